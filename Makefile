@@ -1,0 +1,57 @@
+# penstock: build, test, demonstrate. Every target does the set-up it needs.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.ONESHELL:
+.SHELLFLAGS := -euo pipefail -c
+
+VENV    := .venv
+PY      := $(VENV)/bin/python
+STAMPS  := $(VENV)/.stamps
+RUST    := $(shell find crates -name '*.rs' -o -name '*.c' -o -name '*.h' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml
+
+.PHONY: help setup build test lint pytest rusttest demo studies bench clean
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMPS)/python ## install what is missing: Debian packages, Python environment
+
+$(STAMPS)/system: tools/setup.sh
+	@bash tools/setup.sh
+	mkdir -p $(STAMPS)
+	touch $@
+
+$(STAMPS)/python: requirements/dev.txt $(STAMPS)/system
+	@echo 'penstock: installing the Python environment' >&2
+	[ -x $(PY) ] || python3 -m venv $(VENV)
+	$(VENV)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	touch $@
+
+$(STAMPS)/native: $(RUST) $(STAMPS)/python
+	@echo 'penstock: building the native part' >&2
+	exec 9>$(STAMPS)/lock; flock 9
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --quiet
+	touch $@
+
+build: $(STAMPS)/native ## build into .venv
+
+lint: build ## ruff, mypy --strict, rustfmt, clippy
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets --quiet -- -D warnings
+
+rusttest: build ## the Rust tests
+	cargo test --release --workspace --exclude penstock-bindings --quiet
+
+pytest: build ## the Python tests
+	$(PY) -m pytest tests
+
+test: lint rusttest pytest ## everything that must hold
+
+demo: build ## the access-pattern study, from nothing to demo/report.html
+	$(VENV)/bin/penstock run examples/access-patterns.study.yaml -o demo --resume
+
+clean: ## remove what was built
+	rm -rf target $(VENV) .mypy_cache .ruff_cache .pytest_cache demo

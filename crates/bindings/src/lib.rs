@@ -1,0 +1,20 @@
+//! `penstock._native`: one file per crate, each registering its own names.
+
+use pyo3::prelude::*;
+
+mod disk;
+mod pattern;
+mod probe;
+mod sampler;
+mod station;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    station::register(module)?;
+    disk::register(module)?;
+    probe::register(module)?;
+    pattern::register(module)?;
+    sampler::register(module)?;
+    Ok(())
+}

@@ -1,0 +1,37 @@
+"""What can go wrong, and the exit status each of it gets (see the command-line reference)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class PenstockError(Exception):
+    """Something failed that is not the user's input. Exit status 1."""
+
+    exit_status = 1
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One mistake in a file the user wrote."""
+
+    file: str
+    line: int
+    column: int
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file}:{self.line}:{self.column}: found {self.found}; expected {self.expected}"
+        )
+
+
+class BadInput(PenstockError):  # noqa: N818 - reads as what it is
+    """What the user gave cannot be used. Exit status 2; nothing was changed."""
+
+    exit_status = 2
+
+    def __init__(self, message: str | None = None, mistakes: list[Mistake] | None = None) -> None:
+        self.mistakes = mistakes or []
+        super().__init__(message or "\n".join(str(m) for m in self.mistakes))

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that penstock's build, tests and demo need, or says what is missing.
+set -euo pipefail
+
+# command that proves it is there : Debian package
+needs=(
+  clang:clang llvm-strip:llvm bpftool:bpftool pkg-config:pkg-config cc:gcc
+  fusermount3:fuse3 fio:fio strace:strace bpftrace:bpftrace chromium:chromium
+  mkfs.ext4:e2fsprogs /usr/lib/postgresql/15/bin/initdb:postgresql
+  /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev
+)
+missing=()
+for need in "${needs[@]}"; do
+  probe=${need%%:*}
+  case $probe in
+    /*) [ -e "$probe" ] || missing+=("${need##*:}") ;;
+    *) command -v "$probe" >/dev/null 2>&1 || [ -x "/usr/sbin/$probe" ] || missing+=("${need##*:}") ;;
+  esac
+done
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    echo "penstock: installing Debian packages: ${missing[*]}" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -o DPkg::Lock::Timeout=600 -qq update
+    apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+  else
+    echo "penstock: these packages are missing: ${missing[*]}" >&2
+    if command -v apt-get >/dev/null 2>&1; then
+      echo "penstock: get them with: sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+    else
+      echo "penstock: this is not a Debian system; install what provides: ${missing[*]}" >&2
+    fi
+    exit 1
+  fi
+fi
+
+if ! command -v cargo >/dev/null 2>&1; then
+  echo "penstock: cargo is missing; install Rust with rustup (its own page, rustup.rs, says how), then run make again" >&2
+  exit 1
+fi
+want=1.85
+have=$(cargo --version | awk '{print $2}')
+if [ "$(printf '%s\n' "$want" "$have" | sort -V | head -n 1)" != "$want" ]; then
+  echo "penstock: cargo $have is too old, $want or newer is needed: rustup update stable" >&2
+  exit 1
+fi
+python3 - <<'P' || { echo "penstock: python3 is older than 3.11; install Python 3.11 or newer" >&2; exit 1; }
+import sys
+sys.exit(sys.version_info < (3, 11))
+P
