@@ -1,1 +1,84 @@
-"""cli."""
+"""The command line: one thin file per verb, found by name.
+
+A file `cli/VERB.py` offers either `command`, a function with Typer parameters, or `app`, a Typer
+application with verbs of its own. `CONTEXT` (optional) holds Typer's context settings. Only the file of
+the verb that is asked for is imported; all are for the help page.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import sys
+
+import typer
+
+from penstock import __version__
+from penstock.errors import BadInput, PenstockError
+
+_HELP = "One experiment platform for the storage and I/O performance of data systems."
+
+#: the order of the help page: as a user meets the verbs
+_ORDER = (
+    "doctor init run plan ls rm profile disk nodes trace replay monitor analyse compare report plot "
+    "seed predict explore learn check serve undo"
+).split()
+
+
+def verbs() -> list[str]:
+    """Names of all verbs, in the order of the help page."""
+    found = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
+    return [v for v in _ORDER if v in found] + sorted(found - set(_ORDER))
+
+
+def _build(names: list[str]) -> typer.Typer:
+    root = typer.Typer(
+        name="penstock",
+        help=_HELP,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+
+    @root.callback(invoke_without_command=True)
+    def _root(
+        version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+    ) -> None:
+        if version:
+            print(__version__)
+            raise typer.Exit
+
+    for name in names:
+        module = importlib.import_module(f"{__name__}.{name}")
+        if hasattr(module, "app"):
+            root.add_typer(module.app, name=name)
+        else:
+            settings = getattr(module, "CONTEXT", None)
+            root.command(name=name, context_settings=settings)(module.command)
+    return root
+
+
+def main() -> None:
+    """Runs the command line and exits with its status (0 done, 1 failed, 2 bad input, 3 finding)."""
+    known = verbs()
+    asked = next((a for a in sys.argv[1:] if not a.startswith("-")), None)
+    app = _build([asked] if asked in known else known)
+    try:
+        app()
+    except PenstockError as error:
+        _report(error)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        print("penstock: stopped", file=sys.stderr)
+        sys.exit(130)
+
+
+def _report(error: PenstockError) -> None:
+    """One clear message on stderr; with `--json`, one object on stdout as well."""
+    if "--json" in sys.argv and "--" not in sys.argv[: sys.argv.index("--json")]:
+        mistakes = [vars(m) for m in error.mistakes] if isinstance(error, BadInput) else []
+        print(json.dumps({"error": str(error), "mistakes": mistakes}))
+    for line in str(error).splitlines() or [type(error).__name__]:
+        print(f"penstock: {line}", file=sys.stderr)
