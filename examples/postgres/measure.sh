@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# measure.sh DIR OUT SECONDS CLIENTS: starts the cluster in DIR/pg, scans the table `scanned` once, cold,
+# then runs pgbench for SECONDS with CLIENTS clients, and stops the server.
+# stdout: pgbench's own report, then `scan_seconds: …` and `scan_rate_mib: …`.
+# OUT/claims.json: the bytes PostgreSQL itself says it read of the scanned table's file.
+set -euo pipefail
+dir=$1 out=$2 seconds=$3 clients=$4
+bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
+as() { if [ "$(id -u)" = 0 ]; then setpriv --reuid postgres --regid postgres --init-groups "$@"; else "$@"; fi; }
+
+sockets=$(mktemp -d)
+[ "$(id -u)" != 0 ] || chown postgres: "$sockets"
+cd "$sockets"
+stop() { as "$bin/pg_ctl" -D "$dir/pg" -m fast -w -t 120 stop >/dev/null 2>&1 || true; rm -rf "$sockets"; }
+trap stop EXIT
+as "$bin/pg_ctl" -D "$dir/pg" -w -t 120 -l "$sockets/server.log" -o "-c listen_addresses='' -k $sockets \
+  -c shared_buffers=16MB -c max_parallel_workers_per_gather=0 -c synchronize_seqscans=off -c autovacuum=off \
+  -c huge_pages=off -c checkpoint_timeout=1h" start >/dev/null
+sql() { as "$bin/psql" -h "$sockets" -U postgres -X -q -A -t -v ON_ERROR_STOP=1 postgres "$@"; }
+
+blocks_read() {
+  sql -c "select coalesce(heap_blks_read, 0) from pg_statio_user_tables where relname = 'scanned'"
+}
+before=$(blocks_read)
+begin=$(date +%s.%N)
+sql -c 'select count(*), sum(length(pad)) from scanned' >/dev/null
+end=$(date +%s.%N)
+path=$(sql -c "select pg_relation_filepath('scanned')")
+# the statistics collector reports within a second of the scan's end
+for _ in $(seq 50); do
+  blocks=$(($(blocks_read) - before))
+  [ "$blocks" -gt 0 ] && break
+  sleep 0.1
+done
+bytes=$((blocks * 8192))
+printf '[{"file": "pg/%s", "direction": "read", "bytes": %s, "by": "pg_statio_user_tables.heap_blks_read"}]\n' \
+  "$path" "$bytes" > "$out/claims.json"
+
+as "$bin/pgbench" -h "$sockets" -U postgres -c "$clients" -j 1 -T "$seconds" -n postgres
+awk -v b="$begin" -v e="$end" -v n="$bytes" \
+  'BEGIN { printf "scan_seconds: %.6f\nscan_rate_mib: %.6f\n", e - b, n / 1048576 / (e - b) }'
