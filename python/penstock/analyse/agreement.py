@@ -22,6 +22,8 @@ TOLERANCE = 0.02
 #: the file name of a claim about all files of the disk together
 ALL_FILES = "*"
 
+_SUMS = ["file", "direction", "bytes"]
+
 SCHEMA = pa.schema(
     [
         ("file", pa.string()),
@@ -120,7 +122,7 @@ def _traced(io_events: pa.Table | None, files: pa.Table | None, mount: str) -> p
     names = names[names["path"].astype(str).str.startswith(prefix)]
     names = names.assign(file=names["path"].astype(str).str.slice(len(prefix)))
     joined = sums.merge(names, on="file_id").astype({"direction": str})
-    return joined.rename(columns={"done_bytes_sum": "bytes"})[["file", "direction", "bytes"]]
+    return pd.DataFrame(joined.rename(columns={"done_bytes_sum": "bytes"}), columns=_SUMS)
 
 
 def _served(device_requests: pa.Table | None) -> pd.DataFrame | None:
@@ -130,7 +132,7 @@ def _served(device_requests: pa.Table | None) -> pd.DataFrame | None:
     requests = device_requests.select(["file", "op", "size_bytes"])
     sums = requests.group_by(["file", "op"]).aggregate([("size_bytes", "sum")]).to_pandas()
     sums = sums.rename(columns={"op": "direction", "size_bytes_sum": "bytes"})
-    return sums.astype({"direction": str, "file": str})[["file", "direction", "bytes"]]
+    return pd.DataFrame(sums.astype({"direction": str, "file": str}), columns=_SUMS)
 
 
 def _total(table: pd.DataFrame | None, claim: Claim) -> int | None:
