@@ -1,1 +1,1 @@
-"""host."""
+"""The only door to the host: the undo journal, control groups, mounts, processes, probing."""

@@ -1,0 +1,41 @@
+"""penstock undo: put the host back after a crash."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+
+import typer
+
+from penstock.errors import PenstockError
+from penstock.host.journal import Journal
+from penstock.host.undo import undo
+
+
+def command(
+    as_json: bool = typer.Option(False, "--json", help="One JSON object per change taken back."),
+    everything: bool = typer.Option(
+        False,
+        "--all",
+        help="Also what daemons keep up on purpose, such as disks up without a study.",
+    ),
+) -> None:
+    """Put the host back after a crash: mounts, control groups, processes, settings, directories.
+
+    Only what penstock itself made, and only where the command that made it is dead.
+    """
+    done = undo(Journal(), everything=everything)
+    failed = [u for u in done if u.outcome == "failed"]
+    if as_json:
+        print(json.dumps({"undone": [vars(u) for u in done], "failed": len(failed)}))
+    elif not done:
+        print("Nothing to undo.")
+    else:
+        for u in done:
+            note = f" ({u.note})" if u.note else ""
+            print(f"{u.outcome:<7} {u.kind:<10} {u.target}{note}")
+        counts = Counter(u.outcome for u in done)
+        print(", ".join(f"{n} {outcome}" for outcome, n in counts.items()), file=sys.stderr)
+    if failed:
+        raise PenstockError(f"{len(failed)} could not be undone; see above, then try again")

@@ -1,0 +1,207 @@
+"""Running a command in a control group: entered before it starts, timed, bounded, never left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from penstock.errors import PenstockError
+from penstock.host.cgroup import RunCgroup
+from penstock.host.journal import new_token
+from penstock.host.state import runtime_dir
+
+#: $1: where to say what failed, $2: how many groups; enters each, then becomes the command
+_ENTER = (
+    't=$1; n=$2; shift 2; while [ "$n" -gt 0 ]; do '
+    '{ echo $$ >"$1"; } 2>/dev/null || { echo "$1" >"$t"; exit 125; }; '
+    'shift; n=$((n-1)); done; exec "$@"'
+)
+
+
+@dataclass(frozen=True)
+class ResourceUse:
+    """What a command and the processes it waited for used (getrusage(2)).
+
+    `max_resident_bytes` is that of the largest process, and never below the size of the one that started it.
+    """
+
+    user_s: float
+    system_s: float
+    max_resident_bytes: int
+    minor_faults: int
+    major_faults: int
+    blocks_in: int
+    blocks_out: int
+    voluntary_switches: int
+    involuntary_switches: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended: exit status, or the signal that ended it (then the status is 128 + signal)."""
+
+    exit_status: int
+    signal: int | None
+    timed_out: bool
+    start_ns: int
+    end_ns: int
+    rusage: ResourceUse
+    pid: int
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from start to end."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+def launch(
+    command: Sequence[str] | str,
+    cgroup: RunCgroup | None = None,
+    stdout: str | os.PathLike[str] | IO[bytes] | int | None = None,
+    stderr: str | os.PathLike[str] | IO[bytes] | int | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    timeout_s: float | None = None,
+    user: str | None = None,
+    *,
+    stdin: IO[bytes] | int | None = subprocess.DEVNULL,
+    extra_env: Mapping[str, str] | None = None,
+) -> Finished:
+    """Runs a command (a list, or a line for /bin/sh) to its end inside a control group.
+
+    It has a session of its own and enters the group before it becomes the command; as `user` if given.
+    After `timeout_s` the whole group is killed. `stdout` and `stderr` are paths, open files or None (as
+    ours); `env` replaces the environment, `extra_env` adds to it. A KeyboardInterrupt kills the group and
+    goes on. Raises PenstockError if the command is not there or the group cannot be entered.
+    """
+    argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+    environment = dict(os.environ if env is None else env) | dict(extra_env or {})
+    if not argv:
+        raise PenstockError("no command given")
+    found = shutil.which(argv[0], path=environment.get("PATH", os.defpath))
+    if found is None and not (cwd is not None and os.access(Path(cwd) / argv[0], os.X_OK)):
+        raise PenstockError(f"{argv[0]}: no such program")
+    enter = cgroup.enter_args() if cgroup is not None else []
+    line = [*_as_user(user, environment), *argv]
+    trouble = runtime_dir() / f"enter-{new_token()}"
+    with contextlib.ExitStack() as stack:
+        out, err = (_opened(sink, stack) for sink in (stdout, stderr))
+        shim = ["/bin/sh", "-c", _ENTER, "penstock", str(trouble), str(len(enter)), *enter]
+        try:
+            start_ns = time.monotonic_ns()
+            child = subprocess.Popen(
+                [*shim, *line],
+                stdin=stdin,
+                stdout=out,
+                stderr=err,
+                env=environment,
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise PenstockError(f"{argv[0]} cannot be started: {error}") from error
+        finished = _await(child, cgroup, start_ns, timeout_s)
+    if finished.exit_status == 125 and trouble.exists():
+        refused = trouble.read_text().strip()
+        trouble.unlink()
+        raise PenstockError(f"the command could not enter {refused}")
+    return finished
+
+
+def _opened(
+    sink: str | os.PathLike[str] | IO[bytes] | int | None, stack: contextlib.ExitStack
+) -> IO[bytes] | int | None:
+    if isinstance(sink, str | os.PathLike):
+        return stack.enter_context(open(sink, "wb"))
+    return sink
+
+
+def _as_user(user: str | None, environment: dict[str, str]) -> list[str]:
+    """The words that go before a command to drop to `user`; sets HOME, USER and LOGNAME."""
+    if user is None:
+        return []
+    try:
+        account = pwd.getpwnam(user)
+    except KeyError:
+        raise PenstockError(f"no such user: {user}") from None
+    if account.pw_uid == os.geteuid():
+        return []
+    if os.geteuid() != 0:
+        raise PenstockError(f"only root can run a command as {user}")
+    tool = shutil.which("setpriv")
+    if tool is None:
+        raise PenstockError("setpriv (Debian package util-linux) is needed to run as another user")
+    environment.update(HOME=account.pw_dir, USER=user, LOGNAME=user)
+    ids = [f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups"]
+    return [tool, *ids, "--"]
+
+
+def _await(
+    child: subprocess.Popen[bytes], cgroup: RunCgroup | None, start_ns: int, timeout_s: float | None
+) -> Finished:
+    pidfd = os.pidfd_open(child.pid)
+    timed_out = False
+    try:
+        try:
+            if not _exits(pidfd, timeout_s):
+                timed_out = True
+                _kill(child, cgroup)
+        except BaseException:
+            _kill(child, cgroup)
+            raise
+        finally:
+            _, status, use = os.wait4(child.pid, 0)
+            end_ns = time.monotonic_ns()
+            child.returncode = os.waitstatus_to_exitcode(status)
+    finally:
+        os.close(pidfd)
+    code = child.returncode
+    return Finished(
+        exit_status=code if code >= 0 else 128 - code,
+        signal=-code if code < 0 else None,
+        timed_out=timed_out,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        rusage=ResourceUse(
+            user_s=use.ru_utime,
+            system_s=use.ru_stime,
+            max_resident_bytes=use.ru_maxrss * 1024,
+            minor_faults=use.ru_minflt,
+            major_faults=use.ru_majflt,
+            blocks_in=use.ru_inblock,
+            blocks_out=use.ru_oublock,
+            voluntary_switches=use.ru_nvcsw,
+            involuntary_switches=use.ru_nivcsw,
+        ),
+        pid=child.pid,
+    )
+
+
+def _exits(pidfd: int, timeout_s: float | None) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        left_ms = None if until is None else max(0.0, (until - time.monotonic()) * 1000)
+        if poller.poll(left_ms):
+            return True
+        if until is not None and time.monotonic() >= until:
+            return False
+
+
+def _kill(child: subprocess.Popen[bytes], cgroup: RunCgroup | None) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    if cgroup is not None and cgroup.paths:
+        with contextlib.suppress(PenstockError):
+            cgroup.kill()

@@ -1,0 +1,119 @@
+"""Processes of this host, named so that a reused pid is never taken for the one it was."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+#: environment variable by which a process of ours is recognised, with all that it starts
+TOKEN_VARIABLE = "PENSTOCK_TOKEN"
+
+
+@cache
+def boot_id() -> str:
+    """The kernel's name of this boot; empty where it gives none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def start_ticks(pid: int) -> int | None:
+    """When process `pid` started [clock ticks since boot], None if it is not there or is a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in (b"Z", b"X", b"x") else int(fields[19])
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A process that cannot be mistaken for another: boot, pid and start time [clock ticks]."""
+
+    boot_id: str
+    pid: int
+    start: int
+
+    @classmethod
+    def of(cls, pid: int) -> Identity | None:
+        """The identity of a running process, None if there is none of that pid."""
+        start = start_ticks(pid)
+        return None if start is None else cls(boot_id(), pid, start)
+
+    @classmethod
+    def own(cls) -> Identity:
+        """The identity of this process."""
+        identity = cls.of(os.getpid())
+        assert identity is not None
+        return identity
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process runs (a zombie does not)."""
+        return self.boot_id == boot_id() and start_ticks(self.pid) == self.start
+
+
+def with_token(token: str) -> list[int]:
+    """Pids of the processes whose environment carries `token` (those that we may look into)."""
+    wanted = f"{TOKEN_VARIABLE}={token}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            environment = Path(f"/proc/{entry}/environ").read_bytes()
+        except OSError:
+            continue
+        if wanted in environment.split(b"\0") and int(entry) != os.getpid():
+            found.append(int(entry))
+    return found
+
+
+def end(identities: list[Identity], grace_s: float = 2.0) -> list[Identity]:
+    """Ends processes: SIGTERM, `grace_s` to leave, SIGKILL, two seconds to go. Gives those that stay.
+
+    Each is held by a pidfd taken before its identity is checked, so a reused pid is never signalled.
+    """
+    held: dict[int, Identity] = {}
+    for identity in identities:
+        try:
+            fd = os.pidfd_open(identity.pid)
+        except OSError:
+            continue
+        if identity.alive:
+            held[fd] = identity
+        else:
+            os.close(fd)
+    try:
+        for which, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 2.0)):
+            for fd in held:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(fd, which)
+            _await_exit(held, wait_s)
+            if not held:
+                break
+        return list(held.values())
+    finally:
+        for fd in held:
+            os.close(fd)
+
+
+def _await_exit(held: dict[int, Identity], wait_s: float) -> None:
+    """Drops from `held` (and closes) those that exit within `wait_s`."""
+    poller = select.poll()
+    for fd in held:
+        poller.register(fd, select.POLLIN)
+    until = time.monotonic() + wait_s
+    while held and (left := until - time.monotonic()) > 0:
+        for fd, _ in poller.poll(left * 1000):
+            poller.unregister(fd)
+            del held[fd]
+            os.close(fd)

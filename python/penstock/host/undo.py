@@ -1,0 +1,197 @@
+"""Putting the host back: what the journal of a dead owner still holds is reversed, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.host import processes
+from penstock.host.cgroup import kill_members, remove_groups
+from penstock.host.directories import take_directory
+from penstock.host.journal import Entry, Journal
+from penstock.host.mounts import mounts_at, unmount
+from penstock.host.processes import Identity, boot_id
+from penstock.host.state import runtime_dir
+
+#: what ends with a boot; directories and files stay
+_OF_THE_BOOT = {"mount", "cgroup", "process", "setting", "tracefs"}
+
+#: processes first, then what they hold; directories only when nothing is mounted in them any more
+_ORDER = ("process", "cgroup", "mount", "tracefs", "setting", "file", "directory")
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What became of one journal entry: 'undone', 'gone', 'left' (with why) or 'failed'."""
+
+    id: str
+    kind: str
+    target: str
+    run: str | None
+    outcome: str
+    note: str = ""
+
+
+def undo(journal: Journal, *, own: bool = False, everything: bool = False) -> list[Undone]:
+    """Reverses the open changes of dead owners, and gives what became of each.
+
+    `own` adds those of this process; `everything` adds what daemons keep up on purpose (such as disks put
+    up without a study). Living owners are never touched otherwise. Doing it twice does nothing more.
+    """
+    with journal.undoing():
+        taken = [e for e in journal.open_entries() if _may_take(e, own, everything)]
+        result = []
+        members = [e for e in taken if e.kind == "cgroup" and _of_this_boot(e)]
+        for entry in members:
+            kill_members(entry.new or [])
+        for kind in _ORDER:
+            for entry in reversed([e for e in taken if e.kind == kind]):
+                result.append(_reverse(entry, journal))
+        journal.prune()
+        return result
+
+
+def put_back(entry: Entry, journal: Journal) -> Undone:
+    """Reverses one change of this process now (the ordinary end of what it made)."""
+    return _reverse(entry, journal)
+
+
+def _may_take(entry: Entry, own: bool, everything: bool) -> bool:
+    if not entry.owner.alive:
+        return True
+    if entry.owner == Identity.own():
+        return own
+    return everything and processes_name(entry.owner.pid).startswith("penstock-")
+
+
+def processes_name(pid: int) -> str:
+    """The command name of a process (proc_pid_comm(5)), empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _of_this_boot(entry: Entry) -> bool:
+    return entry.owner.boot_id == boot_id()
+
+
+def _reverse(entry: Entry, journal: Journal) -> Undone:
+    if entry.kind in _OF_THE_BOOT and not _of_this_boot(entry):
+        outcome, note = "gone", "an earlier boot"
+    else:
+        try:
+            outcome, note = _REVERSALS[entry.kind](entry)
+        except (OSError, PenstockError) as error:
+            outcome, note = "failed", str(error)
+    if outcome != "failed":
+        journal.undone(entry)
+    return Undone(entry.id, entry.kind, entry.target, entry.run, outcome, note)
+
+
+def _process(entry: Entry) -> tuple[str, str]:
+    found = {i for pid in processes.with_token(entry.token) if (i := Identity.of(pid))}
+    if entry.facts.get("pid"):
+        known = Identity(entry.owner.boot_id, int(entry.facts["pid"]), int(entry.facts["start"]))
+        # a foreign owner's boot is this one here; the daemon's own identity is what was recorded
+        if known.alive:
+            found.add(known)
+    staying = processes.end(sorted(found, key=lambda i: i.pid))
+    if staying:
+        raise PenstockError(f"process {staying[0].pid} does not end")
+    for path in runtime_dir().glob(f"*{entry.token}*"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return ("undone", f"{len(found)} ended") if found else ("gone", "")
+
+
+def _cgroup(entry: Entry) -> tuple[str, str]:
+    ours = [p for p in entry.new or [] if entry.token in os.path.basename(p)]
+    return ("undone", "") if remove_groups(ours) else ("gone", "")
+
+
+def _mount(entry: Entry) -> tuple[str, str]:
+    mark = f"penstock:{entry.token}"
+    notes = []
+    while stack := mounts_at(entry.target):
+        if not any(mark in m.source or mark in m.fstype for m in stack):
+            break
+        top = stack[-1]
+        if mark not in top.source and mark not in top.fstype:
+            raise PenstockError(f"{top.source} was mounted over it")
+        notes.append(unmount(entry.target))
+    if notes:
+        return "undone", "detached while busy" if "detached" in notes else ""
+    return ("left", "another's mount is there") if mounts_at(entry.target) else ("gone", "")
+
+
+def _tracefs(entry: Entry) -> tuple[str, str]:
+    if entry.token in os.path.basename(entry.target):
+        if not os.path.isdir(entry.target):
+            return "gone", ""
+        os.rmdir(entry.target)
+        return "undone", ""
+    return _mount(entry)
+
+
+def _setting(entry: Entry) -> tuple[str, str]:
+    path = Path(entry.target)
+    if not path.exists():
+        return "gone", ""
+    if isinstance(entry.new, list):
+        return _switches(path, entry.new)
+    now = path.read_text().strip()
+    if now == str(entry.old).strip():
+        return "gone", ""
+    if now != str(entry.new).strip():
+        return "left", f"somebody set it to {now!r} since"
+    path.write_text(str(entry.old))
+    return "undone", ""
+
+
+def _switches(path: Path, added: list[str]) -> tuple[str, str]:
+    """Takes back controllers added to a cgroup.subtree_control, unless another group of ours needs them."""
+    on = set(path.read_text().split())
+    ours = [c for c in added if c in on]
+    if not ours:
+        return "gone", ""
+    if any(path.parent.glob("penstock-*")):
+        raise PenstockError("another penstock group still needs it")
+    path.write_text(" ".join(f"-{c}" for c in ours))
+    return "undone", ""
+
+
+def _file(entry: Entry) -> tuple[str, str]:
+    path = Path(entry.target)
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return "gone", ""
+    named = entry.token in path.name
+    same = [status.st_dev, status.st_ino] == [entry.facts.get("dev"), entry.facts.get("ino")]
+    if not (named or same):
+        return "left", "another file is there"
+    path.unlink()
+    return "undone", ""
+
+
+def _directory(entry: Entry) -> tuple[str, str]:
+    if take_directory(entry):
+        return "undone", ""
+    there = os.path.lexists(entry.target)
+    return ("left", "it does not bear our mark") if there else ("gone", "")
+
+
+_REVERSALS: dict[str, Callable[[Entry], tuple[str, str]]] = {
+    "process": _process,
+    "cgroup": _cgroup,
+    "mount": _mount,
+    "tracefs": _tracefs,
+    "setting": _setting,
+    "file": _file,
+    "directory": _directory,
+}
