@@ -1,0 +1,356 @@
+//! A storage device as numbers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::distribution::{Distribution, Part};
+use crate::station::Op;
+
+/// What the `schema` field of a profile must say.
+pub const SCHEMA_ID: &str = "penstock/storage-profile/1";
+/// Most sequential streams that a profile may ask to be told apart.
+pub const MAX_STREAMS: usize = 4096;
+const MAX_SERVERS: usize = 65_536;
+
+/// Why a profile cannot be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct InvalidProfile {
+    /// What was found and what is expected.
+    pub message: String,
+    /// Line in the JSON text, where it is known.
+    pub line: Option<usize>,
+    /// Column in the JSON text, where it is known.
+    pub column: Option<usize>,
+}
+
+impl From<String> for InvalidProfile {
+    fn from(message: String) -> Self {
+        InvalidProfile {
+            message,
+            line: None,
+            column: None,
+        }
+    }
+}
+
+/// Where a number of the profile comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Which number.
+    pub what: String,
+    /// Data sheet, paper or measurement; or that it is assumed.
+    #[serde(rename = "where")]
+    pub origin: String,
+}
+
+/// Cost of one class of requests: service time = draw(overhead) + size / rate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceClass {
+    /// Time that does not depend on the size.
+    pub overhead: Distribution,
+    /// Bytes per second of one server; no cost by size if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bps: Option<f64>,
+    /// Cost of filling the device's buffer, paid only where a new page is entered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_fetch: Option<PageFetch>,
+}
+
+/// The device reads whole pages into a buffer: a request pays this once if any page begins in its range.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageFetch {
+    /// Page size in bytes; pages begin at multiples of it.
+    pub page_bytes: u64,
+    /// Time to fetch; pages of one request are fetched side by side.
+    pub overhead: Distribution,
+}
+
+/// Costs of one direction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Direction {
+    /// Requests that continue a stream.
+    pub sequential: ServiceClass,
+    /// All others.
+    pub random: ServiceClass,
+}
+
+/// Cost of making everything durable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flush {
+    /// Service time of a flush.
+    pub overhead: Distribution,
+}
+
+impl Default for Flush {
+    fn default() -> Self {
+        Flush {
+            overhead: Distribution::Constant { value_s: 0.0 },
+        }
+    }
+}
+
+fn one() -> f64 {
+    1.0
+}
+fn one_stream() -> usize {
+    1
+}
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// A device as numbers: `servers` requests at a time, each with a service time of its class, behind one interface.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StorageProfile {
+    /// Always [`SCHEMA_ID`].
+    pub schema: String,
+    /// Short name.
+    pub name: String,
+    /// One or two sentences.
+    #[serde(default)]
+    pub description: String,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub source: Vec<Source>,
+    /// By how much all times were already multiplied (1 = as the real device).
+    #[serde(default = "one")]
+    pub time_scale: f64,
+    /// How many requests are served at the same time.
+    pub servers: usize,
+    /// Cost of reads.
+    pub read: Direction,
+    /// Cost of writes.
+    pub write: Direction,
+    /// Cost of flushes.
+    #[serde(default)]
+    pub flush: Flush,
+    /// Bytes per second of all servers together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_rate_bps: Option<f64>,
+    /// Reads and writes per second of all servers together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_iops: Option<f64>,
+    /// How many sequential streams the device recognises at the same time.
+    #[serde(default = "one_stream")]
+    pub sequential_streams: usize,
+    /// How far from a stream's end a request may start and still continue it (the device's own buffer).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sequential_window_bytes: u64,
+}
+
+fn rate(name: &str, value: Option<f64>) -> Result<(), String> {
+    match value {
+        Some(v) if !(v.is_finite() && v > 0.0) => Err(format!(
+            "{name} is {v}; a finite number above 0 is expected (leave it out for none)"
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl StorageProfile {
+    /// Reads and validates a profile.
+    ///
+    /// # Errors
+    /// Not JSON, an unknown or missing field, or a number that makes no sense.
+    pub fn from_json(text: &str) -> Result<Self, InvalidProfile> {
+        let profile: StorageProfile = serde_json::from_str(text).map_err(|error| {
+            let whole = error.to_string();
+            let message = whole.split(" at line ").next().unwrap_or(&whole).to_owned();
+            InvalidProfile {
+                message,
+                line: Some(error.line()),
+                column: Some(error.column()),
+            }
+        })?;
+        profile.validate()?;
+        Ok(profile)
+    }
+
+    /// The profile as JSON, two spaces of indent, one order of fields.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// Checks every number.
+    ///
+    /// # Errors
+    /// The first mistake, with the path of its field.
+    pub fn validate(&self) -> Result<(), InvalidProfile> {
+        if self.schema != SCHEMA_ID {
+            return Err(
+                format!("schema is \"{}\"; \"{SCHEMA_ID}\" is expected", self.schema).into(),
+            );
+        }
+        if self.name.trim().is_empty() {
+            return Err("name is empty; a short name is expected".to_owned().into());
+        }
+        if !(self.time_scale.is_finite() && self.time_scale > 0.0) {
+            return Err(format!(
+                "time_scale is {}; a finite number above 0 is expected",
+                self.time_scale
+            )
+            .into());
+        }
+        if self.servers == 0 || self.servers > MAX_SERVERS {
+            return Err(format!(
+                "servers is {}; between 1 and {MAX_SERVERS} is expected",
+                self.servers
+            )
+            .into());
+        }
+        if self.sequential_streams > MAX_STREAMS {
+            return Err(format!(
+                "sequential_streams is {}; at most {MAX_STREAMS} is expected",
+                self.sequential_streams
+            )
+            .into());
+        }
+        rate("interface_rate_bps", self.interface_rate_bps)?;
+        rate("interface_iops", self.interface_iops)?;
+        for (path, class) in [
+            ("read.sequential", &self.read.sequential),
+            ("read.random", &self.read.random),
+            ("write.sequential", &self.write.sequential),
+            ("write.random", &self.write.random),
+        ] {
+            class
+                .overhead
+                .validate()
+                .map_err(|e| format!("{path}.overhead.{e}"))?;
+            rate(&format!("{path}.rate_bps"), class.rate_bps)?;
+            if let Some(fetch) = &class.page_fetch {
+                if fetch.page_bytes == 0 {
+                    return Err(format!(
+                        "{path}.page_fetch.page_bytes is 0; at least 1 is expected"
+                    )
+                    .into());
+                }
+                fetch
+                    .overhead
+                    .validate()
+                    .map_err(|e| format!("{path}.page_fetch.overhead.{e}"))?;
+            }
+        }
+        self.flush
+            .overhead
+            .validate()
+            .map_err(|e| format!("flush.overhead.{e}"))?;
+        Ok(())
+    }
+
+    /// The device slowed down: all times multiplied by `factor`, all rates divided by it.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> StorageProfile {
+        let class = |c: &ServiceClass| ServiceClass {
+            overhead: c.overhead.scaled(factor),
+            rate_bps: c.rate_bps.map(|r| r / factor),
+            page_fetch: c.page_fetch.as_ref().map(|f| PageFetch {
+                page_bytes: f.page_bytes,
+                overhead: f.overhead.scaled(factor),
+            }),
+        };
+        let direction = |d: &Direction| Direction {
+            sequential: class(&d.sequential),
+            random: class(&d.random),
+        };
+        StorageProfile {
+            time_scale: self.time_scale * factor,
+            read: direction(&self.read),
+            write: direction(&self.write),
+            flush: Flush {
+                overhead: self.flush.overhead.scaled(factor),
+            },
+            interface_rate_bps: self.interface_rate_bps.map(|r| r / factor),
+            interface_iops: self.interface_iops.map(|r| r / factor),
+            ..self.clone()
+        }
+    }
+
+    /// The class that a request belongs to; none for flushes.
+    #[must_use]
+    pub fn class(&self, op: Op, sequential: bool) -> Option<&ServiceClass> {
+        let direction = match op {
+            Op::Read => &self.read,
+            Op::Write => &self.write,
+            Op::Flush => return None,
+        };
+        Some(if sequential {
+            &direction.sequential
+        } else {
+            &direction.random
+        })
+    }
+
+    /// Distribution of the part of the service time that is drawn, for requests of `size_bytes`.
+    fn drawn(&self, op: Op, sequential: bool, size_bytes: u64) -> Distribution {
+        let Some(class) = self.class(op, sequential) else {
+            return self.flush.overhead.clone();
+        };
+        let Some(fetch) = &class.page_fetch else {
+            return class.overhead.clone();
+        };
+        let share = (size_bytes as f64 / fetch.page_bytes as f64).min(1.0);
+        let both = Distribution::Sum {
+            parts: vec![class.overhead.clone(), fetch.overhead.clone()],
+        };
+        if share >= 1.0 {
+            return both;
+        }
+        Distribution::Mixture {
+            parts: vec![
+                Part {
+                    weight: 1.0 - share,
+                    of: class.overhead.clone(),
+                },
+                Part {
+                    weight: share,
+                    of: both,
+                },
+            ],
+        }
+    }
+
+    fn transfer_s(&self, op: Op, sequential: bool, size_bytes: u64) -> f64 {
+        self.class(op, sequential)
+            .and_then(|c| c.rate_bps)
+            .map_or(0.0, |rate_bps| size_bytes as f64 / rate_bps)
+    }
+
+    /// Mean service time in seconds of one server (without the interface's caps), exact.
+    #[must_use]
+    pub fn mean_service_s(&self, op: Op, sequential: bool, size_bytes: u64) -> f64 {
+        self.drawn(op, sequential, size_bytes).mean_s()
+            + self.transfer_s(op, sequential, size_bytes)
+    }
+
+    /// Quantile `p` in seconds of the service time of one server (without the interface's caps).
+    #[must_use]
+    pub fn service_quantile_s(&self, op: Op, sequential: bool, size_bytes: u64, p: f64) -> f64 {
+        self.drawn(op, sequential, size_bytes).quantile_s(p)
+            + self.transfer_s(op, sequential, size_bytes)
+    }
+
+    /// Shortest time in seconds between two requests of `size_bytes` that the interface lets through.
+    #[must_use]
+    pub fn interface_s(&self, size_bytes: u64) -> f64 {
+        let by_bytes = self
+            .interface_rate_bps
+            .map_or(0.0, |r| size_bytes as f64 / r);
+        let by_count = self.interface_iops.map_or(0.0, |r| 1.0 / r);
+        by_bytes.max(by_count)
+    }
+
+    /// Most requests of this kind per second, all servers busy.
+    #[must_use]
+    pub fn capacity_iops(&self, op: Op, sequential: bool, size_bytes: u64) -> f64 {
+        let per_request = self.mean_service_s(op, sequential, size_bytes) / self.servers as f64;
+        1.0 / per_request.max(self.interface_s(size_bytes))
+    }
+}
