@@ -79,8 +79,9 @@ class RunCgroup:
     """The control group of one run.
 
     `paths` maps a controller ('memory', 'cpuacct', 'pids', 'blkio' on v1; 'memory', 'pids', 'blkio' also
-    where v2 has them, all one directory; 'unified' for the v2 directory) to the group's directory. `cgroup_id` is the inode number of
-    the unified directory, 0 where there is none. `missing` says in words what this host did not give.
+    where v2 has them, all one directory; 'unified' for the v2 directory) to the group's directory.
+    `cgroup_id` is the inode number of the unified directory, 0 where there is none. `missing` says in words
+    what this host did not give.
     """
 
     name: str
