@@ -159,12 +159,17 @@ def _carry(root: Path, program: Path, target: Path) -> None:
     """Copies one program and the shared libraries it names."""
     target.unlink(missing_ok=True)
     shutil.copy(program, target)
-    listed = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
-    for word in listed.split():
-        if word.startswith("/") and not (root / word[1:]).exists():
-            library = root / word[1:]
+    for word in _libraries(program):
+        library = root / word[1:]
+        if not library.exists():
             library.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(Path(word).resolve(), library)
+
+
+def _libraries(binary: Path) -> list[str]:
+    """Paths of the shared libraries that a program or library names."""
+    listed = subprocess.run(["ldd", binary], capture_output=True, text=True).stdout
+    return [word for word in listed.split() if word.startswith("/")]
 
 
 def _carry_modules(root: Path, machine_kernel: Kernel) -> None:
@@ -194,7 +199,8 @@ def _carry_modules(root: Path, machine_kernel: Kernel) -> None:
 def carry_python(job: Path, packages: tuple[Path, ...]) -> None:
     """Puts this interpreter's standard library and pure-Python `packages` into a job's `python/`.
 
-    The job runs them with `PYTHONHOME=/job/python PYTHONPATH=/job/python/packages python3 …`.
+    The job runs them with PYTHONHOME=/job/python, PYTHONPATH=/job/python/packages and
+    LD_LIBRARY_PATH=/job/python/shared.
     """
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     library = Path(sysconfig.get_path("stdlib"))
@@ -203,6 +209,11 @@ def carry_python(job: Path, packages: tuple[Path, ...]) -> None:
         "lib2to3", "tkinter", "turtledemo", "__pycache__", "*.a",
     )  # fmt: skip
     shutil.copytree(library, job / "python" / "lib" / version, ignore=skip)
+    shared = job / "python" / "shared"
+    shared.mkdir()
+    for extension in (job / "python" / "lib" / version / "lib-dynload").glob("*.so"):
+        for word in _libraries(extension):
+            shutil.copy(Path(word).resolve(), shared / Path(word).name)
     for package in packages:
         target = job / "python" / "packages" / package.name
         shutil.copytree(package, target, ignore=shutil.ignore_patterns("__pycache__", "*.so"))

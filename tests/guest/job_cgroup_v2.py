@@ -1,0 +1,68 @@
+"""Runs inside the guest: the run's control group on a pure v2 host. Prints one JSON object."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from penstock.host.cgroup import create_run_cgroup, hierarchies
+from penstock.host.journal import Journal
+from penstock.host.launch import launch
+from penstock.host.undo import undo
+
+LIMIT_BYTES = 64 << 20
+ROOT = Path("/sys/fs/cgroup")
+
+says: dict[str, object] = {"layout": hierarchies().layout}
+before = (ROOT / "cgroup.subtree_control").read_text().split()
+journal = Journal(Path("/tmp/journal"))
+
+group = create_run_cgroup("guest", LIMIT_BYTES, journal)
+says["missing"] = group.missing
+says["paths"] = sorted(group.paths)
+wrote = launch(
+    "cat /proc/self/cgroup; dd if=/dev/zero of=/mnt/f bs=1M count=200 2>/dev/null", group, "/tmp/o"
+)
+says["status"] = wrote.exit_status
+says["inside"] = Path("/tmp/o").read_text().strip()
+says["id_is_inode"] = group.cgroup_id == os.stat(ROOT / group.name).st_ino
+says["peak_bytes"] = group.peak_memory_bytes()
+says["cpu_ns"] = group.cpu_ns()
+
+greedy = launch(
+    [sys.executable, "-S", "-c", "x = bytearray(200 << 20); print(len(x))"], group, "/tmp/o"
+)
+says["greedy_status"] = greedy.exit_status
+says["oom_kills"] = group.oom_kills()
+slept = launch("sleep 60 & sleep 60", group, timeout_s=0.5)
+says["timed_out"] = slept.timed_out
+says["left_after_timeout"] = group.pids()
+group.remove()
+says["after_remove"] = [p.name for p in ROOT.iterdir() if p.name.startswith("penstock")]
+says["switches_back"] = (ROOT / "cgroup.subtree_control").read_text().split() == before
+
+# a conductor that dies: another process makes a group with a member, and is killed
+dying = subprocess.run(
+    [
+        sys.executable,
+        "-S",
+        "-c",
+        "import os, signal, subprocess\n"
+        "from pathlib import Path\n"
+        "from penstock.host.cgroup import create_run_cgroup\n"
+        "from penstock.host.journal import Journal\n"
+        "g = create_run_cgroup('dying', None, Journal(Path('/tmp/journal')))\n"
+        "g.enter(subprocess.Popen(['sleep', '60']).pid)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n",
+    ]
+)
+says["died"] = dying.returncode
+says["left_by_the_dead"] = len([p for p in ROOT.iterdir() if p.name.startswith("penstock")])
+undo(journal)
+says["after_undo"] = [p.name for p in ROOT.iterdir() if p.name.startswith("penstock")]
+says["undo_again"] = len(undo(journal))
+says["switches_back_by_undo"] = (ROOT / "cgroup.subtree_control").read_text().split() == before
+print("RESULT " + json.dumps(says))
