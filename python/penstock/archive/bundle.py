@@ -1,0 +1,212 @@
+"""One run on disk: `manifest.json`, Parquet tables, logs. A bundle that has its name is finished.
+
+    with Bundle.create(path, manifest) as bundle:      # written beside its place, under a hidden name
+        bundle.write_table("io_events", table)         # key columns, units and meanings are added
+        bundle.manifest["valid"] = True
+    # synced and renamed to `path` here; removed if the block raised
+
+The rename is the only way a bundle gets its name, so a killed conductor leaves no half bundle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock import __version__
+from penstock.archive.schemas import BUNDLE_KEYS, BUNDLE_SCHEMA, described
+from penstock.errors import PenstockError
+
+#: rows in one row group of a Parquet file
+ROW_GROUP_ROWS = 1_000_000
+
+_DEFAULTS: dict[str, Any] = {
+    "study_id": "",
+    "treatment_id": "",
+    "run_id": "",
+    "attempt": 1,
+    "levels": {},
+    "state": "finished",
+    "valid": True,
+    "reason": "",
+    "losses": {},
+    "receipts": {},
+    "responses": {},
+}
+
+
+class Bundle:
+    """One run's directory; made by `create`, opened for reading by `open`."""
+
+    def __init__(
+        self, path: Path, manifest: dict[str, Any], final_path: Path | None = None
+    ) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._final_path = final_path
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], manifest: dict[str, Any] | None = None) -> Bundle:
+        """A bundle being written; `path` is what it will be called.
+
+        Raises PenstockError if something of that name exists.
+        """
+        final = Path(path).absolute()
+        if os.path.lexists(final):
+            raise PenstockError(f"{final} exists already; expected a path that does not")
+        working = partial_path(final)
+        if working.exists():
+            shutil.rmtree(working)
+        working.mkdir(parents=True)
+        versions = {
+            "penstock": __version__,
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+        }
+        given = manifest or {}
+        full = {
+            "schema": BUNDLE_SCHEMA,
+            **_DEFAULTS,
+            **given,
+            "versions": {**versions, **given.get("versions", {})},
+        }
+        return cls(working, full, final)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+        """A finished bundle. Raises PenstockError if there is none of a schema that we know."""
+        place = Path(path)
+        try:
+            manifest = json.loads((place / "manifest.json").read_text())
+        except (OSError, ValueError) as error:
+            raise PenstockError(f"{place} is not a bundle: {error}") from error
+        if not isinstance(manifest, dict) or manifest.get("schema") != BUNDLE_SCHEMA:
+            raise PenstockError(f"{place}/manifest.json is not of schema {BUNDLE_SCHEMA}")
+        return cls(place, manifest)
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of its tables."""
+        return sorted(p.stem for p in self.path.glob("*.parquet"))
+
+    def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """A table of it. Raises PenstockError if it has none of that name."""
+        path = self.path / f"{name}.parquet"
+        if not path.exists():
+            raise PenstockError(f"{self.path} has no table {name!r}, only {', '.join(self.tables)}")
+        return pq.read_table(path, columns=columns)
+
+    def write_table(self, name: str, table: pa.Table, node_id: str | None = None) -> Path:
+        """Writes a table, the key columns first, with units and meanings; gives its path.
+
+        Key columns that the table has already are kept as they are.
+        """
+        own = table.column_names
+        values = {"host_id": self.manifest.get("host", {}).get("host_id", ""), **self.manifest}
+        values["node_id"] = node_id if node_id is not None else self.manifest.get("node_id", "")
+        names, columns = [], []
+        for key in BUNDLE_KEYS:
+            if key.name not in own:
+                names.append(key.name)
+                columns.append(_constant(values.get(key.name), key.arrow, table.num_rows))
+        keyed = pa.table([*columns, *table.columns], schema=_joined(names, columns, table.schema))
+        path = self.path / f"{name}.parquet"
+        write_parquet(path, described(name, keyed))
+        return path
+
+    def finish(self) -> Path:
+        """Writes the manifest, syncs, and gives the bundle its name."""
+        if self._final_path is None:
+            return self.path
+        text = json.dumps(self.manifest, indent=1, default=_plain)
+        (self.path / "manifest.json").write_text(text + "\n")
+        _sync(self.path / "manifest.json")
+        _sync(self.path)
+        os.rename(self.path, self._final_path)
+        _sync(self._final_path.parent)
+        self.path, self._final_path = self._final_path, None
+        return self.path
+
+    def discard(self) -> None:
+        """Removes a bundle that was not finished."""
+        if self._final_path is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def __enter__(self) -> Bundle:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _value: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self.discard()
+
+
+def partial_path(final: Path) -> Path:
+    """Where a bundle is written until it is finished."""
+    return final.with_name(f".{final.name}.partial")
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Writes a table as Parquet (zstd, row groups of at most 1 M rows), whole or not at all."""
+    draft = path.with_name(f".{path.name}.partial")
+    try:
+        pq.write_table(table, draft, compression="zstd", row_group_size=ROW_GROUP_ROWS)
+        os.replace(draft, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()
+
+
+def directory_bytes(path: Path) -> int:
+    """Bytes that the files under `path` occupy."""
+    total = 0
+    for top, _, files in os.walk(path):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(top, name)).st_blocks * 512
+    return total
+
+
+def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    """`rows` times one value; text as a dictionary of one entry."""
+    if not pa.types.is_string(kind):
+        return pa.repeat(pa.scalar(int(value if value is not None else 1), kind), rows)
+    indices = pa.repeat(pa.scalar(0, pa.int32()), rows)
+    return pa.DictionaryArray.from_arrays(indices, pa.array([value or ""], pa.string()))
+
+
+def _joined(names: list[str], columns: list[pa.Array], rest: pa.Schema) -> pa.Schema:
+    own = [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)]
+    return pa.schema([*own, *rest], metadata=rest.metadata)
+
+
+def _plain(value: Any) -> Any:
+    """JSON for what a manifest may hold besides JSON's own: paths, numpy scalars."""
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"a manifest cannot hold {type(value).__name__}")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,87 @@
+"""docs/formats.md from the schemas: `python -m penstock.archive.formats > docs/formats.md`."""
+
+# ruff: noqa: E501 - rows of tables are kept whole
+
+from __future__ import annotations
+
+from penstock.archive.schemas import BUNDLE_KEYS, BUNDLE_SCHEMA, TABLES, Column
+
+_INTRODUCTION = f"""# Formats
+
+What `penstock run STUDY -o OUT` leaves, file by file. Tables are Parquet (zstd) and open in pandas, DuckDB, R or
+anything else; each carries the units and meanings below in its own metadata (field metadata `unit` and
+`meaning`, schema metadata `penstock.table`, `penstock.row`, `penstock.key`). This page is generated from
+`penstock/archive/schemas.py` (`python -m penstock.archive.formats`); a test holds the two together.
+
+| path under OUT | what it is |
+|---|---|
+| `study.yaml` | the study as it was run |
+| `plan.json` | the plan: treatments, order, generators, aliases, cautions |
+| `campaign.json` | what a resumed campaign must find unchanged: overrides, and every treatment as resolved |
+| `runs/<run_id>/` | one bundle per run: `manifest.json`, tables, `stdout.txt`, `stderr.txt`, `workload/` |
+| `runs/<run_id>.attempt<n>/` | an earlier attempt at a run that was made again |
+| `runs.parquet`, `attempts.parquet`, `effects.parquet`, `fidelity.parquet`, `predictions.parquet`, `findings.parquet` | tables over all runs |
+| `catalogue.sqlite` | the same of studies and runs for `penstock ls`; rebuilt from the bundles at any time |
+| `report.html`, `figures/` | the report, and its figures as SVG and PDF |
+| `work/` | prepared data while the study runs; removed when all runs are made |
+
+A bundle is written under a hidden name (`.r001.partial`) and renamed when it is complete: a bundle that
+has its name is finished.
+
+## manifest.json
+
+Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parquet`.
+
+| key | meaning |
+|---|---|
+| `schema` | `{BUNDLE_SCHEMA}` |
+| `versions` | of penstock, Python and the kernel |
+| `host` | facts of the host: `host_id`, processors, memory, kernel, … |
+| `study_id`, `study_hash` | the study |
+| `treatment_id`, `run_id`, `attempt`, `levels` | the run, and the name of each factor's level |
+| `run_order`, `standard_order`, `replicate`, `block_id` | its place in the plan |
+| `seed` | of the study |
+| `node_id` | the node that the command ran on |
+| `command`, `prepare`, `exit_status`, `signal` | what was run and how it ended |
+| `memory_bytes`, `peak_memory_bytes`, `oom_kills` | limit of the run's control group [B], the most it held [B], processes killed for want of memory |
+| `profiles` | SHA-256 of each disk's profile, by disk |
+| `disks` | by disk: profile name, `time_scale`, and the profile as it was emulated |
+| `state` | `finished`, `failed` (status other than 0, or a signal) or `timed-out` |
+| `valid`, `reason` | whether the analysis uses the run, and why not |
+| `resident_share` | share of the disk's files in the page cache when the workload began, by disk |
+| `losses` | by observer, events or samples lost |
+| `receipts` | by observer, what it counted and what it cost |
+| `responses` | by response, `value` and `unit` |
+| `measured` | everything that the workload's parser found, `value` and `unit` |
+| `times` | seconds: `wall_s` of the workload, `own_s` of the conductor (neither workload, prepare nor declared rest) |
+
+## Keys
+
+Every table of a bundle begins with these columns; with the table's own key columns they name a row.
+`t_ns` is always CLOCK_MONOTONIC of the host; `clocks` ties it to the time of day.
+
+"""
+
+
+def formats() -> str:
+    """The whole page."""
+    parts = [_INTRODUCTION, _table(BUNDLE_KEYS), "\n"]
+    for table in TABLES.values():
+        parts.append(f"\n## {table.name}\n\n")
+        parts.append(f"`{table.place}`" if " " not in table.place else table.place)
+        key = ", ".join(f"`{k}`" for k in table.key)
+        parts.append(f". A row is {table.row}. Key: {key}.\n\n")
+        parts.append(_table(table.columns))
+        if table.open_columns:
+            parts.append(f"\nBesides: {table.open_columns}.\n")
+    return "".join(parts)
+
+
+def _table(columns: tuple[Column, ...]) -> str:
+    lines = ["| column | type | unit | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} |" for c in columns]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(formats(), end="")

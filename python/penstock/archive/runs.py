@@ -1,0 +1,138 @@
+"""The tables over all runs of a study, made from its bundles alone: `runs.parquet`, `attempts.parquet`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.archive.bundle import Bundle, write_parquet
+from penstock.archive.schemas import TABLES, described
+from penstock.errors import PenstockError
+
+
+def bundles(out: Path) -> list[Bundle]:
+    """The finished runs of a study (the last attempt at each), in the order of the plan."""
+    return [b for b in attempts(out) if ".attempt" not in b.path.name]
+
+
+def attempts(out: Path) -> list[Bundle]:
+    """All finished attempts, in the order of the plan, earlier attempts first."""
+    found = []
+    for path in (out / "runs").glob("*/manifest.json"):
+        if path.parent.name.startswith("."):
+            continue
+        try:
+            found.append(Bundle.open(path.parent))
+        except PenstockError:
+            continue
+    return sorted(
+        found,
+        key=lambda b: (
+            int(b.manifest.get("run_order") or 0),
+            b.manifest["run_id"],
+            int(b.manifest["attempt"]),
+        ),
+    )
+
+
+def set_aside(out: Path, run_id: str) -> None:
+    """Gives the present bundle of a run its attempt's name, to make room for the next attempt."""
+    bundle = Bundle.open(out / "runs" / run_id)
+    attempt = int(bundle.manifest["attempt"])
+    bundle.path.rename(out / "runs" / f"{run_id}.attempt{attempt}")
+
+
+def runs_table(found: list[Bundle], factors: list[str], responses: list[str]) -> pa.Table:
+    """One row per bundle: keys, place in the plan, factors (level names), responses, validity."""
+    fixed = TABLES["runs"].columns
+    head = [
+        c
+        for c in fixed
+        if c.name not in ("state", "valid", "reason", "start_realtime_ns", "wall_s")
+    ]
+    tail = [c for c in fixed if c not in head]
+    rows = [_row(b.manifest) for b in found]
+    names = [c.name for c in head] + factors + responses + [c.name for c in tail]
+    arrays = []
+    by_name = {c.name: c.arrow for c in fixed}
+    for name in names:
+        if name in by_name:
+            arrays.append(pa.array([r.get(name) for r in rows], by_name[name]))
+        elif name in factors:
+            arrays.append(pa.array([_level(r, name) for r in rows], pa.string()))
+        else:
+            arrays.append(pa.array([_response(r, name) for r in rows], pa.float64()))
+    fields = []
+    for name, array in zip(names, arrays, strict=True):
+        unit = next((u for r in rows if (u := _unit(r, name))), None) if name in responses else None
+        fields.append(pa.field(name, array.type, metadata={"unit": unit} if unit else None))
+    return described("runs", pa.table(arrays, schema=pa.schema(fields)))
+
+
+def attempts_table(found: list[Bundle]) -> pa.Table:
+    """One row per attempt, those that were made again included."""
+    columns = TABLES["attempts"].columns
+    rows = [_row(b.manifest) for b in found]
+    arrays = [pa.array([r.get(c.name) for r in rows], c.arrow) for c in columns]
+    return described("attempts", pa.table(arrays, names=[c.name for c in columns]))
+
+
+def joined(found: list[Bundle], name: str) -> pa.Table | None:
+    """One table of all bundles that have it, one below the other; None if none has it."""
+    parts = [b.table(name) for b in found if (b.path / f"{name}.parquet").exists()]
+    if not parts:
+        return None
+    plain = [_undictionaried(p) for p in parts]
+    return described(name, pa.concat_tables(plain, promote_options="permissive"))
+
+
+def write_runs(out: Path, factors: list[str], responses: list[str]) -> pa.Table:
+    """Writes `runs.parquet` and `attempts.parquet` of a study from its bundles; gives the first."""
+    everything = attempts(out)
+    runs = runs_table([b for b in everything if ".attempt" not in b.path.name], factors, responses)
+    write_parquet(out / "runs.parquet", runs)
+    write_parquet(out / "attempts.parquet", attempts_table(everything))
+    return runs
+
+
+def read_runs(out: Path) -> pa.Table:
+    """`runs.parquet` of a study. Raises PenstockError if it has none."""
+    path = out / "runs.parquet"
+    if not path.exists():
+        raise PenstockError(f"{out} has no runs.parquet; penstock analyse {out} makes it")
+    return pq.read_table(path)
+
+
+def _row(manifest: dict[str, Any]) -> dict[str, Any]:
+    times = manifest.get("times", {})
+    return {
+        **manifest,
+        "start_realtime_ns": times.get("start_realtime_ns"),
+        "wall_s": times.get("wall_s"),
+    }
+
+
+def _level(row: dict[str, Any], factor: str) -> str | None:
+    value = row["levels"].get(factor)
+    return None if value is None else str(value)
+
+
+def _response(row: dict[str, Any], name: str) -> float | None:
+    value = row["responses"].get(name, {}).get("value")
+    return None if value is None else float(value)
+
+
+def _unit(row: dict[str, Any], name: str) -> str | None:
+    unit = row["responses"].get(name, {}).get("unit")
+    return None if unit is None else str(unit)
+
+
+def _undictionaried(table: pa.Table) -> pa.Table:
+    fields = [
+        pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type)
+        for f in table.schema
+    ]
+    return table.replace_schema_metadata(None).cast(pa.schema(fields))

@@ -1,0 +1,404 @@
+"""Every table that penstock writes: its columns, their units, their meaning, and its key.
+
+The only place where tables are described: the metadata in the Parquet files and docs/formats.md come from
+here. Types are Arrow's; text columns may be dictionary-encoded in a file.
+"""
+
+# ruff: noqa: E501 - rows of tables are kept whole
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+#: version of the layout of bundles and tables
+BUNDLE_SCHEMA = "penstock/bundle/1"
+
+_TYPES = {
+    "text": pa.string(),
+    "i64": pa.int64(),
+    "u64": pa.uint64(),
+    "f64": pa.float64(),
+    "bool": pa.bool_(),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: name, type ('text', 'i64', 'u64', 'f64', 'bool'), unit ('' for none), meaning."""
+
+    name: str
+    type: str
+    unit: str
+    meaning: str
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type in which penstock writes it when it makes the table itself."""
+        return _TYPES[self.type]
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """One table: where it lies, what a row is, its key columns and its columns.
+
+    `open_columns` says in words which further columns a study adds, None where there are no others.
+    """
+
+    name: str
+    place: str
+    row: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+    open_columns: str | None = None
+
+    def column(self, name: str) -> Column | None:
+        """The column of that name, None if the table has none."""
+        return next((c for c in self.columns if c.name == name), None)
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The schema without the key columns that a bundle adds."""
+        return pa.schema([(c.name, c.arrow) for c in self.columns])
+
+
+#: columns that every table of a bundle begins with
+BUNDLE_KEYS = (
+    Column("study_id", "text", "", "the study: its name and 8 hexadecimal digits of its hash"),
+    Column(
+        "treatment_id",
+        "text",
+        "",
+        "the combination of factor levels, t01, t02, … in standard order",
+    ),
+    Column("run_id", "text", "", "the planned run, r001, r002, … in the order of the plan"),
+    Column("attempt", "i64", "", "1, or more where the run was made again"),
+    Column("host_id", "text", "", "the host that made the run"),
+    Column("node_id", "text", "", "the node of the platform that the row is about"),
+)
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    """Columns from lines of `name | type | unit | meaning`."""
+    rows = (line.split("|", 3) for line in text.strip().splitlines())
+    return tuple(Column(*(cell.strip() for cell in row)) for row in rows)
+
+
+_BUNDLE = "runs/<run_id>/"
+_RUN_KEY = ("study_id", "run_id", "attempt")
+
+_TABLES = (
+    TableSchema(
+        "clocks",
+        _BUNDLE,
+        "the clocks of the host at the start and at the end of a run, read together",
+        (*_RUN_KEY, "point"),
+        _columns("""
+            point | text | | `start` or `end`
+            monotonic_ns | i64 | ns | CLOCK_MONOTONIC, the time of every `t_ns`
+            realtime_ns | i64 | ns | CLOCK_REALTIME, since 1970-01-01 UTC
+            boottime_ns | i64 | ns | CLOCK_BOOTTIME
+            offset_ns | i64 | ns | this host's monotonic clock minus the conductor's
+            offset_bound_ns | i64 | ns | how far the readings of the row may be apart
+        """),
+    ),
+    TableSchema(
+        "phases",
+        _BUNDLE,
+        "one phase of a run, as the conductor timed it",
+        (*_RUN_KEY, "phase_id"),
+        _columns("""
+            phase_id | text | | `prepare`, `attach` (disks and control group), `settle`, `rest` (declared idle time), `arm` (observers), `workload`, `disarm`, `detach`, `collect`
+            start_ns | i64 | ns | when it began, CLOCK_MONOTONIC
+            end_ns | i64 | ns | when it ended
+        """),
+    ),
+    TableSchema(
+        "io_events",
+        _BUNDLE,
+        "one read or write system call on a regular file, by a process of the run",
+        (*_RUN_KEY, "seq"),
+        _columns("""
+            t_ns | i64 | ns | when the call was entered, CLOCK_MONOTONIC
+            seq | u64 | | order in which the events were recorded
+            op | text | | `read`, `pread64`, `readv`, `preadv`, `preadv2` and the same for writing
+            direction | text | | `read` or `write`
+            file_id | i64 | | the file, in `files`
+            offset_bytes | i64 | B | where in the file
+            size_bytes | i64 | B | asked for
+            done_bytes | i64 | B | transferred; 0 if the call failed
+            errno | i64 | | 0, or the error number
+            latency_ns | i64 | ns | from entry to return
+            pid | i64 | | process
+            tid | i64 | | thread
+            cgroup_id | u64 | | control group of the thread
+            flags | i64 | | flags of preadv2 and pwritev2, else 0
+        """),
+    ),
+    TableSchema(
+        "files",
+        _BUNDLE,
+        "one file that an event is about",
+        (*_RUN_KEY, "file_id"),
+        _columns("""
+            file_id | i64 | | number of the file in this bundle
+            dev_major | i64 | | device, major number
+            dev_minor | i64 | | device, minor number
+            inode | u64 | | inode number
+            generation | u64 | | inode generation, tells a reused inode number
+            path | text | | path when it was first seen
+            size_bytes | i64 | B | size when it was last seen
+            disk_id | text | | the emulated disk it lies on, null elsewhere
+        """),
+    ),
+    TableSchema(
+        "patterns",
+        _BUNDLE,
+        "the verdict on one file, direction and thread",
+        (*_RUN_KEY, "file_id", "direction", "tid"),
+        _columns("""
+            file_id | i64 | | the file, in `files`
+            path | text | | its path
+            direction | text | | `read` or `write`
+            tid | i64 | | thread, null for all threads together
+            class | text | | `consecutive`, `sequential`, `interleaved`, `random`, `mixed`, `irregular`, `insufficient`, …
+            k | i64 | | number of interleaved streams, null where it is not that
+            requests | i64 | | requests judged
+            bytes | i64 | B | bytes transferred by them
+            confidence | f64 | | 0 to 1, how clear the verdict is
+            consecutive_share | f64 | | share of requests that begin where the one before ended
+            forward_share | f64 | | share that go forward
+            sequential_share | f64 | | share that go forward by little, or on
+            reverse_share | f64 | | share that go backward
+            median_size_bytes | f64 | B | median request
+            evidence | text | | the counts behind the verdict, JSON
+            sentence | text | | what it means, one sentence
+        """),
+        open_columns="further measures of the classifier",
+    ),
+    TableSchema(
+        "device_requests",
+        _BUNDLE,
+        "one request that a disk served",
+        (*_RUN_KEY, "disk_id", "t_ns"),
+        _columns("""
+            t_ns | i64 | ns | arrival, CLOCK_MONOTONIC
+            due_ns | i64 | ns | when the profile says it is answered
+            done_ns | i64 | ns | when it was answered
+            service_ns | i64 | ns | service time drawn from the profile
+            wait_ns | i64 | ns | time in the queue of the station
+            lateness_ns | i64 | ns | done minus due, never below 0
+            op | text | | `read`, `write` or `flush`
+            sequential | bool | | it begins where the one before ended
+            offset_bytes | i64 | B | where in the file
+            device_offset_bytes | i64 | B | where on the disk
+            size_bytes | i64 | B | size
+            visit | i64 | | how often this place was asked for before, keys the draw
+            file | text | | path relative to the mount
+            disk_id | text | | the disk
+        """),
+        open_columns="further fields of the disk server's log",
+    ),
+    TableSchema(
+        "disk_stats",
+        _BUNDLE,
+        "a counter of one disk over the workload",
+        (*_RUN_KEY, "disk_id", "metric"),
+        _columns("""
+            disk_id | text | | the disk
+            metric | text | | name of the counter: reads, writes, flushes, read_bytes, busy_ns, late_count, …
+            value | f64 | | its value at the end, all counters being 0 at the start
+        """),
+    ),
+    TableSchema(
+        "samples",
+        _BUNDLE,
+        "one reading of one metric",
+        (*_RUN_KEY, "t_ns", "source", "entity", "metric"),
+        _columns("""
+            t_ns | i64 | ns | when it was read, CLOCK_MONOTONIC
+            source | text | | `cpu`, `memory`, `disk`, `emulated_disk`, `network`, `psi`, `cgroup`
+            entity | text | | what it is about: a core, a device, a disk, a link, a group
+            metric | text | | name of the metric
+            unit | text | | its unit
+            value | f64 | (`unit`) | the reading
+            cumulative | bool | | a counter since some start, not a level
+        """),
+    ),
+    TableSchema(
+        "utilisation",
+        _BUNDLE,
+        "how busy something was between two readings",
+        (*_RUN_KEY, "t_ns", "kind", "entity", "metric"),
+        _columns("""
+            t_ns | i64 | ns | end of the interval, CLOCK_MONOTONIC
+            kind | text | | `cpu`, `disk`, `network`, `emulated_disk`, `cgroup_cpu`
+            entity | text | | what it is about
+            metric | text | | which of its utilisations
+            unit | text | | unit of the value, mostly %
+            value | f64 | (`unit`) | the value, null where a counter went back
+            reset | bool | | a counter went back in the interval
+        """),
+        open_columns="further marks of the monitor",
+    ),
+    TableSchema(
+        "fidelity",
+        _BUNDLE + " and OUT/fidelity.parquet",
+        "asked against delivered of one disk in one run",
+        (*_RUN_KEY, "disk_id", "metric"),
+        _columns("""
+            disk_id | text | | the disk
+            metric | text | | `rate`, `p50`, `p99`, `lateness`, …
+            asked | f64 | (`unit`) | what the profile's draws say
+            delivered | f64 | (`unit`) | what the disk did
+            ratio | f64 | | delivered over asked
+            unit | text | | unit of both
+            n | i64 | | requests behind the numbers
+            verdict | text | | `honoured`, `demand-bound`, `host-saturated`, `too-short`, `not-honoured`
+            valid | bool | | whether the run may be used
+            reason | text | | why not
+        """),
+        open_columns="further limits and intervals of the certificate",
+    ),
+    TableSchema(
+        "agreement",
+        _BUNDLE,
+        "what program, tracer and disk say of the bytes of one file (where the program says anything)",
+        (*_RUN_KEY, "file", "direction", "by"),
+        _columns("""
+            file | text | | path relative to the mount, `*` for all files of the disk
+            direction | text | | `read` or `write`
+            by | text | | the program's counter
+            claimed_bytes | i64 | B | what the program says
+            traced_bytes | i64 | B | what its system calls returned
+            disk_bytes | i64 | B | what reached the disk
+            traced_ratio | f64 | | traced over claimed
+            disk_ratio | f64 | | disk over claimed
+            agrees | bool | | all within 2 % of the claim
+        """),
+    ),
+    TableSchema(
+        "runs",
+        "OUT/runs.parquet",
+        "one planned run that was made; its last attempt",
+        ("study_id", "run_id"),
+        _columns("""
+            study_id | text | | the study
+            treatment_id | text | | the treatment
+            run_id | text | | the run
+            attempt | i64 | | the attempt that the row is about
+            run_order | i64 | | place in the order of the plan, from 1
+            standard_order | i64 | | place of the treatment in standard order, from 1
+            replicate | i64 | | which repetition of the treatment, from 1
+            block_id | i64 | | block (round) of the plan
+            state | text | | `finished`, `failed`, `timed-out`
+            valid | bool | | whether the analysis uses it
+            reason | text | | why it does not, empty if valid
+            start_realtime_ns | i64 | ns | when the run began, since 1970-01-01 UTC
+            wall_s | f64 | s | how long the workload ran
+        """),
+        open_columns="one text column per factor (name of the level) and one f64 column per response, in the "
+        "response's unit",
+    ),
+    TableSchema(
+        "attempts",
+        "OUT/attempts.parquet",
+        "one attempt at a run, those that were made again included",
+        ("study_id", "run_id", "attempt"),
+        _columns("""
+            study_id | text | | the study
+            treatment_id | text | | the treatment
+            run_id | text | | the run
+            attempt | i64 | | from 1
+            state | text | | `finished`, `failed`, `timed-out`
+            valid | bool | | whether it may be used
+            reason | text | | why not
+            start_realtime_ns | i64 | ns | when it began, since 1970-01-01 UTC
+            wall_s | f64 | s | how long the workload ran
+        """),
+    ),
+    TableSchema(
+        "effects",
+        "OUT/effects.parquet",
+        "one term of the model of one response",
+        ("response", "term"),
+        _columns("""
+            response | text | | the response
+            term | text | | a factor, an interaction (`disk:pattern`), a block term, or `residual`
+            coefficient | f64 | response's | q: change per coded unit
+            effect | f64 | response's | 2q: mean at the second level minus mean at the first
+            ci_low | f64 | response's | 95 % Student-t interval of the coefficient, low end
+            ci_high | f64 | response's | high end
+            effect_ci_low | f64 | response's | 95 % interval of the effect, low end
+            effect_ci_high | f64 | response's | high end
+            variation_share | f64 | % | share of the total variation
+            p_value | f64 | | two-sided, Student t
+            aliases | text | | terms that this design cannot tell from it
+            df | i64 | | degrees of freedom
+        """),
+        open_columns="further statistics of the analysis",
+    ),
+    TableSchema(
+        "predictions",
+        "OUT/predictions.parquet",
+        "one response of one treatment, predicted (never mixed with measured rows)",
+        ("treatment_id", "response"),
+        _columns("""
+            treatment_id | text | | the treatment
+            response | text | | the response
+            predicted | f64 | response's | predicted mean
+            ci_low | f64 | response's | interval, low end
+            ci_high | f64 | response's | interval, high end
+            measured_mean | f64 | response's | mean of the valid runs
+            ratio | f64 | | predicted over measured
+            source | text | | the model, `station`
+            basis_treatment | text | | the treatment whose trace it comes from
+        """),
+        open_columns="one text column per factor, and what the model adds",
+    ),
+    TableSchema(
+        "findings",
+        "OUT/findings.parquet",
+        "one statement of the analysis",
+        ("code", "statement"),
+        _columns("""
+            code | text | | stable code
+            severity | text | | how much it matters
+            statement | text | | in plain words
+            evidence | text | | the rows behind it
+            what_to_do | text | | what to do
+        """),
+        open_columns="further fields of a finding",
+    ),
+)
+
+#: every table by name
+TABLES = {table.name: table for table in _TABLES}
+
+#: columns of ours that a factor or response of a study may not be called
+RESERVED = frozenset(
+    {c.name for c in BUNDLE_KEYS}
+    | {c.name for c in TABLES["runs"].columns}
+    | {"disk_id", "phase_id", "t_ns"}
+)
+
+
+def described(name: str, table: pa.Table) -> pa.Table:
+    """The table with unit and meaning of each column, and of itself, in its Arrow metadata."""
+    schema = TABLES.get(name)
+    if schema is None:
+        return table
+    known = {c.name: c for c in (*BUNDLE_KEYS, *schema.columns)}
+    fields = []
+    for field in table.schema:
+        column = known.get(field.name)
+        notes = {"unit": column.unit, "meaning": column.meaning} if column else None
+        fields.append(field.with_metadata({**(field.metadata or {}), **notes}) if notes else field)
+    about = {
+        "penstock.table": schema.name,
+        "penstock.row": schema.row,
+        "penstock.key": ",".join(schema.key),
+        "penstock.schema": BUNDLE_SCHEMA,
+    }
+    return table.cast(pa.schema(fields, metadata={**(table.schema.metadata or {}), **about}))
