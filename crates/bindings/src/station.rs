@@ -1,8 +1,171 @@
-//! Python names of the `station` crate.
+//! Python names of the `station` and `queuenet` crates.
 
+use penstock_station::{Op, Request, Station, StorageProfile};
+use pyo3::buffer::{Element, PyBuffer};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+/// A profile's mistake as a ValueError whose arguments are (message, line or None, column or None).
+fn read_profile(json: &str) -> PyResult<StorageProfile> {
+    StorageProfile::from_json(json)
+        .map_err(|error| PyValueError::new_err((error.message, error.line, error.column)))
+}
+
+fn array<T: Element + Clone>(
+    py: Python<'_>,
+    name: &str,
+    object: &Bound<'_, PyAny>,
+) -> PyResult<Vec<T>> {
+    PyBuffer::<T>::get(object)
+        .and_then(|buffer| buffer.to_vec(py))
+        .map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
+}
+
+/// The profile validated and written out in one order; ValueError(message, line, column) if it is not valid.
+#[pyfunction]
+fn profile_check(json: &str) -> PyResult<String> {
+    Ok(read_profile(json)?.to_json())
+}
+
+/// The profile slowed down: times multiplied by `factor`, rates divided.
+#[pyfunction]
+fn profile_scaled(json: &str, factor: f64) -> PyResult<String> {
+    let scaled = read_profile(json)?.scaled(factor);
+    scaled
+        .validate()
+        .map_err(|error| PyValueError::new_err(error.message))?;
+    Ok(scaled.to_json())
+}
+
+/// Moments of one server's service time, seconds, and the most requests per second of all servers.
+#[pyfunction]
+fn profile_moments<'py>(
+    py: Python<'py>,
+    json: &str,
+    op: &str,
+    sequential: bool,
+    size_bytes: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let profile = read_profile(json)?;
+    let op: Op = op.parse().map_err(PyValueError::new_err)?;
+    let moments = PyDict::new(py);
+    moments.set_item("mean", profile.mean_service_s(op, sequential, size_bytes))?;
+    for (name, p) in [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)] {
+        moments.set_item(
+            name,
+            profile.service_quantile_s(op, sequential, size_bytes, p),
+        )?;
+    }
+    moments.set_item(
+        "capacity_iops",
+        profile.capacity_iops(op, sequential, size_bytes),
+    )?;
+    Ok(moments)
+}
+
+/// Quantiles in seconds of one server's service time at the probabilities `p`.
+#[pyfunction]
+fn profile_quantiles(
+    json: &str,
+    op: &str,
+    sequential: bool,
+    size_bytes: u64,
+    p: Vec<f64>,
+) -> PyResult<Vec<f64>> {
+    let profile = read_profile(json)?;
+    let op: Op = op.parse().map_err(PyValueError::new_err)?;
+    if let Some(wrong) = p.iter().find(|p| !(**p > 0.0 && **p < 1.0)) {
+        return Err(PyValueError::new_err(format!(
+            "probability {wrong}; above 0 and below 1 is expected"
+        )));
+    }
+    Ok(p.iter()
+        .map(|p| profile.service_quantile_s(op, sequential, size_bytes, *p))
+        .collect())
+}
+
+/// Requests (arrays of u64 nanoseconds, u8 codes, u64 bytes, u64 bytes) served in their order; a dict of bytes objects
+/// holding u64 arrays `start_ns`, `due_ns`, `service_ns`, `wait_ns`, `visit` and the u8 array `sequential`.
+#[pyfunction]
+fn station_serve<'py>(
+    py: Python<'py>,
+    json: &str,
+    seed: u64,
+    t_ns: &Bound<'py, PyAny>,
+    op: &Bound<'py, PyAny>,
+    offset: &Bound<'py, PyAny>,
+    size: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let profile = read_profile(json)?;
+    let t_ns: Vec<u64> = array(py, "t_ns", t_ns)?;
+    let op: Vec<u8> = array(py, "op", op)?;
+    let offset: Vec<u64> = array(py, "offset", offset)?;
+    let size: Vec<u64> = array(py, "size", size)?;
+    if [op.len(), offset.len(), size.len()]
+        .iter()
+        .any(|n| *n != t_ns.len())
+    {
+        return Err(PyValueError::new_err(
+            "t_ns, op, offset and size differ in length",
+        ));
+    }
+    let ops: Vec<Op> = op
+        .into_iter()
+        .map(Op::try_from)
+        .collect::<Result<_, _>>()
+        .map_err(PyValueError::new_err)?;
+    let (columns, sequential) = py.detach(|| {
+        let mut station =
+            Station::new(&profile, seed).map_err(|e| PyValueError::new_err(e.message))?;
+        let mut columns: [Vec<u8>; 5] = Default::default();
+        let mut sequential = Vec::with_capacity(ops.len());
+        for i in 0..ops.len() {
+            let request = Request {
+                op: ops[i],
+                offset: offset[i],
+                size: size[i],
+            };
+            let served = station.arrive(t_ns[i], request);
+            let values = [
+                served.start_ns,
+                served.due_ns,
+                served.service_ns,
+                served.wait_ns,
+                u64::from(served.visit),
+            ];
+            for (column, value) in columns.iter_mut().zip(values) {
+                column.extend_from_slice(&value.to_ne_bytes());
+            }
+            sequential.push(u8::from(served.sequential));
+        }
+        Ok::<_, PyErr>((columns, sequential))
+    })?;
+    let answer = PyDict::new(py);
+    for (name, column) in ["start_ns", "due_ns", "service_ns", "wait_ns", "visit"]
+        .iter()
+        .zip(columns)
+    {
+        answer.set_item(name, PyBytes::new(py, &column))?;
+    }
+    answer.set_item("sequential", PyBytes::new(py, &sequential))?;
+    Ok(answer)
+}
+
+/// A closed loop of clients over one station in virtual time: specification and result as JSON.
+#[pyfunction]
+fn simulate_closed(py: Python<'_>, spec_json: &str) -> PyResult<String> {
+    py.detach(|| penstock_queuenet::simulate_json(spec_json))
+        .map_err(PyValueError::new_err)
+}
 
 /// Adds this crate's functions and classes to `penstock._native`.
-pub fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(profile_check, module)?)?;
+    module.add_function(wrap_pyfunction!(profile_scaled, module)?)?;
+    module.add_function(wrap_pyfunction!(profile_moments, module)?)?;
+    module.add_function(wrap_pyfunction!(profile_quantiles, module)?)?;
+    module.add_function(wrap_pyfunction!(station_serve, module)?)?;
+    module.add_function(wrap_pyfunction!(simulate_closed, module)?)?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::profile::{InvalidProfile, ServiceClass, StorageProfile};
 use crate::random::{mix64, Draws};
 
 /// What a request asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Op {
     /// Read bytes.

@@ -1,0 +1,317 @@
+//! Closed loop: a fixed number of clients, each waiting for its own operations.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use penstock_station::{Op, Request, Station, StorageProfile};
+use serde::{Deserialize, Serialize};
+
+use crate::pattern::{Operations, Pattern};
+use crate::quantiles::Latencies;
+
+/// Why a simulation cannot be run.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct SimulationError(pub String);
+
+/// What serves requests in virtual time: now a station; hosts and stores later.
+pub trait Device {
+    /// When a request that arrives at `t_ns` is answered, and its service time; nanoseconds.
+    fn serve(&mut self, t_ns: u64, request: Request) -> (u64, u64);
+}
+
+impl Device for Station {
+    #[inline]
+    fn serve(&mut self, t_ns: u64, request: Request) -> (u64, u64) {
+        let served = self.arrive(t_ns, request);
+        (served.due_ns, served.service_ns)
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A thread, or several alike, each with a file of its own unless `shared_file`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Client {
+    /// How many of this kind.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// What each asks for.
+    pub pattern: Pattern,
+    /// Operations under way at once.
+    #[serde(default = "one")]
+    pub iodepth: u32,
+    /// Thinking after each completion, nanoseconds.
+    #[serde(default)]
+    pub think_ns: f64,
+    /// Thinking per byte of the operation that follows, nanoseconds.
+    #[serde(default)]
+    pub think_ns_per_byte: f64,
+    /// Where the file begins on the device; further clients of the same kind follow after each other.
+    #[serde(default)]
+    pub device_offset_bytes: Option<u64>,
+    /// All of this kind work on one file.
+    #[serde(default)]
+    pub shared_file: bool,
+}
+
+/// What to simulate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClosedLoop {
+    /// The device.
+    pub profile: StorageProfile,
+    /// Of the device's and the workload's draws.
+    #[serde(default)]
+    pub seed: u64,
+    /// Who asks.
+    pub clients: Vec<Client>,
+    /// No operation begins after this; until the operations are done if absent.
+    #[serde(default)]
+    pub duration_s: Option<f64>,
+    /// Operations of each client; until the duration is over if absent.
+    #[serde(default)]
+    pub operations: Option<u64>,
+    /// Larger operations reach the device in pieces of this size.
+    #[serde(default)]
+    pub max_request_bytes: Option<u64>,
+    /// Quantiles asked for.
+    #[serde(default)]
+    pub quantiles: Vec<f64>,
+}
+
+/// What one direction (read, write, flush) came to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DirectionResult {
+    /// Operations completed.
+    pub operations: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Operations per second of the whole time.
+    pub iops: f64,
+    /// Bytes per second of the whole time.
+    pub rate_bps: f64,
+    /// Mean latency in nanoseconds.
+    pub latency_mean_ns: f64,
+    /// Latency quantiles (probability, nanoseconds).
+    pub latency_ns: Vec<(f64, f64)>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Virtual time until the last completion, seconds.
+    pub elapsed_s: f64,
+    /// Reads.
+    pub read: DirectionResult,
+    /// Writes.
+    pub write: DirectionResult,
+    /// Flushes.
+    pub flush: DirectionResult,
+    /// Busy share of the servers (service time over servers and time).
+    pub utilisation: f64,
+    /// Requests that reached the device.
+    pub device_requests: u64,
+}
+
+struct Thread<'p> {
+    operations: Operations<'p>,
+    client: &'p Client,
+    base: u64,
+    left: u64,
+    free_ns: u64,
+}
+
+/// Runs the clients against the station until duration or operations are used up.
+///
+/// # Errors
+/// A profile or client that makes no sense, or neither duration nor operations given for endless patterns.
+pub fn simulate(spec: &ClosedLoop) -> Result<Outcome, SimulationError> {
+    let bad = |message: String| SimulationError(message);
+    let mut station = Station::new(&spec.profile, spec.seed).map_err(|e| bad(e.message))?;
+    let end_ns = match spec.duration_s {
+        Some(s) if !(s.is_finite() && s > 0.0) => {
+            return Err(bad(format!("duration_s {s}; above 0 is expected")))
+        }
+        Some(s) => (s * 1e9) as u64,
+        None => u64::MAX,
+    };
+    if spec.clients.is_empty() {
+        return Err(bad("clients is empty; at least one is expected".into()));
+    }
+    let mut threads = Vec::new();
+    let mut next_base = 0u64;
+    for (kind, client) in spec.clients.iter().enumerate() {
+        client
+            .pattern
+            .validate()
+            .map_err(|e| bad(format!("clients[{kind}]: {e}")))?;
+        let think = client.think_ns.min(client.think_ns_per_byte);
+        if !(think >= 0.0 && client.think_ns.is_finite() && client.think_ns_per_byte.is_finite()) {
+            return Err(bad(format!(
+                "clients[{kind}]: think time {think}; at least 0 is expected"
+            )));
+        }
+        if client.iodepth == 0 || client.count == 0 {
+            return Err(bad(format!(
+                "clients[{kind}]: count and iodepth of at least 1 are expected"
+            )));
+        }
+        let explicit = matches!(client.pattern, Pattern::Explicit { .. });
+        if !explicit && spec.duration_s.is_none() && spec.operations.is_none() {
+            return Err(bad("neither duration_s nor operations is given".into()));
+        }
+        let extent = match &client.pattern {
+            Pattern::Sequential { file_bytes, .. } | Pattern::Random { file_bytes, .. } => {
+                *file_bytes
+            }
+            Pattern::Explicit { .. } => 0,
+        };
+        let mut base = client.device_offset_bytes.unwrap_or(next_base);
+        for _ in 0..client.count {
+            threads.push(Thread {
+                operations: Operations::new(&client.pattern, spec.seed, threads.len() as u64),
+                client,
+                base,
+                left: spec.operations.unwrap_or(u64::MAX),
+                free_ns: 0,
+            });
+            if !client.shared_file {
+                base += extent;
+            }
+        }
+        next_base = next_base.max(base + if client.shared_file { extent } else { 0 });
+    }
+    Ok(run(&mut station, &mut threads, spec, end_ns))
+}
+
+/// An operation's slot is free again (or at the beginning) and the thread may go on.
+type Event = Reverse<(u64, u64, u32)>;
+
+fn run(
+    device: &mut impl Device,
+    threads: &mut [Thread],
+    spec: &ClosedLoop,
+    end_ns: u64,
+) -> Outcome {
+    let piece = spec.max_request_bytes.unwrap_or(u64::MAX).max(1);
+    let mut events: BinaryHeap<Event> = BinaryHeap::new();
+    let mut order = 0u64;
+    for (i, thread) in threads.iter().enumerate() {
+        for _ in 0..thread.client.iodepth {
+            events.push(Reverse((0, order, i as u32)));
+            order += 1;
+        }
+    }
+    // Issue times are kept apart from completions: a thread of depth d thinks once per operation, one at a time.
+    let mut pending: BinaryHeap<Reverse<(u64, u64, u32, crate::pattern::Operation)>> =
+        BinaryHeap::new();
+    let mut latencies: [Latencies; 3] = Default::default();
+    let mut results: [DirectionResult; 3] = Default::default();
+    let (mut busy_ns, mut device_requests, mut last_ns) = (0.0, 0u64, 0u64);
+    loop {
+        let complete_first = match (events.peek(), pending.peek()) {
+            (None, None) => break,
+            (Some(Reverse(done)), Some(Reverse(issue))) => done.0 <= issue.0,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+        };
+        if complete_first {
+            let Some(Reverse((t_ns, _, index))) = events.pop() else {
+                break;
+            };
+            let thread = &mut threads[index as usize];
+            if thread.left == 0 {
+                continue;
+            }
+            let Some(operation) = thread.operations.next() else {
+                thread.left = 0;
+                continue;
+            };
+            let client = thread.client;
+            let think = client.think_ns + client.think_ns_per_byte * operation.size as f64;
+            let issue_ns = t_ns.max(thread.free_ns) + think.round() as u64 + operation.think_ns;
+            if issue_ns >= end_ns {
+                thread.left = 0;
+                continue;
+            }
+            thread.left -= 1;
+            thread.free_ns = issue_ns;
+            order += 1;
+            pending.push(Reverse((issue_ns, order, index, operation)));
+        } else {
+            let Some(Reverse((t_ns, number, index, operation))) = pending.pop() else {
+                break;
+            };
+            let base = threads[index as usize].base;
+            let mut due_ns = t_ns;
+            let mut at = 0;
+            loop {
+                let size = piece.min(operation.size - at);
+                let request = Request {
+                    op: operation.op,
+                    offset: base + operation.offset + at,
+                    size,
+                };
+                let (due, service) = device.serve(t_ns, request);
+                due_ns = due_ns.max(due);
+                busy_ns += service as f64;
+                device_requests += 1;
+                at += size;
+                if at >= operation.size {
+                    break;
+                }
+            }
+            last_ns = last_ns.max(due_ns);
+            let result = &mut results[operation.op as usize];
+            result.operations += 1;
+            result.bytes += if operation.op == Op::Flush {
+                0
+            } else {
+                operation.size
+            };
+            latencies[operation.op as usize].add(due_ns - t_ns);
+            events.push(Reverse((due_ns, number, index)));
+        }
+    }
+    let elapsed_s = last_ns as f64 / 1e9;
+    for (result, latencies) in results.iter_mut().zip(&latencies) {
+        if elapsed_s > 0.0 {
+            result.iops = result.operations as f64 / elapsed_s;
+            result.rate_bps = result.bytes as f64 / elapsed_s;
+        }
+        result.latency_mean_ns = latencies.mean_ns();
+        result.latency_ns = spec
+            .quantiles
+            .iter()
+            .map(|p| (*p, latencies.quantile_ns(*p)))
+            .collect();
+    }
+    let [read, write, flush] = results;
+    let servers = spec.profile.servers as f64;
+    Outcome {
+        elapsed_s,
+        read,
+        write,
+        flush,
+        utilisation: if last_ns > 0 {
+            busy_ns / (last_ns as f64 * servers)
+        } else {
+            0.0
+        },
+        device_requests,
+    }
+}
+
+/// As [`simulate`], specification and outcome as JSON.
+///
+/// # Errors
+/// Not JSON, an unknown field, or as [`simulate`].
+pub fn simulate_json(spec_json: &str) -> Result<String, String> {
+    let spec: ClosedLoop = serde_json::from_str(spec_json).map_err(|e| e.to_string())?;
+    let outcome = simulate(&spec).map_err(|e| e.0)?;
+    serde_json::to_string(&outcome).map_err(|e| e.to_string())
+}
