@@ -1,0 +1,224 @@
+"""The order of effects of a campaign, and nothing else: what is done to a host is behind `Executor`.
+
+A round is a block of the plan. Every run of it is made once; then those whose first attempt is invalid for a
+reason that may pass (design.md DN-36) are made once more. What is on disk already is not made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+#: phases whose time is the user's: what the conductor needs beyond them is its own
+USERS_PHASES = frozenset({"prepare", "rest", "workload"})
+
+
+class Run(Protocol):
+    """What the conductor needs of a planned run (`design.plan.PlannedRun`)."""
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run."""
+
+    @property
+    def block(self) -> int:
+        """The round it belongs to."""
+
+
+R = TypeVar("R", bound=Run)
+R_contra = TypeVar("R_contra", bound=Run, contravariant=True)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one attempt; `repeatable` if it is invalid for a reason that may pass."""
+
+    run_id: str
+    attempt: int
+    state: str
+    valid: bool
+    reason: str = ""
+    repeatable: bool = False
+    wall_s: float = 0.0
+    own_s: float = 0.0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of a run [ns, CLOCK_MONOTONIC]."""
+
+    phase_id: str
+    start_ns: int
+    end_ns: int
+
+    @property
+    def duration_s(self) -> float:
+        """How long it took."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+@dataclass
+class Attempt(Generic[R]):
+    """One attempt at a run, with the phases it has been through."""
+
+    run: R
+    number: int
+    phases: list[Phase] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def phase(self, phase_id: str) -> Iterator[None]:
+        """Times what is done inside."""
+        start_ns = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            self.phases.append(Phase(phase_id, start_ns, time.monotonic_ns()))
+
+    @property
+    def own_s(self) -> float:
+        """Time spent so far that is neither workload, preparation nor declared rest."""
+        return sum(p.duration_s for p in self.phases if p.phase_id not in USERS_PHASES)
+
+
+class Executor(Protocol[R]):
+    """What a campaign does. `open` first and `close` last, once; between them, for every attempt:
+
+    `prepare`, `attach`, `settle`, `arm`, `launch`, `disarm`, `detach`, `collect`, each once and in this
+    order. Each times itself by `attempt.phase`. When one raises, those of `disarm` and `detach` that have
+    not begun are still called, then `discard`, and `collect` is not; they must bear it that what they take
+    back was never made. `room` is asked before every attempt and raises when it should not be begun.
+    """
+
+    def open(self) -> None:
+        """Starts what serves all runs."""
+
+    def room(self, attempt: Attempt[R]) -> None:
+        """Raises if there is no room for this attempt."""
+
+    def prepare(self, attempt: Attempt[R]) -> None:
+        """The data that the run works on."""
+
+    def attach(self, attempt: Attempt[R]) -> None:
+        """Control group and disks."""
+
+    def settle(self, attempt: Attempt[R]) -> None:
+        """Brings the host to the declared state and checks it."""
+
+    def arm(self, attempt: Attempt[R]) -> None:
+        """Starts the observers."""
+
+    def launch(self, attempt: Attempt[R]) -> None:
+        """Runs the workload to its end."""
+
+    def disarm(self, attempt: Attempt[R]) -> None:
+        """Stops the observers."""
+
+    def detach(self, attempt: Attempt[R]) -> None:
+        """Takes back what `attach` made."""
+
+    def collect(self, attempt: Attempt[R]) -> Outcome:
+        """Leaves a finished bundle, and says what became of the run."""
+
+    def discard(self, attempt: Attempt[R]) -> None:
+        """Drops an attempt that did not get as far as `collect`."""
+
+    def close(self) -> None:
+        """Stops what `open` started."""
+
+
+class Listener(Protocol[R_contra]):
+    """Is told what happens, to show it."""
+
+    def begun(self, run: R_contra, attempt: int) -> None:
+        """An attempt begins."""
+
+    def ended(self, run: R_contra, outcome: Outcome) -> None:
+        """An attempt has ended."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What is on disk of a run before the campaign (re)starts: its last attempt, and attempts in all."""
+
+    outcome: Outcome
+    attempts: int
+
+
+def rounds(runs: Sequence[R]) -> list[list[R]]:
+    """The runs in order, split where the block changes."""
+    return [list(group) for _, group in itertools.groupby(runs, key=lambda r: r.block)]
+
+
+def still_to_make(runs: Sequence[R], made: Mapping[str, Made]) -> list[R]:
+    """The runs that have no bundle, and those that would be made once more."""
+    return [r for r in runs if r.run_id not in made or _again(made[r.run_id])]
+
+
+def conduct(
+    runs: Sequence[R],
+    made: Mapping[str, Made],
+    interrupted: Mapping[str, int],
+    executor: Executor[R],
+    listener: Listener[R],
+) -> list[Outcome]:
+    """Makes what is still to be made of a plan, in its order; gives the outcomes of this call.
+
+    `made` has the runs that are on disk, `interrupted` the number of the attempt during which an earlier
+    conductor was stopped, by run. Raises what the executor raises, with the host put back.
+    """
+    if not still_to_make(runs, made):
+        return []
+    known = dict(made)
+    outcomes = []
+    try:
+        executor.open()
+        for one_round in rounds(runs):
+            for run in one_round:
+                if run.run_id in known:
+                    continue
+                number = interrupted.get(run.run_id, 0) + 1
+                outcome = _make(executor, listener, Attempt(run, number))
+                known[run.run_id] = Made(outcome, 1)
+                outcomes.append(outcome)
+            for run in one_round:
+                before = known[run.run_id]
+                if _again(before):
+                    number = max(before.outcome.attempt, interrupted.get(run.run_id, 0)) + 1
+                    outcome = _make(executor, listener, Attempt(run, number))
+                    known[run.run_id] = Made(outcome, before.attempts + 1)
+                    outcomes.append(outcome)
+    finally:
+        executor.close()
+    return outcomes
+
+
+def _again(made: Made) -> bool:
+    return made.outcome.repeatable and made.attempts == 1
+
+
+def _make(executor: Executor[R], listener: Listener[R], attempt: Attempt[R]) -> Outcome:
+    executor.room(attempt)
+    listener.begun(attempt.run, attempt.number)
+    undo = [executor.disarm, executor.detach]
+    try:
+        executor.prepare(attempt)
+        executor.attach(attempt)
+        executor.settle(attempt)
+        executor.arm(attempt)
+        executor.launch(attempt)
+        while undo:
+            undo.pop(0)(attempt)
+        outcome = executor.collect(attempt)
+    except BaseException:
+        with contextlib.ExitStack() as stack:  # all of them, whatever one of them raises
+            stack.callback(executor.discard, attempt)
+            for step in reversed(undo):
+                stack.callback(step, attempt)
+        raise
+    listener.ended(attempt.run, outcome)
+    return outcome

@@ -1,0 +1,87 @@
+"""What is shown while runs are made: a bar on a terminal, plain lines elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from penstock.campaign.conductor import Outcome
+
+if TYPE_CHECKING:
+    from penstock.design.plan import PlannedRun
+
+
+class RunProgress:
+    """Shows each run as it begins and ends, and the time left from the runs made so far."""
+
+    def __init__(self, to_make: int, estimated_s: float, quiet: bool = False) -> None:
+        self._to_make = to_make
+        self._per_run_s = estimated_s / to_make if to_make else 0.0
+        self._quiet = quiet
+        self._ended = 0
+        self._began = time.monotonic()
+        self._bar: Progress | None = None
+        if sys.stderr.isatty() and not quiet:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[left]}"),
+                console=Console(stderr=True),
+            )
+            self._task = self._bar.add_task("starting", total=to_make, left=self.left())
+
+    def __enter__(self) -> RunProgress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def left(self) -> str:
+        """Time left in words."""
+        per_run_s = self._per_run_s
+        if self._ended:
+            per_run_s = (time.monotonic() - self._began) / self._ended
+        seconds = round(per_run_s * max(0, self._to_make - self._ended))
+        minutes, rest = divmod(seconds, 60)
+        return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d} left" if seconds else ""
+
+    def say(self, line: str) -> None:
+        """A line of its own, above the bar."""
+        if self._quiet:
+            return
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def begun(self, run: PlannedRun, attempt: int) -> None:
+        """A run begins."""
+        again = f" (attempt {attempt})" if attempt > 1 else ""
+        treatment = ", ".join(f"{name} {level}" for name, level in run.levels.items())
+        if self._bar is not None:
+            self._bar.update(self._task, description=f"{run.run_id}{again} {treatment}"[:64])
+
+    def ended(self, run: PlannedRun, outcome: Outcome) -> None:
+        """A run has ended."""
+        self._ended += 1
+        if outcome.repeatable and outcome.attempt == 1:
+            self._to_make += 1
+        if self._bar is not None:
+            self._bar.update(
+                self._task, completed=self._ended, total=self._to_make, left=self.left()
+            )
+        treatment = " ".join(f"{name}={level}" for name, level in run.levels.items())
+        if not outcome.valid:
+            word = "invalid" if outcome.state == "finished" else outcome.state
+            self.say(f"{run.run_id} {treatment}: {word}: {outcome.reason}")
+        elif self._bar is None:
+            count = f"{self._ended}/{self._to_make} {run.run_id}"
+            self.say(f"{count} {treatment} {outcome.wall_s:.1f} s, {self.left()}")

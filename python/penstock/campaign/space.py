@@ -1,0 +1,62 @@
+"""How much room a campaign needs on the file systems it writes to, and whether it is there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import PenstockError
+
+#: a bundle's size before any is finished [bytes]: a traced run of some hundred thousand events
+FIRST_BUNDLE_BYTES = 32 << 20
+
+#: left free in any case: this share of the file system, or this many bytes if that is less
+RESERVE_SHARE = 0.02
+RESERVE_BYTES = 1 << 30
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that are still to be written: prepared data, one run's own copy, bundles."""
+
+    prepared_bytes: int
+    copy_bytes: int
+    bundle_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.prepared_bytes + self.copy_bytes + self.bundle_bytes
+
+    def __str__(self) -> str:
+        return (
+            f"{self.prepared_bytes / _MIB:.0f} MiB of prepared data, {self.copy_bytes / _MIB:.0f} MiB for a "
+            f"run's own copy, {self.bundle_bytes / _MIB:.0f} MiB of results"
+        )
+
+
+def bundles_need(runs: int, finished_bytes: list[int]) -> int:
+    """Bytes that `runs` more bundles take: each as the largest so far, with a tenth for safety."""
+    one = max(finished_bytes) * 1.1 if finished_bytes else FIRST_BUNDLE_BYTES
+    return int(runs * one)
+
+
+def free_bytes(path: Path) -> tuple[int, int]:
+    """Free bytes for us and the reserve to leave, of the file system of `path`."""
+    space = os.statvfs(path)
+    reserve = min(int(space.f_blocks * space.f_frsize * RESERVE_SHARE), RESERVE_BYTES)
+    return space.f_bavail * space.f_frsize, reserve
+
+
+def check(path: Path, need: Need, runs: int) -> None:
+    """Raises PenstockError, with the numbers, if what `runs` more runs need would fill the file system."""
+    free, reserve = free_bytes(path)
+    if need.total_bytes + reserve > free:
+        raise PenstockError(
+            f"{path}: {free / _MIB:.0f} MiB free, {(need.total_bytes + reserve) / _MIB:.0f} MiB needed for "
+            f"{runs} more runs ({need}; {reserve / _MIB:.0f} MiB left free). What is finished is kept; make "
+            "room and run again with --resume, or choose another -o"
+        )
