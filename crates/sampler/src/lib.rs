@@ -1,1 +1,29 @@
-//! See the crate description in Cargo.toml.
+//! Sampling of what a run uses: processors, memory, disks, network, pressure, its control group and its
+//! emulated disks.
+//!
+//! ```text
+//!  /proc, /sys, cgroup, statistics pages ──▶ sources ──▶ Recorder (one thread) ──▶ spool file
+//!                                                            ▲
+//!                                     control socket: start, stop
+//! ```
+//!
+//! Sample `k` is due at `t0 + k * interval`, so the clock does not drift. How late each one was is stored as a
+//! series of its own; a deadline that was missed is counted and never filled in afterwards.
+//!
+//! The spool is a file of [`spool::Record`]s of 24 bytes; which series a number stands for is in the file
+//! beside it, `SPOOL.series`, one JSON object per line. A torn tail is dropped by the reader.
+
+pub mod clock;
+pub mod config;
+pub mod error;
+pub mod file;
+pub mod recorder;
+pub mod schedule;
+pub mod server;
+pub mod sources;
+pub mod spool;
+
+pub use config::{SamplerConfig, StartRequest};
+pub use error::Error;
+pub use recorder::{Receipt, Recorder};
+pub use server::serve;

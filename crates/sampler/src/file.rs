@@ -1,0 +1,84 @@
+//! A small file that is read again and again through one descriptor.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+const FIRST_BYTES: usize = 16 * 1024;
+
+/// An open file of /proc, /sys or a control group.
+#[derive(Debug)]
+pub struct Reread {
+    file: File,
+    path: PathBuf,
+    buffer: Vec<u8>,
+    reads: u64,
+}
+
+impl Reread {
+    /// Opens it.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        Ok(Self {
+            file: File::open(path).map_err(Error::file(path))?,
+            path: path.to_path_buf(),
+            buffer: vec![0; FIRST_BYTES],
+            reads: 0,
+        })
+    }
+
+    /// Opens it if it is there and can be read.
+    pub fn if_there(path: impl AsRef<Path>) -> Option<Self> {
+        let mut file = Self::open(path).ok()?;
+        file.read().ok()?;
+        Some(file)
+    }
+
+    /// Its present contents. Read to the end: a long file comes in several pieces.
+    pub fn read(&mut self) -> Result<&[u8], Error> {
+        let mut filled = 0;
+        loop {
+            if filled == self.buffer.len() {
+                self.buffer.resize(2 * filled, 0);
+            }
+            self.reads += 1;
+            let got = self
+                .file
+                .read_at(&mut self.buffer[filled..], filled as u64)
+                .map_err(Error::file(&self.path))?;
+            if got == 0 {
+                return Ok(&self.buffer[..filled]);
+            }
+            filled += got;
+        }
+    }
+
+    /// System calls made so far.
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+}
+
+/// The words of a line.
+pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|b| b.is_ascii_whitespace() || *b == b':')
+        .filter(|w| !w.is_empty())
+}
+
+/// A decimal number at the start of a word.
+pub fn number(word: &[u8]) -> Option<u64> {
+    let digits = word.iter().take_while(|b| b.is_ascii_digit()).count();
+    if digits == 0 {
+        return None;
+    }
+    word[..digits].iter().try_fold(0_u64, |sum, b| {
+        sum.checked_mul(10)?.checked_add(u64::from(b - b'0'))
+    })
+}
+
+/// The lines of a text.
+pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|b| *b == b'\n').filter(|l| !l.is_empty())
+}

@@ -1,0 +1,228 @@
+//! The sampling thread.
+
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::clock::{be_punctual, monotonic_ns, thread_cpu_ns};
+use crate::config::StartRequest;
+use crate::error::Error;
+use crate::schedule::Schedule;
+use crate::sources::{self, Source};
+use crate::spool::{Sink, Spool};
+
+const SHORTEST_NS: i64 = 1_000_000;
+const FLUSH_EVERY_NS: i64 = 1_000_000_000;
+
+/// What a recording came to and cost.
+#[derive(Debug, Clone, Serialize)]
+pub struct Receipt {
+    /// When the first sample was due, ns (CLOCK_MONOTONIC).
+    pub start_ns: i64,
+    /// When it was stopped, ns.
+    pub end_ns: i64,
+    /// Time between samples, ns.
+    pub interval_ns: i64,
+    /// Samples made.
+    pub samples: u64,
+    /// Samples that were due.
+    pub expected: u64,
+    /// Samples that were due and not made.
+    pub missed: u64,
+    /// Half of the samples were at most this late, ns.
+    pub late_p50_ns: i64,
+    /// 99 % of the samples were at most this late, ns.
+    pub late_p99_ns: i64,
+    /// The latest, ns.
+    pub late_max_ns: i64,
+    /// Processor time of the sampling thread, ns.
+    pub cpu_ns: i64,
+    /// Reads made of /proc, control groups and pages.
+    pub reads: u64,
+    /// Bytes left in the spool.
+    pub spool_bytes: u64,
+    /// Readings of a source that failed.
+    pub errors: u64,
+}
+
+/// A recording under way.
+#[derive(Debug)]
+pub struct Recorder {
+    stop: Sender<()>,
+    thread: JoinHandle<Result<Receipt, Error>>,
+}
+
+impl Recorder {
+    /// Starts to sample; the first sample is due at once.
+    pub fn start(request: &StartRequest, default_interval_ns: i64) -> Result<Self, Error> {
+        let interval_ns = request.interval_ns.unwrap_or(default_interval_ns);
+        if interval_ns < SHORTEST_NS {
+            return Err(Error::Interval(interval_ns));
+        }
+        let spool = Spool::create(&request.spool)?;
+        let sources = sources::all(request);
+        let (stop, stopped) = mpsc::channel();
+        let work = Work {
+            spool,
+            sources,
+            lateness_ns: Vec::new(),
+            errors: 0,
+        };
+        let thread = std::thread::Builder::new()
+            .name("penstock-sample".to_owned())
+            .spawn(move || work.record(interval_ns, &stopped))
+            .map_err(Error::file("the sampling thread"))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends it and gives its receipt.
+    pub fn stop(self) -> Result<Receipt, Error> {
+        drop(self.stop);
+        self.thread
+            .join()
+            .unwrap_or(Err(Error::State("the sampling thread panicked")))
+    }
+}
+
+struct Work {
+    spool: Spool,
+    sources: Vec<Box<dyn Source>>,
+    lateness_ns: Vec<i64>,
+    errors: u64,
+}
+
+impl Work {
+    fn record(mut self, interval_ns: i64, stopped: &mpsc::Receiver<()>) -> Result<Receipt, Error> {
+        be_punctual();
+        let lateness = self
+            .spool
+            .series("sampler", "self", "lateness", "ns", false);
+        let cpu_before_ns = thread_cpu_ns();
+        let start_ns = monotonic_ns();
+        let mut schedule = Schedule::new(start_ns, interval_ns);
+        let mut flushed_ns = start_ns;
+        loop {
+            let now_ns = monotonic_ns();
+            let Some(due) = schedule.take(now_ns) else {
+                let wait = Duration::from_nanos((schedule.next_ns() - now_ns) as u64);
+                match stopped.recv_timeout(wait) {
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+                }
+            };
+            self.spool.begin(now_ns);
+            self.spool.put(lateness, due.lateness_ns as f64);
+            self.lateness_ns.push(due.lateness_ns);
+            for source in &mut self.sources {
+                if source.sample(&mut self.spool).is_err() {
+                    self.errors += 1;
+                }
+            }
+            if self.spool.is_full() || now_ns - flushed_ns >= FLUSH_EVERY_NS {
+                self.spool.flush()?;
+                flushed_ns = now_ns;
+            }
+        }
+        let end_ns = monotonic_ns();
+        schedule.close(end_ns);
+        self.spool.flush()?;
+        self.lateness_ns.sort_unstable();
+        Ok(Receipt {
+            start_ns,
+            end_ns,
+            interval_ns,
+            samples: schedule.made(),
+            expected: schedule.made() + schedule.missed(),
+            missed: schedule.missed(),
+            late_p50_ns: quantile(&self.lateness_ns, 0.5),
+            late_p99_ns: quantile(&self.lateness_ns, 0.99),
+            late_max_ns: quantile(&self.lateness_ns, 1.0),
+            cpu_ns: thread_cpu_ns() - cpu_before_ns,
+            reads: self.sources.iter().map(|s| s.reads()).sum(),
+            spool_bytes: self.spool.written_bytes(),
+            errors: self.errors,
+        })
+    }
+}
+
+/// The smallest of the sorted values that at least this share does not exceed (type 1).
+fn quantile(sorted: &[i64], share: f64) -> i64 {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted
+        .get(rank.clamp(1, sorted.len().max(1)) - 1)
+        .copied()
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::{series_path, RECORD_BYTES};
+
+    #[test]
+    fn records_name_their_series_and_sit_on_the_grid() {
+        let spool = std::env::temp_dir().join(format!("penstock-spool-{}", std::process::id()));
+        let request: StartRequest = serde_json::from_value(serde_json::json!({
+            "spool": spool, "interval_ns": 5_000_000, "root": super::tests::root(),
+        }))
+        .unwrap();
+        let recorder = Recorder::start(&request, 1).unwrap();
+        std::thread::sleep(Duration::from_millis(120));
+        let receipt = recorder.stop().unwrap();
+
+        assert!(receipt.samples >= 1);
+        assert_eq!(receipt.expected, receipt.samples + receipt.missed);
+        let due = ((receipt.end_ns - receipt.start_ns) / receipt.interval_ns) as u64;
+        assert!(receipt.expected.abs_diff(due) <= 1, "{receipt:?}");
+
+        let names = std::fs::read_to_string(series_path(&spool)).unwrap();
+        let records = std::fs::read(&spool).unwrap();
+        assert_eq!(records.len() as u64, receipt.spool_bytes);
+        assert_eq!(records.len() % RECORD_BYTES, 0);
+        let known = names.lines().count() as u64;
+        let mut made = 0;
+        for record in records.chunks_exact(RECORD_BYTES) {
+            let word = |at: usize| <[u8; 8]>::try_from(&record[at..at + 8]).unwrap();
+            let (time, series, value) = (
+                i64::from_le_bytes(word(0)),
+                u64::from_le_bytes(word(8)),
+                f64::from_le_bytes(word(16)),
+            );
+            assert!(series < known);
+            if series == 0 {
+                made += 1;
+                let due = time - value as i64;
+                assert_eq!((due - receipt.start_ns) % receipt.interval_ns, 0);
+            }
+        }
+        assert_eq!(made, receipt.samples);
+        std::fs::remove_file(series_path(&spool)).unwrap();
+        std::fs::remove_file(spool).unwrap();
+    }
+
+    pub(super) fn root() -> std::path::PathBuf {
+        crate::sources::testing::fixture("host")
+    }
+
+    #[test]
+    fn an_interval_below_a_millisecond_is_refused() {
+        let request: StartRequest = serde_json::from_value(
+            serde_json::json!({"spool": "/nonexistent/x", "interval_ns": 999_999}),
+        )
+        .unwrap();
+        assert!(matches!(
+            Recorder::start(&request, 1),
+            Err(Error::Interval(999_999))
+        ));
+    }
+
+    #[test]
+    fn quantiles_of_few() {
+        assert_eq!(quantile(&[], 0.99), 0);
+        assert_eq!(quantile(&[7], 0.5), 7);
+        assert_eq!(quantile(&[1, 2, 3, 4], 0.5), 2);
+        assert_eq!(quantile(&[1, 2, 3, 4], 1.0), 4);
+    }
+}

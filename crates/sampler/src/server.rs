@@ -1,0 +1,121 @@
+//! The control socket: one JSON object per line in, one out.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::FromRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{json, Value};
+
+use crate::clock::is_alive;
+use crate::config::{SamplerConfig, StartRequest};
+use crate::error::Error;
+use crate::recorder::Recorder;
+
+const OWNER_CHECK: Duration = Duration::from_secs(1);
+
+struct State {
+    interval_ns: i64,
+    recorder: Option<Recorder>,
+}
+
+/// Serves until it is told to shut down, or until its owner is gone. `config` is a JSON object.
+pub fn serve(config: &str) -> Result<(), Error> {
+    let config: SamplerConfig = serde_json::from_str(config)?;
+    let _ = std::fs::remove_file(&config.socket);
+    let listener = UnixListener::bind(&config.socket).map_err(Error::file(&config.socket))?;
+    let state = Arc::new(Mutex::new(State {
+        interval_ns: config.interval_ns,
+        recorder: None,
+    }));
+    let over = Arc::new(AtomicBool::new(false));
+    if let Some(fd) = config.ready_fd {
+        // SAFETY: the starter passed this descriptor for this one use and nobody else owns it.
+        let mut pipe = unsafe { std::fs::File::from_raw_fd(fd) };
+        let _ = pipe.write_all(b"ready\n");
+    }
+    if let (Some(owner), false) = (config.owner_pid, config.outlive_owner) {
+        let (socket, over) = (config.socket.clone(), Arc::clone(&over));
+        std::thread::spawn(move || {
+            while is_alive(owner) {
+                std::thread::sleep(OWNER_CHECK);
+            }
+            over.store(true, Ordering::Release);
+            let _ = UnixStream::connect(socket); // wakes the accepting thread
+        });
+    }
+    for stream in listener.incoming() {
+        if over.load(Ordering::Acquire) {
+            break;
+        }
+        let Ok(stream) = stream else { continue };
+        let (state, over, socket) = (Arc::clone(&state), Arc::clone(&over), config.socket.clone());
+        std::thread::spawn(move || {
+            if converse(stream, &state) {
+                over.store(true, Ordering::Release);
+                let _ = UnixStream::connect(socket);
+            }
+        });
+    }
+    if let Some(recorder) = state.lock().ok().and_then(|mut s| s.recorder.take()) {
+        let _ = recorder.stop();
+    }
+    let _ = std::fs::remove_file(&config.socket);
+    Ok(())
+}
+
+/// Answers a client until it leaves; true if it asked for the end.
+fn converse(stream: UnixStream, state: &Mutex<State>) -> bool {
+    let Ok(mut out) = stream.try_clone() else {
+        return false;
+    };
+    for line in BufReader::new(stream).lines() {
+        let Ok(line) = line else { return false };
+        let asked: Result<Value, _> = serde_json::from_str(&line);
+        let shutdown = asked.as_ref().is_ok_and(|a| a["cmd"] == "shutdown");
+        let answer = match asked.map_err(Error::from).and_then(|a| obey(&a, state)) {
+            Ok(mut answer) => {
+                answer["ok"] = json!(true);
+                answer
+            }
+            Err(error) => json!({"ok": false, "error": error.to_string()}),
+        };
+        if writeln!(out, "{answer}").is_err() {
+            return shutdown;
+        }
+        if shutdown {
+            return true;
+        }
+    }
+    false
+}
+
+fn obey(asked: &Value, state: &Mutex<State>) -> Result<Value, Error> {
+    let mut state = state
+        .lock()
+        .map_err(|_| Error::State("the sampler has failed"))?;
+    match asked["cmd"].as_str() {
+        Some("ping" | "shutdown") => Ok(json!({})),
+        Some("status") => Ok(json!({"recording": state.recorder.is_some()})),
+        Some("start") => {
+            if state.recorder.is_some() {
+                return Err(Error::State("a recording is under way; stop it first"));
+            }
+            let request: StartRequest = serde_json::from_value(asked.clone())?;
+            state.recorder = Some(Recorder::start(&request, state.interval_ns)?);
+            Ok(json!({}))
+        }
+        Some("stop") => {
+            let recorder = state
+                .recorder
+                .take()
+                .ok_or(Error::State("no recording is under way"))?;
+            Ok(serde_json::to_value(recorder.stop()?)?)
+        }
+        _ => Err(Error::State(
+            "unknown command; expected start, stop, status, ping or shutdown",
+        )),
+    }
+}

@@ -1,0 +1,142 @@
+//! The file samples are left in.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// Bytes of one record: time (i64, ns, CLOCK_MONOTONIC), series (u64), value (f64), little-endian.
+pub const RECORD_BYTES: usize = 24;
+const FLUSH_BYTES: usize = 64 * 1024;
+
+/// A number of a series at a time.
+pub type Record = [u8; RECORD_BYTES];
+
+/// What a series is: written once to `SPOOL.series`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Series {
+    /// Its number in the records.
+    pub series: u64,
+    /// `cpu`, `memory`, `disk`, `emulated_disk`, `network`, `psi`, `cgroup` or `sampler`.
+    pub source: &'static str,
+    /// Which one: a processor, a device, an interface, a disk.
+    pub entity: String,
+    /// What is counted or measured.
+    pub metric: String,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Whether it only grows, so that differences count.
+    pub cumulative: bool,
+}
+
+/// Where sources put what they read.
+pub trait Sink {
+    /// Registers a series and gives its number.
+    fn series(
+        &mut self,
+        source: &'static str,
+        entity: &str,
+        metric: &str,
+        unit: &'static str,
+        cumulative: bool,
+    ) -> u64;
+    /// Puts a value of this sample.
+    fn put(&mut self, series: u64, value: f64);
+}
+
+/// The spool being written.
+#[derive(Debug)]
+pub struct Spool {
+    records: File,
+    names: File,
+    path: PathBuf,
+    pending: Vec<u8>,
+    next: u64,
+    time_ns: i64,
+    written_bytes: u64,
+}
+
+/// Path of the file that says what the series are.
+pub fn series_path(spool: &Path) -> PathBuf {
+    let mut name = spool.as_os_str().to_owned();
+    name.push(".series");
+    PathBuf::from(name)
+}
+
+impl Spool {
+    /// Makes both files anew.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        let names = series_path(path);
+        Ok(Self {
+            records: File::create(path).map_err(Error::file(path))?,
+            names: File::create(&names).map_err(Error::file(&names))?,
+            path: path.to_path_buf(),
+            pending: Vec::with_capacity(2 * FLUSH_BYTES),
+            next: 0,
+            time_ns: 0,
+            written_bytes: 0,
+        })
+    }
+
+    /// Begins a sample: what is put from now on has this time.
+    pub fn begin(&mut self, time_ns: i64) {
+        self.time_ns = time_ns;
+    }
+
+    /// Whether enough is pending to be worth a write.
+    pub fn is_full(&self) -> bool {
+        self.pending.len() >= FLUSH_BYTES
+    }
+
+    /// Writes what is pending.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.records
+            .write_all(&self.pending)
+            .map_err(Error::file(&self.path))?;
+        self.written_bytes += self.pending.len() as u64;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Bytes written so far.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes
+    }
+}
+
+impl Sink for Spool {
+    fn series(
+        &mut self,
+        source: &'static str,
+        entity: &str,
+        metric: &str,
+        unit: &'static str,
+        cumulative: bool,
+    ) -> u64 {
+        let series = self.next;
+        self.next += 1;
+        let named = Series {
+            series,
+            source,
+            entity: entity.to_owned(),
+            metric: metric.to_owned(),
+            unit,
+            cumulative,
+        };
+        // a name that cannot be written makes its records unreadable, which the reader reports
+        if let Ok(mut line) = serde_json::to_vec(&named) {
+            line.push(b'\n');
+            let _ = self.names.write_all(&line);
+        }
+        series
+    }
+
+    fn put(&mut self, series: u64, value: f64) {
+        self.pending.extend_from_slice(&self.time_ns.to_le_bytes());
+        self.pending.extend_from_slice(&series.to_le_bytes());
+        self.pending.extend_from_slice(&value.to_le_bytes());
+    }
+}
