@@ -1,8 +1,16 @@
 //! Python names of the `probe` crate.
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+/// Runs the tracer daemon until it is asked to shut down. Raises RuntimeError with the reason if it cannot.
+#[pyfunction]
+fn tracer_main(py: Python<'_>, config_json: &str) -> PyResult<()> {
+    py.detach(|| penstock_probe::daemon::serve(config_json))
+        .map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
 /// Adds this crate's functions and classes to `penstock._native`.
-pub fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(tracer_main, module)?)
 }

@@ -1,1 +1,48 @@
-//! See the crate description in Cargo.toml.
+//! The I/O tracer: BPF programs on the entry and exit of the read and write system calls of one control
+//! group, and the process that loads them, empties their rings and writes what they saw.
+//!
+//! - [`layout`] is what the programs (`src/bpf/`) and the reader share.
+//! - [`tracer`] loads, arms and disarms, and drains the rings into a spool file.
+//! - [`daemon`] puts a tracer behind a control socket.
+//!
+//! Two modes. `trace` writes a record of each call into a ring of the CPU it ended on; the reader comes by
+//! every few tens of milliseconds, so the traced program never wakes or waits for anyone: when a ring is full
+//! the record is lost and counted. `pattern` writes no records: it keeps counters per thread, file and
+//! direction, read when tracing ends. In both, for every CPU and in total,
+//! `seen = kept + filtered + lost`.
+
+pub mod daemon;
+pub mod layout;
+mod mapped;
+pub mod tracer;
+
+pub use tracer::{Mode, Tracer};
+
+/// Why tracing could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The kernel refused the programs or the maps.
+    #[error("the kernel does not take the tracing programs ({0}); it must offer BPF with type information (CONFIG_DEBUG_INFO_BTF) and we need CAP_BPF and CAP_PERFMON")]
+    Load(libbpf_rs::Error),
+    /// A later operation on them failed.
+    #[error("tracing programs: {0}")]
+    Bpf(#[from] libbpf_rs::Error),
+    /// A file or socket.
+    #[error("{what}: {source}")]
+    Io {
+        /// Which one.
+        what: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A request that cannot be met.
+    #[error("{0}")]
+    Request(String),
+}
+
+impl ProbeError {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}

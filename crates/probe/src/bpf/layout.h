@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the programs and the reader share. The same structures are in layout.rs; a test compares the sizes. */
+#ifndef PENSTOCK_LAYOUT_H
+#define PENSTOCK_LAYOUT_H
+
+/* Families of calls, as recorded in `op`; the order is that of OPERATIONS in layout.rs. */
+enum {
+	OP_READ,
+	OP_PREAD64,
+	OP_READV,
+	OP_PREADV,
+	OP_PREADV2,
+	OP_WRITE,
+	OP_PWRITE64,
+	OP_WRITEV,
+	OP_PWRITEV,
+	OP_PWRITEV2,
+};
+
+enum {
+	FLAG_DIRECT = 1,
+	FLAG_APPEND = 2,
+	FLAG_SYNC = 4,
+	FLAG_VECTORED = 8,
+	FLAG_AT_POSITION = 16, /* the offset is the descriptor's position, not an argument */
+};
+
+/* One call. */
+struct event {
+	__u64 t_ns;
+	__s64 offset_bytes;
+	__u64 latency_ns;
+	__u32 size_bytes; /* asked */
+	__s32 done_bytes; /* or -errno */
+	__u32 file_id;
+	__u32 tid;
+	__u32 pid;
+	__u8 op;
+	__u8 flags;
+	__u16 cgroup_slot; /* 0: the target itself */
+};
+
+/* Set by user space. Arming is the last store, disarming the first. */
+struct control {
+	__u32 armed;
+	__u32 epoch; /* one more with every arming */
+	__u32 target_level;
+	__u32 drop_every; /* planted loss; 0: none */
+	__u64 target_id;
+	__u64 target_pointer; /* of the target's cgroup, found out by the first call inside it */
+	__u32 next_file;
+	__u32 next_stream;
+	__u32 next_cgroup;
+	__u32 pad;
+};
+
+/* Of one CPU: the place in its ring, and its counts. */
+struct ledger {
+	__u64 head; /* written by the programs: records put in since loading */
+	__u64 entered;
+	__u64 seen;
+	__u64 kept;
+	__u64 filtered;
+	__u64 lost_ring; /* no room: the reader was too slow */
+	__u64 lost_planted;
+	__u64 lost_unresolved; /* the descriptor was closed during the call */
+	__u64 lost_storage; /* no memory for the thread's state, or no stream left */
+	__u64 compat; /* 32-bit calls of the target: not decoded */
+	__u64 nameless; /* files whose path could not be handed over */
+	__u64 draws; /* of the latency sample */
+	__u64 spare[4];
+	__u64 tail; /* written by the reader; on a cache line of its own */
+	__u64 spare_too[7];
+};
+
+/* A file, announced once: `path` holds the components from the file up, each ended by a zero byte. */
+#define PATH_BYTES 8192
+#define NAME_BYTES 256
+struct introduction {
+	__u32 file_id;
+	__u32 device;
+	__u64 inode;
+	__s64 size_bytes;
+	__u32 generation;
+	__u32 magic; /* of the file system */
+	__u32 path_bytes;
+	__u8 unlinked;
+	__u8 complete; /* the walk reached the root */
+	__u8 pad[2];
+	__u8 path[PATH_BYTES + NAME_BYTES];
+};
+
+/* Pattern mode: what one thread did to one file in one direction. */
+#define CHAINS 8
+#define SIZE_CLASSES 28
+struct stream {
+	__u32 file_id;
+	__u32 tid;
+	__u32 pid;
+	__u32 direction; /* 0 read, 1 write */
+	__u64 requests;
+	__u64 asked_bytes;
+	__u64 done_bytes;
+	__u64 errors;
+	__u64 consecutive; /* steps of 0 */
+	__u64 near; /* 0 <= step <= W */
+	__u64 forward; /* step >= 0 */
+	__u64 reverse; /* ends where the last one began */
+	__u64 same_step; /* start-to-start step as before */
+	__u64 chained; /* starts where one of the last CHAINS chains ended */
+	__s64 last_step;
+	__s64 last_offset;
+	__s64 last_end;
+	__s64 lowest;
+	__s64 highest;
+	__u64 first_ns;
+	__u64 last_ns;
+	__u64 sampled; /* calls whose latency was taken */
+	__u64 sampled_ns;
+	__u64 chain_end[CHAINS];
+	__u32 chain_requests[CHAINS];
+	__u32 chain_next;
+	__u32 last_size;
+	__u32 size_class[SIZE_CLASSES]; /* by floor(log2(done)) */
+};
+
+#endif

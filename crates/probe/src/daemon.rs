@@ -1,0 +1,221 @@
+//! A tracer behind a control socket: one JSON object per line in, one out.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{json, Value};
+
+use crate::tracer::{Mode, Tracer};
+use crate::ProbeError;
+
+/// How it is started.
+#[derive(Debug, Deserialize)]
+pub struct Config {
+    /// Where to listen.
+    pub socket: PathBuf,
+    /// Whose end is ours too.
+    pub owner_pid: i32,
+    /// Unless this says otherwise.
+    #[serde(default)]
+    pub outlive_owner: bool,
+    /// `trace`, `pattern` or `empty`.
+    #[serde(default = "default_mode")]
+    pub mode: String,
+    /// Memory of the rings, of all CPUs together.
+    #[serde(default = "default_ring")]
+    pub ring_bytes: usize,
+    /// Planted loss, for tests: every n-th record is dropped and counted as lost.
+    #[serde(default)]
+    pub drop_every: u32,
+    /// Time between two visits of the rings.
+    #[serde(default = "default_poll")]
+    pub poll_ms: u64,
+    /// Where to say that we are ready.
+    pub ready_fd: Option<i32>,
+}
+
+fn default_mode() -> String {
+    "trace".into()
+}
+
+fn default_ring() -> usize {
+    64 << 20
+}
+
+fn default_poll() -> u64 {
+    20
+}
+
+struct Caller {
+    stream: UnixStream,
+    received: Vec<u8>,
+}
+
+/// Serves until asked to shut down, or until the owner is gone.
+pub fn serve(config_json: &str) -> Result<(), ProbeError> {
+    let config: Config = serde_json::from_str(config_json)
+        .map_err(|error| ProbeError::Request(format!("configuration: {error}")))?;
+    let mut tracer = Tracer::load(Mode::named(&config.mode)?, config.ring_bytes)?;
+    let name = config.socket.display().to_string();
+    let listener = UnixListener::bind(&config.socket).map_err(ProbeError::io(name.clone()))?;
+    listener
+        .set_nonblocking(true)
+        .map_err(ProbeError::io(name))?;
+    if let Some(fd) = config.ready_fd {
+        // SAFETY: handed to us by whoever started us, for this one line.
+        let mut pipe = unsafe { std::fs::File::from_raw_fd(fd) };
+        let _ = pipe.write_all(b"ready\n");
+    }
+    let result = listen(&config, &mut tracer, &listener);
+    let _ = std::fs::remove_file(&config.socket);
+    result
+}
+
+fn listen(
+    config: &Config,
+    tracer: &mut Tracer,
+    listener: &UnixListener,
+) -> Result<(), ProbeError> {
+    let mut callers: Vec<Caller> = Vec::new();
+    let mut owner_seen = Instant::now();
+    loop {
+        let wait = if tracer.armed() && tracer.mode() == Mode::Trace {
+            config.poll_ms
+        } else {
+            500
+        };
+        await_input(listener, &callers, wait);
+        tracer.drain();
+        while let Ok((stream, _)) = listener.accept() {
+            if stream.set_nonblocking(true).is_ok() {
+                callers.push(Caller {
+                    stream,
+                    received: Vec::new(),
+                });
+            }
+        }
+        let mut end = false;
+        callers.retain_mut(|caller| match requests(caller) {
+            None => false,
+            Some(lines) => lines.iter().all(|line| {
+                let (answer, last) = answer(tracer, config, line);
+                end |= last;
+                say(&mut caller.stream, &answer)
+            }),
+        });
+        if end {
+            return Ok(());
+        }
+        if !config.outlive_owner && owner_seen.elapsed() > Duration::from_secs(1) {
+            owner_seen = Instant::now();
+            // SAFETY: signal 0 only asks whether the process is there.
+            if unsafe { libc::kill(config.owner_pid, 0) } != 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn await_input(listener: &UnixListener, callers: &[Caller], wait_ms: u64) {
+    let watch = |fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut set = vec![watch(listener.as_raw_fd())];
+    set.extend(callers.iter().map(|c| watch(c.stream.as_raw_fd())));
+    // SAFETY: the array and its length belong together.
+    unsafe {
+        libc::poll(
+            set.as_mut_ptr(),
+            set.len() as libc::nfds_t,
+            i32::try_from(wait_ms).unwrap_or(i32::MAX),
+        )
+    };
+}
+
+/// The whole lines that have come; None when the caller has gone.
+fn requests(caller: &mut Caller) -> Option<Vec<Vec<u8>>> {
+    let mut chunk = [0; 4096];
+    loop {
+        match caller.stream.read(&mut chunk) {
+            Ok(0) => return None,
+            Ok(n) => caller.received.extend_from_slice(&chunk[..n]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+    let mut lines = Vec::new();
+    while let Some(end) = caller.received.iter().position(|&byte| byte == b'\n') {
+        let rest = caller.received.split_off(end + 1);
+        lines.push(std::mem::replace(&mut caller.received, rest));
+    }
+    Some(lines)
+}
+
+fn say(stream: &mut UnixStream, answer: &Value) -> bool {
+    let _ = stream.set_nonblocking(false);
+    let sent = writeln!(stream, "{answer}").is_ok();
+    stream.set_nonblocking(true).is_ok() && sent
+}
+
+fn answer(tracer: &mut Tracer, config: &Config, line: &[u8]) -> (Value, bool) {
+    let request: Value = match serde_json::from_slice(line) {
+        Ok(request) => request,
+        Err(error) => {
+            return (
+                json!({"ok": false, "error": format!("not a request: {error}")}),
+                false,
+            )
+        }
+    };
+    let command = request["cmd"].as_str().unwrap_or_default().to_owned();
+    match perform(tracer, config, &command, &request) {
+        Ok(mut answer) => {
+            answer["ok"] = json!(true);
+            (answer, command == "shutdown")
+        }
+        Err(error) => (json!({"ok": false, "error": error.to_string()}), false),
+    }
+}
+
+fn perform(
+    tracer: &mut Tracer,
+    config: &Config,
+    command: &str,
+    request: &Value,
+) -> Result<Value, ProbeError> {
+    match command {
+        "ping" | "shutdown" => Ok(json!({"ring_slots": tracer.ring_slots()})),
+        "status" => Ok(tracer.status()),
+        "disarm" => tracer.disarm(),
+        "arm" => {
+            let text = |key: &str| {
+                request[key]
+                    .as_str()
+                    .ok_or_else(|| ProbeError::Request(format!("arm needs {key}")))
+            };
+            let cgroup_id = request["cgroup_id"]
+                .as_u64()
+                .filter(|&id| id > 0)
+                .ok_or_else(|| ProbeError::Request("arm needs cgroup_id".into()))?;
+            let drop_every = request["drop_every"]
+                .as_u64()
+                .map_or(Ok(config.drop_every), u32::try_from)
+                .map_err(|_| ProbeError::Request("drop_every is too large".into()))?;
+            tracer.arm(
+                cgroup_id,
+                Path::new(text("spool")?),
+                Path::new(text("files")?),
+                drop_every,
+            )?;
+            Ok(json!({}))
+        }
+        other => Err(ProbeError::Request(format!("no command {other}"))),
+    }
+}

@@ -1,0 +1,170 @@
+//! The structures of `bpf/layout.h`, field for field.
+
+/// Names of `Event::op`, in order.
+pub const OPERATIONS: [&str; 10] = [
+    "read", "pread64", "readv", "preadv", "preadv2", "write", "pwrite64", "writev", "pwritev",
+    "pwritev2",
+];
+
+/// One call, as it lies in the rings and in the spool file.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Event {
+    /// Entry, CLOCK_MONOTONIC.
+    pub t_ns: u64,
+    /// Where in the file.
+    pub offset_bytes: i64,
+    /// Exit less entry.
+    pub latency_ns: u64,
+    /// Bytes asked for.
+    pub size_bytes: u32,
+    /// Bytes done, or -errno.
+    pub done_bytes: i32,
+    /// Number of the file in this recording, from 1.
+    pub file_id: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Process.
+    pub pid: u32,
+    /// Index into [`OPERATIONS`].
+    pub op: u8,
+    /// 1 direct, 2 append, 4 sync, 8 vectored, 16 at the descriptor's position.
+    pub flags: u8,
+    /// 0 for the target control group, else one of those inside it.
+    pub cgroup_slot: u16,
+}
+
+/// Counts of one CPU, and the place in its ring.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ledger {
+    /// Records put into the ring since loading.
+    pub head: u64,
+    /// Not used.
+    pub entered: u64,
+    /// Calls of the families by the target.
+    pub seen: u64,
+    /// Recorded, or counted into a stream.
+    pub kept: u64,
+    /// Not a regular file, no such descriptor, or under way when tracing began.
+    pub filtered: u64,
+    /// The ring was full.
+    pub lost_ring: u64,
+    /// Dropped on purpose (`drop_every`).
+    pub lost_planted: u64,
+    /// The descriptor was closed during the call.
+    pub lost_unresolved: u64,
+    /// No memory for the state of the thread or stream.
+    pub lost_storage: u64,
+    /// 32-bit calls, not decoded and not in `seen`.
+    pub compat: u64,
+    /// Files whose path could not be handed over.
+    pub nameless: u64,
+    /// Draws of the latency sample.
+    pub draws: u64,
+    /// Room to grow.
+    pub spare: [u64; 4],
+    /// Records taken out of the ring.
+    pub tail: u64,
+    /// Fills the cache line.
+    pub spare_too: [u64; 7],
+}
+
+impl Ledger {
+    /// All ways of losing together.
+    pub fn lost(&self) -> u64 {
+        self.lost_ring + self.lost_planted + self.lost_unresolved + self.lost_storage
+    }
+}
+
+/// Chains that a stream's table holds.
+pub const CHAINS: usize = 8;
+/// Classes of its size histogram: floor(log2(bytes)).
+pub const SIZE_CLASSES: usize = 28;
+
+/// What one thread did to one file in one direction (mode `pattern`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Stream {
+    pub file_id: u32,
+    pub tid: u32,
+    pub pid: u32,
+    pub direction: u32,
+    pub requests: u64,
+    pub asked_bytes: u64,
+    pub done_bytes: u64,
+    pub errors: u64,
+    pub consecutive: u64,
+    pub near: u64,
+    pub forward: u64,
+    pub reverse: u64,
+    pub same_step: u64,
+    pub chained: u64,
+    pub last_step: i64,
+    pub last_offset: i64,
+    pub last_end: i64,
+    pub lowest: i64,
+    pub highest: i64,
+    pub first_ns: u64,
+    pub last_ns: u64,
+    pub sampled: u64,
+    pub sampled_ns: u64,
+    pub chain_end: [u64; CHAINS],
+    pub chain_requests: [u32; CHAINS],
+    pub chain_next: u32,
+    pub last_size: u32,
+    pub size_class: [u32; SIZE_CLASSES],
+}
+
+/// The head of a file's announcement; the path's components follow, from the file up, each ended by a zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Introduction {
+    pub file_id: u32,
+    pub device: u32,
+    pub inode: u64,
+    pub size_bytes: i64,
+    pub generation: u32,
+    pub magic: u32,
+    pub path_bytes: u32,
+    pub unlinked: u8,
+    pub complete: u8,
+    pub pad: [u8; 2],
+}
+
+/// Puts the components of an announcement together: `b"db\0var\0"` is `/var/db`.
+pub fn path_of(components: &[u8], complete: bool) -> Vec<u8> {
+    let mut path = Vec::with_capacity(components.len() + 1);
+    let trimmed = components.strip_suffix(b"\0").unwrap_or(components);
+    for part in trimmed.rsplit(|&byte| byte == 0) {
+        if complete || !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(part);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::{offset_of, size_of};
+
+    #[test]
+    fn sizes_are_those_of_the_programs() {
+        assert_eq!(size_of::<Event>(), 48);
+        assert_eq!(size_of::<Ledger>(), 192);
+        assert_eq!(offset_of!(Ledger, tail), 128);
+        assert_eq!(size_of::<Stream>(), 384);
+        assert_eq!(size_of::<Introduction>(), 40);
+    }
+
+    #[test]
+    fn components_become_a_path() {
+        assert_eq!(path_of(b"x\0db\0var\0", true), b"/var/db/x");
+        assert_eq!(path_of(b"x\n\xff\0", true), b"/x\n\xff");
+        assert_eq!(path_of(b"x\0db\0", false), b"db/x");
+    }
+}

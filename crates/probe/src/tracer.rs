@@ -1,0 +1,570 @@
+//! Loads the programs, arms them for one control group, drains what they leave.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::sync::mpsc::{channel, Receiver};
+use std::time::{Duration, Instant};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
+use serde_json::{json, Value};
+
+use crate::layout::{path_of, Event, Introduction, Ledger, Stream, OPERATIONS};
+use crate::mapped::Mapped;
+use crate::ProbeError;
+
+#[allow(clippy::all, dead_code, missing_docs, unused)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
+}
+use skeleton::{TraceSkel, TraceSkelBuilder};
+
+/// What the programs keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A record of each call.
+    Trace,
+    /// Counters per thread, file and direction.
+    Pattern,
+    /// Nothing: programs that return at once, for measuring what the hooks cost.
+    Empty,
+}
+
+impl Mode {
+    /// `trace`, `pattern` or `empty`.
+    pub fn named(name: &str) -> Result<Self, ProbeError> {
+        match name {
+            "trace" => Ok(Self::Trace),
+            "pattern" => Ok(Self::Pattern),
+            "empty" => Ok(Self::Empty),
+            _ => Err(ProbeError::Request(format!(
+                "no tracing mode {name}: it is trace, pattern or empty"
+            ))),
+        }
+    }
+}
+
+const STREAMS: usize = 65_536;
+/// Records written at once are at most this many (3 MiB), so that a reader of the socket never waits long.
+const BATCH: usize = 65_536;
+
+/// The programs in the kernel and their maps in our memory. Dropping it, or our end, takes them away.
+pub struct Tracer {
+    links: Vec<Link>,
+    names: RingBuffer<'static>,
+    announced: Receiver<Vec<u8>>,
+    ledgers: Mapped<Ledger>,
+    rings: Mapped<Event>,
+    streams: Mapped<Stream>,
+    skeleton: TraceSkel<'static>,
+    mode: Mode,
+    cpus: usize,
+    slots: usize,
+    recording: Option<Recording>,
+}
+
+struct Recording {
+    spool: File,
+    spool_name: String,
+    files: File,
+    files_name: String,
+    start: Vec<Ledger>,
+    started: Instant,
+    start_cpu_ns: u64,
+    written: u64,
+    run_time: Vec<(u64, u64)>,
+    cgroup_id: u64,
+    failure: Option<ProbeError>,
+}
+
+impl Tracer {
+    /// Loads and attaches. `ring_bytes` is for all CPUs together.
+    pub fn load(mode: Mode, ring_bytes: usize) -> Result<Self, ProbeError> {
+        let cpus = libbpf_rs::num_possible_cpus()?.max(1);
+        let wanted = ring_bytes / cpus / std::mem::size_of::<Event>();
+        let slots = match mode {
+            Mode::Trace => (wanted.max(1024) + 1).next_power_of_two() / 2,
+            Mode::Pattern | Mode::Empty => 1,
+        };
+        let stream_count = if mode == Mode::Pattern { STREAMS } else { 1 };
+        // Lives as long as the process: the generated types borrow from it.
+        let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = TraceSkelBuilder::default()
+            .open(place)
+            .map_err(ProbeError::Load)?;
+        let constants = open
+            .maps
+            .rodata_data
+            .as_deref_mut()
+            .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
+        constants.ring_mask = u32::try_from(slots - 1).unwrap_or(u32::MAX);
+        constants.patterns_only = u32::from(mode == Mode::Pattern);
+        constants.stream_count = u32::try_from(stream_count).unwrap_or(u32::MAX);
+        let entries = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        open.maps.ledgers.set_max_entries(entries(cpus))?;
+        open.maps.rings.set_max_entries(entries(cpus * slots))?;
+        open.maps.streams.set_max_entries(entries(stream_count))?;
+        let empty = mode == Mode::Empty;
+        open.progs.enter.set_autoload(!empty);
+        open.progs.leave.set_autoload(!empty);
+        open.progs.empty_enter.set_autoload(empty);
+        open.progs.empty_leave.set_autoload(empty);
+        let skeleton = open.load().map_err(ProbeError::Load)?;
+
+        let ledgers = Mapped::new(skeleton.maps.ledgers.as_fd(), cpus, "the counts")?;
+        let rings = Mapped::new(skeleton.maps.rings.as_fd(), cpus * slots, "the rings")?;
+        let streams = Mapped::new(skeleton.maps.streams.as_fd(), stream_count, "the streams")?;
+        let (send, announced) = channel();
+        let mut builder = RingBufferBuilder::new();
+        builder.add(&skeleton.maps.introductions, move |bytes: &[u8]| {
+            i32::from(send.send(bytes.to_vec()).is_err())
+        })?;
+        let names = builder.build()?;
+        let mut tracer = Self {
+            links: Vec::new(),
+            names,
+            announced,
+            ledgers,
+            rings,
+            streams,
+            skeleton,
+            mode,
+            cpus,
+            slots,
+            recording: None,
+        };
+        tracer.attach()?;
+        Ok(tracer)
+    }
+
+    fn attach(&mut self) -> Result<(), ProbeError> {
+        let programs = &self.skeleton.progs;
+        let pair = if self.mode == Mode::Empty {
+            [&programs.empty_leave, &programs.empty_enter]
+        } else {
+            [&programs.leave, &programs.enter]
+        };
+        for program in pair {
+            self.links
+                .push(program.attach_trace().map_err(ProbeError::Load)?);
+        }
+        Ok(())
+    }
+
+    /// What it keeps.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether a recording is under way.
+    pub fn armed(&self) -> bool {
+        self.recording.is_some()
+    }
+
+    /// Records room per CPU.
+    pub fn ring_slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Starts recording the calls of a control group (by its number in the unified hierarchy; those inside it too).
+    ///
+    /// Events go to `spool` (48-byte records; in mode `pattern` the streams), files as JSON lines to `files`.
+    pub fn arm(
+        &mut self,
+        cgroup_id: u64,
+        spool: &Path,
+        files: &Path,
+        drop_every: u32,
+    ) -> Result<(), ProbeError> {
+        if self.armed() {
+            return Err(ProbeError::Request("already armed: disarm first".into()));
+        }
+        if self.mode == Mode::Empty {
+            return Err(ProbeError::Request("mode empty records nothing".into()));
+        }
+        let level = level_of(cgroup_id)?;
+        let create = |path: &Path| {
+            File::create(path).map_err(ProbeError::io(path.display().to_string()))
+        };
+        let recording = Recording {
+            spool: create(spool)?,
+            spool_name: spool.display().to_string(),
+            files: create(files)?,
+            files_name: files.display().to_string(),
+            start: Vec::new(),
+            started: Instant::now(),
+            start_cpu_ns: cpu_time_ns(),
+            written: 0,
+            run_time: self.run_times(),
+            cgroup_id,
+            failure: None,
+        };
+        self.forget()?;
+        let control = &mut self
+            .skeleton
+            .maps
+            .bss_data
+            .as_deref_mut()
+            .ok_or_else(|| ProbeError::Request("the programs lack their control block".into()))?
+            .control;
+        control.epoch += 1;
+        control.target_level = level;
+        control.target_id = cgroup_id;
+        control.target_pointer = 0;
+        control.drop_every = drop_every;
+        control.next_file = 0;
+        control.next_stream = 0;
+        control.next_cgroup = 0;
+        let start = self.balance();
+        self.recording = Some(Recording { start, ..recording });
+        self.set_armed(1);
+        Ok(())
+    }
+
+    /// Files, streams and control groups of the recording before.
+    fn forget(&mut self) -> Result<(), ProbeError> {
+        let maps = &self.skeleton.maps;
+        for map in [
+            &maps.files as &dyn MapCore,
+            &maps.stream_numbers,
+            &maps.cgroups,
+        ] {
+            let keys: Vec<_> = map.keys().collect();
+            for key in keys {
+                map.delete(&key)?;
+            }
+        }
+        let used = self
+            .skeleton
+            .maps
+            .bss_data
+            .as_ref()
+            .map_or(0, |bss| bss.control.next_stream as usize);
+        self.streams.clear(used.min(STREAMS));
+        let _ = self.names.consume();
+        while self.announced.try_recv().is_ok() {}
+        Ok(())
+    }
+
+    fn set_armed(&mut self, armed: u32) {
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            fence(Ordering::SeqCst);
+            // SAFETY: our own mapping; volatile because the programs read it at any time.
+            unsafe { std::ptr::write_volatile(&mut bss.control.armed, armed) };
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn balance(&self) -> Vec<Ledger> {
+        (0..self.cpus).map(|cpu| self.ledgers.read(cpu)).collect()
+    }
+
+    /// Takes what is in the rings. Gives the number of records taken.
+    pub fn drain(&mut self) -> u64 {
+        let Some(mut recording) = self.recording.take() else {
+            return 0;
+        };
+        let mut taken = 0;
+        for cpu in 0..self.cpus {
+            taken += self.drain_one(cpu, &mut recording);
+        }
+        let _ = self.names.consume();
+        while let Ok(bytes) = self.announced.try_recv() {
+            let line = introduction(&bytes);
+            if let Err(error) = recording.files.write_all(line.as_bytes()) {
+                recording.fail(ProbeError::io(recording.files_name.clone())(error));
+            }
+        }
+        recording.written += taken;
+        self.recording = Some(recording);
+        taken
+    }
+
+    fn drain_one(&self, cpu: usize, recording: &mut Recording) -> u64 {
+        let ledger = self.ledgers.at(cpu);
+        // SAFETY: both are aligned u64 in a mapping that lives as long as we do.
+        let (head, tail) = unsafe {
+            (
+                AtomicU64::from_ptr(&raw mut (*ledger).head),
+                AtomicU64::from_ptr(&raw mut (*ledger).tail),
+            )
+        };
+        let (end, mut at) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
+        let begin = at;
+        while at < end {
+            let slot = at as usize & (self.slots - 1);
+            let count = ((end - at) as usize).min(self.slots - slot).min(BATCH);
+            let bytes = self.rings.bytes(cpu * self.slots + slot, count);
+            if recording.failure.is_none() {
+                if let Err(error) = recording.spool.write_all(bytes) {
+                    recording.fail(ProbeError::io(recording.spool_name.clone())(error));
+                }
+            }
+            at += count as u64;
+            tail.store(at, Ordering::Release);
+        }
+        end - begin
+    }
+
+    /// Stops recording, writes out what is left and gives the receipt.
+    pub fn disarm(&mut self) -> Result<Value, ProbeError> {
+        if !self.armed() {
+            return Err(ProbeError::Request("not armed".into()));
+        }
+        self.set_armed(0);
+        // A program that saw the flag before may still be at work; none takes longer than this.
+        std::thread::sleep(Duration::from_millis(2));
+        self.drain();
+        let mut recording = self.recording.take().expect("armed, as just checked");
+        let streams = self.write_streams(&mut recording);
+        self.write_unannounced(&mut recording)?;
+        if let Some(failure) = recording.failure {
+            return Err(failure);
+        }
+        let now = self.balance();
+        let per_cpu: Vec<Ledger> = now
+            .iter()
+            .zip(&recording.start)
+            .map(|(now, before)| difference(now, before))
+            .collect();
+        let total = per_cpu.iter().fold(Ledger::default(), |sum, one| add(&sum, one));
+        let run_time: Vec<Value> = self
+            .run_times()
+            .iter()
+            .zip(&recording.run_time)
+            .zip(["sys_enter", "sys_exit"])
+            .map(|((now, before), name)| {
+                json!({"program": name, "run_time_ns": now.0 - before.0, "runs": now.1 - before.1})
+            })
+            .collect();
+        let cgroups: HashMap<String, u64> = self.cgroup_slots(recording.cgroup_id);
+        Ok(json!({
+            "mode": if self.mode == Mode::Trace { "trace" } else { "pattern" },
+            "seen": total.seen,
+            "kept": total.kept,
+            "filtered": total.filtered,
+            "lost": total.lost(),
+            "per_probe": {"sys_exit": {
+                "seen": total.seen,
+                "kept": total.kept,
+                "filtered": total.filtered,
+                "lost": total.lost(),
+                "lost_ring_full": total.lost_ring,
+                "lost_planted": total.lost_planted,
+                "lost_unresolved": total.lost_unresolved,
+                "lost_no_memory": total.lost_storage,
+                "compat_calls": total.compat,
+                "nameless_files": total.nameless,
+            }},
+            "spooled": recording.written,
+            "streams": streams,
+            "cpu_ns": cpu_time_ns().saturating_sub(recording.start_cpu_ns),
+            "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            "hook": "tp_btf/sys_enter, tp_btf/sys_exit",
+            "ring_bytes": self.slots * self.cpus * std::mem::size_of::<Event>(),
+            "operations": OPERATIONS,
+            "cgroups": cgroups,
+            "bpf": run_time,
+        }))
+    }
+
+    /// Counts so far, without stopping.
+    pub fn status(&self) -> Value {
+        let Some(recording) = &self.recording else {
+            return json!({"armed": false});
+        };
+        let total = self
+            .balance()
+            .iter()
+            .zip(&recording.start)
+            .map(|(now, before)| difference(now, before))
+            .fold(Ledger::default(), |sum, one| add(&sum, &one));
+        json!({
+            "armed": true, "seen": total.seen, "kept": total.kept,
+            "filtered": total.filtered, "lost": total.lost(), "spooled": recording.written,
+        })
+    }
+
+    fn write_streams(&self, recording: &mut Recording) -> usize {
+        if self.mode != Mode::Pattern {
+            return 0;
+        }
+        let used = self
+            .skeleton
+            .maps
+            .bss_data
+            .as_ref()
+            .map_or(0, |bss| bss.control.next_stream as usize)
+            .min(STREAMS);
+        if let Err(error) = recording.spool.write_all(self.streams.bytes(0, used)) {
+            recording.fail(ProbeError::io(recording.spool_name.clone())(error));
+        }
+        used
+    }
+
+    /// Every file's identity once more, without path: for those whose announcement found no room.
+    fn write_unannounced(&self, recording: &mut Recording) -> Result<(), ProbeError> {
+        let map = &self.skeleton.maps.files;
+        for key in map.keys() {
+            let Some(value) = map.lookup(&key, MapFlags::ANY)? else {
+                continue;
+            };
+            let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap_or_default());
+            let device = number(&key[8..12]);
+            let line = json!({
+                "file_id": number(&value),
+                "inode": u64::from_le_bytes(key[..8].try_into().unwrap_or_default()),
+                "dev_major": device >> 20,
+                "dev_minor": device & 0xf_ffff,
+                "generation": number(&key[12..16]),
+            });
+            if let Err(error) = writeln!(recording.files, "{line}") {
+                recording.fail(ProbeError::io(recording.files_name.clone())(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn cgroup_slots(&self, target: u64) -> HashMap<String, u64> {
+        let map = &self.skeleton.maps.cgroups;
+        let mut slots = HashMap::from([("0".to_owned(), target)]);
+        for key in map.keys() {
+            if let (Ok(id), Ok(Some(slot))) = (
+                <[u8; 8]>::try_from(key.as_slice()),
+                map.lookup(&key, MapFlags::ANY),
+            ) {
+                let slot = slot.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
+                slots.insert(slot.to_string(), u64::from_le_bytes(id));
+            }
+        }
+        slots
+    }
+
+    /// (ns, runs) of the entry and exit programs; zero unless the kernel's BPF statistics are on.
+    fn run_times(&self) -> Vec<(u64, u64)> {
+        let programs = &self.skeleton.progs;
+        [&programs.enter, &programs.leave]
+            .iter()
+            .map(|program| {
+                let mut info = libbpf_rs::libbpf_sys::bpf_prog_info::default();
+                let mut size = std::mem::size_of_val(&info) as u32;
+                use std::os::fd::AsRawFd;
+                if self.mode == Mode::Empty {
+                    return (0, 0);
+                }
+                // SAFETY: the kernel writes at most `size` bytes into `info`.
+                let status = unsafe {
+                    libbpf_rs::libbpf_sys::bpf_obj_get_info_by_fd(
+                        program.as_fd().as_raw_fd(),
+                        (&raw mut info).cast(),
+                        &mut size,
+                    )
+                };
+                if status == 0 {
+                    (info.run_time_ns, info.run_cnt)
+                } else {
+                    (0, 0)
+                }
+            })
+            .collect()
+    }
+}
+
+impl Recording {
+    fn fail(&mut self, error: ProbeError) {
+        self.failure.get_or_insert(error);
+    }
+}
+
+/// One JSON line of the files' table.
+fn introduction(bytes: &[u8]) -> String {
+    const HEAD: usize = std::mem::size_of::<Introduction>();
+    if bytes.len() < HEAD {
+        return String::new();
+    }
+    // SAFETY: long enough, and plain numbers.
+    let head: Introduction = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+    let used = (head.path_bytes as usize).min(bytes.len() - HEAD);
+    let path = path_of(&bytes[HEAD..HEAD + used], head.complete != 0);
+    let hex: String = path.iter().map(|byte| format!("{byte:02x}")).collect();
+    let line = json!({
+        "file_id": head.file_id,
+        "dev_major": head.device >> 20,
+        "dev_minor": head.device & 0xf_ffff,
+        "inode": head.inode,
+        "generation": head.generation,
+        "size_bytes": head.size_bytes,
+        "file_system_magic": head.magic,
+        "unlinked": head.unlinked != 0,
+        "path_complete": head.complete != 0,
+        "path_hex": hex,
+    });
+    format!("{line}\n")
+}
+
+/// How deep a control group lies in the unified hierarchy (its root is 0).
+fn level_of(cgroup_id: u64) -> Result<u32, ProbeError> {
+    use std::os::unix::fs::MetadataExt;
+    let table = std::fs::read_to_string("/proc/self/mountinfo")
+        .map_err(ProbeError::io("/proc/self/mountinfo"))?;
+    let mut waiting: Vec<(std::path::PathBuf, u32)> = table
+        .lines()
+        .filter(|line| line.contains(" - cgroup2 "))
+        .filter_map(|line| line.split(' ').nth(4).map(|p| (p.replace("\\040", " ").into(), 0)))
+        .collect();
+    while let Some((directory, level)) = waiting.pop() {
+        let Ok(facts) = std::fs::metadata(&directory) else {
+            continue;
+        };
+        if facts.ino() == cgroup_id {
+            return Ok(level);
+        }
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                waiting.push((entry.path(), level + 1));
+            }
+        }
+    }
+    Err(ProbeError::Request(format!(
+        "no control group {cgroup_id} in the unified hierarchy"
+    )))
+}
+
+fn cpu_time_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a valid place for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn combine(a: &Ledger, b: &Ledger, with: impl Fn(u64, u64) -> u64) -> Ledger {
+    Ledger {
+        head: with(a.head, b.head),
+        seen: with(a.seen, b.seen),
+        kept: with(a.kept, b.kept),
+        filtered: with(a.filtered, b.filtered),
+        lost_ring: with(a.lost_ring, b.lost_ring),
+        lost_planted: with(a.lost_planted, b.lost_planted),
+        lost_unresolved: with(a.lost_unresolved, b.lost_unresolved),
+        lost_storage: with(a.lost_storage, b.lost_storage),
+        compat: with(a.compat, b.compat),
+        nameless: with(a.nameless, b.nameless),
+        ..Ledger::default()
+    }
+}
+
+fn difference(now: &Ledger, before: &Ledger) -> Ledger {
+    combine(now, before, u64::wrapping_sub)
+}
+
+fn add(a: &Ledger, b: &Ledger) -> Ledger {
+    combine(a, b, u64::wrapping_add)
+}
