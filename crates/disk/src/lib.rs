@@ -1,1 +1,45 @@
-//! See the crate description in Cargo.toml.
+//! FUSE disk server: a directory served at the speed of a storage profile.
+//!
+//! One process serves many mounts. A request is read from the kernel by one of a mount's reader
+//! threads, the backing file is read or written at once, the [`penstock_station::Station`] says
+//! when a device of that profile would have finished, and a timer thread answers then:
+//!
+//! ```text
+//!  program ─▶ page cache ─▶ FUSE ─▶ reader: backing I/O, station ─▶ timer: answer at
+//!                                                                  max(due, backing done)
+//! ```
+//!
+//! Metadata operations pass through undelayed: a profile covers reads, writes and flushes.
+//!
+//! # Position on the device
+//!
+//! The station knows one address space, files have many. A request at `offset` of a file has the
+//! device offset `((fnv1a64(path) mod 2^22) << 40) | (offset mod 2^40)`, `path` being relative to
+//! the mount, without a leading slash, as it was when the file was first seen. So the same
+//! requests get the same draws in the simulator, which knows the paths too
+//! ([`position::device_offset`]).
+//!
+//! # Statistics page
+//!
+//! `STATS_DIR/<disk_id>.stats` is a file of 4096 bytes to be mapped shared: see [`counters`].
+//!
+//! # Request log
+//!
+//! Records of 80 bytes, little-endian, appended by a housekeeping thread: see [`log`].
+
+pub mod calibration;
+pub mod clock;
+pub mod config;
+pub mod control;
+pub mod counters;
+pub mod disk;
+pub mod error;
+pub mod filesystem;
+pub mod inode;
+pub mod log;
+pub mod mount;
+pub mod position;
+pub mod timer;
+
+pub use control::run;
+pub use error::Error;

@@ -1,0 +1,160 @@
+//! The server's configuration and the commands of its control socket.
+
+use std::path::PathBuf;
+
+use penstock_station::StorageProfile;
+use serde::{Deserialize, Serialize};
+
+fn two() -> usize {
+    2
+}
+fn readahead() -> u32 {
+    128 * 1024
+}
+fn background() -> u16 {
+    128
+}
+fn dirty() -> u64 {
+    64 << 20
+}
+
+/// Configuration of the server.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ServerConfig {
+    /// Control socket.
+    pub socket: PathBuf,
+    /// Process on whose behalf the server runs.
+    pub owner_pid: Option<i32>,
+    /// Whether to stay when the owner is gone.
+    #[serde(default)]
+    pub outlive_owner: bool,
+    /// Reader threads per mount.
+    #[serde(default = "two")]
+    pub readers: usize,
+    /// Timer threads.
+    #[serde(default = "two")]
+    pub timers: usize,
+    /// Directory of the statistics pages.
+    pub stats_dir: PathBuf,
+    /// Carried by every mount as source `penstock:<token>`.
+    #[serde(default)]
+    pub token: String,
+}
+
+/// A planted departure from the profile: what a check must find.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Plant {
+    /// Share by which the device is slower than its profile and than its counters say.
+    pub slow_by: f64,
+}
+
+/// Path overhead in nanoseconds: `base_ns + per_byte_ns * bytes`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// For an empty request.
+    pub base_ns: f64,
+    /// For each byte.
+    pub per_byte_ns: f64,
+}
+
+impl Overhead {
+    /// Overhead of a request of `size_bytes`.
+    pub fn of(&self, size_bytes: u32) -> u64 {
+        (self.base_ns + self.per_byte_ns * f64::from(size_bytes)).max(0.0) as u64
+    }
+}
+
+/// Path overheads by kind of request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Compensation {
+    /// Of reads.
+    pub read: Overhead,
+    /// Of writes.
+    pub write: Overhead,
+}
+
+/// Arguments of `add`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Add {
+    /// Name of the disk.
+    pub disk_id: String,
+    /// Where it appears.
+    pub mount: PathBuf,
+    /// Whose content it shows.
+    pub backing: PathBuf,
+    /// How fast it is.
+    pub profile: StorageProfile,
+    /// Seed of the draws.
+    #[serde(default)]
+    pub seed: u64,
+    /// Request log to begin with.
+    pub log: Option<PathBuf>,
+    /// A planted departure.
+    pub plant: Option<Plant>,
+    /// Whether a flush also syncs the backing file on the host.
+    #[serde(default)]
+    pub durable: bool,
+    /// Most the kernel reads ahead, in bytes.
+    #[serde(default = "readahead")]
+    pub readahead_bytes: u32,
+    /// Background requests (readahead, write-back, asynchronous direct I/O) at once.
+    #[serde(default = "background")]
+    pub max_background: u16,
+    /// Dirty and written-back pages of this mount at most, in bytes.
+    #[serde(default = "dirty")]
+    pub dirty_bytes: u64,
+    /// Known path overheads; measured when absent.
+    pub compensation: Option<Compensation>,
+    /// Token of the mount, if not the server's.
+    pub token: Option<String>,
+}
+
+/// Commands of the control socket.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "cmd", rename_all = "lowercase")]
+pub enum Command {
+    /// Are you there?
+    Ping,
+    /// Puts a disk up.
+    Add(Box<Add>),
+    /// Changes its profile.
+    Set {
+        /// The disk.
+        disk_id: String,
+        /// The new profile.
+        profile: Box<StorageProfile>,
+        /// Seed of the draws.
+        #[serde(default)]
+        seed: u64,
+        /// A planted departure from now on.
+        plant: Option<Plant>,
+    },
+    /// Switches the request log.
+    Log {
+        /// The disk.
+        disk_id: String,
+        /// Where to, or nowhere.
+        path: Option<PathBuf>,
+    },
+    /// Counters.
+    Stats {
+        /// The disk.
+        disk_id: String,
+    },
+    /// Zeroes counters and forgets draws.
+    Reset {
+        /// The disk.
+        disk_id: String,
+    },
+    /// Takes a disk down.
+    Remove {
+        /// The disk.
+        disk_id: String,
+    },
+    /// Names the disks.
+    List,
+    /// Takes all down and ends.
+    Shutdown,
+}

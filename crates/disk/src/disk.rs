@@ -1,0 +1,442 @@
+//! One emulated disk: its station, counters, log and compensation.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use penstock_station::{Op, Request, Station, StorageProfile};
+use serde_json::{json, Value};
+
+use crate::clock::{now_ns, process_cpu_ns};
+use crate::config::{Compensation, Overhead, Plant};
+use crate::counters::{Counters, StatsPage, NAMES};
+use crate::error::Error;
+use crate::log::{Log, Record};
+
+/// Records kept in memory when the housekeeping thread cannot keep up; beyond it they are lost
+/// and counted.
+const MOST_PENDING: usize = 4 << 20;
+
+/// A request between its arrival and its reply.
+#[derive(Debug)]
+pub struct Ticket {
+    /// When the reply is due (CLOCK_MONOTONIC).
+    pub due_ns: u64,
+    asked_ns: u64,
+    record: Record,
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// File, by the number in the log.
+    pub file_id: u32,
+    /// Device offset of the file's first byte.
+    pub device_base: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u32,
+    /// Process that asked.
+    pub pid: u32,
+}
+
+struct State {
+    station: Station,
+    profile: StorageProfile,
+    seed: u64,
+    // The station lives in a time of its own, `plant.slow_by` slower than the clock.
+    epoch_ns: u64,
+    slowness: f64,
+    counters: Counters,
+    changed_ns: u64,
+    pending: Vec<Record>,
+    logging: bool,
+    lost_records: u64,
+    reset_ns: u64,
+    cpu_at_reset_ns: u64,
+    completions: u64,
+}
+
+/// Names of files by number.
+#[derive(Debug, Default)]
+struct Files {
+    numbers: HashMap<String, u32>,
+    paths: Vec<String>,
+}
+
+/// A disk. Shared by its readers, the timers and the control socket.
+pub struct Disk {
+    /// Name.
+    pub disk_id: String,
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// Whose content it shows.
+    pub backing: PathBuf,
+    /// Whether flushes sync the host's file.
+    pub durable: bool,
+    /// Serves the calibration file with a fixed service time while this is not 0.
+    pub calibration_service_ns: AtomicU64,
+    /// Taken down.
+    pub gone: AtomicBool,
+    state: Mutex<State>,
+    compensation: RwLock<Compensation>,
+    page: StatsPage,
+    log: Mutex<Option<Log>>,
+    files: RwLock<Files>,
+}
+
+fn station(profile: &StorageProfile, seed: u64) -> Result<Station, Error> {
+    Station::new(profile, seed).map_err(|error| Error::Bad(error.to_string()))
+}
+
+fn op_code(op: Op) -> u8 {
+    match op {
+        Op::Read => 0,
+        Op::Write => 1,
+        Op::Flush => 2,
+    }
+}
+
+impl Disk {
+    /// A disk of that profile, not mounted yet.
+    pub fn new(
+        disk_id: &str,
+        mount: &Path,
+        backing: &Path,
+        profile: StorageProfile,
+        seed: u64,
+        plant: Plant,
+        durable: bool,
+        stats_dir: &Path,
+    ) -> Result<Self, Error> {
+        let now = now_ns();
+        let state = State {
+            station: station(&profile, seed)?,
+            profile,
+            seed,
+            epoch_ns: now,
+            slowness: 1.0 + plant.slow_by,
+            counters: Counters::default(),
+            changed_ns: now,
+            pending: Vec::new(),
+            logging: false,
+            lost_records: 0,
+            reset_ns: now,
+            cpu_at_reset_ns: process_cpu_ns(),
+            completions: 0,
+        };
+        let page = StatsPage::create(&stats_dir.join(format!("{disk_id}.stats")))?;
+        page.publish(&state.counters, now);
+        Ok(Disk {
+            disk_id: disk_id.to_owned(),
+            mount: mount.to_owned(),
+            backing: backing.to_owned(),
+            durable,
+            calibration_service_ns: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
+            state: Mutex::new(state),
+            compensation: RwLock::new(Compensation::default()),
+            page,
+            log: Mutex::new(None),
+            files: RwLock::new(Files::default()),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of the file at `path` (relative to the mount).
+    pub fn file_id(&self, path: &str) -> u32 {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&number) = files.numbers.get(path) {
+            return number;
+        }
+        drop(files);
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&number) = files.numbers.get(path) {
+            return number;
+        }
+        let number = files.paths.len() as u32;
+        files.paths.push(path.to_owned());
+        files.numbers.insert(path.to_owned(), number);
+        number
+    }
+
+    fn path_of(&self, file_id: u32) -> String {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files
+            .paths
+            .get(file_id as usize)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// Path overheads taken off arrivals.
+    pub fn compensation(&self) -> Compensation {
+        *self
+            .compensation
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the path overheads.
+    pub fn set_compensation(&self, compensation: Compensation) {
+        *self
+            .compensation
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = compensation;
+    }
+
+    /// A request has arrived at `arrival_ns`: when must the answer go out?
+    pub fn arrive(&self, op: Op, target: Target, arrival_ns: u64) -> Ticket {
+        let compensation = self.compensation();
+        let compensation_ns = match op {
+            Op::Read => compensation.read.of(target.size),
+            Op::Write => compensation.write.of(target.size),
+            Op::Flush => Overhead {
+                per_byte_ns: 0.0,
+                ..compensation.write
+            }
+            .of(0),
+        };
+        let device_offset = target.device_base | (target.offset & ((1 << 40) - 1));
+        let mut state = self.state();
+        state.count_in_flight(arrival_ns, 1);
+        let began_ns = arrival_ns.saturating_sub(compensation_ns);
+        let station_ns = state.to_station(began_ns);
+        let request = Request {
+            op,
+            offset: device_offset,
+            size: u64::from(target.size),
+        };
+        let served = state.station.arrive(station_ns, request);
+        let due_ns = state.from_station(served.due_ns);
+        Ticket {
+            due_ns,
+            asked_ns: served.due_ns.saturating_sub(station_ns),
+            record: Record {
+                t_ns: arrival_ns,
+                due_ns,
+                done_ns: 0,
+                service_ns: served.service_ns,
+                wait_ns: served.wait_ns,
+                offset_bytes: target.offset,
+                device_offset_bytes: device_offset,
+                size_bytes: target.size,
+                file_id: target.file_id,
+                visit: served.visit,
+                compensation_ns: compensation_ns as u32,
+                pid: target.pid,
+                op: op_code(op),
+                sequential: served.sequential,
+            },
+        }
+    }
+
+    /// The reply of a request goes out at `done_ns`.
+    pub fn complete(&self, ticket: Ticket, done_ns: u64, failed: bool) {
+        let Ticket {
+            due_ns,
+            asked_ns,
+            mut record,
+        } = ticket;
+        record.done_ns = done_ns;
+        let lateness_ns = done_ns.saturating_sub(due_ns);
+        let took_ns = done_ns.saturating_sub(record.t_ns);
+        let mut state = self.state();
+        state.count_in_flight(done_ns, -1);
+        let counters = &mut state.counters;
+        match record.op {
+            0 => {
+                counters.reads += 1;
+                counters.read_bytes += u64::from(record.size_bytes);
+                counters.read_service_ns += record.service_ns;
+                counters.read_time_ns += took_ns;
+            }
+            1 => {
+                counters.writes += 1;
+                counters.written_bytes += u64::from(record.size_bytes);
+                counters.write_service_ns += record.service_ns;
+                counters.write_time_ns += took_ns;
+            }
+            _ => {
+                counters.flushes += 1;
+                counters.flush_service_ns += record.service_ns;
+                counters.flush_time_ns += took_ns;
+            }
+        }
+        counters.count_lateness(lateness_ns, record.service_ns);
+        counters.asked_time_ns += asked_ns;
+        counters.delivered_time_ns += took_ns + u64::from(record.compensation_ns);
+        counters.errors += u64::from(failed);
+        state.completions += 1;
+        self.page.publish(&state.counters, done_ns);
+        if state.logging {
+            if state.pending.len() < MOST_PENDING {
+                state.pending.push(record);
+            } else {
+                state.lost_records += 1;
+            }
+        }
+    }
+
+    /// A read delivered fewer bytes than were asked for (end of file): the log says what was read.
+    pub fn shorten(ticket: &mut Ticket, size_bytes: u32) {
+        ticket.record.size_bytes = size_bytes;
+    }
+
+    /// Writes pending records to the log and publishes the slow part of the statistics.
+    pub fn housekeeping(&self) {
+        let (pending, counters) = {
+            let mut state = self.state();
+            (std::mem::take(&mut state.pending), state.counters)
+        };
+        self.page.publish_bins(&counters);
+        if pending.is_empty() {
+            return;
+        }
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = log.as_mut() {
+            if let Err(error) = open.append(&pending, |file_id| self.path_of(file_id)) {
+                eprintln!("penstock-disk: request log of {}: {error}", self.disk_id);
+                self.state().lost_records += pending.len() as u64;
+            }
+        }
+    }
+
+    /// Switches the request log: flushes and closes the old one, opens the new one.
+    pub fn switch_log(&self, path: Option<&Path>) -> Result<(), Error> {
+        self.state().logging = false;
+        self.housekeeping();
+        let new =
+            match path {
+                Some(path) => Some(Log::open(path).map_err(|error| {
+                    Error::host(format!("request log {}", path.display()), error)
+                })?),
+                None => None,
+            };
+        let logging = new.is_some();
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        self.state().logging = logging;
+        Ok(())
+    }
+
+    /// Changes the profile from now on; what is in the queue stays there.
+    pub fn set_profile(
+        &self,
+        profile: StorageProfile,
+        seed: u64,
+        plant: Option<Plant>,
+    ) -> Result<(), Error> {
+        let fresh = station(&profile, seed)?;
+        let mut state = self.state();
+        state.station = fresh;
+        state.profile = profile;
+        state.seed = seed;
+        state.epoch_ns = now_ns();
+        if let Some(plant) = plant {
+            state.slowness = 1.0 + plant.slow_by;
+        }
+        Ok(())
+    }
+
+    /// Zeroes the counters and forgets all draws and positions.
+    pub fn reset(&self) -> Result<(), Error> {
+        let mut state = self.state();
+        let fresh = station(&state.profile, state.seed)?;
+        let now = now_ns();
+        state.station = fresh;
+        state.epoch_ns = now;
+        let in_flight = state.counters.in_flight;
+        state.counters = Counters {
+            in_flight,
+            ..Counters::default()
+        };
+        state.changed_ns = now;
+        state.reset_ns = now;
+        state.cpu_at_reset_ns = process_cpu_ns();
+        state.lost_records = 0;
+        self.page.publish(&state.counters, now);
+        self.page.publish_bins(&state.counters);
+        Ok(())
+    }
+
+    /// Counters and what belongs to them as JSON.
+    pub fn stats(&self) -> Value {
+        let compensation = self.compensation();
+        let mut state = self.state();
+        let now = now_ns();
+        state.count_in_flight(now, 0);
+        let mut out = serde_json::Map::new();
+        for (name, value) in NAMES.into_iter().zip(state.counters.words()) {
+            out.insert(name.to_owned(), json!(value));
+        }
+        let bins = state.counters.lateness_bins;
+        let filled = bins
+            .iter()
+            .rposition(|&count| count > 0)
+            .map_or(0, |last| last + 1);
+        out.insert("lateness_bins".into(), json!(bins[..filled]));
+        out.insert("t_ns".into(), json!(now));
+        out.insert("since_ns".into(), json!(state.reset_ns));
+        out.insert(
+            "server_cpu_ns".into(),
+            json!(process_cpu_ns().saturating_sub(state.cpu_at_reset_ns)),
+        );
+        out.insert("lost_records".into(), json!(state.lost_records));
+        out.insert("compensation".into(), json!(compensation));
+        out.insert("disk_id".into(), json!(self.disk_id));
+        out.insert("profile".into(), json!(state.profile.name));
+        out.insert("logging".into(), json!(state.logging));
+        Value::Object(out)
+    }
+
+    /// The disk in the list of disks.
+    pub fn describe(&self) -> Value {
+        let state = self.state();
+        json!({
+            "disk_id": self.disk_id,
+            "mount": self.mount,
+            "backing": self.backing,
+            "profile": state.profile.name,
+            "durable": self.durable,
+            "gone": self.gone.load(Ordering::Relaxed),
+        })
+    }
+}
+
+impl State {
+    fn count_in_flight(&mut self, now_ns: u64, change: i64) {
+        // Completions and arrivals may be booked slightly out of order.
+        let elapsed_ns = now_ns.saturating_sub(self.changed_ns);
+        let in_flight = self.counters.in_flight;
+        if in_flight > 0 {
+            self.counters.busy_ns += elapsed_ns;
+            self.counters.queue_time_ns += elapsed_ns * in_flight;
+        }
+        self.changed_ns = self.changed_ns.max(now_ns);
+        self.counters.in_flight = in_flight.saturating_add_signed(change);
+    }
+
+    fn to_station(&self, t_ns: u64) -> u64 {
+        if self.slowness == 1.0 {
+            return t_ns;
+        }
+        let elapsed_ns = t_ns.saturating_sub(self.epoch_ns);
+        self.epoch_ns + (elapsed_ns as f64 / self.slowness) as u64
+    }
+
+    fn from_station(&self, t_ns: u64) -> u64 {
+        if self.slowness == 1.0 {
+            return t_ns;
+        }
+        let elapsed_ns = t_ns.saturating_sub(self.epoch_ns);
+        self.epoch_ns + (elapsed_ns as f64 * self.slowness) as u64
+    }
+}
+
+/// Disks by name.
+pub type Disks = HashMap<String, Arc<Disk>>;

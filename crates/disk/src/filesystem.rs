@@ -1,0 +1,1158 @@
+//! The pass-through file system: names and attributes at once, data when the station says.
+
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use penstock_station::Op;
+
+use crate::calibration;
+use crate::clock::now_ns;
+use crate::disk::{Disk, Target, Ticket};
+use crate::inode::{c_name, join, stat_at, Inode, Inodes};
+use crate::timer::Timers;
+
+/// The mount is the only way to its files while it is up, so what the kernel knows stays true.
+const TTL: Duration = Duration::from_secs(3600);
+const LARGEST_REQUEST_BYTES: u32 = 1 << 20;
+/// Buffers kept for reuse.
+const SPARE_BUFFERS: usize = 64;
+
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    inode: Arc<Inode>,
+    file_id: u32,
+}
+
+#[derive(Debug)]
+struct OpenDirectory {
+    entries: Mutex<Vec<(u64, FileType, std::ffi::OsString)>>,
+}
+
+/// One mount.
+pub struct Tree {
+    disk: Arc<Disk>,
+    timers: Timers,
+    inodes: Inodes,
+    files: RwLock<HashMap<u64, Arc<OpenFile>>>,
+    directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
+    next_handle: AtomicU64,
+    buffers: Arc<Buffers>,
+    readahead_bytes: u32,
+    max_background: u16,
+}
+
+/// Buffers for reads, reused.
+#[derive(Debug, Default)]
+struct Buffers {
+    spare: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Buffers {
+    fn take(&self, size: usize) -> Vec<u8> {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = spare.iter().rposition(|buffer| buffer.capacity() >= size);
+        let mut buffer = match fits {
+            Some(index) => spare.swap_remove(index),
+            None => Vec::with_capacity(size.max(4096)),
+        };
+        drop(spare);
+        buffer.clear();
+        buffer
+    }
+
+    fn give(&self, buffer: Vec<u8>) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < SPARE_BUFFERS {
+            spare.push(buffer);
+        }
+    }
+}
+
+fn last() -> io::Error {
+    io::Error::last_os_error()
+}
+
+fn check(result: i32) -> io::Result<()> {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(last())
+    }
+}
+
+fn time(seconds: i64, nanoseconds: i64) -> SystemTime {
+    let part = Duration::from_nanos(nanoseconds.max(0) as u64);
+    if seconds >= 0 {
+        UNIX_EPOCH + Duration::from_secs(seconds as u64) + part
+    } else {
+        UNIX_EPOCH - Duration::from_secs(seconds.unsigned_abs()) + part
+    }
+}
+
+fn kind_of(mode: u32) -> FileType {
+    match mode & libc::S_IFMT {
+        libc::S_IFDIR => FileType::Directory,
+        libc::S_IFLNK => FileType::Symlink,
+        libc::S_IFIFO => FileType::NamedPipe,
+        libc::S_IFSOCK => FileType::Socket,
+        libc::S_IFCHR => FileType::CharDevice,
+        libc::S_IFBLK => FileType::BlockDevice,
+        _ => FileType::RegularFile,
+    }
+}
+
+fn attributes(number: u64, stat: &libc::stat) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(number),
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        crtime: UNIX_EPOCH,
+        kind: kind_of(stat.st_mode),
+        perm: (stat.st_mode & 0o7777) as u16,
+        nlink: stat.st_nlink as u32,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: stat.st_rdev as u32,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+fn timespec(time: Option<TimeOrNow>) -> libc::timespec {
+    match time {
+        None => libc::timespec {
+            tv_sec: 0,
+            tv_nsec: libc::UTIME_OMIT,
+        },
+        Some(TimeOrNow::Now) => libc::timespec {
+            tv_sec: 0,
+            tv_nsec: libc::UTIME_NOW,
+        },
+        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => libc::timespec {
+                tv_sec: since.as_secs() as i64,
+                tv_nsec: i64::from(since.subsec_nanos()),
+            },
+            Err(before) => {
+                let before = before.duration();
+                let nanoseconds = i64::from(before.subsec_nanos());
+                libc::timespec {
+                    tv_sec: -(before.as_secs() as i64) - i64::from(nanoseconds > 0),
+                    tv_nsec: (1_000_000_000 - nanoseconds) % 1_000_000_000,
+                }
+            }
+        },
+    }
+}
+
+/// Flags for the backing file: it is read where the page cache fills a page half written, never
+/// appended to (the kernel gives offsets), and cached on the host.
+fn backing_flags(flags: i32) -> i32 {
+    let mut flags = flags
+        & !(libc::O_DIRECT
+            | libc::O_APPEND
+            | libc::O_NOFOLLOW
+            | libc::O_SYNC
+            | libc::O_DSYNC
+            | libc::O_CREAT
+            | libc::O_EXCL
+            | libc::O_NOATIME);
+    if flags & libc::O_ACCMODE == libc::O_WRONLY {
+        flags = (flags & !libc::O_ACCMODE) | libc::O_RDWR;
+    }
+    flags | libc::O_CLOEXEC
+}
+
+/// A direct open bypasses the page cache at its true size and may write in parallel; others keep
+/// what the cache has.
+fn opened_flags(flags: i32) -> FopenFlags {
+    if flags & libc::O_DIRECT != 0 {
+        FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+    } else {
+        FopenFlags::FOPEN_KEEP_CACHE
+    }
+}
+
+impl Tree {
+    /// The tree of `disk`.
+    pub fn new(
+        disk: Arc<Disk>,
+        timers: Timers,
+        readahead_bytes: u32,
+        max_background: u16,
+    ) -> io::Result<Self> {
+        let backing = c_name(disk.backing.as_os_str())?;
+        Ok(Tree {
+            inodes: Inodes::new(&backing)?,
+            disk,
+            timers,
+            files: RwLock::default(),
+            directories: RwLock::default(),
+            next_handle: AtomicU64::new(1),
+            buffers: Arc::default(),
+            readahead_bytes,
+            max_background,
+        })
+    }
+
+    fn handle(&self) -> u64 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn file(&self, handle: FileHandle) -> io::Result<Arc<OpenFile>> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files
+            .get(&handle.0)
+            .cloned()
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
+    }
+
+    fn keep(&self, file: File, inode: Arc<Inode>) -> FileHandle {
+        let handle = self.handle();
+        let file_id = self.disk.file_id(&inode.path());
+        let open = Arc::new(OpenFile {
+            file,
+            inode,
+            file_id,
+        });
+        self.files
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(handle, open);
+        FileHandle(handle)
+    }
+
+    fn entry(&self, parent: u64, name: &OsStr) -> io::Result<FileAttr> {
+        let parent = self.inodes.get(parent)?;
+        let (inode, stat) = self.inodes.lookup(&parent, name)?;
+        Ok(attributes(inode.number, &stat))
+    }
+
+    /// What was just made belongs to the caller, and to the directory's group where that is asked.
+    fn own(&self, request: &Request, parent: RawFd, fd: RawFd, name: &CString) -> io::Result<()> {
+        let directory = stat_at(parent, c"", libc::AT_EMPTY_PATH)?;
+        let inherited = directory.st_mode & libc::S_ISGID != 0;
+        let group = if inherited {
+            directory.st_gid
+        } else {
+            request.gid()
+        };
+        // SAFETY: plain fchownat on a valid descriptor and name.
+        check(unsafe {
+            libc::fchownat(
+                fd,
+                name.as_ptr(),
+                request.uid(),
+                group,
+                libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH,
+            )
+        })
+    }
+
+    fn make(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        make: impl FnOnce(RawFd, &CString) -> i32,
+    ) -> io::Result<FileAttr> {
+        let directory = self.inodes.get(parent.0)?;
+        let c_name = c_name(name)?;
+        check(make(directory.fd(), &c_name))?;
+        self.own(request, directory.fd(), directory.fd(), &c_name)?;
+        self.entry(parent.0, name)
+    }
+
+    fn getattr_of(&self, number: u64, handle: Option<FileHandle>) -> io::Result<FileAttr> {
+        let stat = match handle.and_then(|handle| self.file(handle).ok()) {
+            Some(open) => stat_at(open.file.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?,
+            None => self.inodes.get(number)?.stat()?,
+        };
+        Ok(attributes(number, &stat))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn change(
+        &self,
+        number: u64,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        handle: Option<FileHandle>,
+    ) -> io::Result<FileAttr> {
+        let inode = self.inodes.get(number)?;
+        let proc_path = inode.proc_path();
+        let open = handle.and_then(|handle| self.file(handle).ok());
+        // SAFETY: system calls on valid descriptors and terminated paths.
+        unsafe {
+            if let Some(mode) = mode {
+                check(libc::chmod(proc_path.as_ptr(), mode))?;
+            }
+            if uid.is_some() || gid.is_some() {
+                let keep = u32::MAX;
+                check(libc::fchownat(
+                    inode.fd(),
+                    c"".as_ptr(),
+                    uid.unwrap_or(keep),
+                    gid.unwrap_or(keep),
+                    libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW,
+                ))?;
+            }
+            if let Some(size) = size {
+                let size =
+                    i64::try_from(size).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+                check(match &open {
+                    Some(open) => libc::ftruncate(open.file.as_raw_fd(), size),
+                    None => libc::truncate(proc_path.as_ptr(), size),
+                })?;
+            }
+            if atime.is_some() || mtime.is_some() {
+                let times = [timespec(atime), timespec(mtime)];
+                check(libc::utimensat(
+                    libc::AT_FDCWD,
+                    proc_path.as_ptr(),
+                    times.as_ptr(),
+                    0,
+                ))?;
+            }
+        }
+        self.getattr_of(number, handle)
+    }
+
+    fn ticket(
+        &self,
+        op: Op,
+        open: &OpenFile,
+        offset: u64,
+        size: u32,
+        pid: u32,
+        arrival_ns: u64,
+    ) -> Ticket {
+        let target = Target {
+            file_id: open.file_id,
+            device_base: open.inode.device_base,
+            offset,
+            size,
+            pid,
+        };
+        self.disk.arrive(op, target, arrival_ns)
+    }
+
+    /// Answers when the ticket is due: now, or from a timer thread.
+    fn answer(&self, ticket: Ticket, failed: bool, answer: impl FnOnce() + Send + 'static) {
+        let disk = self.disk.clone();
+        let now = now_ns();
+        if ticket.due_ns <= now {
+            disk.complete(ticket, now, failed);
+            answer();
+            return;
+        }
+        self.timers.answer_at(
+            ticket.due_ns,
+            Box::new(move |now| {
+                answer();
+                disk.complete(ticket, now, failed);
+            }),
+        );
+    }
+
+    fn flush_device(&self, open: Option<&OpenFile>, pid: u32, arrival_ns: u64, reply: ReplyEmpty) {
+        let target = Target {
+            file_id: open.map_or_else(|| self.disk.file_id(""), |open| open.file_id),
+            device_base: open.map_or(0, |open| open.inode.device_base),
+            offset: 0,
+            size: 0,
+            pid,
+        };
+        let ticket = self.disk.arrive(Op::Flush, target, arrival_ns);
+        let synced = match open {
+            Some(open) if self.disk.durable => open.file.sync_all(),
+            _ => Ok(()),
+        };
+        let failed = synced.is_err();
+        self.answer(ticket, failed, move || match synced {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error.into()),
+        });
+    }
+
+    fn calibrating(&self, arrival_ns: u64) -> Option<u64> {
+        match self.disk.calibration_service_ns.load(Ordering::Relaxed) {
+            0 => None,
+            service_ns => Some(arrival_ns + service_ns),
+        }
+    }
+
+    fn rename_to(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+    ) -> io::Result<()> {
+        let from = self.inodes.get(parent.0)?;
+        let to = self.inodes.get(new_parent.0)?;
+        let (old, new) = (c_name(name)?, c_name(new_name)?);
+        // SAFETY: valid descriptors, terminated names.
+        let result = unsafe {
+            libc::renameat2(from.fd(), old.as_ptr(), to.fd(), new.as_ptr(), flags.bits())
+        };
+        check(result)?;
+        let (old, new) = (join(&from.path(), name), join(&to.path(), new_name));
+        if flags.contains(RenameFlags::RENAME_EXCHANGE) {
+            let aside = format!("{old}\0");
+            self.inodes.renamed(&old, &aside);
+            self.inodes.renamed(&new, &old);
+            self.inodes.renamed(&aside, &new);
+        } else {
+            self.inodes.renamed(&old, &new);
+        }
+        Ok(())
+    }
+}
+
+fn pread(file: RawFd, buffer: &mut Vec<u8>, size: usize, offset: u64) -> io::Result<()> {
+    buffer.reserve(size);
+    let mut filled = 0;
+    while filled < size {
+        // SAFETY: writes into reserved capacity only; the length is set to what was written.
+        let got = unsafe {
+            libc::pread(
+                file,
+                buffer.as_mut_ptr().add(filled).cast(),
+                size - filled,
+                (offset + filled as u64) as i64,
+            )
+        };
+        match got {
+            0 => break,
+            got if got > 0 => filled += got as usize,
+            _ if last().kind() == io::ErrorKind::Interrupted => {}
+            _ => return Err(last()),
+        }
+    }
+    // SAFETY: `filled` bytes were initialised above.
+    unsafe { buffer.set_len(filled) };
+    Ok(())
+}
+
+fn pwrite(file: RawFd, data: &[u8], offset: u64) -> io::Result<()> {
+    let mut written = 0;
+    while written < data.len() {
+        let rest = &data[written..];
+        // SAFETY: reads from a valid slice.
+        let put = unsafe {
+            libc::pwrite(
+                file,
+                rest.as_ptr().cast(),
+                rest.len(),
+                (offset + written as u64) as i64,
+            )
+        };
+        match put {
+            put if put >= 0 => written += put as usize,
+            _ if last().kind() == io::ErrorKind::Interrupted => {}
+            _ => return Err(last()),
+        }
+    }
+    Ok(())
+}
+
+/// Sends `$result`'s value by `$reply.$ok`, or its error.
+macro_rules! send {
+    ($reply:ident, $result:expr, $value:pat => $ok:expr) => {
+        match $result {
+            Ok($value) => $ok,
+            Err(error) => $reply.error(Errno::from(error)),
+        }
+    };
+}
+
+impl Filesystem for Tree {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for flag in [
+            InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_WRITEBACK_CACHE,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_BIG_WRITES,
+            InitFlags::FUSE_MAX_PAGES,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+        ] {
+            // An older kernel lacks some; the mount works without, if slower.
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_write(LARGEST_REQUEST_BYTES);
+        if let Err(most) = config.set_max_readahead(self.readahead_bytes) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(self.max_background);
+        let _ = config.set_congestion_threshold(self.max_background);
+        let _ = config.set_time_granularity(Duration::from_nanos(1));
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if calibration::is_name(parent.0, name) && self.calibrating(0).is_some() {
+            reply.entry(&Duration::ZERO, &calibration::attributes(), Generation(0));
+            return;
+        }
+        send!(reply, self.entry(parent.0, name), attr => reply.entry(&TTL, &attr, Generation(0)));
+    }
+
+    fn forget(&self, _request: &Request, inode: INodeNo, lookups: u64) {
+        self.inodes.forget(inode.0, lookups);
+    }
+
+    fn getattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        if inode.0 == calibration::INODE {
+            reply.attr(&Duration::ZERO, &calibration::attributes());
+            return;
+        }
+        send!(reply, self.getattr_of(inode.0, handle), attr => reply.attr(&TTL, &attr));
+    }
+
+    fn setattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        if inode.0 == calibration::INODE {
+            reply.attr(&Duration::ZERO, &calibration::attributes());
+            return;
+        }
+        let changed = self.change(inode.0, mode, uid, gid, size, atime, mtime, handle);
+        send!(reply, changed, attr => reply.attr(&TTL, &attr));
+    }
+
+    fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
+        let read = self.inodes.get(inode.0).and_then(|inode| {
+            let mut target = vec![0u8; libc::PATH_MAX as usize];
+            // SAFETY: a valid descriptor and buffer.
+            let length = unsafe {
+                libc::readlinkat(
+                    inode.fd(),
+                    c"".as_ptr(),
+                    target.as_mut_ptr().cast(),
+                    target.len(),
+                )
+            };
+            usize::try_from(length).map_err(|_| last()).map(|length| {
+                target.truncate(length);
+                target
+            })
+        });
+        send!(reply, read, target => reply.data(&target));
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        // SAFETY: valid descriptor and name.
+        let made = self.make(request, parent, name, |directory, name| unsafe {
+            libc::mknodat(directory, name.as_ptr(), mode, libc::dev_t::from(device))
+        });
+        send!(reply, made, attr => reply.entry(&TTL, &attr, Generation(0)));
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        // SAFETY: valid descriptor and name.
+        let made = self.make(request, parent, name, |directory, name| unsafe {
+            libc::mkdirat(directory, name.as_ptr(), mode)
+        });
+        send!(reply, made, attr => reply.entry(&TTL, &attr, Generation(0)));
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.inodes.get(parent.0).and_then(|parent| {
+            let name = c_name(name)?;
+            // SAFETY: valid descriptor and name.
+            check(unsafe { libc::unlinkat(parent.fd(), name.as_ptr(), 0) })
+        });
+        send!(reply, done, () => reply.ok());
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.inodes.get(parent.0).and_then(|parent| {
+            let name = c_name(name)?;
+            // SAFETY: valid descriptor and name.
+            check(unsafe { libc::unlinkat(parent.fd(), name.as_ptr(), libc::AT_REMOVEDIR) })
+        });
+        send!(reply, done, () => reply.ok());
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let made = c_name(target.as_os_str()).and_then(|target| {
+            // SAFETY: valid descriptor and names.
+            self.make(request, parent, name, |directory, name| unsafe {
+                libc::symlinkat(target.as_ptr(), directory, name.as_ptr())
+            })
+        });
+        send!(reply, made, attr => reply.entry(&TTL, &attr, Generation(0)));
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let renamed = self.rename_to(parent, name, new_parent, new_name, flags);
+        send!(reply, renamed, () => reply.ok());
+    }
+
+    fn link(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let made = self.inodes.get(inode.0).and_then(|inode| {
+            let parent = self.inodes.get(new_parent.0)?;
+            let name = c_name(new_name)?;
+            let source = inode.proc_path();
+            // SAFETY: valid descriptors and names; following the link in /proc reaches the file.
+            check(unsafe {
+                libc::linkat(
+                    libc::AT_FDCWD,
+                    source.as_ptr(),
+                    parent.fd(),
+                    name.as_ptr(),
+                    libc::AT_SYMLINK_FOLLOW,
+                )
+            })?;
+            self.entry(new_parent.0, new_name)
+        });
+        send!(reply, made, attr => reply.entry(&TTL, &attr, Generation(0)));
+    }
+
+    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if inode.0 == calibration::INODE {
+            reply.opened(FileHandle(0), opened_flags(flags.0));
+            return;
+        }
+        let opened = self.inodes.get(inode.0).and_then(|inode| {
+            let path = inode.proc_path();
+            // SAFETY: a terminated path; a non-negative result is a descriptor that we own.
+            let file = unsafe {
+                let mut fd = libc::open(path.as_ptr(), backing_flags(flags.0));
+                if fd < 0 && matches!(last().raw_os_error(), Some(libc::EACCES | libc::EROFS)) {
+                    // Not root, and only one direction is permitted: take that one.
+                    fd = libc::open(path.as_ptr(), (flags.0 & libc::O_ACCMODE) | libc::O_CLOEXEC);
+                }
+                if fd < 0 {
+                    return Err(last());
+                }
+                File::from_raw_fd(fd)
+            };
+            Ok(self.keep(file, inode))
+        });
+        send!(reply, opened, handle => reply.opened(handle, opened_flags(flags.0)));
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let created = self.inodes.get(parent.0).and_then(|directory| {
+            let c_name = c_name(name)?;
+            let how = backing_flags(flags) | libc::O_CREAT | libc::O_NOFOLLOW;
+            // SAFETY: valid descriptor and name; the result is ours.
+            let (file, made) = unsafe {
+                let mut made = true;
+                let mut fd =
+                    libc::openat(directory.fd(), c_name.as_ptr(), how | libc::O_EXCL, mode);
+                if fd < 0
+                    && last().raw_os_error() == Some(libc::EEXIST)
+                    && flags & libc::O_EXCL == 0
+                {
+                    made = false;
+                    fd = libc::openat(directory.fd(), c_name.as_ptr(), how, mode);
+                }
+                if fd < 0 {
+                    return Err(last());
+                }
+                (File::from_raw_fd(fd), made)
+            };
+            if made {
+                self.own(
+                    request,
+                    directory.fd(),
+                    file.as_raw_fd(),
+                    &CString::default(),
+                )?;
+            }
+            let (inode, stat) = self.inodes.lookup(&directory, name)?;
+            let attr = attributes(inode.number, &stat);
+            Ok((attr, self.keep(file, inode)))
+        });
+        send!(reply, created, (attr, handle) => {
+            reply.created(&TTL, &attr, Generation(0), handle, opened_flags(flags));
+        });
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let arrival_ns = now_ns();
+        if inode.0 == calibration::INODE {
+            let due_ns = self.calibrating(arrival_ns).unwrap_or(arrival_ns);
+            self.timers.answer_at(
+                due_ns,
+                Box::new(move |_| reply.data(calibration::zeros(size))),
+            );
+            return;
+        }
+        let open = match self.file(handle) {
+            Ok(open) => open,
+            Err(error) => return reply.error(error.into()),
+        };
+        let mut buffer = self.buffers.take(size as usize);
+        // At the end of a file the device transfers only what is there.
+        let mut ticket = self.ticket(Op::Read, &open, offset, size, request.pid(), arrival_ns);
+        let read = pread(open.file.as_raw_fd(), &mut buffer, size as usize, offset);
+        Disk::shorten(&mut ticket, buffer.len() as u32);
+        let buffers = self.buffers.clone();
+        self.answer(ticket, read.is_err(), move || {
+            match read {
+                Ok(()) => reply.data(&buffer),
+                Err(error) => reply.error(error.into()),
+            }
+            buffers.give(buffer);
+        });
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let arrival_ns = now_ns();
+        let size = data.len() as u32;
+        if inode.0 == calibration::INODE {
+            let due_ns = self.calibrating(arrival_ns).unwrap_or(arrival_ns);
+            self.timers
+                .answer_at(due_ns, Box::new(move |_| reply.written(size)));
+            return;
+        }
+        let open = match self.file(handle) {
+            Ok(open) => open,
+            Err(error) => return reply.error(error.into()),
+        };
+        let pid = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            0
+        } else {
+            request.pid()
+        };
+        let ticket = self.ticket(Op::Write, &open, offset, size, pid, arrival_ns);
+        let fd = open.file.as_raw_fd();
+        let mut written = pwrite(fd, data, offset);
+        if written.is_ok() && write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            written = clear_set_id(fd);
+        }
+        self.answer(ticket, written.is_err(), move || match written {
+            Ok(()) => reply.written(size),
+            Err(error) => reply.error(error.into()),
+        });
+    }
+
+    fn flush(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        // Nothing to do at close; the kernel asks no more.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.files
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&handle.0);
+        reply.ok();
+    }
+
+    fn fsync(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        let arrival_ns = now_ns();
+        if inode.0 == calibration::INODE {
+            reply.ok();
+            return;
+        }
+        let open = self.file(handle).ok();
+        self.flush_device(open.as_deref(), request.pid(), arrival_ns, reply);
+    }
+
+    fn fsyncdir(
+        &self,
+        request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.flush_device(None, request.pid(), now_ns(), reply);
+    }
+
+    fn opendir(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let handle = self.handle();
+        let open = Arc::new(OpenDirectory {
+            entries: Mutex::default(),
+        });
+        self.directories
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(handle, open);
+        reply.opened(FileHandle(handle), FopenFlags::empty());
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let directories = self
+            .directories
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(open) = directories.get(&handle.0).cloned() else {
+            return reply.error(Errno::EBADF);
+        };
+        drop(directories);
+        let mut entries = open.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if offset == 0 {
+            match self.inodes.get(inode.0).and_then(|inode| list(&inode)) {
+                Ok(listed) => *entries = listed,
+                Err(error) => return reply.error(error.into()),
+            }
+        }
+        for (index, (number, kind, name)) in entries.iter().enumerate().skip(offset as usize) {
+            if reply.add(INodeNo(*number), index as u64 + 1, *kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.directories
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&handle.0);
+        reply.ok();
+    }
+
+    fn statfs(&self, _request: &Request, inode: INodeNo, reply: ReplyStatfs) {
+        let stats = self.inodes.get(inode.0).and_then(|inode| {
+            // SAFETY: a zeroed buffer is valid; the descriptor too.
+            unsafe {
+                let mut out: libc::statvfs = std::mem::zeroed();
+                check(libc::fstatvfs(inode.fd(), &mut out))?;
+                Ok(out)
+            }
+        });
+        send!(reply, stats, s => reply.statfs(
+            s.f_blocks,
+            s.f_bfree,
+            s.f_bavail,
+            s.f_files,
+            s.f_ffree,
+            s.f_bsize as u32,
+            s.f_namemax as u32,
+            s.f_frsize as u32,
+        ));
+    }
+
+    fn setxattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let done = self.inodes.get(inode.0).and_then(|inode| {
+            let name = c_name(name)?;
+            // SAFETY: terminated names, a valid slice.
+            check(unsafe {
+                libc::setxattr(
+                    inode.proc_path().as_ptr(),
+                    name.as_ptr(),
+                    value.as_ptr().cast(),
+                    value.len(),
+                    flags,
+                )
+            })
+        });
+        send!(reply, done, () => reply.ok());
+    }
+
+    fn getxattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        if inode.0 == calibration::INODE {
+            return reply.error(Errno::ENODATA);
+        }
+        let got = self.inodes.get(inode.0).and_then(|inode| {
+            let name = c_name(name)?;
+            sized(size, |buffer, room| {
+                // SAFETY: terminated names, a buffer of that size.
+                unsafe { libc::getxattr(inode.proc_path().as_ptr(), name.as_ptr(), buffer, room) }
+            })
+        });
+        answer_xattr(size, got, reply);
+    }
+
+    fn listxattr(&self, _request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        let got = self.inodes.get(inode.0).and_then(|inode| {
+            sized(size, |buffer, room| {
+                // SAFETY: a terminated path, a buffer of that size.
+                unsafe { libc::listxattr(inode.proc_path().as_ptr(), buffer.cast(), room) }
+            })
+        });
+        answer_xattr(size, got, reply);
+    }
+
+    fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.inodes.get(inode.0).and_then(|inode| {
+            let name = c_name(name)?;
+            // SAFETY: terminated names.
+            check(unsafe { libc::removexattr(inode.proc_path().as_ptr(), name.as_ptr()) })
+        });
+        send!(reply, done, () => reply.ok());
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let done = self.file(handle).and_then(|open| {
+            // SAFETY: a valid descriptor.
+            check(unsafe {
+                libc::fallocate(open.file.as_raw_fd(), mode, offset as i64, length as i64)
+            })
+        });
+        send!(reply, done, () => reply.ok());
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let found = self.file(handle).and_then(|open| {
+            // SAFETY: a valid descriptor; its position is used by nothing else.
+            let found = unsafe { libc::lseek(open.file.as_raw_fd(), offset, whence) };
+            if found < 0 {
+                Err(last())
+            } else {
+                Ok(found)
+            }
+        });
+        send!(reply, found, found => reply.offset(found));
+    }
+
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        _inode_in: INodeNo,
+        _handle_in: FileHandle,
+        _offset_in: u64,
+        _inode_out: INodeNo,
+        _handle_out: FileHandle,
+        _offset_out: u64,
+        _length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // A device has no such command: the kernel falls back to reading and writing.
+        reply.error(Errno::EOPNOTSUPP);
+    }
+}
+
+fn clear_set_id(fd: RawFd) -> io::Result<()> {
+    let stat = stat_at(fd, c"", libc::AT_EMPTY_PATH)?;
+    let set_id = libc::S_ISUID | libc::S_ISGID;
+    if stat.st_mode & set_id == 0 {
+        return Ok(());
+    }
+    // SAFETY: a valid descriptor.
+    check(unsafe { libc::fchmod(fd, stat.st_mode & 0o7777 & !set_id) })
+}
+
+fn list(inode: &Inode) -> io::Result<Vec<(u64, FileType, std::ffi::OsString)>> {
+    let path = inode.proc_path();
+    let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+    let mut entries = vec![
+        (inode.number, FileType::Directory, ".".into()),
+        (inode.number, FileType::Directory, "..".into()),
+    ];
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let kind = entry.file_type().ok().and_then(FileType::from_std);
+        let number = std::os::unix::fs::DirEntryExt::ino(&entry);
+        entries.push((
+            number,
+            kind.unwrap_or(FileType::RegularFile),
+            entry.file_name(),
+        ));
+    }
+    Ok(entries)
+}
+
+fn sized(
+    size: u32,
+    get: impl FnOnce(*mut libc::c_void, usize) -> isize,
+) -> io::Result<(usize, Vec<u8>)> {
+    let mut buffer = vec![0u8; size as usize];
+    let length = get(buffer.as_mut_ptr().cast(), buffer.len());
+    let length = usize::try_from(length).map_err(|_| last())?;
+    buffer.truncate(length);
+    Ok((length, buffer))
+}
+
+fn answer_xattr(size: u32, got: io::Result<(usize, Vec<u8>)>, reply: ReplyXattr) {
+    match got {
+        Ok((length, _)) if size == 0 => reply.size(length as u32),
+        Ok((_, value)) => reply.data(&value),
+        Err(error) => reply.error(error.into()),
+    }
+}

@@ -1,0 +1,253 @@
+//! Putting a file system at a directory and taking it away again.
+
+use std::ffi::{CString, OsStr};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use crate::error::Error;
+
+fn c_path(path: &Path) -> Result<CString, Error> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::Bad(format!("path {path:?} has a null byte")))
+}
+
+/// Refuses a mount point or backing directory that cannot work, and says why.
+pub fn check_places(mount: &Path, backing: &Path) -> Result<(), Error> {
+    for (what, path) in [("mount point", mount), ("backing directory", backing)] {
+        if !path.is_absolute() {
+            return Err(Error::Bad(format!(
+                "{what} {} is not an absolute path",
+                path.display()
+            )));
+        }
+        let meta = fs::metadata(path).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOTCONN) => Error::Bad(format!(
+                "{what} {} is a mount whose server is gone; `penstock undo` removes it",
+                path.display()
+            )),
+            _ => Error::host(format!("{what} {}", path.display()), error),
+        })?;
+        if !meta.is_dir() {
+            return Err(Error::Bad(format!(
+                "{what} {} is not a directory",
+                path.display()
+            )));
+        }
+    }
+    let full = |path: &Path| {
+        path.canonicalize()
+            .map_err(|error| Error::host(path.display().to_string(), error))
+    };
+    let (mount, backing) = (full(mount)?, full(backing)?);
+    if mount == backing || backing.starts_with(&mount) {
+        return Err(Error::Bad(format!(
+            "backing directory {} lies in the mount point {}: the disk would hide it",
+            backing.display(),
+            mount.display()
+        )));
+    }
+    if mount.starts_with(&backing) {
+        return Err(Error::Bad(format!(
+            "mount point {} lies in the backing directory {}",
+            mount.display(),
+            backing.display()
+        )));
+    }
+    let above = mount.parent().unwrap_or(&mount);
+    let differs =
+        fs::metadata(above).and_then(|above| Ok(above.dev() != fs::metadata(&mount)?.dev()));
+    if differs.unwrap_or(false) {
+        return Err(Error::Bad(format!(
+            "{} has something mounted on it already",
+            mount.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Mounts a FUSE file system at `mount` with source `penstock:<token>`; the result is its device.
+pub fn mount(mount: &Path, token: &str) -> Result<OwnedFd, Error> {
+    let device = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_CLOEXEC)
+        .open("/dev/fuse")
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::Bad(
+                "this kernel offers no FUSE (/dev/fuse is missing): load the module `fuse`".into(),
+            ),
+            _ => Error::host("opening /dev/fuse", error),
+        })?;
+    let source = format!("penstock:{token}");
+    // SAFETY: no arguments, no failure.
+    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
+    let options = format!(
+        "fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions,allow_other",
+        device.as_raw_fd()
+    );
+    let (c_source, c_mount, c_options) = (
+        CString::new(source.as_str()).map_err(|_| Error::Bad("token has a null byte".into()))?,
+        c_path(mount)?,
+        CString::new(options).unwrap_or_default(),
+    );
+    // SAFETY: terminated strings.
+    let result = unsafe {
+        libc::mount(
+            c_source.as_ptr(),
+            c_mount.as_ptr(),
+            c"fuse.penstock".as_ptr(),
+            libc::MS_NOSUID | libc::MS_NODEV,
+            c_options.as_ptr().cast(),
+        )
+    };
+    if result == 0 {
+        return Ok(device.into());
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() != Some(libc::EPERM) {
+        return Err(Error::host(
+            format!("mounting on {}", mount.display()),
+            error,
+        ));
+    }
+    drop(device);
+    by_fusermount(mount, &source)
+}
+
+/// The way of those who may not mount: `fusermount3` mounts and passes the device over a socket.
+fn by_fusermount(mount: &Path, source: &str) -> Result<OwnedFd, Error> {
+    let mut pair: [RawFd; 2] = [0; 2];
+    // SAFETY: room for two descriptors.
+    if unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr()) } != 0 {
+        return Err(Error::last("a socket for fusermount3"));
+    }
+    // SAFETY: both were just made and are owned here.
+    let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(pair[0]), OwnedFd::from_raw_fd(pair[1])) };
+    let attempt = |options: &str| {
+        Command::new("fusermount3")
+            .args([
+                OsStr::new("-o"),
+                OsStr::new(options),
+                OsStr::new("--"),
+                mount.as_os_str(),
+            ])
+            .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+            .output()
+            .map_err(|error| match error.kind() {
+                ErrorKind::NotFound => {
+                    Error::Bad("mounting needs root or fusermount3 (Debian package fuse3)".into())
+                }
+                _ => Error::host("fusermount3", error),
+            })
+    };
+    let base = format!("fsname={source},subtype=penstock,default_permissions,nosuid,nodev");
+    let mut output = attempt(&format!("{base},allow_other"))?;
+    if !output.status.success() {
+        // Without user_allow_other in /etc/fuse.conf the disk serves its owner only.
+        output = attempt(&base)?;
+    }
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::Bad(format!(
+            "mounting on {}: {}",
+            mount.display(),
+            why.trim()
+        )));
+    }
+    receive_descriptor(&ours).ok_or_else(|| Error::Bad("fusermount3 passed no device".into()))
+}
+
+fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
+    let mut byte = 0u8;
+    let mut space = [0u64; 8];
+    let mut part = libc::iovec {
+        iov_base: std::ptr::from_mut(&mut byte).cast(),
+        iov_len: 1,
+    };
+    // SAFETY: the message points to live buffers of the stated sizes; a descriptor received is ours.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = space.as_mut_ptr().cast();
+        message.msg_controllen = std::mem::size_of_val(&space);
+        if libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) <= 0 {
+            return None;
+        }
+        let header = libc::CMSG_FIRSTHDR(&message);
+        if header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {
+            return None;
+        }
+        let fd = std::ptr::read_unaligned(libc::CMSG_DATA(header).cast::<RawFd>());
+        Some(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Unmounts; lazily when files are open. Says whether it was lazy.
+pub fn unmount(mount: &Path) -> Result<bool, Error> {
+    let c_mount = c_path(mount)?;
+    // SAFETY: a terminated path.
+    let result = unsafe { libc::umount2(c_mount.as_ptr(), libc::UMOUNT_NOFOLLOW) };
+    if result == 0 {
+        return Ok(false);
+    }
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::EBUSY) => {
+            // SAFETY: as above.
+            let flags = libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW;
+            if unsafe { libc::umount2(c_mount.as_ptr(), flags) } == 0 {
+                return Ok(true);
+            }
+            Err(Error::last(format!("unmounting {}", mount.display())))
+        }
+        Some(libc::EPERM) => {
+            let status = Command::new("fusermount3")
+                .args(["-u", "-z", "--"])
+                .arg(mount)
+                .status();
+            match status {
+                Ok(status) if status.success() => Ok(true),
+                _ => Err(Error::Bad(format!(
+                    "fusermount3 could not unmount {}",
+                    mount.display()
+                ))),
+            }
+        }
+        // Somebody else has unmounted it.
+        Some(libc::EINVAL | libc::ENOENT) => Ok(false),
+        _ => Err(Error::last(format!("unmounting {}", mount.display()))),
+    }
+}
+
+/// Device number of the mount, `[major, minor]`, as its files carry it.
+pub fn device(mount: &Path) -> Result<[u32; 2], Error> {
+    let meta =
+        fs::metadata(mount).map_err(|error| Error::host(mount.display().to_string(), error))?;
+    Ok([libc::major(meta.dev()), libc::minor(meta.dev())])
+}
+
+/// Settings of the mount's page cache, where this host lets them be set.
+///
+/// FUSE mounts have strict dirty limits of 1 % of the memory. A byte limit replaces it, so that
+/// it does not depend on the host's size: the writer is slowed down before it holds more, which
+/// also keeps a small memory group from filling up with pages that cannot be dropped.
+pub fn tune(device: [u32; 2], dirty_bytes: u64, readahead_bytes: u32) -> Vec<String> {
+    let bdi = format!("/sys/class/bdi/{}:{}", device[0], device[1]);
+    let settings = [
+        ("max_bytes", dirty_bytes.to_string()),
+        ("strict_limit", "1".to_owned()),
+        ("read_ahead_kb", (readahead_bytes / 1024).to_string()),
+    ];
+    let mut refused = Vec::new();
+    for (name, value) in settings {
+        if let Err(error) = fs::write(format!("{bdi}/{name}"), &value) {
+            refused.push(format!("{name}: {error}"));
+        }
+    }
+    refused
+}

@@ -1,0 +1,215 @@
+//! Replies that wait for their time.
+//!
+//! A binary heap under one lock. One of the timer threads, the leader, sleeps until shortly before
+//! the earliest reply is due; when it leaves to answer, another takes the lead, so that copying a
+//! big reply delays no other. Threads run with a timer slack of 1 ns and spin over the last stretch,
+//! which follows the oversleeping seen.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::clock::now_ns;
+
+const SHORTEST_SPIN_NS: u64 = 5_000;
+const LONGEST_SPIN_NS: u64 = 60_000;
+
+/// What is done when the time has come; told the time at which the reply is sent.
+pub type Answer = Box<dyn FnOnce(u64) + Send>;
+
+struct Waiting {
+    due_ns: u64,
+    number: u64,
+    answer: Answer,
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        (self.due_ns, self.number) == (other.due_ns, other.number)
+    }
+}
+impl Eq for Waiting {}
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.due_ns, self.number).cmp(&(other.due_ns, other.number))
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    heap: BinaryHeap<Reverse<Waiting>>,
+    number: u64,
+    led: bool,
+    stopped: bool,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    leader: Condvar,
+    followers: Condvar,
+}
+
+/// The timer threads of the server.
+#[derive(Clone)]
+pub struct Timers {
+    shared: Arc<Shared>,
+}
+
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Timers {
+    /// Starts `threads` timer threads.
+    pub fn start(threads: usize) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue::default()),
+            leader: Condvar::new(),
+            followers: Condvar::new(),
+        });
+        for index in 0..threads.max(1) {
+            let shared = shared.clone();
+            thread::Builder::new()
+                .name(format!("timer-{index}"))
+                .spawn(move || serve(&shared))?;
+        }
+        Ok(Timers { shared })
+    }
+
+    /// Answers at `due_ns` (CLOCK_MONOTONIC), or as soon after it as can be.
+    pub fn answer_at(&self, due_ns: u64, answer: Answer) {
+        let mut queue = lock(&self.shared.queue);
+        queue.number += 1;
+        let number = queue.number;
+        let earliest = queue
+            .heap
+            .peek()
+            .is_none_or(|first| due_ns < first.0.due_ns);
+        queue.heap.push(Reverse(Waiting {
+            due_ns,
+            number,
+            answer,
+        }));
+        let led = queue.led;
+        drop(queue);
+        if earliest {
+            if led {
+                self.shared.leader.notify_one();
+            } else {
+                self.shared.followers.notify_one();
+            }
+        }
+    }
+
+    /// Replies still waiting.
+    pub fn waiting(&self) -> usize {
+        lock(&self.shared.queue).heap.len()
+    }
+
+    /// Ends the threads; replies still waiting are dropped.
+    pub fn stop(&self) {
+        lock(&self.shared.queue).stopped = true;
+        self.shared.leader.notify_all();
+        self.shared.followers.notify_all();
+    }
+}
+
+fn serve(shared: &Shared) {
+    // SAFETY: sets the calling thread's own timer slack.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0, 0, 0) };
+    let mut spin_ns = 20_000;
+    let mut queue = lock(&shared.queue);
+    loop {
+        // Become the leader.
+        while queue.led || queue.heap.is_empty() {
+            if queue.stopped {
+                return;
+            }
+            queue = shared
+                .followers
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.led = true;
+        // Sleep until the earliest reply is near.
+        loop {
+            if queue.stopped {
+                return;
+            }
+            let Some(first) = queue.heap.peek() else {
+                break;
+            };
+            let wake_ns = first.0.due_ns.saturating_sub(spin_ns);
+            let now = now_ns();
+            if wake_ns <= now {
+                break;
+            }
+            let pause = Duration::from_nanos(wake_ns - now);
+            let (guard, result) = shared
+                .leader
+                .wait_timeout(queue, pause)
+                .unwrap_or_else(PoisonError::into_inner);
+            queue = guard;
+            if result.timed_out() {
+                let overslept_ns = now_ns().saturating_sub(wake_ns);
+                let wanted_ns = overslept_ns + overslept_ns / 2;
+                // Rise at once, fall slowly; an oversleep beyond reason teaches nothing.
+                spin_ns = if wanted_ns > 2 * LONGEST_SPIN_NS {
+                    spin_ns
+                } else {
+                    (spin_ns * 31 / 32)
+                        .max(wanted_ns)
+                        .clamp(SHORTEST_SPIN_NS, LONGEST_SPIN_NS)
+                };
+            }
+        }
+        let next = queue.heap.pop();
+        queue.led = false;
+        let more = !queue.heap.is_empty();
+        drop(queue);
+        if more {
+            shared.followers.notify_one();
+        }
+        if let Some(Reverse(waiting)) = next {
+            let mut now = now_ns();
+            while now < waiting.due_ns {
+                std::hint::spin_loop();
+                now = now_ns();
+            }
+            (waiting.answer)(now);
+        }
+        queue = lock(&shared.queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn answers_come_in_the_order_of_their_times_and_never_early() {
+        let timers = Timers::start(2).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        let start = now_ns() + 5_000_000;
+        for step in [7u64, 1, 4, 9, 2] {
+            let sender = sender.clone();
+            let due = start + step * 3_000_000;
+            timers.answer_at(
+                due,
+                Box::new(move |now| sender.send((step, now >= due)).unwrap()),
+            );
+        }
+        let got: Vec<_> = (0..5).map(|_| receiver.recv().unwrap()).collect();
+        assert_eq!(got, [(1, true), (2, true), (4, true), (7, true), (9, true)]);
+        assert_eq!(timers.waiting(), 0);
+        timers.stop();
+    }
+}
