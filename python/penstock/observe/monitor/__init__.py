@@ -1,1 +1,1 @@
-"""observe/monitor."""
+"""The monitor: samples and utilisations around a run."""

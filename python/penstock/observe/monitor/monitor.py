@@ -1,0 +1,139 @@
+"""The monitor: samples around a run, utilisations from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import BadInput, PenstockError
+from penstock.host.cgroup import RunCgroup
+from penstock.host.daemon import Daemon, start_daemon
+from penstock.host.journal import Journal
+from penstock.observe.monitor.samples import read_samples
+from penstock.observe.monitor.utilisation import utilisation
+
+#: the shortest and the default interval of a study [ns]
+SHORTEST_INTERVAL_NS = 10_000_000
+DEFAULT_INTERVAL_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class MonitorResult:
+    """Tables `samples` and `utilisation`, and the receipt: what was due, made, late, and what it cost."""
+
+    tables: dict[str, pa.Table]
+    receipt: dict[str, Any]
+
+
+class Monitor:
+    """Samples the host, a run's group and its emulated disks; one sampler serves many runs.
+
+    The sampler is started with the first `start` (or `open`) and ends with `close`.
+    Raises BadInput for an interval below 10 ms.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        state_dir: str | os.PathLike[str] | None = None,
+        interval_ns: int = DEFAULT_INTERVAL_NS,
+    ):
+        if interval_ns < SHORTEST_INTERVAL_NS:
+            raise BadInput(f"monitor interval {interval_ns / 1e6:g} ms; expected at least 10 ms")
+        self.interval_ns = interval_ns
+        self._journal = journal
+        self._log = Path(state_dir) / "sampler.log" if state_dir is not None else None
+        self._daemon: Daemon | None = None
+        self._spool: Path | None = None
+
+    def open(self) -> Monitor:
+        """Starts the sampler without recording."""
+        if self._daemon is None or not self._daemon.alive:
+            self._daemon = start_daemon(
+                "sampler", {"interval_ns": self.interval_ns}, self._journal, self._log
+            )
+        return self
+
+    def start(
+        self,
+        cgroup: RunCgroup | None,
+        disks: Mapping[str, str | os.PathLike[str]] | None,
+        out_dir: str | os.PathLike[str],
+        *,
+        network: bool = True,
+    ) -> None:
+        """Begins to record a run; `disks` maps emulated disks to their statistics pages."""
+        self.open()
+        assert self._daemon is not None
+        self._spool = Path(out_dir) / "samples.spool"
+        groups = {c: str(p) for c, p in cgroup.paths.items()} if cgroup is not None else {}
+        self._daemon.call(
+            "start",
+            spool=str(self._spool.absolute()),
+            interval_ns=self.interval_ns,
+            cgroups=groups,
+            disks={name: os.fspath(page) for name, page in (disks or {}).items()},
+            network=network,
+        )
+
+    def stop(self) -> MonitorResult:
+        """Ends the recording; gives its tables and receipt, and removes the spool."""
+        if self._daemon is None or self._spool is None:
+            raise PenstockError("the monitor was not started")
+        receipt = self._daemon.call("stop")
+        samples = read_samples(self._spool)
+        links = link_capacities()
+        tables = {"samples": samples, "utilisation": utilisation(samples, link_bps=links)}
+        receipt |= {
+            "observer": "monitor",
+            "hz": os.sysconf("SC_CLK_TCK"),
+            "cpus": os.cpu_count(),
+            "link_bps": links,
+            "complete": _complete(receipt, samples),
+        }
+        for path in (self._spool, Path(f"{self._spool}.series")):
+            path.unlink(missing_ok=True)
+        self._spool = None
+        return MonitorResult(tables, receipt)
+
+    def close(self) -> None:
+        """Ends the sampler."""
+        if self._daemon is not None:
+            self._daemon.stop()
+            self._daemon = None
+
+    def __enter__(self) -> Monitor:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _complete(receipt: Mapping[str, Any], samples: pa.Table) -> str:
+    """'complete' (at least 99 % of the samples, no gap over 5 intervals), else 'partial' or 'unusable'."""
+    expected, made = int(receipt["expected"]), int(receipt["samples"])
+    if made < 2 and expected >= 2:
+        return "unusable"
+    times = samples.column("t_ns").unique().to_numpy()
+    gaps = times[1:] - times[:-1]
+    gap_ns = int(gaps.max()) if len(gaps) else 0
+    whole = made >= 0.99 * expected and gap_ns <= 5 * int(receipt["interval_ns"])
+    return "complete" if whole else "partial"
+
+
+def link_capacities() -> dict[str, float]:
+    """Capacity of each interface that tells its speed [bytes/s]."""
+    found: dict[str, float] = {}
+    for interface in Path("/sys/class/net").glob("*"):
+        try:
+            megabits = int((interface / "speed").read_text())
+        except (OSError, ValueError):
+            continue
+        if megabits > 0:
+            found[interface.name] = megabits * 1e6 / 8
+    return found

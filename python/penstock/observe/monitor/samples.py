@@ -1,0 +1,70 @@
+"""The sampler's spool as a table."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+
+#: one value of one series; little-endian
+SAMPLE_DTYPE = np.dtype([("t_ns", "<i8"), ("series", "<u8"), ("value", "<f8")])
+
+SAMPLES_SCHEMA = pa.schema(
+    [
+        ("t_ns", pa.int64()),
+        ("source", pa.string()),
+        ("entity", pa.string()),
+        ("metric", pa.string()),
+        ("unit", pa.string()),
+        ("value", pa.float64()),
+        ("cumulative", pa.bool_()),
+    ]
+)
+
+
+def read_samples(spool: str | os.PathLike[str]) -> pa.Table:
+    """The `samples` table of a spool file and the `.series` file beside it; a torn tail is dropped.
+
+    Raises PenstockError if a record names a series that the `.series` file does not.
+    """
+    path = Path(spool)
+    whole = path.stat().st_size // SAMPLE_DTYPE.itemsize
+    records = np.fromfile(path, dtype=SAMPLE_DTYPE, count=whole)
+    names = _series(Path(f"{path}.series"))
+    if whole and int(records["series"].max()) >= len(names):
+        raise PenstockError(f"{path}.series does not name series {int(records['series'].max())}")
+    which = pa.array(records["series"].astype(np.int32))
+
+    def text(key: str) -> pa.Array:
+        return pa.array([str(s[key]) for s in names], pa.string()).take(which)
+
+    return pa.table(
+        {
+            "t_ns": pa.array(records["t_ns"]),
+            "source": text("source"),
+            "entity": text("entity"),
+            "metric": text("metric"),
+            "unit": text("unit"),
+            "value": pa.array(records["value"]),
+            "cumulative": pa.array([bool(s["cumulative"]) for s in names], pa.bool_()).take(which),
+        },
+        schema=SAMPLES_SCHEMA,
+    )
+
+
+def _series(path: Path) -> list[dict[str, object]]:
+    names: list[dict[str, object]] = []
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            named = json.loads(line)
+        except ValueError:
+            continue  # empty, or torn by a crash
+        if named["series"] != len(names):
+            raise PenstockError(f"{path}: series {named['series']} where {len(names)} was expected")
+        names.append(named)
+    return names

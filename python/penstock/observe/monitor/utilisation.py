@@ -1,0 +1,264 @@
+"""Utilisations from counters: processors, disks, network, emulated disks, the run's group.
+
+The formulas are the classical ones of the counters' kernel documentation; a counter that goes backwards
+gives an empty value and a reset mark, never a negative or a clamped one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+Array = npt.NDArray[np.float64]
+
+#: states of a processor, guest time left out because it is in `user` and `nice` already
+STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+IDLE_STATES = ("idle", "iowait")
+
+UTILISATION_SCHEMA = pa.schema(
+    [
+        ("t_ns", pa.int64()),
+        ("kind", pa.string()),
+        ("entity", pa.string()),
+        ("metric", pa.string()),
+        ("unit", pa.string()),
+        ("value", pa.float64()),
+        ("reset", pa.bool_()),
+    ]
+)
+
+
+def cpu_percent(delta: Mapping[str, Array | float]) -> Array:
+    """Share of processor time that was busy [%]: 100 x d(busy)/d(all).
+
+    `delta` holds the differences of the eight states in any one unit; all is their sum and busy is all
+    without idle and iowait. Not a number where no time passed.
+    """
+    total = np.sum([np.asarray(delta[s], dtype=float) for s in STATES], axis=0)
+    idle = np.sum([np.asarray(delta[s], dtype=float) for s in IDLE_STATES], axis=0)
+    return _share(np.asarray(total - idle), np.asarray(total))
+
+
+def disk_percent(
+    delta_io_ms: Array | float, delta_cpu_ticks: Array | float, hz: float, cpus: int
+) -> Array:
+    """Share of time a disk was busy [%]: 100 x d(iotime)/(d(cputime)/cpus), both in milliseconds.
+
+    `delta_cpu_ticks` is summed over the processors, in ticks of which there are `hz` in a second. On devices
+    that serve several requests at once it means busy, not saturated.
+    """
+    elapsed_ms = np.asarray(delta_cpu_ticks, dtype=float) * 1000.0 / hz / cpus
+    return _share(np.asarray(delta_io_ms, dtype=float), elapsed_ms)
+
+
+def disk_percent_of_time(delta_io_ms: Array | float, dt_s: Array | float) -> Array:
+    """Share of time a disk was busy [%] by the clock: 100 x d(iotime)/(1000 x dt)."""
+    return _share(np.asarray(delta_io_ms, dtype=float), 1000.0 * np.asarray(dt_s, dtype=float))
+
+
+def network_percent(
+    delta_sent: Array | float, delta_received: Array | float, link_bps: float, dt_s: Array | float
+) -> tuple[Array, Array, Array]:
+    """Use of a link [%]: both directions together (up to 200 with full duplex), out, in.
+
+    Bytes against `link_bps`, the link's *bytes* per second, over `dt_s` seconds.
+    """
+    capacity = link_bps * np.asarray(dt_s, dtype=float)
+    sent, received = np.asarray(delta_sent, dtype=float), np.asarray(delta_received, dtype=float)
+    return _share(sent + received, capacity), _share(sent, capacity), _share(received, capacity)
+
+
+def _share(part: Array, whole: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(whole > 0, 100.0 * part / whole, np.nan), dtype=float)
+
+
+def utilisation(
+    samples: pa.Table,
+    *,
+    hz: float | None = None,
+    cpus: int | None = None,
+    link_bps: Mapping[str, float] | None = None,
+) -> pa.Table:
+    """The `utilisation` table of a `samples` table: one row per interval, stamped at its end.
+
+    `hz` (default: this host's) turns processor seconds back into ticks, `cpus` defaults to the processors in
+    the samples, `link_bps` gives interfaces' capacities in bytes per second; without one an interface gets
+    rates only. Values are null across a counter that went backwards, and `reset` marks it.
+    """
+    rows: list[pd.DataFrame] = []
+    if samples.num_rows:
+        ticks_hz = float(hz or os.sysconf("SC_CLK_TCK"))
+        frame = samples.to_pandas()
+        count = cpus or _cpu_count(frame)
+        rows += _cpu(frame, ticks_hz)
+        rows += _disks(frame, ticks_hz, count)
+        rows += _network(frame, link_bps or {})
+        rows += _emulated(frame)
+        rows += _group(frame, count)
+    if not rows:
+        return UTILISATION_SCHEMA.empty_table()
+    table = pd.concat(rows, ignore_index=True).sort_values(
+        ["kind", "entity", "metric", "t_ns"], kind="stable", ignore_index=True
+    )
+    return pa.Table.from_pandas(table, schema=UTILISATION_SCHEMA, preserve_index=False)
+
+
+def _cpu_count(frame: pd.DataFrame) -> int:
+    processors = frame.loc[frame["source"] == "cpu", "entity"].unique()
+    return max(1, len([p for p in processors if p != "all"]))
+
+
+def _wide(frame: pd.DataFrame, source: str, entity: str) -> pd.DataFrame:
+    """The metrics of one entity as columns, by time."""
+    chosen = frame[(frame["source"] == source) & (frame["entity"] == entity)]
+    wide: pd.DataFrame = chosen.pivot_table(
+        index="t_ns", columns="metric", values="value", aggfunc="last"
+    )
+    return wide.sort_index()
+
+
+def _entities(frame: pd.DataFrame, source: str) -> list[str]:
+    return sorted(frame.loc[frame["source"] == source, "entity"].unique())
+
+
+def _deltas(wide: pd.DataFrame, metrics: list[str]) -> tuple[pd.DataFrame, npt.NDArray[np.bool_]]:
+    """Differences of consecutive samples, and where one of the counters went backwards (then all empty)."""
+    delta = wide.reindex(columns=metrics).diff().iloc[1:]
+    reset = (delta < 0).any(axis=1).to_numpy()
+    delta.loc[reset, :] = np.nan
+    return delta, reset
+
+
+def _seconds(wide: pd.DataFrame) -> Array:
+    return np.asarray(np.diff(wide.index.to_numpy()) / 1e9, dtype=float)
+
+
+def _rows(
+    times: pd.Index,
+    kind: str,
+    entity: str,
+    metric: str,
+    value: Array | pd.Series,
+    reset: npt.NDArray[np.bool_],
+    unit: str = "%",
+) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "t_ns": times,
+            "kind": kind,
+            "entity": entity,
+            "metric": metric,
+            "unit": unit,
+            "value": np.asarray(value, dtype=float),
+            "reset": reset,
+        }
+    )
+
+
+def _in_ticks(seconds: pd.DataFrame, hz: float) -> pd.DataFrame:
+    """Whole ticks again: differences of seconds carry rounding errors that ticks do not."""
+    return (seconds * hz).round()
+
+
+def _cpu(frame: pd.DataFrame, hz: float) -> list[pd.DataFrame]:
+    rows = []
+    for entity in _entities(frame, "cpu"):
+        wide = _wide(frame, "cpu", entity)
+        if set(STATES) <= set(wide.columns):
+            delta, reset = _deltas(_in_ticks(wide[list(STATES)], hz), list(STATES))
+            busy = cpu_percent({s: delta[s].to_numpy() for s in STATES})
+            rows.append(_rows(delta.index, "cpu", entity, "busy", busy, reset))
+    return rows
+
+
+def _disks(frame: pd.DataFrame, hz: float, cpus: int) -> list[pd.DataFrame]:
+    whole = _wide(frame, "cpu", "all")
+    known = set(STATES) <= set(whole.columns)
+    ticks = _in_ticks(whole[list(STATES)], hz).sum(axis=1, skipna=False) if known else None
+    rows = []
+    for entity in _entities(frame, "disk"):
+        wide = _wide(frame, "disk", entity)
+        counters = ["io_time", "queue_time", "read_bytes", "written_bytes", "reads", "writes"]
+        if "io_time" not in wide.columns:
+            continue
+        if ticks is not None:
+            wide = wide.assign(_ticks=ticks.reindex(wide.index))
+            delta, reset = _deltas(wide, ["io_time", "_ticks"])
+            busy = disk_percent(delta["io_time"].to_numpy(), delta["_ticks"].to_numpy(), hz, cpus)
+            rows.append(_rows(delta.index, "disk", entity, "busy", busy, reset))
+        delta, reset = _deltas(wide, counters)
+        dt_s = _seconds(wide)
+        by_clock = disk_percent_of_time(delta["io_time"].to_numpy(), dt_s)
+        rows.append(_rows(delta.index, "disk", entity, "busy_of_time", by_clock, reset))
+        depth = delta["queue_time"].to_numpy() / (1000.0 * dt_s)
+        rows.append(_rows(delta.index, "disk", entity, "queue_depth", depth, reset, "1"))
+        rows += _rates(delta, reset, dt_s, "disk", entity)
+    return rows
+
+
+def _rates(
+    delta: pd.DataFrame, reset: npt.NDArray[np.bool_], dt_s: Array, kind: str, entity: str
+) -> list[pd.DataFrame]:
+    named = [
+        ("read_bytes", "read_rate", "B/s"),
+        ("written_bytes", "write_rate", "B/s"),
+        ("reads", "read_operations", "1/s"),
+        ("writes", "write_operations", "1/s"),
+    ]
+    return [
+        _rows(delta.index, kind, entity, metric, delta[counter].to_numpy() / dt_s, reset, unit)
+        for counter, metric, unit in named
+    ]
+
+
+def _network(frame: pd.DataFrame, link_bps: Mapping[str, float]) -> list[pd.DataFrame]:
+    rows = []
+    for entity in _entities(frame, "network"):
+        wide = _wide(frame, "network", entity)
+        delta, reset = _deltas(wide, ["sent_bytes", "received_bytes"])
+        dt_s = _seconds(wide)
+        sent, received = delta["sent_bytes"].to_numpy(), delta["received_bytes"].to_numpy()
+        rows.append(_rows(delta.index, "network", entity, "send_rate", sent / dt_s, reset, "B/s"))
+        rows.append(
+            _rows(delta.index, "network", entity, "receive_rate", received / dt_s, reset, "B/s")
+        )
+        if link_bps.get(entity, 0) > 0:
+            shares = network_percent(sent, received, link_bps[entity], dt_s)
+            for metric, share in zip(("used", "used_out", "used_in"), shares, strict=True):
+                rows.append(_rows(delta.index, "network", entity, metric, share, reset))
+    return rows
+
+
+def _emulated(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    """Emulated disks by their own counters: time with a request in flight, in nanoseconds."""
+    rows = []
+    kind = "emulated_disk"
+    for entity in _entities(frame, kind):
+        wide = _wide(frame, kind, entity)
+        counters = ["busy", "queue_time", "read_bytes", "written_bytes", "reads", "writes"]
+        delta, reset = _deltas(wide, counters)
+        dt_s = _seconds(wide)
+        busy = _share(delta["busy"].to_numpy(), 1e9 * dt_s)
+        rows.append(_rows(delta.index, kind, entity, "busy", busy, reset))
+        depth = delta["queue_time"].to_numpy() / (1e9 * dt_s)
+        rows.append(_rows(delta.index, kind, entity, "queue_depth", depth, reset, "1"))
+        rows += _rates(delta, reset, dt_s, kind, entity)
+    return rows
+
+
+def _group(frame: pd.DataFrame, cpus: int) -> list[pd.DataFrame]:
+    """The run's group: its processor time against that of all processors."""
+    wide = _wide(frame, "cgroup", "run")
+    if "cpu_time" not in wide.columns:
+        return []
+    units = frame.loc[(frame["source"] == "cgroup") & (frame["metric"] == "cpu_time"), "unit"]
+    per_second = {"ns": 1e9, "us": 1e6, "s": 1.0}[str(units.iloc[0])]
+    delta, reset = _deltas(wide, ["cpu_time"])
+    share = _share(delta["cpu_time"].to_numpy() / per_second, cpus * _seconds(wide))
+    return [_rows(delta.index, "cgroup_cpu", "run", "busy", share, reset)]
