@@ -1,0 +1,114 @@
+"""What a design cannot tell, one sentence each (DN-30)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.study.model import Study
+
+if TYPE_CHECKING:
+    from penstock.design.plan import Alias
+
+ROMAN = (
+    "",
+    "I",
+    "II",
+    "III",
+    "IV",
+    "V",
+    "VI",
+    "VII",
+    "VIII",
+    "IX",
+    "X",
+    "XI",
+    "XII",
+    "XIII",
+    "XIV",
+    "XV",
+)
+
+
+def roman(resolution: int | None) -> str:
+    """The resolution as it is written; `full` for a full design."""
+    if resolution is None:
+        return "full"
+    return ROMAN[resolution] if resolution < len(ROMAN) else str(resolution)
+
+
+def cautions(
+    study: Study,
+    resolution: int | None,
+    aliases: Sequence[Alias],
+    power: dict[str, Any],
+    *,
+    two_level: bool,
+) -> list[str]:
+    """The sentences that apply to this plan."""
+    found: list[str] = []
+    if resolution is not None:
+        found += _fraction(resolution, aliases)
+    if not two_level:
+        found.append(
+            "Factors of more than two levels are reported by the variation they explain and a test, not by "
+            "one coefficient."
+        )
+    numeric = [
+        f.name
+        for f in study.factors
+        if len(f.levels) == 2 and all(isinstance(v.value, int | float) for v in f.levels)
+    ]
+    if two_level:
+        middle = (
+            f" A third level between those of {', '.join(numeric)} would show it."
+            if numeric
+            else ""
+        )
+        found.append(f"Two levels show no curvature between them.{middle}")
+    found.append("Nothing is said about levels outside those that were run.")
+    if study.design.replicates == 1:
+        found.append(
+            "No pure error: with one replicate, effects are judged against each other (Lenth), not against "
+            "the spread between repeated runs."
+        )
+    else:
+        found.append(
+            f"Differences of level means below {power['detectable_sigma_80']:.2f} standard deviations are "
+            f"found with a probability below 80 % ({power['detectable_share_80']:.1%} of the mean if runs vary "
+            f"by {study.design.noise:.1%}, which is assumed); not significant is not 'no effect'."
+        )
+    if study.design.order == "standard":
+        found.append("The order is not randomised: drift over time can look like an effect.")
+    if any(node.disks for node in study.platform.nodes):
+        found.append(
+            "Disks are emulated: what holds for them holds for the real device as far as the profile does; "
+            "runs whose disk did not deliver what was asked are left out."
+        )
+    return found
+
+
+def _fraction(resolution: int, aliases: Sequence[Alias]) -> list[str]:
+    found: list[str] = []
+    pairs = [
+        f"{a.term} with {t[1:]}"
+        for a in aliases
+        if a.term != "mean"
+        for t in a.with_terms
+        if a.term.count(":") + t.count(":") <= 2
+    ]
+    if pairs:
+        shown = "; ".join(pairs[:8]) + (f"; {len(pairs) - 8} more" if len(pairs) > 8 else "")
+        found.append(f"Aliased, not to be told apart by these runs: {shown}.")
+    mean = next((a for a in aliases if a.term == "mean"), None)
+    if mean is not None and mean.with_terms:
+        found.append(f"The mean holds {', '.join(t[1:] for t in mean.with_terms)} as well.")
+    if resolution == 3:
+        found.append("Resolution III: main effects are not free of two-factor interactions.")
+    elif resolution == 4:
+        found.append("Resolution IV: two-factor interactions are not free of each other.")
+    found.append(
+        "That a fraction names the same largest effects as a full design is no proof that they are clear; "
+        "where every effect must be available a fraction is the wrong choice."
+    )
+    return found

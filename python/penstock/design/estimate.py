@@ -1,0 +1,34 @@
+"""How long a plan will take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.study.model import Study
+
+if TYPE_CHECKING:
+    from penstock.design.plan import PlannedRun
+
+#: what a run costs besides its workload: settling, observers, collecting (seconds, a guess)
+PER_RUN_S = 1.0
+
+
+def estimate(study: Study, rows: Sequence[PlannedRun]) -> tuple[float, str]:
+    """Seconds for all runs, and what that rests on: declared or guessed run time, changes of factors."""
+    work = study.workload
+    each = work.expected_s if work.expected_s is not None else work.timeout_s
+    changes = sum(
+        factor.change_cost_s
+        for before, row in zip([None, *rows[:-1]], rows, strict=True)
+        for factor in study.factors
+        if before is not None and before.levels[factor.name] != row.levels[factor.name]
+    )
+    seconds = len(rows) * (each + study.settle.idle_s + PER_RUN_S) + changes
+    basis = "expected" if work.expected_s is not None else "time-out, so at most"
+    why = f"{len(rows)} runs of {each:g} s ({basis}) and {PER_RUN_S:g} s around each"
+    if study.settle.idle_s:
+        why += f", {study.settle.idle_s:g} s idle"
+    if changes:
+        why += f", {changes:g} s for changes of factors"
+    return seconds, why + "; preparing not counted"

@@ -1,0 +1,149 @@
+"""Generators of two-level regular fractions: reading them, choosing them, what follows from them.
+
+A word is an integer: bit i set means that factor i is in it. The product of two words is their exclusive
+or; signs multiply. Factors keep the order of the study file; the first K−P that no generator defines are
+basic (DN-05), added factors take a word of basic factors.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Column of factor `factor` (index) = `sign` × product of the factors in `word` (bits)."""
+
+    factor: int
+    word: int
+    sign: int = 1
+
+    @property
+    def relation(self) -> tuple[int, int]:
+        """The defining word, with its sign: I = sign × (word and factor)."""
+        return self.word | 1 << self.factor, self.sign
+
+
+class NoFraction(ValueError):  # noqa: N818 - reads as what it is
+    """No regular fraction is as asked for; the text says why."""
+
+
+def length(word: int) -> int:
+    """Number of letters."""
+    return word.bit_count()
+
+
+def members(word: int) -> list[int]:
+    """Indices of the factors in a word, ascending."""
+    return [i for i in range(word.bit_length()) if word >> i & 1]
+
+
+def words_up_to(factors: int, order: int) -> list[int]:
+    """All words of 1…`order` of the first `factors` factors: shorter first, then alphabetical."""
+    return [
+        sum(1 << i for i in chosen)
+        for n in range(1, min(order, factors) + 1)
+        for chosen in itertools.combinations(range(factors), n)
+    ]
+
+
+def parse_generator(text: str, names: Sequence[str]) -> Generator:
+    """`jobs = disk*pattern` or `jobs = -disk*pattern`; NoFraction says what is wrong with it."""
+    left, equals, right = text.partition("=")
+    target, right = left.strip(), right.strip()
+    if not equals or not right:
+        raise NoFraction("a generator such as 'c = a*b'")
+    sign = -1 if right.startswith("-") else 1
+    parts = [p.strip() for p in right.lstrip("+-").split("*")]
+    for name in (target, *parts):
+        if name not in names:
+            raise NoFraction(f"names of factors ({', '.join(names)}); '{name}' is none")
+    if target in parts or len(set(parts)) != len(parts):
+        raise NoFraction("each factor at most once")
+    if len(parts) < 2:
+        raise NoFraction("a product of at least two other factors")
+    return Generator(names.index(target), sum(1 << names.index(p) for p in parts), sign)
+
+
+def defining_relation(relations: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """All products of signed words (DN-07), the identity (word 0) included: word → sign."""
+    found = {0: 1}
+    for word, sign in relations:
+        found |= {w ^ word: s * sign for w, s in found.items()}
+    return found
+
+
+def word_lengths(relation: Iterable[int], factors: int) -> list[int]:
+    """Word-length pattern: number of words of length 3, 4, … `factors` (DN-07)."""
+    pattern = [0] * (factors + 1)
+    for word in relation:
+        pattern[length(word)] += word != 0
+    return pattern[3:]
+
+
+def resolution(relation: Iterable[int]) -> int | None:
+    """Length of the shortest word; None for a full design, which has none."""
+    lengths = [length(w) for w in relation if w]
+    return min(lengths) if lengths else None
+
+
+def choose_generators(factors: int, added: int) -> list[Generator]:
+    """Maximum resolution, then minimum aberration (DN-06); ties: shorter words, then alphabetical.
+
+    Exhaustive over all sets of `added` distinct words of the basic factors, by depth-first search with the
+    counts of short words so far as the bound. NoFraction if there are too few words.
+    """
+    basic = factors - added
+    if added == 0:
+        return []
+    candidates = [w for w in words_up_to(basic, basic) if length(w) >= 2]
+    if len(candidates) < added:
+        raise NoFraction(f"a fraction of at most {largest_fraction(factors)} for {factors} factors")
+    words = _Search(candidates, basic, added).best()
+    return [Generator(basic + i, word) for i, word in enumerate(words)]
+
+
+def largest_fraction(factors: int) -> int:
+    """The largest P of a fraction 2^(K−P) of resolution III or more."""
+    return max(p for p in range(factors) if 2 ** (factors - p) - 1 >= factors or p == 0)
+
+
+class _Search:
+    """Depth-first search for the set of words with the lexicographically smallest pattern."""
+
+    def __init__(self, candidates: list[int], basic: int, added: int) -> None:
+        self.candidates = candidates
+        self.basic = basic
+        self.added = added
+        self.pattern: tuple[int, ...] | None = None
+        self.words: list[int] = []
+        self.left = 400_000  # steps; above this the best found so far is kept
+
+    def best(self) -> list[int]:
+        self._extend([], [0], 0)
+        return self.words
+
+    def _pattern(self, relation: list[int]) -> tuple[int, ...]:
+        counts = [0] * (self.basic + self.added + 1)
+        for word in relation:
+            counts[length(word)] += 1
+        return tuple(counts[1:])
+
+    def _extend(self, chosen: list[int], relation: list[int], start: int) -> None:
+        if len(chosen) == self.added:
+            pattern = self._pattern(relation[1:])
+            if self.pattern is None or pattern < self.pattern:
+                self.pattern, self.words = pattern, list(chosen)
+            return
+        for i in range(start, len(self.candidates)):
+            if self.left <= 0:
+                return
+            self.left -= 1
+            word = self.candidates[i] | 1 << (self.basic + len(chosen))
+            larger = relation + [w ^ word for w in relation]
+            # words never disappear, so a pattern that is already larger cannot become smaller
+            if self.pattern is not None and self._pattern(larger[1:]) > self.pattern:
+                continue
+            self._extend([*chosen, self.candidates[i]], larger, i + 1)

@@ -1,0 +1,58 @@
+"""Power of a two-level design: what differences it can find (DN-25)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scipy import optimize, stats
+
+
+def power(delta: float, runs: int, replicates: int, level: float = 0.05) -> float:
+    """Probability to call a difference of level means `delta` (in standard deviations) significant.
+
+    `runs` is the number of treatments N. Non-central t, λ = δ√(Nr)/2, N(r−1) degrees of freedom.
+    """
+    df = runs * (replicates - 1)
+    if df < 1:
+        raise ValueError("one replicate has no pure error: no power can be given")
+    shift = delta * (runs * replicates) ** 0.5 / 2
+    limit = float(stats.t.ppf(1 - level / 2, df))
+    return float(stats.nct.sf(limit, df, shift) + stats.nct.cdf(-limit, df, shift))
+
+
+def detectable(goal: float, runs: int, replicates: int, level: float = 0.05) -> float:
+    """Smallest difference of level means, in standard deviations, found with probability `goal`."""
+    above = 0.1
+    while power(above, runs, replicates, level) < goal:
+        above *= 1.5  # in steps: SciPy's non-central t has no value far out
+    return float(
+        optimize.brentq(lambda d: power(d, runs, replicates, level) - goal, 1e-6, above, xtol=1e-10)
+    )
+
+
+def half_width(runs: int, replicates: int, confidence: float = 0.95) -> float:
+    """Half the interval of a coefficient q, in standard deviations (DN-15)."""
+    df = runs * (replicates - 1)
+    return float(stats.t.ppf((1 + confidence) / 2, df)) / (runs * replicates) ** 0.5
+
+
+def cautious_sigma(s: float, pilot_runs: int) -> float:
+    """Upper estimate of σ from a pilot of `pilot_runs` runs of one row (DN-26)."""
+    df = pilot_runs - 1
+    return s * float(df / stats.chi2.ppf(0.20, df)) ** 0.5
+
+
+def power_of(runs: int, replicates: int, noise: float) -> dict[str, Any]:
+    """What the plan says of power: differences in σ and, with the assumed `noise`, in percent of the mean."""
+    if runs * (replicates - 1) < 1:
+        return {"degrees_of_freedom": 0, "assumed_noise": noise}
+    small, large = (detectable(goal, runs, replicates) for goal in (0.8, 0.9))
+    return {
+        "degrees_of_freedom": runs * (replicates - 1),
+        "assumed_noise": noise,
+        "detectable_sigma_80": small,
+        "detectable_sigma_90": large,
+        "detectable_share_80": small * noise,
+        "detectable_share_90": large * noise,
+        "half_width_q_sigma": half_width(runs, replicates),
+    }

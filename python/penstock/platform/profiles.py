@@ -1,0 +1,44 @@
+"""Storage profiles by name: a ready one, or a JSON file beside the study."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import BadInput
+
+
+def ready_names() -> list[str]:
+    """Names of the profiles that come with penstock."""
+    folder = resources.files("penstock.profile") / "ready"
+    if not folder.is_dir():
+        return []
+    return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".json"))
+
+
+def read_profile(name: str, base_dir: Path) -> dict[str, Any]:
+    """The profile's JSON: file `name` relative to `base_dir`, or ready profile; BadInput if neither."""
+    if name in ready_names():
+        text = (resources.files("penstock.profile") / "ready" / f"{name}.json").read_text()
+    else:
+        path = base_dir / name
+        if not path.is_file():
+            raise BadInput(f"no profile {name}")
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"profile {name} cannot be read: {error}") from None
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"profile {name} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadInput(f"profile {name} is not a JSON object")
+    return value
+
+
+def scaled(profile: dict[str, Any], time_scale: float) -> dict[str, Any]:
+    """The profile `time_scale` times slower (its own `time_scale` multiplied)."""
+    return {**profile, "time_scale": float(profile.get("time_scale", 1.0)) * time_scale}

@@ -1,0 +1,171 @@
+"""The study as everybody else reads it: checked, with defaults filled in and units parsed.
+
+`study/file.py` mirrors the YAML; `study/load.py` turns one into the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from penstock.platform.spec import DiskSpec, NodeSpec, Platform
+
+__all__ = [
+    "DesignSpec",
+    "DiskSpec",
+    "Factor",
+    "Level",
+    "MonitorSpec",
+    "NodeSpec",
+    "Observers",
+    "Platform",
+    "Response",
+    "ResponseSource",
+    "Settle",
+    "Study",
+    "TraceSpec",
+    "Workload",
+]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Level(_Frozen):
+    """One level of a factor: its name in tables and the value that templates get."""
+
+    name: str
+    value: str | int | float
+
+
+class Factor(_Frozen):
+    """What is varied; the first level is coded −1, the second +1."""
+
+    name: str
+    levels: tuple[Level, ...]
+    unit: str | None = None
+    change_cost_s: float = 0.0
+
+    def level(self, name: str) -> Level:
+        """The level called `name`; KeyError if there is none."""
+        for level in self.levels:
+            if level.name == name:
+                return level
+        raise KeyError(f"factor {self.name} has no level {name}")
+
+
+class DesignSpec(_Frozen):
+    """Which runs: 2^(K−`fraction`) treatments (0: full), `replicates` times, in `order` drawn from `seed`."""
+
+    fraction: int = 0
+    generators: tuple[str, ...] = ()
+    replicates: int = 2
+    seed: int = 1
+    order: Literal["interleaved", "standard"] = "interleaved"
+    noise: float = 0.05
+
+
+class Workload(_Frozen):
+    """What is run. Texts are templates; see `study/resolve.py` for filling them in."""
+
+    prepare: str | None = None
+    mutates: bool = True
+    command: str
+    after: str | None = None
+    timeout_s: float = 600.0
+    expected_s: float | None = None
+    parser: str = "none"
+    user: str | None = None
+    env: dict[str, str] = {}
+    directory: str | None = None
+
+
+class ResponseSource(_Frozen):
+    """Where a response comes from: a parser's `key`, a `regex` with one group, or a `json` path."""
+
+    kind: Literal["key", "regex", "json"]
+    key: str | None = None
+    regex: str | None = None
+    json_path: str | None = None
+    file: str = "stdout"
+
+
+class Response(_Frozen):
+    """What is measured of each run, in `unit`."""
+
+    name: str
+    source: ResponseSource
+    unit: str
+    better: Literal["higher", "lower"]
+
+
+class MonitorSpec(_Frozen):
+    """The sampler's period."""
+
+    interval_s: float = 1.0
+
+
+class TraceSpec(_Frozen):
+    """The tracer's mode."""
+
+    mode: Literal["trace", "pattern"] = "trace"
+
+
+class Observers(_Frozen):
+    """What watches each run; None: not used."""
+
+    monitor: MonitorSpec | None = MonitorSpec()
+    trace: TraceSpec | None = None
+
+
+class Settle(_Frozen):
+    """The state that each run starts from."""
+
+    sync: bool = True
+    drop_caches: bool = True
+    resident_at_most: float | None = 0.01
+    resident_at_least: float | None = None
+    idle_s: float = 0.0
+
+
+class Study(_Frozen):
+    """A checked study. `document` is the file as plain values, after `--set` and `--quick`."""
+
+    name: str
+    question: str
+    factors: tuple[Factor, ...]
+    design: DesignSpec
+    platform: Platform
+    workload: Workload
+    responses: tuple[Response, ...]
+    observers: Observers = Observers()
+    settle: Settle = Settle()
+    quick: bool = False
+    source_path: Path
+    base_dir: Path
+    source_text: str
+    document: dict[str, Any]
+    profiles: dict[str, dict[str, Any]] = {}
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of what the study says (comments and layout aside) and of its storage profiles."""
+        said = json.dumps([self.document, self.profiles], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(said.encode()).hexdigest()
+
+    @property
+    def study_id(self) -> str:
+        """Name and the first 8 hexadecimal digits of the hash."""
+        return f"{self.name}-{self.hash[:8]}"
+
+    def factor(self, name: str) -> Factor:
+        """The factor called `name`; KeyError if there is none."""
+        for factor in self.factors:
+            if factor.name == name:
+                return factor
+        raise KeyError(f"no factor {name}")

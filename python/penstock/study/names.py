@@ -1,0 +1,43 @@
+"""Names: what penstock keeps for its own columns, and what a template may say besides factors and disks."""
+
+from __future__ import annotations
+
+import difflib
+
+#: columns of penstock's own tables; no factor, response or disk takes one
+RESERVED = frozenset(
+    """study_id treatment_id run_id attempt host_id node_id disk_id phase_id t_ns run_order standard_order
+    replicate block round whole_plot valid reason state source seed levels wall_s start_ns end_ns exit_status
+    signal timed_out response term coefficient effect ci_low ci_high effect_ci_low effect_ci_high
+    variation_share p_value aliases df predicted measured_mean ratio basis_treatment residual
+    stdout stderr manifest""".split()
+)
+
+#: what every template may say: the run's own directory, the study file's directory, this Python
+BUILT_IN = ("run_dir", "study_dir", "python")
+
+_FORBIDDEN = set(":*=,{}\"'\\\n\r\t|`")
+
+
+def name_fault(name: str) -> str | None:
+    """What is expected instead of `name`, or None if it may name a factor, level, response or disk."""
+    if not name or name != name.strip():
+        return "a name of at least one character, without blanks around it"
+    if len(name) > 64:
+        return "a name of at most 64 characters"
+    if set(name) & _FORBIDDEN or not name.isprintable():
+        return "a name without : * = , | { } quotes, backslash or control characters"
+    return None
+
+
+def suggestion(name: str, known: list[str]) -> str:
+    """` (did you mean 'x'?)`, or nothing."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f" (did you mean '{near[0]}'?)" if near else ""
+
+
+def listed(names: list[str]) -> str:
+    """`a, b or c`."""
+    if len(names) <= 1:
+        return "".join(names)
+    return ", ".join(names[:-1]) + " or " + names[-1]

@@ -1,0 +1,171 @@
+"""One treatment of a study with every factor filled in."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.platform.profiles import read_profile, scaled
+from penstock.study.model import DiskSpec, NodeSpec, Study
+from penstock.study.names import BUILT_IN
+from penstock.study.template import fill, names_in
+from penstock.study.units import parse_size
+
+
+@dataclass(frozen=True)
+class ResolvedDisk:
+    """One disk of a run. `profile` is the StorageProfile JSON with `time_scale` already applied."""
+
+    name: str
+    node: str
+    profile_name: str
+    time_scale: float
+    profile: dict[str, Any]
+    size_bytes: int | None
+    mount: str | None
+
+    @property
+    def disk_id(self) -> str:
+        """`node.disk`, unique in the study."""
+        return f"{self.node}.{self.name}"
+
+
+@dataclass(frozen=True)
+class ResolvedNode:
+    """One node of a run. None: no limit."""
+
+    name: str
+    memory_bytes: int | None
+    cpus: float | None
+    disks: tuple[ResolvedDisk, ...]
+
+
+@dataclass(frozen=True)
+class ResolvedRun:
+    """A treatment ready to be made; texts still hold `{disk}`, `{run_dir}` and `{python}`: see `fill`."""
+
+    treatment: dict[str, str]
+    nodes: tuple[ResolvedNode, ...]
+    prepare: str | None
+    prepare_factors: tuple[str, ...]
+    mutates: bool
+    command: str
+    after: str | None
+    env: dict[str, str]
+    directory: str | None
+    user: str | None
+    timeout_s: float
+    parser: str
+    study_dir: Path
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Memory limit of the first node."""
+        return self.nodes[0].memory_bytes
+
+    @property
+    def disks(self) -> tuple[ResolvedDisk, ...]:
+        """Disks of all nodes."""
+        return tuple(d for n in self.nodes for d in n.disks)
+
+    def fill(self, text: str, directories: Mapping[str, Path | str], run_dir: Path | str) -> str:
+        """`text` with directories in place. `directories`: disk name or `node.disk` → directory (for the
+        command the mounts, for prepare the backing directories). KeyError for a disk without one."""
+        values = {name: str(path) for name, path in directories.items()}
+        for disk in self.disks:
+            for known, other in ((disk.name, disk.disk_id), (disk.disk_id, disk.name)):
+                if known in values:
+                    values.setdefault(other, values[known])
+        values |= {"run_dir": str(run_dir), "python": sys.executable}
+        return fill(text, values)
+
+
+def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
+    """The run of `treatment` (factor → level name), factors filled in. KeyError for an unknown level."""
+    values = {f.name: str(f.level(treatment[f.name]).value) for f in study.factors}
+    early = {**values, "study_dir": str(study.base_dir)}
+    work = study.workload
+    return ResolvedRun(
+        treatment={f.name: treatment[f.name] for f in study.factors},
+        nodes=tuple(_node(study, node, early) for node in study.platform.nodes),
+        prepare=_partly(work.prepare, early),
+        prepare_factors=prepare_factors(study),
+        mutates=work.mutates,
+        command=_partly(work.command, early) or "",
+        after=_partly(work.after, early),
+        env={k: _partly(v, early) or "" for k, v in work.env.items()},
+        directory=_partly(work.directory, early),
+        user=work.user,
+        timeout_s=work.timeout_s,
+        parser=work.parser,
+        study_dir=study.base_dir,
+    )
+
+
+def prepare_factors(study: Study) -> tuple[str, ...]:
+    """Factors that the prepared data depend on: those in `prepare` and, as prepare sees them, in `env`."""
+    if study.workload.prepare is None:
+        return ()
+    texts = [study.workload.prepare, *study.workload.env.values()]
+    used = {name for text in texts for name in names_in(text)}
+    return tuple(f.name for f in study.factors if f.name in used)
+
+
+def _partly(text: str | None, values: Mapping[str, str]) -> str | None:
+    """Factors filled in; what is known only when the run is made stays a template, braces stay doubled."""
+    if text is None:
+        return None
+    quoted = {k: v.replace("{", "{{").replace("}", "}}") for k, v in values.items()}
+    later = {n: f"{{{n}}}" for n in names_in(text) if n not in quoted}
+    kept = text.replace("{{", "{{{{").replace("}}", "}}}}")
+    return fill(kept, {**quoted, **later})
+
+
+def _node(study: Study, node: NodeSpec, values: Mapping[str, str]) -> ResolvedNode:
+    return ResolvedNode(
+        name=node.name,
+        memory_bytes=parse_size(fill(node.memory, values)) if node.memory is not None else None,
+        cpus=float(fill(node.cpus, values)) if node.cpus is not None else None,
+        disks=tuple(_disk(study, node, disk, values) for disk in node.disks),
+    )
+
+
+def _disk(study: Study, node: NodeSpec, disk: DiskSpec, values: Mapping[str, str]) -> ResolvedDisk:
+    profile_name = fill(disk.profile, values)
+    time_scale = float(fill(disk.time_scale, values))
+    profile = study.profiles.get(profile_name)
+    if profile is None:
+        profile = read_profile(profile_name, study.base_dir)
+    return ResolvedDisk(
+        name=disk.name,
+        node=node.name,
+        profile_name=profile_name,
+        time_scale=time_scale,
+        profile=scaled(profile, time_scale),
+        size_bytes=parse_size(fill(disk.size, values)) if disk.size is not None else None,
+        mount=fill(disk.mount, values) if disk.mount is not None else None,
+    )
+
+
+def example_command(run: ResolvedRun) -> str:
+    """The command with plain stand-ins for directories, for reading what it asks for; not to be run."""
+    try:
+        return run.fill(run.command, {d.disk_id: f"/{d.name}" for d in run.disks}, "/run_dir")
+    except KeyError as error:
+        raise BadInput(f"no directory for {shlex.quote(str(error))}") from None
+
+
+__all__ = [
+    "BUILT_IN",
+    "ResolvedDisk",
+    "ResolvedNode",
+    "ResolvedRun",
+    "example_command",
+    "prepare_factors",
+    "resolve",
+]

@@ -1,0 +1,185 @@
+"""The YAML text of a study: plain values, and the line and column of each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from penstock.errors import BadInput, Mistake
+
+Path = tuple[str | int, ...]
+_INT = re.compile(r"[-+]?(0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)")
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where something stands; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+
+@dataclass
+class Source:
+    """A study's text as plain values (`value`) with the position of every key and value."""
+
+    file: str
+    value: Any
+    keys: dict[Path, Position] = field(default_factory=dict)
+    values: dict[Path, Position] = field(default_factory=dict)
+    mistakes: list[Mistake] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    ends: dict[Path, int] = field(default_factory=dict)
+
+    def at(self, path: Sequence[str | int], *, key: bool = False) -> Position:
+        """Position of the value at `path` (of its key with `key`), or of the nearest thing above it."""
+        where = tuple(path)
+        while where:
+            for table in (self.keys, self.values) if key else (self.values, self.keys):
+                if where in table:
+                    return table[where]
+            where, key = where[:-1], True
+        return self.values.get((), Position(self.file, 1, 1))
+
+    def mistake(
+        self, path: Sequence[str | int], found: str, expected: str, *, key: bool = False
+    ) -> None:
+        """Notes one mistake at `path`."""
+        p = self.at(path, key=key)
+        self.mistakes.append(Mistake(p.file, p.line, p.column, found, expected))
+
+    def mistake_in(self, path: Path, needle: str, found: str, expected: str) -> None:
+        """Notes one mistake at the first `needle` within the text at `path`."""
+        start = self.at(path)
+        if start.file == self.file:
+            for line in range(start.line, self.ends.get(path, start.line) + 1):
+                text = self.lines[line - 1] if line <= len(self.lines) else ""
+                column = text.find(needle, start.column - 1 if line == start.line else 0)
+                if column >= 0:
+                    mistake = Mistake(self.file, line, column + 1, found, expected)
+                    self.mistakes.append(mistake)
+                    return
+        self.mistake(path, found, expected)
+
+
+def read_source(raw: bytes, file: str) -> Source:
+    """The values and positions of a YAML text; BadInput if it is not UTF-8, not YAML, or empty."""
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start]
+        line = before.count(b"\n") + 1
+        column = error.start - (before.rfind(b"\n") + 1) + 1
+        found = f"the byte 0x{raw[error.start]:02x}"
+        raise _bad(file, line, column, found, "text in UTF-8") from None
+    try:
+        root = _yaml().compose(text)
+    except MarkedYAMLError as error:
+        raise _invalid(error, text, file) from None
+    except (YAMLError, ValueError) as error:
+        found = f"text that is not YAML ({' '.join(str(error).split())[:120]})"
+        raise _bad(file, 1, 1, found, "a YAML mapping") from None
+    if root is None:
+        raise _bad(file, 1, 1, "an empty file", "a study; `penstock init -- CMD` writes one")
+    source = Source(file, None, lines=text.splitlines())
+    source.value = _plain(root, (), source)
+    return source
+
+
+def read_value(text: str) -> Any:
+    """The plain value of one YAML text, as after `--set key=`; BadInput if it is not YAML."""
+    source = read_source(text.encode(), "--set") if text.strip() else Source("--set", "")
+    if source.mistakes:
+        raise BadInput(mistakes=source.mistakes)
+    return source.value
+
+
+def dump(document: dict[str, Any]) -> str:
+    """A YAML text of plain values; reading it gives the same values."""
+    from io import StringIO
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.width = 100
+    out = StringIO()
+    yaml.dump(document, out)
+    return out.getvalue()
+
+
+def _yaml() -> YAML:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.allow_duplicate_keys = True  # reported by us, with the place of both
+    return yaml
+
+
+def _bad(file: str, line: int, column: int, found: str, expected: str) -> BadInput:
+    return BadInput(mistakes=[Mistake(file, line, column, found, expected)])
+
+
+def _invalid(error: MarkedYAMLError, text: str, file: str) -> BadInput:
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line, mark.column) if mark is not None else (0, 0)
+    lines = text.splitlines()
+    shown = lines[line] if line < len(lines) else ""
+    if "\t" in shown[: column + 1] or "'\\t'" in str(error.problem):
+        return _bad(file, line + 1, column + 1, "a tab", "blanks; YAML is not indented by tabs")
+    problem = " ".join(str(error.problem or error.context or "no YAML").split())
+    return _bad(file, line + 1, column + 1, f"text that is not YAML ({problem})", "a YAML mapping")
+
+
+def _plain(node: Node, path: Path, source: Source) -> Any:
+    mark = node.start_mark
+    source.values[path] = Position(source.file, mark.line + 1, mark.column + 1)
+    source.ends[path] = node.end_mark.line + 1
+    if isinstance(node, MappingNode):
+        return _mapping(node, path, source)
+    if isinstance(node, SequenceNode):
+        return [_plain(child, (*path, i), source) for i, child in enumerate(node.value)]
+    return _scalar(node, path, source)
+
+
+def _mapping(node: MappingNode, path: Path, source: Source) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        mark = key_node.start_mark
+        here = Position(source.file, mark.line + 1, mark.column + 1)
+        if not isinstance(key_node, ScalarNode):
+            source.mistakes.append(
+                Mistake(here.file, here.line, here.column, "a key that is not a name", "a name")
+            )
+            continue
+        key = str(key_node.value)
+        if key in found:
+            first = source.keys[(*path, key)].line
+            found_text = f"'{key}' a second time (first on line {first})"
+            source.mistakes.append(
+                Mistake(here.file, here.line, here.column, found_text, "each name once")
+            )
+            continue
+        source.keys[(*path, key)] = here
+        found[key] = _plain(value_node, (*path, key), source)
+    return found
+
+
+def _scalar(node: Node, path: Path, source: Source) -> Any:
+    text, kind = str(node.value), str(node.tag).rpartition(":")[2]
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() == "true"
+    if kind == "int" and _INT.fullmatch(text):
+        return int(text.replace("_", ""), 0 if text.lstrip("+-")[:2] in ("0o", "0x") else 10)
+    if kind == "float":
+        special = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}
+        return float(special.get(text.lower(), text.replace("_", "")))
+    if kind not in ("str", "int", "timestamp"):
+        source.mistake(path, f"the YAML tag {node.tag}", "a plain value")
+    return text

@@ -1,0 +1,125 @@
+"""Units: sizes, durations, shares and rates as text, with their dimension and factor to a base unit."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+_SIZES = {"B": 1.0}
+for _power, _letter in enumerate("kMGTPE", start=1):
+    _SIZES[f"{_letter}B"] = 1000.0**_power
+for _power, _letter in enumerate("KMGTPE", start=1):
+    _SIZES[f"{_letter}iB"] = 1024.0**_power
+_SIZES |= {"bit": 0.125, "kbit": 125.0, "Mbit": 125e3, "Gbit": 125e6}
+_TIMES = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_SHARES = {"%": 0.01}
+_COUNTS = dict.fromkeys(
+    "1 requests operations transactions rows files records tasks events pages errors processes".split(),
+    1.0,
+)
+_OTHERS = {
+    "Hz": (1.0, "1/time"),
+    "kHz": (1e3, "1/time"),
+    "IOPS": (1.0, "1/time"),
+    "tps": (1.0, "1/time"),
+    "W": (1.0, "power"),
+    "J": (1.0, "energy"),
+    "Wh": (3600.0, "energy"),
+    "V": (1.0, "voltage"),
+    "°C": (1.0, "temperature"),
+    "K": (1.0, "temperature"),
+    "EUR": (1.0, "money"),
+    "USD": (1.0, "dollars"),
+}
+_SIMPLE: dict[str, tuple[float, str]] = {
+    **{u: (f, "size") for u, f in _SIZES.items()},
+    **{u: (f, "time") for u, f in _TIMES.items()},
+    **{u: (f, "share") for u, f in _SHARES.items()},
+    **{u: (f, "count") for u, f in _COUNTS.items()},
+    **_OTHERS,
+}
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+
+SIZE_UNITS = "B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024)"
+DURATION_UNITS = "ns, us, ms, s, min, h"
+UNIT_EXAMPLES = "B, MiB, s, ms, %, MiB/s, 1/s, requests/s, IOPS, J, W, 1 (a plain number)"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One unit: value in the base unit = value × factor; only equal dimensions convert."""
+
+    text: str
+    factor: float
+    dimension: str
+
+
+def parse_unit(text: str) -> Unit:
+    """The unit that `text` names, `A` or `A/B`; ValueError if it is none."""
+    parts = text.strip().split("/")
+    if len(parts) > 2 or not all(p.strip() in _SIMPLE for p in parts):
+        raise ValueError(f"{text!r} is not a unit")
+    factor, dimension = _SIMPLE[parts[0].strip()]
+    if len(parts) == 1:
+        return Unit(text.strip(), factor, dimension)
+    below, below_dimension = _SIMPLE[parts[1].strip()]
+    if below_dimension == dimension:
+        return Unit(text.strip(), factor / below, "count")
+    above = "1" if dimension == "count" else dimension
+    name = above if below_dimension == "count" else f"{above}/{below_dimension}"
+    return Unit(text.strip(), factor / below, name)
+
+
+def convert(value: float, from_unit: str, to_unit: str) -> float:
+    """`value` of `from_unit` in `to_unit`; ValueError if either is no unit or the dimensions differ."""
+    source, target = parse_unit(from_unit), parse_unit(to_unit)
+    if source.dimension != target.dimension:
+        raise ValueError(f"{from_unit} is a {source.dimension}, {to_unit} is a {target.dimension}")
+    return value if source.factor == target.factor else value * source.factor / target.factor
+
+
+def _quantity(text: str, units: dict[str, float], what: str, expected: str) -> float:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{what}, such as {expected}")
+    number, unit = float(match.group(1)), match.group(2)
+    if not unit:
+        raise ValueError(f"{what} with its unit, such as {expected}")
+    if unit not in units:
+        raise ValueError(f"{what} with a unit that exists, such as {expected}")
+    value = number * units[unit]
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{what} that is not negative, such as {expected}")
+    return value
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as `512MiB` (1024) or `512MB` (1000); ValueError says what is expected."""
+    sizes = {u: f for u, f in _SIZES.items() if not u.endswith("bit")}
+    value = _quantity(text, sizes, "a size", f"512MiB ({SIZE_UNITS})")
+    if value != int(value):
+        raise ValueError("a size of whole bytes, such as 512MiB")
+    return int(value)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration such as `60s` or `10ms`; ValueError says what is expected."""
+    return _quantity(text, _TIMES, "a duration", f"60s or 10ms ({DURATION_UNITS})")
+
+
+def parse_share(text: str) -> float:
+    """Share 0…1 of a percentage such as `1%`; ValueError says what is expected."""
+    value = _quantity(text, _SHARES, "a share", "1%")
+    if value > 1:
+        raise ValueError("a share of at most 100%")
+    return value

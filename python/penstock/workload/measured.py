@@ -1,0 +1,61 @@
+"""What parsers give: measured values with units, and what a command line asks of the storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number that a program reported, in `unit`."""
+
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One I/O job that a command line asks for. None: not said."""
+
+    rw: str
+    bs_bytes: int
+    numjobs: int = 1
+    iodepth: int = 1
+    direct: bool = False
+    size_bytes: int | None = None
+    runtime_s: float | None = None
+    name: str = ""
+    ioengine: str = "psync"
+    number_ios: int | None = None
+    rwmixread: int = 50
+    fsync: int = 0
+    end_fsync: bool = False
+    filename: str | None = None
+
+    @property
+    def direction(self) -> Literal["read", "write", "mixed"]:
+        """What the job does: read, write, or both."""
+        if self.rw in ("rw", "readwrite", "randrw"):
+            return "mixed"
+        return "write" if "write" in self.rw else "read"
+
+    @property
+    def random(self) -> bool:
+        """Whether offsets are random."""
+        return self.rw.startswith("rand")
+
+
+class ParserModule(Protocol):
+    """The protocol of a parser module (see `workload/parsers`)."""
+
+    RESPONSES: dict[str, str]
+
+    def parse(self, run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, Measured]:
+        """Measured values by name; PenstockError if the program's report is missing or broken."""
+        ...
+
+    def operations(self, command: str) -> list[JobSpec] | None:
+        """What I/O the command asks for; None if that cannot be told."""
+        ...

@@ -1,0 +1,52 @@
+"""From what a run left behind to the study's responses, each in its own unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.study.model import Response
+from penstock.study.units import convert
+from penstock.workload.measured import Measured
+from penstock.workload.parsers import json as json_text
+from penstock.workload.parsers import parser, regex
+
+
+def measure(
+    responses: Sequence[Response],
+    parser_name: str,
+    run_dir: Path,
+    stdout: str,
+    stderr: str,
+    wall_s: float,
+) -> dict[str, Measured]:
+    """Every response by name, in its unit; PenstockError if the program did not report one of them."""
+    given: dict[str, Measured] = {"wall_s": Measured(wall_s, "s")}
+    if any(r.source.kind == "key" and r.source.key != "wall_s" for r in responses):
+        given |= parser(parser_name).parse(run_dir, stdout, stderr, wall_s)
+    return {
+        r.name: _one(r, given, run_dir, {"stdout": stdout, "stderr": stderr}) for r in responses
+    }
+
+
+def _one(
+    response: Response, given: dict[str, Measured], run_dir: Path, streams: dict[str, str]
+) -> Measured:
+    source = response.source
+    if source.kind == "key":
+        key = source.key or "wall_s"
+        if key not in given:
+            raise PenstockError(f"response {response.name}: the program did not report {key}")
+        return Measured(convert(given[key].value, given[key].unit, response.unit), response.unit)
+    try:
+        text = streams.get(source.file)
+        if text is None:
+            text = (run_dir / source.file).read_text(errors="replace")
+        if source.kind == "regex":
+            value = regex.number(source.regex or "", text, source.file)
+        else:
+            value = json_text.number(source.json_path or "", text, source.file)
+    except (OSError, PenstockError) as error:
+        raise PenstockError(f"response {response.name}: {error}") from None
+    return Measured(value, response.unit)
