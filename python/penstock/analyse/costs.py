@@ -1,0 +1,176 @@
+"""What a level of a factor costs beside the other level, under each combination of the other factors.
+
+Costs are ratios of treatment means, 1 = no cost. Their intervals come from the spread of the logarithms
+of the replicates, pooled over all treatments (Student's t).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from penstock.analyse.outcome import Outcome, ResponseUnit
+
+#: a cost up to this ratio is called none: the readers' notion of "the same", stated wherever it is used
+NO_COST = 1.10
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of `level` beside `other` under fixed levels of the other factors.
+
+    `ratio` >= 1 where `level` is the worse; `low` and `high` bound it at 95 %, NaN without replicates.
+    """
+
+    where: dict[str, str]
+    ratio: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class FactorCost:
+    """A two-level factor's cost on one response: overall and under every combination of the others."""
+
+    factor: str
+    response: str
+    level: str
+    other: str
+    overall: float
+    cells: list[Cost]
+
+    @property
+    def worst(self) -> Cost:
+        """The combination under which the level costs most."""
+        return max(self.cells, key=lambda cell: cell.ratio)
+
+    @property
+    def least(self) -> Cost:
+        """The combination under which the level costs least."""
+        return min(self.cells, key=lambda cell: cell.ratio)
+
+    def under(self, condition: dict[str, str]) -> list[Cost]:
+        """The combinations that satisfy the condition."""
+        return [c for c in self.cells if all(c.where[f] == v for f, v in condition.items())]
+
+    def remedies(self) -> list[dict[str, str]]:
+        """The smallest conditions under which the cost is at most `NO_COST` everywhere."""
+        names = list(self.cells[0].where) if self.cells else []
+        found: list[dict[str, str]] = []
+        for size in range(1, len(names) + 1):
+            for chosen in itertools.combinations(names, size):
+                for condition in _conditions(self.cells, chosen):
+                    if any(f.items() <= condition.items() for f in found):
+                        continue
+                    if all(c.ratio <= NO_COST for c in self.under(condition)):
+                        found.append(condition)
+            if found:
+                break
+        return found
+
+    def easing(self) -> list[tuple[str, str, float, float]]:
+        """(factor, level, cost with it, cost with its other levels), most easing first.
+
+        Costs are geometric means over the remaining combinations.
+        """
+        rows = []
+        for name in list(self.cells[0].where) if self.cells else []:
+            for condition in _conditions(self.cells, (name,)):
+                level = condition[name]
+                inside = mean_ratio(self.under(condition))
+                outside = mean_ratio([c for c in self.cells if c.where[name] != level])
+                rows.append((name, level, inside, outside))
+        return sorted(rows, key=lambda row: row[2] / row[3])
+
+
+def mean_ratio(cells: list[Cost]) -> float:
+    """Geometric mean of the ratios; NaN where there is none."""
+    if not cells:
+        return math.nan
+    return float(np.exp(np.mean([math.log(c.ratio) for c in cells])))
+
+
+def focal_factor(outcome: Outcome, response: str) -> str | None:
+    """The factor that the question speaks of: by its levels' names, then its own; else the strongest."""
+    question = outcome.question.lower()
+    scores: dict[str, float] = {}
+    for factor in outcome.factors:
+        words = [v.lower() for v in factor.levels if not v[:1].isdigit()]
+        named = sum(bool(re.search(rf"\b{re.escape(w)}\b", question)) for w in words)
+        own = bool(re.search(rf"\b{re.escape(factor.name.lower())}\b", question))
+        scores[factor.name] = 4.0 * named + 2.0 * own + _share(outcome, response, factor.name) / 100
+    return max(scores, key=lambda name: scores[name]) if scores else None
+
+
+def _share(outcome: Outcome, response: str, factor: str) -> float:
+    """Per cent of the response's variation in terms that contain the factor."""
+    if outcome.effects is None or "variation_share" not in outcome.effects:
+        return 0.0
+    rows = outcome.effects[outcome.effects["response"] == response]
+    mine = [factor in str(term).split(":") for term in rows["term"]]
+    return float(rows.loc[mine, "variation_share"].sum())
+
+
+def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> FactorCost | None:
+    """The factor's cost on the response; `None` for other than two levels or a response not above 0."""
+    runs = outcome.measured
+    levels = outcome.factor(factor).levels
+    names = [f.name for f in outcome.factors]
+    if len(levels) != 2 or response.name not in runs or any(n not in runs for n in names):
+        return None
+    values = runs[[*names, response.name]].dropna()
+    if values.empty or (values[response.name] <= 0).any():
+        return None
+    values = values.assign(**{n: values[n].astype(str) for n in names})
+    values["_log"] = np.log(values[response.name])
+    groups = values.groupby(names, observed=True)["_log"].agg(["mean", "count", "var"])
+    df = int((groups["count"] - 1).sum())
+    sse = float((groups["var"].fillna(0) * (groups["count"] - 1)).sum())
+    s2 = sse / df if df > 0 else math.nan
+    t = float(stats.t.ppf(0.975, df)) if df > 0 else math.nan
+    others = [n for n in names if n != factor]
+    cells: list[tuple[dict[str, str], float, float, int]] = []
+    flat = groups.reset_index()
+    for combination, block in flat.groupby(others, observed=True) if others else [((), flat)]:
+        block = block.set_index(factor)
+        if not set(levels) <= set(block.index):
+            continue
+        difference = float(block.loc[levels[0], "mean"] - block.loc[levels[1], "mean"])
+        half = t * math.sqrt(s2 * float((1 / block["count"]).sum()))
+        where = dict(zip(others, map(str, combination), strict=True))
+        cells.append((where, difference, half, int(block["count"].sum())))
+    if not cells:
+        return None
+    sign = 1 if response.better == "higher" else -1
+    mean = float(np.mean([sign * difference for _, difference, _, _ in cells]))
+    sign = sign if mean >= 0 else -sign
+    costly, other = (levels[1], levels[0]) if mean >= 0 else (levels[0], levels[1])
+    return FactorCost(
+        factor=factor,
+        response=response.name,
+        level=costly,
+        other=other,
+        overall=math.exp(abs(mean)),
+        cells=[
+            Cost(
+                where,
+                math.exp(sign * difference),
+                math.exp(sign * difference - half),
+                math.exp(sign * difference + half),
+                n,
+            )
+            for where, difference, half, n in cells
+        ],
+    )
+
+
+def _conditions(cells: list[Cost], names: tuple[str, ...]) -> list[dict[str, str]]:
+    frame = pd.DataFrame([c.where for c in cells])[list(names)].drop_duplicates()
+    return [{str(k): str(v) for k, v in row.items()} for row in frame.to_dict("records")]

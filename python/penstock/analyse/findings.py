@@ -1,0 +1,623 @@
+"""Findings: what the tables of a study say, in plain words, each with a stable code.
+
+A finding is a statement, the rows that carry it and what to do about it. Codes never change their
+meaning; `CODES` lists them. Everything is computed from the published tables of an OUT directory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.analyse.costs import (
+    NO_COST,
+    Cost,
+    FactorCost,
+    factor_cost,
+    focal_factor,
+    mean_ratio,
+)
+from penstock.analyse.outcome import Outcome, ResponseUnit
+
+SEVERITIES = ("info", "warning", "error")
+
+#: code → what it states
+CODES = {
+    "effect-dominant": "the factor that most of a response's variation comes from",
+    "effect-interaction": "two factors whose effects depend on each other",
+    "effect-none": "no effect on a response is significant",
+    "effect-bound": "what a not significant effect may still be",
+    "cost": "what the level in question costs, where most and where least",
+    "remedy": "what removes or eases that cost",
+    "no-pure-error": "no replicates, hence no interval from the runs themselves",
+    "run-invalid": "runs left out because what was asked of the host was not delivered",
+    "run-failed": "runs whose workload failed or timed out",
+    "run-missing": "planned runs that were not made",
+    "fidelity-honoured": "emulated disks delivered what their profile asks",
+    "fidelity-not-honoured": "emulated disks did not deliver what their profile asks",
+    "fidelity-host-saturated": "the host could not keep up with an emulated disk",
+    "fidelity-undecided": "too few requests to judge an emulated disk",
+    "observer-lost": "observers lost events or samples",
+    "observer-cost": "processor time that the observers took",
+    "prediction-agrees": "at least 85 % of predictions within 15 % of the measurement",
+    "prediction-departs": "fewer than 85 % of predictions within 15 % of the measurement",
+    "fraction-misleads": "where the half fraction of the same runs would have been wrong",
+    "fraction-agrees": "the half fraction of the same runs would have said the same",
+    "design-caution": "what the design cannot tell",
+}
+AGREEMENT_LIMIT = 0.15
+AGREEMENT_BAR = 0.85
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A statement with a stable code, its evidence (rows of a table) and what to do about it.
+
+    `severity` is `info`, `warning` or `error`; `evidence` names the table and the rows in it.
+    """
+
+    code: str
+    severity: str
+    statement: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+    what_to_do: str = ""
+
+
+def findings(outcome: Outcome | Path | str) -> list[Finding]:
+    """All findings of an OUT directory, the ones that answer the question first.
+
+    Raises `BadInput` where the directory is not one of results.
+    """
+    outcome = outcome if isinstance(outcome, Outcome) else Outcome.read(outcome)
+    parts: tuple[Callable[[Outcome], Iterator[Finding]], ...] = (
+        _costs,
+        _effects,
+        _runs,
+        _fidelity,
+        _observers,
+        _predictions,
+        _fraction,
+        _cautions,
+    )
+    return [finding for part in parts for finding in part(outcome)]
+
+
+def findings_table(found: list[Finding]) -> pa.Table:
+    """The findings as a table: code, severity, statement, evidence (JSON), what_to_do."""
+    names = ("code", "severity", "statement", "evidence", "what_to_do")
+    rows = [{**asdict(f), "evidence": json.dumps(f.evidence, default=_plain)} for f in found]
+    return pa.table({n: pa.array([str(r[n]) for r in rows], pa.string()) for n in names})
+
+
+def write_findings(out_dir: Path | str) -> list[Finding]:
+    """Computes the findings of OUT and leaves them in `OUT/findings.parquet`."""
+    found = findings(out_dir)
+    pq.write_table(findings_table(found), Path(out_dir) / "findings.parquet")
+    return found
+
+
+def answer(outcome: Outcome) -> list[str]:
+    """The study's question answered in at most three sentences."""
+    found = findings(outcome)
+    sentences = [f.statement for code in ("cost", "remedy") for f in found if f.code == code][:2]
+    dominant = [f for f in found if f.code in ("effect-dominant", "effect-none")][:1]
+    sentences += [f.statement for f in dominant]
+    if not sentences:
+        return ["No response could be analysed: there are not enough valid runs."]
+    return sentences
+
+
+# --- words -----------------------------------------------------------------------------------------
+
+
+def times(ratio: float) -> str:
+    """A ratio in words of two digits: `320×`, `12×`, `1.1×`."""
+    if not math.isfinite(ratio):
+        return "?×"
+    if ratio < 1.095:
+        return f"{ratio:.2f}×"
+    return f"{_rounded(ratio):,.{1 if ratio < 9.95 else 0}f}×"
+
+
+def quantity(value: float, unit: str = "") -> str:
+    """A number to three digits with its unit: `41.2 MiB/s`."""
+    if not math.isfinite(value):
+        return "?"
+    rounded = _rounded(value, 3)
+    size = abs(rounded)
+    digits = 0 if size >= 100 or size == 0 else max(0, 2 - math.floor(math.log10(size)))
+    return f"{rounded:,.{min(digits, 6)}f} {unit}".strip().replace("-", "−")
+
+
+def _rounded(value: float, digits: int = 2) -> float:
+    if value == 0 or not math.isfinite(value):
+        return value
+    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
+
+
+def listed(words: list[str], last: str = "and") -> str:
+    """`a, b and c`."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def term_words(term: str) -> str:
+    """A term for readers: `disk × pattern`."""
+    return str(term).replace(":", " × ")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else str(value)
+
+
+def _interval(cell: Cost) -> str:
+    if not math.isfinite(cell.low):
+        return ""
+    return f" (95 % interval {times(cell.low)} to {times(cell.high)})"
+
+
+def _runs_named(names: list[str]) -> str:
+    shown = listed(names[:6]) if len(names) <= 6 else f"{', '.join(names[:6])}, …"
+    return f"{len(names)} run{'s' if len(names) != 1 else ''} ({shown})"
+
+
+# --- effects ---------------------------------------------------------------------------------------
+
+
+def _costs(outcome: Outcome) -> Iterator[Finding]:
+    for response in outcome.responses[:1]:
+        focal = focal_factor(outcome, response.name)
+        cost = factor_cost(outcome, response, focal) if focal else None
+        if cost is None:
+            continue
+        yield _cost(outcome, response, cost)
+        yield _remedy(outcome, response, cost)
+
+
+def _subject(outcome: Outcome, cost: FactorCost) -> str:
+    factor = outcome.factor(cost.factor)
+    if cost.level[:1].isdigit():
+        return factor.phrase(cost.level)
+    return f"{cost.level} {cost.factor}"
+
+
+def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding:
+    worst, least = cost.worst, cost.least
+    evidence = {
+        "table": "runs",
+        "factor": cost.factor,
+        "response": response.name,
+        "cells": [vars(c) for c in cost.cells],
+    }
+    subject = _subject(outcome, cost)
+    if worst.ratio <= NO_COST:
+        statement = (
+            f"No: {subject} costs at most {times(worst.ratio)} in {response.name}"
+            f"{_interval(worst)} under every combination tried."
+        )
+        return Finding("cost", "info", statement, evidence)
+    direction = "lower" if response.better == "higher" else "higher"
+    reference = outcome.factor(cost.factor).phrase(cost.other)
+    none = least.ratio <= 1.02 or least.low <= 1
+    least_words = "nothing" if none else f"only {times(least.ratio)}"
+    statement = (
+        f"Yes: {subject} makes {response.name} {times(cost.overall)} {direction} than {reference} "
+        f"(geometric mean of {len(cost.cells)} combinations): it costs {times(worst.ratio)}"
+        f"{_interval(worst)} with {outcome.phrase(worst.where)}, and {least_words} with "
+        f"{outcome.phrase(least.where)}."
+    )
+    if len(cost.cells) == 1:
+        statement = (
+            f"Yes: {subject} costs {times(worst.ratio)} in {response.name}{_interval(worst)}."
+        )
+    return Finding("cost", "info", statement, evidence, "See what removes it.")
+
+
+def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding:
+    if cost.worst.ratio <= NO_COST:
+        return Finding("remedy", "info", "There is no cost to remove.", {"factor": cost.factor})
+    remedies = cost.remedies()
+    easing = [row for row in cost.easing() if row[2] < row[3] * 0.95]
+    evidence = {
+        "table": "runs",
+        "conditions": remedies,
+        "easing": [
+            dict(zip(("factor", "level", "with", "without"), r, strict=True)) for r in easing
+        ],
+    }
+    sentence = ""
+    if easing:
+        factor, level, inside, outside = easing[0]
+        sentence = (
+            f"{outcome.factor(factor).phrase(level)} eases it most "
+            f"(from {times(outside)} to {times(inside)} on average)"
+        )
+        others = [
+            f"{outcome.factor(f).phrase(v)} ({times(without)} to {times(inner)})"
+            for f, v, inner, without in easing[1:]
+        ]
+        if others:
+            sentence += f", then {listed(others)}"
+    if remedies and max(map(len, remedies)) < len(cost.cells[0].where):
+        words = listed([outcome.phrase(c, " with ") for c in remedies], "or")
+        statement = f"What removes it (to {times(NO_COST)} or less everywhere): {words}"
+    elif remedies:
+        words = listed([outcome.phrase(c, " + ") for c in remedies], "or")
+        statement = f"No single change removes it (≤ {times(NO_COST)}); together {words} do"
+    else:
+        left = cost.least
+        statement = f"Nothing tried removes it: {times(left.ratio)} is left with {outcome.phrase(left.where)}"
+    statement = f"{statement}; {sentence}." if sentence else f"{statement}."
+    return Finding("remedy", "info", statement, evidence)
+
+
+def _effects(outcome: Outcome) -> Iterator[Finding]:
+    if outcome.effects is None:
+        return
+    for response in outcome.responses:
+        table = outcome.effects[outcome.effects["response"] == response.name]
+        terms = table[(table["term"] != "residual") & table["coefficient"].notna()]
+        if "variation_share" not in terms or terms.empty:
+            continue
+        terms = terms.sort_values("variation_share", ascending=False)
+        pure = bool(terms["ci_low"].notna().any()) if "ci_low" in terms else False
+        if not pure:
+            yield Finding(
+                "no-pure-error",
+                "warning",
+                f"{response.name}: the runs give no interval, because there are no replicates.",
+                {"table": "effects", "response": response.name},
+                "Set design.replicates to 2 or more.",
+            )
+        sure = terms[(terms["ci_low"] > 0) | (terms["ci_high"] < 0)] if pure else terms
+        if sure.empty:
+            yield _no_effect(response, terms)
+        else:
+            yield _dominant(outcome, response, sure, pure)
+            yield from _interactions(outcome, response, sure)
+        if pure and len(sure) < len(terms):
+            unsure = terms[~terms.index.isin(sure.index)]
+            bound = float(np.nanmax(unsure[["effect_ci_low", "effect_ci_high"]].abs().to_numpy()))
+            yield Finding(
+                "effect-bound",
+                "info",
+                f"{response.name}: {len(unsure)} of {len(terms)} terms are not significant. That is "
+                f"not “no effect”: any of them may still be up to {quantity(bound, response.unit)} "
+                "from level to level.",
+                {"table": "effects", "terms": list(unsure["term"])},
+                "More replicates narrow the bound.",
+            )
+
+
+def _no_effect(response: ResponseUnit, terms: pd.DataFrame) -> Finding:
+    bound = float(np.nanmax(terms[["effect_ci_low", "effect_ci_high"]].abs().to_numpy()))
+    return Finding(
+        "effect-none",
+        "info",
+        f"Nothing that was varied has a significant effect on {response.name}; no effect is larger "
+        f"than {quantity(bound, response.unit)} from level to level (95 %).",
+        {"table": "effects", "response": response.name},
+        "Not significant is not “no effect”: add replicates if a smaller difference would matter.",
+    )
+
+
+def _dominant(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame, pure: bool) -> Finding:
+    top = terms.iloc[0]
+    term = str(top["term"])
+    share = float(top["variation_share"])
+    interval = ""
+    if pure:
+        ends = sorted((float(top["effect_ci_low"]), float(top["effect_ci_high"])))
+        interval = f" (95 % interval {quantity(ends[0])} to {quantity(ends[1])})"
+    effect = quantity(float(top["effect"]), response.unit)
+    if ":" in term:
+        words = (
+            f"The interaction {term_words(term)} explains most of the variation of {response.name}, "
+            f"{share:.0f} %: effect {effect}{interval}."
+        )
+    else:
+        levels = outcome.factor(term).levels
+        factor = outcome.factor(term)
+        change = ""
+        if len(levels) == 2:
+            change = f" from {factor.phrase(levels[0])} to {factor.phrase(levels[1])}"
+        words = (
+            f"Most of the variation of {response.name}, {share:.0f} %, comes from the {term}: "
+            f"going{change} changes it by {effect}{interval}, averaged over everything else."
+        )
+    evidence = {"table": "effects", "response": response.name, "term": term}
+    return Finding("effect-dominant", "info", words, evidence)
+
+
+def _interactions(
+    outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame
+) -> Iterator[Finding]:
+    """The largest two-factor interactions, told as what one factor is worth at the other's levels."""
+    pairs = terms[terms["term"].astype(str).str.count(":") == 1]
+    for row in pairs[pairs["variation_share"] >= 1.0].head(3).to_dict("records"):
+        names = str(row["term"]).split(":")
+        costs = [factor_cost(outcome, response, name) for name in names]
+        best: tuple[float, str] | None = None
+        for cost, other in zip(costs, reversed(names), strict=True):
+            if cost is None:
+                continue
+            levels = outcome.factor(other).levels
+            worth = [(mean_ratio(cost.under({other: v})), v) for v in levels]
+            worth = sorted(w for w in worth if math.isfinite(w[0]))
+            if len(worth) < 2:
+                continue
+            (small, small_at), (large, large_at) = worth[0], worth[-1]
+            told = f"costs {times(small)}" if small > 1.02 else "costs nothing"
+            if small < 0.98:
+                told = f"gains {times(1 / small)}"
+            phrase = outcome.factor(other).phrase
+            sentence = (
+                f"{_subject(outcome, cost)} costs {times(large)} with {phrase(large_at)} and "
+                f"{told} with {phrase(small_at)}"
+            )
+            if best is None or large / small > best[0]:
+                best = (large / small, sentence)
+        if best is None:
+            continue
+        yield Finding(
+            "effect-interaction",
+            "info",
+            f"{response.name}: {term_words(str(row['term']))} work together "
+            f"({row['variation_share']:.0f} % of the variation): {best[1]} (geometric means).",
+            {"table": "effects", "response": response.name, "term": row["term"]},
+        )
+
+
+# --- runs, disks, observers ------------------------------------------------------------------------
+
+
+def _runs(outcome: Outcome) -> Iterator[Finding]:
+    runs = outcome.runs
+    planned = [str(r["run_id"]) for r in outcome.plan.get("rows") or [] if "run_id" in r]
+    made = set(runs["run_id"].astype(str)) if runs is not None else set()
+    missing = [r for r in planned if r not in made]
+    if missing:
+        yield Finding(
+            "run-missing",
+            "warning",
+            f"{len(missing)} of {len(planned)} planned runs were not made ({missing[0]} is the first).",
+            {"table": "runs", "run_id": missing},
+            "`penstock run STUDY --resume` makes them; finished runs are not repeated.",
+        )
+    if runs is None or "valid" not in runs:
+        return
+    bad = runs[~runs["valid"].fillna(False).astype(bool)]
+    failed = _failed(outcome, bad)
+    for code, rows, severity, told, advice in (
+        (
+            "run-failed",
+            bad[failed],
+            "error",
+            "failed",
+            "Read stderr.txt in the run's directory; failed runs are kept, and left out of the "
+            "analysis.",
+        ),
+        (
+            "run-invalid",
+            bad[~failed],
+            "warning",
+            "not valid, hence left out of the analysis",
+            "Quieten the host or slow the profile (time_scale), then `--resume` repeats them.",
+        ),
+    ):
+        if rows.empty:
+            continue
+        reasons = rows["reason"].fillna("").astype(str).value_counts()
+        why = "; ".join(f"{n}× {reason}" if n > 1 else reason for reason, n in reasons.items())
+        names = list(rows["run_id"].astype(str))
+        verb = "was" if len(names) == 1 and told.startswith("not") else "were"
+        told = f"{verb} {told}" if told.startswith("not") else told
+        yield Finding(
+            code,
+            severity,
+            f"{_runs_named(names)} {told}: {why or 'no reason given'}.",
+            {"table": "runs", "run_id": names},
+            advice,
+        )
+
+
+def _failed(outcome: Outcome, rows: pd.DataFrame) -> pd.Series:
+    def failed(row: dict[str, Any]) -> bool:
+        state = row.get("state") or outcome.manifest(str(row["run_id"])).get("state")
+        return state not in (None, "finished")
+
+    return pd.Series([failed(r) for r in rows.to_dict("records")], index=rows.index, dtype=bool)
+
+
+def _fidelity(outcome: Outcome) -> Iterator[Finding]:
+    table = outcome.fidelity
+    if table is None or table.empty or "verdict" not in table:
+        return
+    key = ["run_id", "disk_id"]
+    disks = table.groupby(key)["verdict"].agg(lambda v: set(map(str, v)))
+    good = [
+        k for k, v in disks.items() if v <= {"honoured", "demand-bound", "too-short", "", "None"}
+    ]
+    for code, verdict, severity, told, advice in (
+        (
+            "fidelity-host-saturated",
+            "host-saturated",
+            "warning",
+            "the host could not keep up with the emulated disk",
+            "Leave the processors to penstock and the workload, or raise time_scale.",
+        ),
+        (
+            "fidelity-not-honoured",
+            "not-honoured",
+            "error",
+            "the emulated disk did not deliver what its profile asks",
+            "Do not use these runs; `penstock doctor` gives this host's honest floors.",
+        ),
+    ):
+        hit = [k for k, v in disks.items() if verdict in v]
+        if hit:
+            rows = table[table["verdict"] == verdict]
+            yield Finding(
+                code,
+                severity,
+                f"In {len(hit)} of {len(disks)} disk certificates {told} ({_reason(rows)}).",
+                {"table": "fidelity", "run_id": sorted({str(k[0]) for k in hit})},
+                advice,
+            )
+    if good and len(good) == len(disks):
+        rates = table[table["metric"].astype(str).str.contains("rate")]["ratio"].dropna()
+        spread = ""
+        if len(rates):
+            off = float((rates - 1).abs().max() * 100)
+            spread = f"; the delivered rate was within {off:.1f} % of what was asked everywhere"
+        yield Finding(
+            "fidelity-honoured",
+            "info",
+            f"All {len(disks)} disk certificates hold{spread}.",
+            {"table": "fidelity"},
+        )
+    short = [k for k, v in disks.items() if "too-short" in v]
+    if short:
+        yield Finding(
+            "fidelity-undecided",
+            "info",
+            f"{len(short)} of {len(disks)} disk certificates rest on too few requests for some "
+            "quantiles; those are not judged.",
+            {"table": "fidelity", "run_id": sorted({str(k[0]) for k in short})},
+            "Longer runs let every quantile be judged.",
+        )
+
+
+def _reason(rows: pd.DataFrame) -> str:
+    row = rows.assign(_off=(rows["ratio"] - 1).abs()).sort_values("_off").iloc[-1]
+    if row.get("reason"):
+        return f"largest: {row['metric']} of {row['run_id']}, {row['reason']}"
+    return f"largest: {row['metric']} of {row['run_id']}, {times(float(row['ratio']))} of what was asked"
+
+
+def _observers(outcome: Outcome) -> Iterator[Finding]:
+    lost: dict[str, dict[str, int]] = {}
+    cpu: dict[str, float] = {}
+    for run_id in outcome.run_ids:
+        for observer, receipt in observer_receipts(outcome.manifest(run_id)).items():
+            missing = int(receipt.get("lost") or 0) + int(receipt.get("missed") or 0)
+            if missing:
+                lost.setdefault(observer, {})[run_id] = missing
+            if receipt.get("cpu_ns") is not None:
+                cpu[observer] = cpu.get(observer, 0.0) + float(receipt["cpu_ns"])
+    for observer, by_run in lost.items():
+        unit = "samples were missed" if observer == "monitor" else "events were lost"
+        yield Finding(
+            "observer-lost",
+            "warning",
+            f"{observer}: {sum(by_run.values()):,} {unit} in {_runs_named(list(by_run))}; figures and "
+            "verdicts of those runs rest on what was kept.",
+            {"table": "manifest", "observer": observer, "run_id": list(by_run)},
+            "Use mode `pattern`, or a larger ring."
+            if observer == "trace"
+            else "Lengthen interval.",
+        )
+    if cpu:
+        n = max(1, len(outcome.run_ids))
+        words = listed([f"{o} {v / n / 1e6:.1f} ms" for o, v in sorted(cpu.items())])
+        yield Finding(
+            "observer-cost",
+            "info",
+            f"The observers took, per run on average, {words} of processor time.",
+            {"table": "manifest"},
+        )
+
+
+def observer_receipts(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Each observer's own account of a run: what it saw, lost, and its cost; by observer."""
+    raw = manifest.get("receipts") or manifest.get("observers") or {}
+    return {str(k): v for k, v in raw.items() if isinstance(v, dict)}
+
+
+# --- predictions, fractions, cautions --------------------------------------------------------------
+
+
+def agreement(predictions: pd.DataFrame) -> tuple[int, int, float]:
+    """(predictions within 15 %, predictions judged, worst ratio), the basis treatment left out."""
+    rows = predictions[np.isfinite(predictions["ratio"].astype(float))]
+    if "basis_treatment" in rows:
+        rows = rows[rows["treatment_id"] != rows["basis_treatment"]]
+    if rows.empty:
+        return 0, 0, math.nan
+    ratios = rows["ratio"].astype(float)
+    within = int(((ratios - 1).abs() <= AGREEMENT_LIMIT).sum())
+    worst = float(ratios.iloc[int(np.argmax(np.abs(np.log(ratios))))])
+    return within, len(rows), worst
+
+
+def _predictions(outcome: Outcome) -> Iterator[Finding]:
+    table = outcome.predictions
+    if table is None or table.empty or "ratio" not in table:
+        return
+    for response, rows in table.groupby("response"):
+        within, judged, worst = agreement(rows)
+        if not judged:
+            continue
+        basis = str(rows["basis_treatment"].iloc[0]) if "basis_treatment" in rows else "?"
+        good = within >= AGREEMENT_BAR * judged
+        levels = outcome.phrase(outcome.levels(basis))
+        known = f" ({levels})" if levels else ""
+        yield Finding(
+            "prediction-agrees" if good else "prediction-departs",
+            "info" if good else "warning",
+            f"{response}: {within} of {judged} treatments ({100 * within / judged:.0f} %) were "
+            f"predicted within 15 % from the trace of {basis}{known} and the disk profiles alone; the "
+            f"worst prediction is {worst:.2f} of the measurement.",
+            {"table": "predictions", "response": str(response), "basis_treatment": basis},
+            "" if good else "Do not rely on the model where it departs; see the table.",
+        )
+
+
+def fraction_comparison(outcome: Outcome, response: str) -> dict[str, Any] | None:
+    """What the half fraction of the same runs would have said; `None` where it cannot be formed."""
+    from penstock.analyse import halves
+
+    return halves.half_against_full(outcome, response)
+
+
+def _fraction(outcome: Outcome) -> Iterator[Finding]:
+    for response in outcome.responses:
+        compared = fraction_comparison(outcome, response.name)
+        if compared is None:
+            continue
+        wrong = [r for r in compared["rows"] if r["wrong"]]
+        relation = compared["relation"]
+        if not wrong:
+            yield Finding(
+                "fraction-agrees",
+                "info",
+                f"{response.name}: the half fraction ({relation}) of the same runs would have led to "
+                "the same conclusions here. That is no proof that it would elsewhere.",
+                {"table": "effects", "response": response.name},
+            )
+            continue
+        words = "; ".join(f"{term_words(r['term'])} {r['why']}" for r in wrong[:4])
+        more = f"; and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+        yield Finding(
+            "fraction-misleads",
+            "info",
+            f"{response.name}: with half the runs ({relation}) {len(wrong)} of {len(compared['rows'])} "
+            f"conclusions would have been wrong: {words}{more}.",
+            {"table": "effects", "response": response.name, "terms": [r["term"] for r in wrong]},
+            "Where interactions are to be told apart, keep the full design.",
+        )
+
+
+def _cautions(outcome: Outcome) -> Iterator[Finding]:
+    for sentence in outcome.plan.get("cautions") or []:
+        yield Finding("design-caution", "info", str(sentence), {"table": "plan"})

@@ -1,0 +1,242 @@
+"""What an OUT directory holds, read only through its published tables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from penstock.errors import BadInput
+
+
+@dataclass(frozen=True)
+class FactorLevels:
+    """A factor as planned: its level names in order (low first) and its unit."""
+
+    name: str
+    levels: list[str]
+    unit: str | None = None
+
+    def phrase(self, level: str) -> str:
+        """A level in a sentence: `sata-ssd` as it is, `8` as `8 jobs`, `4KiB` as `4KiB block`."""
+        if level[:1].isdigit():
+            plural = level != "1" and level.isdigit()
+            name = self.name
+            if plural and not name.endswith("s"):
+                name += "s"
+            if level == "1" and name.endswith("s"):
+                name = name[:-1]
+            return f"{level} {name}"
+        return level
+
+
+@dataclass(frozen=True)
+class ResponseUnit:
+    """A response: its unit and which direction is better (`higher` or `lower`)."""
+
+    name: str
+    unit: str
+    better: str = "higher"
+
+
+@dataclass
+class Outcome:
+    """The tables of one study's OUT directory; a table that is not there is `None`.
+
+    Raises `BadInput` from `read` where the directory holds neither a runs table nor a plan.
+    """
+
+    path: Path
+    plan: dict[str, Any]
+    study: dict[str, Any]
+    runs: pd.DataFrame | None
+    effects: pd.DataFrame | None
+    fidelity: pd.DataFrame | None
+    predictions: pd.DataFrame | None
+    _manifests: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, out_dir: Path | str) -> Outcome:
+        """Reads OUT; nothing but the summary tables is loaded until it is asked for."""
+        path = Path(out_dir)
+        if not path.is_dir():
+            raise BadInput(
+                f"{path}: no such directory; expected the directory of a study's results"
+            )
+        if not (path / "runs.parquet").exists() and not (path / "plan.json").exists():
+            raise BadInput(
+                f"{path}: neither runs.parquet nor plan.json; expected a study's results"
+            )
+        return cls(
+            path=path,
+            plan=_json(path / "plan.json"),
+            study=_yaml(path / "study.yaml"),
+            runs=_parquet(path / "runs.parquet"),
+            effects=_parquet(path / "effects.parquet"),
+            fidelity=_parquet(path / "fidelity.parquet"),
+            predictions=_parquet(path / "predictions.parquet"),
+        )
+
+    @property
+    def name(self) -> str:
+        """The study's name, else the directory's."""
+        return str(self.study.get("name") or self.path.resolve().name)
+
+    @property
+    def question(self) -> str:
+        """The study's question in its own words, or an empty string."""
+        return " ".join(str(self.study.get("question") or "").split())
+
+    @property
+    def study_id(self) -> str:
+        """The study's identity, as the runs carry it."""
+        if self.runs is not None and "study_id" in self.runs and len(self.runs):
+            return str(self.runs["study_id"].iloc[0])
+        return str(self.plan.get("study_id") or self.name)
+
+    @cached_property
+    def factors(self) -> list[FactorLevels]:
+        """The factors in the plan's order."""
+        found = []
+        for raw in self.plan.get("factors") or []:
+            if isinstance(raw, str):
+                raw = {"name": raw, "levels": self._levels_of(raw)}
+            levels = [
+                str(level["name"] if isinstance(level, dict) else level)
+                for level in raw.get("levels") or self._levels_of(raw["name"])
+            ]
+            found.append(FactorLevels(str(raw["name"]), levels, raw.get("unit")))
+        if not found:
+            for name, raw in (self.study.get("factors") or {}).items():
+                levels = (raw or {}).get("levels", []) if isinstance(raw, dict) else raw
+                found.append(FactorLevels(str(name), [str(level) for level in levels]))
+        return found
+
+    def factor(self, name: str) -> FactorLevels:
+        """The factor of that name. Raises `KeyError` where there is none."""
+        return next((f for f in self.factors if f.name == name), None) or _missing(name)
+
+    def _levels_of(self, name: str) -> list[str]:
+        coded: dict[str, float] = {}
+        for row in self.plan.get("rows") or []:
+            level = str(row.get("levels", {}).get(name))
+            coded[level] = float(row.get("coded", {}).get(name, len(coded)))
+        return sorted(coded, key=lambda level: coded[level])
+
+    @cached_property
+    def responses(self) -> list[ResponseUnit]:
+        """The declared responses that the runs table has, first is the study's main one."""
+        columns = set(self.runs.columns) if self.runs is not None else set()
+        declared = self.study.get("responses") or {}
+        found = []
+        for name, raw in declared.items():
+            raw = raw if isinstance(raw, dict) else {}
+            if not columns or name in columns:
+                unit = str(raw.get("unit") or self._unit_measured(str(name)))
+                found.append(ResponseUnit(str(name), unit, str(raw.get("better") or "higher")))
+        if not found and self.effects is not None:
+            for name in self.effects["response"].drop_duplicates():
+                found.append(ResponseUnit(str(name), self._unit_measured(str(name))))
+        return found
+
+    def _unit_measured(self, response: str) -> str:
+        for run_id in self.run_ids:
+            measured = (self.manifest(run_id).get("responses") or {}).get(response)
+            if isinstance(measured, dict) and measured.get("unit"):
+                return str(measured["unit"])
+        return ""
+
+    @cached_property
+    def run_ids(self) -> list[str]:
+        """Runs that left a bundle, in the order they were made."""
+        folder = self.path / "runs"
+        if not folder.is_dir():
+            return []
+        return sorted(
+            p.name for p in folder.iterdir() if "." not in p.name and (p / "manifest.json").exists()
+        )
+
+    def manifest(self, run_id: str) -> dict[str, Any]:
+        """The run's manifest, or an empty mapping."""
+        if run_id not in self._manifests:
+            self._manifests[run_id] = _json(self.path / "runs" / run_id / "manifest.json")
+        return self._manifests[run_id]
+
+    def has_table(self, run_id: str, table: str) -> bool:
+        """Whether the run's bundle holds the table."""
+        return (self.path / "runs" / run_id / f"{table}.parquet").exists()
+
+    def table(
+        self, run_id: str, table: str, columns: list[str] | None = None
+    ) -> pd.DataFrame | None:
+        """A table of the run's bundle (only the columns that exist), or `None`."""
+        return _parquet(self.path / "runs" / run_id / f"{table}.parquet", columns)
+
+    @cached_property
+    def measured(self) -> pd.DataFrame:
+        """Runs that enter the analysis: finished and valid; empty where there is no runs table."""
+        if self.runs is None:
+            return pd.DataFrame()
+        if "valid" not in self.runs:
+            return self.runs
+        return self.runs[self.runs["valid"].fillna(False).astype(bool)]
+
+    def levels(self, treatment_or_run: str) -> dict[str, str]:
+        """Level names of a treatment or run, by factor."""
+        for row in self.plan.get("rows") or []:
+            if treatment_or_run in (row.get("treatment_id"), row.get("run_id")):
+                return {f.name: str(row["levels"][f.name]) for f in self.factors}
+        if self.runs is not None:
+            for key in ("run_id", "treatment_id"):
+                rows = self.runs[self.runs[key] == treatment_or_run] if key in self.runs else []
+                if len(rows):
+                    return {f.name: str(rows.iloc[0][f.name]) for f in self.factors}
+        return {}
+
+    def phrase(self, levels: dict[str, str], separator: str = ", ") -> str:
+        """Levels in words, in the factors' order: `hdd-7200, random, 4KiB block, 8 jobs`."""
+        return separator.join(
+            f.phrase(str(levels[f.name])) for f in self.factors if f.name in levels
+        )
+
+
+def _missing(name: str) -> FactorLevels:
+    raise KeyError(name)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: {error}") from error
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        loaded = YAML(typ="safe").load(path)
+    except (FileNotFoundError, YAMLError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _parquet(path: Path, columns: list[str] | None = None) -> pd.DataFrame | None:
+    if not path.exists():
+        return None
+    try:
+        if columns is not None:
+            present = set(pq.read_schema(path).names)
+            columns = [c for c in columns if c in present]
+        frame = pq.read_table(path, columns=columns, partitioning=None).to_pandas()
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: not a readable Parquet table ({error})") from error
+    return frame

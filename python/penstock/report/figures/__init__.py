@@ -1,0 +1,61 @@
+"""The figures, by kind. Each is a pure function of an OUT directory's tables and a width in inches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.errors import BadInput
+from penstock.report import style
+from penstock.report.figures import effects, responses, series
+
+#: kinds drawn once per response
+BY_RESPONSE: dict[str, Callable[[Outcome, ResponseUnit, float], Figure]] = {
+    "effects": effects.effect_bars,
+    "pareto": effects.pareto,
+    "interactions": effects.interactions,
+    "responses": responses.by_treatment,
+    "predictions": responses.predictions,
+    "fraction": effects.fraction,
+    "costs": effects.costs,
+}
+#: kinds drawn from bundles: of selected runs, or of those named
+BY_RUN: dict[str, Callable[[Outcome, float, list[str] | None], Figure]] = {
+    "offsets": series.offsets,
+    "utilisation": series.utilisation,
+}
+#: kinds drawn once per study
+BY_STUDY: dict[str, Callable[[Outcome, float], Figure]] = {"fidelity": series.fidelity}
+KINDS = (*BY_RESPONSE, *BY_RUN, *BY_STUDY)
+
+
+def draw(
+    outcome: Outcome,
+    kind: str,
+    width: float,
+    response: str | None = None,
+    run_ids: list[str] | None = None,
+) -> Figure:
+    """Draws one figure, `width` inches wide.
+
+    Raises `style.NotDrawn` where a table is missing, `BadInput` for an unknown kind or response.
+    """
+    with rc_context(style.RC):
+        if kind in BY_RESPONSE:
+            known = {r.name: r for r in outcome.responses}
+            if not known:
+                raise style.NotDrawn("the study has no response")
+            if response is not None and response not in known:
+                raise BadInput(f"found response {response}; expected one of {', '.join(known)}")
+            return BY_RESPONSE[kind](outcome, known[response or next(iter(known))], width)
+        if kind in BY_RUN:
+            unknown = [r for r in run_ids or [] if r not in outcome.run_ids]
+            if unknown:
+                raise BadInput(f"found run {unknown[0]}; expected one that left a bundle")
+            return BY_RUN[kind](outcome, width, run_ids)
+        if kind in BY_STUDY:
+            return BY_STUDY[kind](outcome, width)
+    raise BadInput(f"found figure {kind}; expected one of {', '.join(KINDS)}")

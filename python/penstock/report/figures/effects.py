@@ -1,0 +1,341 @@
+"""Effects: bars with intervals, Pareto with its limit, interactions, full against half (DN-19)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
+from penstock.analyse.findings import quantity, term_words, times
+from penstock.analyse.halves import half_against_full
+from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.report import style
+from penstock.report.style import NotDrawn
+
+
+def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
+    """The response's terms, largest effect first, with `sure` = interval excludes 0.
+
+    Raises `NotDrawn` where there is no effects table for it.
+    """
+    if outcome.effects is None:
+        raise NotDrawn(
+            "effects.parquet is not there: too few valid runs, or the analysis was not made"
+        )
+    table = outcome.effects[outcome.effects["response"] == response.name]
+    table = table[(table["term"] != "residual") & table["effect"].notna()].copy()
+    if table.empty:
+        raise NotDrawn(f"effects.parquet has no estimate for {response.name}")
+    for column in ("effect_ci_low", "effect_ci_high"):
+        if column not in table:
+            table[column] = np.nan
+        table[column] = table[column].astype(float)
+    table["sure"] = (table["effect_ci_low"] > 0) | (table["effect_ci_high"] < 0)
+    order = table["effect"].abs().sort_values(ascending=False, kind="stable").index
+    return table.loc[order]
+
+
+def _told(row: dict[str, object], unit: str) -> str:
+    told = f"{term_words(str(row['term']))}: {quantity(float(row['effect']), unit)}"  # type: ignore[arg-type]
+    low, high = float(row["effect_ci_low"]), float(row["effect_ci_high"])  # type: ignore[arg-type]
+    if math.isfinite(low):
+        told += f" (95 %: {quantity(low)} to {quantity(high)})"
+    share = row.get("variation_share")
+    if isinstance(share, float) and math.isfinite(share):
+        told += f", {share:.1f} % of the variation"
+    return told + ("" if row["sure"] else ", not significant")
+
+
+def _colour(row: dict[str, object]) -> str:
+    return style.ORANGE if ":" in str(row["term"]) else style.BLUE
+
+
+def _height(rows: int) -> float:
+    return 0.95 + 0.235 * rows
+
+
+def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """Effect of every term, level to level, with 95 % interval; hollow where not significant."""
+    rows = terms_of(outcome, response).to_dict("records")
+    fig = style.figure(width, _height(len(rows)))
+    axes = fig.subplots()
+    for y, row in enumerate(rows):
+        colour = _colour(row)
+        bar = axes.barh(
+            y,
+            row["effect"],
+            height=0.62,
+            color=colour if row["sure"] else "none",
+            edgecolor=colour,
+            linewidth=1,
+        )
+        style.tips(fig, bar[0], [_told(row, response.unit)])
+        if math.isfinite(row["effect_ci_low"]):
+            axes.plot(
+                [row["effect_ci_low"], row["effect_ci_high"]],
+                [y, y],
+                color=style.INK,
+                linewidth=1.2,
+                marker="|",
+                markersize=6,
+            )
+    axes.axvline(0, color=style.MUTED, linewidth=0.8)
+    axes.set_yticks(range(len(rows)), [term_words(str(r["term"])) for r in rows])
+    if style.narrow(width):
+        axes.tick_params(axis="y", labelsize=7)
+    axes.invert_yaxis()
+    gap = "\n" if style.narrow(width) else " "
+    axes.set_xlabel(
+        style.named_axis(f"effect on {response.name},{gap}level to level", response.unit)
+    )
+    style.grid(axes, "x")
+    _term_legend(axes)
+    return fig
+
+
+def _term_legend(axes: object) -> None:
+    from matplotlib.patches import Patch
+
+    axes.legend(  # type: ignore[attr-defined]
+        handles=[
+            Patch(color=style.BLUE, label="main effect"),
+            Patch(color=style.ORANGE, label="interaction"),
+            Patch(facecolor="none", edgecolor=style.MUTED, label="not significant"),
+        ],
+        loc="lower right",
+        handlelength=1.1,
+        handleheight=0.9,
+    )
+
+
+def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """Size of every effect with the limit beyond which it is significant (95 %)."""
+    table = terms_of(outcome, response)
+    rows = table.to_dict("records")
+    limit = float(((table["effect_ci_high"] - table["effect_ci_low"]) / 2).max())
+    fig = style.figure(width, _height(len(rows)))
+    axes = fig.subplots()
+    for y, row in enumerate(rows):
+        colour = _colour(row)
+        bar = axes.barh(
+            y,
+            abs(row["effect"]),
+            height=0.62,
+            color=colour if row["sure"] else "none",
+            edgecolor=colour,
+            linewidth=1,
+        )
+        style.tips(fig, bar[0], [_told(row, response.unit)])
+        share = row.get("variation_share")
+        if share is not None and math.isfinite(share):
+            axes.annotate(
+                f"{share:.1f} %" if share >= 0.05 else "<0.1 %",
+                (abs(row["effect"]), y),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                color=style.MUTED,
+            )
+    if math.isfinite(limit):
+        axes.axvline(
+            limit,
+            color=style.INK,
+            linestyle=(0, (4, 2)),
+            linewidth=1,
+            label=f"limit {quantity(limit, response.unit)}",
+        )
+        axes.legend(loc="lower right")
+    axes.set_yticks(range(len(rows)), [term_words(str(r["term"])) for r in rows])
+    if style.narrow(width):
+        axes.tick_params(axis="y", labelsize=7)
+    axes.set_ylim(len(rows) - 0.3, -0.6)
+    axes.margins(x=0.16)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(style.named_axis(f"|effect| on {response.name}", response.unit))
+    style.grid(axes, "x")
+    return fig
+
+
+def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """Mean response at each level of one factor, one line per level of the other, biggest first.
+
+    The axis is linear like the effects: lines that are not parallel are the interaction.
+    """
+    table = terms_of(outcome, response)
+    pairs = table[table["term"].astype(str).str.count(":") == 1]
+    chosen = list(pairs["term"].astype(str))[: 3 if style.narrow(width) else 6]
+    runs = outcome.measured
+    if not chosen or response.name not in runs:
+        raise NotDrawn("there is no two-factor interaction to show")
+    columns = 1 if style.narrow(width) else min(3, len(chosen))
+    rows = math.ceil(len(chosen) / columns)
+    fig = style.figure(width, 2.35 * rows)
+    grid = fig.subplots(rows, columns, squeeze=False, sharey=True)
+    values = runs.assign(_v=runs[response.name].astype(float))
+    for index, term in enumerate(chosen):
+        axes = grid[index // columns][index % columns]
+        a, b = (outcome.factor(n) for n in term.split(":"))
+        across, lines = (a, b) if _spread(values, b.name) >= _spread(values, a.name) else (b, a)
+        for series, level in zip(style.SERIES, lines.levels, strict=False):
+            mine = values[values[lines.name].astype(str) == level]
+            by_level = mine.groupby(mine[across.name].astype(str))["_v"].mean()
+            means = [float(by_level.get(v, math.nan)) for v in across.levels]
+            shown = np.array(means)
+            axes.plot(
+                range(len(across.levels)),
+                shown,
+                color=series.colour,
+                marker=series.mark,
+                linestyle=series.line,
+                label=lines.phrase(level),
+            )
+            dots = axes.scatter(range(len(across.levels)), shown, s=90, alpha=0.0)
+            style.tips(
+                fig,
+                dots,
+                [
+                    f"{lines.phrase(level)}, {across.phrase(v)}: {quantity(m, response.unit)}"
+                    for v, m in zip(across.levels, shown, strict=True)
+                ],
+            )
+        axes.set_xticks(range(len(across.levels)), [across.phrase(v) for v in across.levels])
+        axes.set_xlim(-0.3, len(across.levels) - 0.7)
+        share = float(pairs.loc[pairs["term"] == term, "variation_share"].iloc[0])
+        axes.set_title(f"{term_words(term)}  {share:.1f} %")
+        style.grid(axes, "y")
+        if index % columns == 0:
+            axes.set_ylabel(style.named_axis(response.name, response.unit))
+    for spare in range(len(chosen), rows * columns):
+        grid[spare // columns][spare % columns].set_visible(False)
+    low, high = grid[0][0].get_ylim()
+    grid[0][0].set_ylim(top=high + 0.34 * (high - low))
+    for row in grid:
+        for axes in row:
+            if axes.get_visible():
+                axes.legend(loc="upper left", handlelength=2.4, borderaxespad=0.1)
+    return fig
+
+
+def _spread(values: pd.DataFrame, factor: str) -> float:
+    means = values.groupby(factor, observed=True)["_v"].mean()
+    return float(means.max() - means.min())
+
+
+def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """What the level in question costs, as a ratio, under every combination of the other factors."""
+    focal = focal_factor(outcome, response.name)
+    cost = factor_cost(outcome, response, focal) if focal else None
+    if cost is None:
+        raise NotDrawn("a cost is a ratio of two levels of values above 0, and these are not")
+    cells = sorted(cost.cells, key=lambda cell: -cell.ratio)
+    small = style.narrow(width)
+    fig = style.figure(width, 0.85 + (0.4 if small else 0.27) * len(cells))
+    axes = fig.subplots()
+    y = np.arange(len(cells))
+    axes.axvspan(1 / NO_COST, NO_COST, color=style.GRID, alpha=0.9, linewidth=0)
+    axes.axvline(1, color=style.MUTED, linewidth=0.8)
+    axes.hlines(y, [c.low for c in cells], [c.high for c in cells], color=style.INK, linewidth=1.2)
+    for series, use in (
+        (style.SERIES[1], [c.ratio > NO_COST for c in cells]),
+        (style.SERIES[0], [c.ratio <= NO_COST for c in cells]),
+    ):
+        mine = [(i, c) for i, (c, u) in enumerate(zip(cells, use, strict=True)) if u]
+        if not mine:
+            continue
+        dots = axes.scatter(
+            [c.ratio for _, c in mine],
+            [i for i, _ in mine],
+            color=series.colour,
+            marker=series.mark,
+            s=40,
+            zorder=3,
+        )
+        style.tips(
+            fig,
+            dots,
+            [
+                f"{outcome.phrase(c.where)}: {times(c.ratio)} (95 %: {times(c.low)} to {times(c.high)})"
+                for _, c in mine
+            ],
+        )
+    ratios = [c.ratio for c in cells]
+    if style.wants_log(ratios) or max(ratios) > 4:
+        style.log_axis(axes.xaxis)
+    for i, cell in enumerate(cells):
+        axes.annotate(
+            times(cell.ratio),
+            (max(cell.ratio, cell.high if math.isfinite(cell.high) else 0), i),
+            xytext=(7, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8.5,
+        )
+    labels = [outcome.phrase(c.where) for c in cells]
+    if small:
+        axes.set_yticks(y, [""] * len(cells))
+        axes.tick_params(axis="y", length=0)
+        for i, label in enumerate(labels):
+            axes.annotate(
+                label,
+                (0, i),
+                xycoords=("axes fraction", "data"),
+                xytext=(2, 6),
+                textcoords="offset points",
+                fontsize=7.5,
+                color=style.MUTED,
+            )
+    else:
+        axes.set_yticks(y, labels)
+    axes.set_ylim(len(cells) - 0.5, -0.8 if small else -0.6)
+    low, high = axes.get_xlim()
+    axes.set_xlim(right=high * (high / low) ** 0.14)
+    axes.set_xlabel(
+        f"cost of {cost.level} beside {cost.other}\n(ratio of {response.name}; 1 = none)"
+    )
+    style.grid(axes, "x")
+    return fig
+
+
+def fraction(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """Each effect as the full design and as the half fraction of its runs estimate it."""
+    compared = half_against_full(outcome, response.name)
+    if compared is None:
+        raise NotDrawn("the design is not a complete two-level factorial of three factors or more")
+    rows = compared["rows"]
+    fig = style.figure(width, 0.95 + 0.3 * len(rows))
+    axes = fig.subplots()
+    for offset, key, name, series in (
+        (-0.16, "full", f"full design, {compared['of']} runs", style.SERIES[0]),
+        (0.16, "half", f"half fraction, {compared['runs']} runs", style.SERIES[1]),
+    ):
+        y = np.arange(len(rows)) + offset
+        centre = np.array([r[key] for r in rows])
+        axes.hlines(
+            y,
+            [r[f"{key}_low"] for r in rows],
+            [r[f"{key}_high"] for r in rows],
+            color=series.colour,
+            linewidth=1.4,
+        )
+        dots = axes.scatter(centre, y, color=series.colour, marker=series.mark, s=28, label=name)
+        style.tips(
+            fig,
+            dots,
+            [f"{term_words(r['term'])}, {name}: {quantity(r[key], response.unit)}" for r in rows],
+        )
+    axes.axvline(0, color=style.MUTED, linewidth=0.8)
+    axes.set_yticks(
+        range(len(rows)),
+        [term_words(r["term"]) + (" (!)" if r["wrong"] else "") for r in rows],
+    )
+    if style.narrow(width):
+        axes.tick_params(axis="y", labelsize=7.5)
+    axes.invert_yaxis()
+    axes.set_xlabel(style.named_axis(f"effect on {response.name}", response.unit))
+    style.grid(axes, "x")
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=1)
+    return fig

@@ -1,0 +1,181 @@
+"""Responses by treatment with every replicate, and predictions beside measurements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from penstock.analyse.costs import focal_factor
+from penstock.analyse.findings import AGREEMENT_LIMIT, quantity
+from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.report import style
+from penstock.report.style import NotDrawn
+
+
+def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """Every replicate of every treatment as a dot; runs left out of the analysis are hollow."""
+    runs = outcome.runs
+    if runs is None or response.name not in runs:
+        raise NotDrawn(f"runs.parquet has no column {response.name}")
+    shown = runs[np.isfinite(runs[response.name].astype(float))].copy()
+    if shown.empty:
+        raise NotDrawn(f"no run has a value of {response.name}")
+    focal = focal_factor(outcome, response.name)
+    order = _order(outcome, shown, focal)
+    labels = {t: outcome.phrase(outcome.levels(t)) for t in order}
+    small = style.narrow(width)
+    fig = style.figure(width, 0.9 + (0.36 if small else 0.25) * len(order))
+    axes = fig.subplots()
+    valid = shown["valid"].fillna(False).astype(bool) if "valid" in shown else shown["run_id"] != ""
+    levels = outcome.factor(focal).levels if focal else [""]
+    log = style.wants_log(shown[response.name])
+    for series, level in zip(style.SERIES, levels, strict=False):
+        mine = (shown[focal].astype(str) == level) if focal else valid | True
+        for use, filled in ((mine & valid, True), (mine & ~valid, False)):
+            rows = shown[use]
+            if rows.empty:
+                continue
+            y = [order.index(str(t)) for t in rows["treatment_id"]]
+            label = outcome.factor(focal).phrase(level) if focal else "run"
+            dots = axes.scatter(
+                rows[response.name],
+                y,
+                marker=series.mark,
+                s=34,
+                facecolors=series.colour if filled else "none",
+                edgecolors=series.colour,
+                linewidths=1,
+                alpha=0.85,
+                label=label if filled else f"{label}, left out",
+                zorder=3,
+            )
+            style.tips(
+                fig,
+                dots,
+                [
+                    f"{r['run_id']}, {labels[str(r['treatment_id'])]}: "
+                    f"{quantity(float(r[response.name]), response.unit)}"
+                    + ("" if filled else f" (left out: {r.get('reason') or 'not valid'})")
+                    for r in rows.to_dict("records")
+                ],
+            )
+    axes.set_ylim(len(order) - 0.4, -0.75 if small else -0.6)
+    if log:
+        style.log_axis(axes.xaxis)
+    else:
+        axes.set_xlim(left=min(0, float(shown[response.name].min())))
+    if small:
+        axes.set_yticks(range(len(order)), [""] * len(order))
+        axes.tick_params(axis="y", length=0)
+        for y, treatment in enumerate(order):
+            axes.annotate(
+                labels[treatment],
+                (0, y),
+                xycoords=("axes fraction", "data"),
+                xytext=(2, 4.5),
+                textcoords="offset points",
+                fontsize=7,
+                color=style.MUTED,
+            )
+    else:
+        axes.set_yticks(range(len(order)), [labels[t] for t in order])
+    axes.set_xlabel(style.named_axis(response.name, response.unit) + (", log scale" if log else ""))
+    style.grid(axes, "both")
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=1 if small else 4)
+    return fig
+
+
+def _order(outcome: Outcome, runs: pd.DataFrame, focal: str | None) -> list[str]:
+    """Treatments with the focal factor changing fastest, so that what is compared lies together."""
+    names = [f.name for f in outcome.factors if f.name != focal] + ([focal] if focal else [])
+
+    def key(treatment: str) -> tuple[int, ...]:
+        levels = outcome.levels(treatment)
+        return tuple(outcome.factor(n).levels.index(levels[n]) for n in names if n in levels)
+
+    return sorted({str(t) for t in runs["treatment_id"]}, key=key)
+
+
+def predictions(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """Predicted against measured per treatment with the ±15 % band; the basis treatment is marked."""
+    table = outcome.predictions
+    if table is None:
+        raise NotDrawn(
+            "predictions.parquet is not there: `penstock predict` was not run on this study"
+        )
+    rows = table[table["response"] == response.name]
+    rows = rows[np.isfinite(rows["predicted"]) & np.isfinite(rows["measured_mean"])]
+    if rows.empty:
+        raise NotDrawn(f"predictions.parquet has no judged prediction of {response.name}")
+    side = min(width, 5.2)
+    fig = style.figure(side, side * 0.97)
+    axes = fig.subplots()
+    both = np.concatenate([rows["predicted"], rows["measured_mean"]]).astype(float)
+    log = style.wants_log(both)
+    low, high = (
+        (both.min() * 0.6, both.max() * 1.7) if log else (min(0.0, both.min()), both.max() * 1.1)
+    )
+    line = np.geomspace(low, high, 50) if log else np.linspace(low, high, 50)
+    axes.fill_between(
+        line,
+        line * (1 - AGREEMENT_LIMIT),
+        line * (1 + AGREEMENT_LIMIT),
+        color=style.GRID,
+        alpha=0.8,
+        linewidth=0,
+        label="within 15 %",
+    )
+    axes.plot(line, line, color=style.MUTED, linewidth=0.8)
+    basis = (
+        rows["treatment_id"] == rows["basis_treatment"]
+        if "basis_treatment" in rows
+        else pd.Series(False, index=rows.index)
+    )
+    within = (rows["ratio"].astype(float) - 1).abs() <= AGREEMENT_LIMIT
+    for use, series, mark, name in (
+        (within & ~basis, style.SERIES[0], "o", "predicted within 15 %"),
+        (~within & ~basis, style.SERIES[1], "X", "predicted farther off"),
+        (basis, style.SERIES[2], "*", "basis: its trace was used"),
+    ):
+        mine = rows[use]
+        if mine.empty:
+            continue
+        if "ci_low" in mine:
+            axes.vlines(
+                mine["measured_mean"],
+                mine["ci_low"],
+                mine["ci_high"],
+                color=series.colour,
+                linewidth=1,
+            )
+        dots = axes.scatter(
+            mine["measured_mean"],
+            mine["predicted"],
+            color=series.colour,
+            marker=mark,
+            s=90 if mark == "*" else 36,
+            label=name,
+            zorder=3,
+        )
+        style.tips(
+            fig,
+            dots,
+            [
+                f"{r['treatment_id']} ({outcome.phrase(outcome.levels(str(r['treatment_id'])))}): "
+                f"predicted {quantity(r['predicted'], response.unit)}, "
+                f"measured {quantity(r['measured_mean'], response.unit)}"
+                for r in mine.to_dict("records")
+            ],
+        )
+    axes.set_xlim(low, high)
+    axes.set_ylim(low, high)
+    if log:
+        style.log_axis(axes.xaxis)
+        style.log_axis(axes.yaxis)
+    axes.set_aspect("equal")
+    axes.set_xlabel(style.named_axis(f"measured {response.name}", response.unit))
+    axes.set_ylabel(style.named_axis(f"predicted {response.name}", response.unit))
+    style.grid(axes)
+    axes.legend(loc="upper left", fontsize=7.5 if style.narrow(width) else 8.5)
+    return fig

@@ -1,0 +1,314 @@
+"""Figures over requests and over time: offsets with verdicts (TR-21), utilisation (MN-40), fidelity."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path as Outline
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from penstock.analyse.outcome import Outcome
+from penstock.report import style
+from penstock.report.style import NotDrawn
+
+#: points drawn per panel at most; extremes are always among them
+POINTS_PER_PANEL = 1800
+PANELS = 6
+
+
+def selected_runs(outcome: Outcome, table: str, n: int = PANELS) -> list[str]:
+    """Runs worth showing: one per combination of verdicts first, then the levels least seen so far."""
+    candidates = [r for r in outcome.run_ids if outcome.has_table(r, table)]
+    valid = (
+        set(outcome.measured["run_id"].astype(str)) if len(outcome.measured) else set(candidates)
+    )
+    candidates = [r for r in candidates if r in valid] or candidates
+    chosen: list[str] = []
+    seen: dict[str, int] = {}
+    verdicts_seen: set[str] = set()
+    treatments: set[str] = set()
+    classes = {r: " ".join(v for _, v in verdicts(outcome, r)) for r in candidates}
+    levels = {r: outcome.levels(r) for r in candidates}
+    while candidates and len(chosen) < n:
+        best = min(
+            candidates,
+            key=lambda r: (
+                str(levels[r]) in treatments,
+                classes[r] in verdicts_seen,
+                sum(seen.get(f"{f}={v}", 0) for f, v in levels[r].items()),
+                r,
+            ),
+        )
+        if str(levels[best]) in treatments and chosen:
+            break
+        candidates.remove(best)
+        chosen.append(best)
+        treatments.add(str(levels[best]))
+        verdicts_seen.add(classes[best])
+        for f, v in levels[best].items():
+            seen[f"{f}={v}"] = seen.get(f"{f}={v}", 0) + 1
+    rank = {f.name: f.levels for f in outcome.factors}
+    return sorted(chosen, key=lambda r: [rank[f].index(v) for f, v in levels[r].items()])
+
+
+def verdicts(outcome: Outcome, run_id: str) -> list[tuple[str, str]]:
+    """(direction, class) of the run's most requested file in each direction."""
+    table = outcome.table(run_id, "patterns", ["direction", "class", "k", "requests", "tid"])
+    if table is None or table.empty:
+        return []
+    whole = table[table["tid"].isna()] if "tid" in table else table
+    whole = whole if len(whole) else table
+    found = []
+    for direction, rows in whole.groupby("direction", observed=True):
+        counts = rows.groupby("class", observed=True)["requests"].sum()
+        top = str(counts.idxmax())
+        ks = rows.loc[rows["class"] == top, "k"].dropna() if "k" in rows else []
+        k = f"({int(ks.iloc[0])})" if len(ks) and top == "interleaved" else ""
+        found.append((str(direction), f"{top}{k}"))
+    return sorted(found)
+
+
+def keep_extremes(
+    x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], most: int
+) -> np.ndarray[Any, Any]:
+    """Indices of at most about `most` points: lowest and highest y of each bin of x, and an even rest."""
+    n = len(x)
+    if n <= most:
+        return np.arange(n)
+    bins = max(1, most // 6)
+    edges = np.linspace(0, n, bins + 1).astype(np.int64)
+    starts, which = edges[:-1], np.repeat(np.arange(bins), np.diff(edges))
+    order = np.lexsort((y, which))
+    even = np.linspace(0, n - 1, most - 2 * bins).astype(np.int64)
+    return np.unique(np.concatenate([order[starts], order[edges[1:] - 1], even]))
+
+
+def _dots(axes: Any, x: Any, y: Any, colour: str, size: float) -> None:
+    """Round dots as one compound outline: light in SVG."""
+    vertices = np.repeat(np.column_stack([x, y]).astype(float), 2, axis=0)
+    vertices[1::2, 0] += 1e-4 * max(
+        1.0, float(np.max(x))
+    )  # a line of no length is not always drawn
+    codes = np.tile([Outline.MOVETO, Outline.LINETO], len(x))
+    outline = Outline(vertices, codes)
+    outline.should_simplify = False
+    axes.add_patch(
+        PathPatch(outline, fill=False, edgecolor=colour, linewidth=size, capstyle="round")
+    )
+
+
+def _crosses(axes: Any, x: Any, y: Any, colour: str) -> PathCollection:
+    return axes.scatter(x, y, marker="x", s=14, color=colour, linewidths=1)  # type: ignore[no-any-return]
+
+
+def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) -> Figure:
+    """Offset against request number of each selected run's busiest file, its verdict as the title."""
+    chosen = run_ids or selected_runs(outcome, "io_events")
+    if not chosen:
+        raise NotDrawn("no run has a table io_events: the study was not traced")
+    columns = 1 if style.narrow(width) else min(3, len(chosen))
+    rows = math.ceil(len(chosen) / columns)
+    fig = style.figure(width, (1.95 if style.narrow(width) else 2.35) * rows + 0.3)
+    grid = fig.subplots(rows, columns, squeeze=False)
+    shown_reads = shown_writes = False
+    for index, run_id in enumerate(chosen):
+        axes = grid[index // columns][index % columns]
+        table = outcome.table(
+            run_id, "io_events", ["direction", "file_id", "offset_bytes", "seq", "t_ns"]
+        )
+        if table is None or table.empty:
+            axes.text(
+                0.5, 0.5, "no event", transform=axes.transAxes, ha="center", color=style.MUTED
+            )
+            axes.set_title(outcome.phrase(outcome.levels(run_id)) or run_id)
+            continue
+        counts = table["file_id"].value_counts()
+        mine = table[table["file_id"] == counts.index[0]]
+        mine = mine.sort_values("t_ns" if "t_ns" in mine else "seq", kind="stable")
+        y = mine["offset_bytes"].to_numpy(float) / 2**20
+        x = np.arange(1, len(y) + 1, dtype=float)
+        write = (mine["direction"].astype(str) == "write").to_numpy()
+        drawn = 0
+        for use in (~write, write):
+            if not use.any():
+                continue
+            most = POINTS_PER_PANEL // (2 if style.narrow(width) else 1)
+            share = most if use.all() else max(300, int(most * use.mean()))
+            kept = keep_extremes(x[use], y[use], share)
+            drawn += len(kept)
+            if use is write:
+                _crosses(axes, x[use][kept], y[use][kept], style.ORANGE)
+                shown_writes = True
+            else:
+                _dots(axes, x[use][kept], y[use][kept], style.BLUE, 1.8)
+                shown_reads = True
+        top = max(1e-9, float(y.max()))
+        axes.set_xlim(-0.02 * len(y), 1.02 * len(y))
+        axes.set_ylim(-0.04 * top, 1.04 * top)
+        judged = ", ".join(f"{d}s {c}" for d, c in verdicts(outcome, run_id)) or "not judged"
+        axes.set_title(judged, fontsize=9)
+        label = outcome.phrase(outcome.levels(run_id))
+        files = f", busiest of {len(counts)} files" if len(counts) > 1 else ""
+        note = f"{run_id}: {label}\nshown {drawn:,} of {len(y):,}{files}"
+        axes.set_xlabel(f"request number\n{note}", fontsize=8)
+        axes.xaxis.set_major_formatter(FuncFormatter(style.plain_number))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        if index % columns == 0:
+            axes.set_ylabel("offset (MiB)")
+        style.grid(axes)
+    for spare in range(len(chosen), rows * columns):
+        grid[spare // columns][spare % columns].set_visible(False)
+    handles = []
+    if shown_reads:
+        handles.append(Line2D([], [], marker="o", ls="", color=style.BLUE, ms=4, label="read"))
+    if shown_writes:
+        handles.append(Line2D([], [], marker="x", ls="", color=style.ORANGE, ms=5, label="write"))
+    if handles:
+        fig.legend(handles=handles, loc="outside upper left", ncols=2)
+    return fig
+
+
+_KINDS = (
+    ("cpu", "processors of the host"),
+    ("emulated_disk", "emulated disk"),
+    ("cgroup_cpu", "processors, the run's group"),
+    ("disk", "device of the host"),
+)
+
+
+def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None) -> Figure:
+    """Utilisation in per cent over each selected run; the workload phase is shaded."""
+    chosen = run_ids or selected_runs(outcome, "utilisation")
+    if not chosen:
+        raise NotDrawn("no run has a table utilisation: the study was not monitored")
+    columns = 1 if style.narrow(width) else min(3, len(chosen))
+    rows = math.ceil(len(chosen) / columns)
+    fig = style.figure(width, 2.0 * rows + 0.45)
+    grid = fig.subplots(rows, columns, squeeze=False, sharey=True)
+    drawn: dict[str, Any] = {}
+    for index, run_id in enumerate(chosen):
+        axes = grid[index // columns][index % columns]
+        table = outcome.table(run_id, "utilisation")
+        assert table is not None
+        phases = outcome.table(run_id, "phases")
+        t0 = float(table["t_ns"].min()) if len(table) else 0.0
+        if phases is not None and (phases["phase_id"] == "workload").any():
+            phase = phases[phases["phase_id"] == "workload"].iloc[0]
+            t0 = float(phase["start_ns"])
+            axes.axvspan(0, (float(phase["end_ns"]) - t0) / 1e9, color=style.GRID, alpha=0.45, lw=0)
+        for series, (kind, name) in zip(style.SERIES, _KINDS, strict=False):
+            rows_of = percent_of(table, kind)
+            if rows_of.empty:
+                continue
+            handle = axes.plot(
+                (rows_of["t_ns"] - t0) / 1e9,
+                rows_of["value"],
+                color=series.colour,
+                linestyle=series.line,
+                marker=series.mark if len(rows_of) < 25 else "",
+                markersize=3.2,
+                label=name,
+            )
+            drawn.setdefault(name, handle[0])
+        axes.set_title(
+            outcome.phrase(outcome.levels(run_id)) or run_id, fontsize=8, fontweight="normal"
+        )
+        axes.set_xlabel(f"time (s), {run_id}", fontsize=8)
+        if index % columns == 0:
+            axes.set_ylabel("utilisation (%)")
+        style.grid(axes)
+    grid[0][0].set_ylim(-3, max(104, min(grid[0][0].get_ylim()[1], 210)))
+    for spare in range(len(chosen), rows * columns):
+        grid[spare // columns][spare % columns].set_visible(False)
+    if not drawn:
+        raise NotDrawn("the utilisation tables hold no value")
+    fig.legend(
+        drawn.values(), drawn.keys(), loc="outside upper left", ncols=1 if columns == 1 else 4
+    )
+    return fig
+
+
+def percent_of(table: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """The kind's utilisation in per cent over time: its first entity's main metric, sorted by time."""
+    mine = table[(table["kind"].astype(str) == kind) & table["value"].notna()]
+    if "unit" in mine and (mine["unit"].astype(str) == "%").any():
+        mine = mine[mine["unit"].astype(str) == "%"]
+    if mine.empty:
+        return mine
+    metrics = list(mine["metric"].astype(str).drop_duplicates())
+    named = [m for m in metrics if m in (kind, "utilisation", "busy", "all", f"{kind}_percent")]
+    mine = mine[mine["metric"].astype(str) == (named or metrics)[0]]
+    peaks = mine.groupby(mine["entity"].astype(str))["value"].sum()
+    entity = str(peaks.idxmax()) if kind != "cpu" else str(mine["entity"].astype(str).iloc[0])
+    return mine[mine["entity"].astype(str) == entity].sort_values("t_ns")
+
+
+def fidelity(outcome: Outcome, width: float) -> Figure:
+    """Delivered over asked for every metric, run and disk; what is not valid is hollow and crossed."""
+    table = outcome.fidelity
+    if table is None or table.empty:
+        raise NotDrawn("fidelity.parquet is not there or empty: no emulated disk was judged")
+    table = table[np.isfinite(table["ratio"].astype(float))]
+    if table.empty:
+        raise NotDrawn("no metric of fidelity.parquet has both an asked and a delivered value")
+    metrics = list(table["metric"].astype(str).drop_duplicates())
+    fig = style.figure(width, 0.95 + 0.5 * len(metrics))
+    axes = fig.subplots()
+    for y, metric in enumerate(metrics):
+        limit = 0.01 if "rate" in metric else 0.15 if metric.startswith("p") else None
+        if limit:
+            axes.fill_betweenx(
+                [y - 0.36, y + 0.36], 1 - limit, 1 + limit, color=style.GRID, alpha=0.9, linewidth=0
+            )
+        mine = table[table["metric"] == metric]
+        good = mine["valid"].fillna(True).astype(bool)
+        for use, series, label in (
+            (good, style.SERIES[0], "honoured, or bound by demand"),
+            (~good, style.SERIES[1], "not valid"),
+        ):
+            rows = mine[use]
+            if rows.empty:
+                continue
+            # a fixed spread by row number, so that equal tables give equal figures
+            jitter = ((np.arange(len(rows)) * 0.618034) % 1 - 0.5) * 0.5
+            dots = axes.scatter(
+                rows["ratio"],
+                y + jitter,
+                s=22,
+                marker=series.mark,
+                color=series.colour,
+                alpha=0.8,
+                linewidths=0.5,
+                label=label if y == 0 or label not in axes.get_legend_handles_labels()[1] else None,
+            )
+            style.tips(
+                fig,
+                dots,
+                [
+                    f"{r['run_id']} {r['disk_id']} {metric}: {r['ratio']:.3f} of what was asked "
+                    f"({r['verdict']}, n = {r['n']:,})"
+                    for r in rows.to_dict("records")
+                ],
+            )
+    ratios = table["ratio"].astype(float)
+    if float(ratios.min()) > 0 and float(ratios.max() / ratios.min()) > 2.5:
+        style.log_axis(axes.xaxis)
+    axes.axvline(1, color=style.MUTED, linewidth=0.8)
+    axes.set_yticks(range(len(metrics)), [m.replace("_", " ") for m in metrics])
+    axes.set_ylim(len(metrics) - 0.5, -0.5)
+    gap = "\n" if style.narrow(width) else " "
+    axes.set_xlabel(f"delivered ÷ asked{gap}(1 = as asked; shaded: tolerance)")
+    style.grid(axes, "x")
+    fig.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside upper left",
+        ncols=1 if style.narrow(width) else 2,
+    )
+    return fig

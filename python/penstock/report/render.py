@@ -1,0 +1,103 @@
+"""Figures as bytes: SVG, PDF and PNG for publication, and SVG that lives in the page."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from penstock.errors import BadInput
+from penstock.report import style
+
+_METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None, "Creator": "penstock"},
+    "pdf": {"CreationDate": None, "ModDate": None, "Creator": "penstock", "Producer": "penstock"},
+    "png": {"Software": "penstock"},
+}
+_CANVAS: dict[str, Any] = {"svg": FigureCanvasSVG, "pdf": FigureCanvasPdf, "png": FigureCanvasAgg}
+
+
+def published(fig: Figure, extension: str) -> bytes:
+    """The figure as `svg`, `pdf` or `png`: text embedded, no date, equal input gives equal bytes."""
+    if extension not in _METADATA:
+        raise BadInput(f"found .{extension}; expected .svg, .pdf or .png")
+    sink = io.BytesIO()
+    with rc_context({**style.RC, "svg.fonttype": "path"}):
+        canvas = _CANVAS[extension](fig)
+        canvas.print_figure(sink, format=extension, dpi=150, metadata=_METADATA[extension])
+    return sink.getvalue()
+
+
+_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+_COLOUR = re.compile("|".join(style.CSS_COLOURS), re.IGNORECASE)
+_POINT = re.compile(r"M ([\d.]+) ([\d.]+) L [\d.]+ \2 (?=M|\"|$)")
+_ID = re.compile(r'(\bid="|xlink:href="#|url\(#)([^")]+)')
+
+
+def inline(fig: Figure, name: str, title: str) -> str:
+    """The figure as an SVG element for the page: themed by CSS variables, selectable text, hover texts.
+
+    `name` keeps its identifiers apart from other figures'; `title` is read by screen readers.
+    """
+    sink = io.StringIO()
+    with rc_context({**style.RC, "svg.fonttype": "none"}):
+        FigureCanvasSVG(fig).print_figure(
+            sink, format="svg", metadata={"Date": None}, facecolor="none"
+        )
+    text = sink.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    view = re.search(r'viewBox="([^"]+)"', text)
+    box = view.group(1) if view else "0 0 100 100"
+    opening = (
+        f'<svg class="plot" viewBox="{box}" role="img" aria-label="{html.escape(title)}" '
+        f'style="max-width:{float(box.split()[2]) * 1.45:.0f}px">'
+    )
+    text = opening + text[text.index(">") + 1 :]
+    text = _with_tips(text, getattr(fig, "penstock_tips", {}))
+    text = _ID.sub(lambda m: f"{m.group(1)}{name}-{m.group(2)}", text)
+    text = text.replace("xlink:href=", "href=")
+    text = _COLOUR.sub(lambda m: f"var(--{style.CSS_COLOURS[m.group(0).lower()]})", text)
+    text = _NUMBER.sub(lambda m: f"{float(m.group(0)):.2f}".rstrip("0").rstrip("."), text)
+    text = re.sub(r"font: (bold )?([\d.]+)px [^;\"]*", r"font: \1\2px var(--font)", text)
+    text = re.sub(r">\s+<", "><", text)
+    text = re.sub(r"\s*\n\s*", " ", text)
+    return _POINT.sub(r"M\1 \2h.1", text)
+
+
+def _with_tips(text: str, tips: dict[str, list[str]]) -> str:
+    """Puts each hover text on the mark it belongs to: the n-th `use`, or the one path."""
+    for gid, texts in tips.items():
+        start = text.find(f'<g id="{gid}">')
+        if start < 0:
+            continue
+        mark = "<use " if len(texts) > 1 or "<use " in _group(text, start) else "<path "
+        position = start
+        if mark == "<path " and "</defs>" in _group(text, start):
+            position = text.find("</defs>", start)
+        for told in texts:
+            position = text.find(mark, position)
+            if position < 0:
+                break
+            attribute = f'{mark}data-tip="{html.escape(told)}" '
+            text = text[:position] + attribute + text[position + len(mark) :]
+            position += len(attribute)
+    return text
+
+
+def _group(text: str, start: int) -> str:
+    """The text of the group that starts there, its nested groups included."""
+    depth = 0
+    for found in re.finditer(r"<g[ >]|</g>", text[start:]):
+        depth += 1 if found.group(0) != "</g>" else -1
+        if depth == 0:
+            return text[start : start + found.end()]
+    return text[start:]

@@ -1,0 +1,156 @@
+"""How figures look: a colour-blind-safe palette with marks and line styles, sizes, number formats.
+
+Colours are after Okabe and Ito, *Color Universal Design* (2008). No meaning is carried by colour alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+INK = "#1b1f24"
+MUTED = "#5b6571"
+GRID = "#d9dee4"
+PAPER = "#fefefe"
+BLUE = "#0072b2"
+ORANGE = "#d55e00"
+GREEN = "#009e73"
+PURPLE = "#b0609a"
+SKY = "#56b4e9"
+AMBER = "#c98500"
+
+#: print colour → the page's CSS variable, which has a light and a dark value
+CSS_COLOURS = {
+    INK: "ink",
+    MUTED: "muted",
+    GRID: "grid",
+    PAPER: "paper",
+    BLUE: "blue",
+    ORANGE: "orange",
+    GREEN: "green",
+    PURPLE: "purple",
+    SKY: "sky",
+    AMBER: "amber",
+}
+
+WIDE_INCHES = 8.2
+NARROW_INCHES = 3.7
+#: one column of a two-column journal page, for `figures/`
+PUBLICATION_INCHES = 7.2
+
+
+@dataclass(frozen=True)
+class Series:
+    """Colour, mark and line of one series: any one of the three tells them apart."""
+
+    colour: str
+    mark: str
+    line: Any
+
+
+SERIES = [
+    Series(BLUE, "o", "-"),
+    Series(ORANGE, "X", (0, (5, 1.6))),
+    Series(GREEN, "s", (0, (1.2, 1.2))),
+    Series(PURPLE, "^", (0, (5, 1.5, 1, 1.5))),
+    Series(AMBER, "D", (0, (3, 1, 1, 1, 1, 1))),
+    Series(SKY, "v", (0, (8, 2))),
+]
+
+RC: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.facecolor": "none",
+    "figure.facecolor": PAPER,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 5,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "penstock",
+    "path.simplify": False,
+}
+
+
+class NotDrawn(Exception):  # noqa: N818 - it is an answer, not an error
+    """The figure cannot be drawn from these tables; the message says what is missing."""
+
+
+def figure(width: float, height: float) -> Figure:
+    """An empty figure of that size in inches, laid out so that nothing is clipped."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def narrow(width: float) -> bool:
+    """Whether the figure is for a narrow screen."""
+    return width < 5
+
+
+def wants_log(values: Any) -> bool:
+    """Whether a range of positive values is so wide that only a logarithmic axis shows all of it."""
+    array = np.asarray(values, float)
+    array = array[np.isfinite(array)]
+    return bool(len(array) and array.min() > 0 and array.max() / array.min() > 15)
+
+
+def plain_number(value: float, _position: int | None = None) -> str:
+    """`0.1`, `12`, `1,500`: tick labels without powers of ten."""
+    text = f"{value:,.6g}" if abs(value) < 1e6 else f"{value:.3g}"
+    return text.replace("-", "−")
+
+
+def log_axis(axis: Any) -> None:
+    """Makes an axis logarithmic with plain numbers at 1, (2, 5 where there is room) of each decade."""
+    axis._set_axes_scale("log")
+    low, high = axis.get_view_interval()
+    decades = np.log10(high / low) if low > 0 else 3
+    axis.set_major_locator(
+        LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.7 else (1.0,), numticks=9)
+    )
+    axis.set_major_formatter(FuncFormatter(plain_number))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def grid(axes: Axes, which: str = "both") -> None:
+    """Light grid lines along `x`, `y` or `both`."""
+    axes.grid(True, axis=which, which="major")  # type: ignore[arg-type]
+
+
+def tips(fig: Figure, artist: Any, texts: list[str]) -> None:
+    """Attaches a hover text to each mark of an artist, for the page."""
+    known: dict[str, list[str]] = getattr(fig, "penstock_tips", {})
+    gid = f"tip{len(known)}"
+    artist.set_gid(gid)
+    known[gid] = texts
+    fig.penstock_tips = known  # type: ignore[attr-defined]
+
+
+def named_axis(name: str, unit: str) -> str:
+    """`bandwidth (MiB/s)`: an axis label with its unit."""
+    return f"{name} ({unit})" if unit else name
