@@ -1,0 +1,243 @@
+"""Emulated disks: the disk server of one owner, and the disks it serves."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import BadInput, PenstockError
+from penstock.host.daemon import Daemon, start_daemon
+from penstock.host.journal import Entry, Journal
+
+#: share of a node's memory that dirty pages of one disk may take (vm.dirty_ratio of Linux)
+DIRTY_SHARE = 0.2
+#: most dirty pages of one disk where the node's memory is not limited [bytes]
+MOST_DIRTY_BYTES = 64 << 20
+#: least, so that write-back still comes in large requests [bytes]
+LEAST_DIRTY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class EmulatedDisk:
+    """A disk that is up."""
+
+    disk_id: str
+    mount: Path
+    backing: Path
+    #: device number that files on it carry (major, minor)
+    device: tuple[int, int]
+    #: page with its counters, to be mapped
+    stats_file: Path
+    #: path overhead taken off arrivals, by direction: base_ns, per_byte_ns
+    compensation: dict[str, dict[str, float]]
+
+
+def dirty_bytes(memory_bytes: int | None) -> int:
+    """Most dirty pages of a disk of a node with that memory [bytes]."""
+    if memory_bytes is None:
+        return MOST_DIRTY_BYTES
+    share = int(DIRTY_SHARE * memory_bytes)
+    return max(LEAST_DIRTY_BYTES, min(MOST_DIRTY_BYTES, share))
+
+
+def profile_object(profile: Any) -> dict[str, Any]:
+    """A StorageProfile as the server wants it, from a model, a mapping or JSON text."""
+    if hasattr(profile, "model_dump"):
+        return dict(profile.model_dump(mode="json", exclude_none=True))
+    if hasattr(profile, "to_json"):
+        profile = profile.to_json()
+    if isinstance(profile, str | bytes):
+        profile = json.loads(profile)
+    if not isinstance(profile, Mapping):
+        raise TypeError(f"not a storage profile: {type(profile).__name__}")
+    return dict(profile)
+
+
+class DiskServer:
+    """One server process for all disks of its owner; started at the first `add`.
+
+    Everything done to the host is journalled first. Stopping it takes all its disks down.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        state_dir: str | os.PathLike[str],
+        *,
+        owner_pid: int | None = None,
+        outlive_owner: bool = False,
+        readers: int = 2,
+        timers: int = 2,
+        run: str | None = None,
+    ) -> None:
+        self._journal = journal
+        self._dir = Path(state_dir)
+        self._config = {
+            "owner_pid": owner_pid or os.getpid(),
+            "outlive_owner": outlive_owner,
+            "readers": readers,
+            "timers": timers,
+            "stats_dir": str(self._dir / "disk-stats"),
+        }
+        self._run = run
+        self._daemon: Daemon | None = None
+        self._disks: dict[str, EmulatedDisk] = {}
+        self._entries: dict[str, Entry] = {}
+
+    @property
+    def daemon(self) -> Daemon:
+        """The server process, started when first needed."""
+        if self._daemon is None:
+            self._dir.mkdir(parents=True, exist_ok=True)
+            self._daemon = start_daemon(
+                "disk", self._config, self._journal, self._dir / "disk-server.log", run=self._run
+            )
+        return self._daemon
+
+    @property
+    def disks(self) -> dict[str, EmulatedDisk]:
+        """The disks that are up, by name."""
+        return dict(self._disks)
+
+    def add(
+        self,
+        disk_id: str,
+        mount: str | os.PathLike[str],
+        backing: str | os.PathLike[str],
+        profile: Any,
+        *,
+        log: str | os.PathLike[str] | None = None,
+        seed: int = 0,
+        slow_by: float = 0.0,
+        durable: bool = False,
+        memory_bytes: int | None = None,
+        readahead_bytes: int = 128 * 1024,
+        max_background: int = 128,
+        calibrate: bool = True,
+        run: str | None = None,
+    ) -> EmulatedDisk:
+        """Serves `backing` at `mount` at the speed of `profile` (already scaled in time).
+
+        `memory_bytes` of the node bounds the dirty pages; `slow_by` plants a departure from the profile
+        for checks; without `calibrate` no path overhead is taken off. Raises BadInput where a directory
+        cannot be used, PenstockError where the host refuses.
+        """
+        places = {"mount point": Path(mount).absolute(), "backing directory": Path(backing).absolute()}
+        for what, path in places.items():
+            _check_directory(what, path)
+        mount_path, backing_path = places.values()
+        daemon = self.daemon
+        entry = self._journal.plan("mount", mount_path, run=run or self._run)
+        try:
+            answer = daemon.call(
+                "add",
+                disk_id=disk_id,
+                mount=str(mount_path),
+                backing=str(backing_path),
+                profile=profile_object(profile),
+                log=None if log is None else str(Path(log).absolute()),
+                seed=seed,
+                plant={"slow_by": slow_by},
+                durable=durable,
+                readahead_bytes=readahead_bytes,
+                max_background=max_background,
+                dirty_bytes=dirty_bytes(memory_bytes),
+                compensation=None if calibrate else NO_COMPENSATION,
+                token=entry.token,
+            )
+        except BaseException:
+            if not _is_mounted(mount_path, entry.token):
+                self._journal.undone(entry)
+            raise
+        self._journal.done(entry, disk_id=disk_id)
+        if self._config["outlive_owner"]:
+            self._journal.hand_over(entry, daemon.pid)
+        disk = EmulatedDisk(
+            disk_id=disk_id,
+            mount=mount_path,
+            backing=backing_path,
+            device=(int(answer["dev"][0]), int(answer["dev"][1])),
+            stats_file=Path(str(self._config["stats_dir"])) / f"{disk_id}.stats",
+            compensation=answer["compensation"],
+        )
+        self._disks[disk_id] = disk
+        self._entries[disk_id] = entry
+        return disk
+
+    def set(self, disk_id: str, profile: Any, *, seed: int = 0, slow_by: float | None = None) -> None:
+        """Changes a disk's profile from now on."""
+        plant = None if slow_by is None else {"slow_by": slow_by}
+        self.daemon.call(
+            "set", disk_id=disk_id, profile=profile_object(profile), seed=seed, plant=plant
+        )
+
+    def log(self, disk_id: str, path: str | os.PathLike[str] | None) -> None:
+        """Switches a disk's request log: closes the one that is open, opens `path` unless None."""
+        where = None if path is None else str(Path(path).absolute())
+        self.daemon.call("log", disk_id=disk_id, path=where)
+
+    def stats(self, disk_id: str) -> dict[str, Any]:
+        """A disk's counters: ns, bytes and counts since `add` or `reset`."""
+        return self.daemon.call("stats", disk_id=disk_id)
+
+    def reset(self, disk_id: str) -> None:
+        """Zeroes a disk's counters and forgets its draws and positions."""
+        self.daemon.call("reset", disk_id=disk_id)
+
+    def remove(self, disk_id: str) -> dict[str, Any]:
+        """Takes a disk down (lazily when files are open) and gives its last counters."""
+        answer = self.daemon.call("remove", disk_id=disk_id)
+        self._disks.pop(disk_id, None)
+        entry = self._entries.pop(disk_id, None)
+        if entry is not None:
+            self._journal.undone(entry)
+        return dict(answer["stats"])
+
+    def list(self) -> list[dict[str, Any]]:
+        """The disks the server knows."""
+        return list(self.daemon.call("list")["disks"])
+
+    def stop(self) -> None:
+        """Takes all disks down and ends the server."""
+        if self._daemon is not None:
+            self._daemon.stop()
+            self._daemon = None
+        self._disks.clear()
+        for disk_id in list(self._entries):
+            entry = self._entries.pop(disk_id)
+            if not _is_mounted(Path(entry.target), entry.token):
+                self._journal.undone(entry)
+
+    def __enter__(self) -> DiskServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+NO_COMPENSATION = {
+    "read": {"base_ns": 0.0, "per_byte_ns": 0.0},
+    "write": {"base_ns": 0.0, "per_byte_ns": 0.0},
+}
+
+
+def _check_directory(what: str, path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise BadInput(f"{what} {path} does not exist") from error
+    except OSError as error:
+        raise PenstockError(f"{what} {path}: {error.strerror}; try `penstock undo`") from error
+    if not stat.S_ISDIR(mode):
+        raise BadInput(f"{what} {path} is not a directory")
+
+
+def _is_mounted(point: Path, token: str) -> bool:
+    from penstock.host.mounts import mounts_at
+
+    return any(mount.source == f"penstock:{token}" for mount in mounts_at(point))

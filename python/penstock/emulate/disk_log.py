@@ -1,0 +1,120 @@
+"""The disk server's request log: spooled records to a table."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+#: a record of the log, 80 bytes little-endian (crates/disk, module `log`); times in CLOCK_MONOTONIC ns
+DISK_REQUEST_DTYPE = np.dtype(
+    [
+        ("t_ns", "<u8"),
+        ("due_ns", "<u8"),
+        ("done_ns", "<u8"),
+        ("service_ns", "<u8"),
+        ("wait_ns", "<u8"),
+        ("offset_bytes", "<u8"),
+        ("device_offset_bytes", "<u8"),
+        ("size_bytes", "<u4"),
+        ("file_id", "<u4"),
+        ("visit", "<u4"),
+        ("compensation_ns", "<u4"),
+        ("pid", "<u4"),
+        ("op", "u1"),
+        ("sequential", "u1"),
+        ("padding", "<u2"),
+    ]
+)
+OPS = ("read", "write", "flush")
+
+#: the table `device_requests`
+DEVICE_REQUESTS_SCHEMA = pa.schema(
+    [
+        ("t_ns", pa.int64()),
+        ("due_ns", pa.int64()),
+        ("done_ns", pa.int64()),
+        ("service_ns", pa.int64()),
+        ("wait_ns", pa.int64()),
+        ("lateness_ns", pa.int64()),
+        ("compensation_ns", pa.int64()),
+        ("op", pa.dictionary(pa.int8(), pa.string())),
+        ("sequential", pa.bool_()),
+        ("offset_bytes", pa.int64()),
+        ("device_offset_bytes", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("visit", pa.int32()),
+        ("pid", pa.int32()),
+        ("file", pa.dictionary(pa.int32(), pa.string())),
+        ("disk_id", pa.dictionary(pa.int32(), pa.string())),
+    ]
+)
+_CHUNK = 1 << 20
+
+
+def read_disk_log(
+    path: str | os.PathLike[str],
+    files_path: str | os.PathLike[str] | None = None,
+    disk_id: str | None = None,
+) -> pa.Table:
+    """The table `device_requests` of one disk's log, in the order of arrival; a torn tail is dropped.
+
+    `files_path` is the side file that names the files (default: the log's path and `.files`).
+    """
+    log = Path(path)
+    names = _names(Path(files_path) if files_path is not None else Path(f"{log}.files"))
+    batches = list(_batches(log, names, disk_id))
+    table = pa.Table.from_batches(batches, schema=DEVICE_REQUESTS_SCHEMA)
+    return table.sort_by("t_ns")
+
+
+def _names(path: Path) -> list[str]:
+    names: dict[int, str] = {}
+    if path.exists():
+        for line in path.read_text("utf-8", "replace").splitlines():
+            try:
+                named = json.loads(line)
+                names[int(named["file_id"])] = str(named["path"])
+            except (ValueError, KeyError, TypeError):
+                continue  # a torn last line
+    return [names.get(number, "") for number in range(max(names, default=-1) + 1)]
+
+
+def _batches(log: Path, names: list[str], disk_id: str | None) -> Iterator[pa.RecordBatch]:
+    whole = log.stat().st_size // DISK_REQUEST_DTYPE.itemsize
+    if whole == 0:
+        return
+    records = np.memmap(log, dtype=DISK_REQUEST_DTYPE, mode="r", shape=(whole,))
+    files = pa.array(names, pa.string())
+    disks = pa.array([disk_id or ""], pa.string())
+    for start in range(0, whole, _CHUNK):
+        part = records[start : start + _CHUNK]
+        n = len(part)
+        known = part["file_id"] < len(names)
+        late = part["done_ns"].astype(np.int64) - part["due_ns"].astype(np.int64)
+        arrays = {
+            "lateness_ns": np.maximum(late, 0),
+            "op": pa.DictionaryArray.from_arrays(
+                pa.array(part["op"].astype(np.int8)), pa.array(OPS, pa.string())
+            ),
+            "sequential": part["sequential"].astype(bool),
+            "file": pa.DictionaryArray.from_arrays(
+                pa.array(part["file_id"].astype(np.int32), mask=~known), files
+            ),
+            "disk_id": pa.DictionaryArray.from_arrays(
+                pa.array(np.zeros(n, np.int32), mask=np.full(n, disk_id is None)), disks
+            ),
+        }
+        yield pa.RecordBatch.from_arrays(
+            [
+                arrays[field.name]
+                if isinstance(arrays.get(field.name), pa.Array)
+                else pa.array(arrays.get(field.name, part[field.name] if field.name in part.dtype.names else None)).cast(field.type)
+                for field in DEVICE_REQUESTS_SCHEMA
+            ],
+            schema=DEVICE_REQUESTS_SCHEMA,
+        )
