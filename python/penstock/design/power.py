@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from scipy import optimize, stats
@@ -33,13 +34,13 @@ def detectable(goal: float, runs: int, replicates: int, level: float = 0.05) -> 
 def half_width(runs: int, replicates: int, confidence: float = 0.95) -> float:
     """Half the interval of a coefficient q, in standard deviations (DN-15)."""
     df = runs * (replicates - 1)
-    return float(stats.t.ppf((1 + confidence) / 2, df)) / (runs * replicates) ** 0.5
+    return float(stats.t.ppf((1 + confidence) / 2, df)) / math.sqrt(runs * replicates)
 
 
 def cautious_sigma(s: float, pilot_runs: int) -> float:
     """Upper estimate of σ from a pilot of `pilot_runs` runs of one row (DN-26)."""
     df = pilot_runs - 1
-    return s * float(df / stats.chi2.ppf(0.20, df)) ** 0.5
+    return s * math.sqrt(float(df / stats.chi2.ppf(0.20, df)))
 
 
 def power_of(runs: int, replicates: int, noise: float) -> dict[str, Any]:

@@ -33,6 +33,8 @@ class JobSpec:
     fsync: int = 0
     end_fsync: bool = False
     filename: str | None = None
+    directory: str | None = None
+    time_based: bool = False
 
     @property
     def direction(self) -> Literal["read", "write", "mixed"]:
