@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 
 const FIRST_BYTES: usize = 16 * 1024;
+/// The kernel gives such files record by record through a buffer of at least a page (seq_file.rst): a first
+/// piece well below that is all there is, and the read that would only say so can be spared.
+const WHOLE_BYTES: usize = 2048;
 
 /// An open file of /proc, /sys or a control group.
 #[derive(Debug)]
@@ -48,10 +51,11 @@ impl Reread {
                 .file
                 .read_at(&mut self.buffer[filled..], filled as u64)
                 .map_err(Error::file(&self.path))?;
-            if got == 0 {
+            let whole = filled == 0 && got <= WHOLE_BYTES;
+            filled += got;
+            if got == 0 || whole {
                 return Ok(&self.buffer[..filled]);
             }
-            filled += got;
         }
     }
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.errors import PenstockError
+from penstock.host import processes
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.mounts import Mount, mounts
 
@@ -88,6 +89,7 @@ class RunCgroup:
     paths: dict[str, Path]
     memory_bytes: int | None
     missing: list[str]
+    token: str = ""
     _entry: Entry | None = None
     _journal: Journal | None = None
     _settings: list[Entry] = field(default_factory=list)
@@ -166,13 +168,21 @@ class RunCgroup:
         usage = _pairs(group / "cpu.stat").get("usage_usec") if group is not None else None
         return usage * 1000 if usage is not None else None
 
+    def environment(self) -> dict[str, str]:
+        """What a command gets so that it is recognised where there is no group: a variable with our token."""
+        return {} if self.paths else {processes.TOKEN_VARIABLE: self.token}
+
     def pids(self) -> list[int]:
-        """The members, those of groups inside it included."""
-        return sorted(members(self.directories))
+        """The members, those of groups inside it included; without a group those that carry the token."""
+        return sorted(members(self.directories) if self.paths else processes.with_token(self.token))
 
     def kill(self) -> None:
         """Kills every member and waits until the group is empty. Raises PenstockError if it stays."""
-        left = kill_members([str(d) for d in self.directories])
+        if self.paths:
+            left = kill_members([str(d) for d in self.directories])
+        else:
+            found = [i for pid in self.pids() if (i := processes.Identity.of(pid))]
+            left = [i.pid for i in processes.end(found, grace_s=0.0)]
         if left:
             raise PenstockError(f"control group {self.name} still holds {left}")
 
@@ -229,11 +239,12 @@ def create_run_cgroup(
         missing.append(
             "no control-group hierarchy that may be written: nothing is limited or counted"
         )
-        return RunCgroup(name, {}, memory_bytes, missing)
+        entry = journal.plan("process", name, run=run, token=token)
+        return RunCgroup(name, {}, memory_bytes, missing, token, entry, journal)
     paths = {controller: parent / name for controller, parent in parents.items()}
     directories = list(dict.fromkeys(paths.values()))
     entry = journal.plan("cgroup", name, run=run, token=token, new=[str(d) for d in directories])
-    group = RunCgroup(name, paths, memory_bytes, missing, entry, journal, settings)
+    group = RunCgroup(name, paths, memory_bytes, missing, token, entry, journal, settings)
     try:
         for directory in directories:
             directory.mkdir()
@@ -374,6 +385,9 @@ def _rmdir(directory: Path) -> None:
         except OSError as error:  # busy for a moment after the last member has gone
             if time.monotonic() > until:
                 raise PenstockError(f"{directory} cannot be removed: {error.strerror}") from error
+            for pid in members([directory]):  # a process that was on its way in
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, 0.05)
 

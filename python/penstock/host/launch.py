@@ -92,6 +92,8 @@ def launch(
     if found is None and not (cwd is not None and os.access(Path(cwd) / argv[0], os.X_OK)):
         raise PenstockError(f"{argv[0]}: no such program")
     enter = cgroup.enter_args() if cgroup is not None else []
+    if cgroup is not None:
+        environment.update(cgroup.environment())
     line = [*_as_user(user, environment), *argv]
     trouble = runtime_dir() / f"enter-{new_token()}"
     with contextlib.ExitStack() as stack:
@@ -202,6 +204,6 @@ def _exits(pidfd: int, timeout_s: float | None) -> bool:
 def _kill(child: subprocess.Popen[bytes], cgroup: RunCgroup | None) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    if cgroup is not None and cgroup.paths:
+    if cgroup is not None:
         with contextlib.suppress(PenstockError):
             cgroup.kill()

@@ -93,7 +93,8 @@ def end(identities: list[Identity], grace_s: float = 2.0) -> list[Identity]:
         else:
             os.close(fd)
     try:
-        for which, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 2.0)):
+        steps = ((signal.SIGTERM, grace_s), (signal.SIGKILL, 2.0))
+        for which, wait_s in steps if grace_s > 0 else steps[1:]:
             for fd in held:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(fd, which)

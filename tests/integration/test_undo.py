@@ -1,0 +1,132 @@
+"""A process that changes the host is killed at many points; undo puts back exactly what was."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from penstock.host.cgroup import hierarchies
+from penstock.host.journal import Journal
+from penstock.host.mounts import mounts
+from penstock.host.undo import undo
+
+CHILD = Path(__file__).with_name("crash_child.py")
+POINTS = 32
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and control groups"),
+    pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here"),
+]
+
+
+@dataclass
+class Ground:
+    """A place for the child, and what is on the host because of it."""
+
+    where: Path
+    label: str
+    environment: dict[str, str]
+
+    def start(self, lines: int) -> subprocess.Popen[str]:
+        words = [sys.executable, str(CHILD), str(lines), self.label, str(self.where)]
+        return subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE, text=True)
+
+    def journal(self) -> Journal:
+        return Journal(Path(self.environment["PENSTOCK_STATE"]) / "journal.jsonl")
+
+    def seen(self) -> dict[str, object]:
+        found = hierarchies()
+        roots = {*found.v1.values(), *([found.unified] if found.unified else [])}
+        state = self.environment["PENSTOCK_STATE"].encode()
+        return {
+            "mounts": [m for m in mounts() if m.point.startswith(str(self.where))],
+            "groups": sorted(str(p) for r in roots for p in r.glob(f"*{self.label}*")),
+            "processes": [p for p in Path("/proc").glob("[0-9]*") if _carries(p, state)],
+            "files": sorted(str(p) for p in self.where.rglob("*")),
+            "setting": (self.where / "setting").read_text().strip(),
+        }
+
+
+def _carries(process: Path, state: bytes) -> bool:
+    try:
+        return b"PENSTOCK_STATE=" + state in (process / "environ").read_bytes()
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    where = tmp_path / "where"
+    where.mkdir()
+    (where / "setting").write_text("theirs\n")
+    environment = {
+        **os.environ,
+        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
+    }
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
+    yield Ground(where, f"t{uuid.uuid4().hex[:10]}", environment)
+    undo(Journal(tmp_path / "state" / "journal.jsonl"))
+
+
+def test_undo_after_a_kill_at_many_points(ground: Ground) -> None:
+    before = ground.seen()
+    dry = ground.start(0)
+    output, _ = dry.communicate(timeout=60)
+    assert dry.returncode == 0
+    assert ground.seen() == before
+    total = int(output)
+    assert total > 300
+    draw = random.Random(20261121)
+    step = total // POINTS
+    left_something = 0
+    for first in range(1, total, step):
+        child = ground.start(first + draw.randrange(step))
+        child.wait(timeout=60)
+        if child.returncode == 0:
+            continue  # the point lay beyond the end
+        assert child.returncode == -9
+        left_something += ground.seen() != before
+        outcomes = undo(ground.journal())
+        assert [u for u in outcomes if u.outcome in ("failed", "left")] == []
+        assert ground.seen() == before
+        assert undo(ground.journal()) == []
+    assert left_something > POINTS // 3, "the kills came at points where nothing was to be undone"
+
+
+def test_a_living_owner_is_left_alone(ground: Ground) -> None:
+    before = ground.seen()
+    child = ground.start(-1)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "up\n"
+    during = ground.seen()
+    assert undo(ground.journal()) == []
+    assert ground.seen() == during != before
+    child.kill()
+    child.wait()
+    kinds = {u.kind for u in undo(ground.journal()) if u.outcome == "undone"}
+    assert kinds == {"directory", "mount", "setting", "process", "cgroup"}
+    assert ground.seen() == before
+
+
+def test_a_setting_that_somebody_changed_since_is_left(ground: Ground) -> None:
+    child = ground.start(-1)
+    assert child.stdout is not None
+    child.stdout.readline()
+    child.kill()
+    child.wait()
+    (ground.where / "setting").write_text("somebody else's")
+    left = [u for u in undo(ground.journal()) if u.outcome == "left"]
+    assert [u.kind for u in left] == ["setting"]
+    assert "somebody else's" in left[0].note
+    assert ground.seen()["setting"] == "somebody else's"
+    assert undo(ground.journal()) == []
