@@ -1,1 +1,18 @@
-"""profile."""
+"""Storage profiles: devices as numbers. Ready ones, files, slowing down, and what a host can honour."""
+
+from penstock.profile.honour import HostLimits, check_honourable, nearest_honest_time_scale
+from penstock.profile.likeness import likeness
+from penstock.profile.load import load_profile, ready_names
+from penstock.profile.model import Moments, StorageProfile, scaled
+
+__all__ = [
+    "HostLimits",
+    "Moments",
+    "StorageProfile",
+    "check_honourable",
+    "likeness",
+    "load_profile",
+    "nearest_honest_time_scale",
+    "ready_names",
+    "scaled",
+]

@@ -1,0 +1,261 @@
+"""A storage profile from measurements of a device.
+
+Depth 1 gives the overhead and the rate of each class (mean latency against block size is a line), depth gives
+the servers (rate times service time is the number of busy servers), what remains of the rate at depth gives
+the interface's caps, sequential jobs side by side give the streams that the device tells apart.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import BadInput
+from penstock.profile.cells import Cell, Measurements
+from penstock.profile.model import SCHEMA_ID, StorageProfile, native
+
+#: probabilities at which the overhead is written down
+_P = np.array(
+    [0.001, 0.005, 0.01, 0.025, 0.05]
+    + [i / 20 for i in range(2, 19)]
+    + [0.95, 0.975, 0.99, 0.995, 0.999]
+)
+#: a cap of the interface is believed if the servers alone would be this much faster
+_CAPPED = 1.08
+
+
+@dataclass(frozen=True)
+class FitError:
+    """What the fitted profile gives for a measured cell: ratios fitted / measured."""
+
+    op: str
+    sequential: bool
+    block_bytes: int
+    depth: int
+    rate_ratio: float
+    p50_ratio: float
+    p99_ratio: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted profile and how well it fits, cell by cell."""
+
+    profile: StorageProfile
+    errors: list[FitError]
+
+    @property
+    def worst_rate_error(self) -> float:
+        """Largest deviation of a rate, as a share."""
+        return max(abs(e.rate_ratio - 1) for e in self.errors)
+
+
+def fit_profile(measured: Measurements, name: str, source: list[dict[str, str]]) -> Fit:
+    """The profile that explains the cells; BadInput if depth-1 cells of reads or writes are missing.
+
+    A direction that was not measured takes the costs of the other one, and its source says so.
+    """
+    source = list(source)
+    directions = {}
+    for op in ("read", "write"):
+        cells = [c for c in measured.cells if c.op == op]
+        if cells:
+            directions[op] = {
+                "sequential": _class(cells, True, source),
+                "random": _class(cells, False, source),
+            }
+    if not directions:
+        raise BadInput("no reads and no writes at depth 1")
+    for op, other in (("read", "write"), ("write", "read")):
+        if op not in directions:
+            directions[op] = directions[other]
+            source.append({"what": f"{op}s", "where": f"assumed: as {other}s (not measured)"})
+    values: dict[str, Any] = {
+        "schema": SCHEMA_ID,
+        "name": name,
+        "description": "Fitted from fio.",
+        "source": source,
+        "servers": 1,
+        **directions,
+        "flush": {"overhead": _flush(measured.flush, source)},
+    }
+    draft = StorageProfile.from_dict(values)
+    values["sequential_streams"] = _streams(measured.cells, draft)
+    values["servers"] = _servers(measured.cells, draft)
+    values |= _interface(measured.cells, StorageProfile.from_dict(values))
+    profile = StorageProfile.from_dict(values)
+    return Fit(profile, [fit_error(profile, cell) for cell in measured.cells])
+
+
+def simulated_cell(profile: StorageProfile, cell: Cell, seed: int = 1) -> dict[str, Any]:
+    """What the station makes of a cell's requests: the simulator's result for the cell's direction."""
+    per_thread = max(1, cell.depth // cell.streams)
+    mean_s = profile.moments(cell.op, cell.sequential, cell.block_bytes).mean
+    file_bytes = max(1 << 30, cell.block_bytes * 1024)
+    spec = {
+        "profile": profile.to_dict(),
+        "seed": seed,
+        "operations": int(np.clip(60.0 / max(mean_s, 1e-6), 2000, 20000) // cell.streams) + 1,
+        "quantiles": [0.5, 0.99],
+        "clients": [
+            {
+                "count": cell.streams,
+                "iodepth": per_thread,
+                "pattern": {
+                    "kind": "sequential" if cell.sequential else "random",
+                    "op": cell.op,
+                    "block_bytes": cell.block_bytes,
+                    "file_bytes": file_bytes,
+                },
+            }
+        ],
+    }
+    outcome: dict[str, Any] = json.loads(native.simulate_closed(json.dumps(spec)))[cell.op]
+    return outcome
+
+
+def fit_error(profile: StorageProfile, cell: Cell) -> FitError:
+    """How far the profile is from a measured cell."""
+    found = simulated_cell(profile, cell)
+    p50, p99 = cell.quantiles_s(np.array([0.5, 0.99]))
+    (_, q50), (_, q99) = found["latency_ns"]
+    return FitError(
+        cell.op,
+        cell.sequential,
+        cell.block_bytes,
+        cell.depth,
+        found["iops"] / cell.rate_iops,
+        q50 * 1e-9 / p50,
+        q99 * 1e-9 / p99,
+    )
+
+
+def _class(cells: list[Cell], sequential: bool, source: list[dict[str, str]]) -> dict[str, Any]:
+    """Overhead quantiles and rate of one class, from its depth-1 cells (the other class's if it has none)."""
+    own = [c for c in cells if c.sequential == sequential and c.depth == 1]
+    if not own:
+        own = [c for c in cells if c.depth == 1]
+        kind, other = ("sequential", "random") if sequential else ("random", "sequential")
+        source.append({"what": f"{kind} {cells[0].op}s", "where": f"assumed: as {other}"})
+    if not own:
+        raise BadInput(f"no {cells[0].op}s at depth 1 were measured")
+    sizes = np.array([c.block_bytes for c in own], dtype=float)
+    means = np.array([c.mean_s for c in own])
+    overhead_s, per_byte_s = _line(sizes, means, np.array([c.requests for c in own]))
+    smallest = min(own, key=lambda c: c.block_bytes)
+    drawn = np.maximum(smallest.quantiles_s(_P) - smallest.block_bytes * per_byte_s, 0.0)
+    answer: dict[str, Any] = {"overhead": _quantiles(drawn, max(overhead_s, 0.0))}
+    if per_byte_s > 0:
+        answer["rate_bps"] = 1.0 / per_byte_s
+    return answer
+
+
+def _line(sizes: NDArray[Any], means_s: NDArray[Any], counts: NDArray[Any]) -> tuple[float, float]:
+    """Intercept and slope (not below 0) of mean latency over size, by relative least squares."""
+    if len(np.unique(sizes)) < 2:
+        return float(means_s.mean()), 0.0
+    weight = np.sqrt(counts) / means_s
+    matrix = np.column_stack([np.ones_like(sizes), sizes]) * weight[:, None]
+    (intercept, slope), *_ = np.linalg.lstsq(matrix, means_s * weight, rcond=None)
+    if intercept < 0:  # all cost is by size
+        slope = float(np.average(means_s / sizes, weights=counts))
+        return 0.0, slope
+    if slope * sizes.max() < 0.01 * means_s.max():
+        return float(np.average(means_s, weights=counts)), 0.0
+    return float(intercept), float(slope)
+
+
+def _quantiles(drawn_s: NDArray[Any], mean_s: float) -> dict[str, Any]:
+    """An empirical distribution through the quantiles at `_P`, moved so that its mean is `mean_s`."""
+    p = np.concatenate([[0.0], _P, [1.0]])
+    first = max(0.0, 2 * drawn_s[0] - drawn_s[1])
+    last = drawn_s[-1] + (drawn_s[-1] - drawn_s[-2])
+    values = np.maximum.accumulate(np.concatenate([[first], drawn_s, [last]]))
+    own_mean = float(np.sum(np.diff(p) * (values[1:] + values[:-1]) / 2))
+    if mean_s <= 1e-9 or own_mean <= 1e-12:
+        return {"kind": "constant", "value_s": max(mean_s, 0.0)}
+    values = values * (mean_s / own_mean)
+    if values[-2] - values[1] < 0.005 * mean_s:
+        return {"kind": "constant", "value_s": mean_s}
+    return {
+        "kind": "empirical",
+        "quantiles": [[float(a), float(f"{b:.6g}")] for a, b in zip(p, values, strict=True)],
+    }
+
+
+def _flush(cell: Cell | None, source: list[dict[str, str]]) -> dict[str, Any]:
+    if cell is None:
+        source.append({"what": "flush", "where": "assumed: costs nothing (fsync not measured)"})
+        return {"kind": "constant", "value_s": 0.0}
+    return _quantiles(cell.quantiles_s(_P), cell.mean_s)
+
+
+def _busy(cell: Cell, profile: StorageProfile) -> float:
+    """Mean number of busy servers in a cell: rate times mean service time (Little's law)."""
+    return cell.rate_iops * profile.moments(cell.op, cell.sequential, cell.block_bytes).mean
+
+
+def _told_apart(cell: Cell, streams: int) -> bool:
+    return not cell.sequential or cell.streams <= max(streams, 1)
+
+
+def _servers(cells: list[Cell], profile: StorageProfile) -> int:
+    """The most servers ever seen busy (sequential cells count only where the streams are told apart)."""
+    streams = int(profile.to_dict()["sequential_streams"])
+    busy = [_busy(c, profile) for c in cells if c.depth > 1 and _told_apart(c, streams)]
+    return max(1, round(max(busy, default=1.0)))
+
+
+def _streams(cells: list[Cell], profile: StorageProfile) -> int:
+    """Most sequential jobs side by side that the device still served as streams."""
+    side_by_side = sorted(
+        (c for c in cells if c.sequential and c.streams > 1), key=lambda c: c.streams
+    )
+    found = 1
+    for cell in side_by_side:
+        stream_s = profile.moments(cell.op, True, cell.block_bytes).mean
+        random_s = profile.moments(cell.op, False, cell.block_bytes).mean
+        alone = cell.rate_iops / cell.streams
+        if random_s < 1.3 * stream_s:  # no difference to see
+            found = max(found, cell.streams)
+            continue
+        # one server or many: served as random ones, they could not reach more than streams / random_s
+        most_as_random = _random_rate(cells, cell) or cell.streams / random_s
+        if cell.rate_iops > 1.3 * most_as_random or alone * random_s > 1.3:
+            found = max(found, cell.streams)
+    return found
+
+
+def _random_rate(cells: list[Cell], like: Cell) -> float | None:
+    """Rate measured for random requests of the same size and depth."""
+    same = [
+        c.rate_iops
+        for c in cells
+        if not c.sequential
+        and (c.op, c.block_bytes, c.depth) == (like.op, like.block_bytes, like.depth)
+    ]
+    return max(same, default=None)
+
+
+def _interface(cells: list[Cell], profile: StorageProfile) -> dict[str, float]:
+    """Caps on bytes and on requests of all servers together, where the servers alone would be faster."""
+    streams = int(profile.to_dict()["sequential_streams"])
+    deep = [c for c in cells if c.depth > 1 and _told_apart(c, streams)]
+    small = min((c.block_bytes for c in cells), default=0)
+    capped = []
+    for cell in deep:
+        mean_s = profile.moments(cell.op, cell.sequential, cell.block_bytes).mean
+        if mean_s > 0 and min(cell.depth, profile.servers) / mean_s > _CAPPED * cell.rate_iops:
+            capped.append(cell)
+    caps = {}
+    by_count = [c.rate_iops for c in capped if c.block_bytes == small]
+    by_bytes = [c.rate_bps for c in capped if c.block_bytes > 4 * small]
+    if by_count:
+        caps["interface_iops"] = max(by_count)
+    if by_bytes:
+        caps["interface_rate_bps"] = max(by_bytes)
+    return caps

@@ -1,0 +1,92 @@
+"""Whether a host can be as fast as a profile, and how much slower the profile must be if not."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Protocol
+
+from penstock.errors import BadInput
+from penstock.profile.model import StorageProfile
+
+SMALL_BYTES = 4096
+LARGE_BYTES = 1 << 20
+#: time scales that are offered, in each decade
+_NICE = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+
+
+class HostLimits(Protocol):
+    """What the host's own disk path can do at best (measured with a disk of no service time)."""
+
+    @property
+    def service_floor_ns(self) -> float:
+        """Shortest mean service time that can be kept, nanoseconds."""
+
+    @property
+    def read_bps(self) -> float:
+        """Bytes per second, reading."""
+
+    @property
+    def write_bps(self) -> float:
+        """Bytes per second, writing."""
+
+    @property
+    def iops(self) -> float:
+        """Small requests per second."""
+
+
+def demands(profile: StorageProfile, floor: HostLimits) -> list[tuple[float, str]]:
+    """What the profile asks beside what the host can do: (asked / possible, words), the hardest first."""
+    found = []
+    for op, sequential in product(("read", "write"), (True, False)):
+        kind = f"{'sequential' if sequential else 'random'} {op}s"
+        small = profile.moments(op, sequential, SMALL_BYTES)
+        service_s = min(small.mean, small.p50)
+        if service_s > 0:
+            found.append(
+                (
+                    floor.service_floor_ns * 1e-9 / service_s,
+                    f"4 KiB {kind} take {service_s * 1e6:.0f} us, the host needs "
+                    f"{floor.service_floor_ns / 1e3:.0f} us",
+                )
+            )
+        found.append(
+            (
+                small.capacity_iops / floor.iops,
+                f"{small.capacity_iops:.0f} {kind}/s, the host reaches {floor.iops:.0f}/s",
+            )
+        )
+        rate_bps = profile.moments(op, sequential, LARGE_BYTES).capacity_iops * LARGE_BYTES
+        possible_bps = floor.read_bps if op == "read" else floor.write_bps
+        found.append(
+            (
+                rate_bps / possible_bps,
+                f"{kind} at {rate_bps / 2**20:.0f} MiB/s, the host reaches "
+                f"{possible_bps / 2**20:.0f} MiB/s",
+            )
+        )
+    return sorted(found, reverse=True)
+
+
+def nearest_honest_time_scale(profile: StorageProfile, host_floor: HostLimits) -> float:
+    """The smallest round time scale (of the device as it is) at which the host can be as fast as asked."""
+    return _round_up(max(1.0, demands(profile, host_floor)[0][0]) * profile.time_scale)
+
+
+def check_honourable(profile: StorageProfile, host_floor: HostLimits) -> None:
+    """Raises BadInput, naming the nearest honest time scale, if the profile is faster than the host."""
+    hardest, words = demands(profile, host_floor)[0]
+    if hardest > 1.0:
+        nearest = nearest_honest_time_scale(profile, host_floor)
+        raise BadInput(
+            f"profile {profile.name} at time_scale {profile.time_scale:g} is faster than this host "
+            f"can honour ({words}); the nearest honest time_scale is {nearest:g}"
+        )
+
+
+def _round_up(value: float) -> float:
+    decade = 10.0 ** math.floor(math.log10(value))
+    for step in (*_NICE, 10.0):
+        if step * decade >= value * (1 - 1e-9):
+            return step * decade
+    return 10 * decade

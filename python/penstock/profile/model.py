@@ -1,0 +1,121 @@
+"""A storage profile in Python: its JSON, checked, and the moments of its service times."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import BadInput, Mistake
+
+SCHEMA_ID = "penstock/storage-profile/1"
+
+#: the compiled part, the only implementation of the model
+native: Any = importlib.import_module("penstock._native")
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Service time of one server in seconds, and the most requests per second of all servers."""
+
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    capacity_iops: float
+
+
+@dataclass(frozen=True)
+class StorageProfile:
+    """A checked profile; `json` is its text as the disk server and the simulator take it."""
+
+    json: str
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "profile") -> StorageProfile:
+        """Checks `text`; BadInput with the line in `where` if it is not a profile."""
+        try:
+            return cls(native.profile_check(text))
+        except ValueError as error:
+            message, line, column = (*error.args, None, None)[:3]
+            if line is None:
+                line, column = _line_of(text, str(message))
+            found, _, expected = str(message).partition("; ")
+            if not expected:
+                found, _, expected = str(message).partition(", expected ")
+            mistake = Mistake(
+                where, line or 1, column or 1, found, _plain(expected) or "a storage profile"
+            )
+            raise BadInput(mistakes=[mistake]) from None
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], where: str = "profile") -> StorageProfile:
+        """As `from_json`, from plain values."""
+        return cls.from_json(json.dumps(values), where)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The profile as plain values."""
+        values: dict[str, Any] = json.loads(self.json)
+        return values
+
+    @property
+    def name(self) -> str:
+        """Its short name."""
+        return str(self.to_dict()["name"])
+
+    @property
+    def time_scale(self) -> float:
+        """By how much its times were multiplied already; 1 for the device as it is."""
+        return float(self.to_dict()["time_scale"])
+
+    @property
+    def servers(self) -> int:
+        """How many requests it serves at the same time."""
+        return int(self.to_dict()["servers"])
+
+    def moments(self, op: str, sequential: bool, size_bytes: int) -> Moments:
+        """Moments of one server's service time for `op` ('read', 'write', 'flush')."""
+        return Moments(**native.profile_moments(self.json, op, sequential, size_bytes))
+
+    def quantiles_s(
+        self, op: str, sequential: bool, size_bytes: int, p: list[float]
+    ) -> list[float]:
+        """Quantiles in seconds of one server's service time at the probabilities `p`."""
+        found: list[float] = native.profile_quantiles(self.json, op, sequential, size_bytes, p)
+        return found
+
+    def scaled(self, time_scale: float) -> StorageProfile:
+        """The device `time_scale` times slower: times multiplied, rates divided; BadInput if not above 0."""
+        if not time_scale > 0:
+            raise BadInput(f"time_scale {time_scale}: a number above 0 is expected")
+        if time_scale == 1:
+            return self
+        return StorageProfile(native.profile_scaled(self.json, float(time_scale)))
+
+
+def scaled(profile: StorageProfile, time_scale: float) -> StorageProfile:
+    """The device `time_scale` times slower; its own `time_scale` field says by how much in all."""
+    return profile.scaled(time_scale)
+
+
+def _plain(expected: str) -> str:
+    for words in (" is expected", " are expected"):
+        expected = expected.removesuffix(words)
+    return expected.replace("`", "")
+
+
+def _line_of(text: str, message: str) -> tuple[int, int]:
+    """Where the field that a message names stands, by walking down its path; (1, 1) if not found."""
+    path = message.split(" ", 1)[0]
+    at = 0
+    for step in path.replace("]", "").replace("[", ".").split("."):
+        if step.isdigit():
+            continue
+        found = text.find(f'"{step}"', at)
+        if found < 0:
+            break
+        at = found
+    line = text.count("\n", 0, at) + 1
+    return line, at - (text.rfind("\n", 0, at) + 1) + 1

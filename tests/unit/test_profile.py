@@ -1,0 +1,140 @@
+"""Profiles: reading, mistakes with their lines, slowing down, and what a host can honour."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import BadInput
+from penstock.profile import (
+    StorageProfile,
+    check_honourable,
+    likeness,
+    load_profile,
+    nearest_honest_time_scale,
+    ready_names,
+    scaled,
+)
+
+READY = ["hdd-7200", "network-volume", "nvme", "rate-20mib", "sata-ssd", "service-5ms"]
+MIB = 1 << 20
+
+
+def test_ready_profiles_are_there_with_their_sources() -> None:
+    assert ready_names() == READY
+    for name in READY:
+        values = load_profile(name).to_dict()
+        assert values["name"] == name
+        assert values["source"]
+        assert values["time_scale"] == 1.0
+
+
+def test_plain_test_profiles_are_what_their_names_say() -> None:
+    rate, service = load_profile("rate-20mib"), load_profile("service-5ms")
+    for op in ("read", "write"):
+        for sequential in (True, False):
+            moments = rate.moments(op, sequential, MIB)
+            assert moments.capacity_iops == pytest.approx(20.0)
+            assert moments.p99 == pytest.approx(0.05)
+            assert service.moments(op, sequential, MIB).mean == pytest.approx(0.005)
+    assert rate.servers == service.servers == 1
+    assert service.moments("flush", False, 0).mean == 0
+
+
+def test_disk_shapes() -> None:
+    hdd = load_profile("hdd-7200")
+    random = hdd.moments("read", False, 4096)
+    # command + published mean seek + half a turn + transfer
+    assert random.mean == pytest.approx(0.0001 + 0.0074 + 0.00833 / 2 + 4096 / 2e8, rel=0.01)
+    assert random.p99 < 0.0001 + 0.0137 + 0.00833
+    assert hdd.moments("read", True, MIB).capacity_iops * MIB == pytest.approx(2e8, rel=0.03)
+    ssd = load_profile("sata-ssd")
+    small = [ssd.moments("read", s, 4096).mean for s in (True, False)]
+    large = [ssd.moments("read", s, 1 << 17).mean for s in (True, False)]
+    assert small[1] / small[0] >= 2.0
+    assert large[1] / large[0] == pytest.approx(1.0, abs=0.1)
+
+
+def test_slowing_down_scales_times_and_rates() -> None:
+    for name in READY:
+        one = load_profile(name)
+        four = scaled(one, 4)
+        assert four.time_scale == 4
+        assert scaled(four, 2).time_scale == 8
+        for op in ("read", "write"):
+            for size in (4096, MIB):
+                a, b = one.moments(op, False, size), four.moments(op, False, size)
+                assert b.mean == pytest.approx(4 * a.mean)
+                assert b.p99 == pytest.approx(4 * a.p99)
+                assert b.capacity_iops == pytest.approx(a.capacity_iops / 4)
+    with pytest.raises(BadInput, match="time_scale -1"):
+        scaled(load_profile("nvme"), -1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line_holds", "found"),
+    [
+        ('"servers": 1', '"servers": 0', "servers", "servers is 0"),
+        ('"servers": 1', '"severs": 1', "severs", "unknown field"),
+        ('"value_s": 0.0001', '"value_s": -0.0001', "value_s", "value_s is -0.0001"),
+        ('"rate_bps": 200000000.0', '"rate_bps": 0', "rate_bps", "rate_bps is 0"),
+        ('"name": "hdd-7200",', '"name": "hdd-7200"', "description", "expected `,` or `}`"),
+    ],
+)
+def test_mistakes_name_line_and_what_was_found(
+    tmp_path: Path, old: str, new: str, line_holds: str, found: str
+) -> None:
+    text = json.dumps(load_profile("hdd-7200").to_dict(), indent=2)
+    assert old in text
+    file = tmp_path / "mine.json"
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(BadInput) as error:
+        load_profile("mine.json", tmp_path)
+    (mistake,) = error.value.mistakes
+    assert mistake.file == str(file)
+    assert found in mistake.found
+    assert line_holds in file.read_text().splitlines()[mistake.line - 1]
+
+
+def test_a_missing_profile_names_the_ready_ones() -> None:
+    with pytest.raises(BadInput, match="neither a file nor one of hdd-7200"):
+        load_profile("floppy")
+
+
+@dataclass(frozen=True)
+class _Host:
+    service_floor_ns: float = 150_000
+    read_bps: float = 600 * MIB
+    write_bps: float = 400 * MIB
+    iops: float = 30_000
+
+
+def test_a_profile_faster_than_the_host_is_refused_with_the_nearest_time_scale() -> None:
+    host, ssd = _Host(), load_profile("sata-ssd")
+    with pytest.raises(BadInput) as error:
+        check_honourable(ssd, host)
+    nearest = nearest_honest_time_scale(ssd, host)
+    assert f"nearest honest time_scale is {nearest:g}" in str(error.value)
+    check_honourable(scaled(ssd, nearest), host)
+    with pytest.raises(BadInput):
+        check_honourable(scaled(ssd, nearest / 2), host)
+    # the same answer from wherever one starts
+    assert nearest_honest_time_scale(scaled(ssd, 2), host) == nearest
+    check_honourable(load_profile("service-5ms"), host)
+    check_honourable(load_profile("rate-20mib"), host)
+
+
+def test_likeness_sees_five_percent() -> None:
+    hdd = load_profile("hdd-7200")
+    assert all(r["ks"] == 0 and r["mean_ratio"] == 1 for r in likeness(hdd, hdd))
+    slower = likeness(hdd, scaled(hdd, 1.05))
+    assert all(r["mean_ratio"] == pytest.approx(1.05) and r["ks"] > 0.01 for r in slower)
+
+
+def test_profile_from_dict_is_the_same() -> None:
+    for name in READY:
+        profile = load_profile(name)
+        assert StorageProfile.from_dict(profile.to_dict()) == profile
