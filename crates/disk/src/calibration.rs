@@ -9,6 +9,7 @@
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
+use std::sync::PoisonError;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo};
@@ -108,9 +109,20 @@ fn line(small_ns: f64, large_ns: f64) -> Overhead {
 pub fn calibrate(disk: &Disk) -> Result<Compensation, Error> {
     disk.calibration_service_ns
         .store(SERVICE_NS, Ordering::Relaxed);
+    let lateness = || {
+        disk.calibration_lateness_ns
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    };
+    lateness().clear();
     let times = through_child(disk);
     disk.calibration_service_ns.store(0, Ordering::Relaxed);
     let mut times = times?;
+    let mut late = std::mem::take(&mut *lateness());
+    late.sort_unstable();
+    let lateness_ns = late
+        .get(late.len() / 2)
+        .map_or(0.0, |&median_ns| median_ns as f64);
     let mut each = times.chunks_exact_mut(ROUNDS).map(median);
     let mut next = || each.next().unwrap_or(0.0);
     let (read_small, read_large) = (next(), next());
@@ -118,6 +130,7 @@ pub fn calibrate(disk: &Disk) -> Result<Compensation, Error> {
     Ok(Compensation {
         read: line(read_small, read_large),
         write: line(write_small, write_large),
+        lateness_ns,
     })
 }
 

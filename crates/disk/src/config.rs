@@ -36,6 +36,8 @@ pub struct ServerConfig {
     pub timers: usize,
     /// Directory of the statistics pages.
     pub stats_dir: PathBuf,
+    /// Descriptor that gets the line `ready` when the control socket is open.
+    pub ready_fd: Option<i32>,
     /// Carried by every mount as source `penstock:<token>`.
     #[serde(default)]
     pub token: String,
@@ -72,6 +74,9 @@ pub struct Compensation {
     pub read: Overhead,
     /// Of writes.
     pub write: Overhead,
+    /// How late replies were while this was measured (median); part of both.
+    #[serde(default)]
+    pub lateness_ns: f64,
 }
 
 /// Arguments of `add`.

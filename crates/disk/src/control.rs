@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::FromRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,6 +82,11 @@ pub fn run(config_json: &str) -> Result<(), Error> {
             }
         })
         .map_err(|error| Error::host("starting the control thread", error))?;
+    if let Some(fd) = server.config.ready_fd {
+        // SAFETY: the descriptor was passed to this process to be written once and closed.
+        let mut ready = unsafe { fs::File::from_raw_fd(fd) };
+        let _ = ready.write_all(b"ready\n");
+    }
     server.keep_house(owner);
     server.take_all_down();
     let _ = fs::remove_file(socket);

@@ -56,7 +56,7 @@ struct State {
     lost_records: u64,
     reset_ns: u64,
     cpu_at_reset_ns: u64,
-    completions: u64,
+    last_arrival_ns: u64,
 }
 
 /// Names of files by number.
@@ -78,6 +78,8 @@ pub struct Disk {
     pub durable: bool,
     /// Serves the calibration file with a fixed service time while this is not 0.
     pub calibration_service_ns: AtomicU64,
+    /// How late the replies of the calibration were.
+    pub calibration_lateness_ns: Mutex<Vec<u64>>,
     /// Taken down.
     pub gone: AtomicBool,
     state: Mutex<State>,
@@ -125,7 +127,7 @@ impl Disk {
             lost_records: 0,
             reset_ns: now,
             cpu_at_reset_ns: process_cpu_ns(),
-            completions: 0,
+            last_arrival_ns: 0,
         };
         let page = StatsPage::create(&stats_dir.join(format!("{disk_id}.stats")))?;
         page.publish(&state.counters, now);
@@ -135,6 +137,7 @@ impl Disk {
             backing: backing.to_owned(),
             durable,
             calibration_service_ns: AtomicU64::new(0),
+            calibration_lateness_ns: Mutex::default(),
             gone: AtomicBool::new(false),
             state: Mutex::new(state),
             compensation: RwLock::new(Compensation::default()),
@@ -204,6 +207,10 @@ impl Disk {
         };
         let device_offset = target.device_base | (target.offset & ((1 << 40) - 1));
         let mut state = self.state();
+        // Two readers may be here in another order than they read the clock: the order of arrival
+        // is that of the station, so that the log can be served again.
+        let arrival_ns = arrival_ns.max(state.last_arrival_ns + 1);
+        state.last_arrival_ns = arrival_ns;
         state.count_in_flight(arrival_ns, 1);
         let began_ns = arrival_ns.saturating_sub(compensation_ns);
         let station_ns = state.to_station(began_ns);
@@ -272,7 +279,6 @@ impl Disk {
         counters.asked_time_ns += asked_ns;
         counters.delivered_time_ns += took_ns + u64::from(record.compensation_ns);
         counters.errors += u64::from(failed);
-        state.completions += 1;
         self.page.publish(&state.counters, done_ns);
         if state.logging {
             if state.pending.len() < MOST_PENDING {
@@ -389,6 +395,7 @@ impl Disk {
         out.insert("lost_records".into(), json!(state.lost_records));
         out.insert("compensation".into(), json!(compensation));
         out.insert("disk_id".into(), json!(self.disk_id));
+        out.insert("seed".into(), json!(state.seed));
         out.insert("profile".into(), json!(state.profile.name));
         out.insert("logging".into(), json!(state.logging));
         Value::Object(out)

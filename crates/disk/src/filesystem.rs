@@ -404,6 +404,19 @@ impl Tree {
         }
     }
 
+    fn calibration_answer(&self, arrival_ns: u64, answer: impl FnOnce() + Send + 'static) {
+        let due_ns = self.calibrating(arrival_ns).unwrap_or(arrival_ns);
+        let disk = self.disk.clone();
+        let answer = move |now_ns: u64| {
+            let late = &disk.calibration_lateness_ns;
+            late.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(now_ns.saturating_sub(due_ns));
+            answer();
+        };
+        self.timers.answer_at(due_ns, Box::new(answer));
+    }
+
     fn rename_to(
         &self,
         parent: INodeNo,
@@ -781,11 +794,7 @@ impl Filesystem for Tree {
     ) {
         let arrival_ns = now_ns();
         if inode.0 == calibration::INODE {
-            let due_ns = self.calibrating(arrival_ns).unwrap_or(arrival_ns);
-            self.timers.answer_at(
-                due_ns,
-                Box::new(move |_| reply.data(calibration::zeros(size))),
-            );
+            self.calibration_answer(arrival_ns, move || reply.data(calibration::zeros(size)));
             return;
         }
         let open = match self.file(handle) {
@@ -822,9 +831,7 @@ impl Filesystem for Tree {
         let arrival_ns = now_ns();
         let size = data.len() as u32;
         if inode.0 == calibration::INODE {
-            let due_ns = self.calibrating(arrival_ns).unwrap_or(arrival_ns);
-            self.timers
-                .answer_at(due_ns, Box::new(move |_| reply.written(size)));
+            self.calibration_answer(arrival_ns, move || reply.written(size));
             return;
         }
         let open = match self.file(handle) {
