@@ -266,7 +266,7 @@ def _effects(outcome: Outcome) -> Iterator[Finding]:
         return
     for response in outcome.responses:
         table = outcome.effects[outcome.effects["response"] == response.name]
-        terms = table[(table["term"] != "residual") & table["coefficient"].notna()]
+        terms = table[outcome.is_effect(table["term"]) & table["coefficient"].notna()]
         if "variation_share" not in terms or terms.empty:
             continue
         terms = terms.sort_values("variation_share", ascending=False)

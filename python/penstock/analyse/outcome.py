@@ -123,6 +123,11 @@ class Outcome:
         """The factor of that name. Raises `KeyError` where there is none."""
         return next((f for f in self.factors if f.name == name), None) or _missing(name)
 
+    def is_effect(self, terms: pd.Series) -> pd.Series:
+        """Which terms are a factor or an interaction of factors (not `residual`, not a block)."""
+        names = {f.name for f in self.factors}
+        return terms.astype(str).map(lambda term: set(term.split(":")) <= names).astype(bool)
+
     def _levels_of(self, name: str) -> list[str]:
         coded: dict[str, float] = {}
         for row in self.plan.get("rows") or []:

@@ -26,7 +26,7 @@ def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
             "effects.parquet is not there: too few valid runs, or the analysis was not made"
         )
     table = outcome.effects[outcome.effects["response"] == response.name]
-    table = table[(table["term"] != "residual") & table["effect"].notna()].copy()
+    table = table[outcome.is_effect(table["term"]) & table["effect"].notna()].copy()
     if table.empty:
         raise NotDrawn(f"effects.parquet has no estimate for {response.name}")
     for column in ("effect_ci_low", "effect_ci_high"):

@@ -1,0 +1,43 @@
+"""`penstock report`: the page from the tables of a study."""
+
+from __future__ import annotations
+
+import json
+import sys
+import webbrowser
+from enum import Enum
+from pathlib import Path
+
+import typer
+
+
+class Open(str, Enum):
+    """Whether to show the page in a browser: `auto` only from a terminal with a display."""
+
+    auto = "auto"
+    yes = "yes"
+    no = "no"
+
+
+def command(
+    out: Path = typer.Argument(..., metavar="OUT", help="The directory of a study's results."),
+    show: Open = typer.Option(Open.no, "--open", help="Show the page in a browser."),
+    as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
+) -> None:
+    """Write OUT/report.html, its figures and the findings, from the tables in OUT."""
+    from penstock.analyse.findings import answer, findings
+    from penstock.analyse.outcome import Outcome
+    from penstock.report.html import write_report
+
+    page = write_report(out)
+    outcome = Outcome.read(out)
+    if as_json:
+        found = [vars(f) for f in findings(outcome)]
+        value = {"report": str(page), "answer": answer(outcome), "findings": found}
+        print(json.dumps(value, default=str, indent=1))
+    else:
+        print(page)
+        for sentence in answer(outcome):
+            print(sentence, file=sys.stderr)
+    if show is Open.yes or (show is Open.auto and sys.stdout.isatty()):
+        webbrowser.open(page.resolve().as_uri())

@@ -1,0 +1,71 @@
+"""The report: one self-contained HTML file from the tables of an OUT directory."""
+
+from __future__ import annotations
+
+import functools
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from penstock import __version__
+from penstock.analyse.findings import answer, write_findings
+from penstock.analyse.outcome import Outcome
+from penstock.report import sections
+from penstock.report.plates import plates
+
+
+def write_report(out_dir: Path | str) -> Path:
+    """Writes `OUT/report.html`, `OUT/figures/*.svg|pdf` and `OUT/findings.parquet`; returns the page.
+
+    A table that is missing is said to be missing in its section. Raises `BadInput` where the directory
+    is not one of results.
+    """
+    outcome = Outcome.read(out_dir)
+    found = write_findings(outcome.path)
+    main = outcome.responses[0].name if outcome.responses else None
+    page = _template().render(
+        title=outcome.name,
+        study_id=outcome.study_id,
+        question=outcome.question,
+        answer=answer(outcome),
+        tiles=sections.tiles(outcome),
+        findings=found,
+        main=main,
+        figures=plates(outcome, outcome.path / "figures"),
+        captions={"costs": sections.costs_caption(outcome)},
+        responses=[
+            {"name": r.name, "title": sections.response_title(r)} for r in outcome.responses
+        ],
+        validity=sections.validity(outcome),
+        prediction=sections.prediction(outcome),
+        fractions=sections.fractions(outcome),
+        patterns=sections.patterns(outcome),
+        fidelity=sections.fidelity(outcome),
+        observers=sections.observers(outcome),
+        aliases=sections.aliases(outcome),
+        cautions=[f.statement for f in found if f.code == "design-caution"],
+        repeat=sections.repeat(outcome),
+        anova=sections.anova(outcome),
+        all_runs=sections.all_runs(outcome),
+        version=__version__,
+        css=Markup(_text("page.css")),
+        js=Markup(_text("page.js")),
+    )
+    path = outcome.path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+@functools.cache
+def _text(name: str) -> str:
+    folder = resources.files("penstock.report") / "templates"
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(_text("report.html.j2"))

@@ -1,0 +1,81 @@
+"""All figures of a report, drawn in parallel: in the page twice (wide and narrow), in `figures/` once."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from penstock.analyse.outcome import Outcome
+from penstock.report import figures, render, style
+
+Key = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class Plate:
+    """One figure: its SVG for wide and narrow pages, or the reason why there is none."""
+
+    name: str
+    wide: str = ""
+    narrow: str = ""
+    reason: str = ""
+
+
+def plates(outcome: Outcome, folder: Path | None) -> dict[Key, Plate]:
+    """Draws every figure of the report; SVG and PDF go to `folder` unless it is `None`."""
+    keys: list[Key] = [(kind, None) for kind in (*figures.BY_RUN, *figures.BY_STUDY)]
+    keys += [(kind, r.name) for r in outcome.responses for kind in figures.BY_RESPONSE]
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    where = None if folder is None else str(folder)
+    jobs = [(str(outcome.path), key, where) for key in keys]
+    workers = min(4, os.cpu_count() or 1)
+    if workers > 1:
+        try:
+            with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+                return dict(zip(keys, pool.map(_job, jobs), strict=True))
+        except (BrokenProcessPool, OSError):
+            pass  # no worker could be started here (a small container, an embedded interpreter)
+    return {key: plate(outcome, key, folder) for key in keys}
+
+
+_read: dict[str, Outcome] = {}
+
+
+def _job(job: tuple[str, Key, str | None]) -> Plate:
+    path, key, folder = job
+    if path not in _read:
+        _read[path] = Outcome.read(path)
+    return plate(_read[path], key, None if folder is None else Path(folder))
+
+
+def plate(outcome: Outcome, key: Key, folder: Path | None) -> Plate:
+    """Draws one figure in all its forms."""
+    kind, response = key
+    name = kind if response is None else f"{kind}-{_safe(response)}"
+    title = f"{kind} of {response}" if response else kind
+    try:
+        if folder is not None:
+            fig = figures.draw(outcome, kind, style.PUBLICATION_INCHES, response)
+            for extension in ("svg", "pdf"):
+                (folder / f"{name}.{extension}").write_bytes(render.published(fig, extension))
+        wide = figures.draw(outcome, kind, style.WIDE_INCHES, response)
+        narrow = figures.draw(outcome, kind, style.NARROW_INCHES, response)
+        return Plate(
+            name,
+            render.inline(wide, f"{name}-w", title),
+            render.inline(narrow, f"{name}-n", title),
+        )
+    except style.NotDrawn as missing:
+        return Plate(name, reason=str(missing))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        # hours of runs must not lose their report to one odd table
+        return Plate(name, reason=f"could not be drawn from these tables ({error!r})")
+
+
+def _safe(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_" else "-" for c in name)

@@ -1,0 +1,549 @@
+"""What each section of the report says, as plain values for the template."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
+from penstock.analyse.findings import (
+    agreement,
+    listed,
+    observer_receipts,
+    quantity,
+    term_words,
+)
+from penstock.analyse.halves import half_against_full
+from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.report.figures.series import verdicts
+
+Table = dict[str, Any]
+
+
+def _table(columns: list[str], rows: list[dict[str, Any]], **more: Any) -> Table:
+    """Columns named with a leading `#` hold numbers."""
+    return {
+        "columns": [{"name": c.lstrip("#"), "number": c.startswith("#")} for c in columns],
+        "rows": rows,
+        **more,
+    }
+
+
+def _row(*cells: object, mark: str = "") -> dict[str, Any]:
+    return {"cells": ["" if c is None else str(c) for c in cells], "mark": mark}
+
+
+def _number(value: Any, digits: int = 3) -> str:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return ""
+    if not math.isfinite(number):
+        return ""
+    return quantity(number) if digits == 3 else f"{number:.{digits}f}".replace("-", "−")
+
+
+def response_title(response: ResponseUnit) -> str:
+    """`bandwidth (MiB/s, higher is better)`."""
+    unit = f"{response.unit}, " if response.unit else ""
+    return f"{response.name} ({unit}{response.better} is better)"
+
+
+def tiles(outcome: Outcome) -> list[dict[str, str]]:
+    """Four or five numbers at the top: runs, treatments, disks, predictions, losses."""
+    found = []
+    runs = outcome.runs
+    planned = len(outcome.plan.get("rows") or [])
+    if runs is not None:
+        valid = len(outcome.measured)
+        total = max(planned, len(runs))
+        found.append(
+            {
+                "value": f"{valid} of {total}",
+                "label": "runs valid",
+                "mark": "" if valid == total else "warn",
+            }
+        )
+        treatments = runs["treatment_id"].nunique() if "treatment_id" in runs else 0
+        found.append({"value": str(treatments), "label": "treatments", "mark": ""})
+    table = outcome.fidelity
+    if table is not None and len(table) and "valid" in table:
+        by_disk = table.groupby(["run_id", "disk_id"])["valid"].all()
+        found.append(
+            {
+                "value": f"{int(by_disk.sum())} of {len(by_disk)}",
+                "label": "disk certificates hold",
+                "mark": "" if by_disk.all() else "warn",
+            }
+        )
+    if outcome.predictions is not None and "ratio" in outcome.predictions:
+        within, judged, _ = agreement(outcome.predictions)
+        if judged:
+            found.append(
+                {
+                    "value": f"{100 * within / judged:.0f} %",
+                    "label": "predicted within 15 %",
+                    "mark": "" if within >= 0.85 * judged else "warn",
+                }
+            )
+    lost = traced = 0
+    for run_id in outcome.run_ids:
+        receipt = observer_receipts(outcome.manifest(run_id)).get("trace")
+        if receipt:
+            traced += int(receipt.get("kept") or 0)
+            lost += int(receipt.get("lost") or 0)
+    if traced:
+        found.append(
+            {
+                "value": f"{lost:,} of {traced + lost:,}",
+                "label": "events lost",
+                "mark": "warn" if lost else "",
+            }
+        )
+    return found
+
+
+def costs_caption(outcome: Outcome) -> str:
+    """What the figure of costs shows."""
+    for response in outcome.responses[:1]:
+        focal = focal_factor(outcome, response.name)
+        cost = factor_cost(outcome, response, focal) if focal else None
+        if cost:
+            return (
+                f"What {cost.level} costs beside {cost.other} in {response.name}, under each combination "
+                "of the other factors: ratio of the geometric means of the replicates with 95 % interval "
+                f"(spread pooled over treatments). In the grey band, up to {NO_COST:.2f}×, it is called "
+                "no cost."
+            )
+    return ""
+
+
+def validity(outcome: Outcome) -> Table | None:
+    """Runs made, valid, left out and why."""
+    runs = outcome.runs
+    if runs is None:
+        return None
+    by_id = {str(r["run_id"]): r for r in runs.to_dict("records")}
+    planned = [str(r["run_id"]) for r in outcome.plan.get("rows") or []] or list(by_id)
+    strip, rows = [], []
+    valid = 0
+    for run_id in planned:
+        levels = outcome.phrase(outcome.levels(run_id))
+        run = by_id.get(run_id)
+        if run is None:
+            strip.append({"mark": "missing", "symbol": "·", "tip": f"{run_id}: not made ({levels})"})
+            continue
+        if run.get("valid") is True or run.get("valid") == 1:
+            valid += 1
+            strip.append({"mark": "", "symbol": "●", "tip": f"{run_id}: valid ({levels})"})
+            continue
+        state = run.get("state") or outcome.manifest(run_id).get("state") or "finished"
+        failed = state != "finished"
+        reason = str(run.get("reason") or "no reason given")
+        strip.append(
+            {
+                "mark": "failed" if failed else "out",
+                "symbol": "×" if failed else "○",
+                "tip": f"{run_id}: {reason} ({levels})",
+            }
+        )
+        rows.append(_row(run_id, levels, state, reason, mark="warn"))
+    left = len(runs) - valid
+    again = ""
+    if "attempt" in runs and (runs["attempt"] > 1).any():
+        again = f" {int((runs['attempt'] > 1).sum())} of them were made more than once."
+    sentence = (
+        f"{len(planned)} runs were planned and {len(runs)} made; {valid} are valid and enter the "
+        f"analysis, {left} {'is' if left == 1 else 'are'} left out"
+        f"{' for the reasons below' if left else ''}.{again}"
+    )
+    return _table(
+        ["run", "treatment", "state", "why it is left out"], rows, strip=strip, sentence=sentence
+    )
+
+
+def prediction(outcome: Outcome) -> Table | None:
+    """Predicted beside measured, the basis treatment named."""
+    table = outcome.predictions
+    if table is None or table.empty:
+        return None
+    names = [r.name for r in outcome.responses if (table["response"] == r.name).any()]
+    rows = []
+    sentences = []
+    for response in outcome.responses:
+        mine = table[table["response"] == response.name]
+        if mine.empty:
+            continue
+        within, judged, worst = agreement(mine)
+        basis = str(mine["basis_treatment"].iloc[0]) if "basis_treatment" in mine else "?"
+        sentences.append(
+            f"{response.name}: from the trace of {basis} "
+            f"({outcome.phrase(outcome.levels(basis)) or 'levels unknown'}) and the disk profiles alone, "
+            f"{within} of {judged} other treatments ({100 * within / max(1, judged):.0f} %) came within "
+            f"15 % (the bar is 85 %); the worst is {worst:.2f} of the measurement."
+        )
+        for r in mine.to_dict("records"):
+            treatment = str(r["treatment_id"])
+            ratio = float(r.get("ratio", math.nan))
+            off = math.isfinite(ratio) and abs(ratio - 1) > 0.15
+            is_basis = treatment == basis
+            interval = ""
+            if math.isfinite(float(r.get("ci_low") or math.nan)):
+                interval = f"{_number(r['ci_low'])} to {_number(r['ci_high'])}"
+            rows.append(
+                _row(
+                    treatment,
+                    outcome.phrase(outcome.levels(treatment)) + (" (basis)" if is_basis else ""),
+                    response.name,
+                    quantity(float(r["predicted"]), response.unit),
+                    interval,
+                    quantity(float(r["measured_mean"]), response.unit),
+                    _number(ratio, 2),
+                    mark="warn" if off and not is_basis else "quiet" if is_basis else "",
+                )
+            )
+    return _table(
+        ["", "treatment", "response", "#predicted", "#interval", "#measured", "#ratio"],
+        rows,
+        sentence=" ".join(sentences),
+        responses=names,
+    )
+
+
+def fractions(outcome: Outcome) -> list[Table]:
+    """Full design against half fraction, one table per response."""
+    found = []
+    for response in outcome.responses:
+        compared = half_against_full(outcome, response.name)
+        if compared is None:
+            continue
+        rows = []
+        for r in compared["rows"]:
+            rows.append(
+                _row(
+                    term_words(r["term"]),
+                    quantity(r["full"], response.unit),
+                    f"{_number(r['full_low'])} to {_number(r['full_high'])}",
+                    quantity(r["half"], response.unit),
+                    f"{_number(r['half_low'])} to {_number(r['half_high'])}",
+                    term_words(r["rival"]),
+                    r["why"] or "as the full design",
+                    mark="warn" if r["wrong"] else "",
+                )
+            )
+        wrong = sum(r["wrong"] for r in compared["rows"])
+        found.append(
+            _table(
+                [
+                    "term",
+                    "#full",
+                    "#interval",
+                    "#half",
+                    "#interval",
+                    "mixed with",
+                    "the half fraction",
+                ],
+                rows,
+                response=response.name,
+                title=response_title(response),
+                sentence=(
+                    f"The half fraction {compared['relation']} would have taken {compared['runs']} of "
+                    f"these {compared['of']} runs. Of its {len(rows)} conclusions {wrong} would have been "
+                    "wrong: another sign, another verdict on significance, or a size that its own "
+                    "interval and 10 % do not cover."
+                ),
+            )
+        )
+    return found
+
+
+def patterns(outcome: Outcome) -> Table | None:
+    """The tracer's verdict of every traced run with its closing sentence."""
+    rows = []
+    for run_id in outcome.run_ids:
+        judged = verdicts(outcome, run_id)
+        if not judged:
+            continue
+        table = outcome.table(run_id, "patterns", ["sentence", "requests", "confidence", "tid"])
+        sentence = ""
+        if table is not None and "sentence" in table and len(table):
+            top = table.sort_values("requests", ascending=False, kind="stable").iloc[0]
+            sentence = str(top["sentence"])
+        rows.append(
+            _row(
+                run_id,
+                outcome.phrase(outcome.levels(run_id)),
+                ", ".join(f"{d}s {c}" for d, c in judged),
+                sentence,
+            )
+        )
+    return _table(["run", "treatment", "verdict", "in words"], rows) if rows else None
+
+
+_SCALES = {"ns": [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")]}
+_BINARY = [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")]
+
+
+def scaled(value: Any, unit: str) -> str:
+    """A value in a unit people read: 5,100,000 ns as `5.10 ms`, bytes per second as MiB/s."""
+    number = float(value) if value is not None else math.nan
+    if not math.isfinite(number):
+        return ""
+    steps = _SCALES.get(unit)
+    if unit in ("B", "B/s", "bytes/s"):
+        tail = "" if unit == "B" else "/s"
+        steps = [(f, u + tail) for f, u in _BINARY]
+    for factor, name in steps or []:
+        if abs(number) >= factor:
+            return quantity(number / factor, name)
+    return quantity(number, unit)
+
+
+def fidelity(outcome: Outcome) -> Table | None:
+    """Asked against delivered: a row per metric, and every certificate."""
+    table = outcome.fidelity
+    if table is None or table.empty or "metric" not in table:
+        return None
+    rows = []
+    for metric, mine in table.groupby("metric", sort=False):
+        ratios = mine["ratio"].astype(float)
+        finite = ratios[np.isfinite(ratios)]
+        counts = mine["verdict"].astype(str).value_counts()
+        worst = ""
+        if len(finite):
+            at = (finite - 1).abs().idxmax()
+            worst = f"{finite[at]:.3f} ({mine.loc[at, 'run_id']})"
+        invalid = int((~mine["valid"].fillna(True).astype(bool)).sum()) if "valid" in mine else 0
+        rows.append(
+            _row(
+                str(metric),
+                len(mine),
+                _number(finite.median(), 4) if len(finite) else "",
+                worst,
+                ", ".join(f"{n}× {v}" for v, n in counts.items()),
+                mark="warn" if invalid else "",
+            )
+        )
+    every = []
+    for r in table.to_dict("records"):
+        unit = str(r.get("unit") or "")
+        every.append(
+            _row(
+                r["run_id"],
+                r["disk_id"],
+                outcome.phrase(outcome.levels(str(r["run_id"]))),
+                r["metric"],
+                scaled(r.get("asked"), unit),
+                scaled(r.get("delivered"), unit),
+                _number(r.get("ratio"), 3),
+                f"{int(r['n']):,}" if pd.notna(r.get("n")) else "",
+                r["verdict"],
+                r.get("reason") or "",
+                mark="" if r.get("valid") in (True, None) else "warn",
+            )
+        )
+    more = _table(
+        ["run", "disk", "treatment", "metric", "#asked", "#delivered", "#ratio", "#n", "verdict", "why"],
+        every,
+    )
+    return _table(
+        ["metric", "#certificates", "#median ratio", "#worst ratio", "verdicts"],
+        rows,
+        all_columns=more["columns"],
+        all_rows=more["rows"],
+    )
+
+
+_RECEIPT = (
+    ("seen", "events seen"),
+    ("kept", "events kept"),
+    ("filtered", "filtered out"),
+    ("lost", "lost"),
+    ("samples", "samples"),
+    ("expected", "samples expected"),
+    ("missed", "missed"),
+)
+
+
+def observers(outcome: Outcome) -> Table | None:
+    """What the observers saw, lost and took, summed over the runs."""
+    totals: dict[str, dict[str, float]] = {}
+    runs: dict[str, int] = {}
+    for run_id in outcome.run_ids:
+        for name, receipt in observer_receipts(outcome.manifest(run_id)).items():
+            runs[name] = runs.get(name, 0) + 1
+            sums = totals.setdefault(name, {})
+            for key, value in receipt.items():
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    if key.endswith(("_p99_ns", "_max")):
+                        sums[key] = max(sums.get(key, 0.0), float(value))
+                    else:
+                        sums[key] = sums.get(key, 0.0) + float(value)
+    rows = []
+    for name, sums in sorted(totals.items()):
+        told = [f"{label} {sums[key]:,.0f}" for key, label in _RECEIPT if key in sums]
+        late = f"late by {scaled(sums['late_p99_ns'], 'ns')} (p99)" if "late_p99_ns" in sums else ""
+        lost = sums.get("lost", 0) + sums.get("missed", 0)
+        each = scaled(sums["cpu_ns"] / runs[name], "ns") if "cpu_ns" in sums else "not measured"
+        per_event = ""
+        if sums.get("seen") and "cpu_ns" in sums:
+            per_event = scaled(sums["cpu_ns"] / sums["seen"], "ns")
+        cells = (name, runs[name], ", ".join(told), late, each, per_event)
+        rows.append(_row(*cells, mark="warn" if lost else ""))
+    return (
+        _table(
+            ["observer", "#runs", "saw", "lateness", "#processor time per run", "#per event"], rows
+        )
+        if rows
+        else None
+    )
+
+
+def aliases(outcome: Outcome) -> Table:
+    """The alias table in words, or that there is none."""
+    found = outcome.plan.get("aliases") or []
+    rows = []
+    for alias in found:
+        if isinstance(alias, dict):
+            rows.append(
+                _row(term_words(str(alias.get("term", ""))), alias.get("words") or alias.get("with_terms"))
+            )
+    if rows:
+        relation = outcome.plan.get("defining_relation") or []
+        words = listed([str(r) for r in relation]) if isinstance(relation, list) else str(relation)
+        sentence = f"This design is a fraction (defining relation {words}): these cannot be told apart."
+    elif outcome.plan:
+        sentence = "The full design was planned: no effect is mixed with another."
+    else:
+        sentence = "plan.json is not there: what is aliased cannot be said."
+    return _table(["term", "what is reported as it"], rows, sentence=sentence)
+
+
+def repeat(outcome: Outcome) -> dict[str, Any]:
+    """Exact commands, versions, host facts, seed, hashes, tables."""
+    manifest = next((m for r in outcome.run_ids if (m := outcome.manifest(r))), {})
+    host = manifest.get("host") or manifest.get("host_facts") or {}
+    facts: list[tuple[str, str]] = [("study", outcome.study_id)]
+    if manifest.get("study_hash"):
+        facts.append(("study hash", str(manifest["study_hash"])))
+    design = outcome.study.get("design")
+    seed = manifest.get("seed") or (design.get("seed") if isinstance(design, dict) else None)
+    if seed is not None:
+        facts.append(("seed", str(seed)))
+    if outcome.plan.get("order_why"):
+        facts.append(("order", str(outcome.plan["order_why"])))
+    profiles: dict[str, str] = {}
+    for run_id in outcome.run_ids:
+        carried = outcome.manifest(run_id)
+        profiles.update(_flat(carried.get("profiles") or carried.get("profile_hashes") or {}))
+    facts += [(f"profile {k}", v) for k, v in sorted(profiles.items())]
+    facts += [(f"version of {k}", v) for k, v in _flat(manifest.get("versions") or {}).items()]
+    facts += [(k.replace("_", " "), v) for k, v in _flat(host).items()][:30]
+    names = [p.name for p in sorted(outcome.path.glob("*.parquet"))]
+    names += [n for n in ("plan.json", "study.yaml", "catalogue.sqlite") if (outcome.path / n).exists()]
+    try:
+        study = (outcome.path / "study.yaml").read_text(encoding="utf-8")
+    except OSError:
+        study = ""
+    commands = "\n".join(
+        (
+            "# in this directory: the same plan, order and seed on your host",
+            "penstock run study.yaml -o again",
+            "# finish or repeat what is missing or not valid here",
+            "penstock run study.yaml -o . --resume",
+            "# this page and its figures from the tables alone",
+            "penstock report .",
+        )
+    )
+    return {"commands": commands, "facts": facts, "tables": names, "study": study}
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, str]:
+    """Nested mappings as `a b` → text, short values only."""
+    if not isinstance(value, dict):
+        return {prefix or "value": str(value)}
+    found: dict[str, str] = {}
+    for key, inner in value.items():
+        name = f"{prefix} {key}".strip()
+        if isinstance(inner, dict):
+            found.update(_flat(inner, name))
+        elif isinstance(inner, list):
+            if len(inner) <= 6 and all(not isinstance(i, dict | list) for i in inner):
+                found[name] = ", ".join(map(str, inner))
+        elif inner is not None and len(str(inner)) <= 160:
+            told = f"{inner:,}" if isinstance(inner, int) and abs(inner) > 9999 else str(inner)
+            found[name] = told
+    return found
+
+
+def anova(outcome: Outcome) -> list[Table]:
+    """The table of effects and variation of every response."""
+    if outcome.effects is None:
+        return []
+    found = []
+    for response in outcome.responses:
+        table = outcome.effects[outcome.effects["response"] == response.name]
+        table = table.sort_values("variation_share", ascending=False, kind="stable")
+        rows = []
+        for r in table.to_dict("records"):
+            residual = r["term"] == "residual"
+            low, high = float(r.get("ci_low", math.nan)), float(r.get("ci_high", math.nan))
+            sure = low > 0 or high < 0
+            interval = ""
+            if math.isfinite(low):
+                interval = f"{_number(r.get('effect_ci_low'))} to {_number(r.get('effect_ci_high'))}"
+            p = r.get("p_value")
+            p_words = ""
+            if p is not None and math.isfinite(float(p)):
+                p_words = "<0.001" if float(p) < 0.001 else f"{float(p):.3f}"
+            rows.append(
+                _row(
+                    term_words(str(r["term"])),
+                    _number(r.get("coefficient")),
+                    _number(r.get("effect")),
+                    interval,
+                    _number(r.get("variation_share"), 2),
+                    p_words,
+                    _number(r.get("df"), 0),
+                    term_words(str(r.get("aliases") or "")) if not residual else "",
+                    mark="" if sure else "quiet",
+                )
+            )
+        found.append(
+            _table(
+                [
+                    "term",
+                    f"#q ({response.unit})" if response.unit else "#q",
+                    f"#effect ({response.unit})" if response.unit else "#effect",
+                    "#95 % interval of effect",
+                    "#variation (%)",
+                    "#p",
+                    "#df",
+                    "aliases",
+                ],
+                rows,
+                title=response_title(response),
+            )
+        )
+    return found
+
+
+def all_runs(outcome: Outcome) -> Table | None:
+    """Every run in the order made, with its levels and responses."""
+    runs = outcome.runs
+    if runs is None:
+        return None
+    names = [f.name for f in outcome.factors if f.name in runs]
+    columns = ["run", "treatment", "#replicate", *names]
+    columns += [f"#{r.name} ({r.unit})" if r.unit else f"#{r.name}" for r in outcome.responses]
+    columns += ["valid", "reason"]
+    rows = []
+    for r in runs.to_dict("records"):
+        cells = [r.get("run_id"), r.get("treatment_id"), r.get("replicate"), *(r[n] for n in names)]
+        cells += [_number(r.get(x.name)) for x in outcome.responses]
+        cells += ["yes" if r.get("valid") else "no", r.get("reason") or ""]
+        rows.append(_row(*cells, mark="" if r.get("valid") else "warn"))
+    return _table(columns, rows)
