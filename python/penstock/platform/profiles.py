@@ -40,5 +40,7 @@ def read_profile(name: str, base_dir: Path) -> dict[str, Any]:
 
 
 def scaled(profile: dict[str, Any], time_scale: float) -> dict[str, Any]:
-    """The profile `time_scale` times slower (its own `time_scale` multiplied)."""
-    return {**profile, "time_scale": float(profile.get("time_scale", 1.0)) * time_scale}
+    """The profile `time_scale` times slower: times multiplied, rates divided. BadInput if it is none."""
+    from penstock.profile.model import StorageProfile
+
+    return StorageProfile.from_dict(profile).scaled(time_scale).to_dict()

@@ -1,0 +1,26 @@
+"""`penstock plan STUDY`: what would run; nothing happens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from penstock.design.plan import make_plan
+from penstock.design.show import plan_text
+from penstock.study.load import load_study
+
+
+def command(
+    study: Path = typer.Argument(..., help="The study file."),
+    as_json: bool = typer.Option(False, "--json", help="The plan as one JSON object."),
+    overrides: list[str] = typer.Option(
+        [], "--set", metavar="a.b=c", help="Set a value of the study; may be repeated."
+    ),
+    quick: bool = typer.Option(False, "--quick", help="The study's smallest honest version."),
+) -> None:
+    """Show what would run: runs, order, aliases, power, time. Nothing happens."""
+    loaded = load_study(study, overrides, quick)
+    plan = make_plan(loaded)
+    print(json.dumps(plan.to_json(), indent=2) if as_json else plan_text(plan, loaded), end="\n")

@@ -1,0 +1,125 @@
+"""A plan as text of at most 100 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from penstock.design.caution import roman
+from penstock.design.plan import Plan
+from penstock.study.model import Study
+
+WIDTH = 100
+
+
+def plan_text(plan: Plan, study: Study) -> str:
+    """What would run, for reading in a terminal."""
+    return "\n".join(line.rstrip() for line in _lines(plan, study))
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _lines(plan: Plan, study: Study) -> Iterator[str]:
+    yield f"{plan.study_id}"
+    yield from _wrapped(study.question)
+    yield ""
+    yield from _factors(plan)
+    yield ""
+    yield from _design(plan)
+    yield ""
+    yield from _runs(plan)
+    if plan.aliases:
+        yield ""
+        yield "Aliases"
+        for alias in plan.aliases:
+            yield from _wrapped(alias.words)
+    yield ""
+    yield "Power"
+    yield from _power(plan)
+    yield ""
+    yield "What this design cannot tell"
+    for sentence in plan.cautions:
+        yield from _wrapped(sentence, "- ")
+
+
+def _wrapped(text: str, mark: str = "") -> list[str]:
+    blank = " " * (2 + len(mark))
+    return textwrap.wrap(text, WIDTH, initial_indent="  " + mark, subsequent_indent=blank)
+
+
+def _factors(plan: Plan) -> Iterator[str]:
+    yield "Factors (first level -1, second +1)" if plan.two_level else "Factors"
+    for factor in plan.factors:
+        unit = f" [{factor.unit}]" if factor.unit else ""
+        levels = ", ".join(
+            level.name if level.name == str(level.value) else f"{level.name} ({level.value})"
+            for level in factor.levels
+        )
+        yield from textwrap.wrap(
+            f"{factor.name}{unit}: {levels}", WIDTH, initial_indent="  ", subsequent_indent="    "
+        )
+
+
+def _design(plan: Plan) -> Iterator[str]:
+    yield "Design"
+    count = len(plan.factors)
+    runs = f"{plan.treatments} treatments x {plan.replicates} = {len(plan.rows)} runs"
+    if plan.fraction:
+        kind = f"fraction 2^({count}-{plan.fraction}), resolution {roman(plan.resolution)}"
+    else:
+        kind = f"full 2^{count}" if plan.two_level else "full, mixed levels"
+    yield f"  {kind}: {runs}"
+    if plan.generators:
+        yield from _wrapped("generators: " + ", ".join(plan.generators))
+        yield from _wrapped("defining relation: " + " = ".join(plan.defining_relation))
+        words = ", ".join(f"{n} of length {k}" for k, n in plan.word_lengths.items())
+        yield from _wrapped("words: " + words)
+    yield from _wrapped(f"estimated time: {duration(plan.estimated_s)} ({plan.estimate_why})")
+    yield from _wrapped(f"order (seed {plan.seed}): {plan.order_why}")
+
+
+def _runs(plan: Plan) -> Iterator[str]:
+    names = [f.name for f in plan.factors]
+    rows = [
+        [r.run_id, str(r.replicate), r.treatment_id, *(r.levels[n] for n in names)]
+        for r in plan.rows
+    ]
+    yield "Runs, in the order they will be made"
+    yield from table(["run", "pass", "treatment", *names], rows)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> Iterator[str]:
+    """Lines of a table of text, columns shortened until it fits `width`."""
+    widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
+    while sum(widths) + 2 * len(widths) > width and max(widths) > 4:
+        widths[widths.index(max(widths))] -= 1
+    for row in [head, *rows]:
+        cells = (
+            (cell if len(cell) <= w else cell[: w - 1] + "…").ljust(w)
+            for cell, w in zip(row, widths, strict=True)
+        )
+        yield ("  " + "  ".join(cells)).rstrip()[:width]
+
+
+def _power(plan: Plan) -> Iterator[str]:
+    power = plan.power
+    if not power.get("degrees_of_freedom"):
+        yield from _wrapped("no replicates: no degrees of freedom for pure error")
+        return
+    yield from _wrapped(
+        f"{power['degrees_of_freedom']} degrees of freedom; a difference of level means of "
+        f"{power['detectable_sigma_80']:.2f} standard deviations is found with 80 % probability, of "
+        f"{power['detectable_sigma_90']:.2f} with 90 %; a 95 % interval of a coefficient is "
+        f"+/- {power['half_width_q_sigma']:.2f} standard deviations wide"
+    )
+    yield from _wrapped(
+        f"assuming that repeated runs vary by {power['assumed_noise']:.1%} (design.noise): "
+        f"{power['detectable_share_80']:.1%} of the mean at 80 %, {power['detectable_share_90']:.1%} "
+        "at 90 %"
+    )
