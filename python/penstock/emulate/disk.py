@@ -47,10 +47,8 @@ def dirty_bytes(memory_bytes: int | None) -> int:
 
 def profile_object(profile: Any) -> dict[str, Any]:
     """A StorageProfile as the server wants it, from a model, a mapping or JSON text."""
-    if hasattr(profile, "model_dump"):
-        return dict(profile.model_dump(mode="json", exclude_none=True))
-    if hasattr(profile, "to_json"):
-        profile = profile.to_json()
+    if hasattr(profile, "to_dict"):
+        return dict(profile.to_dict())
     if isinstance(profile, str | bytes):
         profile = json.loads(profile)
     if not isinstance(profile, Mapping):
