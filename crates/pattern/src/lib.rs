@@ -1,1 +1,27 @@
-//! See the crate description in Cargo.toml.
+//! What order is this? From requests to a verdict on their access pattern.
+//!
+//! For one file and direction, request *i* starts at offset *o<sub>i</sub>*, has *s<sub>i</sub>* bytes and ends
+//! at *e<sub>i</sub>*; its step is *d<sub>i</sub> = o<sub>i</sub> − e<sub>i−1</sub>*. The rules are tried in the
+//! order of [`Class`]; each verdict carries the shares it rests on and the Wilson bound of the deciding one.
+//!
+//! ```
+//! use penstock_pattern::{classify, Class};
+//!
+//! let sizes = vec![4096i64; 100];
+//! let diagonal: Vec<i64> = (0..100).map(|i| i * 4096).collect();
+//! assert_eq!(classify(&diagonal, &sizes).class, Class::Consecutive);
+//!
+//! // two readers, taking turns, each consecutive in its own half
+//! let turns: Vec<i64> = (0..100).map(|i| (i / 2 + (i % 2) * 1000) * 4096).collect();
+//! let verdict = classify(&turns, &sizes);
+//! assert_eq!((verdict.class, verdict.k), (Class::Interleaved, Some(2)));
+//! ```
+
+mod chains;
+mod counters;
+mod hotset;
+mod phases;
+mod verdict;
+
+pub use counters::{judge_counters, Counters};
+pub use verdict::{classify, judge, Class, Judgement, Phase, ThreadVerdict, Verdict};

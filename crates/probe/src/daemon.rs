@@ -75,11 +75,7 @@ pub fn serve(config_json: &str) -> Result<(), ProbeError> {
     result
 }
 
-fn listen(
-    config: &Config,
-    tracer: &mut Tracer,
-    listener: &UnixListener,
-) -> Result<(), ProbeError> {
+fn listen(config: &Config, tracer: &mut Tracer, listener: &UnixListener) -> Result<(), ProbeError> {
     let mut callers: Vec<Caller> = Vec::new();
     let mut owner_seen = Instant::now();
     loop {

@@ -93,7 +93,8 @@ impl Tracer {
         };
         let stream_count = if mode == Mode::Pattern { STREAMS } else { 1 };
         // Lives as long as the process: the generated types borrow from it.
-        let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+        let place: &'static mut MaybeUninit<OpenObject> =
+            Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = TraceSkelBuilder::default()
             .open(place)
             .map_err(ProbeError::Load)?;
@@ -188,9 +189,8 @@ impl Tracer {
             return Err(ProbeError::Request("mode empty records nothing".into()));
         }
         let level = level_of(cgroup_id)?;
-        let create = |path: &Path| {
-            File::create(path).map_err(ProbeError::io(path.display().to_string()))
-        };
+        let create =
+            |path: &Path| File::create(path).map_err(ProbeError::io(path.display().to_string()));
         let recording = Recording {
             spool: create(spool)?,
             spool_name: spool.display().to_string(),
@@ -332,7 +332,9 @@ impl Tracer {
             .zip(&recording.start)
             .map(|(now, before)| difference(now, before))
             .collect();
-        let total = per_cpu.iter().fold(Ledger::default(), |sum, one| add(&sum, one));
+        let total = per_cpu
+            .iter()
+            .fold(Ledger::default(), |sum, one| add(&sum, one));
         let run_time: Vec<Value> = self
             .run_times()
             .iter()
@@ -438,7 +440,9 @@ impl Tracer {
                 <[u8; 8]>::try_from(key.as_slice()),
                 map.lookup(&key, MapFlags::ANY),
             ) {
-                let slot = slot.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
+                let slot = slot
+                    .first_chunk::<4>()
+                    .map_or(0, |b| u32::from_le_bytes(*b));
                 slots.insert(slot.to_string(), u64::from_le_bytes(id));
             }
         }
@@ -515,7 +519,11 @@ fn level_of(cgroup_id: u64) -> Result<u32, ProbeError> {
     let mut waiting: Vec<(std::path::PathBuf, u32)> = table
         .lines()
         .filter(|line| line.contains(" - cgroup2 "))
-        .filter_map(|line| line.split(' ').nth(4).map(|p| (p.replace("\\040", " ").into(), 0)))
+        .filter_map(|line| {
+            line.split(' ')
+                .nth(4)
+                .map(|p| (p.replace("\\040", " ").into(), 0))
+        })
         .collect();
     while let Some((directory, level)) = waiting.pop() {
         let Ok(facts) = std::fs::metadata(&directory) else {
@@ -524,7 +532,11 @@ fn level_of(cgroup_id: u64) -> Result<u32, ProbeError> {
         if facts.ino() == cgroup_id {
             return Ok(level);
         }
-        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+        for entry in std::fs::read_dir(&directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 waiting.push((entry.path(), level + 1));
             }

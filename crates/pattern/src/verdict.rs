@@ -1,0 +1,386 @@
+//! The rules, in their order, and what a verdict says of itself.
+
+use serde::Serialize;
+use serde_json::{json, Value};
+
+use crate::chains::{self, Chains};
+use crate::{hotset, phases};
+
+/// Classes of access pattern, in the order in which their rules are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Steps of 0 for at least 0.95 of the requests.
+    Consecutive,
+    /// Each ends where the last one began, for at least 0.95.
+    Reverse,
+    /// Chains of 8 or more hold at least 0.95, and 2 to 64 are open at once in the median.
+    Interleaved,
+    /// One start-to-start distance, or a cycle of 2 to 4 of one sign, for at least 0.90.
+    Strided,
+    /// Steps from 0 to W = max(128 KiB, 8 median sizes) for at least 0.95.
+    Sequential,
+    /// At least half goes to blocks touched before, and 0.8 to the most used fifth of the blocks.
+    HotSet,
+    /// Steps of 0 for at most 0.05, and 0.4 to 0.6 of the steps forward.
+    Random,
+    /// Phases of at least 0.05 of the requests with different classes.
+    Mixed,
+    /// None of these.
+    Irregular,
+    /// Fewer than 32 requests.
+    Insufficient,
+}
+
+/// Fewer requests than this are not judged.
+pub const ENOUGH: usize = 32;
+const MOST_OPEN: u32 = 64;
+
+/// A stretch of requests with one class.
+#[derive(Clone, Debug, Serialize)]
+pub struct Phase {
+    /// Number of its first request.
+    pub first: usize,
+    /// One past its last.
+    pub end: usize,
+    /// Its class.
+    pub class: Class,
+}
+
+/// What one sequence of requests is, and on what that rests. Shares are of the n − 1 steps.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// The class.
+    pub class: Class,
+    /// Of `interleaved`: chains open at once.
+    pub k: Option<u32>,
+    /// Requests judged.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Lower end of the 95 % Wilson interval of the deciding share.
+    pub confidence: f64,
+    /// Steps of 0.
+    pub consecutive_share: f64,
+    /// Steps of 0 or more.
+    pub forward_share: f64,
+    /// Steps from 0 to W.
+    pub sequential_share: f64,
+    /// Ends where the last one began.
+    pub reverse_share: f64,
+    /// Median size [bytes].
+    pub median_size_bytes: i64,
+    /// The rest: W, chains, strides, spread, phases, Darshan's counters.
+    pub evidence: Value,
+}
+
+/// Verdict of one thread.
+#[derive(Clone, Debug, Serialize)]
+pub struct ThreadVerdict {
+    /// The thread.
+    pub tid: u32,
+    /// What it does by itself.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+/// Verdict of all threads together and of each.
+#[derive(Clone, Debug, Serialize)]
+pub struct Judgement {
+    /// All requests in order of time.
+    pub together: Verdict,
+    /// Each thread by itself, by thread number.
+    pub threads: Vec<ThreadVerdict>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Steps {
+    pub zero: u64,
+    pub near: u64,
+    pub forward: u64,
+    pub reverse: u64,
+    pub higher: u64,
+}
+
+pub(crate) fn steps(offsets: &[i64], sizes: &[i64], near_bytes: i64) -> Steps {
+    let mut found = Steps::default();
+    for (o, s) in offsets.windows(2).zip(sizes.windows(2)) {
+        let distance = o[1] - o[0] - s[0];
+        found.zero += u64::from(distance == 0);
+        found.forward += u64::from(distance >= 0);
+        found.near += u64::from((0..=near_bytes).contains(&distance));
+        found.reverse += u64::from(o[1] + s[1] == o[0]);
+        found.higher += u64::from(o[1] > o[0]);
+    }
+    found
+}
+
+/// Lower end of the 95 % Wilson score interval (Wilson 1927) of `hits` in `n`.
+pub(crate) fn wilson(hits: f64, n: f64) -> f64 {
+    if n <= 0.0 {
+        return 0.0;
+    }
+    const Z: f64 = 1.959_963_984_540_054;
+    let p = hits / n;
+    let z2 = Z * Z / n;
+    ((p + z2 / 2.0 - Z * (p * (1.0 - p) / n + z2 / (4.0 * n)).sqrt()) / (1.0 + z2)).max(0.0)
+}
+
+pub(crate) fn near_bytes(median_size_bytes: i64) -> i64 {
+    (128 * 1024).max(8 * median_size_bytes)
+}
+
+pub(crate) fn median(sizes: &[i64]) -> i64 {
+    if sizes.is_empty() {
+        return 0;
+    }
+    if sizes.iter().all(|&size| size == sizes[0]) {
+        return sizes[0];
+    }
+    let mut copy = sizes.to_vec();
+    let middle = copy.len() / 2;
+    *copy.select_nth_unstable(middle).1
+}
+
+/// Judges one sequence: offsets and sizes [bytes] of the completed requests, in order.
+pub fn classify(offsets: &[i64], sizes: &[i64]) -> Verdict {
+    let mut verdict = classify_whole(offsets, sizes);
+    if verdict.class == Class::Irregular {
+        let found = phases::find(offsets, sizes);
+        if found.len() > 1 {
+            let largest = found.iter().map(|p| p.end - p.first).max().unwrap_or(0);
+            let n = offsets.len() as f64;
+            verdict.class = Class::Mixed;
+            verdict.confidence = wilson(
+                n - (n - found.iter().map(|p| (p.end - p.first) as f64).sum::<f64>()),
+                n,
+            );
+            verdict.evidence["largest_phase_share"] = json!(largest as f64 / n);
+            verdict.evidence["phases"] = json!(found);
+        }
+    }
+    verdict
+}
+
+/// The rules without phases.
+pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
+    let n = offsets.len().min(sizes.len());
+    let (offsets, sizes) = (&offsets[..n], &sizes[..n]);
+    let median_size_bytes = median(sizes);
+    let near = near_bytes(median_size_bytes);
+    let found = steps(offsets, sizes, near);
+    let of_steps = n.saturating_sub(1).max(1) as f64;
+    let share = |hits: u64| hits as f64 / of_steps;
+    let mut verdict = Verdict {
+        class: Class::Insufficient,
+        k: None,
+        requests: n as u64,
+        bytes: sizes.iter().sum::<i64>().max(0) as u64,
+        confidence: 0.0,
+        consecutive_share: share(found.zero),
+        forward_share: share(found.forward),
+        sequential_share: share(found.near),
+        reverse_share: share(found.reverse),
+        median_size_bytes,
+        evidence: json!({
+            "near_bytes": near,
+            "darshan_consec": found.zero,
+            "darshan_seq": found.higher,
+        }),
+    };
+    if n < ENOUGH {
+        return verdict;
+    }
+    let decided = |verdict: &mut Verdict, class, deciding: f64| {
+        verdict.class = class;
+        verdict.confidence = wilson(deciding * of_steps, of_steps);
+    };
+    if verdict.consecutive_share >= 0.95 {
+        let deciding = verdict.consecutive_share;
+        decided(&mut verdict, Class::Consecutive, deciding);
+        return verdict;
+    }
+    if verdict.reverse_share >= 0.95 {
+        let deciding = verdict.reverse_share;
+        decided(&mut verdict, Class::Reverse, deciding);
+        return verdict;
+    }
+    if let Some(chains) = best_chains(offsets, sizes, found) {
+        let held = chains.held as f64 / n as f64;
+        verdict.evidence["chains"] = json!({
+            "held_share": held,
+            "count": chains.count,
+            "open_median": chains.open_median,
+            "backward_share": chains.backward as f64 / n as f64,
+        });
+        verdict.evidence["main_stream_share"] = json!(chains.longest as f64 / n as f64);
+        if held >= 0.95 && (2..=MOST_OPEN).contains(&chains.open_median) {
+            verdict.k = Some(chains.open_median);
+            decided(&mut verdict, Class::Interleaved, held);
+            return verdict;
+        }
+    }
+    if let Some((strides, deciding)) = strides(offsets) {
+        verdict.evidence["strides_bytes"] = json!(strides);
+        decided(&mut verdict, Class::Strided, deciding);
+        return verdict;
+    }
+    if verdict.sequential_share >= 0.95 {
+        let deciding = verdict.sequential_share;
+        decided(&mut verdict, Class::Sequential, deciding);
+        return verdict;
+    }
+    let spread = hotset::spread(offsets, median_size_bytes.clamp(512, 1 << 20));
+    verdict.evidence["spread"] = json!(spread);
+    if spread.reaccess_share >= 0.5 && spread.top_fifth_share >= 0.8 {
+        decided(&mut verdict, Class::HotSet, spread.top_fifth_share);
+        return verdict;
+    }
+    if verdict.consecutive_share <= 0.05 && (0.4..=0.6).contains(&verdict.forward_share) {
+        verdict.evidence["uniformity"] = uniformity(offsets);
+        let deciding = 1.0 - verdict.consecutive_share;
+        decided(&mut verdict, Class::Random, deciding);
+        return verdict;
+    }
+    verdict.class = Class::Irregular;
+    verdict.confidence = wilson(of_steps / 2.0, of_steps);
+    verdict
+}
+
+fn best_chains(offsets: &[i64], sizes: &[i64], found: Steps) -> Option<Chains> {
+    let forward = chains::find(offsets, sizes, false);
+    let enough = |c: &Chains| c.held as f64 >= 0.95 * offsets.len() as f64;
+    if forward.as_ref().is_some_and(enough) || found.reverse == 0 && forward.is_some() {
+        return forward;
+    }
+    let both = chains::find(offsets, sizes, true);
+    match (forward, both) {
+        (Some(one), Some(other)) if one.held >= other.held => Some(one),
+        (one, other) => other.or(one),
+    }
+}
+
+/// One distance from start to start, or a cycle of 2 to 4 different ones of one sign: values and share.
+fn strides(offsets: &[i64]) -> Option<(Vec<i64>, f64)> {
+    let distance = |i: usize| offsets[i + 1] - offsets[i];
+    let count = offsets.len() - 1;
+    for period in 1..=4usize {
+        if count <= 2 * period {
+            break;
+        }
+        let same = (period..count)
+            .filter(|&i| distance(i) == distance(i - period))
+            .count();
+        let share = same as f64 / (count - period) as f64;
+        if share < 0.90 {
+            continue;
+        }
+        let at = (period..count - period + 1)
+            .find(|&i| (i..i + period).all(|j| distance(j) == distance(j - period)))?;
+        let values: Vec<i64> = (at..at + period).map(distance).collect();
+        let one_sign = values.iter().all(|&v| v > 0) || values.iter().all(|&v| v < 0);
+        return one_sign.then_some((values, share));
+    }
+    None
+}
+
+/// Chi-squared of the starts over sixteen equal parts of the range touched, 15 degrees of freedom.
+fn uniformity(offsets: &[i64]) -> Value {
+    const PARTS: usize = 16;
+    let (low, high) = offsets
+        .iter()
+        .fold((i64::MAX, i64::MIN), |(l, h), &o| (l.min(o), h.max(o)));
+    let range = (high - low + 1) as f64;
+    let mut counts = [0u64; PARTS];
+    for &offset in offsets {
+        counts[(((offset - low) as f64 / range * PARTS as f64) as usize).min(PARTS - 1)] += 1;
+    }
+    let expected = offsets.len() as f64 / PARTS as f64;
+    let chi_squared: f64 = counts
+        .iter()
+        .map(|&count| (count as f64 - expected).powi(2) / expected)
+        .sum();
+    json!({"chi_squared": chi_squared, "degrees_of_freedom": PARTS - 1})
+}
+
+/// Judges the requests of all threads together, in order of time, and of each thread by itself.
+///
+/// Threads that each go forward in their own way are `interleaved` when at least two are at work at once, even
+/// where their requests by offsets alone would not show it.
+pub fn judge(offsets: &[i64], sizes: &[i64], tids: &[u32]) -> Judgement {
+    let mut together = classify(offsets, sizes);
+    let mut order: Vec<u32> = (0..tids.len() as u32).collect();
+    if tids.iter().any(|&tid| tid != tids[0]) {
+        order.sort_by_key(|&i| tids[i as usize]);
+    } else {
+        let threads = tids.first().map(|&tid| ThreadVerdict {
+            tid,
+            verdict: together.clone(),
+        });
+        return Judgement {
+            together,
+            threads: threads.into_iter().collect(),
+        };
+    }
+    let mut threads = Vec::new();
+    let mut spans = Vec::new();
+    for run in order.chunk_by(|&a, &b| tids[a as usize] == tids[b as usize]) {
+        let own =
+            |values: &[i64]| -> Vec<i64> { run.iter().map(|&i| values[i as usize]).collect() };
+        spans.push((run[0], run[run.len() - 1] + 1));
+        threads.push(ThreadVerdict {
+            tid: tids[run[0] as usize],
+            verdict: classify(&own(offsets), &own(sizes)),
+        });
+    }
+    let orderly = |t: &ThreadVerdict| {
+        matches!(
+            t.verdict.class,
+            Class::Consecutive | Class::Reverse | Class::Sequential
+        )
+    };
+    let held: u64 = threads
+        .iter()
+        .filter(|t| orderly(t))
+        .map(|t| t.verdict.requests)
+        .sum();
+    let n = offsets.len();
+    let unclear = matches!(
+        together.class,
+        Class::Random | Class::HotSet | Class::Irregular | Class::Mixed
+    );
+    if unclear && n >= ENOUGH && held as f64 >= 0.95 * n as f64 {
+        let k = open_median(&spans, n);
+        if (2..=MOST_OPEN).contains(&k) {
+            together.class = Class::Interleaved;
+            together.k = Some(k);
+            together.confidence = wilson(held as f64, n as f64);
+            together.evidence["basis"] = json!("threads");
+            together.evidence["held_by_threads_share"] = json!(held as f64 / n as f64);
+        }
+    }
+    Judgement { together, threads }
+}
+
+/// Median over the requests of the number of threads between their first and last request.
+fn open_median(spans: &[(u32, u32)], n: usize) -> u32 {
+    let mut change = vec![0i32; n + 1];
+    for &(first, end) in spans {
+        change[first as usize] += 1;
+        change[end as usize] -= 1;
+    }
+    let mut spent = vec![0usize; spans.len() + 1];
+    let mut open = 0i32;
+    for step in &change[..n] {
+        open += step;
+        spent[open as usize] += 1;
+    }
+    let mut sum = 0;
+    for (open, count) in spent.iter().enumerate() {
+        sum += count;
+        if 2 * sum >= n {
+            return open as u32;
+        }
+    }
+    0
+}
