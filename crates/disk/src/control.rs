@@ -255,16 +255,7 @@ impl Server {
             )));
         }
         mount::check_places(&add.mount, &add.backing)?;
-        let disk = Arc::new(Disk::new(
-            &add.disk_id,
-            &add.mount,
-            &add.backing,
-            add.profile,
-            add.seed,
-            add.plant.unwrap_or_default(),
-            add.durable,
-            &self.config.stats_dir,
-        )?);
+        let disk = Arc::new(Disk::new(&add, &self.config.stats_dir)?);
         let tree = Tree::new(
             disk.clone(),
             self.timers.clone(),

@@ -9,7 +9,7 @@ use penstock_station::{Op, Request, Station, StorageProfile};
 use serde_json::{json, Value};
 
 use crate::clock::{now_ns, process_cpu_ns};
-use crate::config::{Compensation, Overhead, Plant};
+use crate::config::{Add, Compensation, Overhead, Plant};
 use crate::counters::{Counters, StatsPage, NAMES};
 use crate::error::Error;
 use crate::log::{Log, Record};
@@ -103,23 +103,15 @@ fn op_code(op: Op) -> u8 {
 
 impl Disk {
     /// A disk of that profile, not mounted yet.
-    pub fn new(
-        disk_id: &str,
-        mount: &Path,
-        backing: &Path,
-        profile: StorageProfile,
-        seed: u64,
-        plant: Plant,
-        durable: bool,
-        stats_dir: &Path,
-    ) -> Result<Self, Error> {
+    pub fn new(add: &Add, stats_dir: &Path) -> Result<Self, Error> {
+        let (profile, seed) = (add.profile.clone(), add.seed);
         let now = now_ns();
         let state = State {
             station: station(&profile, seed)?,
             profile,
             seed,
             epoch_ns: now,
-            slowness: 1.0 + plant.slow_by,
+            slowness: 1.0 + add.plant.unwrap_or_default().slow_by,
             counters: Counters::default(),
             changed_ns: now,
             pending: Vec::new(),
@@ -129,13 +121,13 @@ impl Disk {
             cpu_at_reset_ns: process_cpu_ns(),
             last_arrival_ns: 0,
         };
-        let page = StatsPage::create(&stats_dir.join(format!("{disk_id}.stats")))?;
+        let page = StatsPage::create(&stats_dir.join(format!("{}.stats", add.disk_id)))?;
         page.publish(&state.counters, now);
         Ok(Disk {
-            disk_id: disk_id.to_owned(),
-            mount: mount.to_owned(),
-            backing: backing.to_owned(),
-            durable,
+            disk_id: add.disk_id.clone(),
+            mount: add.mount.clone(),
+            backing: add.backing.clone(),
+            durable: add.durable,
             calibration_service_ns: AtomicU64::new(0),
             calibration_lateness_ns: Mutex::default(),
             gone: AtomicBool::new(false),
@@ -213,14 +205,14 @@ impl Disk {
         state.last_arrival_ns = arrival_ns;
         state.count_in_flight(arrival_ns, 1);
         let began_ns = arrival_ns.saturating_sub(compensation_ns);
-        let station_ns = state.to_station(began_ns);
+        let station_ns = state.in_station_time(began_ns);
         let request = Request {
             op,
             offset: device_offset,
             size: u64::from(target.size),
         };
         let served = state.station.arrive(station_ns, request);
-        let due_ns = state.from_station(served.due_ns);
+        let due_ns = state.in_clock_time(served.due_ns);
         Ticket {
             due_ns,
             asked_ns: served.due_ns.saturating_sub(station_ns),
@@ -428,7 +420,7 @@ impl State {
         self.counters.in_flight = in_flight.saturating_add_signed(change);
     }
 
-    fn to_station(&self, t_ns: u64) -> u64 {
+    fn in_station_time(&self, t_ns: u64) -> u64 {
         if self.slowness == 1.0 {
             return t_ns;
         }
@@ -436,7 +428,7 @@ impl State {
         self.epoch_ns + (elapsed_ns as f64 / self.slowness) as u64
     }
 
-    fn from_station(&self, t_ns: u64) -> u64 {
+    fn in_clock_time(&self, t_ns: u64) -> u64 {
         if self.slowness == 1.0 {
             return t_ns;
         }
