@@ -1,0 +1,41 @@
+"""`penstock init -- CMD`: a commented study for a program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import typer
+
+from penstock.errors import BadInput
+from penstock.study.draft import draft, draft_name
+from penstock.study.load import read_study
+
+CONTEXT = {"allow_interspersed_args": False}
+
+
+def command(
+    argv: list[str] = typer.Argument(
+        ..., metavar="-- CMD…", help="The program; {data} in it is the directory of the disk."
+    ),
+    output: Path | None = typer.Option(None, "-o", "--output", help="Default: NAME.study.yaml."),
+    name: str | None = typer.Option(
+        None, "--name", help="The study's name; default: the program's."
+    ),
+    force: bool = typer.Option(False, "--force", help="Write over a file that is there."),
+    as_json: bool = typer.Option(False, "--json", help="Say what was written as JSON."),
+) -> None:
+    """Write a commented study for a program."""
+    name = name or draft_name(argv)
+    path = output or Path(f"{name}.study.yaml")
+    if path.exists() and not force:
+        raise BadInput(f"{path} is there already; expected another -o, or --force to write over it")
+    text = draft(argv, name, str(path))
+    read_study(text.encode(), path)  # what is written is a study
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+    print(json.dumps({"file": str(path), "name": name}) if as_json else path)
+    print(f"penstock: next: penstock plan {path}", file=sys.stderr)

@@ -1,0 +1,163 @@
+"""A first study for a program: what `penstock init -- CMD` writes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from penstock.study.names import BUILT_IN
+from penstock.workload.parsers import fio
+
+_KNOWN = ("data", *BUILT_IN)
+_SAFE = re.compile(r"[A-Za-z0-9@%+=:,./_-]*")
+
+_TEXT = """\
+# A penstock study of `{program}`. Check it with `penstock plan {file}`, try it with
+# `penstock run --quick {file}`, run it with `penstock run {file}`. Every key: docs/study-file.md.
+penstock: 1
+name: {name}
+question: >
+  How much does the disk cost {program}, and does memory make up for it?
+
+# What is varied. Texts below refer to a factor by {{name}}; the first level is coded -1, the second +1.
+# Any text below may use a factor, so anything can be one: an option of the program, a size, a count.
+factors:
+  disk:   {{levels: [hdd-7200, sata-ssd]}}     # storage profiles; also: nvme, network-volume, own JSON file
+  memory: {{levels: [256MiB, 1GiB]}}           # page cache included
+
+design:
+  kind: full            # or {{fraction: 1}}: half of the treatments, some effects mixed with others
+  replicates: 2         # complete passes, each in a fresh random order
+  seed: 1               # of that order
+
+platform:
+  nodes:
+    - name: node1
+      memory: "{{memory}}"
+      disks:
+        - name: data              # the commands below call its directory {{data}}
+          profile: "{{disk}}"
+          time_scale: 4           # four times slower than the real device: what a small host can keep up with
+
+workload:
+{prepare}  mutates: true         # the command changes the prepared data: every run gets a fresh copy
+{directory}  command: {command}
+  timeout: 10min        # a run that takes longer counts as failed
+  # expected: 5s        # makes the plan's estimate of the time honest
+  parser: {parser}
+  # quick: {{command: a shorter one}}   # what `penstock run --quick` runs in place of the command
+
+responses:
+{responses}
+observers:
+  monitor: {{interval: 1s}}      # CPU, memory, disks, network, pressure; 10ms at the fastest
+  trace: {{mode: trace}}         # every read and write of the program: file, offset, size, latency
+
+# The state each run starts from: written back, caches dropped, and checked rather than assumed.
+settle: {{drop_caches: true, resident_at_most: 1%}}
+"""
+
+_PREPARE = """\
+  # prepare makes the data once, on the plain disk (fast); here {data} is the directory behind the disk
+  # prepare: cp -r /somewhere/input {data}/
+"""
+
+
+def draft(argv: Sequence[str], name: str, file: str) -> str:
+    """The text of a study of the command `argv`; it passes `penstock plan`.
+
+    `{data}`, `{run_dir}`, `{study_dir}` and `{python}` in `argv` stay templates, other braces are literal.
+    One argument with blanks is taken as a shell command. A program that does not name `{data}` runs in it.
+    """
+    words = shlex.split(argv[0]) if len(argv) == 1 and " " in argv[0] else list(argv)
+    command = argv[0] if len(argv) == 1 and " " in argv[0] else " ".join(_quoted(a) for a in argv)
+    command = _escaped(command)
+    program = words[0].rpartition("/")[2] if words else command
+    kind = program if program in ("fio", "pgbench") else "none"
+    if kind == "fio":
+        command = _fio(command, words)
+    directory = ""
+    if "{data}" not in command:
+        directory = '  directory: "{data}"   # the program runs in the disk\'s directory\n'
+    return _TEXT.format(
+        program=_escaped(program).replace("{{", "{").replace("}}", "}"),
+        file=file,
+        name=name,
+        prepare=_PREPARE,
+        directory=directory,
+        command=_scalar(command),
+        parser=f"{kind:<15} # {_parser_comment(kind)}",
+        responses=_responses(kind, command),
+    )
+
+
+def draft_name(argv: Sequence[str]) -> str:
+    """A study name from the program's."""
+    words = shlex.split(argv[0]) if len(argv) == 1 and " " in argv[0] else list(argv)
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", words[0].rpartition("/")[2] if words else "")
+    return plain.strip("-._")[:64] or "study"
+
+
+def _quoted(word: str) -> str:
+    """As shlex.quote, but `{data}` and its like need no quotes."""
+    bare = re.sub("|".join(rf"\{{{k}\}}" for k in _KNOWN), "", word)
+    return word if word and _SAFE.fullmatch(bare) else shlex.quote(word)
+
+
+def _escaped(text: str) -> str:
+    """Braces doubled, except those of names that templates know."""
+    doubled = text.replace("{", "{{").replace("}", "}}")
+    for known in _KNOWN:
+        doubled = doubled.replace(f"{{{{{known}}}}}", f"{{{known}}}")
+    return doubled
+
+
+def _scalar(command: str) -> str:
+    """A YAML text: a literal block for long or many-lined ones, else double-quoted."""
+    if "\n" in command:
+        return "|\n" + "\n".join(f"    {line}" for line in command.splitlines())
+    escaped = command.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+def _fio(command: str, words: Sequence[str]) -> str:
+    options = {w.partition("=")[0] for w in words}
+    if not options & {"--directory", "--filename"}:
+        command += " --directory={data}"
+    if "--output-format" not in options:
+        command += " --output-format=json+"
+    if "--output" not in options:
+        command += " --output={run_dir}/fio.json"
+    return command
+
+
+def _parser_comment(kind: str) -> str:
+    if kind == "fio":
+        return "reads fio's JSON report"
+    if kind == "pgbench":
+        return "reads pgbench's report on stdout"
+    return "fio and pgbench are understood; of any other program the wall time"
+
+
+def _responses(kind: str, command: str) -> str:
+    if kind == "pgbench":
+        return (
+            "  tps:     {from: tps, unit: 1/s, better: higher}\n"
+            "  latency: {from: latency_mean, unit: ms, better: lower}\n"
+        )
+    if kind == "fio":
+        jobs = fio.operations(command) or []
+        writes = bool(jobs) and all(j.direction == "write" for j in jobs)
+        way = "write" if writes else "read"
+        return (
+            f"  bandwidth: {{from: {way}_bandwidth, unit: MiB/s, better: higher}}\n"
+            f"  p99:       {{from: {way}_p99_latency, unit: ms, better: lower}}\n"
+        )
+    return (
+        "  wall: {from: wall_s, unit: s, better: lower}\n"
+        "  # a number the program prints, by a regular expression with one group:\n"
+        "  # rate: {from: {regex: 'rate: ([0-9.]+)'}, unit: MiB/s, better: higher}\n"
+        "  # a number in a JSON file that it leaves in {run_dir}:\n"
+        "  # rows: {from: {json: result.rows, file: out.json}, unit: rows, better: higher}\n"
+    )
