@@ -1,4 +1,4 @@
-"""A profile fitted from a simulated fio of a known device is that device again (EM-33, EM-34, virtual time)."""
+"""A profile fitted from a simulated fio of a known device is that device again (EM-33, EM-34)."""
 
 from __future__ import annotations
 

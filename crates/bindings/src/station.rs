@@ -51,11 +51,10 @@ fn profile_moments<'py>(
     let op: Op = op.parse().map_err(PyValueError::new_err)?;
     let moments = PyDict::new(py);
     moments.set_item("mean", profile.mean_service_s(op, sequential, size_bytes))?;
-    for (name, p) in [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)] {
-        moments.set_item(
-            name,
-            profile.service_quantile_s(op, sequential, size_bytes, p),
-        )?;
+    let asked = [0.5, 0.9, 0.95, 0.99];
+    let quantiles = profile.service_quantiles_s(op, sequential, size_bytes, &asked);
+    for (name, quantile) in ["p50", "p90", "p95", "p99"].iter().zip(quantiles) {
+        moments.set_item(name, quantile)?;
     }
     moments.set_item(
         "capacity_iops",
@@ -80,9 +79,7 @@ fn profile_quantiles(
             "probability {wrong}; above 0 and below 1 is expected"
         )));
     }
-    Ok(p.iter()
-        .map(|p| profile.service_quantile_s(op, sequential, size_bytes, *p))
-        .collect())
+    Ok(profile.service_quantiles_s(op, sequential, size_bytes, &p))
 }
 
 /// Requests (arrays of u64 nanoseconds, u8 codes, u64 bytes, u64 bytes) served in their order; a dict of bytes objects

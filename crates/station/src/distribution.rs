@@ -307,6 +307,18 @@ impl Distribution {
         }
     }
 
+    /// As [`Distribution::quantile_s`] for several probabilities, at the cost of one for mixtures and sums.
+    #[must_use]
+    pub fn quantiles_s(&self, p: &[f64]) -> Vec<f64> {
+        match self {
+            Distribution::Mixture { .. } | Distribution::Sum { .. } => {
+                let points = self.points();
+                p.iter().map(|p| weighted_quantile(&points, *p)).collect()
+            }
+            simple => p.iter().map(|p| simple.quantile_s(*p)).collect(),
+        }
+    }
+
     /// Points (seconds, weight) that stand for the distribution, sorted by time.
     fn points(&self) -> Vec<(f64, f64)> {
         let n = CONVOLUTION_POINTS;

@@ -337,6 +337,20 @@ impl StorageProfile {
             + self.transfer_s(op, sequential, size_bytes)
     }
 
+    /// As [`StorageProfile::service_quantile_s`] for several probabilities.
+    #[must_use]
+    pub fn service_quantiles_s(
+        &self,
+        op: Op,
+        sequential: bool,
+        size_bytes: u64,
+        p: &[f64],
+    ) -> Vec<f64> {
+        let transfer_s = self.transfer_s(op, sequential, size_bytes);
+        let drawn = self.drawn(op, sequential, size_bytes).quantiles_s(p);
+        drawn.into_iter().map(|s| s + transfer_s).collect()
+    }
+
     /// Shortest time in seconds between two requests of `size_bytes` that the interface lets through.
     #[must_use]
     pub fn interface_s(&self, size_bytes: u64) -> f64 {

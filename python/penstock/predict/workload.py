@@ -1,0 +1,144 @@
+"""What a treatment asks of a disk, as the simulator takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from penstock.predict.clients import ClientCosts, gaps_ns
+from penstock.profile.model import StorageProfile
+from penstock.study.resolve import ResolvedDisk, ResolvedRun
+from penstock.workload.measured import JobSpec
+
+MAX_REQUEST_BYTES = 1 << 20
+#: what the kernel reads ahead of a buffered sequential reader (its default, 128 KiB)
+READAHEAD_BYTES = 128 << 10
+_DEFAULT_FILE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A closed loop on one disk: a simulation without its seed; what the model leaves out is in `note`."""
+
+    disk: ResolvedDisk
+    spec: dict[str, Any]
+    note: str = ""
+
+
+def disk_of(run: ResolvedRun, place: str | None) -> ResolvedDisk:
+    """The disk that a path of the command lies on; the first one if that cannot be told."""
+    for disk in run.disks:
+        names = (f"/{disk.name}", f"/{disk.disk_id}")
+        if place and any(place == n or place.startswith(f"{n}/") for n in names):
+            return disk
+    return run.disks[0]
+
+
+def asked_by_jobs(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) -> Asked:
+    """The simulation of a command's jobs, all started together (the first job's disk)."""
+    disk = disk_of(run, jobs[0].filename or jobs[0].directory)
+    clients, notes = [], []
+    for job in jobs:
+        client, note = _client(job, costs)
+        clients.append(client)
+        notes.append(note)
+    first = jobs[0]
+    spec: dict[str, Any] = {
+        "profile": disk.profile,
+        "clients": clients,
+        "max_request_bytes": MAX_REQUEST_BYTES,
+        "quantiles": [0.5, 0.9, 0.95, 0.99, 0.999],
+    }
+    if first.runtime_s:
+        spec["duration_s"] = first.runtime_s
+    if first.number_ios:
+        spec["operations"] = first.number_ios
+    elif not (first.time_based and first.runtime_s):
+        block = int(clients[0]["pattern"]["block_bytes"])
+        spec["operations"] = max(1, (first.size_bytes or _DEFAULT_FILE_BYTES) // block)
+    return Asked(disk, spec, "; ".join(sorted({n for n in notes if n})))
+
+
+def _client(job: JobSpec, costs: ClientCosts) -> tuple[dict[str, Any], str]:
+    file_bytes = max(job.size_bytes or _DEFAULT_FILE_BYTES, job.bs_bytes)
+    pattern: dict[str, Any] = {
+        "kind": "random" if job.random or job.direction == "mixed" else "sequential",
+        "op": job.direction,
+        "block_bytes": job.bs_bytes,
+        "file_bytes": file_bytes,
+    }
+    if job.direction == "mixed":
+        pattern["read_share"] = job.rwmixread / 100
+    client: dict[str, Any] = {
+        "count": job.numjobs,
+        "pattern": pattern,
+        "iodepth": 1 if job.ioengine in ("psync", "sync", "pvsync", "pvsync2") else job.iodepth,
+        "think_ns": costs.fixed_ns,
+        "think_ns_per_byte": costs.think_ns_per_byte,
+        "shared_file": job.filename is not None,
+    }
+    if job.direct:
+        return client, ""
+    if job.direction == "read" and not job.random:
+        # the program finds what the kernel read ahead: the disk sees the read-ahead, two under way
+        block = min(max(READAHEAD_BYTES, job.bs_bytes), file_bytes)
+        client["iodepth"] = 2
+        client["think_ns"] = costs.think_ns * block / job.bs_bytes
+        pattern["block_bytes"] = block
+        return client, "buffered: kernel read-ahead of 128 KiB assumed"
+    if job.direction == "read":
+        return client, "buffered: hits in the page cache not modelled"
+    return client, "buffered: write-back not modelled"
+
+
+def asked_by_trace(disk: ResolvedDisk, basis: ResolvedDisk, events: pd.DataFrame) -> Asked:
+    """The traced operations again, thread by thread with their think times, against another disk.
+
+    Calls that took less than half of what the basis disk needs at least were answered by the page cache:
+    their time counts as thinking. `events` as `disk_events` gives them.
+    """
+    events = events.assign(gap=gaps_ns(events).fillna(0))
+    if "disk_id" in events:
+        events = (
+            events[events["disk_id"] == basis.disk_id]
+            if basis.disk_id in set(events["disk_id"])
+            else events
+        )
+    profile = StorageProfile.from_dict(basis.profile)
+    least_ns = {
+        op: 0.5e9 * min(profile.moments(op, s, 4096).p50 for s in (True, False))
+        for op in ("read", "write")
+    }
+    limit = events["direction"].astype(str).map(least_ns).to_numpy(dtype=float)
+    hit = events["latency_ns"].to_numpy() < limit
+    base = events["file_id"].rank(method="dense").to_numpy(dtype=np.int64) * (1 << 40)
+    frame = pd.DataFrame(
+        {
+            "tid": events["tid"].to_numpy(),
+            "op": (events["direction"].astype(str) == "write").to_numpy().astype(int),
+            "offset_bytes": np.maximum(events["offset_bytes"].to_numpy(dtype=np.int64), 0) + base,
+            "size_bytes": events["size_bytes"].to_numpy(dtype=np.int64),
+            "own_ns": (events["gap"] + np.where(hit, events["latency_ns"], 0)).to_numpy(),
+            "hit": hit,
+        }
+    )
+    clients = []
+    for _, thread in frame.groupby("tid", sort=True):
+        spent = thread["own_ns"].cumsum().to_numpy()
+        kept = ~thread["hit"].to_numpy()
+        if not kept.any():
+            continue
+        asked = thread[kept]
+        pattern = {
+            "kind": "explicit",
+            "op": asked["op"].tolist(),
+            "offset_bytes": asked["offset_bytes"].tolist(),
+            "size_bytes": asked["size_bytes"].tolist(),
+            "think_ns": np.diff(spent[kept], prepend=0).round().astype(np.int64).tolist(),
+        }
+        clients.append({"pattern": pattern, "device_offset_bytes": 0})
+    spec = {"profile": disk.profile, "clients": clients, "max_request_bytes": MAX_REQUEST_BYTES}
+    return Asked(disk, spec, "replay of the traced operations; threads do not wait for each other")
