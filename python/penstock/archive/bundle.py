@@ -55,13 +55,20 @@ class Bundle:
         self._final_path = final_path
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], manifest: dict[str, Any] | None = None) -> Bundle:
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        manifest: dict[str, Any] | None = None,
+        *,
+        replacing: bool = False,
+    ) -> Bundle:
         """A bundle being written; `path` is what it will be called.
 
+        With `replacing` the name may be taken now and must be free when the bundle is finished.
         Raises PenstockError if something of that name exists.
         """
         final = Path(path).absolute()
-        if os.path.lexists(final):
+        if os.path.lexists(final) and not replacing:
             raise PenstockError(f"{final} exists already; expected a path that does not")
         working = partial_path(final)
         if working.exists():

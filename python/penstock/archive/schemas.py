@@ -133,7 +133,7 @@ _TABLES = (
             pid | i64 | | process
             tid | i64 | | thread
             cgroup_id | u64 | | control group of the thread
-            flags | i64 | | flags of preadv2 and pwritev2, else 0
+            flags | i64 | | bits: 1 direct, 2 append, 4 synchronous, 8 vectored, 16 at the position of the descriptor
         """),
     ),
     TableSchema(
@@ -148,7 +148,7 @@ _TABLES = (
             inode | u64 | | inode number
             generation | u64 | | inode generation, tells a reused inode number
             path | text | | path when it was first seen
-            size_bytes | i64 | B | size when it was last seen
+            size_bytes | i64 | B | size when it was first seen
             disk_id | text | | the emulated disk it lies on, null elsewhere
         """),
     ),

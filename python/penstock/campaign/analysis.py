@@ -1,0 +1,191 @@
+"""What follows the runs: the tables over all of them, effects, predictions, findings, the report.
+
+Everything is made from the bundles and the frozen study and plan alone, so it can be made again at any time.
+Modules are loaded where they are used: figures and statistics take a second that a refused run need not wait.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from penstock.archive.bundle import Bundle, write_parquet
+from penstock.archive.runs import attempts as all_attempts
+from penstock.archive.runs import attempts_table, bundles, joined, runs_table
+from penstock.archive.schemas import described
+from penstock.campaign.frozen import read_campaign
+from penstock.design.plan import Plan, plan_from_json
+from penstock.errors import BadInput, PenstockError
+from penstock.study.load import load_study
+from penstock.study.model import Study
+from penstock.workload.responses import measure
+
+
+@dataclass
+class Analysis:
+    """What the analysis of a study came to; `notes` says which of its parts could not be made, and why."""
+
+    out: Path
+    runs: pd.DataFrame
+    effects: pd.DataFrame | None = None
+    answer: list[str] = field(default_factory=list)
+    findings: list[Any] = field(default_factory=list)
+    report: Path | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def valid_runs(self) -> int:
+        """How many runs the analysis used."""
+        return int(self.runs["valid"].sum())
+
+
+def frozen_study(out: Path) -> tuple[Study, Plan]:
+    """The study and the plan of an OUT directory. Raises BadInput if it is none."""
+    if read_campaign(out) is None:
+        raise BadInput(f"{out}: found no campaign.json; expected the directory of a study (its -o)")
+    study = load_study(out / "study.yaml")
+    return study, plan_from_json(json.loads((out / "plan.json").read_text()))
+
+
+def analyse(out: Path, say: Callable[[str], None] = lambda _: None, full: bool = True) -> Analysis:
+    """Makes the tables over all runs and, if `full`, effects, predictions, findings and the report.
+
+    A part that cannot be made (too few valid runs, say) is left out and noted.
+    Raises BadInput if `out` is not the directory of a study.
+    """
+    study, plan = frozen_study(out)
+    factors = [f.name for f in plan.factors]
+    responses = [r.name for r in study.responses]
+    last = [remeasured(b, study) for b in bundles(out)]
+    runs = runs_table(last, factors, responses)
+    write_parquet(out / "runs.parquet", runs)
+    write_parquet(out / "attempts.parquet", attempts_table(all_attempts(out)))
+    result = Analysis(out, runs.to_pandas())
+    for name in ("fidelity", "agreement"):
+        table = joined(last, name)
+        if table is not None:
+            write_parquet(out / f"{name}.parquet", table)
+        else:
+            (out / f"{name}.parquet").unlink(missing_ok=True)
+    if not full:
+        return result
+    say("analysing")
+    _part(result, "effects", lambda: _effects(result, plan, responses))
+    _part(result, "predictions", lambda: _predictions(result, study))
+    _part(result, "findings", lambda: _findings(result))
+    say("writing the report")
+    _part(result, "report", lambda: _report(result))
+    return result
+
+
+def remeasured(bundle: Bundle, study: Study) -> Bundle:
+    """The bundle with its responses as the study now asks for them, read from what the program left.
+
+    Only where they differ from those in its manifest: a response was added, or its unit changed.
+    """
+    manifest = bundle.manifest
+    have = {n: r.get("unit") for n, r in manifest["responses"].items()}
+    wanted = {r.name: r.unit for r in study.responses}
+    if manifest["state"] != "finished" or have == wanted:
+        return bundle
+    try:
+        found = measure(
+            study.responses,
+            study.workload.parser,
+            bundle.path / "workload",
+            _text(bundle.path / "stdout.txt"),
+            _text(bundle.path / "stderr.txt"),
+            float(manifest.get("times", {}).get("wall_s") or 0.0),
+        )
+    except (OSError, PenstockError) as error:
+        return Bundle(bundle.path, {**manifest, "valid": False, "reason": str(error)})
+    responses = {n: {"value": m.value, "unit": m.unit} for n, m in found.items()}
+    return Bundle(bundle.path, {**manifest, "responses": responses})
+
+
+def headline(effects: pd.DataFrame | None, terms: int = 3) -> list[dict[str, Any]]:
+    """The largest effects of each response: response, term, effect, interval, share of the variation."""
+    if effects is None or effects.empty:
+        return []
+    rows = []
+    of_terms = effects[effects["term"] != "residual"]
+    for _, group in of_terms.groupby("response", sort=False):
+        largest = group.sort_values("variation_share", ascending=False).head(terms)
+        columns = [
+            "response",
+            "term",
+            "effect",
+            "effect_ci_low",
+            "effect_ci_high",
+            "variation_share",
+        ]
+        rows += largest[columns].to_dict("records")
+    return [{str(k): None if _is_nan(v) else v for k, v in row.items()} for row in rows]
+
+
+def _part(result: Analysis, name: str, make: Callable[[], None]) -> None:
+    try:
+        make()
+    except PenstockError as error:
+        result.notes.append(f"no {name}: {error}")
+
+
+def _effects(result: Analysis, plan: Plan, responses: list[str]) -> None:
+    from penstock.analyse.effects import effects
+
+    path = result.out / "effects.parquet"
+    path.unlink(missing_ok=True)
+    found, faults = [], []
+    for response in responses:
+        try:
+            found.append(effects(result.runs, plan, response))
+        except PenstockError as error:
+            faults.append(f"{response}: {error}")
+    if found:
+        result.effects = pd.concat(found, ignore_index=True)
+        table = pa.Table.from_pandas(result.effects, preserve_index=False)
+        write_parquet(path, described("effects", table.replace_schema_metadata(None)))
+    if faults:
+        raise PenstockError("; ".join(faults))
+
+
+def _predictions(result: Analysis, study: Study) -> None:
+    from penstock.predict.study import predict_study
+
+    path = result.out / "predictions.parquet"
+    path.unlink(missing_ok=True)
+    if study.observers.trace is None or study.observers.trace.mode != "trace":
+        return
+    if not any(node.disks for node in study.platform.nodes) or not result.valid_runs:
+        return
+    frame = predict_study(result.out)
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    write_parquet(path, described("predictions", table))
+
+
+def _findings(result: Analysis) -> None:
+    from penstock.analyse.findings import answer, write_findings
+    from penstock.analyse.outcome import Outcome
+
+    result.findings = write_findings(result.out)
+    result.answer = answer(Outcome.read(result.out))
+
+
+def _report(result: Analysis) -> None:
+    from penstock.report.html import write_report
+
+    result.report = write_report(result.out)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value

@@ -1,0 +1,574 @@
+"""The executor that does it: on this host, through `host/`, with emulated disks and observers."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.archive.bundle import Bundle, directory_bytes, partial_path
+from penstock.archive.runs import set_aside
+from penstock.campaign import space
+from penstock.campaign.conductor import Attempt, Outcome
+from penstock.campaign.judgement import Evidence, Judgement, judge
+from penstock.campaign.observation import Observation, RunObservers
+from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
+from penstock.campaign.run_disks import RunDisks
+from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
+from penstock.design.plan import PlannedRun
+from penstock.errors import PenstockError
+from penstock.host.cgroup import RunCgroup, create_run_cgroup
+from penstock.host.clocks import clock_row
+from penstock.host.directories import make_directory, remove_directory
+from penstock.host.facts import host_facts
+from penstock.host.journal import Entry, Journal
+from penstock.host.launch import Finished, launch
+from penstock.host.state import runtime_dir
+from penstock.study.model import Study
+from penstock.study.resolve import ResolvedRun, resolve
+from penstock.workload.measured import Measured
+from penstock.workload.responses import measure
+
+#: says in a bundle that is being written which attempt it is of
+ATTEMPT_FILE = "attempt"
+
+#: how much of a workload's last stderr line goes into a reason
+_LAST_WORDS = 200
+
+
+@dataclass
+class _Work:
+    """What one attempt has at hand while it is made."""
+
+    resolved: ResolvedRun
+    bundle: Bundle
+    run_dir: Path
+    prepared: PreparedSet | None = None
+    copied: Entry | None = None
+    backing: dict[str, Path] = field(default_factory=dict)
+    mounts: dict[str, Path] = field(default_factory=dict)
+    cgroup: RunCgroup | None = None
+    settled: Settled | None = None
+    finished: Finished | None = None
+    after: Finished | None = None
+    observation: Observation = field(default_factory=Observation)
+    clocks: list[dict[str, Any]] = field(default_factory=list)
+    peak_memory_bytes: int | None = None
+    oom_kills: int = 0
+    cpu_ns: int | None = None
+
+
+class HostExecutor:
+    """Makes the runs of one study on this host."""
+
+    def __init__(
+        self,
+        study: Study,
+        study_id: str,
+        out: Path,
+        work_dir: Path,
+        journal: Journal,
+        to_make: list[PlannedRun],
+        finished_bytes: list[int],
+        say: Callable[[str], None],
+    ) -> None:
+        self._study = study
+        self._study_id = study_id
+        self._out = out
+        self._work_dir = work_dir
+        self._journal = journal
+        self._left = [r.run_id for r in to_make]
+        self._runs = {r.run_id: r for r in to_make}
+        self._finished_bytes = finished_bytes
+        self._say = say
+        self._prepared = PreparedData(work_dir / "prepared")
+        self._mount_root: Entry | None = None
+        self._disks: RunDisks | None = None
+        self._observers: RunObservers | None = None
+        self._facts: dict[str, Any] = {}
+        self._now: _Work | None = None
+
+    def open(self) -> None:
+        """The disk server and the observers' daemons, once for all runs."""
+        self._facts = host_facts(self._out)
+        token = hashlib.sha256(f"{self._out}{time.time_ns()}".encode()).hexdigest()[:12]
+        self._mount_root = make_directory(runtime_dir() / token, self._journal)
+        root = Path(self._mount_root.target)
+        root.chmod(0o755)
+        if any(node.disks for node in self._study.platform.nodes):
+            self._disks = RunDisks(self._journal, root)
+        self._observers = RunObservers(self._journal, root, self._study.observers)
+
+    def close(self) -> None:
+        """Stops the daemons and removes the directory of the mounts, whatever of them was made."""
+        with contextlib.ExitStack() as stack:
+            if self._mount_root is not None:
+                stack.callback(remove_directory, self._mount_root, self._journal)
+                self._mount_root = None
+            if self._disks is not None:
+                stack.callback(self._disks.stop)
+                self._disks = None
+            if self._observers is not None:
+                stack.callback(self._observers.stop)
+                self._observers = None
+
+    def room(self, attempt: Attempt[PlannedRun]) -> None:
+        """Refuses a run while what is still to be made would fill the file system."""
+        forecast(
+            self._study,
+            [self._runs[r] for r in self._left],
+            self._work_dir,
+            self._out,
+            self._prepared,
+            self._finished_bytes,
+        )
+
+    def prepare(self, attempt: Attempt[PlannedRun]) -> None:
+        """The data: prepared once per kind, copied where the command changes it."""
+        run = attempt.run
+        resolved = resolve(self._study, run.levels)
+        final = self._out / "runs" / run.run_id
+        bundle = Bundle.create(final, self._manifest(attempt, resolved), replacing=True)
+        (bundle.path / ATTEMPT_FILE).write_text(f"{attempt.number}\n")
+        run_dir = bundle.path / "workload"
+        run_dir.mkdir()
+        _own(run_dir, resolved.user)
+        self._now = _Work(resolved, bundle, run_dir)
+        with attempt.phase("prepare"):
+            self._prepare_data(run, self._now)
+
+    def _prepare_data(self, run: PlannedRun, work: _Work) -> None:
+        resolved = work.resolved
+        names = [d.disk_id for d in resolved.disks]
+        if not names and resolved.prepare is None:
+            return
+        key = preparation_key(resolved.prepare, names, resolved.env, resolved.user)
+        make = self._preparation(run, resolved)
+        work.prepared = self._prepared.get(key, names, make)
+        if not resolved.mutates:
+            work.backing = dict(work.prepared.disks)
+            return
+        place = self._work_dir / f"run-{run.run_id}-{os.getpid()}"
+        work.copied = make_directory(place, self._journal, run=run.run_id)
+        for name, source in work.prepared.disks.items():
+            (place / name).mkdir()
+            copy_tree(source, place / name)
+            work.backing[name] = place / name
+
+    def _preparation(
+        self, run: PlannedRun, resolved: ResolvedRun
+    ) -> Callable[[dict[str, Path]], None]:
+        """Runs the prepare command on the backing directories; raises with its last words if it fails."""
+
+        def make(disks: dict[str, Path]) -> None:
+            for path in disks.values():
+                _own(path, resolved.user)
+            if resolved.prepare is None:
+                return
+            self._say(f"preparing the data of {run.run_id}")
+            scratch = next(iter(disks.values())).parent if disks else self._work_dir
+            command = resolved.fill(resolved.prepare, disks, scratch)
+            log = scratch / "prepare.log"
+            with create_run_cgroup("prepare", None, self._journal, run=run.run_id) as cgroup:
+                finished = launch(
+                    command,
+                    cgroup,
+                    log,
+                    log.with_suffix(".err"),
+                    extra_env=self._env(resolved, disks, scratch),
+                    cwd=scratch,
+                    user=resolved.user,
+                )
+            if finished.exit_status != 0:
+                words = last_words(log.with_suffix(".err")) or last_words(log)
+                raise PenstockError(
+                    f"run {run.run_id}: the preparation ended with status {finished.exit_status}: "
+                    f"{words or 'it said nothing'} (command: {command})"
+                )
+
+        return make
+
+    def attach(self, attempt: Attempt[PlannedRun]) -> None:
+        """The run's control group and its disks."""
+        work = self._at_hand()
+        resolved = work.resolved
+        with attempt.phase("attach"):
+            work.cgroup = create_run_cgroup(
+                attempt.run.run_id, resolved.memory_bytes, self._journal, run=attempt.run.run_id
+            )
+            _limit_cpus(work.cgroup, resolved.nodes[0].cpus)
+            if self._disks is not None:
+                work.mounts = self._disks.attach(
+                    attempt.run.run_id,
+                    list(resolved.disks),
+                    work.backing,
+                    draw_seed(self._study.design.seed, attempt.run.run_id, attempt.number),
+                    resolved.memory_bytes,
+                )
+
+    def settle(self, attempt: Attempt[PlannedRun]) -> None:
+        """Written back and cold (or warm) as declared, and proven so; then the declared rest."""
+        work, wanted = self._at_hand(), self._study.settle
+        with attempt.phase("settle"):
+            if wanted.sync and work.copied is not None:
+                sync_file_systems(work.backing.values())
+            work.settled = settle_caches(
+                work.mounts, wanted.drop_caches, wanted.resident_at_most, wanted.resident_at_least
+            )
+        if wanted.idle_s > 0:
+            with attempt.phase("rest"):
+                time.sleep(wanted.idle_s)
+
+    def arm(self, attempt: Attempt[PlannedRun]) -> None:
+        """Counters to zero, observers on."""
+        work = self._at_hand()
+        with attempt.phase("arm"):
+            if self._disks is not None:
+                self._disks.begin(work.bundle.path)
+            assert self._observers is not None
+            assert work.cgroup is not None
+            up = self._disks.up if self._disks is not None else {}
+            self._observers.start(work.cgroup, up, work.bundle.path)
+
+    def launch(self, attempt: Attempt[PlannedRun]) -> None:
+        """The command, in its control group, to its end or its time-out; then the `after` command."""
+        work = self._at_hand()
+        resolved = work.resolved
+        command = resolved.fill(resolved.command, work.mounts, work.run_dir)
+        work.bundle.manifest["command"] = command
+        cwd = self._directory(work)
+        work.clocks.append(clock_row("start"))
+        with attempt.phase("workload"):
+            work.finished = launch(
+                command,
+                work.cgroup,
+                work.bundle.path / "stdout.txt",
+                work.bundle.path / "stderr.txt",
+                extra_env=self._env(resolved, work.mounts, work.run_dir),
+                cwd=cwd,
+                timeout_s=resolved.timeout_s,
+                user=resolved.user,
+            )
+        work.clocks.append(clock_row("end"))
+
+    def disarm(self, attempt: Attempt[PlannedRun]) -> None:
+        """Observers off; what they and the disks counted is read."""
+        work = self._now
+        if work is None:
+            return
+        with attempt.phase("disarm"):
+            if work.cgroup is not None:
+                with contextlib.suppress(OSError):
+                    work.peak_memory_bytes = work.cgroup.peak_memory_bytes()
+                    work.oom_kills = work.cgroup.oom_kills()
+                    work.cpu_ns = work.cgroup.cpu_ns()
+            if self._observers is not None:
+                work.observation = self._observers.finish()
+            if self._disks is not None:
+                work.observation.disks = self._disks.end()
+
+    def detach(self, attempt: Attempt[PlannedRun]) -> None:
+        """The `after` command, then disks, control group and the run's own copy go."""
+        work = self._now
+        if work is None:
+            return
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(attempt.phase("detach"))
+            if work.copied is not None:
+                stack.callback(remove_directory, work.copied, self._journal)
+                work.copied = None
+            if self._disks is not None:
+                stack.callback(self._disks.detach)
+            if work.cgroup is not None:
+                stack.callback(work.cgroup.remove)
+            if work.finished is not None and work.resolved.after is not None:
+                self._run_after(work)
+
+    def _run_after(self, work: _Work) -> None:
+        after = work.resolved.after
+        assert after is not None
+        work.after = launch(
+            work.resolved.fill(after, work.mounts, work.run_dir),
+            work.cgroup,
+            work.bundle.path / "after.txt",
+            work.bundle.path / "after.err.txt",
+            extra_env=self._env(work.resolved, work.mounts, work.run_dir),
+            cwd=self._directory(work),
+            timeout_s=work.resolved.timeout_s,
+            user=work.resolved.user,
+        )
+
+    def collect(self, attempt: Attempt[PlannedRun]) -> Outcome:
+        """Tables, judgement, responses, manifest; the bundle gets its name."""
+        work = self._at_hand()
+        bundle, finished = work.bundle, work.finished
+        assert finished is not None
+        with attempt.phase("collect"):
+            for name, table in work.observation.tables().items():
+                bundle.write_table(name, table)
+            claims = work.run_dir / "claims.json"
+            if claims.exists() and work.mounts:
+                self._write_agreement(work, claims)
+            bundle.write_table("clocks", pa.Table.from_pylist(work.clocks))
+            judgement = self._judge(work, finished)
+            responses, judgement = self._responses(work, finished, judgement)
+        bundle.write_table("phases", _phases_table(attempt))
+        bundle.manifest.update(
+            exit_status=finished.exit_status,
+            signal=finished.signal,
+            peak_memory_bytes=work.peak_memory_bytes,
+            oom_kills=work.oom_kills,
+            cpu_ns=work.cpu_ns,
+            after_status=work.after.exit_status if work.after is not None else None,
+            state=judgement.state,
+            valid=judgement.valid,
+            reason=judgement.reason,
+            repeatable=judgement.repeatable,
+            resident_share=work.settled.resident_share if work.settled else {},
+            losses=work.observation.losses,
+            receipts=work.observation.receipts,
+            responses={n: {"value": m.value, "unit": m.unit} for n, m in responses.items()},
+        )
+        start = work.clocks[0]
+        bundle.manifest["times"] = {
+            "start_realtime_ns": start["realtime_ns"],
+            "start_ns": finished.start_ns,
+            "end_ns": finished.end_ns,
+            "wall_s": finished.wall_s,
+            "own_s": attempt.own_s,
+        }
+        (bundle.path / ATTEMPT_FILE).unlink()
+        if (self._out / "runs" / attempt.run.run_id).exists():
+            set_aside(self._out, attempt.run.run_id)
+        path = bundle.finish()
+        self._now = None
+        size = directory_bytes(path)
+        self._finished_bytes.append(size)
+        if not judgement.repeatable or attempt.number > 1:
+            with contextlib.suppress(ValueError):
+                self._left.remove(attempt.run.run_id)
+        return Outcome(
+            attempt.run.run_id,
+            attempt.number,
+            judgement.state,
+            judgement.valid,
+            judgement.reason,
+            judgement.repeatable,
+            finished.wall_s,
+            attempt.own_s,
+            size,
+        )
+
+    def discard(self, attempt: Attempt[PlannedRun]) -> None:
+        """Leaves a mark of the interrupted attempt and drops the rest of it."""
+        if self._now is not None:
+            shutil.rmtree(self._now.bundle.path, ignore_errors=True)
+            note_interrupted(self._out, attempt.run.run_id, attempt.number)
+            self._now = None
+
+    def _at_hand(self) -> _Work:
+        assert self._now is not None
+        return self._now
+
+    def _env(self, resolved: ResolvedRun, places: dict[str, Path], run_dir: Path) -> dict[str, str]:
+        return {k: resolved.fill(v, places, run_dir) for k, v in resolved.env.items()}
+
+    def _directory(self, work: _Work) -> str:
+        asked = work.resolved.directory
+        if asked is None:
+            return str(work.run_dir)
+        return work.resolved.fill(asked, work.mounts, work.run_dir)
+
+    def _manifest(self, attempt: Attempt[PlannedRun], resolved: ResolvedRun) -> dict[str, Any]:
+        run = attempt.run
+        return {
+            "host": self._facts,
+            "study_id": self._study_id,
+            "study_hash": self._study.hash,
+            "treatment_id": run.treatment_id,
+            "run_id": run.run_id,
+            "attempt": attempt.number,
+            "levels": run.levels,
+            "run_order": run.run_order,
+            "standard_order": run.standard_order,
+            "replicate": run.replicate,
+            "block_id": run.block,
+            "seed": self._study.design.seed,
+            "draw_seed": draw_seed(self._study.design.seed, run.run_id, attempt.number),
+            "node_id": resolved.nodes[0].name,
+            "prepare": resolved.prepare,
+            "memory_bytes": resolved.memory_bytes,
+            "profiles": {d.disk_id: profile_hash(d.profile) for d in resolved.disks},
+            "disks": {
+                d.disk_id: {
+                    "name": d.name,
+                    "profile": d.profile_name,
+                    "time_scale": d.time_scale,
+                    "emulated": d.profile,
+                }
+                for d in resolved.disks
+            },
+        }
+
+    def _write_agreement(self, work: _Work, claims: Path) -> None:
+        from penstock.analyse.agreement import agreement, read_claims
+
+        tables = work.observation.tables()
+        mount = str(next(iter(work.mounts.values())))
+        table = agreement(
+            read_claims(claims),
+            tables.get("io_events"),
+            tables.get("files"),
+            tables.get("device_requests"),
+            mount,
+        )
+        work.bundle.write_table("agreement", table)
+
+    def _judge(self, work: _Work, finished: Finished) -> Judgement:
+        seen = work.observation
+        return judge(
+            Evidence(
+                finished=finished,
+                timeout_s=work.resolved.timeout_s,
+                last_words=last_words(work.bundle.path / "stderr.txt"),
+                oom_kills=work.oom_kills,
+                cache_fault=work.settled.fault if work.settled else "",
+                fidelity_faults=seen.fidelity_faults,
+                lost_events=int(seen.losses.get("trace", 0)),
+                kept_events=int(seen.receipts.get("trace", {}).get("kept", 0)),
+                missed_samples=int(seen.losses.get("monitor", 0)),
+                expected_samples=int(seen.receipts.get("monitor", {}).get("expected", 0)),
+            )
+        )
+
+    def _responses(
+        self, work: _Work, finished: Finished, judgement: Judgement
+    ) -> tuple[dict[str, Measured], Judgement]:
+        """What the program reported; a run that did not report it is not valid."""
+        if judgement.state != "finished":
+            return {}, judgement
+        try:
+            found = measure(
+                self._study.responses,
+                work.resolved.parser,
+                work.run_dir,
+                (work.bundle.path / "stdout.txt").read_text(errors="replace"),
+                (work.bundle.path / "stderr.txt").read_text(errors="replace"),
+                finished.wall_s,
+            )
+        except PenstockError as error:
+            reason = "; ".join(r for r in (judgement.reason, str(error)) if r)
+            return {}, Judgement("failed", False, reason, False)
+        return found, judgement
+
+
+def forecast(
+    study: Study,
+    left: list[PlannedRun],
+    work_dir: Path,
+    out: Path,
+    prepared: PreparedData,
+    finished_bytes: list[int],
+) -> None:
+    """Raises PenstockError, with the numbers, if the runs that are left would fill a file system."""
+    still: dict[str, int] = {}
+    copy_bytes = 0
+    for levels in {tuple(r.levels.items()) for r in left}:
+        resolved = resolve(study, dict(levels))
+        names = [d.disk_id for d in resolved.disks]
+        declared = sum(d.size_bytes or 0 for d in resolved.disks)
+        key = preparation_key(resolved.prepare, names, resolved.env, resolved.user)
+        size = declared or max(prepared.sizes_bytes, default=0)
+        if prepared.has(key):
+            size = prepared.get(key, names, lambda _: None).size_bytes
+        elif names:
+            still[key] = declared
+        if resolved.mutates:
+            copy_bytes = max(copy_bytes, size)
+    results = space.bundles_need(len(left), finished_bytes)
+    data = space.Need(sum(still.values()), copy_bytes, 0)
+    if os.stat(work_dir).st_dev == os.stat(out).st_dev:
+        both = space.Need(data.prepared_bytes, data.copy_bytes, results)
+        space.check(out, both, len(left))
+    else:
+        space.check(work_dir, data, len(left))
+        space.check(out, space.Need(0, 0, results), len(left))
+
+
+def profile_hash(profile: dict[str, Any]) -> str:
+    """SHA-256 of a storage profile."""
+    return hashlib.sha256(json.dumps(profile, sort_keys=True).encode()).hexdigest()
+
+
+def last_words(path: Path) -> str:
+    """The last line of a log that says anything."""
+    try:
+        with open(path, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - 4096))
+            lines = log.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1][:_LAST_WORDS] if said else ""
+
+
+def note_interrupted(out: Path, run_id: str, number: int) -> None:
+    """Notes that an attempt was begun and not finished: the next one is `number` + 1 (DN-33)."""
+    place = partial_path(out / "runs" / run_id)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / ATTEMPT_FILE).write_text(f"{number}\n")
+
+
+def interrupted_attempts(out: Path) -> dict[str, int]:
+    """The number of the attempt that was begun and not finished, by run."""
+    found = {}
+    for note in (out / "runs").glob(f".*.partial/{ATTEMPT_FILE}"):
+        run_id = note.parent.name.removeprefix(".").removesuffix(".partial")
+        try:
+            found[run_id] = int(note.read_text())
+        except (OSError, ValueError):
+            found[run_id] = 1
+    return found
+
+
+def draw_seed(seed: int, run_id: str, number: int) -> int:
+    """Seed of the disks' draws in one attempt: another for every run, the same whenever it is asked."""
+    said = f"{seed}/{run_id}/{number}".encode()
+    return int.from_bytes(hashlib.sha256(said).digest()[:6], "big")
+
+
+def _own(path: Path, user: str | None) -> None:
+    if user is not None and os.geteuid() == 0:
+        shutil.chown(path, user)
+
+
+def _limit_cpus(cgroup: RunCgroup, cpus: float | None) -> None:
+    """At most `cpus` processors' worth of time for the group (CFS bandwidth), where the host can."""
+    place = cgroup.paths.get("cpu")
+    if cpus is None or place is None:
+        return
+    period_us = 100_000
+    if (place / "cpu.cfs_quota_us").exists():
+        (place / "cpu.cfs_period_us").write_text(str(period_us))
+        (place / "cpu.cfs_quota_us").write_text(str(int(cpus * period_us)))
+    elif (place / "cpu.max").exists():
+        (place / "cpu.max").write_text(f"{int(cpus * period_us)} {period_us}")
+
+
+def _phases_table(attempt: Attempt[PlannedRun]) -> pa.Table:
+    return pa.table(
+        {
+            "phase_id": [p.phase_id for p in attempt.phases],
+            "start_ns": pa.array([p.start_ns for p in attempt.phases], pa.int64()),
+            "end_ns": pa.array([p.end_ns for p in attempt.phases], pa.int64()),
+        }
+    )

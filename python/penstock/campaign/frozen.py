@@ -1,0 +1,148 @@
+"""What a campaign freezes when it begins, and what a resumed one must find unchanged.
+
+`study.yaml` is the study as it was run (with `--set` and `--quick` worked in), `plan.json` the plan, and
+`campaign.json` every treatment as resolved. A resumed campaign may add runs; it is refused where it would
+alter runs that are already made (DESIGN §7).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock import __version__
+from penstock.design.plan import Plan
+from penstock.errors import BadInput
+from penstock.study.model import Study
+
+CAMPAIGN_SCHEMA = "penstock/campaign/1"
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """The frozen facts of a campaign: `OUT/campaign.json`."""
+
+    study_id: str
+    study_hash: str
+    name: str
+    question: str
+    planned_runs: int
+    quick: bool
+    overrides: list[str]
+    treatments: dict[str, dict[str, Any]]
+    runs: dict[str, str]
+    schema: str = CAMPAIGN_SCHEMA
+    penstock: str = __version__
+
+    def to_json(self) -> str:
+        """As it is written."""
+        return json.dumps(vars(self), indent=1, ensure_ascii=False) + "\n"
+
+
+def campaign(
+    study: Study, plan: Plan, treatments: dict[str, dict[str, Any]], overrides: list[str]
+) -> Campaign:
+    """The facts of a study and its plan; `treatments` says what each treatment is, resolved."""
+    return Campaign(
+        study_id=study.study_id,
+        study_hash=study.hash,
+        name=study.name,
+        question=study.question,
+        planned_runs=len(plan.rows),
+        quick=study.quick,
+        overrides=overrides,
+        treatments=treatments,
+        runs={row.run_id: row.treatment_id for row in plan.rows},
+    )
+
+
+def read_campaign(out: Path) -> Campaign | None:
+    """The campaign of an OUT directory, None if there is none.
+
+    Raises BadInput if its `campaign.json` is not one that this penstock knows.
+    """
+    path = out / "campaign.json"
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    try:
+        about = json.loads(text)
+        if about["schema"] != CAMPAIGN_SCHEMA:
+            raise BadInput(f"{path}: found schema {about['schema']}; expected {CAMPAIGN_SCHEMA}")
+        return Campaign(**about)
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path}: not the campaign of a study: {error}") from error
+
+
+def freeze(out: Path, study: Study, plan: Plan, facts: Campaign) -> None:
+    """Writes the study, its profiles that are files, the plan, and (last) the campaign."""
+    out.mkdir(parents=True, exist_ok=True)
+    _write(out / "study.yaml", as_run(study, facts.overrides))
+    for name, profile in study.profiles.items():
+        if not name.endswith(".json") or Path(name).is_absolute() or ".." in Path(name).parts:
+            continue
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        _write(out / name, json.dumps(profile, indent=1) + "\n")
+    _write(out / "plan.json", json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n")
+    _write(out / "campaign.json", facts.to_json())
+
+
+def as_run(study: Study, overrides: list[str]) -> str:
+    """The text of the study as it is run: the file itself, or what `--set` and `--quick` made of it."""
+    if not overrides and not study.quick:
+        return study.source_text
+    asked = [f"--set {o}" for o in overrides] + (["--quick"] if study.quick else [])
+    return f"# {study.source_path.name}, as run with {' '.join(asked)}\n{study.source_text}"
+
+
+def refuse_altered(before: Campaign, now: Campaign, made: set[str], out: Path) -> None:
+    """Raises BadInput, naming the differences, if the runs made so far are not those of `now`."""
+    if before.name != now.name:
+        raise BadInput(f"{out} holds the study {before.name}, not {now.name}; choose another -o")
+    faults = []
+    for run_id in sorted(made):
+        was = before.treatments.get(before.runs.get(run_id, ""), {})
+        becomes = now.treatments.get(now.runs.get(run_id, ""))
+        if becomes is None:
+            faults.append(f"run {run_id} is no longer in the plan")
+            continue
+        changed = differences(was, becomes)
+        if changed:
+            faults.append(f"run {run_id}: {changed[0]}")
+    if faults:
+        more = f" (and {len(faults) - 1} more runs)" if len(faults) > 1 else ""
+        raise BadInput(
+            f"the study has changed in what alters the {len(made)} runs already made in {out}: "
+            f"{faults[0]}{more}. Put it back, or choose another -o"
+        )
+
+
+def differences(was: Any, becomes: Any, path: str = "") -> list[str]:
+    """Where two JSON values differ, in words: `command: was 'a', is 'b'`."""
+    if isinstance(was, dict) and isinstance(becomes, dict):
+        found = []
+        for key in sorted(set(was) | set(becomes)):
+            below = f"{path}.{key}" if path else str(key)
+            found += differences(was.get(key), becomes.get(key), below)
+        return found
+    if was == becomes:
+        return []
+    return [f"{path}: was {_short(was)}, is {_short(becomes)}"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.partial")
+    with open(draft, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)

@@ -1,0 +1,69 @@
+"""Whether a run may be used, decided before its responses are looked at (DN-36). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.host.launch import Finished
+
+#: a run is complete when the monitor took this share of its samples, or lacks no more than one (MN-29)
+COMPLETE_SHARE = 0.99
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a run besides its responses. Empty texts: nothing is wrong there."""
+
+    finished: Finished
+    timeout_s: float | None
+    last_words: str
+    oom_kills: int
+    cache_fault: str
+    fidelity_faults: tuple[str, ...]
+    lost_events: int
+    kept_events: int
+    missed_samples: int
+    expected_samples: int
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """State, validity and reason; `repeatable` if what is wrong may pass."""
+
+    state: str
+    valid: bool
+    reason: str
+    repeatable: bool
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """The judgement on a run: first how it ended, then whether it was the run that was asked for."""
+    ended = _ending(evidence)
+    if ended is not None:
+        return ended
+    faults = [evidence.cache_fault] if evidence.cache_fault else []
+    faults += evidence.fidelity_faults
+    if evidence.lost_events:
+        seen = evidence.lost_events + evidence.kept_events
+        faults.append(f"the tracer lost {evidence.lost_events} of {seen} events")
+    if evidence.missed_samples > max(1, (1 - COMPLETE_SHARE) * evidence.expected_samples):
+        missed, expected = evidence.missed_samples, evidence.expected_samples
+        faults.append(f"the monitor missed {missed} of {expected} samples")
+    return Judgement("finished", not faults, "; ".join(faults), bool(faults))
+
+
+def _ending(evidence: Evidence) -> Judgement | None:
+    """The judgement on a workload that did not end well, None if it did."""
+    finished = evidence.finished
+    words = f": {evidence.last_words}" if evidence.last_words else ""
+    if finished.timed_out:
+        return Judgement("timed-out", False, f"it took longer than {evidence.timeout_s:g} s", False)
+    if finished.exit_status == 0:
+        return None
+    if evidence.oom_kills:
+        words = f": out of the memory of its group ({evidence.oom_kills} processes killed)" + words
+    if finished.signal is not None:
+        reason = f"the workload was ended by signal {finished.signal}{words}"
+    else:
+        reason = f"the workload ended with status {finished.exit_status}{words}"
+    return Judgement("failed", False, reason, False)

@@ -1,0 +1,104 @@
+"""The observers around a run: started once per study, armed for each run, read when it has ended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.campaign.run_disks import DiskObservation
+from penstock.emulate.disk import EmulatedDisk
+from penstock.host.cgroup import RunCgroup
+from penstock.host.journal import Journal
+from penstock.observe.monitor.monitor import Monitor
+from penstock.observe.trace.tracer import Tracer
+from penstock.study.model import Observers
+
+
+@dataclass
+class Observation:
+    """What the observers and the disks saw of one run."""
+
+    observed: dict[str, pa.Table] = field(default_factory=dict)
+    receipts: dict[str, Any] = field(default_factory=dict)
+    disks: DiskObservation = field(default_factory=DiskObservation)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """All tables by name."""
+        return {**self.observed, **self.disks.tables}
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """By observer, what it lost."""
+        lost = {}
+        if "trace" in self.receipts:
+            lost["trace"] = int(self.receipts["trace"].get("lost", 0))
+        if "monitor" in self.receipts:
+            lost["monitor"] = int(self.receipts["monitor"].get("missed", 0))
+        return lost
+
+    @property
+    def fidelity_faults(self) -> tuple[str, ...]:
+        """Why the disks did not do what was asked, one text per disk that did not."""
+        return self.disks.faults
+
+
+class RunObservers:
+    """The monitor and the tracer of a study, those of them that it asks for."""
+
+    def __init__(self, journal: Journal, state_dir: Path, wanted: Observers) -> None:
+        self._monitor: Monitor | None = None
+        self._tracer: Tracer | None = None
+        self._on: list[str] = []
+        try:
+            if wanted.monitor is not None:
+                interval_ns = round(wanted.monitor.interval_s * 1e9)
+                self._monitor = Monitor(journal, state_dir, interval_ns)
+                self._monitor.open()
+            if wanted.trace is not None:
+                self._tracer = Tracer(journal, state_dir, wanted.trace.mode)
+        except BaseException:
+            self.stop()
+            raise
+
+    def start(self, cgroup: RunCgroup, disks: Mapping[str, EmulatedDisk], out_dir: Path) -> None:
+        """Arms them for a run's group and its emulated disks."""
+        if self._monitor is not None:
+            pages = {disk_id: disk.stats_file for disk_id, disk in disks.items()}
+            self._monitor.start(cgroup, pages, out_dir)
+            self._on.append("monitor")
+        if self._tracer is not None:
+            devices = {disk.device: disk_id for disk_id, disk in disks.items()}
+            self._tracer.arm(cgroup, out_dir, devices)
+            self._on.append("trace")
+
+    def finish(self) -> Observation:
+        """Ends the run's observation, of those that were armed; the tracer first."""
+        seen = Observation()
+        while self._on:
+            name = self._on.pop()
+            if name == "trace":
+                assert self._tracer is not None
+                traced = self._tracer.disarm()
+                seen.observed.update(traced.tables)
+                seen.receipts[name] = traced.receipt
+            else:
+                assert self._monitor is not None
+                sampled = self._monitor.stop()
+                seen.observed.update(sampled.tables)
+                seen.receipts[name] = sampled.receipt
+        return seen
+
+    def stop(self) -> None:
+        """Ends the daemons."""
+        with contextlib.ExitStack() as stack:
+            if self._monitor is not None:
+                stack.callback(self._monitor.close)
+                self._monitor = None
+            if self._tracer is not None:
+                stack.callback(self._tracer.stop)
+                self._tracer = None

@@ -1,0 +1,88 @@
+"""Prepared data: made once per resolved prepare command, reused between treatments as it is or as a copy.
+
+A directory under `work/prepared/` is named by the hash of what makes it and holds one directory per disk. The
+file `complete` is written last: without it the data is of an interrupted preparation and is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.archive.bundle import directory_bytes
+from penstock.errors import PenstockError
+
+_COMPLETE = "complete"
+
+
+@dataclass(frozen=True)
+class PreparedSet:
+    """Prepared data of one kind: the directory of each disk, and their size [bytes]."""
+
+    key: str
+    disks: dict[str, Path]
+    size_bytes: int
+
+
+def preparation_key(
+    command: str | None, disks: list[str], env: Mapping[str, str], user: str | None
+) -> str:
+    """What names prepared data: a hash of the command (its disks' places left open) and its surroundings."""
+    said = json.dumps([command, sorted(disks), sorted(env.items()), user])
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+class PreparedData:
+    """The prepared data of a study under `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._known: dict[str, PreparedSet] = {}
+
+    def get(
+        self, key: str, disks: list[str], make: Callable[[dict[str, Path]], None]
+    ) -> PreparedSet:
+        """The data of that key; `make` fills the disks' directories if it is not there yet.
+
+        Raises what `make` raises, with nothing left that would pass for prepared.
+        """
+        if key in self._known:
+            return self._known[key]
+        place = self.root / key
+        paths = {disk: place / disk for disk in disks}
+        if not (place / _COMPLETE).exists():
+            shutil.rmtree(place, ignore_errors=True)
+            for path in paths.values():
+                path.mkdir(parents=True)
+                path.chmod(0o755)
+            make(paths)
+            (place / _COMPLETE).write_text(str(sum(directory_bytes(p) for p in paths.values())))
+        size_bytes = int((place / _COMPLETE).read_text() or 0)
+        self._known[key] = PreparedSet(key, paths, size_bytes)
+        return self._known[key]
+
+    @property
+    def sizes_bytes(self) -> list[int]:
+        """Sizes of what was made or found so far."""
+        return [p.size_bytes for p in self._known.values()]
+
+    def has(self, key: str) -> bool:
+        """Whether that data is there, complete."""
+        return (self.root / key / _COMPLETE).exists()
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """A copy with all attributes, sharing blocks where the file system can (cp --reflink=auto).
+
+    Raises PenstockError with cp's own words.
+    """
+    words = ["cp", "-a", "--reflink=auto", "--", f"{source}/.", str(target)]
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+    if done.returncode != 0:
+        raise PenstockError(f"the prepared data cannot be copied: {done.stderr.strip()}")

@@ -1,0 +1,371 @@
+"""`penstock run`: from a study file to its report, or from where an earlier conductor was stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from penstock.archive.bundle import Bundle
+from penstock.archive.catalogue import Catalogue, index_path
+from penstock.archive.runs import attempts
+from penstock.campaign import work
+from penstock.campaign.analysis import Analysis, analyse, headline
+from penstock.campaign.conductor import Made, Outcome, conduct, still_to_make
+from penstock.campaign.executor import HostExecutor, forecast, interrupted_attempts
+from penstock.campaign.frozen import Campaign, campaign, freeze, read_campaign, refuse_altered
+from penstock.campaign.prepared import PreparedData
+from penstock.campaign.progress import RunProgress
+from penstock.design.plan import Plan, PlannedRun, make_plan
+from penstock.errors import BadInput, PenstockError
+from penstock.host.journal import Journal
+from penstock.host.undo import undo
+from penstock.study.load import load_study
+from penstock.study.model import Study
+from penstock.study.resolve import ResolvedRun, resolve
+
+
+@dataclass
+class CampaignResult:
+    """What a campaign came to. `interrupted`: it was stopped and can be resumed."""
+
+    out: Path
+    study_id: str
+    planned_runs: int
+    made: list[Outcome] = field(default_factory=list)
+    interrupted: bool = False
+    analysis: Analysis | None = None
+    seconds: float = 0.0
+
+    @property
+    def valid_runs(self) -> int:
+        """Runs that the analysis uses, earlier ones included."""
+        return self.analysis.valid_runs if self.analysis is not None else 0
+
+    @property
+    def runs(self) -> int:
+        """Runs that have a bundle, earlier ones included."""
+        return len(self.analysis.runs) if self.analysis is not None else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for `--json`."""
+        found = self.analysis
+        return {
+            "study_id": self.study_id,
+            "out": str(self.out),
+            "state": "stopped" if self.runs < self.planned_runs else "finished",
+            "planned_runs": self.planned_runs,
+            "runs": self.runs,
+            "runs_made_now": len(self.made),
+            "valid_runs": self.valid_runs,
+            "left_out": [
+                {"run_id": r["run_id"], "state": r["state"], "reason": r["reason"]}
+                for r in (found.runs.to_dict("records") if found is not None else [])
+                if not r["valid"]
+            ],
+            "seconds": round(self.seconds, 3),
+            "own_s_per_run": _mean([o.own_s for o in self.made]),
+            "answer": found.answer if found is not None else [],
+            "effects": headline(found.effects) if found is not None else [],
+            "findings": [
+                {"code": f.code, "severity": f.severity, "statement": f.statement}
+                for f in (found.findings if found is not None else [])
+            ],
+            "notes": found.notes if found is not None else [],
+            "paths": {
+                "report": str(found.report) if found is not None and found.report else None,
+                **{
+                    name: str(self.out / f"{name}.parquet")
+                    for name in ("runs", "effects", "fidelity", "predictions", "findings")
+                    if (self.out / f"{name}.parquet").exists()
+                },
+            },
+        }
+
+
+def run_study(
+    study_path: Path,
+    out: Path | None = None,
+    *,
+    quick: bool = False,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
+    quiet: bool = False,
+) -> CampaignResult:
+    """Makes the runs of a study that are still to be made, and then its analysis and report.
+
+    `out` is by default `./NAME`. Raises BadInput for a study that cannot be run or a directory that holds
+    something else; PenstockError when the host refuses or the disk would fill. A KeyboardInterrupt (or
+    SIGTERM) ends the run at hand; what is finished is kept, and the result says `interrupted`.
+    """
+    began = time.monotonic()
+    study = load_study(study_path, list(overrides), quick)
+    plan = make_plan(study)
+    treatments = _treatments(study, plan)
+    out = (out or Path(study.name)).absolute()
+    before = _look(out, study, resume)
+    asked = campaign(study, plan, _described(study, treatments), list(overrides))
+    with _locked(out):
+        found = attempts(out)
+        made = _made(found)
+        facts = asked
+        if before is not None:
+            refuse_altered(before, asked, set(made), out)
+            facts = _continued(before, asked)
+        result = CampaignResult(out, facts.study_id, len(plan.rows))
+        to_make = still_to_make(plan.rows, made)
+        progress = RunProgress(
+            len(to_make), plan.estimated_s * len(to_make) / len(plan.rows), quiet
+        )
+        journal = Journal()
+        for left in undo(journal):
+            progress.say(
+                f"put back from an earlier run: {left.kind} {left.target} ({left.outcome})"
+            )
+        if to_make:
+            _refuse_too_fast(treatments.values(), journal)
+        freeze(out, study, plan, facts)
+        with _catalogues(out) as catalogues:
+            _tell(catalogues, out, facts, "running", [])
+            _tell(catalogues, out, facts, "running", found)
+            try:
+                if to_make:
+                    _make(
+                        result,
+                        study,
+                        plan,
+                        facts,
+                        made,
+                        to_make,
+                        found,
+                        journal,
+                        progress,
+                        catalogues,
+                    )
+            finally:
+                done = len({b.manifest["run_id"] for b in attempts(out)})
+                state = "finished" if done >= len(plan.rows) else "stopped"
+                _tell(catalogues, out, facts, state, [])
+        if not still_to_make(plan.rows, _made(attempts(out))):
+            work.clear(out, work.work_directory(out))
+        result.analysis = analyse(out, progress.say, full=not result.interrupted)
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def _make(
+    result: CampaignResult,
+    study: Study,
+    plan: Plan,
+    facts: Campaign,
+    made: dict[str, Made],
+    to_make: list[PlannedRun],
+    found: list[Bundle],
+    journal: Journal,
+    progress: RunProgress,
+    catalogues: list[Catalogue],
+) -> None:
+    """Makes the runs; on an interrupt the result says so."""
+    out = result.out
+    (out / "runs").mkdir(exist_ok=True)
+    place = work.work_directory(out)
+    sizes = [int(r["size_bytes"] or 0) for r in catalogues[0].runs(out)]
+    forecast(study, to_make, place, out, PreparedData(place / "prepared"), sizes)
+    executor = HostExecutor(
+        study, facts.study_id, out, place, journal, to_make, sizes, progress.say
+    )
+    listener = _Telling(progress, catalogues, out, result)
+    try:
+        with _interrupts(), progress:
+            conduct(plan.rows, made, interrupted_attempts(out), executor, listener)
+    except KeyboardInterrupt:
+        result.interrupted = True
+        progress.say("stopped; what is finished is kept (penstock run --resume goes on)")
+
+
+class _Telling:
+    """Passes on what happens to the progress display and to the catalogues."""
+
+    def __init__(
+        self, progress: RunProgress, catalogues: list[Catalogue], out: Path, result: CampaignResult
+    ) -> None:
+        self._progress = progress
+        self._catalogues = catalogues
+        self._out = out
+        self._result = result
+
+    def begun(self, run: PlannedRun, attempt: int) -> None:
+        self._progress.begun(run, attempt)
+
+    def ended(self, run: PlannedRun, outcome: Outcome) -> None:
+        self._result.made.append(outcome)
+        place = self._out / "runs"
+        mine = [Bundle.open(place / run.run_id)]
+        mine += [Bundle.open(p) for p in place.glob(f"{run.run_id}.attempt*")]
+        for catalogue in self._catalogues:
+            catalogue.put_runs(self._out, mine)
+        self._progress.ended(run, outcome)
+
+
+def _treatments(study: Study, plan: Plan) -> dict[str, ResolvedRun]:
+    """Every treatment of the plan, resolved. Raises BadInput for what cannot be run yet."""
+    if len(study.platform.nodes) > 1:
+        names = ", ".join(n.name for n in study.platform.nodes)
+        raise BadInput(
+            f"{study.source_path}: found the nodes {names}; expected one node (several are not run yet)"
+        )
+    return {r.treatment_id: resolve(study, r.levels) for r in plan.rows}
+
+
+def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, dict[str, Any]]:
+    """What each treatment is, as far as it alters a run: what a resumed campaign compares."""
+    common = {
+        "settle": study.settle.model_dump(mode="json"),
+        "observers": study.observers.model_dump(mode="json"),
+        "seed": study.design.seed,
+    }
+    return {
+        treatment_id: {
+            "levels": r.treatment,
+            "prepare": r.prepare,
+            "mutates": r.mutates,
+            "command": r.command,
+            "after": r.after,
+            "env": r.env,
+            "directory": r.directory,
+            "user": r.user,
+            "nodes": {
+                n.name: {
+                    "memory_bytes": n.memory_bytes,
+                    "cpus": n.cpus,
+                    "disks": {d.name: {"profile": d.profile, "mount": d.mount} for d in n.disks},
+                }
+                for n in r.nodes
+            },
+            **common,
+        }
+        for treatment_id, r in treatments.items()
+    }
+
+
+def _look(out: Path, study: Study, resume: bool) -> Campaign | None:
+    """The campaign that `out` holds. Raises BadInput if it is not ours to write into."""
+    if out.is_dir():
+        before = read_campaign(out)
+        if before is None and any(p.name != ".lock" for p in out.iterdir()):
+            raise BadInput(f"{out}: found other files; expected an empty or a new directory for -o")
+    elif out.exists():
+        raise BadInput(f"{out}: found a file; expected a directory for -o")
+    else:
+        before = None
+    if before is not None and before.name != study.name:
+        raise BadInput(f"{out} holds the study {before.name}, not {study.name}; choose another -o")
+    if before is not None and not resume:
+        raise BadInput(
+            f"{out} holds this study already ({before.study_id}); say --resume to go on with it, "
+            f"choose another -o, or remove it (penstock rm {out})"
+        )
+    return before
+
+
+def _continued(before: Campaign, asked: Campaign) -> Campaign:
+    """The campaign goes on under the name it began with."""
+    return Campaign(**{**vars(asked), "study_id": before.study_id})
+
+
+def _made(found: list[Bundle]) -> dict[str, Made]:
+    """What is on disk of each run: its last attempt, and how many there are."""
+    made: dict[str, Made] = {}
+    for bundle in found:
+        m = bundle.manifest
+        outcome = Outcome(
+            m["run_id"],
+            int(m["attempt"]),
+            m["state"],
+            bool(m["valid"]),
+            m["reason"],
+            bool(m.get("repeatable", False)),
+            float(m.get("times", {}).get("wall_s") or 0.0),
+            float(m.get("times", {}).get("own_s") or 0.0),
+        )
+        earlier = made.get(outcome.run_id)
+        made[outcome.run_id] = Made(outcome, earlier.attempts + 1 if earlier else 1)
+    return made
+
+
+def _refuse_too_fast(treatments: Iterable[ResolvedRun], journal: Journal) -> None:
+    """Raises BadInput if a disk is asked to be faster than the host can honour."""
+    from penstock.host.floor import host_floor
+    from penstock.profile.honour import check_honourable
+    from penstock.profile.model import StorageProfile
+
+    profiles = {(d.profile_name, d.time_scale): d.profile for r in treatments for d in r.disks}
+    if not profiles:
+        return
+    floor = host_floor(journal)
+    for profile in profiles.values():
+        check_honourable(StorageProfile.from_dict(profile), floor)
+
+
+def _tell(
+    catalogues: list[Catalogue], out: Path, facts: Campaign, state: str, found: list[Bundle]
+) -> None:
+    for catalogue in catalogues:
+        catalogue.put_study(out, facts.study_id, facts.question, state, facts.planned_runs)
+        catalogue.put_runs(out, found)
+
+
+@contextlib.contextmanager
+def _catalogues(out: Path) -> Iterator[list[Catalogue]]:
+    with Catalogue(out / "catalogue.sqlite") as own, Catalogue(index_path()) as index:
+        yield [own, index]
+
+
+@contextlib.contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """One conductor per directory. Raises PenstockError if another is at work there."""
+    out.mkdir(parents=True, exist_ok=True)
+    fd = os.open(out / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise PenstockError(f"{out}: another penstock run is at work in it") from None
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[None]:
+    """SIGTERM ends like Ctrl-C, and only the first of either counts: putting back is not cut short."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    both = (signal.SIGINT, signal.SIGTERM)
+    before = {s: signal.getsignal(s) for s in both}
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        for s in both:
+            signal.signal(s, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for s in both:
+        signal.signal(s, stop)
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+def _mean(values: list[float]) -> float | None:
+    return round(sum(values) / len(values), 4) if values else None

@@ -1,0 +1,165 @@
+"""A run's disks: mounted from the study's one disk server, logged and counted, taken away fast."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.emulate.disk import DiskServer, EmulatedDisk
+from penstock.emulate.disk_log import read_disk_log
+from penstock.host.journal import Journal
+from penstock.study.resolve import ResolvedDisk
+
+_NO_TIME: dict[str, Any] = {"overhead": {"kind": "constant", "value_s": 0.0}}
+_BOTH = {"sequential": _NO_TIME, "random": _NO_TIME}
+
+#: what a disk is set to before it goes, so that writing back does not hold up the next run
+INSTANT_PROFILE: dict[str, Any] = {
+    "schema": "penstock/storage-profile/1",
+    "name": "instant",
+    "servers": 64,
+    "read": _BOTH,
+    "write": _BOTH,
+    "flush": _NO_TIME,
+}
+
+
+@dataclass
+class DiskObservation:
+    """What the disks of a run counted and logged, and how true they were."""
+
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+
+@dataclass
+class _Mounted:
+    disk: ResolvedDisk
+    up: EmulatedDisk
+    log: Path | None = None
+
+
+class RunDisks:
+    """The disk server of a study, and the disks of the run at hand."""
+
+    def __init__(self, journal: Journal, root: Path) -> None:
+        self._root = root
+        self._server = DiskServer(journal, root)
+        self._mounted: dict[str, _Mounted] = {}
+
+    def attach(
+        self,
+        run_id: str,
+        disks: list[ResolvedDisk],
+        backing: dict[str, Path],
+        seed: int,
+        memory_bytes: int | None,
+    ) -> dict[str, Path]:
+        """Mounts the disks over their backing directories; gives the mounts by disk."""
+        for disk in disks:
+            mount = Path(disk.mount) if disk.mount else self._root / run_id / disk.disk_id
+            mount.mkdir(parents=True, exist_ok=True)
+            up = self._server.add(
+                disk.disk_id,
+                mount,
+                backing[disk.disk_id],
+                disk.profile,
+                seed=seed,
+                memory_bytes=memory_bytes,
+                run=run_id,
+            )
+            self._mounted[disk.disk_id] = _Mounted(disk, up)
+        return {disk_id: m.up.mount for disk_id, m in self._mounted.items()}
+
+    @property
+    def up(self) -> dict[str, EmulatedDisk]:
+        """The disks that are up."""
+        return {disk_id: m.up for disk_id, m in self._mounted.items()}
+
+    def begin(self, spool_dir: Path) -> None:
+        """Counters to zero, the request logs begin."""
+        for disk_id, mounted in self._mounted.items():
+            self._server.reset(disk_id)
+            mounted.log = spool_dir / f"{disk_id}.requests"
+            self._server.log(disk_id, mounted.log)
+
+    def end(self) -> DiskObservation:
+        """Reads counters and logs, judges fidelity; the logs are removed once they are tables."""
+        seen = DiskObservation()
+        requests, counters, certificates, faults = [], [], [], []
+        for disk_id, mounted in self._mounted.items():
+            if mounted.log is None:
+                continue
+            stats = self._server.stats(disk_id)
+            self._server.log(disk_id, None)
+            table = read_disk_log(mounted.log, disk_id=disk_id)
+            requests.append(table)
+            counters.append(_counters(disk_id, stats))
+            import importlib.util
+
+            if importlib.util.find_spec("penstock.analyse.fidelity"):
+                from penstock.analyse.fidelity import fidelity
+
+                certificate = fidelity(table, stats, mounted.disk.profile)
+                certificates.append(certificate)
+                faults += _faults(certificate)
+            for spool in (mounted.log, Path(f"{mounted.log}.files")):
+                spool.unlink(missing_ok=True)
+            mounted.log = None
+        for name, parts in (
+            ("device_requests", requests),
+            ("disk_stats", counters),
+            ("fidelity", certificates),
+        ):
+            if parts:
+                seen.tables[name] = pa.concat_tables(parts, promote_options="permissive")
+        seen.faults = tuple(faults)
+        return seen
+
+    def detach(self) -> None:
+        """Takes the disks away, in no time of theirs."""
+        with contextlib.ExitStack() as stack:
+            while self._mounted:
+                disk_id, mounted = self._mounted.popitem()
+                stack.callback(_remove_empty, mounted.up.mount, self._root)
+                stack.callback(self._server.remove, disk_id)
+                with contextlib.suppress(Exception):  # it goes anyway, only slower
+                    self._server.set(disk_id, INSTANT_PROFILE)
+
+    def stop(self) -> None:
+        """Ends the server and what it still serves."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._server.stop)
+            self.detach()
+
+
+def _counters(disk_id: str, stats: dict[str, Any]) -> pa.Table:
+    numbers = {k: float(v) for k, v in stats.items() if isinstance(v, int | float)}
+    return pa.table(
+        {
+            "disk_id": pa.array([disk_id] * len(numbers), pa.string()),
+            "metric": pa.array(list(numbers), pa.string()),
+            "value": pa.array(list(numbers.values()), pa.float64()),
+        }
+    )
+
+
+def _faults(certificate: pa.Table) -> list[str]:
+    """One text per disk whose certificate is not valid, with the first reason."""
+    first: dict[str, str] = {}
+    for row in certificate.to_pylist():
+        if not row["valid"]:
+            first.setdefault(str(row["disk_id"]), str(row["reason"] or row["verdict"]))
+    return [f"{disk_id}: {reason}" for disk_id, reason in first.items()]
+
+
+def _remove_empty(mount: Path, root: Path) -> None:
+    """Removes a mount point of ours and the run's directory above it."""
+    if root in mount.parents:
+        for path in (mount, mount.parent):
+            with contextlib.suppress(OSError):
+                path.rmdir()

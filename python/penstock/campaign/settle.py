@@ -1,0 +1,78 @@
+"""The state that a run starts from: written back, cold (or warm) as declared, and proven so (DN-35)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.host.residency import drop_file_cache, residency
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Share of each disk's pages in the page cache, and what is wrong with it ('' if nothing)."""
+
+    resident_share: dict[str, float]
+    fault: str
+
+
+def sync_file_systems(paths: Iterable[Path]) -> None:
+    """Writes back the file systems of these paths, and no others (syncfs(2))."""
+    done = set()
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            device = os.fstat(fd).st_dev
+            if device not in done and _libc.syncfs(fd) != 0:
+                error = ctypes.get_errno()
+                raise OSError(error, os.strerror(error), str(path))
+            done.add(device)
+        finally:
+            os.close(fd)
+
+
+def warm(path: Path) -> None:
+    """Reads every file of a tree into the page cache."""
+    for top, _, names in os.walk(path):
+        for name in names:
+            with open(os.path.join(top, name), "rb", buffering=0) as file:
+                while file.read(1 << 20):
+                    pass
+
+
+def settle_caches(
+    mounts: dict[str, Path],
+    drop: bool,
+    at_most: float | None,
+    at_least: float | None,
+) -> Settled:
+    """Brings the page cache over each mount to the declared share, and measures what it came to.
+
+    A mount that was just made has an empty cache; files are dropped only where that is not so.
+    """
+    shares: dict[str, float] = {}
+    faults = []
+    for disk_id, mount in mounts.items():
+        share = residency(mount).fraction
+        if drop and at_least is None and share > 0:
+            share = drop_file_cache(mount).fraction
+        if at_least is not None and share < at_least:
+            warm(mount)
+            share = residency(mount).fraction
+        shares[disk_id] = share
+        if at_most is not None and share > at_most:
+            faults.append(
+                f"{disk_id}: {100 * share:.1f} % of its files in the page cache at the start, "
+                f"at most {100 * at_most:g} % allowed"
+            )
+        if at_least is not None and share < at_least:
+            faults.append(
+                f"{disk_id}: {100 * share:.1f} % of its files in the page cache at the start, "
+                f"at least {100 * at_least:g} % asked"
+            )
+    return Settled(shares, "; ".join(faults))

@@ -1,0 +1,53 @@
+"""`penstock rm`: remove a study or some of its runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import typer
+
+from penstock.archive.catalogue import Catalogue, campaign_of, index_path
+from penstock.archive.removal import remove, runs_removal, study_removal
+from penstock.cli.ls import chosen_study, size_words
+from penstock.errors import BadInput
+
+
+def command(
+    study: str = typer.Argument(..., help="The study: its id or its directory."),
+    runs: list[str] = typer.Argument(None, help="Only these runs of it, such as r003."),
+    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout; needs --yes."),
+) -> None:
+    """Removes a study or runs of it: what penstock wrote, nothing else."""
+    with Catalogue(index_path()) as catalogue:
+        directory = Path(study).resolve()
+        known = campaign_of(directory) is not None
+        out = directory if known else Path(chosen_study(catalogue, study).out)
+        if not out.is_dir():
+            catalogue.forget(out)
+            print(f"penstock: {out} is gone; dropped from the catalogue", file=sys.stderr)
+            return
+        removal = runs_removal(out, runs) if runs else study_removal(out)
+        what = f"{', '.join(runs)} of {out}" if runs else f"all that penstock wrote in {out}"
+        if not yes:
+            if as_json or not sys.stdin.isatty():
+                raise BadInput(
+                    f"would remove {what} ({size_words(removal.size_bytes)}); say --yes to do it"
+                )
+            typer.confirm(
+                f"Remove {what} ({size_words(removal.size_bytes)})?", abort=True, err=True
+            )
+        left = remove(removal)
+        catalogue.forget(out, runs or None)
+        if runs:
+            with Catalogue(out / "catalogue.sqlite") as own:
+                own.forget(out, runs)
+    if as_json:
+        removed = {"removed_bytes": removal.size_bytes, "paths": [str(p) for p in removal.paths]}
+        print(json.dumps({**removed, "left": [str(p) for p in left]}))
+        return
+    print(f"penstock: {size_words(removal.size_bytes)} removed", file=sys.stderr)
+    for path in left:
+        print(f"penstock: left, not penstock's: {path}", file=sys.stderr)

@@ -1,0 +1,70 @@
+"""`penstock run`: plan, run, observe, analyse, report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from penstock.campaign.run import CampaignResult, run_study
+from penstock.errors import BadInput
+
+SEVERITIES = ("info", "warning", "error")
+
+
+def command(
+    study: Path = typer.Argument(..., help="The study file."),
+    out: Path | None = typer.Option(None, "-o", "--out", help="Directory of the results (./NAME)."),
+    quick: bool = typer.Option(False, "--quick", help="The smallest honest version of the study."),
+    resume: bool = typer.Option(False, "--resume", help="Go on; nothing finished is made again."),
+    overrides: list[str] = typer.Option([], "--set", metavar="A.B=C", help="Change the study."),
+    fail_on: str | None = typer.Option(
+        None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout at the end."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
+) -> None:
+    """Makes the runs of a study, and its analysis and report."""
+    check_fail_on(fail_on)
+    result = run_study(study, out, quick=quick, resume=resume, overrides=overrides, quiet=quiet)
+    if as_json:
+        print(json.dumps(result.to_json()))
+    elif result.analysis is not None:
+        _say(result)
+    if result.interrupted:
+        raise typer.Exit(130)
+    if not result.valid_runs:
+        print("penstock: no valid run", file=sys.stderr)
+        raise typer.Exit(1)
+    found = result.analysis.findings if result.analysis is not None else []
+    raise typer.Exit(3 if reaches(found, fail_on) else 0)
+
+
+def check_fail_on(fail_on: str | None) -> None:
+    """Raises BadInput for a severity that there is not."""
+    if fail_on is not None and fail_on not in SEVERITIES:
+        raise BadInput(f"--fail-on: found {fail_on}; expected {', '.join(SEVERITIES)}")
+
+
+def reaches(findings: list[Any], fail_on: str | None) -> bool:
+    """Whether a finding is at or above the severity."""
+    if fail_on is None:
+        return False
+    return any(SEVERITIES.index(f.severity) >= SEVERITIES.index(fail_on) for f in findings)
+
+
+def _say(result: CampaignResult) -> None:
+    analysis = result.analysis
+    assert analysis is not None
+    for note in analysis.notes:
+        print(f"penstock: {note}", file=sys.stderr)
+    for sentence in analysis.answer:
+        print(sentence)
+    left_out = result.runs - result.valid_runs
+    words = f", {left_out} left out" if left_out else ""
+    print(f"{result.runs} of {result.planned_runs} runs{words}: {result.out}")
+    if analysis.report is not None:
+        print(analysis.report)
