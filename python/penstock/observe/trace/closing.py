@@ -1,0 +1,63 @@
+"""The closing sentence: where the time of reads and writes went, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.observe.trace.patterns import size_in_words
+
+_CACHED_NS = 20_000  # below this mean a call did not wait for a device
+_LITTLE = 0.05
+
+_ADVICE = {
+    ("read", "random"): "order the accesses, cluster the data, or give it a lower-latency disk",
+    ("read", "hot-set"): "give it memory for its hot blocks",
+    ("read", "irregular"): "order the accesses, or give it a lower-latency disk",
+    ("read", "mixed"): "look at its phases one by one",
+    ("read", "strided"): "store together what is read together",
+    ("read", "reverse"): "read forward: the kernel reads ahead only that way",
+    ("write", "random"): "batch the writes, or write them as a log",
+}
+
+
+def closing_sentence(
+    rows: list[dict[str, Any]],
+    paths: Mapping[int, str | None],
+    wall_ns: int,
+    lost: int = 0,
+) -> str:
+    """One sentence a person can act on, from the verdicts' rows and the run's wall time [ns]."""
+    warning = f" {lost} events were lost: shares and verdicts are of the others." if lost else ""
+    total_ns = sum(row["time_ns"] for row in rows)
+    if not rows or total_ns == 0:
+        return "It neither read nor wrote regular files." + warning
+    top = max(rows, key=lambda row: row["time_ns"])
+    direction, verdict = top["direction"], top["together"]
+    same_way_ns = sum(row["time_ns"] for row in rows if row["direction"] == direction)
+    mean_ns = top["time_ns"] / max(top["calls"], 1)
+    share = 100 * top["time_ns"] / same_way_ns
+    what = f"{size_in_words(verdict['median_size_bytes'])} {verdict['class']} {direction}s"
+    if verdict["k"]:
+        what = what.replace("interleaved", f"interleaved ({verdict['k']} streams)")
+    where = paths.get(top["file_id"]) or f"file {top['file_id']}"
+    said = f"{share:.0f} % of {direction} time: {what} on {where}"
+    said += f", {_duration(mean_ns)} each, {100 * total_ns / max(wall_ns, 1):.0f} % of the run"
+    if total_ns < _LITTLE * wall_ns:
+        return f"{said}; storage is not what it waits for.{warning}"
+    if mean_ns < _CACHED_NS:
+        why = "the page cache serves them: fewer, larger calls would help, not a faster disk"
+        return f"{said}; {why}.{warning}"
+    advice = _ADVICE.get((direction, verdict["class"]))
+    if advice is None and verdict["median_size_bytes"] < 65536:
+        advice = f"ask for more per call than {size_in_words(verdict['median_size_bytes'])}"
+    elif advice is None:
+        advice = "the order is good: only more bandwidth makes it faster"
+    return f"{said}; {advice}.{warning}"
+
+
+def _duration(ns: float) -> str:
+    for limit, unit in ((1e3, "ns"), (1e6, "µs"), (1e9, "ms")):
+        if ns < limit:
+            return f"{ns / (limit / 1e3):.3g} {unit}"
+    return f"{ns / 1e9:.3g} s"

@@ -1,0 +1,153 @@
+"""Verdicts per file, direction and thread: the table `patterns`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock import _native
+from penstock.observe.trace.events import FIRST_WRITE, Events
+
+_SCHEMA = pa.schema(
+    [
+        ("file_id", pa.int64()),
+        ("path", pa.string()),
+        ("direction", pa.string()),
+        ("tid", pa.int64()),
+        ("class", pa.string()),
+        ("k", pa.int64()),
+        ("requests", pa.int64()),
+        ("bytes", pa.int64()),
+        ("confidence", pa.float64()),
+        ("consecutive_share", pa.float64()),
+        ("forward_share", pa.float64()),
+        ("sequential_share", pa.float64()),
+        ("reverse_share", pa.float64()),
+        ("median_size_bytes", pa.float64()),
+        ("evidence", pa.string()),
+        ("sentence", pa.string()),
+    ]
+)
+
+Row = dict[str, Any]
+
+
+def judge_events(events: Events) -> list[Row]:
+    """One row per file and direction with the verdict of all threads together, each thread's under `threads`.
+
+    `events` are in order of time. Calls that failed or did nothing are counted but not judged.
+    """
+    if len(events) == 0:
+        return []
+    key = events["file_id"].astype(np.int64) * 2 + (events["op"] >= FIRST_WRITE)
+    order = np.argsort(key, kind="stable")
+    borders = np.flatnonzero(np.diff(key[order])) + 1
+    rows = []
+    for group in np.split(order, borders):
+        calls = events[group]
+        done = calls["done_bytes"]
+        judged = calls[done > 0]
+        verdicts = json.loads(
+            _native.classify(
+                np.ascontiguousarray(judged["offset_bytes"]),
+                judged["done_bytes"].astype(np.int64),
+                np.ascontiguousarray(judged["tid"]),
+            )
+        )
+        rows.append(
+            {
+                "file_id": int(calls["file_id"][0]),
+                "direction": "write" if calls["op"][0] >= FIRST_WRITE else "read",
+                "calls": len(calls),
+                "errors": int((done < 0).sum()),
+                "done_bytes": int(np.maximum(done, 0).sum(dtype=np.int64)),
+                "time_ns": int(calls["latency_ns"].sum()),
+                **verdicts,
+            }
+        )
+    return rows
+
+
+def judge_streams(spool: Path) -> list[Row]:
+    """The same from the streams of mode `pattern`; times are those of the sampled calls, scaled up."""
+    rows = json.loads(_native.classify_streams(spool.read_bytes()))
+    for row in rows:
+        row["calls"] = row["requests"]
+        mean_ns = row["sampled_ns"] / row["sampled"] if row["sampled"] else 0
+        row["time_ns"] = round(mean_ns * row["calls"])
+    return list(rows)
+
+
+def patterns_table(rows: list[Row], paths: Mapping[int, str | None]) -> pa.Table:
+    """Table `patterns` (docs/formats.md): a row for all threads together (tid null), then one per thread."""
+    made = []
+    for row in rows:
+        path = paths.get(row["file_id"])
+        verdicts = [(None, row["together"]), *((v["tid"], v) for v in row["threads"])]
+        for tid, verdict in verdicts:
+            evidence = dict(verdict["evidence"])
+            if tid is None:
+                evidence |= {"calls": row["calls"], "time_ns": row["time_ns"]}
+            made.append(
+                {field: verdict.get(field) for field in _SCHEMA.names}
+                | {
+                    "file_id": row["file_id"],
+                    "path": path,
+                    "direction": row["direction"],
+                    "tid": tid,
+                    "evidence": json.dumps(evidence),
+                    "sentence": sentence(verdict),
+                }
+            )
+    return pa.Table.from_pylist(made, schema=_SCHEMA)
+
+
+def sentence(verdict: Row) -> str:
+    """The verdict in words, with the number it rests on."""
+    kind, n = verdict["class"], verdict["requests"]
+    size = size_in_words(verdict["median_size_bytes"])
+    evidence = verdict["evidence"]
+    match kind:
+        case "insufficient":
+            return f"{n} requests are too few to judge (32 are needed)"
+        case "consecutive":
+            why = f"{_percent(verdict['consecutive_share'])} start where the last one ended"
+        case "reverse":
+            why = f"{_percent(verdict['reverse_share'])} end where the last one began"
+        case "interleaved":
+            why = f"{verdict['k']} streams at once, each going on where it left off"
+        case "strided":
+            why = f"steps of {', '.join(map(str, evidence['strides_bytes']))} bytes"
+        case "sequential":
+            near = size_in_words(evidence.get("near_bytes", 131072))
+            why = f"{_percent(verdict['sequential_share'])} go forward by at most {near}"
+        case "hot-set":
+            top = _percent(evidence["spread"]["top_fifth_share"])
+            why = f"{top} go to a fifth of the blocks touched"
+        case "random":
+            why = f"{_percent(verdict['forward_share'])} go forward, the others back"
+        case "mixed":
+            parts = evidence["phases"]
+            why = ", then ".join(f"{p['class']} from request {p['first']}" for p in parts)
+        case _:
+            why = f"{_percent(verdict['consecutive_share'])} consecutive, "
+            why += f"{_percent(verdict['forward_share'])} forward"
+    return f"{kind}: {why} ({n} requests, median {size})"
+
+
+def size_in_words(size_bytes: float) -> str:
+    """4096 as `4 KiB`."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size_bytes >= 1000 and len(units) > 1:
+        size_bytes /= 1024
+        units.pop(0)
+    return f"{size_bytes:.3g} {units[0]}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

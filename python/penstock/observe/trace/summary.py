@@ -1,0 +1,147 @@
+"""A traced command for a terminal and as JSON."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from penstock.observe.trace.patterns import size_in_words
+from penstock.observe.trace.session import Traced
+
+_SHOWN = 12
+_JUDGED = 32  # calls that a verdict needs
+
+
+def as_document(traced: Traced) -> dict[str, Any]:
+    """The JSON of `penstock trace --json`."""
+    receipt = traced.result.receipt
+    return {
+        "command": traced.words,
+        "exit_status": traced.exit_status,
+        "wall_s": traced.wall_s,
+        "mode": traced.mode,
+        "files": file_rows(traced),
+        "seen": receipt["seen"],
+        "kept": receipt["kept"],
+        "filtered": receipt["filtered"],
+        "lost_events": receipt["lost"],
+        "overhead": {
+            "added_ns_per_call": receipt["added_ns_per_call"],
+            "added_ns_basis": receipt["added_ns_basis"],
+            "added_share": receipt["added_share"],
+            "tracer_cpu_ns": receipt["cpu_ns"],
+            "tracer_cpu_share": receipt["tracer_cpu_share"],
+            "hook": receipt["hook"],
+            "ring_bytes": receipt["ring_bytes"],
+            "per_probe": receipt["per_probe"],
+        },
+        "closing": traced.result.closing,
+        "bundle": str(traced.bundle) if traced.bundle else None,
+    }
+
+
+def file_rows(traced: Traced) -> list[dict[str, Any]]:
+    """One row per file, the one with most time first."""
+    files = {row["file_id"]: row for row in traced.result.tables["files"].to_pylist()}
+    rows: dict[int, dict[str, Any]] = {}
+    for judged in traced.result.verdicts:
+        number, direction = judged["file_id"], judged["direction"]
+        known = files.get(number, {})
+        row = rows.setdefault(
+            number,
+            {
+                "path": known.get("path"),
+                "dev_major": known.get("dev_major"),
+                "dev_minor": known.get("dev_minor"),
+                "inode": known.get("inode"),
+                "size_bytes": known.get("size_bytes"),
+                "disk_id": known.get("disk_id"),
+                **dict.fromkeys(("reads", "writes", "read_bytes", "written_bytes"), 0),
+                **dict.fromkeys(("read_time_ns", "write_time_ns", "errors"), 0),
+                "read_pattern": None,
+                "write_pattern": None,
+                "read_evidence": None,
+                "write_evidence": None,
+            },
+        )
+        writing = direction == "write"
+        row["writes" if writing else "reads"] = judged["calls"]
+        row["written_bytes" if writing else "read_bytes"] = judged["done_bytes"]
+        row[f"{direction}_time_ns"] = judged["time_ns"]
+        row["errors"] += judged["errors"]
+        row[f"{direction}_pattern"] = judged["together"]["class"]
+        row[f"{direction}_evidence"] = _evidence(judged)
+    return sorted(rows.values(), key=lambda r: -(r["read_time_ns"] + r["write_time_ns"]))
+
+
+def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
+    together = {key: value for key, value in judged["together"].items() if key != "class"}
+    threads: dict[str, int] = {}
+    for thread in judged["threads"]:
+        threads[thread["class"]] = threads.get(thread["class"], 0) + 1
+    return together | {"threads": threads}
+
+
+def show(traced: Traced) -> None:
+    """Prints the summary on stdout, at most 100 columns wide."""
+    width = min(Console().width, 100) if sys.stdout.isatty() else 100
+    console = Console(width=width, highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("file", no_wrap=True)
+    table.add_column("")
+    for name in ("calls", "bytes", "median", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("pattern", no_wrap=True)
+    judged = sorted(traced.result.verdicts, key=lambda row: -row["time_ns"])
+    paths = dict(_paths(traced))
+    shown = [row for row in judged if row["calls"] >= _JUDGED][:_SHOWN] or judged[:3]
+    for row in shown:
+        verdict = row["together"]
+        kind = verdict["class"] + (f" ({verdict['k']})" if verdict["k"] else "")
+        table.add_row(
+            Text(_tail(printable(paths.get(row["file_id"]) or f"file {row['file_id']}"), 40)),
+            row["direction"],
+            str(row["calls"]),
+            size_in_words(row["done_bytes"]),
+            size_in_words(verdict["median_size_bytes"]),
+            f"{row['time_ns'] / 1e6:.3g} ms",
+            kind,
+        )
+    console.print(table)
+    rest = len(judged) - len(shown)
+    if rest > 0:
+        console.print(f"and {rest} with less (--json or -o gives all)", style="dim")
+    receipt = traced.result.receipt
+    console.print()
+    console.print(Text(printable(traced.result.closing)))
+    lost = receipt["lost"]
+    console.print(
+        Text(
+            f"seen {receipt['seen']}, kept {receipt['kept']}, not on regular files "
+            f"{receipt['filtered']}, lost {lost}; about {100 * receipt['added_share']:.2g} % added, "
+            f"tracer {receipt['cpu_ns'] / 1e6:.0f} ms CPU"
+        ),
+        style="bold red" if lost else "dim",
+    )
+    if traced.bundle:
+        console.print(Text(f"bundle: {traced.bundle}"), style="dim")
+
+
+def printable(text: str) -> str:
+    """Control characters of a file's name as escapes, so that none reaches the terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _paths(traced: Traced) -> list[tuple[int, str | None]]:
+    files = traced.result.tables["files"]
+    return list(
+        zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)
+    )
+
+
+def _tail(text: str, most: int) -> str:
+    return text if len(text) <= most else "…" + text[1 - most :]
