@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::clock::now_ns;
 
 const SHORTEST_SPIN_NS: u64 = 5_000;
-const LONGEST_SPIN_NS: u64 = 60_000;
+const LONGEST_SPIN_NS: u64 = 120_000;
 
 /// What is done when the time has come; told the time at which the reply is sent.
 pub type Answer = Box<dyn FnOnce(u64) + Send>;

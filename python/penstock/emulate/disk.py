@@ -97,6 +97,10 @@ class DiskServer:
             )
         return self._daemon
 
+    def adopt(self, daemon: Daemon) -> None:
+        """Serves by a server that runs already."""
+        self._daemon = daemon
+
     @property
     def disks(self) -> dict[str, EmulatedDisk]:
         """The disks that are up, by name."""
@@ -125,7 +129,10 @@ class DiskServer:
         for checks; without `calibrate` no path overhead is taken off. Raises BadInput where a directory
         cannot be used, PenstockError where the host refuses.
         """
-        places = {"mount point": Path(mount).absolute(), "backing directory": Path(backing).absolute()}
+        places = {
+            "mount point": Path(mount).absolute(),
+            "backing directory": Path(backing).absolute(),
+        }
         for what, path in places.items():
             _check_directory(what, path)
         mount_path, backing_path = places.values()
@@ -167,7 +174,9 @@ class DiskServer:
         self._entries[disk_id] = entry
         return disk
 
-    def set(self, disk_id: str, profile: Any, *, seed: int = 0, slow_by: float | None = None) -> None:
+    def set(
+        self, disk_id: str, profile: Any, *, seed: int = 0, slow_by: float | None = None
+    ) -> None:
         """Changes a disk's profile from now on."""
         plant = None if slow_by is None else {"slow_by": slow_by}
         self.daemon.call(

@@ -96,12 +96,12 @@ def _batches(log: Path, names: list[str], disk_id: str | None) -> Iterator[pa.Re
         n = len(part)
         known = part["file_id"] < len(names)
         late = part["done_ns"].astype(np.int64) - part["due_ns"].astype(np.int64)
-        arrays = {
-            "lateness_ns": np.maximum(late, 0),
+        made: dict[str, pa.Array] = {
+            "lateness_ns": pa.array(np.maximum(late, 0)),
             "op": pa.DictionaryArray.from_arrays(
                 pa.array(part["op"].astype(np.int8)), pa.array(OPS, pa.string())
             ),
-            "sequential": part["sequential"].astype(bool),
+            "sequential": pa.array(part["sequential"].astype(bool)),
             "file": pa.DictionaryArray.from_arrays(
                 pa.array(part["file_id"].astype(np.int32), mask=~known), files
             ),
@@ -109,12 +109,9 @@ def _batches(log: Path, names: list[str], disk_id: str | None) -> Iterator[pa.Re
                 pa.array(np.zeros(n, np.int32), mask=np.full(n, disk_id is None)), disks
             ),
         }
-        yield pa.RecordBatch.from_arrays(
-            [
-                arrays[field.name]
-                if isinstance(arrays.get(field.name), pa.Array)
-                else pa.array(arrays.get(field.name, part[field.name] if field.name in part.dtype.names else None)).cast(field.type)
-                for field in DEVICE_REQUESTS_SCHEMA
-            ],
-            schema=DEVICE_REQUESTS_SCHEMA,
-        )
+        for name in DEVICE_REQUESTS_SCHEMA.names:
+            if name not in made:
+                kind = DEVICE_REQUESTS_SCHEMA.field(name).type
+                made[name] = pa.array(part[name]).cast(kind)
+        columns = [made[name] for name in DEVICE_REQUESTS_SCHEMA.names]
+        yield pa.RecordBatch.from_arrays(columns, schema=DEVICE_REQUESTS_SCHEMA)
