@@ -53,8 +53,9 @@ def predict_study(
     """Predictions beside the measured means; written to `predictions.parquet` of the study's directory.
 
     One row per treatment and response: `treatment_id`, factors, `response`, `unit`, `predicted` (mean over
-    seeds), `ci_low`, `ci_high` (90 % of single runs), `measured_mean`, `measured_n`, `ratio`, `source`, `note`,
-    `basis_treatment`, `is_basis`. Raises PenstockError if no valid run was traced, BadInput for an unknown basis.
+    seeds), `ci_low`, `ci_high` (90 % of single runs), `measured_mean`, `measured_n`, `ratio`, `source`,
+    `note`, `basis_treatment`, `is_basis`. Raises PenstockError if no valid run was traced, BadInput for an
+    unknown basis.
     """
     out_dir = Path(out_dir)
     study = load_study(out_dir / "study.yaml")

@@ -1,0 +1,215 @@
+"""Prediction of a study from the trace of one treatment: on a study whose truth is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.archive.bundle import Bundle
+from penstock.design.plan import Plan, make_plan
+from penstock.errors import BadInput, PenstockError
+from penstock.predict.clients import ClientCosts, client_costs
+from penstock.predict.study import predict_plan, predict_study, score
+from penstock.predict.workload import asked_by_jobs
+from penstock.profile.model import native
+from penstock.study.load import load_study
+from penstock.study.model import Study
+from penstock.study.resolve import example_command, resolve
+from penstock.workload.parsers import parser
+
+THINK_NS = 60_000.0
+STUDY = """\
+penstock: 1
+name: access
+question: Does random access cost anything on this disk?
+factors:
+  disk:    {levels: [hdd-7200, sata-ssd]}
+  pattern: {levels: {sequential: read, random: randread}}
+  jobs:    {levels: [1, 8]}
+design: {kind: full, replicates: 2, seed: 7}
+platform:
+  nodes:
+    - name: node1
+      memory: 512MiB
+      disks:
+        - {name: data, profile: "{disk}", time_scale: 4}
+workload:
+  command: >
+    fio --name=access --directory={data} --rw={pattern} --bs=4k --numjobs={jobs} --size=64m --direct=1
+    --ioengine=psync --time_based --runtime=2 --output-format=json+ --output={run_dir}/fio.json
+  timeout: 60s
+  parser: fio
+responses:
+  bandwidth: {from: read_bandwidth, unit: MiB/s, better: higher}
+observers:
+  trace: {mode: trace}
+"""
+
+
+def truth(study: Study, levels: dict[str, str], seed: int) -> float:
+    """Bandwidth in MiB/s of a program that thinks THINK_NS per operation."""
+    run = resolve(study, levels)
+    jobs = parser("fio").operations(example_command(run))
+    assert jobs
+    asked = asked_by_jobs(run, jobs, ClientCosts(think_ns=THINK_NS))
+    outcome = json.loads(native.simulate_closed(json.dumps(asked.spec | {"seed": seed})))
+    return float(outcome["read"]["rate_bps"]) / (1 << 20)
+
+
+def traced(study: Study, levels: dict[str, str]) -> pa.Table:
+    """The events of one thread that reads 4 KiB after 4 KiB, as the tracer would record them."""
+    n = 2000
+    offset = np.arange(n, dtype=np.uint64) * 4096
+    served = native.station_serve(
+        json.dumps(resolve(study, levels).disks[0].profile),
+        99,
+        np.arange(n, dtype=np.uint64) * 1_000_000_000,
+        np.zeros(n, dtype=np.uint8),
+        offset,
+        np.full(n, 4096, dtype=np.uint64),
+    )
+    latency = np.frombuffer(served["service_ns"], dtype=np.uint64).astype(np.int64)
+    think = np.random.default_rng(5).exponential(THINK_NS, n).astype(np.int64)
+    start = np.concatenate([[0], np.cumsum(latency + think)[:-1]])
+    return pa.table(
+        {
+            "t_ns": start,
+            "seq": np.arange(n, dtype=np.uint64),
+            "direction": ["read"] * n,
+            "file_id": np.zeros(n, dtype=np.int64),
+            "offset_bytes": offset.astype(np.int64),
+            "size_bytes": np.full(n, 4096),
+            "latency_ns": latency,
+            "tid": np.full(n, 77),
+        }
+    )
+
+
+def made(out: Path, study: Study, plan: Plan, spoil: float = 1.0) -> None:
+    """A finished study: every run's response, and the trace of one run of the first SSD treatment."""
+    (out / "study.yaml").write_text(STUDY)
+    (out / "plan.json").write_text(json.dumps(plan.to_json()))
+    for row in plan.rows:
+        value = truth(study, row.levels, seed=1000 + row.run_order)
+        if row.levels["disk"] == "hdd-7200":
+            value *= spoil
+        manifest: dict[str, Any] = {
+            "schema": "penstock/bundle/1",
+            "study_id": plan.study_id,
+            "treatment_id": row.treatment_id,
+            "run_id": row.run_id,
+            "run_order": row.run_order,
+            "attempt": 1,
+            "levels": row.levels,
+            "state": "finished",
+            "valid": row.replicate == 1 or row.levels["jobs"] == "8",
+            "responses": {"bandwidth": {"value": value, "unit": "MiB/s"}},
+        }
+        with Bundle.create(out / "runs" / row.run_id, manifest) as bundle:
+            levels = (row.levels["disk"], row.levels["pattern"], row.levels["jobs"])
+            if levels == ("sata-ssd", "sequential", "1"):
+                bundle.write_table("io_events", traced(study, row.levels))
+
+
+@pytest.fixture
+def plan_and_study(tmp_path: Path) -> tuple[Study, Plan]:
+    file = tmp_path / "access.study.yaml"
+    file.write_text(STUDY)
+    study = load_study(file)
+    return study, make_plan(study)
+
+
+def test_every_treatment_from_one_trace(tmp_path: Path, plan_and_study: tuple[Study, Plan]) -> None:
+    made(tmp_path, *plan_and_study)
+    frame = predict_study(tmp_path, seeds=5)
+    assert len(frame) == 8
+    assert set(frame["basis_treatment"]) == {"t05"}
+    assert list(frame.loc[frame["is_basis"], "treatment_id"]) == ["t05"]
+    assert (frame["ratio"] - 1).abs().max() < 0.10
+    found = score(frame)
+    assert (found.treatments, found.share) == (7, 1.0)
+    assert (frame["ci_low"] <= frame["predicted"]).all()
+    assert (frame["predicted"] <= frame["ci_high"]).all()
+    # invalid runs are left out of the measured mean
+    assert set(frame["measured_n"]) == {1, 2}
+    table = pq.read_table(tmp_path / "predictions.parquet")
+    assert {"disk", "pattern", "jobs", "source", "basis_treatment"} <= set(table.column_names)
+    assert set(table["source"].to_pylist()) == {"station"}
+
+
+def test_a_disk_that_is_not_what_its_profile_says_is_noticed(
+    tmp_path: Path, plan_and_study: tuple[Study, Plan]
+) -> None:
+    made(tmp_path, *plan_and_study, spoil=0.7)
+    found = score(predict_study(tmp_path, "t05", seeds=3))
+    assert found.share == pytest.approx(3 / 7)
+
+
+def test_think_time_comes_from_the_gaps(tmp_path: Path, plan_and_study: tuple[Study, Plan]) -> None:
+    study, plan = plan_and_study
+    made(tmp_path, study, plan)
+    traced_run = next((tmp_path / "runs").glob("*/io_events.parquet")).parent
+    costs = client_costs(Bundle.open(traced_run))
+    assert costs.think_ns == pytest.approx(THINK_NS, rel=0.08)
+    assert costs.think_ns_per_byte == 0
+    assert costs.path_ns == 0
+
+
+def test_missing_traces_and_unknown_treatments_are_said(
+    tmp_path: Path, plan_and_study: tuple[Study, Plan]
+) -> None:
+    made(tmp_path, *plan_and_study)
+    with pytest.raises(BadInput, match="no treatment t99"):
+        predict_study(tmp_path, "t99")
+    with pytest.raises(PenstockError, match="of treatment t01 was traced"):
+        predict_study(tmp_path, "t01")
+
+
+def test_a_study_that_was_not_run(plan_and_study: tuple[Study, Plan]) -> None:
+    frame = predict_plan(plan_and_study[0], seeds=2)
+    assert frame["predicted"].notna().all()
+    assert frame["measured_mean"].isna().all()
+    assert score(frame).treatments == 0
+    by = frame.set_index(["disk", "pattern", "jobs"])["predicted"]
+    # ES-3: random small reads cost on the flash drive with one job, and hardly with many
+    penalty = {j: by["sata-ssd", "sequential", j] / by["sata-ssd", "random", j] for j in ("1", "8")}
+    assert penalty["1"] > 2
+    assert penalty["8"] < 1.5
+    assert by["hdd-7200", "sequential", "1"] > 50 * by["hdd-7200", "random", "1"]
+
+
+def test_without_operations_the_trace_is_replayed(
+    tmp_path: Path, plan_and_study: tuple[Study, Plan]
+) -> None:
+    text = STUDY.replace("parser: fio", "parser: none").replace(
+        "from: read_bandwidth", "from: wall_s"
+    )
+    text = text.replace("unit: MiB/s, better: higher", "unit: s, better: lower")
+    file = tmp_path / "replay.study.yaml"
+    file.write_text(text)
+    study = load_study(file)
+    plan = make_plan(study)
+    out = tmp_path / "out"
+    out.mkdir()
+    made(out, study, plan)
+    (out / "study.yaml").write_text(text)
+    basis = next(iter((out / "runs").glob("*/io_events.parquet"))).parent
+    manifest = json.loads((basis / "manifest.json").read_text())
+    for path in (out / "runs").glob("*/manifest.json"):
+        one = json.loads(path.read_text())
+        one["responses"] = {"bandwidth": {"value": 0.4, "unit": "s"}}
+        path.write_text(json.dumps(one))
+    frame: pd.DataFrame = predict_study(out, manifest["treatment_id"], seeds=2)
+    known = frame.set_index(["disk", "pattern", "jobs"])["predicted"].dropna()
+    # only the disk may differ from the basis
+    assert set(known.index) == {("hdd-7200", "sequential", "1"), ("sata-ssd", "sequential", "1")}
+    assert known["sata-ssd", "sequential", "1"] == pytest.approx(0.4)
+    assert known["hdd-7200", "sequential", "1"] > 0.8
+    assert frame["note"].str.contains("more than the disk").sum() == 6
