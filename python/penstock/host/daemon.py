@@ -249,7 +249,7 @@ def _connected(path: Path, timeout_s: float) -> socket.socket:
     return connection
 
 
-def _log_tail(path: Path | None, lines: int = 5) -> str:
+def _log_tail(path: Path | None, lines: int = 3) -> str:
     if path is None:
         return ""
     try:
@@ -271,7 +271,11 @@ def main(words: list[str]) -> int:
         print(f"this build of penstock has no {kind} daemon", file=sys.stderr)
         return 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    run(json.dumps(config))
+    try:
+        run(json.dumps(config))
+    except (RuntimeError, OSError, ValueError) as error:
+        print(f"penstock-{kind}: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -1,0 +1,95 @@
+"""penstock doctor and penstock undo as commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.doctor import _table
+from penstock.host.directories import make_directory
+from penstock.host.journal import Journal
+from penstock.host.probe import PROBES, Feature, probe_host
+
+PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
+    }
+
+
+def penstock(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PENSTOCK, *words], env=environment, capture_output=True, text=True)
+
+
+def test_doctor_says_what_and_what_to_do(environment: dict[str, str]) -> None:
+    done = penstock(environment, "doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    names = {f["name"] for f in told["features"]}
+    assert {
+        "root",
+        "fuse",
+        "layout",
+        "memory",
+        "tp_btf",
+        "psi",
+        "io_uring",
+        "netem",
+        "fio",
+    } <= names
+    for feature in told["features"]:
+        assert feature["verdict"] in ("supported", "unsupported", "unknown")
+        if feature["verdict"] == "unsupported":
+            assert feature["remedy"], f"{feature['name']} is missing and nobody says what to do"
+    assert (told["floors"] is None) == bool(told["floors_unknown_because"])
+    if told["floors"]:
+        assert all(value > 0 for value in told["floors"].values())
+    assert told["host"]["kernel"] == os.uname().release
+    assert not Journal(Path(environment["PENSTOCK_STATE"]) / "journal.jsonl").open_entries()
+
+
+def test_a_probe_that_fails_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.host import probe as module
+
+    def _broken(_: Journal) -> list[Feature]:
+        raise OSError("no luck")
+
+    monkeypatch.setattr(module, "PROBES", (_broken, PROBES[0]))
+    found = probe_host(Journal(tmp_path / "j"))
+    assert (found[0].name, found[0].verdict, found[0].detail) == ("broken", "unknown", "no luck")
+    assert any(f.name == "root" for f in found)
+
+
+def test_the_table_fits_and_is_whole() -> None:
+    words = " ".join(f"word{n}" for n in range(60))
+    feature = Feature("g", "netem", "unsupported", words, "load sch_netem", "delay")
+    lines = _table([feature])
+    assert max(map(len, lines)) <= 100
+    text = " ".join(" ".join(lines).split())
+    assert words in text
+    assert "-> load sch_netem" in text
+
+
+def test_undo_of_nothing_and_of_a_dead_owner_s(environment: dict[str, str], tmp_path: Path) -> None:
+    assert penstock(environment, "undo").stdout == "Nothing to undo.\n"
+    journal = Journal(tmp_path / "state" / "journal.jsonl")
+    make_directory(tmp_path / "left behind", journal)
+    assert penstock(environment, "undo").stdout == "Nothing to undo.\n"  # we are alive
+    lines = [json.loads(line) for line in journal.path.read_text().splitlines()]
+    lines[0]["owner_start"] = 1
+    journal.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = penstock(environment, "undo", "--json")
+    (undone,) = json.loads(done.stdout)["undone"]
+    assert (undone["kind"], undone["outcome"]) == ("directory", "undone")
+    assert not (tmp_path / "left behind").exists()
+    assert json.loads(penstock(environment, "undo", "--json").stdout)["undone"] == []

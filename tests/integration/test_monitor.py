@@ -1,0 +1,176 @@
+"""The sampler's process around a run: what it records, what it owes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from penstock.errors import BadInput, PenstockError
+from penstock.host.cgroup import create_run_cgroup, hierarchies
+from penstock.host.journal import Journal
+from penstock.host.launch import launch
+from penstock.host.processes import Identity
+from penstock.host.undo import undo
+from penstock.observe.monitor.monitor import Monitor
+
+MS = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path_factory.mktemp("run")
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(path))
+    return path
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal.jsonl")
+
+
+@pytest.fixture
+def monitor(journal: Journal, tmp_path: Path) -> Iterator[Monitor]:
+    with Monitor(journal, tmp_path, 20 * MS) as opened:
+        yield opened
+    assert journal.open_entries() == []
+
+
+def test_samples_sit_on_the_grid_and_are_accounted_for(monitor: Monitor, tmp_path: Path) -> None:
+    monitor.start(None, {}, tmp_path)
+    time.sleep(0.5)
+    result = monitor.stop()
+    receipt = result.receipt
+    assert receipt["expected"] == receipt["samples"] + receipt["missed"]
+    due = (receipt["end_ns"] - receipt["start_ns"]) // receipt["interval_ns"] + 1
+    assert abs(receipt["expected"] - due) <= 1
+    samples = result.tables["samples"].to_pandas()
+    late = samples[samples.metric == "lateness"]
+    assert len(late) == receipt["samples"]
+    offsets = late.t_ns - late.value.astype("int64") - receipt["start_ns"]
+    assert (offsets % receipt["interval_ns"] == 0).all(), "a sample is not at t0 + k * interval"
+    assert receipt["late_max_ns"] == late.value.max()
+    assert receipt["cpu_ns"] > 0
+    assert {"cpu", "memory"} <= set(samples.source)
+    counters = samples[samples.cumulative & (samples.source == "cpu") & (samples.metric == "user")]
+    assert (counters.groupby("entity").value.apply(lambda v: v.diff().min()) >= 0).all()
+    assert not list(tmp_path.glob("samples.spool*"))
+
+
+def test_a_disk_is_seen_by_its_own_counters(monitor: Monitor, tmp_path: Path) -> None:
+    page = tmp_path / "data.stats"
+    words = [int.from_bytes(b"PKDISK01", "little"), 2, 0, *range(100, 120)]
+    page.write_bytes(struct.pack("<23Q", *words).ljust(4096, b"\0"))
+    monitor.start(None, {"data": page}, tmp_path)
+    time.sleep(0.15)
+    tables = monitor.stop().tables
+    disk = tables["samples"].to_pandas().query("source == 'emulated_disk'")
+    assert set(disk.entity) == {"data"}
+    assert set(disk[disk.metric == "busy"].value) == {111.0}
+    used = tables["utilisation"].to_pandas().query("kind == 'emulated_disk' and metric == 'busy'")
+    assert len(used) > 1
+    assert (used.value == 0).all()
+
+
+def test_one_sampler_serves_many_runs(monitor: Monitor, tmp_path: Path) -> None:
+    for _ in range(2):
+        monitor.start(None, {}, tmp_path, network=False)
+        time.sleep(0.1)
+        samples = monitor.stop().tables["samples"].to_pandas()
+        assert "network" not in set(samples.source)
+        assert samples.t_ns.is_monotonic_increasing
+
+
+def test_what_does_not_fit_is_refused(monitor: Monitor, journal: Journal, tmp_path: Path) -> None:
+    with pytest.raises(PenstockError, match="not started"):
+        monitor.stop()
+    monitor.start(None, {}, tmp_path)
+    with pytest.raises(PenstockError, match="under way"):
+        monitor.start(None, {}, tmp_path)
+    monitor.stop()
+    with pytest.raises(BadInput, match="at least 10 ms"):
+        Monitor(journal, tmp_path, 9 * MS)
+    with pytest.raises(PenstockError, match="No such file"):
+        monitor.start(None, {}, tmp_path / "absent")
+
+
+@pytest.mark.host
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: control groups")
+@pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here")
+def test_the_run_s_group_is_told_from_the_host(
+    monitor: Monitor, journal: Journal, tmp_path: Path
+) -> None:
+    with create_run_cgroup("monitor", 256 << 20, journal) as group:
+        monitor.start(group, {}, tmp_path)
+        busy = "import time\nwhile time.process_time() < 0.4: pass"
+        launch([sys.executable, "-S", "-c", busy], group)
+        time.sleep(0.1)
+        result = monitor.stop()
+        spent_ns = _spent(result.tables["samples"].to_pandas(), "cpu_time")
+        whole_ns = group.cpu_ns()
+    assert whole_ns is not None
+    # from the first sample to the last, and the group did nothing outside
+    assert spent_ns == pytest.approx(whole_ns, rel=0.05)
+    assert spent_ns >= 0.38e9
+    used = result.tables["utilisation"].to_pandas().query("kind == 'cgroup_cpu'")
+    seconds = np.diff(np.unique(result.tables["samples"].column("t_ns").to_numpy())) / 1e9
+    cpus = os.cpu_count() or 1
+    assert float((used.value / 100 * seconds).sum()) * cpus == pytest.approx(
+        spent_ns / 1e9, rel=1e-6
+    )
+
+
+def _spent(samples: pd.DataFrame, metric: str) -> float:
+    frame = samples[(samples.source == "cgroup") & (samples.metric == metric)]
+    return float(frame.value.iloc[-1] - frame.value.iloc[0])
+
+
+def test_it_ends_with_its_owner(tmp_path: Path, runtime: Path) -> None:
+    journal_path = tmp_path / "owner.jsonl"
+    program = (
+        "import sys, os, signal\n"
+        "from penstock.host.journal import Journal\n"
+        "from penstock.host.daemon import start_daemon\n"
+        "print(start_daemon('sampler', {}, Journal(sys.argv[1])).pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(journal_path)], stdout=subprocess.PIPE, text=True
+    )
+    identity = Identity.of(int(done.stdout))
+    until = time.monotonic() + 10
+    while identity is not None and identity.alive and time.monotonic() < until:
+        time.sleep(0.05)
+    assert identity is None or not identity.alive
+    assert [u.kind for u in undo(Journal(journal_path))] == ["process"]
+    assert not list(runtime.glob("*.sock"))
+
+
+def test_a_daemon_that_cannot_start_says_why(journal: Journal, tmp_path: Path) -> None:
+    from penstock.host.daemon import start_daemon
+
+    with pytest.raises(PenstockError, match="sampler: not understood.*expected i64"):
+        start_daemon("sampler", {"interval_ns": "soon"}, journal, tmp_path / "log")
+    assert journal.open_entries() == []
+
+
+def test_undo_ends_an_orphan_that_would_outlive(tmp_path: Path, runtime: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    from penstock.host.daemon import start_daemon
+
+    daemon = start_daemon("sampler", {"outlive_owner": True}, journal)
+    assert undo(journal, own=True) == [], "it answers for itself"
+    outcomes = undo(journal, everything=True)
+    assert [(u.kind, u.outcome) for u in outcomes] == [("process", "undone")]
+    assert not daemon.alive
+    assert not list(runtime.glob("*.sock"))
+    assert json.dumps([vars(u) for u in outcomes])
