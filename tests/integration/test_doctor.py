@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,38 @@ def test_undo_of_nothing_and_of_a_dead_owner_s(environment: dict[str, str], tmp_
     assert (undone["kind"], undone["outcome"]) == ("directory", "undone")
     assert not (tmp_path / "left behind").exists()
     assert json.loads(penstock(environment, "undo", "--json").stdout)["undone"] == []
+
+
+@pytest.mark.host
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: loads BPF programs")
+def test_bpf_trials_agree_with_the_kernel_s_own_list() -> None:
+    from penstock.host.bpf_trial import trials
+
+    found = trials()
+    assert set(found) == {"tp_btf", "raw_tp", "tracepoint", "fentry"}
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        assert found["tp_btf"][0] == "unsupported"
+        return
+    bpftool = shutil.which("bpftool", path="/usr/sbin:/usr/bin:/sbin:/bin")
+    if bpftool is None:
+        pytest.skip("no bpftool to compare with")
+    told = subprocess.run([bpftool, "feature", "probe", "kernel"], capture_output=True, text=True)
+    for hook, kind in (("raw_tp", "raw_tracepoint"), ("tracepoint", "tracepoint")):
+        if f"program_type {kind} is available" in told.stdout:
+            assert found[hook][0] == "supported", hook
+
+
+def test_type_numbers_are_those_of_bpftool() -> None:
+    from penstock.host.bpf_trial import _type_ids
+
+    bpftool = shutil.which("bpftool", path="/usr/sbin:/usr/bin:/sbin:/bin")
+    btf = Path("/sys/kernel/btf/vmlinux")
+    if bpftool is None or not btf.exists():
+        pytest.skip("needs bpftool and kernel BTF")
+    found = _type_ids({("vfs_read", 12), ("task_struct", 4), ("no_such_type", 4)})
+    told = subprocess.run(
+        [bpftool, "btf", "dump", "file", str(btf)], capture_output=True, text=True
+    ).stdout
+    assert set(found) == {"vfs_read", "task_struct"}
+    assert f"\n[{found['vfs_read']}] FUNC 'vfs_read' " in told
+    assert f"\n[{found['task_struct']}] STRUCT 'task_struct' " in told

@@ -158,7 +158,7 @@ def test_it_ends_with_its_owner(tmp_path: Path, runtime: Path) -> None:
 def test_a_daemon_that_cannot_start_says_why(journal: Journal, tmp_path: Path) -> None:
     from penstock.host.daemon import start_daemon
 
-    with pytest.raises(PenstockError, match="sampler: not understood.*expected i64"):
+    with pytest.raises(PenstockError, match=r"sampler: not understood.*expected i64"):
         start_daemon("sampler", {"interval_ns": "soon"}, journal, tmp_path / "log")
     assert journal.open_entries() == []
 

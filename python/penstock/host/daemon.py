@@ -99,6 +99,12 @@ class Daemon:
             raise PenstockError(f"penstock-{self.kind} ({self.pid}) does not end")
         with contextlib.suppress(OSError):
             self.socket_path.unlink()
+        if (
+            self._entry is not None
+            and self.log_path is not None
+            and self._entry.token in self.log_path.name
+        ):
+            self.log_path.unlink(missing_ok=True)
         if self._journal is not None and self._entry is not None:
             self._journal.undone(self._entry)
             self._entry = None

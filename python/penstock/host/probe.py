@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
-import json
 import os
 import platform
 import re
@@ -18,9 +16,9 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 from penstock.errors import PenstockError
+from penstock.host.bpf_trial import Verdict, trials
 from penstock.host.cgroup import create_run_cgroup, hierarchies
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.facts import lockdown
@@ -28,7 +26,6 @@ from penstock.host.journal import Journal
 from penstock.host.mounts import unmount
 from penstock.host.state import runtime_dir, state_dir
 
-Verdict = Literal["supported", "unsupported", "unknown"]
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -191,12 +188,12 @@ def _bpf(_: Journal) -> Iterator[Feature]:
     has = Path("/sys/kernel/btf/vmlinux").exists()
     remedy = "" if has else "a kernel built with CONFIG_DEBUG_INFO_BTF"
     yield Feature("tracing", "btf", "supported" if has else "unsupported", "", remedy, "tracing")
-    told = _native_features()
+    told = trials()
     for hook, use in _BPF_HOOKS.items():
-        verdict, detail = told.get(hook, ("unknown", "not tried: this build has no trial programs"))
+        verdict, detail = told[hook]
         remedy = "" if verdict == "supported" else "root, and a kernel that offers it"
         if verdict == "unsupported" and hook == "fentry":
-            remedy = "not needed: tp_btf does the same work here"
+            remedy = "nothing to do where tp_btf works: it does the same here"
         yield Feature("tracing", hook, verdict, detail, remedy, use)
     mode = lockdown()
     yield Feature(
@@ -207,27 +204,6 @@ def _bpf(_: Journal) -> Iterator[Feature]:
         "" if mode != "confidentiality" else "lockdown=integrity or none",
         "BPF may read kernel memory unless confidentiality is on",
     )
-
-
-def _native_features() -> dict[str, tuple[Verdict, str]]:
-    """What the native part found by loading trial programs: name → (verdict, detail)."""
-    trial = getattr(importlib.import_module("penstock._native"), "probe_features", None)
-    if trial is None:
-        return {}
-    answer = trial()
-    told: dict[str, Any] = json.loads(answer) if isinstance(answer, str) else dict(answer)
-    found: dict[str, tuple[Verdict, str]] = {}
-    for name, value in told.items():
-        verdict, detail = value, ""
-        if isinstance(value, dict):
-            verdict, detail = value.get("verdict"), str(value.get("detail") or "")
-        elif isinstance(value, list | tuple):
-            verdict, detail = value[0], str(value[1])
-        if isinstance(verdict, bool):
-            verdict = "supported" if verdict else "unsupported"
-        known: dict[str, Verdict] = {"supported": "supported", "unsupported": "unsupported"}
-        found[name] = (known.get(str(verdict), "unknown"), detail)
-    return found
 
 
 def _kernel(_: Journal) -> Iterator[Feature]:
