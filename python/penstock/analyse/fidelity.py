@@ -183,7 +183,7 @@ def confirm(
     served = requests.groupby(keys).agg(
         bytes=("size_bytes", "sum"), time=("took_ns", "mean"), n=("size_bytes", "size")
     )
-    both = traced.join(served, how="outer", lsuffix="_traced", rsuffix="_disk").fillna(0.0)
+    both = traced.add_suffix("_traced").join(served.add_suffix("_disk"), how="outer").fillna(0.0)
     rows = []
     for metric, unit in (("bytes", "B"), ("time", "ns")):
         if metric == "time" and not direct:

@@ -1,0 +1,212 @@
+"""The fidelity certificate on request logs whose truth is known."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock import _native as native
+from penstock.analyse.fidelity import confirm, fidelity, is_valid
+
+MS = 1_000_000
+
+
+def constant_profile(service_s: float, servers: int = 1) -> str:
+    overhead = {"overhead": {"kind": "constant", "value_s": service_s}}
+    both = {"sequential": overhead, "random": overhead}
+    return json.dumps(
+        {
+            "schema": "penstock/storage-profile/1",
+            "name": "constant",
+            "servers": servers,
+            "read": both,
+            "write": both,
+        }
+    )
+
+
+def lognormal_profile() -> str:
+    overhead = {"overhead": {"kind": "lognormal", "mean_s": 0.002, "sigma": 0.5}}
+    both = {"sequential": overhead, "random": overhead}
+    return json.dumps(
+        {
+            "schema": "penstock/storage-profile/1",
+            "name": "lognormal",
+            "servers": 1,
+            "read": both,
+            "write": both,
+        }
+    )
+
+
+def closed_loop(n: int, depth: int, service_ns: float, slow: float = 0.0, think_ns: int = 0):
+    """Log of `depth` clients on one constant server that takes `1 + slow` times as long as it says."""
+    arrival = np.zeros(n, np.int64)
+    done = np.zeros(n, np.int64)
+    wait = np.zeros(n, np.int64)
+    free = 0.0
+    for i in range(n):
+        arrival[i] = 1000 * MS + i if i < depth else done[i - depth] + think_ns
+        start = max(free, float(arrival[i]))
+        free = start + service_ns * (1 + slow)
+        done[i] = round(free)
+        wait[i] = round((start - arrival[i]) / (1 + slow))
+    return log_table(arrival, done, done, np.full(n, int(service_ns)), wait)
+
+
+def log_table(t, due, done, service, wait, size: int = 4096, op: str = "read") -> pa.Table:
+    n = len(t)
+    return pa.table(
+        {
+            "t_ns": t,
+            "due_ns": due,
+            "done_ns": done,
+            "service_ns": service,
+            "wait_ns": wait,
+            "compensation_ns": np.zeros(n, np.int64),
+            "op": pa.array([op] * n).dictionary_encode(),
+            "device_offset_bytes": np.arange(n, dtype=np.int64) * 1_000_003 * 4096,
+            "offset_bytes": np.arange(n, dtype=np.int64) * 1_000_003 * 4096,
+            "size_bytes": np.full(n, size),
+            "file": ["f"] * n,
+        }
+    )
+
+
+def row(table: pa.Table, metric: str) -> dict:
+    return next(r for r in table.to_pylist() if r["metric"] == metric)
+
+
+@pytest.mark.parametrize("depth", [1, 8, 64])
+def test_a_disk_that_keeps_its_word_is_honoured_at_any_depth(depth):
+    table = fidelity(closed_loop(2000, depth, 5 * MS), {}, constant_profile(0.005))
+    assert set(table["verdict"].to_pylist()) == {"honoured"}
+    assert row(table, "rate")["ratio"] == pytest.approx(1.0, abs=1e-6)
+    assert row(table, "rate")["asked"] == pytest.approx(4096 / 0.005, rel=1e-6)
+    assert is_valid(table) == (True, "")
+
+
+@pytest.mark.parametrize("depth", [1, 8])
+@pytest.mark.parametrize("slow", [0.05, -0.05])
+def test_a_disk_planted_five_percent_off_is_found_though_it_thinks_itself_punctual(depth, slow):
+    log = closed_loop(1000, depth, 5 * MS, slow=slow)
+    table = fidelity(log, {}, constant_profile(0.005))
+    assert set(table["verdict"].to_pylist()) == {"not-honoured"}
+    valid, reason = is_valid(table)
+    assert not valid
+    assert "time is" in reason
+
+
+def test_a_burst_drained_five_percent_too_slowly_is_found():
+    n = 400
+    arrival = np.full(n, 1000 * MS) + np.arange(n)
+    done = 1000 * MS + (np.arange(n) + 1) * int(5 * MS * 1.05)
+    wait = np.arange(n) * 5 * MS
+    log = log_table(arrival, done, done, np.full(n, 5 * MS), wait)
+    table = fidelity(log, {}, constant_profile(0.005))
+    assert row(table, "rate")["ratio"] == pytest.approx(1 / 1.05, rel=1e-3)
+    assert not is_valid(table)[0]
+
+
+def test_idle_gaps_are_the_programs_own():
+    table = fidelity(closed_loop(600, 1, 5 * MS, think_ns=20 * MS), {}, constant_profile(0.005))
+    assert row(table, "rate")["verdict"] == "demand-bound"
+    assert row(table, "rate")["ratio"] == pytest.approx(1.0, abs=1e-6)
+    assert is_valid(table)[0]
+
+
+def test_late_replies_make_a_run_invalid_and_name_the_host():
+    log = closed_loop(1000, 1, 5 * MS).to_pandas()
+    late = np.random.default_rng(1).exponential(2 * MS, len(log)).astype(np.int64)
+    log["done_ns"] = log["due_ns"] + late
+    table = fidelity(pa.Table.from_pandas(log), {}, constant_profile(0.005))
+    assert set(table["verdict"].to_pylist()) == {"host-saturated"}
+    assert "replies were late" in is_valid(table)[1]
+
+
+def test_saturation_seen_by_the_monitor_is_said():
+    log = closed_loop(1000, 1, 5 * MS).to_pandas()
+    log["done_ns"] += 2 * MS
+    t = np.arange(log["t_ns"].min(), log["done_ns"].max(), 1000 * MS)
+    words = {"kind": "cpu", "entity": "cpu", "metric": "busy", "unit": "%", "value": 99.0}
+    busy = pa.table({"t_ns": t, **{name: [value] * len(t) for name, value in words.items()}})
+    table = fidelity(pa.Table.from_pandas(log), {}, constant_profile(0.005), utilisation=busy)
+    assert "processors were 99 % busy" in is_valid(table)[1]
+
+
+def test_lateness_that_the_calibration_took_off_is_no_fault():
+    log = closed_loop(1000, 1, 5 * MS).to_pandas()
+    log["done_ns"] += 40_000
+    stats = {"compensation": {"lateness_ns": 40_000.0}}
+    table = fidelity(pa.Table.from_pandas(log), stats, constant_profile(0.005))
+    assert row(table, "time")["ratio"] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_p99_is_judged_only_where_the_count_allows():
+    few = fidelity(closed_loop(300, 1, 5 * MS), {}, constant_profile(0.005))
+    assert row(few, "p50_read")["verdict"] == "honoured"
+    assert row(few, "p99_read")["verdict"] == "too-short"
+    many = fidelity(closed_loop(1001, 1, 5 * MS), {}, constant_profile(0.005))
+    assert row(many, "p99_read")["verdict"] == "honoured"
+
+
+def test_quantiles_are_held_against_the_draws():
+    n = 3000
+    profile = lognormal_profile()
+    offsets = np.arange(n, dtype=np.uint64) * 1_000_003 * 4096
+    arrival = (np.arange(n, dtype=np.uint64) + 1) * 200 * MS
+    served = native.station_serve(
+        profile, 7, arrival, np.zeros(n, np.uint8), offsets, np.full(n, 4096, np.uint64)
+    )
+    service = np.frombuffer(served["service_ns"], np.uint64).astype(np.int64)
+    assert service.std() > 0.2 * service.mean()
+    t = arrival.astype(np.int64)
+    honest = log_table(t, t + service, t + service, service, np.zeros(n, np.int64))
+    table = fidelity(honest, {"seed": 7}, profile)
+    assert row(table, "p99_read")["ratio"] == pytest.approx(1.0, abs=1e-9)
+    # The right mean with the wrong shape: only the quantiles can tell.
+    flat = t + int(service.mean())
+    table = fidelity(log_table(t, flat, flat, service, np.zeros(n, np.int64)), {"seed": 7}, profile)
+    assert row(table, "rate")["ratio"] == pytest.approx(1.0, abs=1e-3)
+    assert not is_valid(table)[0]
+    assert "p99_read" in is_valid(table)[1]
+
+
+def test_a_short_run_is_flagged_not_judged():
+    table = fidelity(closed_loop(10, 1, 5 * MS), {}, constant_profile(0.005))
+    assert set(table["verdict"].to_pylist()) == {"too-short"}
+
+
+def test_missing_log_records_make_it_invalid():
+    table = fidelity(closed_loop(1000, 1, 5 * MS), {"lost_records": 3}, constant_profile(0.005))
+    assert is_valid(table)[1].endswith("3 requests are missing from the log")
+
+
+def test_no_requests_is_valid():
+    empty = closed_loop(10, 1, 5 * MS).slice(0, 0)
+    assert is_valid(fidelity(empty, {}, constant_profile(0.005), disk_id="d"))[0]
+
+
+def events(scale_time: float = 1.0, drop: int = 0) -> pa.Table:
+    log = closed_loop(1000, 1, 5 * MS).to_pandas()
+    return pa.table(
+        {
+            "path": log["file"][drop:],
+            "direction": ["read"] * (len(log) - drop),
+            "done_bytes": log["size_bytes"][drop:],
+            "latency_ns": ((log["done_ns"] - log["t_ns"]) * scale_time).astype("int64")[drop:],
+        }
+    )
+
+
+def test_two_witnesses_agree_or_it_is_said():
+    log = closed_loop(1000, 1, 5 * MS)
+    assert all(confirm(events(), log, direct=True)["agrees"].to_pylist())
+    assert len(confirm(events(), log, direct=False)) == 1
+    slower = confirm(events(scale_time=1.1), log, direct=True).to_pylist()
+    assert [r["agrees"] for r in slower if r["metric"] == "time"] == [False]
+    missing = confirm(events(drop=100), log, direct=True).to_pylist()
+    assert [r["agrees"] for r in missing if r["metric"] == "bytes"] == [False]
