@@ -130,9 +130,9 @@ def _type_ids(wanted: set[tuple[str, int]]) -> dict[str, int]:
         number += 1
         name_at, info = words.unpack_from(raw, at)
         kind = info >> 24 & 0x1F
-        name = sought.get((name_at, kind))
-        if name is not None:
-            found[name] = number
+        hit = sought.get((name_at, kind))
+        if hit is not None:
+            found[hit] = number
         own, each = _TAIL.get(kind, (0, 0))
         at += 12 + own + each * (info & 0xFFFF)
     return found
