@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock import _native
 from penstock.observe.trace.events import FIRST_WRITE, Events
+
+_native: Any = importlib.import_module("penstock._native")
 
 _SCHEMA = pa.schema(
     [

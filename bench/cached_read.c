@@ -1,0 +1,60 @@
+/* Reads a cached file in 4 KiB steps, over and over: FILE OPERATIONS. Prints CPU and wall ns per
+ * operation: medians over blocks of the run, so that what the machine does meanwhile weighs little. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STEP = 4096, FILE_BYTES = 4 << 20, BLOCKS = 51 };
+
+static double now(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return t.tv_sec * 1e9 + t.tv_nsec;
+}
+
+static int read_all(int fd, long operations)
+{
+	static char buffer[STEP];
+
+	for (long i = 0; i < operations; i++)
+		if (pread(fd, buffer, STEP, (i * STEP) % FILE_BYTES) != STEP)
+			return 1;
+	return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+int main(int count, char **words)
+{
+	static double cpu[BLOCKS], wall[BLOCKS];
+	int fd = count == 3 ? open(words[1], O_RDONLY) : -1;
+	long operations = fd < 0 ? 0 : atol(words[2]) / BLOCKS;
+
+	if (operations <= 0 || read_all(fd, operations)) {
+		fprintf(stderr, "usage: cached_read FILE OPERATIONS (a file of 4 MiB)\n");
+		return 2;
+	}
+	for (int i = 0; i < BLOCKS; i++) {
+		cpu[i] = -now(CLOCK_PROCESS_CPUTIME_ID);
+		wall[i] = -now(CLOCK_MONOTONIC);
+		if (read_all(fd, operations))
+			return 1;
+		cpu[i] = (cpu[i] + now(CLOCK_PROCESS_CPUTIME_ID)) / operations;
+		wall[i] = (wall[i] + now(CLOCK_MONOTONIC)) / operations;
+	}
+	qsort(cpu, BLOCKS, sizeof(double), by_value);
+	qsort(wall, BLOCKS, sizeof(double), by_value);
+	printf("%.2f %.2f\n", cpu[BLOCKS / 2], wall[BLOCKS / 2]);
+	return 0;
+}

@@ -1,0 +1,301 @@
+//! Generated sequences of known truth (TA-15), and those that must not be mistaken (TA-16).
+
+use penstock_pattern::{classify, judge, judge_counters, Class, Counters};
+
+const KIB: i64 = 1024;
+
+/// A small generator of our own (splitmix64), so that the truth does not hang on a library's version.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+
+    fn share(&mut self) -> f64 {
+        self.below(1 << 53) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Ranks 0..n with frequencies as rank^-a, by inversion.
+    fn zipf(&mut self, table: &[f64]) -> i64 {
+        let at = self.share() * table[table.len() - 1];
+        table.partition_point(|&sum| sum < at) as i64
+    }
+}
+
+fn sizes(n: usize, size: i64) -> Vec<i64> {
+    vec![size; n]
+}
+
+fn class_of(offsets: &[i64], size: i64) -> (Class, Option<u32>) {
+    let verdict = classify(offsets, &sizes(offsets.len(), size));
+    (verdict.class, verdict.k)
+}
+
+fn random_blocks(draws: &mut Draws, n: usize, size: i64) -> Vec<i64> {
+    (0..n).map(|_| draws.below(1 << 18) as i64 * size).collect()
+}
+
+#[test]
+fn plain_classes_over_sizes_lengths_and_seeds() {
+    let (mut right, mut all) = (0, 0);
+    let mut wrong = Vec::new();
+    for seed in 0..20u64 {
+        for n in [64usize, 1009, 10_007] {
+            for size in [512i64, 4 * KIB, 28 * KIB, 1024 * KIB] {
+                let mut draws = Draws(seed * 977 + n as u64 + size as u64);
+                let n64 = n as i64;
+                let consecutive: Vec<i64> = (0..n64).map(|i| i * size).collect();
+                let reverse: Vec<i64> = (0..n64).rev().map(|i| i * size).collect();
+                let strided: Vec<i64> = (0..n64).map(|i| i * 4 * size).collect();
+                let mut at = 0;
+                let gaps: Vec<i64> = (0..n)
+                    .map(|_| {
+                        let offset = at;
+                        at += size + draws.below(33) as i64 * KIB;
+                        offset
+                    })
+                    .collect();
+                let random = random_blocks(&mut draws, n, size);
+                for (offsets, truth) in [
+                    (consecutive, Class::Consecutive),
+                    (reverse, Class::Reverse),
+                    (strided, Class::Strided),
+                    (gaps, Class::Sequential),
+                    (random, Class::Random),
+                ] {
+                    let (class, _) = class_of(&offsets, size);
+                    all += 1;
+                    right += i32::from(class == truth);
+                    if class != truth {
+                        wrong.push((seed, n, size, truth, class));
+                    }
+                }
+            }
+        }
+    }
+    assert!(
+        f64::from(right) >= 0.99 * f64::from(all),
+        "{right} of {all}: {wrong:?}"
+    );
+}
+
+#[test]
+fn streams_are_counted_whatever_their_turns() {
+    for k in [2u64, 4, 8, 16] {
+        for uneven in [false, true] {
+            let mut draws = Draws(k);
+            let mut next: Vec<i64> = (0..k as i64).map(|s| s * 4096 * 4 * KIB).collect();
+            let offsets: Vec<i64> = (0..10_007u64)
+                .map(|i| {
+                    let stream = if uneven {
+                        draws.below(k).min(draws.below(k)) as usize
+                    } else {
+                        (i % k) as usize
+                    };
+                    next[stream] += 4 * KIB;
+                    next[stream] - 4 * KIB
+                })
+                .collect();
+            assert_eq!(
+                class_of(&offsets, 4 * KIB),
+                (Class::Interleaved, Some(k as u32)),
+                "k {k}, uneven {uneven}"
+            );
+        }
+    }
+}
+
+#[test]
+fn threads_reading_one_file_from_its_start_are_interleaved() {
+    // in bursts of a time slice, two at work at once, and now and then on the very same offset
+    let n = 10_007i64;
+    let mut draws = Draws(4);
+    let mut next = [0i64; 4];
+    let (mut offsets, mut tids) = (Vec::new(), Vec::new());
+    let mut working = [0usize, 1];
+    while next.iter().any(|&at| at < n) {
+        if draws.below(700) == 0 {
+            let slot = draws.below(2) as usize;
+            working[slot] = draws.below(4) as usize;
+        }
+        let thread = working[draws.below(2) as usize];
+        if next[thread] < n {
+            offsets.push(next[thread] * 4 * KIB);
+            tids.push(100 + thread as u32);
+            next[thread] += 1;
+        } else {
+            working = [draws.below(4) as usize, draws.below(4) as usize];
+        }
+    }
+    let judged = judge(&offsets, &sizes(offsets.len(), 4 * KIB), &tids);
+    assert_eq!(judged.together.class, Class::Interleaved);
+    assert!(
+        matches!(judged.together.k, Some(3 | 4)),
+        "{:?}",
+        judged.together.k
+    );
+    assert_eq!(judged.threads.len(), 4);
+    for thread in &judged.threads {
+        assert_eq!(thread.verdict.class, Class::Consecutive);
+        assert_eq!(thread.verdict.requests, n as u64);
+    }
+}
+
+#[test]
+fn zipf_is_a_hot_set_with_its_exponent() {
+    let mut sum = 0.0;
+    let table: Vec<f64> = (1..=4096)
+        .map(|rank| {
+            sum += f64::from(rank).powf(-1.2);
+            sum
+        })
+        .collect();
+    let mut draws = Draws(1);
+    let offsets: Vec<i64> = (0..50_000)
+        .map(|_| (draws.zipf(&table) * 2_654_435_761 % 4096) * 4 * KIB)
+        .collect();
+    let verdict = classify(&offsets, &sizes(offsets.len(), 4 * KIB));
+    assert_eq!(verdict.class, Class::HotSet);
+    let exponent = verdict.evidence["spread"]["zipf_exponent"]
+        .as_f64()
+        .unwrap();
+    assert!((1.0..1.4).contains(&exponent), "{exponent}");
+}
+
+#[test]
+fn half_and_half_is_mixed_with_the_border_found() {
+    let mut draws = Draws(5);
+    let mut offsets: Vec<i64> = (0..5000).map(|i| i * 4 * KIB).collect();
+    offsets.extend(random_blocks(&mut draws, 5000, 4 * KIB));
+    let verdict = classify(&offsets, &sizes(10_000, 4 * KIB));
+    assert_eq!(verdict.class, Class::Mixed);
+    let phases = verdict.evidence["phases"].as_array().unwrap();
+    assert_eq!(phases.len(), 2);
+    assert_eq!(phases[0]["class"], "consecutive");
+    assert_eq!(phases[1]["class"], "random");
+    let border = phases[1]["first"].as_i64().unwrap();
+    assert!((border - 5000).abs() <= 100, "{border}");
+}
+
+#[test]
+fn a_tenth_at_random_is_irregular_and_the_main_stream_is_seen() {
+    let mut draws = Draws(6);
+    let mut at = 0;
+    let mut main = 0;
+    let offsets: Vec<i64> = (0..20_000)
+        .map(|_| {
+            if draws.below(10) == 0 {
+                (1 << 32) + draws.below(1 << 20) as i64 * 4 * KIB
+            } else {
+                at += 4 * KIB;
+                main += 1;
+                at - 4 * KIB
+            }
+        })
+        .collect();
+    let verdict = classify(&offsets, &sizes(offsets.len(), 4 * KIB));
+    assert_eq!(verdict.class, Class::Irregular);
+    let share = verdict.evidence["main_stream_share"].as_f64().unwrap();
+    assert!((share - f64::from(main) / 20_000.0).abs() < 0.01, "{share}");
+    assert!((share - 0.90).abs() < 0.01, "{share}");
+}
+
+#[test]
+fn guards() {
+    let few: Vec<i64> = (0..31).map(|i| i * 4 * KIB).collect();
+    assert_eq!(class_of(&few, 4 * KIB).0, Class::Insufficient);
+    assert_eq!(class_of(&[0], 1 << 30).0, Class::Insufficient);
+    assert_eq!(class_of(&[], 1).0, Class::Insufficient);
+    // two threads, each consecutive in its own half, turns at random
+    let mut draws = Draws(7);
+    let mut next = [0i64, 1 << 30];
+    let (mut offsets, mut tids) = (Vec::new(), Vec::new());
+    for _ in 0..5003 {
+        let thread = draws.below(2) as usize;
+        offsets.push(next[thread]);
+        tids.push(thread as u32);
+        next[thread] += 4 * KIB;
+    }
+    let judged = judge(&offsets, &sizes(offsets.len(), 4 * KIB), &tids);
+    assert_eq!(
+        (judged.together.class, judged.together.k),
+        (Class::Interleaved, Some(2))
+    );
+    // every block of a file once, in random order: not streams, though every block has a neighbour
+    let mut blocks: Vec<i64> = (0..16_384).map(|i| i * 4 * KIB).collect();
+    for i in (1..blocks.len()).rev() {
+        blocks.swap(i, draws.below(i as u64 + 1) as usize);
+    }
+    assert_eq!(class_of(&blocks[..10_007], 4 * KIB).0, Class::Random);
+    assert_eq!(class_of(&blocks, 4 * KIB).0, Class::Random);
+}
+
+#[test]
+fn strides_in_a_cycle_are_named() {
+    let mut at = 0;
+    let offsets: Vec<i64> = (0..3000)
+        .map(|i| {
+            let offset = at;
+            at += [64, 128, 512][i % 3] * KIB;
+            offset
+        })
+        .collect();
+    let verdict = classify(&offsets, &sizes(3000, 4 * KIB));
+    assert_eq!(verdict.class, Class::Strided);
+    let mut values: Vec<i64> = verdict.evidence["strides_bytes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| v.as_i64().unwrap() / KIB)
+        .collect();
+    values.sort_unstable();
+    assert_eq!(values, [64, 128, 512]);
+}
+
+#[test]
+fn counters_give_the_same_verdicts_as_requests() {
+    let count = |consecutive, near, forward, reverse, chained, long_chains| Counters {
+        requests: 1001,
+        bytes: 1001 * 4096,
+        consecutive,
+        near,
+        forward,
+        reverse,
+        chained,
+        long_chains,
+        size_class: {
+            let mut classes = vec![0; 28];
+            classes[12] = 1001;
+            classes
+        },
+        span_ns: (0, 100),
+        ..Counters::default()
+    };
+    let class = |c: &Counters| judge_counters(std::slice::from_ref(c)).together.class;
+    assert_eq!(
+        class(&count(1000, 1000, 1000, 0, 1000, 1)),
+        Class::Consecutive
+    );
+    assert_eq!(class(&count(0, 0, 0, 1000, 0, 0)), Class::Reverse);
+    assert_eq!(class(&count(0, 980, 980, 0, 10, 0)), Class::Sequential);
+    assert_eq!(class(&count(2, 5, 505, 1, 9, 0)), Class::Random);
+    assert_eq!(class(&count(400, 420, 505, 1, 990, 3)), Class::Interleaved);
+    assert_eq!(class(&count(400, 420, 705, 1, 500, 0)), Class::Irregular);
+    let consecutive = count(1000, 1000, 1000, 0, 1000, 1);
+    let both = judge_counters(&[consecutive.clone(), consecutive.clone()]);
+    assert_eq!(
+        (both.together.class, both.together.k),
+        (Class::Interleaved, Some(2))
+    );
+    let later = Counters {
+        span_ns: (200, 300),
+        ..consecutive.clone()
+    };
+    let one_after_the_other = judge_counters(&[consecutive, later]);
+    assert_eq!(one_after_the_other.together.class, Class::Consecutive);
+}
