@@ -14,6 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import stats
 
+from penstock.design.plan import make_plan
+from penstock.study.load import load_study
+
 STUDY_TEXT = """penstock: 1
 name: access-patterns
 question: >
@@ -21,7 +24,7 @@ question: >
 factors:
   disk:    {levels: [hdd-7200, sata-ssd]}
   pattern: {levels: {sequential: read, random: randread}}
-  block:   {levels: {4KiB: 4k, 128KiB: 128k}, unit: B}
+  block_size: {levels: {4KiB: 4k, 128KiB: 128k}, unit: B}
   jobs:    {levels: [1, 8]}
 design:
   kind: full
@@ -35,12 +38,12 @@ platform:
         - {name: data, profile: "{disk}", time_scale: 4, size: 1GiB}
 workload:
   prepare: fio --name=lay --directory={data}
-  command: fio --name=access --directory={data} --rw={pattern} --bs={block} --numjobs={jobs}
+  command: fio --name=access --directory={data} --rw={pattern} --bs={block_size} --numjobs={jobs}
   timeout: 60s
   parser: fio
 responses:
   bandwidth: {from: read_bandwidth, unit: MiB/s, better: higher}
-  p99: {from: read_latency_p99, unit: ms, better: lower}
+  p99: {from: read_p99_latency, unit: ms, better: lower}
 observers:
   monitor: {interval: 1s}
   trace: {mode: trace}
@@ -48,7 +51,7 @@ observers:
 FACTORS = {
     "disk": ["hdd-7200", "sata-ssd"],
     "pattern": ["sequential", "random"],
-    "block": ["4KiB", "128KiB"],
+    "block_size": ["4KiB", "128KiB"],
     "jobs": ["1", "8"],
 }
 BANDWIDTH = {  # MiB/s, by disk, pattern, block, jobs: a story like the published one
@@ -126,31 +129,6 @@ def _write(path: Path, frame: pd.DataFrame) -> None:
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path)
 
 
-def _plan(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "study_id": "access-patterns-1a2b3c4d",
-        "factors": [
-            {"name": name, "levels": levels, "unit": "B" if name == "block" else None}
-            for name, levels in FACTORS.items()
-        ],
-        "design": {"kind": "full", "replicates": 2, "seed": 20261121},
-        "rows": rows,
-        "generators": [],
-        "defining_relation": ["I"],
-        "resolution": None,
-        "word_lengths": [],
-        "aliases": [],
-        "order_why": "every treatment once per replicate, each replicate in fresh random order",
-        "estimated_s": 190.0,
-        "cautions": [
-            "Two levels of a factor show no curvature between them.",
-            "Nothing is said about levels outside those tried.",
-            "Not significant is not “no effect”: the interval bounds what it may be.",
-            "The disks are emulated: see the fidelity certificate.",
-        ],
-    }
-
-
 def _utilisation(rng: np.random.Generator, t0: int, busy: float) -> pd.DataFrame:
     seconds = 8
     rows = []
@@ -168,7 +146,7 @@ def _utilisation(rng: np.random.Generator, t0: int, busy: float) -> pd.DataFrame
 
 def _events(rng: np.random.Generator, t0: int, levels: dict[str, str], n: int) -> pd.DataFrame:
     jobs = int(levels["jobs"])
-    size = 4096 if levels["block"] == "4KiB" else 131072
+    size = 4096 if levels["block_size"] == "4KiB" else 131072
     file_bytes = 64 << 20
     job = rng.integers(0, jobs, n)
     if levels["pattern"] == "random":
@@ -210,62 +188,44 @@ def write_example(
     rng = np.random.default_rng(7)
     out.mkdir(parents=True, exist_ok=True)
     (out / "study.yaml").write_text(STUDY_TEXT)
-    treatments = [
-        (f"t{i + 1:02d}", dict(zip(FACTORS, combination, strict=True)))
-        for i, combination in enumerate(itertools.product(*FACTORS.values()))
-    ]
-    plan_rows, run_rows, fidelity_rows = [], [], []
-    number = 0
-    for replicate in (1, 2):
-        for index in rng.permutation(len(treatments)):
-            treatment, levels = treatments[index]
-            number += 1
-            run = f"r{number:03d}"
-            plan_rows.append(
-                {
-                    "run_id": run,
-                    "run_order": number,
-                    "replicate": replicate,
-                    "block": replicate,
-                    "treatment_id": treatment,
-                    "standard_order": int(index) + 1,
-                    "levels": levels,
-                    "coded": {f: 2 * FACTORS[f].index(v) - 1 for f, v in levels.items()},
-                }
-            )
-            true = 50.0 if flat else BANDWIDTH[tuple(levels.values())]  # type: ignore[index]
-            bandwidth = true * float(np.exp(rng.normal(0, 0.015)))
-            p99 = 40.0 / true * (6 if levels["jobs"] == "8" else 1) * float(rng.lognormal(0, 0.05))
-            valid = run not in invalid and run not in failed
-            reason = ""
-            if run in invalid:
-                reason = (
-                    "data: p99 lateness 3.1 ms is above 5 % of the service time (host saturated)"
-                )
-            if run in failed:
-                reason = "the workload ended with status 1"
-                bandwidth = p99 = float("nan")
-            run_rows.append(
-                {
-                    "study_id": "access-patterns-1a2b3c4d",
-                    "treatment_id": treatment,
-                    "run_id": run,
-                    "attempt": 1,
-                    "run_order": number,
-                    "replicate": replicate,
-                    "block_id": replicate,
-                    **levels,
-                    "bandwidth": bandwidth,
-                    "p99": p99,
-                    "state": "failed" if run in failed else "finished",
-                    "valid": valid,
-                    "reason": reason,
-                }
-            )
-            if run not in failed:
-                fidelity_rows += _fidelity(rng, run, true, saturated=run in invalid)
-                _bundle(out, rng, plan_rows[-1], run_rows[-1], events, lost)
-    (out / "plan.json").write_text(json.dumps(_plan(plan_rows), indent=1))
+    plan = make_plan(load_study(out / "study.yaml")).to_json()
+    (out / "plan.json").write_text(json.dumps(plan, indent=1))
+    plan_rows = plan["rows"]
+    treatments = sorted({r["treatment_id"]: r["levels"] for r in plan_rows}.items())
+    run_rows, fidelity_rows = [], []
+    for planned in plan_rows:
+        run, levels, number = planned["run_id"], planned["levels"], planned["run_order"]
+        treatment, replicate = planned["treatment_id"], planned["replicate"]
+        true = 50.0 if flat else BANDWIDTH[tuple(levels.values())]  # type: ignore[index]
+        bandwidth = true * float(np.exp(rng.normal(0, 0.015)))
+        p99 = 40.0 / true * (6 if levels["jobs"] == "8" else 1) * float(rng.lognormal(0, 0.05))
+        valid = run not in invalid and run not in failed
+        reason = ""
+        if run in invalid:
+            reason = "data: p99 lateness 3.1 ms is above 5 % of the service time (host saturated)"
+        if run in failed:
+            reason = "the workload ended with status 1"
+            bandwidth = p99 = float("nan")
+        run_rows.append(
+            {
+                "study_id": plan["study_id"],
+                "treatment_id": treatment,
+                "run_id": run,
+                "attempt": 1,
+                "run_order": number,
+                "replicate": replicate,
+                "block_id": replicate,
+                **levels,
+                "bandwidth": bandwidth,
+                "p99": p99,
+                "state": "failed" if run in failed else "finished",
+                "valid": valid,
+                "reason": reason,
+            }
+        )
+        if run not in failed:
+            fidelity_rows += _fidelity(rng, run, true, saturated=run in invalid)
+            _bundle(out, rng, planned, run_rows[-1], events, lost)
     runs = pd.DataFrame(run_rows)
     _write(out / "runs.parquet", runs)
     effects = pd.concat([effects_of(runs, "bandwidth"), effects_of(runs, "p99")])
@@ -397,7 +357,8 @@ def _bundle(
         },
         "study_id": row["study_id"],
         "study_hash": hashlib.sha256(STUDY_TEXT.encode()).hexdigest(),
-        "profiles": {levels["disk"]: hashlib.sha256(levels["disk"].encode()).hexdigest()},
+        "profiles": {"data": hashlib.sha256(levels["disk"].encode()).hexdigest()},
+        "disks": {"data": {"name": "data", "profile": levels["disk"], "time_scale": 4}},
         "treatment_id": row["treatment_id"],
         "run_id": row["run_id"],
         "attempt": 1,

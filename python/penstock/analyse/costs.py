@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 from penstock.analyse.outcome import Outcome, ResponseUnit
 
@@ -134,7 +134,7 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     df = int((groups["count"] - 1).sum())
     sse = float((groups["var"].fillna(0) * (groups["count"] - 1)).sum())
     s2 = sse / df if df > 0 else math.nan
-    t = float(stats.t.ppf(0.975, df)) if df > 0 else math.nan
+    t = float(stdtrit(df, 0.975)) if df > 0 else math.nan
     others = [n for n in names if n != factor]
     cells: list[tuple[dict[str, str], float, float, int]] = []
     flat = groups.reset_index()
@@ -142,7 +142,8 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         block = block.set_index(factor)
         if not set(levels) <= set(block.index):
             continue
-        difference = float(block.loc[levels[0], "mean"] - block.loc[levels[1], "mean"])
+        means = block["mean"].astype(float)
+        difference = float(means[levels[0]]) - float(means[levels[1]])
         half = t * math.sqrt(s2 * float((1 / block["count"]).sum()))
         where = dict(zip(others, map(str, combination), strict=True))
         cells.append((where, difference, half, int(block["count"].sum())))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -98,16 +99,17 @@ def findings_table(found: list[Finding]) -> pa.Table:
     return pa.table({n: pa.array([str(r[n]) for r in rows], pa.string()) for n in names})
 
 
-def write_findings(out_dir: Path | str) -> list[Finding]:
+def write_findings(outcome: Outcome | Path | str) -> list[Finding]:
     """Computes the findings of OUT and leaves them in `OUT/findings.parquet`."""
-    found = findings(out_dir)
-    pq.write_table(findings_table(found), Path(out_dir) / "findings.parquet")
+    outcome = outcome if isinstance(outcome, Outcome) else Outcome.read(outcome)
+    found = findings(outcome)
+    pq.write_table(findings_table(found), outcome.path / "findings.parquet")
     return found
 
 
-def answer(outcome: Outcome) -> list[str]:
-    """The study's question answered in at most three sentences."""
-    found = findings(outcome)
+def answer(outcome: Outcome, found: list[Finding] | None = None) -> list[str]:
+    """The study's question answered in at most three sentences (from its findings, if they are known)."""
+    found = findings(outcome) if found is None else found
     sentences = [f.statement for code in ("cost", "remedy") for f in found if f.code == code][:2]
     dominant = [f for f in found if f.code in ("effect-dominant", "effect-none")][:1]
     sentences += [f.statement for f in dominant]
@@ -417,8 +419,8 @@ def _runs(outcome: Outcome) -> Iterator[Finding]:
     ):
         if rows.empty:
             continue
-        reasons = rows["reason"].fillna("").astype(str).value_counts()
-        why = "; ".join(f"{n}× {reason}" if n > 1 else reason for reason, n in reasons.items())
+        reasons = Counter(rows["reason"].fillna("").astype(str))
+        why = "; ".join(f"{n}× {w}" if n > 1 else w for w, n in reasons.most_common())
         names = list(rows["run_id"].astype(str))
         verb = "was" if len(names) == 1 and told.startswith("not") else "were"
         told = f"{verb} {told}" if told.startswith("not") else told
@@ -432,7 +434,7 @@ def _runs(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _failed(outcome: Outcome, rows: pd.DataFrame) -> pd.Series:
-    def failed(row: dict[str, Any]) -> bool:
+    def failed(row: dict[Any, Any]) -> bool:
         state = row.get("state") or outcome.manifest(str(row["run_id"])).get("state")
         return state not in (None, "finished")
 
@@ -444,11 +446,13 @@ def _fidelity(outcome: Outcome) -> Iterator[Finding]:
     if table is None or table.empty or "verdict" not in table:
         return
     key = ["run_id", "disk_id"]
-    disks = table.groupby(key)["verdict"].agg(lambda v: set(map(str, v)))
+    disks: dict[tuple[str, str], set[str]] = {}
+    for run, disk, verdict in zip(*(table[c].astype(str) for c in (*key, "verdict")), strict=True):
+        disks.setdefault((run, disk), set()).add(verdict)
     good = [
         k for k, v in disks.items() if v <= {"honoured", "demand-bound", "too-short", "", "None"}
     ]
-    for code, verdict, severity, told, advice in (
+    for code, bad, severity, told, advice in (
         (
             "fidelity-host-saturated",
             "host-saturated",
@@ -464,9 +468,9 @@ def _fidelity(outcome: Outcome) -> Iterator[Finding]:
             "Do not use these runs; `penstock doctor` gives this host's honest floors.",
         ),
     ):
-        hit = [k for k, v in disks.items() if verdict in v]
+        hit = [k for k, v in disks.items() if bad in v]
         if hit:
-            rows = table[table["verdict"] == verdict]
+            rows = table[table["verdict"] == bad]
             yield Finding(
                 code,
                 severity,

@@ -28,7 +28,7 @@ class FactorLevels:
         """A level in a sentence: `sata-ssd` as it is, `8` as `8 jobs`, `4KiB` as `4KiB block`."""
         if level[:1].isdigit():
             plural = level != "1" and level.isdigit()
-            name = self.name
+            name = self.name.replace("_", " ")
             if plural and not name.endswith("s"):
                 name += "s"
             if level == "1" and name.endswith("s"):
@@ -61,6 +61,8 @@ class Outcome:
     fidelity: pd.DataFrame | None
     predictions: pd.DataFrame | None
     _manifests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: what was worked out from the bundles once
+    memory: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def read(cls, out_dir: Path | str) -> Outcome:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import webbrowser
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 
 import typer
 
 
-class Open(str, Enum):
+class Open(StrEnum):
     """Whether to show the page in a browser: `auto` only from a terminal with a display."""
 
     auto = "auto"

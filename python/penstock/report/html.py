@@ -23,13 +23,13 @@ def write_report(out_dir: Path | str) -> Path:
     is not one of results.
     """
     outcome = Outcome.read(out_dir)
-    found = write_findings(outcome.path)
+    found = write_findings(outcome)
     main = outcome.responses[0].name if outcome.responses else None
     page = _template().render(
         title=outcome.name,
         study_id=outcome.study_id,
         question=outcome.question,
-        answer=answer(outcome),
+        answer=answer(outcome, found),
         tiles=sections.tiles(outcome),
         findings=found,
         main=main,

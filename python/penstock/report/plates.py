@@ -13,6 +13,8 @@ from penstock.analyse.outcome import Outcome
 from penstock.report import figures, render, style
 
 Key = tuple[str, str | None]
+#: drawn for the main response only: its question, and what the other figures of a response also show
+MAIN_ONLY = ("costs", "pareto", "fraction")
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Plate:
 def plates(outcome: Outcome, folder: Path | None) -> dict[Key, Plate]:
     """Draws every figure of the report; SVG and PDF go to `folder` unless it is `None`."""
     keys: list[Key] = [(kind, None) for kind in (*figures.BY_RUN, *figures.BY_STUDY)]
-    keys += [(kind, r.name) for r in outcome.responses for kind in figures.BY_RESPONSE]
+    for i, r in enumerate(outcome.responses):
+        keys += [(kind, r.name) for kind in figures.BY_RESPONSE if i == 0 or kind not in MAIN_ONLY]
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     where = None if folder is None else str(folder)
@@ -36,7 +39,10 @@ def plates(outcome: Outcome, folder: Path | None) -> dict[Key, Plate]:
     workers = min(4, os.cpu_count() or 1)
     if workers > 1:
         try:
-            with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            # a fork server: the libraries are loaded once, and no thread of ours is forked
+            context = get_context("forkserver")
+            context.set_forkserver_preload([__name__])
+            with ProcessPoolExecutor(workers, mp_context=context) as pool:
                 return dict(zip(keys, pool.map(_job, jobs), strict=True))
         except (BrokenProcessPool, OSError):
             pass  # no worker could be started here (a small container, an embedded interpreter)
@@ -59,12 +65,11 @@ def plate(outcome: Outcome, key: Key, folder: Path | None) -> Plate:
     name = kind if response is None else f"{kind}-{_safe(response)}"
     title = f"{kind} of {response}" if response else kind
     try:
-        if folder is not None:
-            fig = figures.draw(outcome, kind, style.PUBLICATION_INCHES, response)
-            for extension in ("svg", "pdf"):
-                (folder / f"{name}.{extension}").write_bytes(render.published(fig, extension))
         wide = figures.draw(outcome, kind, style.WIDE_INCHES, response)
         narrow = figures.draw(outcome, kind, style.NARROW_INCHES, response)
+        if folder is not None:
+            for extension in ("svg", "pdf"):
+                (folder / f"{name}.{extension}").write_bytes(render.published(wide, extension))
         return Plate(
             name,
             render.inline(wide, f"{name}-w", title),

@@ -7,7 +7,6 @@ import io
 import re
 from typing import Any
 
-from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -29,7 +28,7 @@ def published(fig: Figure, extension: str) -> bytes:
     if extension not in _METADATA:
         raise BadInput(f"found .{extension}; expected .svg, .pdf or .png")
     sink = io.BytesIO()
-    with rc_context({**style.RC, "svg.fonttype": "path"}):
+    with style.look(svg_fonttype="path"):
         canvas = _CANVAS[extension](fig)
         canvas.print_figure(sink, format=extension, dpi=150, metadata=_METADATA[extension])
     return sink.getvalue()
@@ -37,7 +36,7 @@ def published(fig: Figure, extension: str) -> bytes:
 
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _COLOUR = re.compile("|".join(style.CSS_COLOURS), re.IGNORECASE)
-_POINT = re.compile(r"M ([\d.]+) ([\d.]+) L [\d.]+ \2 (?=M|\"|$)")
+_POINT = re.compile(r"M ([\d.]+) ([\d.]+) L ([\d.]+) \2 (?=M|\"|$)")
 _ID = re.compile(r'(\bid="|xlink:href="#|url\(#)([^")]+)')
 
 
@@ -47,7 +46,7 @@ def inline(fig: Figure, name: str, title: str) -> str:
     `name` keeps its identifiers apart from other figures'; `title` is read by screen readers.
     """
     sink = io.StringIO()
-    with rc_context({**style.RC, "svg.fonttype": "none"}):
+    with style.look(svg_fonttype="none"):
         FigureCanvasSVG(fig).print_figure(
             sink, format="svg", metadata={"Date": None}, facecolor="none"
         )
@@ -70,7 +69,13 @@ def inline(fig: Figure, name: str, title: str) -> str:
     text = re.sub(r"font: (bold )?([\d.]+)px [^;\"]*", r"font: \1\2px var(--font)", text)
     text = re.sub(r">\s+<", "><", text)
     text = re.sub(r"\s*\n\s*", " ", text)
-    return _POINT.sub(r"M\1 \2h.1", text)
+    return _POINT.sub(_point, text)
+
+
+def _point(found: re.Match[str]) -> str:
+    """A dot of a cloud of points as its shortest path; longer lines as they are."""
+    x, y, end = found.groups()
+    return f"M{x} {y}h.1" if abs(float(end) - float(x)) < 0.3 else found.group(0)
 
 
 def _with_tips(text: str, tips: dict[str, list[str]]) -> str:

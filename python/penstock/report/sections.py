@@ -134,7 +134,9 @@ def validity(outcome: Outcome) -> Table | None:
         levels = outcome.phrase(outcome.levels(run_id))
         run = by_id.get(run_id)
         if run is None:
-            strip.append({"mark": "missing", "symbol": "·", "tip": f"{run_id}: not made ({levels})"})
+            strip.append(
+                {"mark": "missing", "symbol": "·", "tip": f"{run_id}: not made ({levels})"}
+            )
             continue
         if run.get("valid") is True or run.get("valid") == 1:
             valid += 1
@@ -229,7 +231,7 @@ def fractions(outcome: Outcome) -> list[Table]:
                     f"{_number(r['full_low'])} to {_number(r['full_high'])}",
                     quantity(r["half"], response.unit),
                     f"{_number(r['half_low'])} to {_number(r['half_high'])}",
-                    term_words(r["rival"]),
+                    r["rivals"],
                     r["why"] or "as the full design",
                     mark="warn" if r["wrong"] else "",
                 )
@@ -314,8 +316,8 @@ def fidelity(outcome: Outcome) -> Table | None:
         counts = mine["verdict"].astype(str).value_counts()
         worst = ""
         if len(finite):
-            at = (finite - 1).abs().idxmax()
-            worst = f"{finite[at]:.3f} ({mine.loc[at, 'run_id']})"
+            at = mine.loc[[(finite - 1).abs().idxmax()]].iloc[0]
+            worst = f"{float(at['ratio']):.3f} ({at['run_id']})"
         invalid = int((~mine["valid"].fillna(True).astype(bool)).sum()) if "valid" in mine else 0
         rows.append(
             _row(
@@ -346,7 +348,18 @@ def fidelity(outcome: Outcome) -> Table | None:
             )
         )
     more = _table(
-        ["run", "disk", "treatment", "metric", "#asked", "#delivered", "#ratio", "#n", "verdict", "why"],
+        [
+            "run",
+            "disk",
+            "treatment",
+            "metric",
+            "#asked",
+            "#delivered",
+            "#ratio",
+            "#n",
+            "verdict",
+            "why",
+        ],
         every,
     )
     return _table(
@@ -409,12 +422,17 @@ def aliases(outcome: Outcome) -> Table:
     for alias in found:
         if isinstance(alias, dict):
             rows.append(
-                _row(term_words(str(alias.get("term", ""))), alias.get("words") or alias.get("with_terms"))
+                _row(
+                    term_words(str(alias.get("term", ""))),
+                    alias.get("words") or alias.get("with_terms"),
+                )
             )
     if rows:
         relation = outcome.plan.get("defining_relation") or []
         words = listed([str(r) for r in relation]) if isinstance(relation, list) else str(relation)
-        sentence = f"This design is a fraction (defining relation {words}): these cannot be told apart."
+        sentence = (
+            f"This design is a fraction (defining relation {words}): these cannot be told apart."
+        )
     elif outcome.plan:
         sentence = "The full design was planned: no effect is mixed with another."
     else:
@@ -438,12 +456,14 @@ def repeat(outcome: Outcome) -> dict[str, Any]:
     profiles: dict[str, str] = {}
     for run_id in outcome.run_ids:
         carried = outcome.manifest(run_id)
-        profiles.update(_flat(carried.get("profiles") or carried.get("profile_hashes") or {}))
+        profiles.update(_profiles(carried))
     facts += [(f"profile {k}", v) for k, v in sorted(profiles.items())]
     facts += [(f"version of {k}", v) for k, v in _flat(manifest.get("versions") or {}).items()]
     facts += [(k.replace("_", " "), v) for k, v in _flat(host).items()][:30]
     names = [p.name for p in sorted(outcome.path.glob("*.parquet"))]
-    names += [n for n in ("plan.json", "study.yaml", "catalogue.sqlite") if (outcome.path / n).exists()]
+    names += [
+        n for n in ("plan.json", "study.yaml", "catalogue.sqlite") if (outcome.path / n).exists()
+    ]
     try:
         study = (outcome.path / "study.yaml").read_text(encoding="utf-8")
     except OSError:
@@ -459,6 +479,22 @@ def repeat(outcome: Outcome) -> dict[str, Any]:
         )
     )
     return {"commands": commands, "facts": facts, "tables": names, "study": study}
+
+
+def _profiles(manifest: dict[str, Any]) -> dict[str, str]:
+    """Name of each profile the run used (with its time scale) → SHA-256."""
+    hashes = manifest.get("profiles") or {}
+    disks = manifest.get("disks")
+    if not isinstance(disks, dict):
+        return _flat(hashes) if hashes else {}
+    found = {}
+    for disk_id, disk in disks.items():
+        name = str(disk.get("profile") or disk_id)
+        scale = disk.get("time_scale")
+        if scale and float(scale) != 1:
+            name += f", time × {float(scale):g}"
+        found[name] = str(hashes.get(disk_id, ""))
+    return found
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, str]:
@@ -494,7 +530,9 @@ def anova(outcome: Outcome) -> list[Table]:
             sure = low > 0 or high < 0
             interval = ""
             if math.isfinite(low):
-                interval = f"{_number(r.get('effect_ci_low'))} to {_number(r.get('effect_ci_high'))}"
+                interval = (
+                    f"{_number(r.get('effect_ci_low'))} to {_number(r.get('effect_ci_high'))}"
+                )
             p = r.get("p_value")
             p_words = ""
             if p is not None and math.isfinite(float(p)):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -38,10 +39,9 @@ CSS_COLOURS = {
     AMBER: "amber",
 }
 
-WIDE_INCHES = 8.2
+#: across a page, on paper as on a wide screen
+WIDE_INCHES = 7.6
 NARROW_INCHES = 3.7
-#: one column of a two-column journal page, for `figures/`
-PUBLICATION_INCHES = 7.2
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,13 @@ RC: dict[str, Any] = {
 }
 
 
+def look(**more: Any) -> Any:
+    """A context in which matplotlib draws in this style; `more` are further settings, `_` for `.`."""
+    settings: Any = dict(RC)
+    settings.update({k.replace("_", ".", 1): v for k, v in more.items()})
+    return rc_context(settings)
+
+
 class NotDrawn(Exception):  # noqa: N818 - it is an answer, not an error
     """The figure cannot be drawn from these tables; the message says what is missing."""
 
@@ -105,6 +112,13 @@ class NotDrawn(Exception):  # noqa: N818 - it is an answer, not an error
 def figure(width: float, height: float) -> Figure:
     """An empty figure of that size in inches, laid out so that nothing is clipped."""
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def settled(fig: Figure) -> Figure:
+    """The figure with its layout computed once, not again at every rendering."""
+    fig.get_layout_engine().execute(fig)  # type: ignore[union-attr]
+    fig.set_layout_engine("none")
+    return fig
 
 
 def narrow(width: float) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from penstock.analyse.outcome import Outcome, ResponseUnit
@@ -43,19 +42,25 @@ def draw(
 
     Raises `style.NotDrawn` where a table is missing, `BadInput` for an unknown kind or response.
     """
-    with rc_context(style.RC):
-        if kind in BY_RESPONSE:
-            known = {r.name: r for r in outcome.responses}
-            if not known:
-                raise style.NotDrawn("the study has no response")
-            if response is not None and response not in known:
-                raise BadInput(f"found response {response}; expected one of {', '.join(known)}")
-            return BY_RESPONSE[kind](outcome, known[response or next(iter(known))], width)
-        if kind in BY_RUN:
-            unknown = [r for r in run_ids or [] if r not in outcome.run_ids]
-            if unknown:
-                raise BadInput(f"found run {unknown[0]}; expected one that left a bundle")
-            return BY_RUN[kind](outcome, width, run_ids)
-        if kind in BY_STUDY:
-            return BY_STUDY[kind](outcome, width)
+    with style.look():
+        return style.settled(_draw(outcome, kind, width, response, run_ids))
+
+
+def _draw(
+    outcome: Outcome, kind: str, width: float, response: str | None, run_ids: list[str] | None
+) -> Figure:
+    if kind in BY_RESPONSE:
+        known = {r.name: r for r in outcome.responses}
+        if not known:
+            raise style.NotDrawn("the study has no response")
+        if response is not None and response not in known:
+            raise BadInput(f"found response {response}; expected one of {', '.join(known)}")
+        return BY_RESPONSE[kind](outcome, known[response or next(iter(known))], width)
+    if kind in BY_RUN:
+        unknown = [r for r in run_ids or [] if r not in outcome.run_ids]
+        if unknown:
+            raise BadInput(f"found run {unknown[0]}; expected one that left a bundle")
+        return BY_RUN[kind](outcome, width, run_ids)
+    if kind in BY_STUDY:
+        return BY_STUDY[kind](outcome, width)
     raise BadInput(f"found figure {kind}; expected one of {', '.join(KINDS)}")

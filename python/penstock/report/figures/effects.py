@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
 from penstock.analyse.findings import quantity, term_words, times
@@ -38,9 +40,9 @@ def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
     return table.loc[order]
 
 
-def _told(row: dict[str, object], unit: str) -> str:
-    told = f"{term_words(str(row['term']))}: {quantity(float(row['effect']), unit)}"  # type: ignore[arg-type]
-    low, high = float(row["effect_ci_low"]), float(row["effect_ci_high"])  # type: ignore[arg-type]
+def _told(row: dict[Any, Any], unit: str) -> str:
+    told = f"{term_words(str(row['term']))}: {quantity(float(row['effect']), unit)}"
+    low, high = float(row["effect_ci_low"]), float(row["effect_ci_high"])
     if math.isfinite(low):
         told += f" (95 %: {quantity(low)} to {quantity(high)})"
     share = row.get("variation_share")
@@ -49,12 +51,12 @@ def _told(row: dict[str, object], unit: str) -> str:
     return told + ("" if row["sure"] else ", not significant")
 
 
-def _colour(row: dict[str, object]) -> str:
+def _colour(row: dict[Any, Any]) -> str:
     return style.ORANGE if ":" in str(row["term"]) else style.BLUE
 
 
 def _height(rows: int) -> float:
-    return 0.95 + 0.235 * rows
+    return 1.2 + 0.235 * rows
 
 
 def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
@@ -92,22 +94,20 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
         style.named_axis(f"effect on {response.name},{gap}level to level", response.unit)
     )
     style.grid(axes, "x")
-    _term_legend(axes)
+    _term_legend(fig, [])
     return fig
 
 
-def _term_legend(axes: object) -> None:
-    from matplotlib.patches import Patch
-
-    axes.legend(  # type: ignore[attr-defined]
-        handles=[
-            Patch(color=style.BLUE, label="main effect"),
-            Patch(color=style.ORANGE, label="interaction"),
-            Patch(facecolor="none", edgecolor=style.MUTED, label="not significant"),
-        ],
-        loc="lower right",
-        handlelength=1.1,
-        handleheight=0.9,
+def _term_legend(fig: Figure, more: list[Any]) -> None:
+    handles = [
+        Patch(color=style.BLUE, label="main effect"),
+        Patch(color=style.ORANGE, label="interaction"),
+        Patch(facecolor="none", edgecolor=style.MUTED, label="not significant"),
+        *more,
+    ]
+    columns = 2 if style.narrow(float(fig.get_size_inches()[0])) else 4
+    fig.legend(
+        handles=handles, loc="outside upper left", ncols=columns, handlelength=1.3, handleheight=0.9
     )
 
 
@@ -141,14 +141,9 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
                 color=style.MUTED,
             )
     if math.isfinite(limit):
-        axes.axvline(
-            limit,
-            color=style.INK,
-            linestyle=(0, (4, 2)),
-            linewidth=1,
-            label=f"limit {quantity(limit, response.unit)}",
-        )
-        axes.legend(loc="lower right")
+        line = axes.axvline(limit, color=style.INK, linestyle=(0, (4, 2)), linewidth=1)
+        line.set_label(f"limit {quantity(limit, response.unit)}")
+        _term_legend(fig, [line])
     axes.set_yticks(range(len(rows)), [term_words(str(r["term"])) for r in rows])
     if style.narrow(width):
         axes.tick_params(axis="y", labelsize=7)
@@ -173,7 +168,8 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
         raise NotDrawn("there is no two-factor interaction to show")
     columns = 1 if style.narrow(width) else min(3, len(chosen))
     rows = math.ceil(len(chosen) / columns)
-    fig = style.figure(width, 2.35 * rows)
+    fig = style.figure(width, 2.45 * rows)
+    fig.get_layout_engine().set(h_pad=0.09)  # type: ignore[union-attr, call-arg]
     grid = fig.subplots(rows, columns, squeeze=False, sharey=True)
     values = runs.assign(_v=runs[response.name].astype(float))
     for index, term in enumerate(chosen):

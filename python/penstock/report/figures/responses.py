@@ -68,10 +68,10 @@ def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
     if small:
         axes.set_yticks(range(len(order)), [""] * len(order))
         axes.tick_params(axis="y", length=0)
-        for y, treatment in enumerate(order):
+        for row, treatment in enumerate(order):
             axes.annotate(
                 labels[treatment],
-                (0, y),
+                (0, row),
                 xycoords=("axes fraction", "data"),
                 xytext=(2, 4.5),
                 textcoords="offset points",

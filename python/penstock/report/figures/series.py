@@ -25,6 +25,13 @@ PANELS = 6
 
 def selected_runs(outcome: Outcome, table: str, n: int = PANELS) -> list[str]:
     """Runs worth showing: one per combination of verdicts first, then the levels least seen so far."""
+    key = f"selected {table} {n}"
+    if key not in outcome.memory:
+        outcome.memory[key] = _selected(outcome, table, n)
+    return list(outcome.memory[key])
+
+
+def _selected(outcome: Outcome, table: str, n: int) -> list[str]:
     candidates = [r for r in outcome.run_ids if outcome.has_table(r, table)]
     valid = (
         set(outcome.measured["run_id"].astype(str)) if len(outcome.measured) else set(candidates)
@@ -59,7 +66,14 @@ def selected_runs(outcome: Outcome, table: str, n: int = PANELS) -> list[str]:
 
 
 def verdicts(outcome: Outcome, run_id: str) -> list[tuple[str, str]]:
-    """(direction, class) of the run's most requested file in each direction."""
+    """(direction, class) of the run, by direction: the class of most requests."""
+    key = f"verdicts {run_id}"
+    if key not in outcome.memory:
+        outcome.memory[key] = _verdicts(outcome, run_id)
+    return list(outcome.memory[key])
+
+
+def _verdicts(outcome: Outcome, run_id: str) -> list[tuple[str, str]]:
     table = outcome.table(run_id, "patterns", ["direction", "class", "k", "requests", "tid"])
     if table is None or table.empty:
         return []
@@ -69,8 +83,8 @@ def verdicts(outcome: Outcome, run_id: str) -> list[tuple[str, str]]:
     for direction, rows in whole.groupby("direction", observed=True):
         counts = rows.groupby("class", observed=True)["requests"].sum()
         top = str(counts.idxmax())
-        ks = rows.loc[rows["class"] == top, "k"].dropna() if "k" in rows else []
-        k = f"({int(ks.iloc[0])})" if len(ks) and top == "interleaved" else ""
+        ks = list(rows.loc[rows["class"] == top, "k"].dropna()) if "k" in rows else []
+        k = f"({int(ks[0])})" if ks and top == "interleaved" else ""
         found.append((str(direction), f"{top}{k}"))
     return sorted(found)
 
@@ -99,7 +113,8 @@ def _dots(axes: Any, x: Any, y: Any, colour: str, size: float) -> None:
     codes = np.tile([Outline.MOVETO, Outline.LINETO], len(x))
     outline = Outline(vertices, codes)
     outline.should_simplify = False
-    axes.add_patch(
+    # not add_patch: it would search thousands of segments for limits that are set anyway
+    axes.add_artist(
         PathPatch(outline, fill=False, edgecolor=colour, linewidth=size, capstyle="round")
     )
 
