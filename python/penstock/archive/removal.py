@@ -15,7 +15,7 @@ from penstock.errors import BadInput, PenstockError
 
 #: files that a study writes at the top of OUT, besides its tables
 _FILES = (
-    *("study.yaml", "plan.json", "campaign.json", "report.html", ".lock", ".work"),
+    *("study.yaml", "plan.json", "campaign.json", "report.html", ".work"),
     *(f"catalogue.sqlite{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
 )
 
@@ -71,6 +71,7 @@ def remove(removal: Removal) -> list[Path]:
                 path.unlink(missing_ok=True)
     if not removal.whole:
         return []
+    (removal.out / ".lock").unlink(missing_ok=True)
     for folder in (removal.out / "figures", removal.out / "runs", removal.out):
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()

@@ -274,7 +274,9 @@ class HostExecutor:
             if self._observers is not None:
                 work.observation = self._observers.finish()
             if self._disks is not None:
-                work.observation.disks = self._disks.end()
+                work.observation.disks = self._disks.end(
+                    work.observation.observed.get("utilisation")
+                )
 
     def detach(self, attempt: Attempt[PlannedRun]) -> None:
         """The `after` command, then disks, control group and the run's own copy go."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.analyse.fidelity import fidelity
 from penstock.emulate.disk import DiskServer, EmulatedDisk
 from penstock.emulate.disk_log import read_disk_log
 from penstock.host.journal import Journal
@@ -87,8 +88,11 @@ class RunDisks:
             mounted.log = spool_dir / f"{disk_id}.requests"
             self._server.log(disk_id, mounted.log)
 
-    def end(self) -> DiskObservation:
-        """Reads counters and logs, judges fidelity; the logs are removed once they are tables."""
+    def end(self, utilisation: pa.Table | None) -> DiskObservation:
+        """Reads counters and logs, judges fidelity; the logs are removed once they are tables.
+
+        `utilisation` of the host, where it was monitored, tells a busy host from an untrue disk.
+        """
         seen = DiskObservation()
         requests, counters, certificates, faults = [], [], [], []
         for disk_id, mounted in self._mounted.items():
@@ -99,14 +103,11 @@ class RunDisks:
             table = read_disk_log(mounted.log, disk_id=disk_id)
             requests.append(table)
             counters.append(_counters(disk_id, stats))
-            import importlib.util
-
-            if importlib.util.find_spec("penstock.analyse.fidelity"):
-                from penstock.analyse.fidelity import fidelity
-
-                certificate = fidelity(table, stats, mounted.disk.profile)
-                certificates.append(certificate)
-                faults += _faults(certificate)
+            certificate = fidelity(
+                table, stats, mounted.disk.profile, disk_id=disk_id, utilisation=utilisation
+            )
+            certificates.append(certificate)
+            faults += _faults(certificate)
             for spool in (mounted.log, Path(f"{mounted.log}.files")):
                 spool.unlink(missing_ok=True)
             mounted.log = None

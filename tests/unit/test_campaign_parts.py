@@ -1,0 +1,283 @@
+"""Freezing and resuming, prepared data, room on the disk, judgement: the pure parts of a campaign."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.campaign import space
+from penstock.campaign.executor import (
+    draw_seed,
+    interrupted_attempts,
+    last_words,
+    note_interrupted,
+)
+from penstock.campaign.frozen import (
+    campaign,
+    differences,
+    freeze,
+    read_campaign,
+    refuse_altered,
+)
+from penstock.campaign.judgement import Evidence, judge
+from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
+from penstock.campaign.run import _described, _treatments, run_study
+from penstock.campaign.work import passable
+from penstock.design.plan import make_plan, plan_from_json
+from penstock.errors import BadInput, PenstockError
+from penstock.host.launch import Finished, ResourceUse
+from penstock.study.load import load_study
+
+STUDY = """
+penstock: 1
+name: tiny
+question: Does it run?
+factors:
+  word: {levels: [one, two]}
+  more: {levels: [a, b]}
+design: {kind: full, replicates: 1, seed: 3}
+platform:
+  nodes: [{name: node1, disks: [{name: data, profile: rate-20mib, size: 32MiB}]}]
+workload:
+  prepare: touch {data}/{word}
+  mutates: false
+  command: cat {data}/{word} {more}
+responses:
+  time: {from: wall_s, unit: s, better: lower}
+"""
+
+
+def frozen(tmp_path: Path, text: str = STUDY, overrides: tuple[str, ...] = ()):  # type: ignore[no-untyped-def]
+    path = tmp_path / "tiny.study.yaml"
+    path.write_text(text)
+    study = load_study(path, list(overrides))
+    plan = make_plan(study)
+    facts = campaign(study, plan, _described(study, _treatments(study, plan)), list(overrides))
+    return study, plan, facts
+
+
+def test_what_is_frozen_is_read_again(tmp_path: Path) -> None:
+    study, plan, facts = frozen(tmp_path)
+    out = tmp_path / "out"
+    freeze(out, study, plan, facts)
+    assert read_campaign(out) == facts
+    assert (out / "study.yaml").read_text() == STUDY
+    assert plan_from_json(json.loads((out / "plan.json").read_text())).rows == plan.rows
+
+
+def test_a_study_frozen_with_overrides_is_the_study_that_was_run(tmp_path: Path) -> None:
+    study, plan, facts = frozen(tmp_path, overrides=("design.seed=9", "workload.mutates=true"))
+    out = tmp_path / "out"
+    freeze(out, study, plan, facts)
+    again = load_study(out / "study.yaml")
+    assert again.design.seed == 9
+    assert again.workload.mutates is True
+    assert "--set design.seed=9" in (out / "study.yaml").read_text().splitlines()[0]
+
+
+def test_a_resumed_study_may_grow(tmp_path: Path) -> None:
+    _, plan, before = frozen(tmp_path)
+    _, longer, after = frozen(tmp_path, STUDY.replace("replicates: 1", "replicates: 3"))
+    assert len(longer.rows) == 3 * len(plan.rows)
+    refuse_altered(before, after, {r.run_id for r in plan.rows}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("cat {data}", "wc {data}"), "command: was"),
+        (("rate-20mib", "service-5ms"), "profile"),
+        (("mutates: false", "mutates: true"), "mutates: was false, is true"),
+        (("seed: 3", "seed: 4"), "run r00"),
+        (("touch {data}", "true {data}"), "prepare"),
+    ],
+)
+def test_a_resumed_study_may_not_alter_what_was_made(
+    tmp_path: Path, change: tuple[str, str], said: str
+) -> None:
+    _, plan, before = frozen(tmp_path)
+    _, _, after = frozen(tmp_path, STUDY.replace(*change))
+    with pytest.raises(BadInput, match=said):
+        refuse_altered(before, after, {r.run_id for r in plan.rows}, tmp_path)
+    refuse_altered(before, after, set(), tmp_path)  # with nothing made, nothing is altered
+
+
+def test_differences_are_named_by_their_place() -> None:
+    assert differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 1}, "c": 2}) == []
+    assert differences({"a": {"b": 1}}, {"a": {"b": 2}}) == ["a.b: was 1, is 2"]
+    assert differences({"a": 1}, {}) == ["a: was 1, is null"]
+
+
+def test_a_directory_of_something_else_is_not_written_into(tmp_path: Path) -> None:
+    frozen(tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.txt").write_text("precious")
+    with pytest.raises(BadInput, match="other files"):
+        run_study(tmp_path / "tiny.study.yaml", out)
+    assert [p.name for p in out.iterdir()] == ["thesis.txt"]
+
+
+def test_a_study_is_not_run_over_another_or_again_without_being_told(tmp_path: Path) -> None:
+    study, plan, facts = frozen(tmp_path)
+    out = tmp_path / "out"
+    freeze(out, study, plan, facts)
+    with pytest.raises(BadInput, match="--resume"):
+        run_study(tmp_path / "tiny.study.yaml", out)
+    other = tmp_path / "other.study.yaml"
+    other.write_text(STUDY.replace("name: tiny", "name: other"))
+    with pytest.raises(BadInput, match="holds the study tiny"):
+        run_study(other, out, resume=True)
+
+
+def test_prepared_data_is_made_once_per_kind(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def make(disks: dict[str, Path]) -> None:
+        made.append("made")
+        (disks["data"] / "file").write_text("content")
+
+    data = PreparedData(tmp_path)
+    first = preparation_key("touch a", ["data"], {}, None)
+    assert data.get(first, ["data"], make).disks["data"].joinpath("file").exists()
+    data.get(first, ["data"], make)
+    PreparedData(tmp_path).get(first, ["data"], make)
+    assert made == ["made"]
+    data.get(preparation_key("touch b", ["data"], {}, None), ["data"], make)
+    assert made == ["made", "made"]
+
+
+def test_an_interrupted_preparation_is_made_again(tmp_path: Path) -> None:
+    def fails(disks: dict[str, Path]) -> None:
+        (disks["data"] / "half").write_text("half")
+        raise PenstockError("no")
+
+    data = PreparedData(tmp_path)
+    with pytest.raises(PenstockError):
+        data.get("key", ["data"], fails)
+    assert not data.has("key")
+    again = data.get("key", ["data"], lambda disks: (disks["data"] / "whole").touch())
+    assert [p.name for p in again.disks["data"].iterdir()] == ["whole"]
+
+
+def test_a_copy_is_a_copy(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "file").write_text("before")
+    copy_tree(tmp_path / "a", tmp_path / "b")
+    (tmp_path / "b" / "file").write_text("after")
+    assert (tmp_path / "a" / "file").read_text() == "before"
+    with pytest.raises(PenstockError, match="copied"):
+        copy_tree(tmp_path / "none", tmp_path / "b")
+
+
+def test_a_full_disk_is_foreseen_with_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(space, "free_bytes", lambda _: (100 << 20, 10 << 20))
+    space.check(tmp_path, space.Need(0, 0, 90 << 20), 3)
+    with pytest.raises(PenstockError, match=r"100 MiB free, 111 MiB needed for 3 more runs"):
+        space.check(tmp_path, space.Need(50 << 20, 50 << 20, 1 << 20), 3)
+
+
+def test_results_are_foreseen_from_those_that_are_there() -> None:
+    assert space.bundles_need(2, []) == 2 * space.FIRST_BUNDLE_BYTES
+    assert space.bundles_need(10, [1000, 3000]) == 33000
+
+
+def test_an_interrupted_attempt_is_remembered(tmp_path: Path) -> None:
+    assert interrupted_attempts(tmp_path) == {}
+    note_interrupted(tmp_path, "r004", 2)
+    assert interrupted_attempts(tmp_path) == {"r004": 2}
+
+
+def test_draws_differ_between_runs_and_are_the_same_when_asked_again() -> None:
+    seeds = {draw_seed(1, r, n) for r in ("r001", "r002") for n in (1, 2)}
+    assert len(seeds) == 4
+    assert draw_seed(1, "r001", 1) == draw_seed(1, "r001", 1)
+    assert all(0 <= s < 2**53 for s in seeds)
+
+
+def test_last_words(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert last_words(log) == ""
+    log.write_text("first\nNo space left\n\n")
+    assert last_words(log) == "No space left"
+
+
+def test_a_way_for_others_is_open_all_along(tmp_path: Path) -> None:
+    closed = tmp_path / "closed" / "in"
+    closed.mkdir(parents=True)
+    closed.parent.chmod(0o700)
+    assert not passable(closed)
+
+
+def evidence(**more: object) -> Evidence:
+    use = ResourceUse(0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
+    values: dict[str, object] = {
+        "finished": Finished(0, None, False, 0, 1, use, 1),
+        "timeout_s": 10.0,
+        "last_words": "",
+        "oom_kills": 0,
+        "cache_fault": "",
+        "fidelity_faults": (),
+        "lost_events": 0,
+        "kept_events": 100,
+        "missed_samples": 0,
+        "expected_samples": 5,
+    }
+    return Evidence(**{**values, **more})  # type: ignore[arg-type]
+
+
+def ended(status: int, signal: int | None = None, timed_out: bool = False) -> Finished:
+    use = ResourceUse(0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
+    return Finished(status, signal, timed_out, 0, 1, use, 1)
+
+
+def test_a_good_run_is_valid() -> None:
+    found = judge(evidence())
+    assert (found.state, found.valid, found.reason, found.repeatable) == (
+        "finished",
+        True,
+        "",
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ({"cache_fault": "data: 5 % resident"}, "5 % resident"),
+        ({"fidelity_faults": ("data: late",)}, "data: late"),
+        ({"lost_events": 1}, "lost 1 of 101 events"),
+        ({"missed_samples": 2}, "missed 2 of 5"),
+    ],
+)
+def test_what_may_pass_is_invalid_and_repeatable(fault: dict[str, object], reason: str) -> None:
+    found = judge(evidence(**fault))
+    assert found.state == "finished"
+    assert not found.valid
+    assert found.repeatable
+    assert reason in found.reason
+
+
+@pytest.mark.parametrize(
+    ("finished", "state", "reason"),
+    [
+        (ended(3), "failed", "status 3: no such table"),
+        (ended(137, 9), "failed", "signal 9"),
+        (ended(137, 9, True), "timed-out", "longer than 10 s"),
+    ],
+)
+def test_a_workload_that_ended_badly_has_failed(
+    finished: Finished, state: str, reason: str
+) -> None:
+    found = judge(evidence(finished=finished, last_words="no such table", lost_events=5))
+    assert (found.state, found.valid, found.repeatable) == (state, False, False)
+    assert reason in found.reason
+
+
+def test_want_of_memory_is_named() -> None:
+    assert "out of the memory" in judge(evidence(finished=ended(137, 9), oom_kills=1)).reason
