@@ -174,3 +174,40 @@ def test_undo_ends_an_orphan_that_would_outlive(tmp_path: Path, runtime: Path) -
     assert not daemon.alive
     assert not list(runtime.glob("*.sock"))
     assert json.dumps([vars(u) for u in outcomes])
+
+
+def monitor_run(*words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-c", "from penstock.cli import main; main()", "monitor", "run", *words]
+    return subprocess.run(line, capture_output=True, text=True)
+
+
+def test_the_command_keeps_its_status_and_leaves_a_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.archive.bundle import Bundle
+
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    out = tmp_path / "out"
+    shell = ["sh", "-c", "echo said; sleep 0.2; exit 7"]
+    done = monitor_run("-i", "0.02", "-o", str(out), "--json", "--", *shell)
+    assert done.returncode == 7, done.stderr
+    told = json.loads(done.stdout)
+    assert told["exit_status"] == 7
+    assert "said" in done.stderr
+    bundle = Bundle.open(out)
+    assert {"samples", "utilisation", "clocks", "phases"} <= set(bundle.tables)
+    assert bundle.manifest["receipts"]["monitor"]["samples"] == told["receipt"]["samples"] > 5
+    assert bundle.manifest["state"] == "failed"
+    assert not list(out.glob("samples.spool*"))
+    assert Journal(tmp_path / "state" / "journal.jsonl").open_entries() == []
+
+
+def test_what_cannot_be_run_is_125_and_what_is_wrong_is_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    missing = monitor_run("-o", str(tmp_path / "out"), "--", "no-such-program")
+    assert missing.returncode == 125
+    assert "no-such-program" in missing.stderr
+    assert not (tmp_path / "out").exists()
+    assert monitor_run("-i", "0.001", "--", "true").returncode == 2
