@@ -218,7 +218,7 @@ _TABLES = (
         (*_RUN_KEY, "t_ns", "source", "entity", "metric"),
         _columns("""
             t_ns | i64 | ns | when it was read, CLOCK_MONOTONIC
-            source | text | | `cpu`, `memory`, `disk`, `emulated_disk`, `network`, `psi`, `cgroup`
+            source | text | | `cpu`, `memory`, `disk`, `emulated_disk`, `network`, `psi`, `cgroup`, `sampler`
             entity | text | | what it is about: a core, a device, a disk, a link, a group
             metric | text | | name of the metric
             unit | text | | its unit
