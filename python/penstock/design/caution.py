@@ -30,6 +30,10 @@ ROMAN = (
 )
 
 
+#: aliased pairs that are listed in one sentence
+MOST_PAIRS = 30
+
+
 def roman(resolution: int | None) -> str:
     """The resolution as it is written; `full` for a full design."""
     if resolution is None:
@@ -49,6 +53,11 @@ def cautions(
     found: list[str] = []
     if resolution is not None:
         found += _fraction(resolution, aliases)
+        if "width_against_full" in power:
+            found.append(
+                f"Intervals are {power['width_against_full']:.3f} times as wide as the full design's "
+                "with as many replicates."
+            )
     if not two_level:
         found.append(
             "Factors of more than two levels are reported by the variation they explain and a test, not by "
@@ -98,7 +107,9 @@ def _fraction(resolution: int, aliases: Sequence[Alias]) -> list[str]:
         if a.term.count(":") + t.count(":") <= 2
     ]
     if pairs:
-        shown = "; ".join(pairs[:8]) + (f"; {len(pairs) - 8} more" if len(pairs) > 8 else "")
+        shown = "; ".join(pairs[:MOST_PAIRS])
+        if len(pairs) > MOST_PAIRS:
+            shown += f"; {len(pairs) - MOST_PAIRS} more"
         found.append(f"Aliased, not to be told apart by these runs: {shown}.")
     mean = next((a for a in aliases if a.term == "mean"), None)
     if mean is not None and mean.with_terms:

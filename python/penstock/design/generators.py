@@ -11,6 +11,14 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+Relation = NDArray[np.int64]
+
+#: nodes of the search for generators at one resolution, at most
+STEPS = 4_000
+
 
 @dataclass(frozen=True)
 class Generator:
@@ -92,8 +100,9 @@ def resolution(relation: Iterable[int]) -> int | None:
 def choose_generators(factors: int, added: int) -> list[Generator]:
     """Maximum resolution, then minimum aberration (DN-06); ties: shorter words, then alphabetical.
 
-    Exhaustive over all sets of `added` distinct words of the basic factors, by depth-first search with the
-    counts of short words so far as the bound. NoFraction if there are too few words.
+    For each resolution from the Griesmer bound down, depth first over sets of `added` distinct words of the
+    basic factors, bounded by the best pattern so far; `STEPS` nodes per resolution, which is exhaustive for
+    all but the largest fractions. NoFraction if there are too few words.
     """
     basic = factors - added
     if added == 0:
@@ -101,7 +110,12 @@ def choose_generators(factors: int, added: int) -> list[Generator]:
     candidates = [w for w in words_up_to(basic, basic) if length(w) >= 2]
     if len(candidates) < added:
         raise NoFraction(f"a fraction of at most {largest_fraction(factors)} for {factors} factors")
-    words = _Search(candidates, basic, added).best()
+    found: list[int] | None = None
+    for floor in range(highest_resolution(factors, added), 2, -1):
+        found = _Search(candidates, basic, added, floor).best()
+        if found:
+            break
+    words = found or candidates[:added]
     return [Generator(basic + i, word) for i, word in enumerate(words)]
 
 
@@ -110,40 +124,58 @@ def largest_fraction(factors: int) -> int:
     return max(p for p in range(factors) if 2 ** (factors - p) - 1 >= factors or p == 0)
 
 
-class _Search:
-    """Depth-first search for the set of words with the lexicographically smallest pattern."""
+def highest_resolution(factors: int, added: int) -> int:
+    """Bound of Griesmer (IBM Journal 4, 1960): words of a relation are a linear code of dimension P."""
+    return max(
+        d for d in range(1, factors + 1) if sum(-(-d // 2**i) for i in range(added)) <= factors
+    )
 
-    def __init__(self, candidates: list[int], basic: int, added: int) -> None:
-        self.candidates = candidates
+
+class _Search:
+    """Depth-first search for the set of words with the lexicographically smallest pattern.
+
+    Every word of the relation has at least `floor` letters. Relabelling basic factors leaves the pattern,
+    so the first word may be the first of its length.
+    """
+
+    def __init__(self, candidates: list[int], basic: int, added: int, floor: int) -> None:
+        self.candidates = np.array(candidates, dtype=np.int64)
         self.basic = basic
         self.added = added
-        self.pattern: tuple[int, ...] | None = None
+        self.floor = floor
         self.words: list[int] = []
-        self.left = 400_000  # steps; above this the best found so far is kept
+        self.pattern: list[int] | None = None
+        self.left = STEPS
 
     def best(self) -> list[int]:
-        self._extend([], [0], 0)
+        nothing: list[int] = [0] * (self.basic + self.added + 1)
+        first = self.candidates[self.candidates & (self.candidates + 1) == 0]
+        self._extend([], np.zeros(1, dtype=np.int64), nothing, first)
         return self.words
 
-    def _pattern(self, relation: list[int]) -> tuple[int, ...]:
-        counts = [0] * (self.basic + self.added + 1)
-        for word in relation:
-            counts[length(word)] += 1
-        return tuple(counts[1:])
-
-    def _extend(self, chosen: list[int], relation: list[int], start: int) -> None:
-        if len(chosen) == self.added:
-            pattern = self._pattern(relation[1:])
-            if self.pattern is None or pattern < self.pattern:
-                self.pattern, self.words = pattern, list(chosen)
-            return
-        for i in range(start, len(self.candidates)):
+    def _extend(
+        self, chosen: list[int], relation: Relation, pattern: list[int], options: Relation
+    ) -> None:
+        """Tries every one of `options` as the next word; counts so far are in `pattern`."""
+        self.left -= 1
+        place = len(chosen)
+        joined = options[:, None] | 1 << (self.basic + place)
+        lengths = np.bitwise_count(relation[None, :] ^ joined)
+        good = lengths.min(axis=1, initial=self.basic + self.added) >= self.floor
+        options, lengths = options[good], lengths[good]
+        for i, word in enumerate(options.tolist()):
+            if self.left <= 0 and self.words:
+                return
+            counts = np.bincount(lengths[i], minlength=len(pattern)).tolist()
+            grown = [a + b for a, b in zip(pattern, counts, strict=True)]
+            if self.pattern is not None and grown >= self.pattern:
+                continue  # words only ever join, so the pattern only grows
+            if place + 1 == self.added:
+                self.words, self.pattern = [*chosen, word], grown
+                continue
             if self.left <= 0:
                 return
-            self.left -= 1
-            word = self.candidates[i] | 1 << (self.basic + len(chosen))
-            larger = relation + [w ^ word for w in relation]
-            # words never disappear, so a pattern that is already larger cannot become smaller
-            if self.pattern is not None and self._pattern(larger[1:]) > self.pattern:
-                continue
-            self._extend([*chosen, self.candidates[i]], larger, i + 1)
+            larger = np.concatenate([relation, relation ^ (word | 1 << (self.basic + place))])
+            later = options if place else self.candidates
+            after = int(np.flatnonzero(later == word)[0]) + 1
+            self._extend([*chosen, word], larger, grown, later[after:])

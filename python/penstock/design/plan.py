@@ -127,7 +127,7 @@ def make_plan(study: Study) -> Plan:
     rows = _rows(study, matrix)
     seconds, why = estimate(study, rows)
     aliases = _aliases(matrix, names, relation) if two and generators else []
-    power = power_of(len(matrix), study.design.replicates, study.design.noise)
+    power = power_of(len(matrix), study.design.replicates, study.design.noise, len(generators))
     return Plan(
         study_id=study.study_id,
         rows=rows,

@@ -43,17 +43,21 @@ def cautious_sigma(s: float, pilot_runs: int) -> float:
     return s * math.sqrt(float(df / stats.chi2.ppf(0.20, df)))
 
 
-def power_of(runs: int, replicates: int, noise: float) -> dict[str, Any]:
+def power_of(runs: int, replicates: int, noise: float, fraction: int = 0) -> dict[str, Any]:
     """What the plan says of power: differences in σ and, with the assumed `noise`, in percent of the mean."""
     if runs * (replicates - 1) < 1:
         return {"degrees_of_freedom": 0, "assumed_noise": noise}
     small, large = (detectable(goal, runs, replicates) for goal in (0.8, 0.9))
-    return {
+    width = half_width(runs, replicates)
+    found = {
         "degrees_of_freedom": runs * (replicates - 1),
         "assumed_noise": noise,
         "detectable_sigma_80": small,
         "detectable_sigma_90": large,
         "detectable_share_80": small * noise,
         "detectable_share_90": large * noise,
-        "half_width_q_sigma": half_width(runs, replicates),
+        "half_width_q_sigma": width,
     }
+    if fraction:
+        found["width_against_full"] = width / half_width(runs << fraction, replicates)
+    return found

@@ -21,6 +21,7 @@ from penstock.study.units import parse_size, parse_unit
 from penstock.workload.parsers import NAMES, parser
 
 _WORKLOAD_TEXTS = ("prepare", "command", "after", "directory")
+_MOST_FACTORS = 20
 _MOST_TREATMENTS = 1 << 16
 
 
@@ -173,7 +174,9 @@ def _platform_names(source: Source, document: dict[str, Any], names: _Names) -> 
             else:
                 _part_name(source, at, name, here, "disk of this node")
             here.add(name)
-            names.disks.setdefault(name, []).append(str(node_name))
+            nodes_of = names.disks.setdefault(name, [])
+            if str(node_name) not in nodes_of:
+                nodes_of.append(str(node_name))
 
 
 def _part_name(source: Source, path: Path, name: str, taken: set[str], what: str) -> None:
@@ -194,6 +197,7 @@ def _templates(
     try:
         found = names_in(text)
     except LoneBrace as brace:
+        names.used |= {f for f in names.factors if f"{{{f}}}" in text}
         source.mistake_in(
             path,
             str(brace),
@@ -219,6 +223,7 @@ def _known(source: Source, path: Path, name: str, names: _Names, *, disks: bool)
     if disks and dot and node in names.nodes and node in names.disks.get(disk, []):
         return True
     known = [*names.factors, "study_dir"]
+    names.used |= {f for f in names.factors if f"'{f}'" in suggestion(name, known)}
     if disks:
         known += [*names.disks, *BUILT_IN]
     if name in names.disks and not disks:
@@ -396,6 +401,14 @@ def _design(source: Source, document: dict[str, Any], names: _Names) -> None:
     design = _mapping(document, "design")
     kind, generators = design.get("kind"), design.get("generators", [])
     count = len(names.factors)
+    if count > _MOST_FACTORS:
+        source.mistake(
+            ("factors",),
+            f"{count} factors",
+            f"at most {_MOST_FACTORS} factors in one study",
+            key=True,
+        )
+        return
     treatments = math.prod(max(1, len(v)) for v in names.factors.values())
     if kind == "full":
         if treatments > _MOST_TREATMENTS:

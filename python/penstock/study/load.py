@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -159,13 +160,16 @@ def _expected(detail: ErrorDetails, context: dict[str, Any]) -> str:
         return str(context["expected"])
     if kind in _EXPECTED:
         return _EXPECTED[kind]
+    if detail["loc"] == ("penstock",):
+        return "1, the only version of this format"
     if kind in _BOUNDS:
         key, text = _BOUNDS[kind]
         return text.format(context[key])
     if kind == "literal_error":
-        return str(context["expected"]).replace("'", "")
+        choices = str(context["expected"]).replace("'", "")
+        return choices + suggestion(str(detail["input"]), re.split(r", | or ", choices))
     if kind == "too_short":
-        return f"at least {context['min_length']} entry"
+        return "at least one entry"
     return detail["msg"][:1].lower() + detail["msg"][1:]
 
 

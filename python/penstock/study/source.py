@@ -14,6 +14,8 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from penstock.errors import BadInput, Mistake
 
 Path = tuple[str | int, ...]
+#: aliases can refer to themselves, or multiply
+_DEEPEST, _MOST = 50, 100_000
 _INT = re.compile(r"[-+]?(0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)")
 
 
@@ -138,6 +140,8 @@ def _invalid(error: MarkedYAMLError, text: str, file: str) -> BadInput:
 def _plain(node: Node, path: Path, source: Source) -> Any:
     mark = node.start_mark
     source.values[path] = Position(source.file, mark.line + 1, mark.column + 1)
+    if len(path) > _DEEPEST or len(source.values) > _MOST:
+        raise _bad(source.file, mark.line + 1, mark.column + 1, "values without end", "a study")
     source.ends[path] = node.end_mark.line + 1
     if isinstance(node, MappingNode):
         return _mapping(node, path, source)

@@ -1,0 +1,35 @@
+"""The JSON Schema of the study file, made from the models of `study/file.py`."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+from penstock.study.file import StudyFile
+
+
+def study_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a study file."""
+    schema = StudyFile.model_json_schema(by_alias=True, mode="validation")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "penstock study",
+        **{k: v for k, v in schema.items() if k != "title"},
+    }
+
+
+def schema_text() -> str:
+    """The text of `study.schema.json`."""
+    return json.dumps(study_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def published_schema() -> str:
+    """The text of the schema that comes with penstock."""
+    return (resources.files("penstock.study") / "study.schema.json").read_text()
+
+
+if __name__ == "__main__":
+    from pathlib import Path
+
+    (Path(__file__).parent / "study.schema.json").write_text(schema_text())

@@ -1,0 +1,98 @@
+"""Broken study files: each gives the right places, all mistakes at once, exit status 2, no traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import BadInput
+from penstock.study.load import load_study
+
+BROKEN = Path(__file__).parents[1] / "golden" / "broken"
+
+
+def expected() -> dict[str, list[str]]:
+    """`file:line:column: found` of every mistake, written down by hand beside the files."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in (BROKEN / "expected.txt").read_text().splitlines():
+        found[line.partition(":")[0]].append(line)
+    return found
+
+
+FILES = sorted(p.name for p in BROKEN.glob("*.study.yaml") if p.name != "sound.study.yaml")
+
+
+def test_every_file_is_listed():
+    assert sorted(expected()) == FILES
+    assert len(FILES) >= 20
+
+
+def test_the_sound_file_they_are_made_from_is_sound():
+    assert load_study(BROKEN / "sound.study.yaml").name == "broken"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_mistakes(name: str):
+    with pytest.raises(BadInput) as caught:
+        load_study(BROKEN / name)
+    mistakes = caught.value.mistakes
+    said = [f"{name}:{m.line}:{m.column}: {m.found}" for m in mistakes]
+    assert said == expected()[name]
+    assert all(m.expected and m.file.endswith(name) for m in mistakes)
+
+
+def plan(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from penstock.cli import main; main()", "plan", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", ["many-at-once.study.yaml", "not-utf-8.study.yaml"])
+def test_command_line(name: str):
+    done = plan(str(BROKEN / name))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(expected()[name])
+    for line, want in zip(lines, expected()[name], strict=True):
+        place = want.split(": ")[0]
+        assert place in line
+        assert "found" in line
+        assert "expected" in line
+
+
+def test_every_broken_file_by_the_command(capsys, monkeypatch):
+    from penstock import cli
+
+    for name in FILES:
+        monkeypatch.setattr(sys, "argv", ["penstock", "plan", "--json", str(BROKEN / name)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert left.value.code == 2, name
+        first = expected()[name][0]
+        assert first.split(": ")[0] in err, name
+        assert json.loads(out)["mistakes"][0]["line"] == int(first.split(":")[1])
+
+
+def test_a_file_that_is_not_there():
+    done = plan("nowhere.study.yaml")
+    assert done.returncode == 2
+    assert "nowhere.study.yaml" in done.stderr
+
+
+def test_a_value_that_holds_itself(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("penstock: 1\nname: &a [*a]\n")
+    with pytest.raises(BadInput) as caught:
+        load_study(path)
+    assert caught.value.mistakes

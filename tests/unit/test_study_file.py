@@ -1,0 +1,231 @@
+"""The study as it is read: defaults, units, templates, overrides, quick, the published schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import BadInput
+from penstock.study.load import load_study, read_study
+from penstock.study.model import Study
+from penstock.study.resolve import resolve
+from penstock.study.schema import published_schema, schema_text, study_schema
+from penstock.study.source import dump, read_source
+from penstock.study.template import fill, names_in
+from penstock.study.units import convert, parse_duration, parse_share, parse_size, parse_unit
+
+SOUND = Path(__file__).parents[1] / "golden" / "broken" / "sound.study.yaml"
+
+
+def changed(*pairs: tuple[str, str]) -> Study:
+    text = SOUND.read_text()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    return read_study(text.encode(), SOUND)
+
+
+def test_the_published_schema_is_current():
+    assert published_schema() == schema_text()
+
+
+def test_the_schema_takes_a_sound_study_and_refuses_a_broken_one():
+    document = read_source(SOUND.read_bytes(), "sound").value
+    jsonschema.validate(document, study_schema())
+    document["workload"]["timeuot"] = "5s"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, study_schema())
+
+
+def test_values_and_defaults():
+    study = load_study(SOUND)
+    assert [f.name for f in study.factors] == ["disk", "pattern", "jobs"]
+    assert study.factor("pattern").level("random").value == "randread"
+    assert study.workload.timeout_s == 60
+    assert study.design.replicates == 2
+    assert study.observers.trace is not None
+    assert study.settle.resident_at_most == pytest.approx(0.01)
+    assert study.study_id == f"broken-{study.hash[:8]}"
+    assert study.source_text == SOUND.read_text()
+
+
+def test_comments_do_not_change_the_hash_and_values_do():
+    assert load_study(SOUND).hash == changed(("penstock: 1", "# a note\npenstock: 1")).hash
+    assert load_study(SOUND).hash != changed(("timeout: 60s", "timeout: 61s")).hash
+
+
+def test_names_that_break_formulas_are_names():
+    study = changed(("jobs", "C"), ("pattern", "Q"), ("{disk}", "{I}"), ("disk:", "I:"))
+    assert [f.name for f in study.factors] == ["I", "Q", "C"]
+
+
+def test_resolved_run():
+    study = load_study(SOUND)
+    run = resolve(study, {"disk": "sata-ssd", "pattern": "random", "jobs": "8"})
+    assert run.memory_bytes == 512 << 20
+    (disk,) = run.disks
+    assert (disk.disk_id, disk.profile_name, disk.time_scale) == ("node1.data", "sata-ssd", 4.0)
+    assert disk.profile["time_scale"] == 4.0
+    command = run.fill(run.command, {"data": "/mnt/d"}, "/out/workload")
+    assert (
+        command.split()
+        == (
+            "fio --name=access --directory=/mnt/d --rw=randread --numjobs=8 --output-format=json+ "
+            "--output=/out/workload/fio.json"
+        ).split()
+    )
+    assert run.prepare_factors == ()
+    assert "/back" in run.fill(run.prepare or "", {"node1.data": "/back"}, "/x")
+    with pytest.raises(KeyError):
+        run.fill(run.command, {}, "/out")
+
+
+def test_braces_in_values_and_texts_stay():
+    study = changed(
+        ("{sequential: read, random: randread}", '{sequential: "{a}", random: b}'),
+        ("--numjobs={jobs}", "--numjobs={jobs} | awk '{{print $1}}'"),
+    )
+    run = resolve(study, {"disk": "hdd-7200", "pattern": "sequential", "jobs": "1"})
+    command = run.fill(run.command, {"data": "/d"}, "/r")
+    assert "--rw={a}" in command
+    assert "awk '{print $1}'" in command
+
+
+def test_prepare_depends_on_the_factors_it_names():
+    study = changed(("--rw=write", "--rw=write --numjobs={jobs}"))
+    run = resolve(study, {"disk": "hdd-7200", "pattern": "random", "jobs": "8"})
+    assert run.prepare_factors == ("jobs",)
+
+
+def test_overrides():
+    study = load_study(
+        SOUND,
+        [
+            "workload.timeout=5s",
+            "platform.nodes.node1.disks.data.time_scale=2",
+            "design.replicates=3",
+            "factors.jobs.levels=[2, 4]",
+            "workload.env.LANG=C",
+        ],
+    )
+    assert study.workload.timeout_s == 5
+    assert study.platform.nodes[0].disks[0].time_scale == "2"
+    assert [v.name for v in study.factor("jobs").levels] == ["2", "4"]
+    assert study.workload.env == {"LANG": "C"}
+    again = read_study(study.source_text.encode(), SOUND)
+    assert again.hash == study.hash
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["workload.timeout=0s", "workload.timeuot=5s", "nonsense", "platform.nodes.n9.memory=1GiB"],
+)
+def test_bad_overrides_say_which(text: str):
+    with pytest.raises(BadInput) as caught:
+        load_study(SOUND, [text])
+    (mistake,) = caught.value.mistakes
+    assert mistake.file == f"--set {text}"
+
+
+def test_quick():
+    text = SOUND.read_text().replace("replicates: 2", "replicates: 5")
+    text = text.replace("  parser: fio", "  parser: fio\n  quick: {timeout: 3s}")
+    study = read_study(text.encode(), SOUND, quick=True)
+    assert study.design.replicates == 2
+    assert study.workload.timeout_s == 3
+    assert study.quick
+
+
+def test_two_nodes_need_qualified_disks():
+    two = (
+        "    - name: node1\n",
+        "    - name: node2\n      disks: [{name: data, profile: nvme}]\n    - name: node1\n",
+    )
+    with pytest.raises(BadInput) as caught:
+        changed(two)
+    assert "{node2.data} or {node1.data}" in str(caught.value)
+    study = changed(two, ("={data}", "={node2.data}"))
+    run = resolve(study, {"disk": "hdd-7200", "pattern": "random", "jobs": "8"})
+    assert "/two" in run.fill(run.command, {"node1.data": "/one", "node2.data": "/two"}, "/r")
+
+
+def test_a_warm_start_drops_no_caches():
+    study = changed(("{drop_caches: true, resident_at_most: 1%}", "{resident_at_least: 99%}"))
+    assert study.settle.resident_at_most is None
+    assert not study.settle.drop_caches
+
+
+# ---------------------------------------------------------------- units
+
+
+def test_binary_is_not_decimal():
+    assert parse_size("512MiB") == 512 * 1024**2
+    assert parse_size("512MB") == 512 * 1000**2
+    assert parse_duration("10ms") == pytest.approx(0.01)
+    assert parse_share("1%") == pytest.approx(0.01)
+    assert convert(1, "GiB/s", "MiB/s") == 1024
+    assert convert(5e6, "ns", "ms") == pytest.approx(5)
+    assert convert(3, "tps", "1/s") == 3
+
+
+@pytest.mark.parametrize("text", ["5", "5 mb", "MiB", "-1MiB", "1.3B", "", "1e400GiB"])
+def test_sizes_that_are_none(text: str):
+    with pytest.raises(ValueError, match="size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(("one", "other"), [("MiB/s", "s"), ("MiB", "MiB/s"), ("W", "J")])
+def test_dimensions_do_not_mix(one: str, other: str):
+    with pytest.raises(ValueError, match="is a"):
+        convert(1, one, other)
+
+
+@given(st.floats(1e-3, 1e6), st.sampled_from(["B", "kB", "MiB", "GB", "TiB"]))
+def test_conversion_goes_back(value: float, unit: str):
+    assert convert(convert(value, unit, "MiB"), "MiB", unit) == pytest.approx(value, rel=1e-12)
+    assert parse_unit(unit).dimension == "size"
+
+
+# ---------------------------------------------------------------- templates and texts
+
+LETTERS = st.characters(codec="ascii", exclude_categories=["C", "Z"], exclude_characters="{}")
+NAMES = st.text(LETTERS, min_size=1, max_size=8)
+
+
+@given(st.text(max_size=40))
+def test_doubled_braces_are_literal(text: str):
+    doubled = text.replace("{", "{{").replace("}", "}}")
+    assert fill(doubled, {}) == text
+    assert names_in(doubled) == []
+
+
+@given(st.lists(st.tuples(NAMES, st.text(max_size=10)), max_size=5, unique_by=lambda p: p[0]))
+def test_names_are_found_and_filled(pairs: list[tuple[str, str]]):
+    text = " ".join(f"{{{name}}}" for name, _ in pairs)
+    assert names_in(text) == [name for name, _ in pairs]
+    assert fill(text, dict(pairs)) == " ".join(value for _, value in pairs)
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="ascii"), max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text("abcxyz", min_size=1, max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), PLAIN, min_size=1, max_size=4))
+def test_a_dumped_document_reads_the_same(document: dict):
+    assert read_source(dump(document).encode(), "x").value == document
+
+
+def test_json_form_of_a_study_is_a_study():
+    document = read_source(SOUND.read_bytes(), "x").value
+    assert read_study(json.dumps(document).encode(), SOUND).hash == load_study(SOUND).hash
