@@ -1,0 +1,309 @@
+"""The tracer against what fio says it did. Needs root, BPF and fio."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+REQUESTS = 10007  # a prime: whatever loses, doubles or rounds shows
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
+    pytest.mark.skipif(
+        not Path("/sys/kernel/btf/vmlinux").exists(), reason="the kernel has no type information"
+    ),
+]
+needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+
+
+def penstock(
+    *words: str | Path | bytes, status: int = 0, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("penstock"), *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **more,
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def trace(
+    *command: str | Path | bytes, options: tuple[str | Path, ...] = (), status: int = 0
+) -> Any:
+    done = penstock("trace", "--json", *options, "--", *command, status=status)
+    return json.loads(done.stdout)
+
+
+def of_file(document: Any, path: Path) -> Any:
+    found = [row for row in document["files"] if row["path"] == str(path)]
+    assert len(found) == 1, [row["path"] for row in document["files"]]
+    return found[0]
+
+
+def balanced(document: Any) -> bool:
+    parts = document["kept"] + document["filtered"] + document["lost_events"]
+    return bool(document["seen"] == parts)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("traced") / "file"
+    path.write_bytes(os.urandom(64 << 20))
+    return path
+
+
+def fio(target: Path, rw: str, engine: str, *more: str) -> list[str]:
+    return [
+        *("fio", "--name=job", f"--filename={target}", "--size=64m", "--bs=4k"),
+        *(f"--rw={rw}", f"--ioengine={engine}", f"--number_ios={REQUESTS}", *more),
+        *("--output-format=json", "--output=/dev/stderr", "--invalidate=0"),
+    ]
+
+
+@needs_fio
+@pytest.mark.parametrize("engine", ["sync", "psync", "pvsync", "pvsync2"])
+@pytest.mark.parametrize("rw", ["read", "randread"])
+def test_every_read_of_fio_is_there(target: Path, rw: str, engine: str) -> None:
+    mode = "pattern" if engine == "psync" else "trace"
+    document = trace(*fio(target, rw, engine), options=("--mode", mode))
+    row = of_file(document, target)
+    assert row["reads"] == REQUESTS
+    assert row["read_bytes"] == REQUESTS * 4096
+    assert row["writes"] == 0
+    assert row["write_pattern"] is None
+    assert document["lost_events"] == 0
+    assert balanced(document)
+    wanted = {"read": {"consecutive", "sequential"}, "randread": {"random"}}[rw]
+    assert row["read_pattern"] in wanted
+    assert str(target) in document["closing"]
+
+
+@needs_fio
+@pytest.mark.parametrize(("engine", "mode"), [("sync", "trace"), ("pvsync2", "pattern")])
+def test_four_threads(target: Path, engine: str, mode: str) -> None:
+    threads = ("--thread", "--numjobs=4", "--group_reporting")
+    document = trace(*fio(target, "read", engine, *threads), options=("--mode", mode))
+    row = of_file(document, target)
+    assert row["reads"] == 4 * REQUESTS
+    assert document["lost_events"] == 0
+    assert row["read_pattern"] in {"consecutive", "sequential", "interleaved"}
+    assert row["read_evidence"]["threads"] == {"consecutive": 4}
+
+
+@needs_fio
+def test_bytes_and_offsets_are_those_of_fios_own_log(target: Path, tmp_path: Path) -> None:
+    log, bundle = tmp_path / "iolog", tmp_path / "T"
+    command = fio(target, "randrw", "psync", f"--write_iolog={log}")
+    trace(*command, options=("--mode", "trace", "-o", bundle))
+    told = [line.split() for line in log.read_text().splitlines()]
+    truth = [
+        (words[-3], int(words[-2]), int(words[-1]))
+        for words in told
+        if words[-3] in {"read", "write"}
+    ]
+    events = pq.read_table(bundle / "io_events.parquet")
+    files = pq.read_table(bundle / "files.parquet").to_pylist()
+    number = next(row["file_id"] for row in files if row["path"] == str(target))
+    seen = [
+        (row["direction"], row["offset_bytes"], row["done_bytes"])
+        for row in events.to_pylist()
+        if row["file_id"] == number
+    ]
+    assert len(truth) == REQUESTS
+    assert seen == truth  # one thread: the same order, too
+
+
+@needs_fio
+def test_a_planted_drop_is_reported(target: Path) -> None:
+    document = trace(
+        *fio(target, "read", "psync"), options=("--mode", "trace", "--drop-every", "1000")
+    )
+    row = of_file(document, target)
+    assert document["lost_events"] >= 10
+    assert REQUESTS - document["lost_events"] <= row["reads"] < REQUESTS
+    assert balanced(document)
+    assert "lost" in document["closing"]
+
+
+@needs_fio
+def test_a_ring_too_small_loses_and_says_how_much(target: Path) -> None:
+    command = fio(target, "read", "psync", "--loops=30")
+    document = trace(*command, options=("--mode", "trace", "--ring-size", "1"))
+    row = of_file(document, target)
+    assert balanced(document)
+    assert row["reads"] <= document["kept"]
+    calls = row["reads"] + document["lost_events"]
+    assert calls >= 30 * REQUESTS or document["lost_events"] == 0
+
+
+SCRIPT = """
+import os, sys
+path = sys.argv[1]
+fd = os.open(path, os.O_RDWR)
+os.lseek(fd, 8192, os.SEEK_SET)
+os.read(fd, 100)                         # 8192, 100
+twin = os.dup(fd)
+os.read(twin, 50)                        # 8292, 50
+if os.fork() == 0:
+    os.read(fd, 7)                       # 8342, 7, by the child
+    os._exit(0)
+os.wait()
+os.read(fd, 3)                           # 8349, 3
+os.preadv(fd, [bytearray(10), bytearray(20)], 5)
+size = os.fstat(fd).st_size
+os.pread(fd, 1000, size - 10)            # short
+os.pread(fd, 1000, size + 10)            # nothing
+log = os.open(path + '.log', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+os.write(log, b'x' * 11)
+os.write(log, b'y' * 13)                 # 11, 13
+os.pwrite(log, b'z' * 5, 0)              # appended all the same: 24, 5
+reads, writes = os.pipe()
+os.write(writes, b'12345')               # not a file: filtered
+os.read(reads, 5)
+try:
+    os.read(9999, 1)                     # no descriptor: filtered
+except OSError:
+    pass
+try:
+    os.read(log, 1)                      # not open for reading: an error on a file
+except OSError:
+    pass
+"""
+
+
+def test_offsets_however_the_position_came_about(tmp_path: Path) -> None:
+    path, bundle = tmp_path / "file", tmp_path / "T"
+    path.write_bytes(bytes(100_000))
+    trace(sys.executable, "-c", SCRIPT, path, options=("--mode", "trace", "-o", bundle))
+    files = {r["path"]: r["file_id"] for r in pq.read_table(bundle / "files.parquet").to_pylist()}
+    rows = pq.read_table(bundle / "io_events.parquet").to_pylist()
+
+    def of(name: str, *columns: str) -> list[tuple[Any, ...]]:
+        return [tuple(r[c] for c in columns) for r in rows if r["file_id"] == files[name]]
+
+    assert of(str(path), "offset_bytes", "size_bytes", "done_bytes", "errno") == [
+        (8192, 100, 100, 0),
+        (8292, 50, 50, 0),
+        (8342, 7, 7, 0),
+        (8349, 3, 3, 0),
+        (5, 30, 30, 0),
+        (99_990, 1000, 10, 0),
+        (100_010, 1000, 0, 0),
+    ]
+    ops = [op for (op,) in of(str(path), "op")]
+    assert ops[:4] == ["read"] * 4
+    assert ops[4] in {"preadv", "preadv2"}  # whichever the C library makes of it
+    assert ops[5:] == ["pread64"] * 2
+    assert of(str(path) + ".log", "op", "offset_bytes", "done_bytes", "errno") == [
+        ("write", 0, 11, 0),
+        ("write", 11, 13, 0),
+        ("pwrite64", 24, 5, 0),
+        ("read", 24, 0, 9),
+    ]
+    assert len({r["pid"] for r in rows if r["file_id"] == files[str(path)]}) == 2
+    assert all(row["latency_ns"] > 0 for row in rows)
+
+
+def test_names_of_any_bytes_and_equal_names_are_kept_apart(tmp_path: Path) -> None:
+    names = ["a/x.db", "b/x.db", "n\new'line\".db", "l" * 200, "d/" * 100 + "deep"]
+    raw = os.fsencode(tmp_path) + b"/\xff\xfe"
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(name, "utf-8"))
+    with open(raw, "wb") as odd:
+        odd.write(b"odd")
+    gone = tmp_path / "gone"
+    script = (
+        "import os, sys\n"
+        "for p in sys.argv[1:]: os.read(os.open(p, os.O_RDONLY), 10)\n"
+        f"f = os.open({str(gone)!r}, os.O_RDWR | os.O_CREAT); os.unlink({str(gone)!r})\n"
+        "os.write(f, b'still')\n"
+    )
+    command = [sys.executable, "-c", script, *(tmp_path / name for name in names), raw]
+    document = trace(*command, options=("--mode", "trace"))
+    for name in names:
+        assert of_file(document, tmp_path / name)["reads"] == 1
+    assert of_file(document, gone)["written_bytes"] == 5
+    assert any(row["path"] == f"{tmp_path}/\\udcff\\udcfe" for row in document["files"])
+
+
+def test_only_the_command_is_seen(target: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", f"while True: open({str(target)!r}, 'rb').read(4096)"]
+    ) as other:
+        try:
+            document = trace(sys.executable, "-c", "pass", options=("--mode", "trace"))
+        finally:
+            other.kill()
+    assert str(target) not in {row["path"] for row in document["files"]}
+    assert document["seen"] > 0
+
+
+def test_status_and_output_are_the_commands_own(tmp_path: Path) -> None:
+    bundle = tmp_path / "T"
+    done = penstock(
+        *("trace", "--json", "-o", bundle, "--"),
+        *("sh", "-c", "echo said; exit 7"),
+        status=7,
+    )
+    assert json.loads(done.stdout)["exit_status"] == 7
+    assert "said" in done.stderr
+    assert (bundle / "stdout.txt").read_text() == "said\n"
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    assert manifest["schema"] == "penstock/bundle/1"
+    assert manifest["receipts"]["trace"]["lost"] == 0
+    assert penstock("trace", "--", "sh", "-c", "kill -9 $$", status=137)
+
+
+def test_what_cannot_be_run(tmp_path: Path) -> None:
+    assert "no such command" in penstock("trace", "--", "no-such-program", status=127).stderr
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    assert "not executable" in penstock("trace", "--", plain, status=126).stderr
+    assert "expected" in penstock("trace", "--mode", "wrong", "--", "true", status=2).stderr
+    assert penstock("trace", status=2).stderr
+    assert "exists already" in penstock("trace", "-o", plain, "--", "true", status=2).stderr
+
+
+def programs() -> set[int]:
+    """Numbers of the tracing programs loaded now."""
+    listed = subprocess.run(
+        ["bpftool", "--json", "prog", "list"], capture_output=True, text=True, check=True
+    )
+    return {p["id"] for p in json.loads(listed.stdout) if p.get("name") in {"enter", "leave"}}
+
+
+@pytest.mark.skipif(
+    shutil.which("bpftool", path="/usr/sbin:/usr/bin") is None, reason="bpftool is not installed"
+)
+def test_a_killed_tracer_leaves_nothing_loaded(tmp_path: Path) -> None:
+    from penstock.host.cgroup import create_run_cgroup
+    from penstock.host.journal import Journal
+    from penstock.observe.trace.tracer import Tracer
+
+    before = programs()
+    journal = Journal(tmp_path / "journal")
+    with create_run_cgroup("trace-test", None, journal) as group:
+        tracer = Tracer(journal, tmp_path, "trace")
+        tracer.arm(group)
+        assert len(programs() - before) >= 2
+        os.kill(tracer.pid, signal.SIGKILL)
+        until = time.monotonic() + 10
+        while programs() - before and time.monotonic() < until:
+            time.sleep(0.05)
+        tracer.stop()
+    assert not programs() - before

@@ -1,0 +1,121 @@
+"""From spool records to tables, verdicts and the closing sentence, without a kernel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.observe.trace.closing import closing_sentence
+from penstock.observe.trace.events import EVENT, OPERATIONS, events_table, files_table, read_spool
+from penstock.observe.trace.patterns import judge_events, patterns_table, size_in_words
+
+
+def calls(n: int, op: str = "pread64", **columns: object) -> np.ndarray:
+    events = np.zeros(n, EVENT)
+    events["t_ns"] = np.arange(n) * 1000
+    events["op"] = OPERATIONS.index(op)
+    events["size_bytes"] = events["done_bytes"] = 4096
+    events["offset_bytes"] = np.arange(n) * 4096
+    events["latency_ns"] = 500
+    events["file_id"], events["tid"], events["pid"] = 1, 7, 7
+    for name, values in columns.items():
+        events[name] = values
+    return events
+
+
+def test_spool_is_sorted_and_a_torn_tail_dropped(tmp_path: Path) -> None:
+    assert EVENT.itemsize == 48
+    spool = tmp_path / "spool"
+    events = calls(100)
+    spool.write_bytes(events[::-1].tobytes() + b"torn")
+    assert (read_spool(spool) == events).all()
+
+
+def test_events_table_tells_bytes_from_errors() -> None:
+    events = calls(3, done_bytes=[4096, 0, -5], cgroup_slot=[0, 1, 9])
+    table = events_table(events, {0: 77, 1: 78}).to_pylist()
+    assert [row["done_bytes"] for row in table] == [4096, 0, 0]
+    assert [row["errno"] for row in table] == [0, 0, 5]
+    assert [row["seq"] for row in table] == [0, 1, 2]
+    assert [row["cgroup_id"] for row in table] == [77, 78, 78]
+    assert {row["op"] for row in table} == {"pread64"}
+    assert {row["direction"] for row in table} == {"read"}
+
+
+def test_files_keep_identity_where_the_name_is_missing(tmp_path: Path) -> None:
+    whole = {"file_id": 2, "dev_major": 254, "dev_minor": 1, "inode": 5, "generation": 6}
+    named = whole | {"file_id": 1, "path_hex": b"/a\xff/b".hex(), "size_bytes": 9}
+    again = whole | {"file_id": 1}
+    path = tmp_path / "files"
+    path.write_text("".join(json.dumps(r) + "\n" for r in (named, whole, again)) + '{"torn')
+    rows = files_table(path, {(254, 1): "data"}).to_pylist()
+    assert [(r["file_id"], r["path"]) for r in rows] == [(1, "/a\\udcff/b"), (2, None)]
+    assert {r["disk_id"] for r in rows} == {"data"}
+    assert rows[0]["size_bytes"] == 9
+
+
+def test_reads_and_writes_are_judged_apart() -> None:
+    reads = calls(100)
+    writes = calls(100, "pwrite64", offset_bytes=np.arange(100)[::-1] * 4096)
+    both = np.concatenate([reads, writes])
+    both = both[np.argsort(both["t_ns"], kind="stable")]
+    rows = {row["direction"]: row for row in judge_events(both)}
+    assert rows["read"]["together"]["class"] == "consecutive"
+    assert rows["write"]["together"]["class"] == "reverse"
+    assert rows["read"]["done_bytes"] == 100 * 4096
+    table = patterns_table(list(rows.values()), {1: "/data"}).to_pylist()
+    assert [(r["direction"], r["tid"]) for r in table] == [
+        ("read", None),
+        ("read", 7),
+        ("write", None),
+        ("write", 7),
+    ]
+    assert all(r["path"] == "/data" for r in table)
+
+
+def test_failed_and_empty_calls_count_but_are_not_judged() -> None:
+    events = calls(102)
+    events["done_bytes"][50] = -5
+    events["done_bytes"][101] = 0
+    (row,) = judge_events(events)
+    assert (row["calls"], row["errors"]) == (102, 1)
+    assert row["together"]["requests"] == 100
+    assert judge_events(calls(0)) == []
+
+
+@pytest.mark.parametrize(
+    ("latency_ns", "wall_ns", "words"),
+    [
+        (500, 10**5, "page cache"),
+        (500, 10**10, "not what it waits for"),
+        (10**6, 10**8, "ask for more per call"),
+    ],
+)
+def test_closing_says_what_to_do(latency_ns: int, wall_ns: int, words: str) -> None:
+    rows = judge_events(calls(100, latency_ns=latency_ns))
+    said = closing_sentence(rows, {1: "/data"}, wall_ns)
+    assert "100 % of read time: 4 KiB consecutive reads on /data" in said
+    assert words in said
+    assert "lost" not in said
+    assert "3 events were lost" in closing_sentence(rows, {1: "/data"}, wall_ns, lost=3)
+
+
+def test_closing_names_the_file_with_most_time() -> None:
+    slow = calls(50, file_id=2, latency_ns=9_000_000, offset_bytes=np.arange(50) * 7919 % 50 * 4096)
+    said = closing_sentence(
+        judge_events(np.concatenate([calls(1000), slow])), {1: "/fast", 2: "/slow"}, 10**9
+    )
+    assert "on /slow" in said
+
+
+def test_sizes_in_words() -> None:
+    assert [size_in_words(n) for n in (0, 153, 4096, 28 * 1024, 3 << 30)] == [
+        "0 B",
+        "153 B",
+        "4 KiB",
+        "28 KiB",
+        "3 GiB",
+    ]
