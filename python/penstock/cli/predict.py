@@ -56,17 +56,26 @@ def _show(rows: list[dict[object, object]], measured: int) -> None:
     fixed = {"treatment_id", "response", "unit", "predicted", "ci_low", "ci_high", "source", "note"}
     fixed |= {"measured_mean", "measured_n", "ratio", "basis_treatment", "is_basis"}
     factors = [str(k) for k in rows[0] if k not in fixed] if rows else []
+    responses = sorted({f"{row['response']} in {row['unit']}" for row in rows})
+    several = ["response"] if len(responses) > 1 else []
     table = Table(box=None, pad_edge=False)
-    for name in ["", *factors, "response", "predicted", "90 % interval"]:
-        table.add_column(name)
-    for name in ("measured", "ratio") if measured else ():
-        table.add_column(name, justify="right")
+    for name in ["", *factors, *several]:
+        table.add_column(name, overflow="fold")
+    for name in ["predicted", "90 % from", "to", *(("measured", "ratio", "") if measured else ())]:
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        cells = [str(row["treatment_id"]), *(str(row[f]) for f in factors)]
-        cells += [f"{row['response']} {row['unit']}", f"{row['predicted']:.4g}"]
-        cells.append(f"{row['ci_low']:.4g} to {row['ci_high']:.4g}")
+        cells = [str(row[name]) for name in ["treatment_id", *factors, *several]]
+        cells += [_number(row[k]) for k in ("predicted", "ci_low", "ci_high")]
         if measured:
-            basis = " basis" if row["is_basis"] else ""
-            cells += [f"{row['measured_mean']:.4g}", f"{row['ratio']:.2f}{basis}"]
+            cells += [_number(row["measured_mean"]), _number(row["ratio"])]
+            cells.append("basis" if row["is_basis"] else "")
         table.add_row(*cells)
     Console(width=100, highlight=False).print(table)
+    print(f"Response: {', '.join(responses)}.")
+    for note in sorted({str(row["note"]) for row in rows} - {""}):
+        print(f"Note: {note}.")
+
+
+def _number(value: object) -> str:
+    """Four digits; a dash for what is not known."""
+    return f"{value:.4g}" if isinstance(value, float) and value == value else "-"

@@ -12,6 +12,7 @@ from penstock.archive.bundle import Bundle
 
 #: gaps above this share of all gaps are pauses (start, end, other work), not thinking between operations
 _USUAL = 0.995
+BOTH = frozenset({"read", "write"})
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,10 @@ def gaps_ns(events: pd.DataFrame) -> pd.Series[float]:
     return gap
 
 
-def client_costs(bundle: Bundle) -> ClientCosts:
-    """Costs of the program in this run; zeros if nothing was traced on its disks."""
+def client_costs(bundle: Bundle, directions: frozenset[str] = BOTH) -> ClientCosts:
+    """Costs of the program's operations in these directions; zeros if none was traced on its disks."""
     events = disk_events(bundle)
+    events = events[events["direction"].astype(str).isin(directions)].reset_index(drop=True)
     gap = gaps_ns(events)
     usual = gap.notna() & (gap <= gap.quantile(_USUAL))
     if not usual.any():
@@ -61,7 +63,7 @@ def client_costs(bundle: Bundle) -> ClientCosts:
     size = events.loc[usual, "size_bytes"].to_numpy(dtype=float)
     think = gap[usual].to_numpy(dtype=float)
     fixed, per_byte = _by_size(size, think)
-    return ClientCosts(fixed, per_byte, _path_ns(bundle, events), len(events))
+    return ClientCosts(fixed, per_byte, _path_ns(bundle, events, directions), len(events))
 
 
 def _by_size(size: np.ndarray[Any, Any], think: np.ndarray[Any, Any]) -> tuple[float, float]:
@@ -74,12 +76,12 @@ def _by_size(size: np.ndarray[Any, Any], think: np.ndarray[Any, Any]) -> tuple[f
     return float(fixed), float(slope)
 
 
-def _path_ns(bundle: Bundle, events: pd.DataFrame) -> float:
+def _path_ns(bundle: Bundle, events: pd.DataFrame, directions: frozenset[str]) -> float:
     """Mean time of a call above the disk's own time; 0 where calls and requests are not one to one."""
     if "device_requests" not in bundle.tables:
         return 0.0
     requests = bundle.table("device_requests", ["op", "service_ns", "wait_ns"]).to_pandas()
-    requests = requests[requests["op"].astype(str) != "flush"]
+    requests = requests[requests["op"].astype(str).isin(directions)]
     if not len(requests) or not 0.98 <= len(requests) / len(events) <= 1.02:
         return 0.0
     own = float((requests["service_ns"] + requests["wait_ns"]).mean())

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.archive.bundle import Bundle, write_parquet
 from penstock.archive.runs import bundles
 from penstock.archive.schemas import described
 from penstock.design.plan import Plan, make_plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
-from penstock.predict.clients import ClientCosts, client_costs, disk_events
+from penstock.predict.clients import BOTH, ClientCosts, client_costs, disk_events
 from penstock.predict.workload import Asked, asked_by_jobs, asked_by_trace
 from penstock.profile.model import native
 from penstock.study.load import load_study
@@ -62,7 +61,8 @@ def predict_study(
     plan = plan_from_json(json.loads((out_dir / "plan.json").read_text()))
     made = [b for b in bundles(out_dir) if b.manifest.get("valid")]
     basis = _basis(made, basis_treatment, {row.treatment_id for row in plan.rows})
-    rows = _predict(study, plan, client_costs(basis), basis, seeds)
+    costs = client_costs(basis, _directions(resolve(study, basis.manifest["levels"])))
+    rows = _predict(study, plan, costs, basis, seeds)
     frame = _beside_measured(pd.DataFrame(rows), made)
     frame["basis_treatment"] = basis.manifest["treatment_id"]
     frame["is_basis"] = frame["treatment_id"] == basis.manifest["treatment_id"]
@@ -86,21 +86,29 @@ def score(predictions: pd.DataFrame, within: float = 0.15) -> Score:
 
 
 def _basis(made: Sequence[Bundle], asked: str | None, known: set[str]) -> Bundle:
-    """The valid run with the most traced operations, of the treatment asked for if one is."""
+    """The valid traced run, of the treatment asked for if one is, that shows best what an operation costs:
+    the fewest threads (they hold each other up least), then the most operations."""
     if asked is not None and asked not in known:
         raise BadInput(f"no treatment {asked}; the study has {', '.join(sorted(known))}")
-    traced = [
-        (pq.ParquetFile(b.path / "io_events.parquet").metadata.num_rows, b)
-        for b in made
-        if "io_events" in b.tables and asked in (None, b.manifest["treatment_id"])
-    ]
-    traced = [(rows, b) for rows, b in traced if rows > 1]
+    traced = []
+    for bundle in made:
+        if "io_events" in bundle.tables and asked in (None, bundle.manifest["treatment_id"]):
+            events = disk_events(bundle)
+            if len(events) > 1:
+                traced.append((-int(events["tid"].nunique()), len(events), bundle))
     if not traced:
         of = f" of treatment {asked}" if asked else ""
         raise PenstockError(
             f"no valid run{of} was traced; add `trace: {{mode: trace}}` to the study's observers"
         )
-    return max(traced, key=lambda t: (t[0], t[1].manifest["run_id"]))[1]
+    return max(traced, key=lambda t: (t[0], t[1], t[2].manifest["run_id"]))[2]
+
+
+def _directions(run: ResolvedRun) -> frozenset[str]:
+    """Directions that the command asks for; both if it does not say (or asks for both)."""
+    jobs = parser(run.parser).operations(example_command(run)) or []
+    asked = frozenset(str(job.direction) for job in jobs)
+    return asked if asked and "mixed" not in asked else BOTH
 
 
 def _predict(
