@@ -25,7 +25,8 @@ NO_COST = 1.10
 class Cost:
     """The cost of `level` beside `other` under fixed levels of the other factors.
 
-    `ratio` >= 1 where `level` is the worse; `low` and `high` bound it at 95 %, NaN without replicates.
+    `ratio` > 1 where `level` is the worse; `low` and `high` bound it at 95 %, NaN without replicates.
+    `at_level` and `at_other` are the response's geometric means at the two levels.
     """
 
     where: dict[str, str]
@@ -33,11 +34,16 @@ class Cost:
     low: float
     high: float
     n: int
+    at_level: float
+    at_other: float
 
 
 @dataclass(frozen=True)
 class FactorCost:
-    """A two-level factor's cost on one response: overall and under every combination of the others."""
+    """A two-level factor's cost on one response: overall and under every combination of the others.
+
+    `missing` combinations have no valid run at one of the levels.
+    """
 
     factor: str
     response: str
@@ -45,6 +51,8 @@ class FactorCost:
     other: str
     overall: float
     cells: list[Cost]
+    missing: int
+    better: str
 
     @property
     def worst(self) -> Cost:
@@ -61,7 +69,7 @@ class FactorCost:
         return [c for c in self.cells if all(c.where[f] == v for f, v in condition.items())]
 
     def remedies(self) -> list[dict[str, str]]:
-        """The smallest conditions under which the cost is at most `NO_COST` everywhere."""
+        """The minimal conditions of one or two levels (else the smallest) with no cost anywhere."""
         names = list(self.cells[0].where) if self.cells else []
         found: list[dict[str, str]] = []
         for size in range(1, len(names) + 1):
@@ -71,9 +79,24 @@ class FactorCost:
                         continue
                     if all(c.ratio <= NO_COST for c in self.under(condition)):
                         found.append(condition)
-            if found:
+            if found and size >= 2:
                 break
         return found
+
+    def hollow(self, factor: str, level: str) -> tuple[list[Cost], list[Cost]]:
+        """Combinations in which going to that level takes cost away: (hollow, genuine).
+
+        Hollow: the costly level itself gets no better, only the other one loses its advantage.
+        """
+        hollow, genuine = [], []
+        for cell in self.under({factor: level}):
+            rest = {k: v for k, v in cell.where.items() if k != factor}
+            for before in (c for c in self.under(rest) if c.where[factor] != level):
+                if before.ratio > NO_COST and before.ratio > 1.2 * cell.ratio:
+                    gain = cell.at_level / before.at_level
+                    gain = gain if self.better == "higher" else 1 / gain
+                    (genuine if gain > NO_COST else hollow).append(cell)
+        return hollow, genuine
 
     def easing(self) -> list[tuple[str, str, float, float]]:
         """(factor, level, cost with it, cost with its other levels), most easing first.
@@ -102,11 +125,15 @@ def focal_factor(outcome: Outcome, response: str) -> str | None:
     question = outcome.question.lower()
     scores: dict[str, float] = {}
     for factor in outcome.factors:
-        words = [v.lower() for v in factor.levels if not v[:1].isdigit()]
-        named = sum(bool(re.search(rf"\b{re.escape(w)}\b", question)) for w in words)
-        own = bool(re.search(rf"\b{re.escape(factor.name.lower())}\b", question))
+        named = sum(_named(v, question) for v in factor.levels)
+        own = _named(factor.name, question)
         scores[factor.name] = 4.0 * named + 2.0 * own + _share(outcome, response, factor.name) / 100
     return max(scores, key=lambda name: scores[name]) if scores else None
+
+
+def _named(word: str, question: str) -> bool:
+    """Whether the question speaks of the word; numbers do not count."""
+    return not word[:1].isdigit() and bool(re.search(rf"\b{re.escape(word.lower())}\b", question))
 
 
 def _share(outcome: Outcome, response: str, factor: str) -> float:
@@ -136,7 +163,7 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     s2 = sse / df if df > 0 else math.nan
     t = float(stdtrit(df, 0.975)) if df > 0 else math.nan
     others = [n for n in names if n != factor]
-    cells: list[tuple[dict[str, str], float, float, int]] = []
+    cells: list[tuple[dict[str, str], float, float, int, list[float]]] = []
     flat = groups.reset_index()
     for combination, block in flat.groupby(others, observed=True) if others else [((), flat)]:
         block = block.set_index(factor)
@@ -146,19 +173,26 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         difference = float(means[levels[0]]) - float(means[levels[1]])
         half = t * math.sqrt(s2 * float((1 / block["count"]).sum()))
         where = dict(zip(others, map(str, combination), strict=True))
-        cells.append((where, difference, half, int(block["count"].sum())))
+        both = [math.exp(float(means[v])) for v in levels]
+        cells.append((where, difference, half, int(block["count"].sum()), both))
     if not cells:
         return None
     sign = 1 if response.better == "higher" else -1
-    mean = float(np.mean([sign * difference for _, difference, _, _ in cells]))
-    sign = sign if mean >= 0 else -sign
-    costly, other = (levels[1], levels[0]) if mean >= 0 else (levels[0], levels[1])
+    mean = float(np.mean([sign * cell[1] for cell in cells]))
+    question = outcome.question.lower()
+    asked = [bool(_named(level, question)) for level in levels]
+    second = asked[1] if sum(asked) == 1 else mean >= 0
+    sign = sign if second else -sign
+    costly = 1 if second else 0
+    planned = math.prod(len(outcome.factor(n).levels) for n in others)
     return FactorCost(
         factor=factor,
         response=response.name,
-        level=costly,
-        other=other,
-        overall=math.exp(abs(mean)),
+        level=levels[costly],
+        other=levels[1 - costly],
+        overall=math.exp(mean if second else -mean),
+        missing=planned - len(cells),
+        better=response.better,
         cells=[
             Cost(
                 where,
@@ -166,8 +200,10 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
                 math.exp(sign * difference - half),
                 math.exp(sign * difference + half),
                 n,
+                both[costly],
+                both[1 - costly],
             )
-            for where, difference, half, n in cells
+            for where, difference, half, n, both in cells
         ],
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -202,6 +203,15 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
         "cells": [vars(c) for c in cost.cells],
     }
     subject = _subject(outcome, cost)
+    combinations = len(cost.cells) + cost.missing
+    if cost.missing:
+        statement = (
+            f"Not decided yet: only {len(cost.cells)} of {combinations} combinations have a valid run at "
+            f"both levels. Among these {subject} costs most, {times(worst.ratio)} in {response.name}"
+            f"{_interval(worst)}, with {outcome.phrase(worst.where)}."
+        )
+        advice = "`penstock run STUDY --resume` repeats runs that are not valid."
+        return Finding("cost", "warning", statement, evidence, advice)
     if worst.ratio <= NO_COST:
         statement = (
             f"No: {subject} costs at most {times(worst.ratio)} in {response.name}"
@@ -211,7 +221,7 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
     direction = "lower" if response.better == "higher" else "higher"
     reference = outcome.factor(cost.factor).phrase(cost.other)
     none = least.ratio <= 1.02 or least.low <= 1
-    least_words = "nothing" if none else f"only {times(least.ratio)}"
+    least_words = "nothing measurable" if none else f"only {times(least.ratio)}"
     statement = (
         f"Yes: {subject} makes {response.name} {times(cost.overall)} {direction} than {reference} "
         f"(geometric mean of {len(cost.cells)} combinations): it costs {times(worst.ratio)}"
@@ -226,6 +236,11 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
 
 
 def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding:
+    if cost.missing:
+        statement = (
+            "What removes the cost cannot be said before the missing combinations are measured."
+        )
+        return Finding("remedy", "warning", statement, {"missing": cost.missing})
     if cost.worst.ratio <= NO_COST:
         return Finding("remedy", "info", "There is no cost to remove.", {"factor": cost.factor})
     remedies = cost.remedies()
@@ -251,8 +266,10 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Findi
         if others:
             sentence += f", then {listed(others)}"
     if remedies and max(map(len, remedies)) < len(cost.cells[0].where):
-        words = listed([outcome.phrase(c, " with ") for c in remedies], "or")
-        statement = f"What removes it (to {times(NO_COST)} or less everywhere): {words}"
+        words = listed(
+            [outcome.phrase(c, " with ") + _hollow(outcome, cost, c) for c in remedies], "or"
+        )
+        statement = f"What removes it (to {times(NO_COST)} or less): {words}"
     elif remedies:
         words = listed([outcome.phrase(c, " + ") for c in remedies], "or")
         statement = f"No single change removes it (≤ {times(NO_COST)}); together {words} do"
@@ -261,6 +278,25 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Findi
         statement = f"Nothing tried removes it: {times(left.ratio)} is left with {outcome.phrase(left.where)}"
     statement = f"{statement}; {sentence}." if sentence else f"{statement}."
     return Finding("remedy", "info", statement, evidence)
+
+
+def _hollow(outcome: Outcome, cost: FactorCost, condition: dict[str, str]) -> str:
+    """Says where a remedy works only because the other level loses its advantage."""
+    if len(condition) != 1:
+        return ""
+    ((factor, level),) = condition.items()
+    hollow, genuine = cost.hollow(factor, level)
+    if not hollow:
+        return ""
+    common = {
+        k: v
+        for k, v in hollow[0].where.items()
+        if k != factor
+        and all(c.where[k] == v for c in hollow)
+        and not any(c.where[k] == v for c in genuine)
+    }
+    where = f"with {outcome.phrase(common)} " if common and genuine else ""
+    return f" ({where}only because {cost.other} becomes as bad: {cost.level} itself gets no better there)"
 
 
 def _effects(outcome: Outcome) -> Iterator[Finding]:
@@ -419,8 +455,8 @@ def _runs(outcome: Outcome) -> Iterator[Finding]:
     ):
         if rows.empty:
             continue
-        reasons = Counter(rows["reason"].fillna("").astype(str))
-        why = "; ".join(f"{n}× {w}" if n > 1 else w for w, n in reasons.most_common())
+        reasons = Counter(w for r in rows["reason"].fillna("") for w in _causes(str(r)))
+        why = "; ".join(f"{n}× {w}" if n > 1 else w for w, n in reasons.most_common(4))
         names = list(rows["run_id"].astype(str))
         verb = "was" if len(names) == 1 and told.startswith("not") else "were"
         told = f"{verb} {told}" if told.startswith("not") else told
@@ -431,6 +467,18 @@ def _runs(outcome: Outcome) -> Iterator[Finding]:
             {"table": "runs", "run_id": names},
             advice,
         )
+
+
+def _causes(reason: str) -> list[str]:
+    """A reason without its numbers, cause by cause, so that like reasons can be counted."""
+    found = []
+    for cause in re.sub(r"\([^)]*\)", "", reason).split(";"):
+        cause = re.sub(r"^\s*[\w.-]+:\s", "", cause)
+        cause = re.sub(r"(?<!\w)[+−-]?\d[\d.,]*\s*(%|us|µs|ms|ns)?\s*", "", cause)
+        cause = " ".join(cause.split()).removeprefix("of ")
+        if cause:
+            found.append(cause)
+    return found
 
 
 def _failed(outcome: Outcome, rows: pd.DataFrame) -> pd.Series:
@@ -503,10 +551,12 @@ def _fidelity(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _reason(rows: pd.DataFrame) -> str:
-    row = rows.assign(_off=(rows["ratio"] - 1).abs()).sort_values("_off").iloc[-1]
-    if row.get("reason"):
-        return f"largest: {row['metric']} of {row['run_id']}, {row['reason']}"
-    return f"largest: {row['metric']} of {row['run_id']}, {times(float(row['ratio']))} of what was asked"
+    judged = rows[np.isfinite(rows["ratio"].astype(float))]
+    if judged.empty:
+        return f"first in {rows.iloc[0]['run_id']}"
+    row = judged.assign(_off=(judged["ratio"] - 1).abs()).sort_values("_off").iloc[-1]
+    told = f"{float(row['ratio']):.2f} of what was asked"
+    return f"farthest off: {row['metric']} of {row['run_id']}, {told}"
 
 
 def _observers(outcome: Outcome) -> Iterator[Finding]:

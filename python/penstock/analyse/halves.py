@@ -15,7 +15,7 @@ MATERIAL = 0.10
 
 
 def half_against_full(outcome: Outcome, response: str) -> dict[str, Any] | None:
-    """Compares conclusions term by term; `None` unless the design is a full two-level factorial.
+    """Compares conclusions term by term; `None` unless a full two-level design is measured whole.
 
     A conclusion is wrong where the half calls a term significant that is not in the full design (or the
     reverse), gives it the other sign, or a size that its own interval and `MATERIAL` do not cover.
@@ -29,7 +29,11 @@ def half_against_full(outcome: Outcome, response: str) -> dict[str, Any] | None:
 
 
 def _compared(outcome: Outcome, response: str) -> dict[str, Any] | None:
-    if outcome.runs is None or len(outcome.factors) < 3:
+    if outcome.runs is None or len(outcome.factors) < 3 or response not in outcome.measured:
+        return None
+    usable = outcome.measured[outcome.measured[response].notna()]
+    planned = {r["treatment_id"] for r in outcome.plan.get("rows") or []}
+    if not planned <= set(usable["treatment_id"]):
         return None
     try:
         plan = plan_from_json(outcome.plan)

@@ -18,7 +18,7 @@ from penstock.analyse.findings import (
 )
 from penstock.analyse.halves import half_against_full
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.report.figures.series import verdicts
+from penstock.report.figures.series import busiest, verdicts
 
 Table = dict[str, Any]
 
@@ -266,20 +266,15 @@ def patterns(outcome: Outcome) -> Table | None:
     """The tracer's verdict of every traced run with its closing sentence."""
     rows = []
     for run_id in outcome.run_ids:
-        judged = verdicts(outcome, run_id)
+        judged = [r for r in busiest(outcome, run_id) if r["class"] != "insufficient"]
         if not judged:
             continue
-        table = outcome.table(run_id, "patterns", ["sentence", "requests", "confidence", "tid"])
-        sentence = ""
-        if table is not None and "sentence" in table and len(table):
-            top = table.sort_values("requests", ascending=False, kind="stable").iloc[0]
-            sentence = str(top["sentence"])
         rows.append(
             _row(
                 run_id,
                 outcome.phrase(outcome.levels(run_id)),
-                ", ".join(f"{d}s {c}" for d, c in judged),
-                sentence,
+                ", ".join(f"{d}s {c}" for d, c in verdicts(outcome, run_id)),
+                " ".join(str(r.get("sentence") or "") for r in judged),
             )
         )
     return _table(["run", "treatment", "verdict", "in words"], rows) if rows else None
@@ -402,13 +397,15 @@ def observers(outcome: Outcome) -> Table | None:
         lost = sums.get("lost", 0) + sums.get("missed", 0)
         each = scaled(sums["cpu_ns"] / runs[name], "ns") if "cpu_ns" in sums else "not measured"
         per_event = ""
-        if sums.get("seen") and "cpu_ns" in sums:
+        if "added_ns_per_call" in sums:
+            per_event = f"{sums['added_ns_per_call'] / runs[name]:.0f} ns added (nominal)"
+        elif sums.get("seen") and "cpu_ns" in sums:
             per_event = scaled(sums["cpu_ns"] / sums["seen"], "ns")
         cells = (name, runs[name], ", ".join(told), late, each, per_event)
         rows.append(_row(*cells, mark="warn" if lost else ""))
     return (
         _table(
-            ["observer", "#runs", "saw", "lateness", "#processor time per run", "#per event"], rows
+            ["observer", "#runs", "saw", "lateness", "#processor time per run", "#per call"], rows
         )
         if rows
         else None
@@ -459,7 +456,8 @@ def repeat(outcome: Outcome) -> dict[str, Any]:
         profiles.update(_profiles(carried))
     facts += [(f"profile {k}", v) for k, v in sorted(profiles.items())]
     facts += [(f"version of {k}", v) for k, v in _flat(manifest.get("versions") or {}).items()]
-    facts += [(k.replace("_", " "), v) for k, v in _flat(host).items()][:30]
+    shown = {k: v for k, v in _flat(host).items() if k not in ("boot_id", "load_average")}
+    facts += [(k.replace("_", " "), v) for k, v in shown.items()][:30]
     names = [p.name for p in sorted(outcome.path.glob("*.parquet"))]
     names += [
         n for n in ("plan.json", "study.yaml", "catalogue.sqlite") if (outcome.path / n).exists()

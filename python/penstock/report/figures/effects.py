@@ -300,7 +300,9 @@ def fraction(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     """Each effect as the full design and as the half fraction of its runs estimate it."""
     compared = half_against_full(outcome, response.name)
     if compared is None:
-        raise NotDrawn("the design is not a complete two-level factorial of three factors or more")
+        raise NotDrawn(
+            "it takes a full two-level design of three factors or more with a valid run of every treatment"
+        )
     rows = compared["rows"]
     fig = style.figure(width, 0.95 + 0.3 * len(rows))
     axes = fig.subplots()

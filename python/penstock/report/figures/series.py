@@ -66,7 +66,7 @@ def _selected(outcome: Outcome, table: str, n: int) -> list[str]:
 
 
 def verdicts(outcome: Outcome, run_id: str) -> list[tuple[str, str]]:
-    """(direction, class) of the run, by direction: the class of most requests."""
+    """(direction, class) of the run's busiest file in each direction, where it could be judged."""
     key = f"verdicts {run_id}"
     if key not in outcome.memory:
         outcome.memory[key] = _verdicts(outcome, run_id)
@@ -74,19 +74,26 @@ def verdicts(outcome: Outcome, run_id: str) -> list[tuple[str, str]]:
 
 
 def _verdicts(outcome: Outcome, run_id: str) -> list[tuple[str, str]]:
-    table = outcome.table(run_id, "patterns", ["direction", "class", "k", "requests", "tid"])
+    found = []
+    for row in busiest(outcome, run_id):
+        k = row.get("k")
+        streams = f"({int(k)})" if k is not None and math.isfinite(k) and k > 1 else ""
+        if row["class"] != "insufficient":
+            found.append((str(row["direction"]), f"{row['class']}{streams}"))
+    return sorted(found)
+
+
+def busiest(outcome: Outcome, run_id: str) -> list[dict[str, Any]]:
+    """Per direction, the verdict (of all threads together) on the file with the most requests."""
+    columns = ["path", "direction", "class", "k", "requests", "tid", "sentence", "confidence"]
+    table = outcome.table(run_id, "patterns", columns)
     if table is None or table.empty:
         return []
     whole = table[table["tid"].isna()] if "tid" in table else table
     whole = whole if len(whole) else table
-    found = []
-    for direction, rows in whole.groupby("direction", observed=True):
-        counts = rows.groupby("class", observed=True)["requests"].sum()
-        top = str(counts.idxmax())
-        ks = list(rows.loc[rows["class"] == top, "k"].dropna()) if "k" in rows else []
-        k = f"({int(ks[0])})" if ks and top == "interleaved" else ""
-        found.append((str(direction), f"{top}{k}"))
-    return sorted(found)
+    whole = whole.sort_values("requests", ascending=False, kind="stable")
+    rows = whole.groupby("direction", observed=True).head(1).to_dict("records")
+    return [{str(k): v for k, v in row.items()} for row in rows]
 
 
 def keep_extremes(
@@ -266,64 +273,95 @@ def percent_of(table: pd.DataFrame, kind: str) -> pd.DataFrame:
 
 
 def fidelity(outcome: Outcome, width: float) -> Figure:
-    """Delivered over asked for every metric, run and disk; what is not valid is hollow and crossed."""
+    """Delivered over asked for every metric, run and disk, beside the certificate's limits.
+
+    What has no asked value (the share of late answers) is drawn against its limit in a panel below.
+    """
     table = outcome.fidelity
     if table is None or table.empty:
         raise NotDrawn("fidelity.parquet is not there or empty: no emulated disk was judged")
-    table = table[np.isfinite(table["ratio"].astype(float))]
-    if table.empty:
+    ratio = table["ratio"].astype(float)
+    compared = table[np.isfinite(ratio)].assign(_x=ratio)
+    limited = table[~np.isfinite(ratio)]
+    if "limit" in table:
+        limit = limited["limit"].astype(float)
+        limited = limited.assign(_x=limited["delivered"].astype(float) / limit)
+        limited = limited[np.isfinite(limited["_x"])]
+    else:
+        limited = limited.iloc[:0].assign(_x=[])
+    panels = [p for p in (compared, limited) if len(p)]
+    if not panels:
         raise NotDrawn("no metric of fidelity.parquet has both an asked and a delivered value")
+    counts = [p["metric"].nunique() for p in panels]
+    fig = style.figure(width, 0.6 + 0.5 * len(panels) + 0.42 * sum(counts))
+    grid = fig.subplots(len(panels), 1, squeeze=False, height_ratios=[c + 0.3 for c in counts])
+    gap = "\n" if style.narrow(width) else " "
+    seen: dict[str, Any] = {}
+    for (axes,), rows in zip(grid, panels, strict=True):
+        is_ratio = rows is compared
+        _strip(fig, axes, rows, is_ratio, seen)
+        axes.set_xlabel(
+            f"delivered ÷ asked{gap}(1 = as asked; grey: within limits)"
+            if is_ratio
+            else f"share of its limit{gap}(below 1 is allowed)"
+        )
+    fig.legend(
+        seen.values(), seen.keys(), loc="outside upper left", ncols=1 if style.narrow(width) else 2
+    )
+    return fig
+
+
+def _strip(
+    fig: Figure, axes: Any, table: pd.DataFrame, is_ratio: bool, seen: dict[str, Any]
+) -> None:
+    """One row of dots per metric; `_x` is what is drawn."""
     metrics = list(table["metric"].astype(str).drop_duplicates())
-    fig = style.figure(width, 0.95 + 0.5 * len(metrics))
-    axes = fig.subplots()
+    off = table["verdict"].astype(str).isin(["host-saturated", "not-honoured"])
+    values = table["_x"].astype(float)
+    log = float(values.min()) > 0 and float(values.max() / values.min()) > 2.5
     for y, metric in enumerate(metrics):
-        limit = 0.01 if "rate" in metric else 0.15 if metric.startswith("p") else None
-        if limit:
+        mine = table["metric"].astype(str) == metric
+        band = 0.01 if "rate" in metric else 0.15
+        if "limit" in table and table.loc[mine, "limit"].notna().any():
+            band = float(table.loc[mine, "limit"].max())
+        if is_ratio and metric != "lateness":
             axes.fill_betweenx(
-                [y - 0.36, y + 0.36], 1 - limit, 1 + limit, color=style.GRID, alpha=0.9, linewidth=0
+                [y - 0.38, y + 0.38], 1 - band, 1 + band, color=style.GRID, linewidth=0
             )
-        mine = table[table["metric"] == metric]
-        good = mine["valid"].fillna(True).astype(bool)
         for use, series, label in (
-            (good, style.SERIES[0], "honoured, or bound by demand"),
-            (~good, style.SERIES[1], "not valid"),
+            (mine & ~off, style.SERIES[0], "honoured, bound by demand, or too short to judge"),
+            (mine & off, style.SERIES[1], "not honoured"),
         ):
-            rows = mine[use]
+            rows = table[use]
             if rows.empty:
                 continue
             # a fixed spread by row number, so that equal tables give equal figures
             jitter = ((np.arange(len(rows)) * 0.618034) % 1 - 0.5) * 0.5
             dots = axes.scatter(
-                rows["ratio"],
+                rows["_x"],
                 y + jitter,
                 s=22,
                 marker=series.mark,
                 color=series.colour,
                 alpha=0.8,
                 linewidths=0.5,
-                label=label if y == 0 or label not in axes.get_legend_handles_labels()[1] else None,
             )
+            seen.setdefault(label, dots)
+            unit = "of what was asked" if is_ratio else "of its limit"
             style.tips(
                 fig,
                 dots,
                 [
-                    f"{r['run_id']} {r['disk_id']} {metric}: {r['ratio']:.3f} of what was asked "
+                    f"{r['run_id']} {r['disk_id']} {metric}: {r['_x']:.3f} {unit} "
                     f"({r['verdict']}, n = {r['n']:,})"
                     for r in rows.to_dict("records")
                 ],
             )
-    ratios = table["ratio"].astype(float)
-    if float(ratios.min()) > 0 and float(ratios.max() / ratios.min()) > 2.5:
+    if log and is_ratio:
         style.log_axis(axes.xaxis)
     axes.axvline(1, color=style.MUTED, linewidth=0.8)
+    if not is_ratio:
+        axes.set_xlim(left=0)
     axes.set_yticks(range(len(metrics)), [m.replace("_", " ") for m in metrics])
     axes.set_ylim(len(metrics) - 0.5, -0.5)
-    gap = "\n" if style.narrow(width) else " "
-    axes.set_xlabel(f"delivered ÷ asked{gap}(1 = as asked; shaded: tolerance)")
     style.grid(axes, "x")
-    fig.legend(
-        *axes.get_legend_handles_labels(),
-        loc="outside upper left",
-        ncols=1 if style.narrow(width) else 2,
-    )
-    return fig
