@@ -1,0 +1,362 @@
+"""Effects against worked examples and an independent least-squares fit (DA-07…DA-10, DA-14, DA-16)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.analyse.effects import NOT_ESTIMABLE, effects, lenth
+from penstock.analyse.fraction import fraction_of
+from penstock.design.plan import Plan, make_plan
+from penstock.errors import PenstockError
+from penstock.study.load import read_study
+
+
+def plan_of(
+    names: list[str],
+    replicates: int,
+    kind: str = "full",
+    generators: str = "[]",
+    order: str = "standard",
+    levels: str = "[low, high]",
+) -> Plan:
+    factors = "\n".join(f'  "{n}": {{levels: {levels}}}' for n in names)
+    used = " ".join(f"{{{n}}}" for n in names)
+    text = f"""penstock: 1
+name: plain
+question: Which?
+factors:
+{factors}
+design: {{kind: {kind}, generators: {generators}, replicates: {replicates}, order: {order}, seed: 9}}
+platform: {{nodes: [{{name: n}}]}}
+workload: {{command: 'echo {used}'}}
+responses: {{y: {{from: wall_s, unit: s, better: lower}}}}
+"""
+    return make_plan(read_study(text.encode(), Path("plain.study.yaml")))
+
+
+def runs_of(
+    plan: Plan, y: dict[tuple[str, ...], list[float]] | None = None, model=None
+) -> pd.DataFrame:
+    """The runs of a plan with y by treatment (levels in the order of the factors) or by a model."""
+    left = {k: list(v) for k, v in (y or {}).items()}
+    rows = []
+    for run in plan.rows:
+        key = tuple(run.levels[f.name] for f in plan.factors)
+        value = model(run.coded) if model is not None else left[key].pop(0)
+        rows.append(
+            {
+                "run_id": run.run_id,
+                "run_order": run.run_order,
+                "replicate": run.replicate,
+                **run.levels,
+                "y": value,
+                "valid": True,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def by_term(table: pd.DataFrame) -> pd.DataFrame:
+    return table.set_index("term")
+
+
+def reversed_order(values: list[float], factors: int) -> dict[tuple[str, ...], list[float]]:
+    """y of a 2^k design listed with the first factor fastest."""
+    keys = [k[::-1] for k in itertools.product(["low", "high"], repeat=factors)]
+    return {k: [v] for k, v in zip(keys, values, strict=True)}
+
+
+CELLS = {
+    ("low", "low"): [15, 18, 12],
+    ("high", "low"): [45, 48, 51],
+    ("low", "high"): [25, 28, 19],
+    ("high", "high"): [75, 75, 81],
+}
+
+
+@pytest.mark.parametrize("names", [["A", "B"], ["C", "I"], ["Q", "np.log(x)"]])
+def test_two_factors_three_replicates(names: list[str]):
+    plan = plan_of(names, 3)
+    runs = runs_of(plan, CELLS).sample(frac=1, random_state=4)
+    a, b = names
+    table = by_term(effects(runs, plan, "y"))
+    assert table.loc[[a, b, f"{a}:{b}"], "coefficient"].tolist() == pytest.approx([21.5, 9.5, 5])
+    assert table.loc[[a, b, f"{a}:{b}"], "effect"].tolist() == pytest.approx([43, 19, 10])
+    squares = table.loc[[a, b, f"{a}:{b}", "residual"], "sum_of_squares"]
+    assert squares.tolist() == pytest.approx([5547, 1083, 300, 102])
+    shares = table.loc[[a, b, f"{a}:{b}", "residual"], "variation_share"]
+    assert shares.round(2).tolist() == [78.88, 15.40, 4.27, 1.45]
+    assert table.loc[a, "standard_error"] == pytest.approx(1.0308, abs=5e-5)
+    for term, low, high in ((a, 19.123, 23.877), (b, 7.123, 11.877), (f"{a}:{b}", 2.623, 7.377)):
+        assert table.loc[term, "ci_low"] == pytest.approx(low, abs=5e-4)
+        assert table.loc[term, "ci_high"] == pytest.approx(high, abs=5e-4)
+        assert table.loc[term, "effect_ci_low"] == pytest.approx(2 * low, abs=1e-3)
+    assert table.loc["residual", "df"] == 8
+    at_90 = by_term(effects(runs, plan, "y", confidence=0.90))
+    assert at_90.loc[a, "ci_low"] == pytest.approx(19.583, abs=5e-4)
+    assert at_90.loc[a, "ci_high"] == pytest.approx(23.417, abs=5e-4)
+
+
+def test_swapped_levels_change_signs_only():
+    plan = plan_of(["A", "B"], 3)
+    runs = runs_of(plan, CELLS)
+    swapped = runs.assign(A=runs["A"].map({"low": "high", "high": "low"}))
+    one, other = (by_term(effects(r, plan, "y")) for r in (runs, swapped))
+    assert other.loc["A", "coefficient"] == pytest.approx(-21.5)
+    assert other.loc["B", "coefficient"] == pytest.approx(9.5)
+    assert other.loc["A:B", "coefficient"] == pytest.approx(-5)
+    np.testing.assert_allclose(one["variation_share"], other["variation_share"])
+    np.testing.assert_allclose(one["p_value"], other["p_value"])
+
+
+def test_three_factors():
+    plan = plan_of(list("ABC"), 1)
+    runs = runs_of(plan, reversed_order([14, 22, 10, 34, 46, 58, 50, 86], 3))
+    table = by_term(effects(runs, plan, "y"))
+    terms = ["A", "B", "C", "A:B", "A:C", "B:C", "A:B:C"]
+    assert table.loc[terms, "coefficient"].tolist() == pytest.approx([10, 5, 20, 5, 2, 3, 1])
+    shares = table.loc[terms, "variation_share"].round(2).tolist()
+    assert shares == [17.73, 4.43, 70.92, 4.43, 0.71, 1.60, 0.18]
+    assert table.loc[terms, "sum_of_squares"].sum() == pytest.approx(4512)
+
+
+def test_one_replicate_is_judged_by_lenth():
+    y = [45, 71, 48, 65, 68, 60, 80, 65, 43, 100, 45, 104, 75, 86, 70, 96]
+    plan = plan_of(list("ABCD"), 1)
+    table = by_term(effects(runs_of(plan, reversed_order(y, 4)), plan, "y"))
+    large = {"A": 21.625, "A:C": -18.125, "A:D": 16.625, "D": 14.625, "C": 9.875}
+    for term, value in large.items():
+        assert table.loc[term, "effect"] == pytest.approx(value)
+    measure = lenth(table.drop("residual")["effect"].tolist())
+    assert measure.s0 == pytest.approx(3.9375)
+    assert measure.pse == pytest.approx(2.625)
+    assert measure.me == pytest.approx(6.748, abs=5e-4)
+    assert measure.sme == pytest.approx(13.699, abs=5e-4)
+    sure = table[(table["effect_ci_low"] > 0) | (table["effect_ci_high"] < 0)]
+    assert set(sure.index) == set(large)
+    assert (table["effect"].abs() > measure.sme).sum() == 4
+    assert set(table.drop("residual")["method"]) == {"lenth"}
+
+
+TRUTH = {
+    "E": 40.0,
+    "B": 30.0,
+    "C": -25.0,
+    "F": 20.0,
+    "CF": -12.0,
+    "BF": -8.0,
+    "BCF": 6.0,
+    "D": -2.0,
+    "A": 1.5,
+}
+SIX = list("ABCDEF")
+OWN = '["D = A*B", "E = A*C", "F = B*C"]'
+
+
+def truth(coded: dict[str, int]) -> float:
+    return 150 + sum(q * math.prod(coded[c] for c in word) for word, q in TRUTH.items())
+
+
+def test_known_truth_in_the_full_design():
+    plan = plan_of(SIX, 1)
+    table = by_term(effects(runs_of(plan, model=truth), plan, "y"))
+    for term, row in table.drop("residual").iterrows():
+        assert row["coefficient"] == pytest.approx(
+            TRUTH.get(str(term).replace(":", ""), 0), abs=1e-9
+        )
+    shares = [table.loc[":".join(w), "variation_share"] for w in TRUTH]
+    assert [round(s, 2) for s in shares] == [
+        42.38,
+        23.84,
+        16.56,
+        10.60,
+        3.81,
+        1.70,
+        0.95,
+        0.11,
+        0.06,
+    ]
+
+
+def test_known_truth_in_the_fraction():
+    plan = plan_of(SIX, 1, "{fraction: 3}", OWN)
+    runs = runs_of(plan, model=truth).sort_values(["A", "B", "C"], ascending=False)
+    assert runs["y"].tolist() == [227.5, 41.5, 227.5, 121.5, 154.5, 128.5, 146.5, 200.5]
+    assert runs["y"].mean() == 156
+    table = by_term(effects(runs, plan, "y"))
+    found = table.loc[list("ECFBDA"), "coefficient"].tolist()
+    assert found == pytest.approx([40, -33, 20, 18, -2, 1.5])
+    (free,) = [t for t in table.index if ":" in t]
+    assert table.loc[free, "coefficient"] == pytest.approx(0, abs=1e-9)
+    assert "C:F" in table.loc["B", "aliases"]
+
+
+@pytest.mark.parametrize("added", [1, 2, 3])
+def test_fraction_of_the_full_design_is_the_signed_coset_sum(added: int):
+    random = np.random.default_rng(added)
+    plan = plan_of(SIX, 2, order="interleaved")
+    runs = runs_of(plan, model=truth)
+    runs["y"] += random.normal(0, 7, len(runs))
+    table = fraction_of(runs, plan, "y", added)
+    assert len(table) == 2 ** (6 - added) - 1
+    full = by_term(effects(runs, plan, "y"))["coefficient"]
+    for row in table.to_dict("records"):
+        parts = [p for p in row["aliased_with"].split(", ") if p]
+        total = full[row["term"]] + sum((1 if p[0] == "+" else -1) * full[p[1:]] for p in parts)
+        if added < 3:  # otherwise a term's coset holds no word that is its mean's
+            assert row["fraction"] == pytest.approx(total, abs=1e-9)
+        assert row["fraction"] == pytest.approx(row["coset_sum"], abs=1e-9)
+
+
+def test_fraction_says_where_it_would_have_been_wrong():
+    plan = plan_of(SIX, 2)
+    runs = runs_of(plan, model=truth)
+    runs["y"] += np.random.default_rng(1).normal(0, 2, len(runs))
+    table = by_term(fraction_of(runs, plan, "y", 3, ["D = A*B", "E = A*C", "F = B*C"]))
+    assert table.loc["B", "fraction"] != pytest.approx(table.loc["B", "full"], abs=5)
+    assert "C x F" in table.loc["B", "statement"]
+    assert not table["agrees"].all() or table["statement"].str.contains("% off").any()
+
+
+# ---------------------------------------------------------------- an independent fit
+
+
+def by_statsmodels(runs: pd.DataFrame, plan: Plan) -> tuple[pd.Series, object]:
+    """Full factorial columns, and blocks as deviations from the last one, fitted by statsmodels."""
+    good = runs[runs["valid"]]
+    names = [f.name for f in plan.factors]
+    columns = {"one": np.ones(len(good))}
+    coded = {f.name: np.where(good[f.name] == f.levels[1].name, 1.0, -1.0) for f in plan.factors}
+    for size in range(1, len(names) + 1):
+        for chosen in itertools.combinations(names, size):
+            columns[":".join(chosen)] = np.prod([coded[c] for c in chosen], axis=0)
+    if plan.order == "interleaved":
+        for block in sorted(good["replicate"].unique())[:-1]:
+            last = good["replicate"].max()
+            columns[f"block{block}"] = (good["replicate"] == block).to_numpy(float) - (
+                good["replicate"] == last
+            ).to_numpy(float)
+    fit = sm.OLS(good["y"].to_numpy(float), pd.DataFrame(columns)).fit()
+    return fit.params, fit
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(2, 4),
+    st.integers(2, 4),
+    st.sampled_from(["interleaved", "standard"]),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 3),
+    st.floats(1e-3, 1e9),
+)
+def test_equal_to_an_independent_fit(
+    factors: int, replicates: int, order: str, seed: int, lost: int, size: float
+):
+    random = np.random.default_rng(seed)
+    plan = plan_of(list("CIQS")[:factors], replicates, order=order)
+    runs = runs_of(plan, model=lambda _: size * (5 + float(random.normal())))
+    runs.loc[runs["replicate"].eq(1).to_numpy().nonzero()[0][:lost], "valid"] = False
+    params, fit = by_statsmodels(runs, plan)
+    table = by_term(effects(runs.sample(frac=1, random_state=seed % 1000), plan, "y"))
+    terms = [t for t in table.index if t not in ("block", "residual")]
+    np.testing.assert_allclose(
+        table.loc[terms, "coefficient"], params[terms], rtol=1e-9, atol=1e-9 * size
+    )
+    interval = fit.conf_int()
+    np.testing.assert_allclose(table.loc[terms, "ci_low"], interval.loc[terms, 0], atol=1e-7 * size)
+    np.testing.assert_allclose(
+        table.loc[terms, "ci_high"], interval.loc[terms, 1], atol=1e-7 * size
+    )
+    np.testing.assert_allclose(table.loc[terms, "p_value"], fit.pvalues[terms], atol=1e-7)
+    assert table.loc["residual", "df"] == fit.df_resid
+    if lost == 0:
+        assert table["variation_share"].sum() == pytest.approx(100)
+
+
+def test_blocks_take_their_degrees_of_freedom():
+    plan = plan_of(["A", "B"], 3, order="interleaved")
+    runs = runs_of(plan, CELLS)
+    runs["y"] += 100.0 * runs["replicate"]
+    table = by_term(effects(runs, plan, "y"))
+    assert table.loc["block", "df"] == 2
+    assert table.loc["residual", "df"] == 6
+    assert table.loc["A", "coefficient"] == pytest.approx(21.5)
+    assert table.loc["residual", "sum_of_squares"] < 102 + 1e-9
+    assert table.loc["A", "p_value"] < 1e-4  # the drift is in the blocks, not in the error
+
+
+def test_a_lost_treatment_is_said_and_not_imputed():
+    plan = plan_of(["A", "B"], 2)
+    runs = runs_of(plan, {k: v[:2] for k, v in CELLS.items()})
+    runs.loc[(runs["A"] == "high") & (runs["B"] == "high"), "valid"] = False
+    table = by_term(effects(runs, plan, "y"))
+    assert math.isnan(table.loc["A:B", "coefficient"])
+    assert NOT_ESTIMABLE in table.loc["A:B", "aliases"]
+    assert not math.isnan(table.loc["A", "coefficient"])
+
+
+def test_mixed_levels_equal_statsmodels_anova():
+    plan = plan_of(["A", "B"], 2, levels="[x, y, z]")
+    random = np.random.default_rng(5)
+    runs = runs_of(plan, model=lambda c: 10 + 3 * c["A"] + float(random.normal()))
+    from statsmodels.formula.api import ols
+    from statsmodels.stats.anova import anova_lm
+
+    theirs = anova_lm(ols("y ~ C(A, Sum) * C(B, Sum)", runs).fit(), typ=3)
+    table = by_term(effects(runs, plan, "y"))
+    for ours, name in (("A", "C(A, Sum)"), ("B", "C(B, Sum)"), ("A:B", "C(A, Sum):C(B, Sum)")):
+        assert table.loc[ours, "sum_of_squares"] == pytest.approx(theirs.loc[name, "sum_sq"])
+        assert table.loc[ours, "p_value"] == pytest.approx(theirs.loc[name, "PR(>F)"])
+        assert table.loc[ours, "df"] == theirs.loc[name, "df"]
+
+
+def test_holm_is_never_below_the_raw_value():
+    plan = plan_of(list("ABC"), 2)
+    random = np.random.default_rng(8)
+    table = effects(runs_of(plan, model=lambda _: float(random.normal())), plan, "y")
+    tested = table.dropna(subset=["p_value"]).sort_values("p_value")
+    assert (tested["p_holm"] >= tested["p_value"]).all()
+    assert tested["p_holm"].is_monotonic_increasing
+    assert tested["p_holm"].iloc[0] == pytest.approx(min(1, 7 * tested["p_value"].iloc[0]))
+
+
+def test_invalid_runs_are_left_out():
+    plan = plan_of(["A", "B"], 3)
+    runs = runs_of(plan, CELLS)
+    bad = runs.iloc[[0]].assign(y=1e9, valid=False, run_id="r099")
+    with_bad = pd.concat([runs, bad])
+    pd.testing.assert_frame_equal(effects(with_bad, plan, "y"), effects(runs, plan, "y"))
+
+
+@pytest.mark.parametrize("column", ["A", "y"])
+def test_a_missing_column_is_said(column: str):
+    plan = plan_of(["A", "B"], 3)
+    with pytest.raises(PenstockError, match=column):
+        effects(runs_of(plan, CELLS).drop(columns=column), plan, "y")
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_truth():
+    """The full 2^6 design with noise of 10, r = 5: 95 % intervals of 40 studies."""
+    plan = plan_of(SIX, 5)
+    runs = runs_of(plan, model=truth)
+    random = np.random.default_rng(20261121)
+    sure = {":".join(w): q for w, q in TRUTH.items()}
+    hits = total = 0
+    for _ in range(40):
+        noisy = runs.assign(y=runs["y"] + random.normal(0, 10, len(runs)))
+        table = effects(noisy, plan, "y")
+        table = table[table["term"] != "residual"]
+        q = table["term"].map(sure).fillna(0.0)
+        hits += int(((table["ci_low"] <= q) & (q <= table["ci_high"])).sum())
+        total += len(table)
+    assert 0.935 <= hits / total <= 0.965

@@ -1,0 +1,67 @@
+"""`penstock init`: what it writes is a study, whatever the program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.design.plan import make_plan
+from penstock.study.draft import draft, draft_name
+from penstock.study.load import read_study
+from penstock.study.resolve import resolve
+
+TREATMENT = {"disk": "hdd-7200", "memory": "1GiB"}
+
+
+def command_of(argv: list[str]) -> str:
+    study = read_study(draft(argv, draft_name(argv), "x").encode(), Path("x.study.yaml"))
+    assert len(make_plan(study).rows) == 8
+    run = resolve(study, TREATMENT)
+    return run.fill(run.command, {"data": "/d"}, "/r")
+
+
+def test_dd():
+    argv = ["dd", "if=/dev/zero", "of={data}/f", "bs=1M", "count=16", "conv=fsync"]
+    assert command_of(argv) == "dd if=/dev/zero of=/d/f bs=1M count=16 conv=fsync"
+
+
+def test_fio_gets_its_report_and_directory():
+    said = command_of(["fio", "--name=a", "--rw=write"])
+    assert said.endswith("--directory=/d --output-format=json+ --output=/r/fio.json")
+    assert "write_bandwidth" in draft(["fio", "--name=a", "--rw=write"], "fio", "x")
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="{}"), max_size=8)
+        | st.sampled_from(["{data}", "{", "}}", "'\"", "a\tb", "#x", ": "]),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_arguments_reach_the_program_as_they_were(rest: list[str]):
+    import shlex
+
+    argv = ["printf", *rest]
+    assert shlex.split(command_of(argv)) == ["printf", *(a.replace("{data}", "/d") for a in rest)]
+
+
+@pytest.mark.parametrize("again", [[], ["--force"]])
+def test_a_file_that_is_there(tmp_path, again: list[str]):
+    (tmp_path / "ls.study.yaml").write_text("mine")
+    run = "from penstock.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", run, "init", *again, "--", "ls", "-l"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == (0 if again else 2), done.stderr
+    assert ((tmp_path / "ls.study.yaml").read_text() == "mine") == (not again)

@@ -1,0 +1,154 @@
+"""What programs report, and what their command lines ask for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.study.model import Response, ResponseSource
+from penstock.workload.parsers import NAMES, fio, parser, pgbench
+from penstock.workload.responses import measure
+
+PGBENCH = """transaction type: <builtin: TPC-B (sort of)>
+number of clients: 4
+number of transactions actually processed: 1000
+number of failed transactions: 0 (0.000%)
+latency average = 39.913 ms
+initial connection time = 5.226 ms
+tps = 100.217862 (without initial connection time)
+"""
+
+
+def part(count: int, bins: dict[str, int], runtime: int = 2000) -> dict:
+    mean = sum(int(b) * n for b, n in bins.items()) / max(1, count)
+    return {
+        "io_bytes": count * 4096,
+        "bw_bytes": 0,
+        "iops": 0.0,
+        "runtime": runtime,
+        "total_ios": count,
+        "clat_ns": {"min": 1, "max": 9, "mean": mean, "N": count, "bins": bins},
+    }
+
+
+def report(*jobs: dict) -> dict:
+    empty = {"io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "runtime": 0, "total_ios": 0}
+    rows = [
+        {"jobname": "a", "error": 0, "read": j, "write": {**empty, "clat_ns": {"N": 0}}, "sync": {}}
+        for j in jobs
+    ]
+    return {"fio version": "fio-3.33", "jobs": rows}
+
+
+def test_fio_merges_its_jobs():
+    jobs = report(part(99, {"100": 99}), part(1, {"900": 1}, runtime=4000))
+    found = fio.parse(Path("/nowhere"), "fio: a note\n" + json.dumps(jobs), "", 4.0)
+    assert found["read_bytes"].value == 100 * 4096
+    assert found["read_bandwidth"].value == pytest.approx(100 * 4096 / 4)
+    assert found["read_p50_latency"].value == 100
+    assert found["read_p99_latency"].value == 100
+    assert found["read_p999_latency"].value == 900
+    assert found["read_mean_latency"].value == pytest.approx(108)
+    assert "write_p50_latency" not in found
+    assert set(found) - {"wall_s"} <= set(fio.RESPONSES)
+
+
+def test_fio_report_in_the_run_directory(tmp_path):
+    (tmp_path / "claims.json").write_text("[]")
+    (tmp_path / "out.json").write_text(json.dumps(report(part(5, {"7": 5}))))
+    assert fio.parse(tmp_path, "", "", 1.0)["read_requests"].value == 5
+
+
+def test_fio_failures_are_said():
+    with pytest.raises(PenstockError, match="json"):
+        fio.parse(Path("/nowhere"), "no report", "", 1.0)
+    broken = report(part(5, {"7": 5}))
+    broken["jobs"][0]["error"] = 5
+    with pytest.raises(PenstockError, match="error 5"):
+        fio.parse(Path("/nowhere"), json.dumps(broken), "", 1.0)
+
+
+def test_fio_command_line():
+    (job,) = (
+        fio.operations(
+            "fio --name=access --directory=/data --rw=randread --bs=128k --numjobs=8 --iodepth 4 "
+            "--direct=1 --size=64m --runtime=2 --output=/x/fio.json 2>/dev/null && sync"
+        )
+        or []
+    )
+    assert (job.rw, job.bs_bytes, job.numjobs, job.iodepth) == ("randread", 131072, 8, 4)
+    assert (job.direct, job.size_bytes, job.runtime_s, job.random) == (True, 64 << 20, 2.0, True)
+    assert job.direction == "read"
+
+
+def test_fio_options_before_the_first_name_are_for_all():
+    jobs = fio.operations("fio --bs=4ki --name=a --rw write --name=b --bs=1m; fio --name=c") or []
+    assert [(j.name, j.rw, j.bs_bytes) for j in jobs] == [
+        ("a", "write", 4000),
+        ("b", "read", 1 << 20),
+        ("c", "read", 4096),
+    ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "dd if=/dev/zero",
+        "fio job.fio",
+        "fio --name=a --bs=$BS",
+        "fio --name=a --bsrange=1k-4k",
+        "'",
+    ],
+)
+def test_what_cannot_be_told_is_none(command: str):
+    assert fio.operations(command) is None
+
+
+def test_pgbench():
+    found = pgbench.parse(Path(), PGBENCH.replace("100.2", "7.2") + PGBENCH, "", 10.0)
+    assert found["tps"].value == pytest.approx(100.217862)
+    assert (found["latency_mean"].value, found["latency_mean"].unit) == (39.913, "ms")
+    assert found["transactions"].value == 1000
+    with pytest.raises(PenstockError, match="tps"):
+        pgbench.parse(Path(), "FATAL", "", 1.0)
+
+
+def response(unit: str, **source: str) -> Response:
+    return Response(name="r", source=ResponseSource(**source), unit=unit, better="lower")
+
+
+def test_any_program(tmp_path):
+    (tmp_path / "out.json").write_text('{"rows": [{"n": 3}]}')
+    kinds = [
+        (response("ms", kind="key", key="wall_s"), 1500.0),
+        (response("MiB/s", kind="regex", regex=r"rate: ([0-9.]+)"), 2.5),
+        (response("rows", kind="json", json_path="rows.0.n", file="out.json"), 3.0),
+    ]
+    for r, value in kinds:
+        found = measure([r], "none", tmp_path, "rate: 1\nrate: 2.5\n", "", 1.5)["r"]
+        assert (found.value, found.unit) == (pytest.approx(value), r.unit)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"kind": "regex", "regex": "x ([0-9]+)"},
+        {"kind": "regex", "regex": "(rate)"},
+        {"kind": "json", "json_path": "a.b", "file": "out.json"},
+        {"kind": "json", "json_path": "a", "file": "none.json"},
+    ],
+)
+def test_what_a_program_did_not_report_is_said(tmp_path, source):
+    (tmp_path / "out.json").write_text('{"a": {}}')
+    with pytest.raises(PenstockError, match="response r"):
+        measure([response("s", **source)], "none", tmp_path, "rate: 1", "", 1.0)
+
+
+def test_every_parser_says_its_units():
+    from penstock.study.units import parse_unit
+
+    for name in NAMES:
+        assert all(parse_unit(u) for u in parser(name).RESPONSES.values())
