@@ -89,12 +89,17 @@ def _batches(log: Path, names: list[str], disk_id: str | None) -> Iterator[pa.Re
     if whole == 0:
         return
     records = np.memmap(log, dtype=DISK_REQUEST_DTYPE, mode="r", shape=(whole,))
-    files = pa.array(names, pa.string())
+    # a name may stand for several files, one after the other; a dictionary's values are distinct
+    distinct = list(dict.fromkeys(names))
+    code_of = {name: code for code, name in enumerate(distinct)}
+    codes = np.array([code_of[name] for name in names] or [0], dtype=np.int32)
+    files = pa.array(distinct, pa.string())
     disks = pa.array([disk_id or ""], pa.string())
     for start in range(0, whole, _CHUNK):
         part = records[start : start + _CHUNK]
         n = len(part)
         known = part["file_id"] < len(names)
+        file_codes = codes[np.where(known, part["file_id"], 0).astype(np.intp)]
         late = part["done_ns"].astype(np.int64) - part["due_ns"].astype(np.int64)
         made: dict[str, pa.Array] = {
             "lateness_ns": pa.array(np.maximum(late, 0)),
@@ -102,9 +107,7 @@ def _batches(log: Path, names: list[str], disk_id: str | None) -> Iterator[pa.Re
                 pa.array(part["op"].astype(np.int8)), pa.array(OPS, pa.string())
             ),
             "sequential": pa.array(part["sequential"].astype(bool)),
-            "file": pa.DictionaryArray.from_arrays(
-                pa.array(part["file_id"].astype(np.int32), mask=~known), files
-            ),
+            "file": pa.DictionaryArray.from_arrays(pa.array(file_codes, mask=~known), files),
             "disk_id": pa.DictionaryArray.from_arrays(
                 pa.array(np.zeros(n, np.int32), mask=np.full(n, disk_id is None)), disks
             ),
