@@ -213,3 +213,14 @@ def test_without_operations_the_trace_is_replayed(
     assert known["sata-ssd", "sequential", "1"] == pytest.approx(0.4)
     assert known["hdd-7200", "sequential", "1"] > 0.8
     assert frame["note"].str.contains("more than the disk").sum() == 6
+
+
+def test_jobs_that_begin_at_their_own_places_do_not_share_a_stream(tmp_path: Path) -> None:
+    text = STUDY.replace("--directory={data}", "--filename={data}/file --offset_increment=4m")
+    file = tmp_path / "access.study.yaml"
+    file.write_text(text)
+    by = predict_plan(load_study(file), seeds=2).set_index(["disk", "pattern", "jobs"])["predicted"]
+    # one head: eight streams side by side are as slow as random access
+    eight, random = by["hdd-7200", "sequential", "8"], by["hdd-7200", "random", "8"]
+    assert eight == pytest.approx(random, rel=0.15)
+    assert by["hdd-7200", "sequential", "1"] > 20 * eight

@@ -123,7 +123,10 @@ def _predict(
         if jobs:
             asked = asked_by_jobs(run, jobs, costs)
             note = asked.note
-            values = [_responses(study.responses, outcome) for outcome in _outcomes(asked, seeds)]
+            values = [
+                _responses(study.responses, outcome, costs.path_ns)
+                for outcome in _outcomes(asked, seeds)
+            ]
         elif basis is not None:
             values, note = _replayed(study, run, basis, seeds)
         for response in study.responses:
@@ -186,8 +189,13 @@ def _replayed(
     return values, here.note
 
 
-def _responses(responses: Sequence[Response], outcome: dict[str, Any]) -> dict[str, float]:
-    """The study's responses, as far as the station gives them, each in its unit."""
+def _responses(
+    responses: Sequence[Response], outcome: dict[str, Any], path_ns: float
+) -> dict[str, float]:
+    """The study's responses, as far as the station gives them, each in its unit.
+
+    The path to the disk was simulated as thinking (a closed loop cannot tell); a program sees it as latency.
+    """
     read, write = outcome["read"], outcome["write"]
     given: dict[str, tuple[float, str]] = {
         "wall_s": (outcome["elapsed_s"], "s"),
@@ -202,11 +210,11 @@ def _responses(responses: Sequence[Response], outcome: dict[str, Any]) -> dict[s
         given[f"{name}_iops"] = (part["iops"], "1/s")
         given[f"{name}_bytes"] = (float(part["bytes"]), "B")
         given[f"{name}_requests"] = (float(part["operations"]), "requests")
-        given[f"{name}_mean_latency"] = (part["latency_mean_ns"], "ns")
+        given[f"{name}_mean_latency"] = (part["latency_mean_ns"] + path_ns, "ns")
         quantiles = dict(part["latency_ns"])
         for label, p in _PERCENTILES.items():
             if p in quantiles:
-                given[f"{name}_{label}_latency"] = (quantiles[p], "ns")
+                given[f"{name}_{label}_latency"] = (quantiles[p] + path_ns, "ns")
     found = {}
     for response in responses:
         key = response.source.key if response.source.kind == "key" else None

@@ -43,7 +43,7 @@ def asked_by_jobs(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) -> 
     clients, notes = [], []
     for job in jobs:
         client, note = _client(job, costs)
-        clients.append(client)
+        clients += _placed(job, client)
         notes.append(note)
     first = jobs[0]
     spec: dict[str, Any] = {
@@ -60,6 +60,20 @@ def asked_by_jobs(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) -> 
         block = int(clients[0]["pattern"]["block_bytes"])
         spec["operations"] = max(1, (first.size_bytes or _DEFAULT_FILE_BYTES) // block)
     return Asked(disk, spec, "; ".join(sorted({n for n in notes if n})))
+
+
+def _placed(job: JobSpec, client: dict[str, Any]) -> list[dict[str, Any]]:
+    """The client as it is; one by one where each of the job's threads begins at its own place of the file."""
+    if not job.offset_increment_bytes and not job.offset_bytes:
+        return [client]
+    placed = []
+    for number in range(job.numjobs):
+        start = job.offset_bytes + number * job.offset_increment_bytes
+        pattern = dict(client["pattern"])
+        left = pattern["file_bytes"] - start
+        pattern["file_bytes"] = left if left >= pattern["block_bytes"] else pattern["file_bytes"]
+        placed.append(client | {"count": 1, "pattern": pattern, "device_offset_bytes": start})
+    return placed
 
 
 def _client(job: JobSpec, costs: ClientCosts) -> tuple[dict[str, Any], str]:

@@ -35,6 +35,8 @@ class JobSpec:
     filename: str | None = None
     directory: str | None = None
     time_based: bool = False
+    offset_bytes: int = 0
+    offset_increment_bytes: int = 0
 
     @property
     def direction(self) -> Literal["read", "write", "mixed"]:

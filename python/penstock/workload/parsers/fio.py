@@ -232,6 +232,8 @@ def _job(job: dict[str, str]) -> JobSpec:
         filename=job.get("filename"),
         directory=job.get("directory"),
         time_based=job.get("time_based", "0") != "0",
+        offset_bytes=_bytes(job.get("offset", "0"), base),
+        offset_increment_bytes=_bytes(job.get("offset_increment", "0"), base),
     )
 
 
