@@ -1,0 +1,381 @@
+"""penstock run on this host: real fio on an emulated disk, killed, put back, resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.archive.bundle import Bundle
+from penstock.archive.runs import bundles
+from penstock.archive.schemas import BUNDLE_KEYS, TABLES
+from penstock.host.cgroup import hierarchies
+from penstock.host.journal import Journal
+from penstock.host.mounts import mounts
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and control groups"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),
+    pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio"),
+]
+
+PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
+STUDY = """
+penstock: 1
+name: tiny
+question: Does it run?
+factors:
+  pattern:    {levels: {sequential: read, random: randread}}
+  block_size: {levels: {4KiB: 4k, 64KiB: 64k}, unit: B}
+design: {kind: full, replicates: 1, seed: 3}
+platform:
+  nodes:
+    - name: node1
+      memory: 128MiB
+      disks: [{name: data, profile: rate-20mib, size: 16MiB}]
+workload:
+  prepare: fio --name=lay --filename={data}/f --rw=write --bs=1M --size=8M --output=/dev/null
+  mutates: false
+  command: >
+    fio --name=a --filename={data}/f --rw={pattern} --bs={block_size} --direct=1 --size=8M --runtime=1
+    --time_based --output-format=json+ --output={run_dir}/fio.json
+  timeout: 20s
+  parser: fio
+responses:
+  bandwidth: {from: read_bandwidth, unit: MiB/s, better: higher}
+observers:
+  monitor: {interval: 100ms}
+"""
+TRACED = STUDY + "  trace: {mode: trace}\n"
+PLAIN = """
+penstock: 1
+name: plain
+question: What becomes of a command?
+factors:
+  word: {levels: [one, two]}
+  more: {levels: [a, b]}
+design: {kind: full, replicates: 1, seed: 3}
+platform:
+  nodes:
+    - name: node1
+      disks: [{name: data, profile: rate-20mib, size: 1MiB}]
+workload:
+  prepare: echo prepared > {data}/f; echo made >> PREPARED
+  mutates: true
+  command: COMMAND
+  timeout: 2s
+responses:
+  time: {from: wall_s, unit: s, better: lower}
+observers: {monitor: null}
+"""
+
+
+@dataclass
+class Ground:
+    """A state of its own, a study file, an OUT."""
+
+    where: Path
+    environment: dict[str, str]
+
+    @property
+    def out(self) -> Path:
+        return self.where / "out"
+
+    def study(self, text: str) -> Path:
+        path = self.where / "tiny.study.yaml"
+        path.write_text(text)
+        return path
+
+    def penstock(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        line = [*PENSTOCK, *map(str, words)]
+        return subprocess.run(line, env=self.environment, capture_output=True, text=True)
+
+    def run(self, text: str, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.penstock("run", self.study(text), "-o", self.out, *words)
+
+    def start(self, text: str, *words: str) -> subprocess.Popen[str]:
+        line = [*PENSTOCK, "run", str(self.study(text)), "-o", str(self.out), *words]
+        return subprocess.Popen(
+            line,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def await_workload(self, run_id: str, within_s: float = 60) -> None:
+        """Until the workload of that run is at work."""
+        until = time.monotonic() + within_s
+        pattern = f".{run_id}.partial/stdout.txt"
+        while time.monotonic() < until:
+            if list((self.out / "runs").glob(pattern)):
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"{run_id} was not begun within {within_s} s")
+
+    def leftovers(self) -> dict[str, list[str]]:
+        """What is on the host because of us."""
+        journal = Journal(self.where / "state" / "journal.jsonl")
+        mounted = [m.point for m in mounts() if str(self.where) in m.point]
+        found = hierarchies()
+        roots = {*found.v1.values(), *([found.unified] if found.unified else [])}
+        ours = {t for e in journal.open_entries() for t in [e.token]}
+        groups = [str(p) for r in roots for p in r.glob("penstock-*") if _names_run(p, ours)]
+        processes = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and int(entry) != os.getpid():
+                try:
+                    environment = Path(f"/proc/{entry}/environ").read_bytes()
+                    line = Path(f"/proc/{entry}/cmdline").read_bytes()
+                except OSError:
+                    continue
+                if f"PENSTOCK_STATE={self.where}".encode() in environment:
+                    processes.append(line.decode(errors="replace"))
+        return {
+            "mounts": mounted,
+            "groups": groups,
+            "processes": processes,
+            "journal": [f"{e.kind} {e.target}" for e in journal.open_entries()],
+            "runtime": [str(p) for p in (self.where / "run").glob("*") if p.is_dir()],
+        }
+
+
+def _names_run(path: Path, tokens: set[str]) -> bool:
+    return any(token in path.name for token in tokens)
+
+
+NOTHING: dict[str, list[str]] = {
+    "mounts": [],
+    "groups": [],
+    "processes": [],
+    "journal": [],
+    "runtime": [],
+}
+
+
+@pytest.fixture(scope="module")
+def floor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The host's floors, measured once for all tests here."""
+    state = tmp_path_factory.mktemp("floor")
+    environment = {
+        **os.environ,
+        "PENSTOCK_STATE": str(state),
+        "PENSTOCK_RUNTIME": str(state / "run"),
+    }
+    line = "from penstock.host.floor import host_floor; host_floor()"
+    subprocess.run([sys.executable, "-c", line], env=environment, check=True)
+    return state / "host-floor.json"
+
+
+@pytest.fixture
+def ground(tmp_path: Path, floor: Path) -> Ground:
+    (tmp_path / "state").mkdir()
+    shutil.copy(floor, tmp_path / "state")
+    environment = {
+        **os.environ,
+        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
+    }
+    environment.pop("PENSTOCK_ARCHIVE", None)
+    return Ground(tmp_path, environment)
+
+
+def frame(path: Path) -> pd.DataFrame:
+    return pq.read_table(path).to_pandas()
+
+
+def written(out: Path) -> dict[str, int]:
+    """When each bundle was finished."""
+    return {
+        b.manifest["run_id"]: (b.path / "manifest.json").stat().st_mtime_ns for b in bundles(out)
+    }
+
+
+@pytest.mark.timeout(180)
+def test_a_study_becomes_tables_and_leaves_nothing_behind(ground: Ground) -> None:
+    done = ground.run(TRACED, "--json")
+    assert done.returncode in (0, 1), done.stderr  # 1: a busy host made every run invalid
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told["planned_runs"] == told["runs"] == 4
+    runs = frame(ground.out / "runs.parquet")
+    assert set(runs["pattern"]) == {"sequential", "random"}
+    assert (runs["state"] == "finished").all()
+    assert (runs["bandwidth"] < 20.5).all()  # the disk's 20 MiB/s, however busy the host
+    assert runs["bandwidth"].notna().all()
+    for bundle in bundles(ground.out):
+        check_bundle(bundle)
+    assert ground.leftovers() == NOTHING
+    assert not (ground.out / "work").exists()
+
+    again = ground.penstock("analyse", ground.out, "--json")
+    assert json.loads(again.stdout)["runs"] == 4
+    refused = ground.run(TRACED)
+    assert refused.returncode == 2
+    assert "--resume" in refused.stderr
+
+    shown = ground.penstock("ls", "--json")
+    (study,) = json.loads(shown.stdout)["studies"]
+    assert (study["runs"], study["state"]) == (4, "finished")
+    assert ground.penstock("rm", ground.out, "--yes").returncode == 0
+    assert not ground.out.exists()
+    assert json.loads(ground.penstock("ls", "--json").stdout)["studies"] == []
+
+
+def check_bundle(bundle: Bundle) -> None:
+    """Every table and column is a published one; three witnesses count the same requests."""
+    assert {"clocks", "phases", "io_events", "files", "patterns", "samples", "utilisation"} <= set(
+        bundle.tables
+    )
+    for name in bundle.tables:
+        schema = TABLES[name]
+        known = {c.name for c in (*BUNDLE_KEYS, *schema.columns)}
+        columns = bundle.table(name).column_names
+        if schema.open_columns is None:
+            assert set(columns) <= known, f"{name}: {set(columns) - known}"
+        missing = {c.name for c in schema.columns} - set(columns)
+        assert not missing, f"{name} lacks {missing}"
+    m = bundle.manifest
+    assert m["resident_share"] == {"node1.data": 0.0}
+    assert m["losses"]["trace"] == 0
+    events = bundle.table("io_events").to_pandas()
+    files = bundle.table("files").to_pandas()
+    on_disk = files[files["disk_id"] == "node1.data"]
+    assert len(on_disk) == 1
+    traced = events[events["file_id"] == on_disk["file_id"].iloc[0]]
+    served = bundle.table("device_requests").to_pandas()
+    reads = served[served["op"] == "read"]
+    assert traced["done_bytes"].sum() == reads["size_bytes"].sum() > 0
+    phases = bundle.table("phases").to_pandas().set_index("phase_id")
+    work = phases.loc["workload"]
+    assert work["start_ns"] <= traced["t_ns"].min() < work["end_ns"]
+
+
+@pytest.mark.timeout(240)
+def test_a_killed_conductor_is_put_back_and_resumed(ground: Ground) -> None:
+    conductor = ground.start(STUDY)
+    ground.await_workload("r002")
+    os.kill(conductor.pid, signal.SIGKILL)
+    conductor.communicate()
+    before = written(ground.out)
+    assert set(before) == {"r001"}
+    assert ground.leftovers()["journal"] != []  # else the test would prove nothing
+
+    assert ground.penstock("undo", "--json").returncode == 0
+    assert ground.leftovers() == NOTHING
+    assert ground.penstock("undo").returncode == 0  # twice is as good
+
+    done = ground.run(STUDY, "--resume", "--json")
+    assert done.returncode in (0, 1), done.stderr
+    told = json.loads(done.stdout)
+    assert told["runs"] == 4
+    after = written(ground.out)
+    first = Bundle.open(ground.out / "runs" / "r001").manifest
+    if first["attempt"] == 1:  # not repeated for want of validity
+        assert after["r001"] == before["r001"]
+    second = Bundle.open(ground.out / "runs" / "r002").manifest
+    assert second["attempt"] >= 2  # the interrupted attempt counts (DN-33)
+    assert ground.leftovers() == NOTHING
+
+    ground.run(STUDY, "--resume", "--json")
+    assert written(ground.out) == after
+
+    changed = STUDY.replace("--runtime=1", "--runtime=2")
+    refused = ground.run(changed, "--resume")
+    assert refused.returncode == 2
+    assert "command: was" in refused.stderr
+    assert written(ground.out) == after
+
+
+@pytest.mark.timeout(120)
+def test_a_next_run_puts_back_what_a_killed_one_left(ground: Ground) -> None:
+    conductor = ground.start(STUDY)
+    ground.await_workload("r001")
+    os.kill(conductor.pid, signal.SIGKILL)
+    conductor.communicate()
+    done = ground.run(STUDY, "--resume", "--json")
+    assert json.loads(done.stdout)["runs"] == 4
+    assert "put back from an earlier run" in done.stderr
+    assert ground.leftovers() == NOTHING
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_what_is_finished_and_puts_the_host_back(
+    ground: Ground, number: signal.Signals
+) -> None:
+    conductor = ground.start(STUDY, "--json")
+    ground.await_workload("r002")
+    os.kill(conductor.pid, number)
+    out, err = conductor.communicate(timeout=60)
+    assert conductor.returncode == 130, err
+    assert json.loads(out)["state"] == "stopped"
+    assert set(written(ground.out)) == {"r001"}
+    assert (ground.out / "runs.parquet").exists()
+    assert ground.leftovers() == NOTHING
+    (study,) = json.loads(ground.penstock("ls", "--json").stdout)["studies"]
+    assert study["state"] == "stopped"
+
+
+@pytest.mark.timeout(120)
+def test_failing_workloads_are_kept_with_their_words(ground: Ground) -> None:
+    text = PLAIN.replace(
+        "COMMAND", "true {more}; echo went wrong >&2; test {word} = one || exit 7; sleep 9"
+    )
+    done = ground.run(text.replace("PREPARED", str(ground.where / "made")), "--json")
+    assert done.returncode == 1
+    assert "no valid run" in done.stderr
+    runs = frame(ground.out / "runs.parquet").set_index("word")
+    assert set(runs.loc["two", "state"]) == {"failed"}
+    assert set(runs.loc["one", "state"]) == {"timed-out"}
+    assert runs.loc["two", "reason"].str.contains("status 7: went wrong").all()
+    for bundle in bundles(ground.out):
+        assert (bundle.path / "stderr.txt").read_text() == "went wrong\n"
+    assert ground.leftovers() == NOTHING
+    again = ground.run(text.replace("PREPARED", str(ground.where / "made")), "--resume", "--json")
+    assert json.loads(again.stdout)["runs_made_now"] == 0
+
+
+@pytest.mark.timeout(120)
+def test_each_run_gets_the_prepared_data_unchanged(ground: Ground) -> None:
+    command = (
+        "': {more}; test \"$(cat {data}/f)\" = prepared && echo {word} > {data}/f && sync {data}/f'"
+    )
+    text = PLAIN.replace("COMMAND", command)
+    done = ground.run(text.replace("PREPARED", str(ground.where / "made")), "--json")
+    runs = frame(ground.out / "runs.parquet")
+    assert (runs["state"] == "finished").all(), (runs["reason"].tolist(), done.stderr)
+    assert (ground.where / "made").read_text() == "made\n"
+
+
+@pytest.mark.timeout(60)
+def test_a_preparation_that_fails_stops_with_its_words(ground: Ground) -> None:
+    text = PLAIN.replace("COMMAND", "'true {word} {more}'").replace(
+        "echo made >> PREPARED", "echo no >&2; exit 3"
+    )
+    done = ground.run(text, "--json")
+    assert done.returncode == 1
+    assert "preparation ended with status 3: no" in done.stderr
+    assert bundles(ground.out) == []
+    assert ground.leftovers() == NOTHING
+
+
+@pytest.mark.timeout(60)
+def test_a_broken_study_touches_nothing(ground: Ground) -> None:
+    done = ground.run(STUDY.replace("rate-20mib", "no-such-disk"))
+    assert done.returncode == 2
+    assert not ground.out.exists()
+    assert not (ground.where / "state" / "journal.jsonl").exists()
