@@ -10,7 +10,14 @@ fn tracer_main(py: Python<'_>, config_json: &str) -> PyResult<()> {
         .map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
+/// Which kinds of hook the kernel lets us attach to, by trial: JSON {hook: {verdict, detail}}.
+#[pyfunction]
+fn probe_features(py: Python<'_>) -> String {
+    py.detach(|| penstock_probe::features::features().to_string())
+}
+
 /// Adds this crate's functions and classes to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(tracer_main, module)?)
+    module.add_function(wrap_pyfunction!(tracer_main, module)?)?;
+    module.add_function(wrap_pyfunction!(probe_features, module)?)
 }

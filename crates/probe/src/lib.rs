@@ -12,6 +12,7 @@
 //! `seen = kept + filtered + lost`.
 
 pub mod daemon;
+pub mod features;
 pub mod layout;
 mod mapped;
 pub mod tracer;

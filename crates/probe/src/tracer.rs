@@ -50,6 +50,8 @@ impl Mode {
 }
 
 const STREAMS: usize = 65_536;
+/// With more thread numbers than this, the threads' state lies in task storage instead of an array (176 bytes each).
+const MOST_TIDS: usize = 65_536;
 /// Records written at once are at most this many (3 MiB), so that a reader of the socket never waits long.
 const BATCH: usize = 65_536;
 
@@ -106,9 +108,18 @@ impl Tracer {
         constants.ring_mask = u32::try_from(slots - 1).unwrap_or(u32::MAX);
         constants.patterns_only = u32::from(mode == Mode::Pattern);
         constants.stream_count = u32::try_from(stream_count).unwrap_or(u32::MAX);
+        let tids = std::fs::read_to_string("/proc/sys/kernel/pid_max")
+            .ok()
+            .and_then(|text| text.trim().parse::<usize>().ok())
+            .filter(|&most| most <= MOST_TIDS && mode != Mode::Empty)
+            .unwrap_or(0);
+        constants.tid_limit = u32::try_from(tids).unwrap_or(0);
         let entries = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         open.maps.ledgers.set_max_entries(entries(cpus))?;
         open.maps.rings.set_max_entries(entries(cpus * slots))?;
+        open.maps
+            .threads_by_tid
+            .set_max_entries(entries(tids.max(1)))?;
         open.maps.streams.set_max_entries(entries(stream_count))?;
         let empty = mode == Mode::Empty;
         open.progs.enter.set_autoload(!empty);

@@ -27,7 +27,7 @@
 #define KNOWN 4
 #define NO_STREAM 0xffffffff
 #define NEAR_BYTES 131072
-#define SAMPLE_MASK 7
+#define SAMPLE_MASK 15
 
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
@@ -35,6 +35,7 @@ extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 const volatile __u32 ring_mask = 0; /* records of one CPU's ring, less one */
 const volatile __u32 patterns_only = 0;
 const volatile __u32 stream_count = 0;
+const volatile __u32 tid_limit = 0; /* size of threads_by_tid; 0: too many numbers, use task storage */
 
 struct control control = {};
 
@@ -72,6 +73,13 @@ struct {
 	__type(key, int);
 	__type(value, struct thread_state);
 } threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct thread_state);
+} threads_by_tid SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -180,6 +188,21 @@ static __always_inline struct ledger *ledger_here(void)
 	return bpf_map_lookup_elem(&ledgers, &cpu);
 }
 
+/*
+ * Where thread numbers are few (pid_max of 32768 is usual on small machines) an array indexed by them saves
+ * the call of task storage. A thread always leaves its call before it ends, so that a number that is used
+ * again finds no call in flight; what it finds of known files is checked against the inode at hand.
+ */
+static __always_inline struct thread_state *state_of(struct task_struct *task, __u64 flags)
+{
+	__u32 tid;
+
+	if (!tid_limit)
+		return bpf_task_storage_get(&threads, task, NULL, flags);
+	tid = task->pid;
+	return bpf_map_lookup_elem(&threads_by_tid, &tid);
+}
+
 SEC("tp_btf/sys_enter")
 int BPF_PROG(enter, struct pt_regs *regs, long number)
 {
@@ -197,7 +220,7 @@ int BPF_PROG(enter, struct pt_regs *regs, long number)
 		if (!ledger || (ledger->draws++ & SAMPLE_MASK))
 			return 0;
 	}
-	state = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	state = state_of(task, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (state) {
 		state->start_ns = bpf_ktime_get_ns();
 		return 0;
@@ -501,8 +524,7 @@ int BPF_PROG(leave, struct pt_regs *regs, long result)
 		return 0;
 	}
 	ledger->seen++;
-	state = bpf_task_storage_get(&threads, task, NULL,
-				     patterns_only ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	state = state_of(task, patterns_only ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 	if (!state) {
 		if (patterns_only)
 			ledger->lost_storage++;

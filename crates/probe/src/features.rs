@@ -1,0 +1,69 @@
+//! What this kernel lets us hook: asked by trial, once, with nothing left attached.
+
+use std::mem::MaybeUninit;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{ErrorExt, ErrorKind};
+use serde_json::{json, Value};
+
+#[allow(clippy::all, dead_code, missing_docs, unused)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/features.skel.rs"));
+}
+
+const HOOKS: [&str; 4] = ["tp_btf", "raw_tp", "tracepoint", "fentry"];
+
+/// For each kind of hook {verdict: `supported`, `unsupported` or `unknown`, detail: the kernel's words}.
+///
+/// Only what the kernel itself refuses is `unsupported`: a missing file system (tracefs, for `tracepoint`) leaves
+/// the question open.
+pub fn features() -> Value {
+    let before = libbpf_rs::set_print(None);
+    let found = HOOKS
+        .iter()
+        .map(|&hook| {
+            let (verdict, detail) = match trial(hook) {
+                Ok(()) => ("supported", String::new()),
+                Err(error) if inconclusive(hook, error.kind()) => ("unknown", words(&error)),
+                Err(error) => ("unsupported", words(&error)),
+            };
+            (
+                hook.to_owned(),
+                json!({"verdict": verdict, "detail": detail}),
+            )
+        })
+        .collect();
+    libbpf_rs::set_print(before);
+    Value::Object(found)
+}
+
+fn inconclusive(hook: &str, kind: ErrorKind) -> bool {
+    hook == "tracepoint" && kind == ErrorKind::NotFound
+        || matches!(kind, ErrorKind::OutOfMemory | ErrorKind::Interrupted)
+}
+
+fn words(error: &libbpf_rs::Error) -> String {
+    format!("{error:#}")
+}
+
+fn trial(hook: &str) -> Result<(), libbpf_rs::Error> {
+    let mut place = MaybeUninit::uninit();
+    let mut open = skeleton::FeaturesSkelBuilder::default().open(&mut place)?;
+    open.progs.tp_btf.set_autoload(hook == "tp_btf");
+    open.progs.raw_tp.set_autoload(hook == "raw_tp");
+    open.progs.tracepoint.set_autoload(hook == "tracepoint");
+    open.progs.fentry.set_autoload(hook == "fentry");
+    let loaded = open
+        .load()
+        .map_err(|error| error.context("loading".to_owned()))?;
+    let program = match hook {
+        "tp_btf" => &loaded.progs.tp_btf,
+        "raw_tp" => &loaded.progs.raw_tp,
+        "tracepoint" => &loaded.progs.tracepoint,
+        _ => &loaded.progs.fentry,
+    };
+    program
+        .attach()
+        .map(drop)
+        .map_err(|error| error.context("attaching".to_owned()))
+}
