@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// At most about this many requests are looked at: of larger sets, all requests of a fair sample of blocks.
-const LOOKED_AT: usize = 1 << 22;
+const LOOKED_AT: usize = 1 << 20;
 
 /// How requests spread over blocks.
 #[derive(Clone, Copy, Debug, Serialize)]

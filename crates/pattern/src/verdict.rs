@@ -247,7 +247,18 @@ pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
     verdict
 }
 
+/// Of long sequences a stretch is tried first: what it does not chain at all, the whole does not chain enough.
+const STRETCH: usize = 100_000;
+
 fn best_chains(offsets: &[i64], sizes: &[i64], found: Steps) -> Option<Chains> {
+    if offsets.len() > 4 * STRETCH {
+        let first = (offsets.len() - STRETCH) / 2;
+        let middle = first..first + STRETCH;
+        let tried = chains::find(&offsets[middle.clone()], &sizes[middle], true)?;
+        if 2 * tried.held < STRETCH as u64 {
+            return None;
+        }
+    }
     let forward = chains::find(offsets, sizes, false);
     let enough = |c: &Chains| c.held as f64 >= 0.95 * offsets.len() as f64;
     if forward.as_ref().is_some_and(enough) || found.reverse == 0 && forward.is_some() {
