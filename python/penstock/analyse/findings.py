@@ -134,7 +134,7 @@ def times(ratio: float) -> str:
 def quantity(value: float, unit: str = "") -> str:
     """A number to three digits with its unit: `41.2 MiB/s`."""
     if not math.isfinite(value):
-        return "?"
+        return "–"
     rounded = _rounded(value, 3)
     size = abs(rounded)
     digits = 0 if size >= 100 or size == 0 else max(0, 2 - math.floor(math.log10(size)))
@@ -156,7 +156,7 @@ def listed(words: list[str], last: str = "and") -> str:
 
 def term_words(term: str) -> str:
     """A term for readers: `disk × pattern`."""
-    return str(term).replace(":", " × ")
+    return str(term).replace(":", " × ").replace("_", " ")
 
 
 def _plain(value: Any) -> Any:

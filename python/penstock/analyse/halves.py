@@ -46,7 +46,7 @@ def _compared(outcome: Outcome, response: str) -> dict[str, Any] | None:
     )
     rows = [_judged({str(k): v for k, v in r.items()}) for r in table.to_dict("records")]
     return {
-        "relation": f"I = {' × '.join(names[i] for i in members(word))}",
+        "relation": f"I = {' × '.join(names[i].replace('_', ' ') for i in members(word))}",
         "runs": len(plan.rows) // 2,
         "of": len(plan.rows),
         "rows": rows,
@@ -55,7 +55,10 @@ def _compared(outcome: Outcome, response: str) -> dict[str, Any] | None:
 
 def _judged(row: dict[str, Any]) -> dict[str, Any]:
     full, half = float(row["full"]), float(row["fraction"])
-    rivals = ", ".join(t.lstrip("+-").replace(":", " × ") for t in row["aliased_with"].split(", "))
+    rivals = ", ".join(
+        t.lstrip("+-").replace(":", " × ").replace("_", " ")
+        for t in row["aliased_with"].split(", ")
+    )
     margin = (float(row["fraction_ci_high"]) - float(row["fraction_ci_low"])) / 2
     why = ""
     if not row["agrees"]:

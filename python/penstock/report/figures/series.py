@@ -137,7 +137,7 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
         raise NotDrawn("no run has a table io_events: the study was not traced")
     columns = 1 if style.narrow(width) else min(3, len(chosen))
     rows = math.ceil(len(chosen) / columns)
-    fig = style.figure(width, (1.95 if style.narrow(width) else 2.35) * rows + 0.3)
+    fig = style.figure(width, (1.95 if style.narrow(width) else 2.5) * rows + 0.3)
     grid = fig.subplots(rows, columns, squeeze=False)
     shown_reads = shown_writes = False
     for index, run_id in enumerate(chosen):
@@ -176,9 +176,11 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
         axes.set_ylim(-0.04 * top, 1.04 * top)
         judged = ", ".join(f"{d}s {c}" for d, c in verdicts(outcome, run_id)) or "not judged"
         axes.set_title(judged, fontsize=9)
-        label = outcome.phrase(outcome.levels(run_id))
-        files = f", busiest of {len(counts)} files" if len(counts) > 1 else ""
-        note = f"{run_id}: {label}\nshown {drawn:,} of {len(y):,}{files}"
+        gap = ", " if columns == 1 else ",\n"
+        levels = list(outcome.levels(run_id).items())
+        halves = [dict(levels[:2]), dict(levels[2:])] if len(levels) > 2 else [dict(levels)]
+        label = gap.join(outcome.phrase(half) for half in halves)
+        note = f"{run_id}: {label}\nshown {drawn:,} of {len(y):,}"
         axes.set_xlabel(f"request number\n{note}", fontsize=8)
         axes.xaxis.set_major_formatter(FuncFormatter(style.plain_number))
         axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -212,7 +214,7 @@ def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None
         raise NotDrawn("no run has a table utilisation: the study was not monitored")
     columns = 1 if style.narrow(width) else min(3, len(chosen))
     rows = math.ceil(len(chosen) / columns)
-    fig = style.figure(width, 2.0 * rows + 0.45)
+    fig = style.figure(width, 2.15 * rows + 0.45)
     grid = fig.subplots(rows, columns, squeeze=False, sharey=True)
     drawn: dict[str, Any] = {}
     for index, run_id in enumerate(chosen):
@@ -239,9 +241,10 @@ def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None
                 label=name,
             )
             drawn.setdefault(name, handle[0])
-        axes.set_title(
-            outcome.phrase(outcome.levels(run_id)) or run_id, fontsize=8, fontweight="normal"
-        )
+        levels = list(outcome.levels(run_id).items())
+        halves = [dict(levels[:2]), dict(levels[2:])] if len(levels) > 2 else [dict(levels)]
+        title = (",\n" if columns > 1 else ", ").join(outcome.phrase(half) for half in halves)
+        axes.set_title(title or run_id, fontsize=8, fontweight="normal")
         axes.set_xlabel(f"time (s), {run_id}", fontsize=8)
         if index % columns == 0:
             axes.set_ylabel("utilisation (%)")

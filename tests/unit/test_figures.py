@@ -1,0 +1,88 @@
+"""Figures: drawn from tables, equal input gives equal bytes, what is left out is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_example import write_example
+
+from penstock.analyse.outcome import Outcome
+from penstock.errors import BadInput
+from penstock.report import figures, render, style
+from penstock.report.figures.series import keep_extremes, selected_runs, verdicts
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return Outcome.read(write_example(tmp_path_factory.mktemp("study") / "out", events=5000))
+
+
+@pytest.mark.parametrize("kind", figures.KINDS)
+def test_bytes_depend_on_the_tables_alone(outcome: Outcome, kind: str) -> None:
+    once, again = (figures.draw(outcome, kind, 7.2) for _ in range(2))
+    for extension, magic in (("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
+        content = render.published(once, extension)
+        assert content.startswith(magic)
+        assert content == render.published(again, extension)
+
+
+@pytest.mark.parametrize("kind", figures.KINDS)
+def test_axes_have_units(outcome: Outcome, kind: str) -> None:
+    fig = figures.draw(outcome, kind, 7.2)
+    labels = " ".join(a.get_xlabel() + a.get_ylabel() for a in fig.axes)
+    assert "(" in labels or "÷" in labels
+
+
+@pytest.mark.parametrize("width", [style.WIDE_INCHES, style.NARROW_INCHES])
+@pytest.mark.parametrize("kind", figures.KINDS)
+def test_no_text_is_clipped(outcome: Outcome, kind: str, width: float) -> None:
+    fig = figures.draw(outcome, kind, width)
+    render.published(fig, "png")
+    box = fig.bbox
+    inside = fig.get_tightbbox()
+    assert inside.x0 * fig.dpi >= box.x0 - 2
+    assert inside.x1 * fig.dpi <= box.x1 + 2
+    assert inside.y0 * fig.dpi >= box.y0 - 2
+
+
+def test_down_sampling_keeps_extremes_of_every_bin() -> None:
+    rng = np.random.default_rng(1)
+    x = np.arange(100_000.0)
+    y = rng.random(100_000)
+    y[[5, 77_777]] = (-3.0, 9.0)
+    kept = keep_extremes(x, y, 1800)
+    assert len(kept) <= 1800
+    assert {5, 77_777} <= set(kept.tolist())
+    assert np.all(np.diff(kept) > 0)
+    assert len(keep_extremes(x[:100], y[:100], 1800)) == 100
+
+
+def test_what_is_shown_is_said(outcome: Outcome) -> None:
+    fig = figures.draw(outcome, "offsets", 7.2)
+    assert all("shown" in a.get_xlabel() and "of 5,000" in a.get_xlabel() for a in fig.axes[:6])
+
+
+def test_selected_runs_cover_levels_and_verdicts(outcome: Outcome) -> None:
+    chosen = selected_runs(outcome, "io_events")
+    assert 4 <= len(chosen) <= 6
+    for factor in outcome.factors:
+        assert {outcome.levels(r)[factor.name] for r in chosen} == set(factor.levels)
+    classes = {c for r in chosen for _, c in verdicts(outcome, r)}
+    assert classes == {"random", "consecutive", "interleaved(8)"}
+
+
+def test_palette_tells_series_apart_without_colour() -> None:
+    assert len({(s.mark, str(s.line)) for s in style.SERIES}) == len(style.SERIES)
+
+
+def test_unknown_things_are_bad_input(outcome: Outcome, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="expected one of"):
+        figures.draw(outcome, "pie", 7.2)
+    with pytest.raises(BadInput, match="found response"):
+        figures.draw(outcome, "effects", 7.2, response="speed")
+    with pytest.raises(BadInput, match="found run"):
+        figures.draw(outcome, "offsets", 7.2, run_ids=["r999"])
+    with pytest.raises(BadInput, match=r"expected \.svg"):
+        render.published(figures.draw(outcome, "fidelity", 7.2), "gif")

@@ -1,0 +1,179 @@
+"""Findings: each states what the planted tables hold, and stays away where they do not."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from report_example import BANDWIDTH, write_example
+
+from penstock.analyse.costs import factor_cost, focal_factor
+from penstock.analyse.findings import (
+    CODES,
+    SEVERITIES,
+    Finding,
+    agreement,
+    answer,
+    findings,
+    quantity,
+    times,
+    write_findings,
+)
+from penstock.analyse.halves import half_against_full
+from penstock.analyse.outcome import Outcome
+from penstock.errors import BadInput
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_example(tmp_path_factory.mktemp("study") / "out", events=300)
+
+
+def by_code(found: list[Finding], code: str) -> list[Finding]:
+    return [f for f in found if f.code == code]
+
+
+def test_codes_and_severities_are_published(out: Path) -> None:
+    for finding in findings(out):
+        assert finding.code in CODES
+        assert finding.severity in SEVERITIES
+
+
+def test_question_names_its_factor(out: Path) -> None:
+    assert focal_factor(Outcome.read(out), "bandwidth") == "pattern"
+
+
+def test_cost_is_the_ratio_of_the_planted_means(out: Path) -> None:
+    outcome = Outcome.read(out)
+    cost = factor_cost(outcome, outcome.responses[0], "pattern")
+    assert cost is not None
+    assert (cost.level, cost.other, cost.missing) == ("random", "sequential", 0)
+    for cell in cost.cells:
+        disk, size, jobs = (cell.where[k] for k in ("disk", "block_size", "jobs"))
+        planted = (
+            BANDWIDTH[(disk, "sequential", size, jobs)] / BANDWIDTH[(disk, "random", size, jobs)]
+        )
+        assert cell.ratio == pytest.approx(planted, rel=0.06)
+        assert cell.low < cell.ratio < cell.high
+    assert cost.worst.where == {"disk": "hdd-7200", "block_size": "4KiB", "jobs": "1"}
+
+
+def test_answer_says_cost_remedy_and_dominant_factor(out: Path) -> None:
+    sentences = answer(Outcome.read(out))
+    assert len(sentences) == 3
+    assert sentences[0].startswith("Yes: random pattern makes bandwidth")
+    assert "sata-ssd + 128KiB block size + 8 jobs" in sentences[1]
+    assert re.search(r"5[5-8] %, comes from the disk", sentences[2])
+
+
+def test_remedy_that_only_levels_down_says_so(tmp_path: Path) -> None:
+    out = write_example(tmp_path / "out", events=40, invalid=())
+    runs = pd.read_parquet(out / "runs.parquet")
+    hdd = runs["disk"] == "hdd-7200"
+    many = runs["jobs"] == "8"
+    sequential = runs["pattern"] == "sequential"
+    runs["bandwidth"] = 100.0 + 0.001 * runs["run_order"]
+    runs.loc[hdd, "bandwidth"] = 1.0 + 0.001 * runs.loc[hdd, "run_order"]
+    runs.loc[hdd & sequential & ~many, "bandwidth"] = 20.0
+    runs.loc[~hdd & ~sequential & ~many, "bandwidth"] = 30.0
+    runs.to_parquet(out / "runs.parquet")
+    (remedy,) = by_code(findings(out), "remedy")
+    assert "8 jobs (with hdd-7200 only because sequential becomes as bad" in remedy.statement
+
+
+def test_missing_combinations_leave_the_question_open(tmp_path: Path) -> None:
+    out = write_example(tmp_path / "out", events=40)
+    runs = pd.read_parquet(out / "runs.parquet")
+    runs.loc[(runs["disk"] == "hdd-7200") & (runs["pattern"] == "random"), "valid"] = False
+    runs.to_parquet(out / "runs.parquet")
+    found = findings(out)
+    (cost,) = by_code(found, "cost")
+    assert cost.severity == "warning"
+    assert cost.statement.startswith("Not decided yet: only 4 of 8")
+    assert not by_code(found, "fraction-misleads") + by_code(found, "fraction-agrees")
+
+
+def test_nothing_significant_is_not_no_effect(tmp_path: Path) -> None:
+    found = findings(write_example(tmp_path / "out", events=40, flat=True, invalid=()))
+    sentences = " ".join(f.statement for f in found)
+    assert by_code(found, "cost")[0].statement.startswith("No: ")
+    assert by_code(found, "effect-none") or by_code(found, "effect-bound")
+    assert "not “no effect”" in sentences + " ".join(f.what_to_do for f in found)
+
+
+def test_invalid_failed_and_missing_runs_are_told_apart(tmp_path: Path) -> None:
+    out = write_example(tmp_path / "out", events=40, invalid=("r003",), failed=("r005", "r006"))
+    runs = pd.read_parquet(out / "runs.parquet")
+    runs[runs["run_id"] != "r020"].to_parquet(out / "runs.parquet")
+    found = findings(out)
+    assert by_code(found, "run-invalid")[0].evidence["run_id"] == ["r003"]
+    assert by_code(found, "run-failed")[0].evidence["run_id"] == ["r005", "r006"]
+    assert by_code(found, "run-failed")[0].severity == "error"
+    assert by_code(found, "run-missing")[0].evidence["run_id"] == ["r020"]
+
+
+def test_saturated_host_is_found_and_honoured_disks_are_said(tmp_path: Path) -> None:
+    bad = findings(write_example(tmp_path / "bad", events=40, invalid=("r003",)))
+    assert by_code(bad, "fidelity-host-saturated")[0].evidence["run_id"] == ["r003"]
+    assert not by_code(bad, "fidelity-honoured")
+    good = findings(write_example(tmp_path / "good", events=40, invalid=()))
+    assert by_code(good, "fidelity-honoured")
+    assert not by_code(good, "fidelity-host-saturated")
+
+
+def test_lost_events_are_found(tmp_path: Path) -> None:
+    found = findings(write_example(tmp_path / "out", events=40, lost=1))
+    (lost,) = by_code(found, "observer-lost")
+    assert "32 events were lost in 32 runs" in lost.statement
+    assert not by_code(findings(write_example(tmp_path / "none", events=40)), "observer-lost")
+
+
+def test_prediction_agreement_leaves_the_basis_out(out: Path, tmp_path: Path) -> None:
+    table = pd.read_parquet(out / "predictions.parquet")
+    assert agreement(table)[:2] == (14, 15)
+    assert by_code(findings(out), "prediction-agrees")
+    bad = write_example(tmp_path / "out", events=40, prediction_error=0.6)
+    assert by_code(findings(bad), "prediction-departs")[0].severity == "warning"
+
+
+def test_half_fraction_is_wrong_where_the_planted_interaction_is(out: Path) -> None:
+    compared = half_against_full(Outcome.read(out), "bandwidth")
+    assert compared is not None
+    wrong = {r["term"] for r in compared["rows"] if r["wrong"]}
+    assert "disk:pattern" in wrong
+    for row in compared["rows"]:
+        if not row["wrong"]:
+            assert abs(row["half"] - row["full"]) <= max(
+                row["half_high"] - row["half"], 0.1 * abs(row["full"]) + 1e-9
+            )
+
+
+def test_findings_are_left_as_a_table(out: Path) -> None:
+    found = write_findings(out)
+    table = pq.read_table(out / "findings.parquet").to_pylist()
+    assert [r["code"] for r in table] == [f.code for f in found]
+    assert all(isinstance(json.loads(r["evidence"]), dict) for r in table)
+
+
+def test_numbers_in_words() -> None:
+    assert [times(x) for x in (1.0, 1.04, 1.14, 9.94, 12.3, 317.2)] == [
+        "1.00×",
+        "1.04×",
+        "1.1×",
+        "9.9×",
+        "12×",
+        "320×",
+    ]
+    assert quantity(0.04123, "MiB/s") == "0.0412 MiB/s"
+    assert quantity(-1234.5, "ms") == "−1,230 ms"
+
+
+def test_not_a_directory_of_results(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="neither"):
+        findings(tmp_path)
+    with pytest.raises(BadInput, match="no such directory"):
+        findings(tmp_path / "nowhere")

@@ -1,0 +1,181 @@
+"""The report page: complete, self-contained, and honest about what is not there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from report_example import write_example
+from typer.testing import CliRunner
+
+from penstock.report.html import write_report
+
+SECTIONS = (
+    "answer validity effects responses prediction fraction patterns utilisation fidelity observers "
+    "cautions repeat tables"
+).split()
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Collects what a browser would load, and checks that elements are closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.ids: list[str] = []
+        self.open: list[str] = []
+        self.tips: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            value = value or ""
+            if name == "id":
+                self.ids.append(value)
+            if name == "data-tip":
+                self.tips.append(value)
+            loaded = name in ("src", "srcset", "xlink:href", "data", "poster", "action")
+            if loaded or (name == "href" and tag != "a" and not value.startswith("#")):
+                self.loads.append(value)
+            if "http:" in value or "https:" in value or value.startswith("//"):
+                self.loads.append(value)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def read(path: Path) -> tuple[str, Page]:
+    text = path.read_text(encoding="utf-8")
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    return text, page
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = write_example(tmp_path_factory.mktemp("study") / "out", events=3000, failed=("r011",))
+    write_report(out)
+    return out
+
+
+def test_every_section_is_there_and_drawn(out: Path) -> None:
+    text, page = read(out / "report.html")
+    for section in SECTIONS:
+        assert section in page.ids
+    assert "Not shown" not in text
+    assert "could not be drawn" not in text
+    assert text.count('<svg class="plot"') >= 2 * 14
+
+
+def test_nothing_is_loaded_from_anywhere(out: Path) -> None:
+    text, page = read(out / "report.html")
+    assert page.loads == []
+    assert "@import" not in text
+    assert re.findall(r"url\((?!#|[\"']?data:)[^)]*\)", text) == []
+    assert (
+        re.findall(r"\b(?:fetch|XMLHttpRequest|WebSocket|EventSource|importScripts)\b", text) == []
+    )
+    assert "default-src 'none'" in text
+
+
+def test_a_planted_request_would_be_seen(tmp_path: Path) -> None:
+    planted = tmp_path / "planted.html"
+    planted.write_text('<html><img src="https://example.org/x.png"></html>')
+    _, page = read(planted)
+    assert page.loads
+
+
+def test_identifiers_are_unique_and_references_resolve(out: Path) -> None:
+    text, page = read(out / "report.html")
+    assert len(page.ids) == len(set(page.ids))
+    for target in re.findall(r'(?:href="#|url\(#)([^")]+)', text):
+        assert target in page.ids
+
+
+def test_every_run_can_be_pointed_at(out: Path) -> None:
+    _, page = read(out / "report.html")
+    for number in (1, 2, 9, 32):
+        assert any(f"r{number:03d}" in tip for tip in page.tips)
+
+
+def test_colours_are_all_themed(out: Path) -> None:
+    text, _ = read(out / "report.html")
+    body = text[text.index("<body>") :]
+    left = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", body))
+    assert left <= {"#000000"}
+
+
+def test_figures_for_publication(out: Path) -> None:
+    names = {p.name for p in (out / "figures").iterdir()}
+    for kind in ("effects-bandwidth", "interactions-p99", "offsets", "utilisation", "fidelity"):
+        assert {f"{kind}.svg", f"{kind}.pdf"} <= names
+
+
+def test_same_tables_same_page(out: Path, tmp_path: Path) -> None:
+    again = tmp_path / "out"
+    shutil.copytree(out, again)
+    before = {p.name: p.read_bytes() for p in (out / "figures").iterdir()}
+    write_report(again)
+    assert (again / "report.html").read_bytes() == (out / "report.html").read_bytes()
+    assert {p.name: p.read_bytes() for p in (again / "figures").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "effects.parquet",
+        "fidelity.parquet",
+        "predictions.parquet",
+        "study.yaml",
+        "runs",
+        "plan.json",
+    ],
+)
+def test_a_missing_table_is_said_not_a_crash(out: Path, tmp_path: Path, missing: str) -> None:
+    part = tmp_path / "out"
+    shutil.copytree(out, part)
+    gone = part / missing
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    text, _ = read(write_report(part))
+    assert "Not shown" in text or missing in ("study.yaml",)
+
+
+def test_only_a_plan_still_gives_a_page(out: Path, tmp_path: Path) -> None:
+    part = tmp_path / "out"
+    part.mkdir()
+    shutil.copy(out / "plan.json", part)
+    text, _ = read(write_report(part))
+    assert "Not shown" in text
+
+
+def test_words_of_the_study_are_escaped(tmp_path: Path) -> None:
+    out = write_example(tmp_path / "out", events=40)
+    study = (out / "study.yaml").read_text()
+    (out / "study.yaml").write_text(
+        study.replace("Does random", "<script>alert(1)</script> random")
+    )
+    text, _ = read(write_report(out))
+    assert "<script>alert" not in text
+
+
+def test_command_prints_the_page(out: Path) -> None:
+    import typer
+
+    from penstock.cli.report import command
+
+    app = typer.Typer()
+    app.command()(command)
+    done = CliRunner().invoke(app, [str(out), "--open", "no"])
+    assert done.exit_code == 0
+    assert done.stdout.strip() == str(out / "report.html")
