@@ -37,7 +37,7 @@ bytes=$((blocks * 8192))
 printf '[{"file": "pg/%s", "direction": "read", "bytes": %s, "by": "pg_statio_user_tables.heap_blks_read"}]\n' \
   "$path" "$bytes" > "$out/claims.json"
 
-sql -c 'select count(*) from pgbench_accounts' >/dev/null
+sql -c 'select sum(abalance) from pgbench_accounts' >/dev/null
 as "$bin/pgbench" -h "$sockets" -U postgres -c "$clients" -j 1 -T "$seconds" -n postgres
 awk -v b="$begin" -v e="$end" -v n="$bytes" \
   'BEGIN { printf "scan_seconds: %.6f\nscan_rate_mib: %.6f\n", e - b, n / 1048576 / (e - b) }'
