@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The conductor's own time per run: a study of `true`, on an emulated disk, with both observers on.
 
-`bench/conductor.py [--runs N] [--json]` prints rows of case, engine, metric, value, unit, low, high, n: median,
-smallest and largest run. Own time is what lies between the beginning of one run and that of the
-next, less workload, preparation and declared rest. The bar (DESIGN §8): at most 0.5 s per run.
+Prints (as JSON with `--json`) rows of case, engine, metric, value, unit, low, high, n: the median, smallest
+and largest run. Own time is what lies between the beginning of one run and that of the next, less workload,
+preparation and declared rest. The bar (DESIGN §8): at most 0.5 s per run.
 """
 
 from __future__ import annotations

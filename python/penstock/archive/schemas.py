@@ -262,8 +262,26 @@ _TABLES = (
         open_columns="further limits and intervals of the certificate",
     ),
     TableSchema(
+        "confirmation",
+        _BUNDLE + " and OUT/confirmation.parquet",
+        "what the tracer saw of one file on a disk, beside what the disk logged",
+        (*_RUN_KEY, "disk_id", "file", "direction", "metric"),
+        _columns("""
+            disk_id | text | | the disk
+            file | text | | path relative to the mount
+            direction | text | | `read` or `write`
+            metric | text | | `bytes`, or `time` (mean of one call; direct I/O only)
+            traced | f64 | (`unit`) | by the tracer
+            disk | f64 | (`unit`) | by the disk
+            ratio | f64 | | disk over traced
+            unit | text | | unit of both
+            n | i64 | | calls traced
+            agrees | bool | | within 5 %
+        """),
+    ),
+    TableSchema(
         "agreement",
-        _BUNDLE,
+        _BUNDLE + " and OUT/agreement.parquet",
         "what program, tracer and disk say of the bytes of one file (where the program says anything)",
         (*_RUN_KEY, "file", "direction", "by"),
         _columns("""

@@ -67,7 +67,7 @@ def analyse(out: Path, say: Callable[[str], None] = lambda _: None, full: bool =
     write_parquet(out / "runs.parquet", runs)
     write_parquet(out / "attempts.parquet", attempts_table(all_attempts(out)))
     result = Analysis(out, runs.to_pandas())
-    for name in ("fidelity", "agreement"):
+    for name in ("fidelity", "confirmation", "agreement"):
         table = joined(last, name)
         if table is not None:
             write_parquet(out / f"{name}.parquet", table)

@@ -24,6 +24,7 @@ from penstock.campaign.observation import Observation, RunObservers
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
 from penstock.campaign.run_disks import RunDisks
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
+from penstock.campaign.witness import confirmation
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
 from penstock.host.cgroup import RunCgroup, create_run_cgroup
@@ -315,7 +316,11 @@ class HostExecutor:
         bundle, finished = work.bundle, work.finished
         assert finished is not None
         with attempt.phase("collect"):
-            for name, table in work.observation.tables().items():
+            tables = work.observation.tables()
+            witnessed = confirmation(tables, work.mounts, work.resolved)
+            if witnessed is not None:
+                tables["confirmation"] = witnessed
+            for name, table in tables.items():
                 bundle.write_table(name, table)
             claims = work.run_dir / "claims.json"
             if claims.exists() and work.mounts:

@@ -1,0 +1,67 @@
+"""The second witness of a disk's fidelity: what the tracer saw of its files, beside the disk's own log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.analyse.fidelity import confirm
+from penstock.errors import PenstockError
+from penstock.study.resolve import ResolvedRun, example_command
+from penstock.workload.parsers import parser
+
+
+def confirmation(
+    tables: dict[str, pa.Table], mounts: dict[str, Path], resolved: ResolvedRun
+) -> pa.Table | None:
+    """The table `confirmation` of a run, one disk below the other; None where a witness is missing.
+
+    `mounts`: where each disk was mounted. Times are compared where the command is known to read and write
+    directly: only then is one call one request.
+    """
+    if not {"io_events", "files", "device_requests"} <= set(tables):
+        return None
+    direct = asks_directly(resolved)
+    parts = []
+    for disk_id, mount in mounts.items():
+        events = _events_of(tables["io_events"], tables["files"], disk_id, mount)
+        requests = tables["device_requests"]
+        requests = requests.filter(pc.equal(requests["disk_id"].cast(pa.string()), disk_id))
+        if events.num_rows == 0 or requests.num_rows == 0:
+            continue
+        found = confirm(events, requests, direct=direct)
+        names = pa.array([disk_id] * found.num_rows, pa.string())
+        parts.append(found.replace_schema_metadata(None).add_column(0, "disk_id", names))
+    return pa.concat_tables(parts) if parts else None
+
+
+def asks_directly(resolved: ResolvedRun) -> bool:
+    """Whether every I/O job of the command bypasses the page cache, as far as its parser can tell."""
+    try:
+        jobs = parser(resolved.parser).operations(example_command(resolved))
+    except PenstockError:
+        return False
+    return bool(jobs) and all(job.direct for job in jobs or [])
+
+
+def _events_of(events: pa.Table, files: pa.Table, disk_id: str, mount: Path) -> pa.Table:
+    """The events on a disk's files, with `path` relative to the mount."""
+    prefix = f"{str(mount).rstrip('/')}/"
+    mine = files.filter(pc.equal(files["disk_id"].cast(pa.string()), disk_id))
+    paths = {
+        number: path.removeprefix(prefix)
+        for number, path in zip(
+            mine["file_id"].to_pylist(), mine["path"].cast(pa.string()).to_pylist(), strict=True
+        )
+    }
+    names = pa.table(
+        {
+            "file_id": pa.array(list(paths), events.schema.field("file_id").type),
+            "path": pa.array(list(paths.values()), pa.string()),
+        }
+    )
+    wanted = events.select(["file_id", "direction", "done_bytes", "latency_ns"])
+    wanted = wanted.set_column(1, "direction", wanted["direction"].cast(pa.string()))
+    return wanted.join(names, "file_id", join_type="inner").combine_chunks()
