@@ -1,4 +1,4 @@
-/* Reads a cached file in 4 KiB steps, over and over: FILE OPERATIONS. Prints CPU and wall ns per
+/* Reads a cached file in 4 KiB steps, over and over: FILE OPERATIONS [ANSWER]. Prints CPU and wall ns per
  * operation: medians over blocks of the run, so that what the machine does meanwhile weighs little. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -38,11 +38,11 @@ static int by_value(const void *a, const void *b)
 int main(int count, char **words)
 {
 	static double cpu[BLOCKS], wall[BLOCKS];
-	int fd = count == 3 ? open(words[1], O_RDONLY) : -1;
+	int fd = count >= 3 ? open(words[1], O_RDONLY) : -1;
 	long operations = fd < 0 ? 0 : atol(words[2]) / BLOCKS;
 
 	if (operations <= 0 || read_all(fd, operations)) {
-		fprintf(stderr, "usage: cached_read FILE OPERATIONS (a file of 4 MiB)\n");
+		fprintf(stderr, "usage: cached_read FILE OPERATIONS [ANSWER] (a file of 4 MiB)\n");
 		return 2;
 	}
 	for (int i = 0; i < BLOCKS; i++) {
@@ -55,6 +55,8 @@ int main(int count, char **words)
 	}
 	qsort(cpu, BLOCKS, sizeof(double), by_value);
 	qsort(wall, BLOCKS, sizeof(double), by_value);
+	if (count > 3 && !freopen(words[3], "w", stdout))
+		return 1;
 	printf("%.2f %.2f\n", cpu[BLOCKS / 2], wall[BLOCKS / 2]);
 	return 0;
 }

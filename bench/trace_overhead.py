@@ -60,11 +60,9 @@ class Bench:
             return self.figures(subprocess_output([*line, *self.words(STRACE_OPERATIONS)]))
         script = BPFTRACE[engine]
         answer = self.directory / "answer"
-        inner = f"{' '.join(self.words(self.operations))}"
-        shell = self.directory / "inner.sh"
-        shell.write_text(f"#!/bin/sh\nexec {inner} >{answer}\n")
-        shell.chmod(0o755)
-        subprocess_output(["bpftrace", "-e", script, "-c", str(shell)])
+        answer.unlink(missing_ok=True)
+        inner = " ".join([*self.words(self.operations), str(answer)])
+        subprocess_output(["bpftrace", "-e", script, "-c", inner])
         return self.figures(answer.read_text())
 
     def run_ours(self, engine: str) -> tuple[float, float]:

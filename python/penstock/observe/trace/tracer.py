@@ -23,7 +23,7 @@ MODES = ("trace", "pattern")
 RING_BYTES = 64 << 20
 
 #: added ns per kept call for the estimate in the receipt (bench/trace_overhead.py on the development machine)
-NOMINAL_NS = {"trace": 150, "pattern": 70}
+NOMINAL_NS = {"trace": 170, "pattern": 110}
 
 
 @dataclass(frozen=True)
