@@ -58,7 +58,7 @@ class RunProgress:
         if self._quiet:
             return
         if self._bar is not None:
-            self._bar.console.print(line, markup=False, highlight=False)
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
             print(line, file=sys.stderr, flush=True)
 

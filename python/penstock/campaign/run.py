@@ -110,7 +110,7 @@ def run_study(
     study = load_study(study_path, list(overrides), quick)
     plan = make_plan(study)
     treatments = _treatments(study, plan)
-    out = (out or Path(study.name)).absolute()
+    out = (out or Path(study.name)).resolve()
     before = _look(out, study, resume)
     asked = campaign(study, plan, _described(study, treatments), list(overrides))
     with _locked(out):
@@ -346,19 +346,19 @@ def _locked(out: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[None]:
-    """SIGTERM ends like Ctrl-C, and only the first of either counts: putting back is not cut short."""
+    """SIGTERM and SIGHUP end like Ctrl-C; only the first counts: putting back is not cut short."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    both = (signal.SIGINT, signal.SIGTERM)
-    before = {s: signal.getsignal(s) for s in both}
+    enders = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {s: signal.getsignal(s) for s in enders}
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        for s in both:
+        for s in enders:
             signal.signal(s, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for s in both:
+    for s in enders:
         signal.signal(s, stop)
     try:
         yield

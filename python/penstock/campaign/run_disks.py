@@ -12,7 +12,8 @@ import pyarrow as pa
 from penstock.analyse.fidelity import fidelity
 from penstock.emulate.disk import DiskServer, EmulatedDisk
 from penstock.emulate.disk_log import read_disk_log
-from penstock.host.journal import Journal
+from penstock.host.directories import make_directory, remove_directory
+from penstock.host.journal import Entry, Journal
 from penstock.study.resolve import ResolvedDisk
 
 _NO_TIME: dict[str, Any] = {"overhead": {"kind": "constant", "value_s": 0.0}}
@@ -48,7 +49,9 @@ class RunDisks:
     """The disk server of a study, and the disks of the run at hand."""
 
     def __init__(self, journal: Journal, root: Path) -> None:
+        self._journal = journal
         self._root = root
+        self._made: list[Entry] = []
         self._server = DiskServer(journal, root)
         self._mounted: dict[str, _Mounted] = {}
 
@@ -62,8 +65,13 @@ class RunDisks:
     ) -> dict[str, Path]:
         """Mounts the disks over their backing directories; gives the mounts by disk."""
         for disk in disks:
-            mount = Path(disk.mount) if disk.mount else self._root / run_id / disk.disk_id
-            mount.mkdir(parents=True, exist_ok=True)
+            mount = self._root / run_id / disk.disk_id
+            if disk.mount is not None:
+                mount = Path(disk.mount)
+                if not mount.exists():
+                    self._made.append(make_directory(mount, self._journal, run=run_id))
+            else:
+                mount.mkdir(parents=True)
             up = self._server.add(
                 disk.disk_id,
                 mount,
@@ -124,6 +132,8 @@ class RunDisks:
     def detach(self) -> None:
         """Takes the disks away, in no time of theirs."""
         with contextlib.ExitStack() as stack:
+            while self._made:
+                stack.callback(remove_directory, self._made.pop(), self._journal)
             while self._mounted:
                 disk_id, mounted = self._mounted.popitem()
                 stack.callback(_remove_empty, mounted.up.mount, self._root)

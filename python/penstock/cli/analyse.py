@@ -21,7 +21,7 @@ def command(
 ) -> None:
     """Effects, fidelity, predictions, findings and report from the runs that are there."""
     check_fail_on(fail_on)
-    result = analyse(runs.absolute(), lambda line: print(line, file=sys.stderr))
+    result = analyse(runs.resolve(), lambda line: print(line, file=sys.stderr))
     for note in result.notes:
         print(f"penstock: {note}", file=sys.stderr)
     if as_json:
