@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use penstock_station::{Op, Request, Station, StorageProfile};
 use serde_json::{json, Value};
 
-use crate::clock::{now_ns, process_cpu_ns};
+use crate::clock::{now_ns, process_cpu_ns, process_wait_ns};
 use crate::config::{Add, Compensation, Overhead, Plant};
 use crate::counters::{Counters, StatsPage, NAMES};
 use crate::error::Error;
@@ -56,6 +56,7 @@ struct State {
     lost_records: u64,
     reset_ns: u64,
     cpu_at_reset_ns: u64,
+    wait_at_reset_ns: u64,
     last_arrival_ns: u64,
 }
 
@@ -119,6 +120,7 @@ impl Disk {
             lost_records: 0,
             reset_ns: now,
             cpu_at_reset_ns: process_cpu_ns(),
+            wait_at_reset_ns: process_wait_ns(),
             last_arrival_ns: 0,
         };
         let page = StatsPage::create(&stats_dir.join(format!("{}.stats", add.disk_id)))?;
@@ -288,6 +290,12 @@ impl Disk {
 
     /// Writes pending records to the log and publishes the slow part of the statistics.
     pub fn housekeeping(&self) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        self.drain(&mut log);
+    }
+
+    /// Records leave memory under the lock of the log that they belong to.
+    fn drain(&self, log: &mut Option<Log>) {
         let (pending, counters) = {
             let mut state = self.state();
             (std::mem::take(&mut state.pending), state.counters)
@@ -296,7 +304,6 @@ impl Disk {
         if pending.is_empty() {
             return;
         }
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = log.as_mut() {
             if let Err(error) = open.append(&pending, |file_id| self.path_of(file_id)) {
                 eprintln!("penstock-disk: request log of {}: {error}", self.disk_id);
@@ -307,8 +314,10 @@ impl Disk {
 
     /// Switches the request log: flushes and closes the old one, opens the new one.
     pub fn switch_log(&self, path: Option<&Path>) -> Result<(), Error> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         self.state().logging = false;
-        self.housekeeping();
+        self.drain(&mut log);
+        *log = None;
         let new =
             match path {
                 Some(path) => Some(Log::open(path).map_err(|error| {
@@ -317,7 +326,7 @@ impl Disk {
                 None => None,
             };
         let logging = new.is_some();
-        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        *log = new;
         self.state().logging = logging;
         Ok(())
     }
@@ -356,6 +365,7 @@ impl Disk {
         state.changed_ns = now;
         state.reset_ns = now;
         state.cpu_at_reset_ns = process_cpu_ns();
+        state.wait_at_reset_ns = process_wait_ns();
         state.lost_records = 0;
         self.page.publish(&state.counters, now);
         self.page.publish_bins(&state.counters);
@@ -383,6 +393,10 @@ impl Disk {
         out.insert(
             "server_cpu_ns".into(),
             json!(process_cpu_ns().saturating_sub(state.cpu_at_reset_ns)),
+        );
+        out.insert(
+            "server_wait_ns".into(),
+            json!(process_wait_ns().saturating_sub(state.wait_at_reset_ns)),
         );
         out.insert("lost_records".into(), json!(state.lost_records));
         out.insert("compensation".into(), json!(compensation));

@@ -35,6 +35,8 @@ TIME_LIMIT = 0.03
 QUANTILE_LIMIT = 0.15
 #: largest share of late replies
 LATE_LIMIT = 0.05
+#: longest wait of the server for a processor, per request, as a share of its service time
+WAIT_LIMIT = 0.05
 #: a disk idle for longer than this share of the run was bound by demand (EM-40)
 IDLE_LIMIT = 0.10
 #: shortest activity that can be judged [s], and fewest requests (EM-40)
@@ -113,6 +115,10 @@ def fidelity(
     late = next(j for j in judged if j.metric == "lateness")
     saturated = _saturation(utilisation, log)
     explained = (not late.holds or saturated is not None) and _punctual(log, asked_done)
+    starved = _starved(stats, log)
+    if starved is not None:
+        broken.append(starved)
+        explained = _punctual(log, asked_done)
     lost = int(stats.get("lost_records", 0) or 0)
     reason = "; ".join(j.reason for j in broken)
     if broken and saturated:
@@ -285,6 +291,22 @@ def _lateness(log: _Log) -> _Judged:
     return _Judged("lateness", 0.0, share, "1", len(late), LATE_LIMIT, True, holds, words)
 
 
+def _starved(stats: Mapping[str, Any], log: _Log) -> _Judged | None:
+    """The server's own wait for a processor, per request, where it weighs against the service.
+
+    What it waits, the program waits as well, and on the way in as much as on the way out.
+    """
+    waited = stats.get("server_wait_ns")
+    if waited is None:
+        return None
+    n = len(log.began)
+    each, most = float(waited) / n, max(WAIT_LIMIT * float(log.service.mean()), 50_000.0)
+    if each <= most:
+        return None
+    words = f"the disk server waited {each / 1e3:.0f} us for a processor per request"
+    return _Judged("wait", most, each, "ns", n, WAIT_LIMIT, True, False, words)
+
+
 def _schedule(
     log: _Log, profile: Any, seed: int
 ) -> tuple[
@@ -371,6 +393,8 @@ def _saturation(utilisation: pa.Table | pd.DataFrame | None, log: _Log) -> str |
         & table["t_ns"].between(log.began.min(), log.done.max())
     ]
     whole = cpu[cpu["unit"].astype(str) == "%"]
+    if (whole["entity"].astype(str) == "all").any():
+        whole = whole[whole["entity"].astype(str) == "all"]
     if whole.empty:
         return None
     peak = float(whole.groupby("t_ns")["value"].max().quantile(0.5))

@@ -17,10 +17,13 @@ from typing import Any
 from penstock.emulate.disk import DiskServer
 from penstock.errors import BadInput
 from penstock.host.daemon import Daemon, connect
+from penstock.host.floor import host_floor
 from penstock.host.journal import Journal
 from penstock.host.processes import Identity
 from penstock.host.state import runtime_dir
+from penstock.profile.honour import check_honourable
 from penstock.profile.load import load_profile
+from penstock.profile.model import StorageProfile
 
 
 def up(
@@ -32,9 +35,13 @@ def up(
     durable: bool = False,
     slow_by: float = 0.0,
 ) -> dict[str, Any]:
-    """Puts a disk up and gives its description; raises BadInput for a bad profile or directory."""
+    """Puts a disk up and gives its description.
+
+    Raises BadInput for a bad directory or profile, also for one that is faster than this host can be.
+    """
     served = _scaled(profile, time_scale)
     journal = Journal()
+    check_honourable(StorageProfile.from_json(served), host_floor(journal))
     with _lock():
         server = DiskServer(journal, runtime_dir(), outlive_owner=True)
         running = _running()
