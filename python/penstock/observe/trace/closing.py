@@ -42,7 +42,7 @@ def closing_sentence(
         what = what.replace("interleaved", f"interleaved ({verdict['k']} streams)")
     where = paths.get(top["file_id"]) or f"file {top['file_id']}"
     said = f"{share:.0f} % of {direction} time: {what} on {where}"
-    said += f", {_duration(mean_ns)} each, {100 * total_ns / max(wall_ns, 1):.0f} % of the run"
+    said += f", {_duration(mean_ns)} each, {100 * total_ns / max(wall_ns, 1):.2g} % of the run"
     if total_ns < _LITTLE * wall_ns:
         return f"{said}; storage is not what it waits for.{warning}"
     if mean_ns < _CACHED_NS:
