@@ -42,7 +42,7 @@ def closing_sentence(
         what = what.replace("interleaved", f"interleaved ({verdict['k']} streams)")
     where = paths.get(top["file_id"]) or f"file {top['file_id']}"
     said = f"{share:.0f} % of {direction} time: {what} on {where}"
-    said += f", {_duration(mean_ns)} each, {100 * total_ns / max(wall_ns, 1):.2g} % of the run"
+    said += f", {_duration(mean_ns)} each, {_share(total_ns / max(wall_ns, 1))} of the run"
     if total_ns < _LITTLE * wall_ns:
         return f"{said}; storage is not what it waits for.{warning}"
     if mean_ns < _CACHED_NS:
@@ -54,6 +54,11 @@ def closing_sentence(
     elif advice is None:
         advice = "the order is good: only more bandwidth makes it faster"
     return f"{said}; {advice}.{warning}"
+
+
+def _share(part: float) -> str:
+    """Percent; more than 100 where threads wait side by side."""
+    return f"{100 * part:.0f} %" if part >= 0.01 else "less than 1 %"
 
 
 def _duration(ns: float) -> str:
