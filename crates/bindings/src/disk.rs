@@ -8,10 +8,11 @@ use pyo3::prelude::*;
 /// Raises ValueError where the configuration makes no sense, RuntimeError where the host refuses.
 #[pyfunction]
 fn disk_main(py: Python<'_>, config_json: &str) -> PyResult<()> {
-    py.detach(|| penstock_disk::run(config_json)).map_err(|error| match error {
-        penstock_disk::Error::Bad(_) => PyValueError::new_err(error.to_string()),
-        penstock_disk::Error::Host { .. } => PyRuntimeError::new_err(error.to_string()),
-    })
+    py.detach(|| penstock_disk::run(config_json))
+        .map_err(|error| match error {
+            penstock_disk::Error::Bad(_) => PyValueError::new_err(error.to_string()),
+            penstock_disk::Error::Host { .. } => PyRuntimeError::new_err(error.to_string()),
+        })
 }
 
 /// Device offset in bytes of byte `offset` of the file at `path` (relative to the mount).
