@@ -30,8 +30,9 @@ $(STAMPS)/python: requirements/dev.txt $(STAMPS)/system
 $(STAMPS)/native: $(RUST) $(STAMPS)/python
 	@echo 'penstock: building the native part' >&2
 	exec 9>$(STAMPS)/lock; flock 9
+	touch $@.begun
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --quiet
-	touch $@
+	mv $@.begun $@
 
 build: $(STAMPS)/native ## build into .venv
 
@@ -52,6 +53,15 @@ test: lint rusttest pytest ## everything that must hold
 
 demo: build ## the access-pattern study, from nothing to demo/report.html
 	$(VENV)/bin/penstock run examples/access-patterns.study.yaml -o demo --resume
+
+studies: build ## the studies on real systems, one after the other, results under out/
+	for study in examples/postgres.study.yaml $(wildcard studies/*.study.yaml); do
+	  name=$$(basename $$study .study.yaml)
+	  $(VENV)/bin/penstock run $$study -o out/$$name --resume
+	done
+
+bench: build ## every measurement, beside its peers
+	for bench in bench/*.py; do echo "== $$bench"; $(PY) $$bench; done
 
 clean: ## remove what was built
 	rm -rf target $(VENV) .mypy_cache .ruff_cache .pytest_cache demo
