@@ -264,13 +264,13 @@ _TABLES = (
     TableSchema(
         "confirmation",
         _BUNDLE + " and OUT/confirmation.parquet",
-        "what the tracer saw of one file on a disk, beside what the disk logged",
+        "what the tracer saw of one file on a disk, beside what the disk logged (direct I/O only)",
         (*_RUN_KEY, "disk_id", "file", "direction", "metric"),
         _columns("""
             disk_id | text | | the disk
             file | text | | path relative to the mount
             direction | text | | `read` or `write`
-            metric | text | | `bytes`, or `time` (mean of one call; direct I/O only)
+            metric | text | | `bytes`, or `time` (mean of one call)
             traced | f64 | (`unit`) | by the tracer
             disk | f64 | (`unit`) | by the disk
             ratio | f64 | | disk over traced

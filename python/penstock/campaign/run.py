@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from penstock.archive.bundle import Bundle
+from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.catalogue import Catalogue, index_path
 from penstock.archive.runs import attempts
 from penstock.campaign import work
@@ -132,6 +132,9 @@ def run_study(
             )
         if to_make:
             _refuse_too_fast(treatments.values(), journal)
+            place = work.work_directory(out)
+            sizes = [directory_bytes(b.path) for b in found]
+            forecast(study, to_make, place, out, PreparedData(place / "prepared"), sizes)
         freeze(out, study, plan, facts)
         with _catalogues(out) as catalogues:
             _tell(catalogues, out, facts, "running", [])
@@ -177,8 +180,7 @@ def _make(
     out = result.out
     (out / "runs").mkdir(exist_ok=True)
     place = work.work_directory(out)
-    sizes = [int(r["size_bytes"] or 0) for r in catalogues[0].runs(out)]
-    forecast(study, to_make, place, out, PreparedData(place / "prepared"), sizes)
+    sizes = [directory_bytes(b.path) for b in found]
     executor = HostExecutor(
         study, facts.study_id, out, place, journal, to_make, sizes, progress.say
     )
@@ -331,7 +333,10 @@ def _catalogues(out: Path) -> Iterator[list[Catalogue]]:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """One conductor per directory. Raises PenstockError if another is at work there."""
+    """One conductor per directory; one that comes to nothing leaves no directory.
+
+    Raises PenstockError if another is at work there.
+    """
     out.mkdir(parents=True, exist_ok=True)
     fd = os.open(out / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -339,7 +344,14 @@ def _locked(out: Path) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise PenstockError(f"{out}: another penstock run is at work in it") from None
-        yield
+        try:
+            yield
+        finally:
+            if not (out / "campaign.json").exists():
+                work.clear(out, work.work_directory(out))
+                (out / ".lock").unlink()
+                with contextlib.suppress(OSError):
+                    out.rmdir()
     finally:
         os.close(fd)
 

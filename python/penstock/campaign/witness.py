@@ -18,12 +18,11 @@ def confirmation(
 ) -> pa.Table | None:
     """The table `confirmation` of a run, one disk below the other; None where a witness is missing.
 
-    `mounts`: where each disk was mounted. Times are compared where the command is known to read and write
-    directly: only then is one call one request.
+    Also None unless the command is known to read and write directly: only then is one call one request,
+    else the page cache lies between the witnesses. `mounts`: where each disk was mounted.
     """
-    if not {"io_events", "files", "device_requests"} <= set(tables):
+    if not {"io_events", "files", "device_requests"} <= set(tables) or not asks_directly(resolved):
         return None
-    direct = asks_directly(resolved)
     parts = []
     for disk_id, mount in mounts.items():
         events = _events_of(tables["io_events"], tables["files"], disk_id, mount)
@@ -31,7 +30,7 @@ def confirmation(
         requests = requests.filter(pc.equal(requests["disk_id"].cast(pa.string()), disk_id))
         if events.num_rows == 0 or requests.num_rows == 0:
             continue
-        found = confirm(events, requests, direct=direct)
+        found = confirm(events, requests, direct=True)
         names = pa.array([disk_id] * found.num_rows, pa.string())
         parts.append(found.replace_schema_metadata(None).add_column(0, "disk_id", names))
     return pa.concat_tables(parts) if parts else None
