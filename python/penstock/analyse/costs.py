@@ -88,7 +88,8 @@ class FactorCost:
 
         Hollow: the costly level itself gets no better, only the other one loses its advantage.
         """
-        hollow, genuine = [], []
+        hollow: list[Cost] = []
+        genuine: list[Cost] = []
         for cell in self.under({factor: level}):
             rest = {k: v for k, v in cell.where.items() if k != factor}
             for before in (c for c in self.under(rest) if c.where[factor] != level):

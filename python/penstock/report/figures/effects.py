@@ -189,7 +189,9 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
                 linestyle=series.line,
                 label=lines.phrase(level),
             )
-            dots = axes.scatter(range(len(across.levels)), shown, s=90, alpha=0.0)
+            dots = axes.scatter(
+                range(len(across.levels)), shown, s=90, alpha=0.0, color=series.colour
+            )
             style.tips(
                 fig,
                 dots,
