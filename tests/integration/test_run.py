@@ -361,6 +361,17 @@ def test_each_run_gets_the_prepared_data_unchanged(ground: Ground) -> None:
     assert (ground.where / "made").read_text() == "made\n"
 
 
+@pytest.mark.timeout(120)
+def test_a_command_that_changes_shared_data_is_found_out(ground: Ground) -> None:
+    text = PLAIN.replace("COMMAND", "': {more}; test {word} = one || echo more >> {data}/f'")
+    text = text.replace("mutates: true", "mutates: false")
+    done = ground.run(text.replace("PREPARED", str(ground.where / "made")), "--json")
+    runs = frame(ground.out / "runs.parquet").set_index("word")
+    assert not runs.loc["two", "valid"].any(), done.stderr
+    assert runs.loc["two", "reason"].str.contains("mutates: true").all()
+    assert not runs.loc["one", "reason"].str.contains("mutates").any()
+
+
 @pytest.mark.timeout(60)
 def test_a_preparation_that_fails_stops_with_its_words(ground: Ground) -> None:
     text = PLAIN.replace("COMMAND", "'true {word} {more}'").replace(

@@ -162,6 +162,17 @@ def test_an_interrupted_preparation_is_made_again(tmp_path: Path) -> None:
     assert [p.name for p in again.disks["data"].iterdir()] == ["whole"]
 
 
+def test_shared_data_that_was_written_to_is_made_again(tmp_path: Path) -> None:
+    data = PreparedData(tmp_path)
+    first = data.get("key", ["data"], lambda disks: disks["data"].joinpath("f").write_text("a"))
+    assert not data.forget_if_altered(first)
+    (first.disks["data"] / "f").write_text("longer")
+    assert data.forget_if_altered(first)
+    assert not data.has("key")
+    data.get("key", ["data"], lambda disks: disks["data"].joinpath("f").write_text("a"))
+    assert (first.disks["data"] / "f").read_text() == "a"
+
+
 def test_a_copy_is_a_copy(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -222,6 +233,7 @@ def evidence(**more: object) -> Evidence:
         "last_words": "",
         "oom_kills": 0,
         "cache_fault": "",
+        "data_altered": False,
         "fidelity_faults": (),
         "lost_events": 0,
         "kept_events": 100,
@@ -277,6 +289,12 @@ def test_a_workload_that_ended_badly_has_failed(
     found = judge(evidence(finished=finished, last_words="no such table", lost_events=5))
     assert (found.state, found.valid, found.repeatable) == (state, False, False)
     assert reason in found.reason
+
+
+def test_a_run_that_changed_shared_data_is_invalid_and_not_repeated() -> None:
+    found = judge(evidence(data_altered=True))
+    assert (found.state, found.valid, found.repeatable) == ("finished", False, False)
+    assert "mutates: true" in found.reason
 
 
 def test_want_of_memory_is_named() -> None:

@@ -448,6 +448,9 @@ class HostExecutor:
                 timeout_s=work.resolved.timeout_s,
                 last_words=last_words(work.bundle.path / "stderr.txt"),
                 oom_kills=work.oom_kills,
+                data_altered=work.prepared is not None
+                and not work.resolved.mutates
+                and self._prepared.forget_if_altered(work.prepared),
                 cache_fault=work.settled.fault if work.settled else "",
                 fidelity_faults=seen.fidelity_faults,
                 lost_events=int(seen.losses.get("trace", 0)),

@@ -19,6 +19,7 @@ class Evidence:
     last_words: str
     oom_kills: int
     cache_fault: str
+    data_altered: bool
     fidelity_faults: tuple[str, ...]
     lost_events: int
     kept_events: int
@@ -41,6 +42,9 @@ def judge(evidence: Evidence) -> Judgement:
     ended = _ending(evidence)
     if ended is not None:
         return ended
+    if evidence.data_altered:
+        reason = "the command changed the prepared data, which all runs share; say mutates: true"
+        return Judgement("finished", False, reason, False)
     faults = [evidence.cache_fault] if evidence.cache_fault else []
     faults += evidence.fidelity_faults
     if evidence.lost_events:

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +23,12 @@ _COMPLETE = "complete"
 
 @dataclass(frozen=True)
 class PreparedSet:
-    """Prepared data of one kind: the directory of each disk, and their size [bytes]."""
+    """Prepared data of one kind: the directory of each disk, their size [bytes] and what is in them."""
 
     key: str
     disks: dict[str, Path]
     size_bytes: int
+    signature: str
 
 
 def preparation_key(
@@ -62,10 +63,20 @@ class PreparedData:
                 path.mkdir(parents=True)
                 path.chmod(0o755)
             make(paths)
-            (place / _COMPLETE).write_text(str(sum(directory_bytes(p) for p in paths.values())))
-        size_bytes = int((place / _COMPLETE).read_text() or 0)
-        self._known[key] = PreparedSet(key, paths, size_bytes)
+            size_bytes = sum(directory_bytes(p) for p in paths.values())
+            said = {"size_bytes": size_bytes, "signature": signature(paths.values())}
+            (place / _COMPLETE).write_text(json.dumps(said))
+        said = json.loads((place / _COMPLETE).read_text())
+        self._known[key] = PreparedSet(key, paths, said["size_bytes"], said["signature"])
         return self._known[key]
+
+    def forget_if_altered(self, prepared: PreparedSet) -> bool:
+        """Whether the data is no longer what was prepared; then it will be made again when next asked for."""
+        if signature(prepared.disks.values()) == prepared.signature:
+            return False
+        (self.root / prepared.key / _COMPLETE).unlink(missing_ok=True)
+        self._known.pop(prepared.key, None)
+        return True
 
     @property
     def sizes_bytes(self) -> list[int]:
@@ -75,6 +86,20 @@ class PreparedData:
     def has(self, key: str) -> bool:
         """Whether that data is there, complete."""
         return (self.root / key / _COMPLETE).exists()
+
+
+def signature(directories: Iterable[Path]) -> str:
+    """A hash of names, sizes and modification times of all files: it changes when one is written to."""
+    found = hashlib.sha256()
+    for directory in directories:
+        for top, folders, files in os.walk(directory):
+            folders.sort()
+            for name in sorted(files):
+                path = os.path.join(top, name)
+                status = os.lstat(path)
+                inside = os.path.relpath(path, directory)
+                found.update(f"{inside}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return found.hexdigest()
 
 
 def copy_tree(source: Path, target: Path) -> None:
