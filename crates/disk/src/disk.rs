@@ -215,6 +215,7 @@ impl Disk {
         };
         let served = state.station.arrive(station_ns, request);
         let due_ns = state.in_clock_time(served.due_ns);
+        self.page.publish(&state.counters, arrival_ns);
         Ticket {
             due_ns,
             asked_ns: served.due_ns.saturating_sub(station_ns),

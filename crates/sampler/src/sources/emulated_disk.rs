@@ -6,12 +6,14 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::{Entities, Metric, Source};
+use crate::clock::monotonic_ns;
 use crate::error::Error;
 use crate::spool::Sink;
 
 const MAGIC: &[u8; 8] = b"PKDISK01";
 const WORD: usize = 8;
 const SEQUENCE: usize = 1;
+const PUBLISHED_NS: usize = 2;
 const FIRST_COUNTER: usize = 3;
 const TRIES: u32 = 100;
 
@@ -38,6 +40,9 @@ const COUNTERS: [Metric; 20] = [
     Metric("delivered_time", "ns", true),
     Metric("errors", "1", true),
 ];
+const BUSY: usize = 11;
+const IN_FLIGHT: usize = 12;
+const QUEUE_TIME: usize = 13;
 const PAGE_BYTES: usize = (FIRST_COUNTER + COUNTERS.len()) * WORD;
 
 pub(super) fn sources(disks: &BTreeMap<String, PathBuf>) -> Vec<Box<dyn Source>> {
@@ -87,6 +92,10 @@ impl StatsPage {
     }
 }
 
+fn now_ns() -> u64 {
+    monotonic_ns().unsigned_abs()
+}
+
 fn word(page: &[u8], at: usize) -> u64 {
     let mut bytes = [0; WORD];
     bytes.copy_from_slice(&page[at * WORD..(at + 1) * WORD]);
@@ -97,8 +106,19 @@ impl Source for StatsPage {
     fn sample(&mut self, sink: &mut dyn Sink) -> Result<(), Error> {
         if let Some(page) = self.settled()? {
             let first = self.series.first(self.disk.as_bytes(), sink);
+            // The page was written when a request last came or went; what is in flight has been since.
+            let in_flight = word(&page, FIRST_COUNTER + IN_FLIGHT);
+            let since_ns = now_ns().saturating_sub(word(&page, PUBLISHED_NS));
             for at in 0..COUNTERS.len() {
-                sink.put(first + at as u64, word(&page, FIRST_COUNTER + at) as f64);
+                let more = match at {
+                    BUSY => since_ns * in_flight.min(1),
+                    QUEUE_TIME => since_ns * in_flight,
+                    _ => 0,
+                };
+                sink.put(
+                    first + at as u64,
+                    (word(&page, FIRST_COUNTER + at) + more) as f64,
+                );
             }
         }
         Ok(())
@@ -114,10 +134,10 @@ mod tests {
     use super::super::testing::Memory;
     use super::*;
 
-    fn page(sequence: u64) -> Vec<u8> {
+    fn page(sequence: u64, published_ns: u64) -> Vec<u8> {
         let mut page = MAGIC.to_vec();
         page.extend(sequence.to_le_bytes());
-        page.extend(0_u64.to_le_bytes());
+        page.extend(published_ns.to_le_bytes());
         for counter in 0..COUNTERS.len() as u64 {
             page.extend((1000 + counter).to_le_bytes());
         }
@@ -125,12 +145,12 @@ mod tests {
         page
     }
 
-    fn sampled(sequence: u64) -> Memory {
+    fn sampled(sequence: u64, published_ns: u64) -> Memory {
         let path = std::env::temp_dir().join(format!(
-            "penstock-page-{}-{sequence}.stats",
+            "penstock-page-{}-{sequence}-{published_ns}.stats",
             std::process::id()
         ));
-        std::fs::write(&path, page(sequence)).unwrap();
+        std::fs::write(&path, page(sequence, published_ns)).unwrap();
         let mut memory = Memory::default();
         let disks = [("data".to_owned(), path.clone())].into();
         for mut source in sources(&disks) {
@@ -142,7 +162,7 @@ mod tests {
 
     #[test]
     fn counters_come_in_the_order_of_the_page() {
-        let memory = sampled(4);
+        let memory = sampled(4, u64::MAX);
         assert_eq!(memory.get("emulated_disk/data/reads"), 1000.0);
         assert_eq!(memory.get("emulated_disk/data/busy"), 1011.0);
         assert_eq!(memory.get("emulated_disk/data/errors"), 1019.0);
@@ -150,6 +170,18 @@ mod tests {
 
     #[test]
     fn a_page_being_written_gives_no_sample() {
-        assert!(sampled(5).values.is_empty());
+        assert!(sampled(5, u64::MAX).values.is_empty());
+    }
+
+    #[test]
+    fn what_is_in_flight_keeps_the_disk_busy() {
+        let began_ns = now_ns();
+        let memory = sampled(4, began_ns - 1_000_000_000);
+        let ended_ns = now_ns();
+        let more = memory.get("emulated_disk/data/busy") - 1011.0;
+        let most = 1e9 + (ended_ns - began_ns) as f64;
+        assert!((1e9..=most).contains(&more), "{more}");
+        let queued = memory.get("emulated_disk/data/queue_time") - 1013.0;
+        assert!((1012e9..=1012.0 * most).contains(&queued), "{queued}");
     }
 }
