@@ -210,3 +210,23 @@ def test_two_witnesses_agree_or_it_is_said():
     assert [r["agrees"] for r in slower if r["metric"] == "time"] == [False]
     missing = confirm(events(drop=100), log, direct=True).to_pylist()
     assert [r["agrees"] for r in missing if r["metric"] == "bytes"] == [False]
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "run_s", "valid"),
+    [
+        (19.8, 0.1, False),  # busy loops of others on both processors
+        (19.8, 18.5, True),  # the run itself takes both
+        (15.0, 0.1, True),  # others are there, and there is room
+        (19.8, None, False),  # nobody knows whose it is
+    ],
+)
+def test_a_host_that_others_have_taken(busy_s, run_s, valid):
+    stats = {"host_cpu_ns": 20e9, "host_busy_ns": busy_s * 1e9, "server_cpu_ns": 0.2e9}
+    run_cpu_ns = None if run_s is None else int(run_s * 1e9)
+    log = closed_loop(2000, 1, 5 * MS)
+    table = fidelity(log, stats, constant_profile(0.005), run_cpu_ns=run_cpu_ns)
+    assert is_valid(table)[0] is valid
+    if not valid:
+        assert set(table["verdict"].to_pylist()) == {"host-saturated"}
+        assert "not the run's" in is_valid(table)[1]

@@ -31,3 +31,54 @@ pub fn process_wait_ns() -> u64 {
         .filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
         .sum()
 }
+
+/// Processor time of the whole host since it was started, nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HostCpu {
+    /// Not idle: programs, kernel, interrupts, and what a hypervisor took away.
+    pub busy_ns: u64,
+    /// Everything, idle time included.
+    pub all_ns: u64,
+}
+
+impl HostCpu {
+    /// As /proc/stat says; zeros if it cannot be read.
+    pub fn now() -> Self {
+        // SAFETY: a plain query.
+        let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+        std::fs::read_to_string("/proc/stat")
+            .map(|text| Self::parse(&text, u64::try_from(ticks).unwrap_or(100)))
+            .unwrap_or_default()
+    }
+
+    /// From the text of /proc/stat: user nice system idle iowait irq softirq steal (guest time is in user).
+    fn parse(text: &str, ticks_per_s: u64) -> Self {
+        let line = text.lines().next().unwrap_or_default();
+        let ticks: Vec<u64> = line
+            .split_whitespace()
+            .skip(1)
+            .take(8)
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let all: u64 = ticks.iter().sum();
+        let idle: u64 = ticks.iter().skip(3).take(2).sum();
+        let ns = 1_000_000_000 / ticks_per_s.max(1);
+        HostCpu {
+            busy_ns: (all - idle) * ns,
+            all_ns: all * ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HostCpu;
+
+    #[test]
+    fn idle_and_waiting_for_devices_are_not_busy() {
+        let text = "cpu  120 10 60 150 50 0 5 5 7 7\ncpu0 1 1 1 1 1 1 1 1\n";
+        let seen = HostCpu::parse(text, 100);
+        assert_eq!(seen.busy_ns, 2_000_000_000);
+        assert_eq!(seen.all_ns, 4_000_000_000);
+    }
+}

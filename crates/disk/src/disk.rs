@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use penstock_station::{Op, Request, Station, StorageProfile};
 use serde_json::{json, Value};
 
-use crate::clock::{now_ns, process_cpu_ns, process_wait_ns};
+use crate::clock::{now_ns, process_cpu_ns, process_wait_ns, HostCpu};
 use crate::config::{Add, Compensation, Overhead, Plant};
 use crate::counters::{Counters, StatsPage, NAMES};
 use crate::error::Error;
@@ -56,6 +56,7 @@ struct State {
     lost_records: u64,
     reset_ns: u64,
     cpu_at_reset_ns: u64,
+    host_at_reset: HostCpu,
     wait_at_reset_ns: u64,
     last_arrival_ns: u64,
 }
@@ -120,6 +121,7 @@ impl Disk {
             lost_records: 0,
             reset_ns: now,
             cpu_at_reset_ns: process_cpu_ns(),
+            host_at_reset: HostCpu::now(),
             wait_at_reset_ns: process_wait_ns(),
             last_arrival_ns: 0,
         };
@@ -366,6 +368,7 @@ impl Disk {
         state.changed_ns = now;
         state.reset_ns = now;
         state.cpu_at_reset_ns = process_cpu_ns();
+        state.host_at_reset = HostCpu::now();
         state.wait_at_reset_ns = process_wait_ns();
         state.lost_records = 0;
         self.page.publish(&state.counters, now);
@@ -398,6 +401,15 @@ impl Disk {
         out.insert(
             "server_wait_ns".into(),
             json!(process_wait_ns().saturating_sub(state.wait_at_reset_ns)),
+        );
+        let host = HostCpu::now();
+        out.insert(
+            "host_busy_ns".into(),
+            json!(host.busy_ns.saturating_sub(state.host_at_reset.busy_ns)),
+        );
+        out.insert(
+            "host_cpu_ns".into(),
+            json!(host.all_ns.saturating_sub(state.host_at_reset.all_ns)),
         );
         out.insert("lost_records".into(), json!(state.lost_records));
         out.insert("compensation".into(), json!(compensation));

@@ -14,6 +14,9 @@ follows a wrong clock is found out.
   (p50 from 100 requests on, p99 from 1000: a quantile needs ten requests beyond it).
 - `lateness`: share of replies that were later than a twentieth of their service time and 50 µs, beyond
   the lateness that the calibration has measured and taken off the arrivals.
+
+Two more witnesses can make a certificate invalid: the server's own wait for a processor, and a host whose
+processors were taken by others than the run, so that the program suffered what no disk does.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ SHORTEST_S = 0.5
 FEWEST = 20
 #: a host busier than this has no room for the disk server [%] (EM-40)
 CPU_LIMIT_PERCENT = 90.0
+#: share of the host's processor time that others than the run and the disk may take when it is all taken
+FOREIGN_LIMIT = 0.10
 #: above this disagreement of two witnesses both are doubted (EM-08)
 CONFIRM_LIMIT = 0.05
 
@@ -88,11 +93,14 @@ def fidelity(
     disk_id: str | None = None,
     seed: int | None = None,
     utilisation: pa.Table | pd.DataFrame | None = None,
+    run_cpu_ns: int | None = None,
 ) -> pa.Table:
     """The certificate of one disk in one run: rows of `fidelity` (asked, delivered, verdict, reason).
 
     `device_requests`: the disk's log of the run; `stats`: its counters (of `compensation` and `seed` use is
-    made); `profile`: as it was served, scaled; `utilisation`: of the host, to explain a failure.
+    made); `profile`: as it was served, scaled; `utilisation`: of the host, to explain a failure; `run_cpu_ns`:
+    processor time of the run's control group, which is not counted as foreign (None: not known, then
+    all but the disk server's is).
     """
     stats = stats or {}
     name = disk_id or str(stats.get("disk_id") or _first(device_requests, "disk_id") or "")
@@ -118,6 +126,10 @@ def fidelity(
     starved = _starved(stats, log)
     if starved is not None:
         broken.append(starved)
+        explained = _punctual(log, asked_done)
+    crowded = _crowded(stats, run_cpu_ns)
+    if crowded is not None:
+        broken.append(crowded)
         explained = _punctual(log, asked_done)
     lost = int(stats.get("lost_records", 0) or 0)
     reason = "; ".join(j.reason for j in broken)
@@ -305,6 +317,23 @@ def _starved(stats: Mapping[str, Any], log: _Log) -> _Judged | None:
         return None
     words = f"the disk server waited {each / 1e3:.0f} us for a processor per request"
     return _Judged("wait", most, each, "ns", n, WAIT_LIMIT, True, False, words)
+
+
+def _crowded(stats: Mapping[str, Any], run_cpu_ns: int | None) -> _Judged | None:
+    """Whether the host was all taken, and a good part of it by others than the run (EM-40)."""
+    whole = float(stats.get("host_cpu_ns") or 0)
+    if whole <= 0:
+        return None
+    busy = float(stats["host_busy_ns"])
+    foreign = busy - float(run_cpu_ns or 0) - float(stats.get("server_cpu_ns") or 0)
+    share = foreign / whole
+    if 100 * busy / whole <= CPU_LIMIT_PERCENT or share <= FOREIGN_LIMIT:
+        return None
+    words = (
+        f"the host's processors were {100 * busy / whole:.0f} % busy, "
+        f"{100 * share:.0f} % with what is not the run's"
+    )
+    return _Judged("host", FOREIGN_LIMIT, share, "1", 1, FOREIGN_LIMIT, True, False, words)
 
 
 def _schedule(

@@ -276,7 +276,7 @@ class HostExecutor:
                 work.observation = self._observers.finish()
             if self._disks is not None:
                 work.observation.disks = self._disks.end(
-                    work.observation.observed.get("utilisation")
+                    work.observation.observed.get("utilisation"), work.cpu_ns
                 )
 
     def detach(self, attempt: Attempt[PlannedRun]) -> None:

@@ -96,10 +96,11 @@ class RunDisks:
             mounted.log = spool_dir / f"{disk_id}.requests"
             self._server.log(disk_id, mounted.log)
 
-    def end(self, utilisation: pa.Table | None) -> DiskObservation:
+    def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
         """Reads counters and logs, judges fidelity; the logs are removed once they are tables.
 
-        `utilisation` of the host, where it was monitored, tells a busy host from an untrue disk.
+        `utilisation` of the host, where it was monitored, tells a busy host from an untrue disk;
+        `run_cpu_ns`, the processor time of the run, tells its own load from others'.
         """
         seen = DiskObservation()
         requests, counters, certificates, faults = [], [], [], []
@@ -112,7 +113,12 @@ class RunDisks:
             requests.append(table)
             counters.append(_counters(disk_id, stats))
             certificate = fidelity(
-                table, stats, mounted.disk.profile, disk_id=disk_id, utilisation=utilisation
+                table,
+                stats,
+                mounted.disk.profile,
+                disk_id=disk_id,
+                utilisation=utilisation,
+                run_cpu_ns=run_cpu_ns,
             )
             certificates.append(certificate)
             faults += _faults(certificate)
