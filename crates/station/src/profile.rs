@@ -136,6 +136,10 @@ pub struct StorageProfile {
     /// Reads and writes per second of all servers together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_iops: Option<f64>,
+    /// How much time the interface may catch up after it was idle (a token bucket's depth): with it a client
+    /// that asks for one request after the other gets the whole rate, though it pauses in between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_burst_s: Option<f64>,
     /// How many sequential streams the device recognises at the same time.
     #[serde(default = "one_stream")]
     pub sequential_streams: usize,
@@ -214,6 +218,7 @@ impl StorageProfile {
         }
         rate("interface_rate_bps", self.interface_rate_bps)?;
         rate("interface_iops", self.interface_iops)?;
+        rate("interface_burst_s", self.interface_burst_s)?;
         for (path, class) in [
             ("read.sequential", &self.read.sequential),
             ("read.random", &self.read.random),
@@ -269,6 +274,7 @@ impl StorageProfile {
             },
             interface_rate_bps: self.interface_rate_bps.map(|r| r / factor),
             interface_iops: self.interface_iops.map(|r| r / factor),
+            interface_burst_s: self.interface_burst_s.map(|s| s * factor),
             ..self.clone()
         }
     }

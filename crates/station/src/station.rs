@@ -180,6 +180,7 @@ pub struct Station {
     flush: Sampler,
     interface_ns_per_byte: f64,
     interface_ns_per_request: f64,
+    interface_burst_ns: f64,
     interface_free: f64,
     server_count: usize,
     servers: Servers,
@@ -204,6 +205,7 @@ impl Station {
             flush: profile.flush.overhead.sampler(),
             interface_ns_per_byte: profile.interface_rate_bps.map_or(0.0, |r| 1e9 / r),
             interface_ns_per_request: profile.interface_iops.map_or(0.0, |r| 1e9 / r),
+            interface_burst_ns: profile.interface_burst_s.map_or(0.0, |s| 1e9 * s),
             interface_free: 0.0,
             server_count: profile.servers,
             servers: Servers::new(profile.servers),
@@ -278,12 +280,13 @@ impl Station {
             (self.interface_ns_per_byte * request.size as f64).max(self.interface_ns_per_request)
         };
         let interface_free = &mut self.interface_free;
+        let burst_ns = self.interface_burst_ns;
         let (start_ns, due_ns) = self.servers.take(t_ns, |start_ns| {
             let finish = start_ns + service_ns;
             if interface_ns == 0.0 {
                 return finish;
             }
-            *interface_free = interface_free.max(start_ns as f64) + interface_ns;
+            *interface_free = interface_free.max(start_ns as f64 - burst_ns) + interface_ns;
             finish.max(interface_free.round() as u64)
         });
         Served {

@@ -202,6 +202,28 @@ fn streams_are_told_apart_up_to_their_number() {
 }
 
 #[test]
+fn a_burst_makes_up_for_pauses_and_for_no_more() {
+    // 4 KiB at 4,096,000 B/s is 1 ms each; the client pauses for 0.2 ms after every answer.
+    let rate = |burst: &str| {
+        let caps = format!("\"interface_rate_bps\": 4096000,{burst}");
+        let mut station = Station::new(&profile(1, &constant(0.0), &caps), 1).unwrap();
+        let (mut now_ns, n) = (1_000_000_000, 1_000);
+        for i in 0..n {
+            let request = Request {
+                op: Op::Write,
+                offset: i * 4096,
+                size: 4096,
+            };
+            now_ns = station.arrive(now_ns, request).due_ns + 200_000;
+        }
+        n as f64 / ((now_ns - 1_000_000_000) as f64 * 1e-9)
+    };
+    assert!((rate("") - 1.0 / 0.0012).abs() < 1.0);
+    assert!((rate("\"interface_burst_s\": 0.001,") - 1000.0).abs() < 2.0);
+    assert!((rate("\"interface_burst_s\": 0.0001,") - 1.0 / 0.0011).abs() < 2.0);
+}
+
+#[test]
 fn the_interface_caps_all_servers_together() {
     let by_rate = profile(8, &constant(0.001), r#""interface_rate_bps": 8192000,"#);
     assert_close(closed_loop(&by_rate, 16, 20_000).0, 2000.0, 0.01, "bytes");

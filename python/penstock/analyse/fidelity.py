@@ -12,7 +12,8 @@ follows a wrong clock is found out.
 - `time`: mean time in the disk, queueing included, against queueing and service as drawn.
 - `p50`, `p99` per direction: reply minus the moment the station took the request, against the draws
   (p50 from 100 requests on, p99 from 1000: a quantile needs ten requests beyond it).
-- `lateness`: share of replies that were later than a twentieth of their service time and 50 µs, beyond
+- `lateness`: share of replies that were later than a twentieth of their service time (or of their
+  turn at the interface) and 50 µs, beyond
   the lateness that the calibration has measured and taken off the arrivals.
 
 Two more witnesses can make a certificate invalid: the server's own wait for a processor, and a host whose
@@ -98,8 +99,8 @@ def fidelity(
     """The certificate of one disk in one run: rows of `fidelity` (asked, delivered, verdict, reason).
 
     `device_requests`: the disk's log of the run; `stats`: its counters (of `compensation` and `seed` use is
-    made); `profile`: as it was served, scaled; `utilisation`: of the host, to explain a failure; `run_cpu_ns`:
-    processor time of the run's control group, which is not counted as foreign (None: not known, then
+    made); `profile`: as it was served, scaled; `utilisation`: of the host, to explain a failure;
+    `run_cpu_ns`: processor time of the run's control group, which is not counted as foreign (None: not known, then
     all but the disk server's is).
     """
     stats = stats or {}
@@ -115,7 +116,8 @@ def fidelity(
 
     judged = [_rate(log, asked_done), _time(log, asked_wait, asked_service)]
     judged += _quantiles(log, asked_service)
-    judged.append(_lateness(log))
+    pace = _pace(log, profile)
+    judged.append(_lateness(log, pace))
 
     busy_s, span_s = _busy(log.began, log.done), _span(log)
     short = (busy_s < SHORTEST_S or len(log.began) < FEWEST) if busy_s > 0 else True
@@ -123,7 +125,7 @@ def fidelity(
     late = next(j for j in judged if j.metric == "lateness")
     saturated = _saturation(utilisation, log)
     explained = (not late.holds or saturated is not None) and _punctual(log, asked_done)
-    starved = _starved(stats, log)
+    starved = _starved(stats, log, pace)
     if starved is not None:
         broken.append(starved)
         explained = _punctual(log, asked_done)
@@ -291,9 +293,21 @@ def _quantiles(log: _Log, service: np.ndarray[Any, np.dtype[np.int64]]) -> list[
     return out
 
 
-def _lateness(log: _Log) -> _Judged:
+def _pace(log: _Log, profile: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Time that each request takes of the device [ns]: its service, or its turn at the interface."""
+    text = profile if isinstance(profile, str) else getattr(profile, "json", None)
+    values = profile if isinstance(profile, Mapping) else json.loads(text or "{}")
+    rate_bps = values.get("interface_rate_bps")
+    if not rate_bps:
+        return log.service
+    turn = np.asarray(1e9 / float(rate_bps) * log.size, dtype=np.int64)
+    pace: np.ndarray[Any, np.dtype[np.int64]] = np.maximum(log.service, turn)
+    return pace
+
+
+def _lateness(log: _Log, pace: np.ndarray[Any, np.dtype[np.int64]]) -> _Judged:
     lateness = np.maximum(log.done - log.due, 0)
-    late = lateness > np.maximum(log.service // 20, 50_000)
+    late = lateness > np.maximum(pace // 20, 50_000)
     share = float(late.mean())
     holds = share <= LATE_LIMIT
     words = (
@@ -303,7 +317,9 @@ def _lateness(log: _Log) -> _Judged:
     return _Judged("lateness", 0.0, share, "1", len(late), LATE_LIMIT, True, holds, words)
 
 
-def _starved(stats: Mapping[str, Any], log: _Log) -> _Judged | None:
+def _starved(
+    stats: Mapping[str, Any], log: _Log, pace: np.ndarray[Any, np.dtype[np.int64]]
+) -> _Judged | None:
     """The server's own wait for a processor, per request, where it weighs against the service.
 
     What it waits, the program waits as well, and on the way in as much as on the way out.
@@ -312,7 +328,7 @@ def _starved(stats: Mapping[str, Any], log: _Log) -> _Judged | None:
     if waited is None:
         return None
     n = len(log.began)
-    each, most = float(waited) / n, max(WAIT_LIMIT * float(log.service.mean()), 50_000.0)
+    each, most = float(waited) / n, max(WAIT_LIMIT * float(pace.mean()), 50_000.0)
     if each <= most:
         return None
     words = f"the disk server waited {each / 1e3:.0f} us for a processor per request"

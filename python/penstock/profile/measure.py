@@ -1,23 +1,24 @@
-"""Measuring a directory's device with fio, cell by cell, in a bounded time.
-
-`Runner` is the seam: whoever can run one fio command and give its json+ document can measure.
-"""
+"""What is measured of a directory's device, as a study: one factor, each of whose levels is one fio cell."""
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from penstock.errors import PenstockError
+import pandas as pd
 
-#: runs one fio command line, gives its json+ document
-Runner = Callable[[list[str]], dict[str, Any]]
+from penstock.archive.bundle import Bundle
+from penstock.profile.cells import Measurements, cells_from_fio
+from penstock.study.load import read_study
+from penstock.study.model import Study
+from penstock.study.source import dump
+from penstock.workload.parsers.json import document
+
+#: name of the study, and of the results' directory where none is asked for
+STUDY_NAME = "profile"
+#: where each run leaves fio's json+ report, in its `{run_dir}`
+_REPORT = "fio.json"
 
 
 @dataclass(frozen=True)
@@ -47,42 +48,74 @@ QUICK = Grid(64 << 20, 0.7, (4096, 262144), (4, 16), (4,))
 FULL = Grid(512 << 20, 3.0, (4096, 16384, 65536, 262144, 1048576), (2, 4, 8, 16, 32), (2, 4, 16))
 
 
-def run_fio(argv: list[str]) -> dict[str, Any]:
-    """Runs fio; PenstockError with its own words if it is missing or fails."""
-    if shutil.which("fio") is None:
-        raise PenstockError("fio is missing; install it (Debian: apt-get install fio)")
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    start = done.stdout.find("{")
-    if done.returncode != 0 or start < 0:
-        words = (done.stderr or done.stdout).strip().splitlines()
-        raise PenstockError(f"fio failed: {words[-1] if words else done.returncode}")
-    document: dict[str, Any] = json.loads(done.stdout[start:])
-    return document
+def profile_study(directory: Path, grid: Grid, seed: int = 1) -> Study:
+    """The study that measures `directory`: direct I/O on one file, the cells in a shuffled order.
 
-
-def measure(directory: Path, grid: Grid, run: Runner = run_fio) -> Iterator[dict[str, Any]]:
-    """fio's documents, one per cell, as they are measured (direct I/O on one file in `directory`).
-
-    The file is laid out first and removed at the end. Raises PenstockError if the directory has no room
-    or its file system refuses direct I/O.
+    The file is laid out once and removed at the end; that a cell overwrites it alters no other cell.
     """
-    if not directory.is_dir():
-        raise PenstockError(f"{directory} is not a directory")
-    free = shutil.disk_usage(directory).free
-    if free < 2 * grid.file_bytes:
-        raise PenstockError(
-            f"{directory} has {free >> 20} MiB free; {2 * grid.file_bytes >> 20} MiB are needed"
-        )
-    with TemporaryDirectory(prefix=".penstock-profile-", dir=directory) as place:
-        file = Path(place) / "device"
-        fixed = ["fio", f"--filename={file}", "--direct=1", "--output-format=json+"]
-        fixed += ["--ioengine=psync", "--thread", "--group_reporting", f"--size={grid.file_bytes}"]
-        run([*fixed, "--name=layout", "--rw=write", "--bs=1m", "--end_fsync=1"])
-        for number, cell in enumerate(grid.cells()):
-            jobs = int(cell.get("numjobs", 1))
-            own = {"name": f"cell{number}", "time_based": 1, "runtime": f"{grid.cell_s}s"} | cell
-            own |= {"randrepeat": 0, "norandommap": 1}
-            if jobs > 1 and not str(cell["rw"]).startswith("rand"):
-                part = grid.file_bytes // jobs >> 20 << 20
-                own |= {"offset_increment": part, "size": part}
-            yield run([*fixed, *(f"--{key}={value}" for key, value in own.items())])
+    place = str(directory.resolve()).replace("{", "{{").replace("}", "}}")
+    fixed = (
+        "fio --filename={data}/device --direct=1 --ioengine=psync --thread "
+        f"--group_reporting --output-format=json+ --size={grid.file_bytes}"
+    )
+    said = {
+        "penstock": 1,
+        "name": STUDY_NAME,
+        "question": "What does each kind of request cost on this device?",
+        "factors": {"cell": {"levels": {_name(c): _options(c, grid) for c in grid.cells()}}},
+        "design": {"kind": "full", "replicates": 1, "seed": seed},
+        "platform": {
+            "nodes": [
+                {
+                    "name": "host",
+                    "disks": [
+                        {"name": "data", "directory": place, "size": f"{grid.file_bytes >> 20}MiB"}
+                    ],
+                }
+            ]
+        },
+        "workload": {
+            "prepare": f"{fixed} --name=layout --rw=write --bs=1m --end_fsync=1",
+            "mutates": "contents",
+            "command": f"{fixed} --output={{run_dir}}/{_REPORT} --name=cell --time_based "
+            f"--runtime={grid.cell_s}s --randrepeat=0 --norandommap {{cell}}",
+            "timeout": f"{grid.cell_s + 120}s",
+            "expected": f"{grid.cell_s}s",
+            "parser": "fio",
+        },
+        "responses": {
+            "iops": {"from": "iops", "unit": "IOPS", "better": "higher"},
+            "bandwidth": {"from": "bandwidth", "unit": "MiB/s", "better": "higher"},
+        },
+        "observers": {"monitor": None},
+    }
+    return read_study(dump(said).encode(), Path(f"{STUDY_NAME}.study.yaml"))
+
+
+def measurements(out: Path, runs: pd.DataFrame) -> Measurements:
+    """The cells of the valid runs of `out`, in the order of the grid, from what fio left in their bundles.
+
+    Raises BadInput if there is none.
+    """
+    valid = runs[runs["valid"]].sort_values("standard_order")
+    reports = []
+    for run_id in valid["run_id"]:
+        file = Bundle.open(out / "runs" / str(run_id)).path / "workload" / _REPORT
+        reports.append(document(file.read_text(errors="replace"), str(file)))
+    return cells_from_fio(reports)
+
+
+def _name(cell: dict[str, Any]) -> str:
+    """Name of a cell's level, such as `randread 4KiB x16`."""
+    jobs = f" x{cell['numjobs']}" if "numjobs" in cell else ""
+    return f"{cell['rw']} {cell['bs'] >> 10}KiB{jobs}{' fsync' if 'fsync' in cell else ''}"
+
+
+def _options(cell: dict[str, Any], grid: Grid) -> str:
+    """A cell as fio options; sequential jobs side by side each have a part of the file."""
+    jobs = int(cell.get("numjobs", 1))
+    own = dict(cell)
+    if jobs > 1 and not str(cell["rw"]).startswith("rand"):
+        part = grid.file_bytes // jobs >> 20 << 20
+        own |= {"offset_increment": part, "size": part}
+    return " ".join(f"--{key}={value}" for key, value in own.items())
