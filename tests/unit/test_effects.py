@@ -223,8 +223,11 @@ def test_fraction_says_where_it_would_have_been_wrong():
     runs["y"] += np.random.default_rng(1).normal(0, 2, len(runs))
     table = by_term(fraction_of(runs, plan, "y", 3, ["D = A*B", "E = A*C", "F = B*C"]))
     assert table.loc["B", "fraction"] != pytest.approx(table.loc["B", "full"], abs=5)
-    assert "C x F" in table.loc["B", "statement"]
-    assert not table["agrees"].all() or table["statement"].str.contains("% off").any()
+    assert "C × F" in table.loc["B", "statement"]
+    assert not table.loc["B", "agrees"]
+    wrong = table[~table["agrees"]]
+    assert (wrong["fault"] != "").all()
+    assert (table[table["agrees"]]["fault"] == "").all()
 
 
 # ---------------------------------------------------------------- an independent fit

@@ -23,7 +23,7 @@ from penstock.analyse.findings import (
     times,
     write_findings,
 )
-from penstock.analyse.halves import half_against_full
+from penstock.analyse.fraction import half_against_full
 from penstock.analyse.outcome import Outcome
 from penstock.errors import BadInput
 

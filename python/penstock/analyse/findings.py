@@ -639,9 +639,9 @@ def _predictions(outcome: Outcome) -> Iterator[Finding]:
 
 def fraction_comparison(outcome: Outcome, response: str) -> dict[str, Any] | None:
     """What the half fraction of the same runs would have said; `None` where it cannot be formed."""
-    from penstock.analyse import halves
+    from penstock.analyse.fraction import half_against_full
 
-    return halves.half_against_full(outcome, response)
+    return half_against_full(outcome, response)
 
 
 def _fraction(outcome: Outcome) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from penstock.analyse.effects import effects, numbers
+from penstock.analyse.outcome import Outcome
 from penstock.design.generators import (
     choose_generators,
     defining_relation,
@@ -17,8 +18,11 @@ from penstock.design.generators import (
     parse_generator,
 )
 from penstock.design.matrix import column
-from penstock.design.plan import Plan
+from penstock.design.plan import Plan, plan_from_json
 from penstock.errors import PenstockError
+
+#: a size that differs by less than this share of the effect is not called wrong
+MATERIAL = 0.10
 
 COLUMNS = (
     "response",
@@ -34,6 +38,7 @@ COLUMNS = (
     "full_significant",
     "fraction_significant",
     "agrees",
+    "fault",
     "statement",
 )
 
@@ -50,7 +55,8 @@ def fraction_of(
     The fraction is the one `plan` would have chosen (maximum resolution, minimum aberration), or that of
     `generators`; its intervals come from its own runs. `coset_sum` is the signed sum of the full design's
     coefficients over the contrast's aliases: with every run valid and balanced it equals `fraction` (DN-20).
-    `agrees`: same verdict, same sign. PenstockError unless the plan is a full two-level design.
+    `agrees`: same verdict, same sign, and a size that the fraction's own interval or `MATERIAL` covers;
+    `fault` says how it does not. PenstockError unless the plan is a full two-level design.
     """
     names = [f.name for f in plan.factors]
     if not plan.two_level or plan.fraction:
@@ -116,8 +122,8 @@ def _row(
     half = float(small["coefficient"])
     sure_full = _significant(true["ci_low"], true["ci_high"])
     sure_half = _significant(small["ci_low"], small["ci_high"])
-    same_sign = half * float(true["coefficient"]) > 0
-    agrees = sure_full == sure_half and (same_sign or not sure_full)
+    margin = (float(small["ci_high"]) - float(small["ci_low"])) / 2
+    fault = _fault(half, float(true["coefficient"]), margin, sure_half, sure_full)
     return {
         "response": response,
         "term": small["term"],
@@ -131,10 +137,9 @@ def _row(
         "aliased_with": ", ".join(others),
         "full_significant": sure_full,
         "fraction_significant": sure_half,
-        "agrees": agrees,
-        "statement": _statement(
-            small["term"], others, half, float(true["coefficient"]), sure_full, sure_half
-        ),
+        "agrees": not fault,
+        "fault": fault,
+        "statement": _statement(small["term"], ", ".join(others), fault, sure_full),
     }
 
 
@@ -142,22 +147,84 @@ def _significant(low: Any, high: Any) -> bool:
     return bool(float(low) > 0 or float(high) < 0)
 
 
-def _statement(
-    term: str, others: list[str], half: float, full: float, sure_full: bool, sure_half: bool
-) -> str:
-    name = term.replace(":", " x ")
-    rivals = ", ".join(t[1:].replace(":", " x ") for t in others) or "nothing"
+def _fault(half: float, full: float, margin: float, sure_half: bool, sure_full: bool) -> str:
+    """How the fraction's conclusion on a term departs from the full design's; nothing if it does not."""
     if sure_half and not sure_full:
-        return (
-            f"The fraction would have called {name} an effect and it is none ({rivals} is in it)."
-        )
+        return "would have been called significant and is not"
     if sure_full and not sure_half:
-        return f"The fraction would have missed {name}, an effect in the full design ({rivals} is in it)."
-    if sure_full and half * full < 0:
-        return f"The fraction would have given {name} the wrong sign ({rivals} is in it)."
+        return "would have been missed"
     if not sure_full:
-        return f"Neither design finds an effect of {name}."
-    change = 100 * (half / full - 1)
-    return (
-        f"Both find {name}; the fraction's estimate is {change:+.0f} % off (with {rivals} in it)."
+        return ""
+    if half * full < 0:
+        return "would have had the wrong sign"
+    if abs(half - full) > max(margin, MATERIAL * abs(full)):
+        size = "large" if half / full > 1 else "small"
+        return f"would have come out {100 * abs(half / full - 1):.0f} % too {size}"
+    return ""
+
+
+def _statement(term: str, aliased_with: str, fault: str, sure_full: bool) -> str:
+    name = _words(term)
+    if fault:
+        rivals = _words(aliased_with)
+        return f"{name} {fault}{f' ({rivals} is mixed into it)' if rivals else ''}."
+    return f"Both designs find {name}." if sure_full else f"Neither design finds {name}."
+
+
+def _words(terms: str) -> str:
+    """Terms as they are read: `+disk:block_size` as `disk × block size`."""
+    plain = ", ".join(t.lstrip("+-") for t in terms.split(", "))
+    return plain.replace(":", " × ").replace("_", " ")
+
+
+def half_against_full(outcome: Outcome, response: str) -> dict[str, Any] | None:
+    """The half fraction beside the full design, term by term; `None` unless that is measured whole.
+
+    `relation`, `runs`, `of` and `rows`: effects (2q) of both with 95 % intervals, `rivals`, `wrong`, `why`.
+    """
+    key = f"half {response}"
+    if key not in outcome.memory:
+        outcome.memory[key] = _compared(outcome, response)
+    found: dict[str, Any] | None = outcome.memory[key]
+    return found
+
+
+def _compared(outcome: Outcome, response: str) -> dict[str, Any] | None:
+    if outcome.runs is None or len(outcome.factors) < 3 or response not in outcome.measured:
+        return None
+    usable = outcome.measured[outcome.measured[response].notna()]
+    planned = {r["treatment_id"] for r in outcome.plan.get("rows") or []}
+    if not planned <= set(usable["treatment_id"]):
+        return None
+    try:
+        plan = plan_from_json(outcome.plan)
+        table = fraction_of(outcome.runs, plan, response)
+    except PenstockError:
+        return None
+    names = [f.name for f in plan.factors]
+    word = next(
+        w for w in defining_relation(g.relation for g in choose_generators(len(names), 1)) if w
     )
+    return {
+        "relation": f"I = {' × '.join(names[i].replace('_', ' ') for i in members(word))}",
+        "runs": len(plan.rows) // 2,
+        "of": len(plan.rows),
+        "rows": [_as_effects(row) for row in _records(table)],
+    }
+
+
+def _as_effects(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `fraction_of` for the report: effects in place of coefficients, terms in words."""
+    rivals = _words(row["aliased_with"])
+    return {
+        "term": row["term"],
+        "rivals": rivals,
+        "half": 2 * float(row["fraction"]),
+        "half_low": 2 * float(row["fraction_ci_low"]),
+        "half_high": 2 * float(row["fraction_ci_high"]),
+        "full": 2 * float(row["full"]),
+        "full_low": 2 * float(row["full_ci_low"]),
+        "full_high": 2 * float(row["full_ci_high"]),
+        "wrong": not row["agrees"],
+        "why": f"{row['fault']} ({rivals} is mixed into it)" if row["fault"] else "",
+    }

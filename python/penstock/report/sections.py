@@ -16,7 +16,7 @@ from penstock.analyse.findings import (
     quantity,
     term_words,
 )
-from penstock.analyse.halves import half_against_full
+from penstock.analyse.fraction import half_against_full
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.report.figures.series import busiest, verdicts
 
