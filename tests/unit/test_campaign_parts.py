@@ -173,6 +173,45 @@ def test_shared_data_that_was_written_to_is_made_again(tmp_path: Path) -> None:
     assert (first.disks["data"] / "f").read_text() == "a"
 
 
+def test_shared_files_may_be_overwritten_where_only_their_shape_counts(tmp_path: Path) -> None:
+    data = PreparedData(tmp_path)
+    first = data.get("key", ["data"], lambda disks: disks["data"].joinpath("f").write_text("a"))
+    (first.disks["data"] / "f").write_text("b")
+    assert not data.forget_if_altered(first, contents=True)
+    (first.disks["data"] / "f").write_text("longer")
+    assert data.forget_if_altered(first, contents=True)
+
+
+def test_prepared_data_in_a_plain_directory_goes_with_it(tmp_path: Path) -> None:
+    plain = {"data": tmp_path / "device"}
+
+    def make(disks: dict[str, Path]) -> None:
+        (disks["data"] / "f").write_text("a")
+
+    found = PreparedData(tmp_path / "work").get("key", ["data"], make, plain)
+    assert tmp_path / "device" in found.disks["data"].parents
+    assert PreparedData(tmp_path / "work").has("key")
+    (tmp_path / "device").rename(tmp_path / "gone")
+    later = PreparedData(tmp_path / "work")
+    assert not later.has("key")
+    assert (later.get("key", ["data"], make, plain).disks["data"] / "f").read_text() == "a"
+
+
+def test_needs_on_one_file_system_are_summed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    needs = [(tmp_path, space.Need(1, 2, 3)), (tmp_path / "a", space.Need(10, 20, 30))]
+    assert space.by_file_system(needs) == [(tmp_path, space.Need(11, 22, 33))]
+
+
+def test_a_plain_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    text = STUDY.replace("profile: rate-20mib", f"directory: {tmp_path}/none")
+    path = tmp_path / "tiny.study.yaml"
+    path.write_text(text)
+    with pytest.raises(BadInput, match="none: found no directory"):
+        run_study(path, tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_copy_is_a_copy(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

@@ -64,6 +64,50 @@ def test_names_that_break_formulas_are_names():
     assert [f.name for f in study.factors] == ["I", "Q", "C"]
 
 
+def test_a_plain_directory_is_a_disk_without_a_profile(tmp_path):
+    text = SOUND.read_text()
+    text = text.replace('profile: "{disk}"', 'directory: "on-{disk}"').replace(
+        "          time_scale: 4\n", ""
+    )
+    study = read_study(text.replace("mutates: false", "mutates: contents").encode(), SOUND)
+    run = resolve(study, {"disk": "sata-ssd", "pattern": "random", "jobs": "8"})
+    (disk,) = run.disks
+    assert not disk.emulated
+    assert disk.directory == SOUND.parent / "on-sata-ssd"
+    assert (disk.profile, disk.mount, run.mutates) == ({}, None, "contents")
+    assert study.profiles == {}
+
+
+@pytest.mark.parametrize(
+    ("disk", "found"),
+    [
+        ("size: 1MiB", "no 'profile' in platform.nodes.0.disks.0"),
+        ("directory: /d, profile: nvme", "both directory and profile"),
+        ("directory: /d, time_scale: 2", "both directory and time_scale"),
+        ("directory: /d, mount: /m", "both directory and mount"),
+        ("directory: ''", "an empty text"),
+    ],
+)
+def test_a_disk_has_a_profile_or_a_directory(disk: str, found: str):
+    text = SOUND.read_text().replace("disk: {levels: [hdd-7200, sata-ssd]}", "x: {levels: [a, b]}")
+    text = text.replace(
+        '        - name: data\n          profile: "{disk}"\n          time_scale: 4\n',
+        f"        - {{name: data, {disk}}}\n",
+    ).replace("--numjobs", "--{x} --numjobs")
+    with pytest.raises(BadInput) as caught:
+        read_study(text.encode(), SOUND)
+    (mistake,) = caught.value.mistakes
+    assert (mistake.line, mistake.found) == (17, found)
+
+
+@pytest.mark.parametrize("value", ["content", "1", "[]"])
+def test_mutates_is_one_of_three(value: str):
+    with pytest.raises(BadInput) as caught:
+        changed(("mutates: false", f"mutates: {value}"))
+    (mistake,) = caught.value.mistakes
+    assert mistake.expected == "true, false or contents"
+
+
 def test_resolved_run():
     study = load_study(SOUND)
     run = resolve(study, {"disk": "sata-ssd", "pattern": "random", "jobs": "8"})

@@ -15,7 +15,7 @@ from penstock.errors import BadInput, PenstockError
 
 #: files that a study writes at the top of OUT, besides its tables
 _FILES = (
-    *("study.yaml", "plan.json", "campaign.json", "report.html", ".work"),
+    *("study.yaml", "plan.json", "campaign.json", "profile.json", "report.html", ".work"),
     *(f"catalogue.sqlite{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
 )
 

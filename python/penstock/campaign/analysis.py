@@ -162,7 +162,8 @@ def _predictions(result: Analysis, study: Study) -> None:
     path.unlink(missing_ok=True)
     if study.observers.trace is None or study.observers.trace.mode != "trace":
         return
-    if not any(node.disks for node in study.platform.nodes) or not result.valid_runs:
+    disks = [disk for node in study.platform.nodes for disk in node.disks]
+    if not disks or not all(d.profile is not None for d in disks) or not result.valid_runs:
         return
     frame = predict_study(result.out)
     table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)

@@ -21,6 +21,7 @@ from penstock.campaign import space
 from penstock.campaign.conductor import Attempt, Outcome
 from penstock.campaign.judgement import Evidence, Judgement, judge
 from penstock.campaign.observation import Observation, RunObservers
+from penstock.campaign.plain import PlainDirectories
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
 from penstock.campaign.run_disks import RunDisks
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
@@ -35,7 +36,7 @@ from penstock.host.journal import Entry, Journal
 from penstock.host.launch import Finished, launch
 from penstock.host.state import runtime_dir
 from penstock.study.model import Study
-from penstock.study.resolve import ResolvedRun, resolve
+from penstock.study.resolve import ResolvedDisk, ResolvedRun, resolve
 from penstock.workload.measured import Measured
 from penstock.workload.responses import measure
 
@@ -55,6 +56,7 @@ class _Work:
     run_dir: Path
     prepared: PreparedSet | None = None
     copied: Entry | None = None
+    copies: list[Path] = field(default_factory=list)
     backing: dict[str, Path] = field(default_factory=dict)
     mounts: dict[str, Path] = field(default_factory=dict)
     cgroup: RunCgroup | None = None
@@ -92,6 +94,7 @@ class HostExecutor:
         self._finished_bytes = finished_bytes
         self._say = say
         self._prepared = PreparedData(work_dir / "prepared")
+        self._plain = PlainDirectories(journal)
         self._mount_root: Entry | None = None
         self._disks: RunDisks | None = None
         self._observers: RunObservers | None = None
@@ -105,13 +108,15 @@ class HostExecutor:
         self._mount_root = make_directory(runtime_dir() / token, self._journal)
         root = Path(self._mount_root.target)
         root.chmod(0o755)
-        if any(node.disks for node in self._study.platform.nodes):
+        disks = [disk for node in self._study.platform.nodes for disk in node.disks]
+        if any(disk.profile is not None for disk in disks):
             self._disks = RunDisks(self._journal, root)
         self._observers = RunObservers(self._journal, root, self._study.observers)
 
     def close(self) -> None:
-        """Stops the daemons and removes the directory of the mounts, whatever of them was made."""
+        """Stops the daemons and removes the directories we made, whatever of them was made."""
         with contextlib.ExitStack() as stack:
+            stack.callback(self._plain.remove)
             if self._mount_root is not None:
                 stack.callback(remove_directory, self._mount_root, self._journal)
                 self._mount_root = None
@@ -152,18 +157,27 @@ class HostExecutor:
         names = [d.disk_id for d in resolved.disks]
         if not names and resolved.prepare is None:
             return
-        key = preparation_key(resolved.prepare, names, resolved.env, resolved.user)
+        key = data_key(resolved)
         make = self._preparation(run, resolved)
-        work.prepared = self._prepared.get(key, names, make)
-        if not resolved.mutates:
+        plain = {
+            d.disk_id: self._plain.place(d.directory)
+            for d in resolved.disks
+            if d.directory is not None
+        }
+        work.prepared = self._prepared.get(key, names, make, plain)
+        if resolved.mutates is not True:
             work.backing = dict(work.prepared.disks)
             return
         place = self._work_dir / f"run-{run.run_id}-{os.getpid()}"
         work.copied = make_directory(place, self._journal, run=run.run_id)
         for name, source in work.prepared.disks.items():
-            (place / name).mkdir()
-            copy_tree(source, place / name)
-            work.backing[name] = place / name
+            copy = place / name
+            if name in plain:
+                copy = plain[name] / f"run-{run.run_id}" / name
+                work.copies.append(copy.parent)
+            copy.mkdir(parents=True)
+            copy_tree(source, copy)
+            work.backing[name] = copy
 
     def _preparation(
         self, run: PlannedRun, resolved: ResolvedRun
@@ -207,10 +221,13 @@ class HostExecutor:
                 attempt.run.run_id, resolved.memory_bytes, self._journal, run=attempt.run.run_id
             )
             _limit_cpus(work.cgroup, resolved.nodes[0].cpus)
+            work.mounts = {
+                d.disk_id: work.backing[d.disk_id] for d in resolved.disks if not d.emulated
+            }
             if self._disks is not None:
-                work.mounts = self._disks.attach(
+                work.mounts |= self._disks.attach(
                     attempt.run.run_id,
-                    list(resolved.disks),
+                    [d for d in resolved.disks if d.emulated],
                     work.backing,
                     draw_seed(self._study.design.seed, attempt.run.run_id, attempt.number),
                     resolved.memory_bytes,
@@ -220,7 +237,8 @@ class HostExecutor:
         """Written back and cold (or warm) as declared, and proven so; then the declared rest."""
         work, wanted = self._at_hand(), self._study.settle
         with attempt.phase("settle"):
-            if wanted.sync and work.copied is not None:
+            plain = any(not d.emulated for d in work.resolved.disks)
+            if wanted.sync and (plain or work.copied is not None):
                 sync_file_systems(work.backing.values())
             work.settled = settle_caches(
                 work.mounts, wanted.drop_caches, wanted.resident_at_most, wanted.resident_at_least
@@ -289,6 +307,8 @@ class HostExecutor:
             if work.copied is not None:
                 stack.callback(remove_directory, work.copied, self._journal)
                 work.copied = None
+            while work.copies:
+                stack.callback(shutil.rmtree, work.copies.pop(), ignore_errors=True)
             if self._disks is not None:
                 stack.callback(self._disks.detach)
             if work.cgroup is not None:
@@ -414,16 +434,8 @@ class HostExecutor:
             "node_id": resolved.nodes[0].name,
             "prepare": resolved.prepare,
             "memory_bytes": resolved.memory_bytes,
-            "profiles": {d.disk_id: profile_hash(d.profile) for d in resolved.disks},
-            "disks": {
-                d.disk_id: {
-                    "name": d.name,
-                    "profile": d.profile_name,
-                    "time_scale": d.time_scale,
-                    "emulated": d.profile,
-                }
-                for d in resolved.disks
-            },
+            "profiles": {d.disk_id: profile_hash(d.profile) for d in resolved.disks if d.emulated},
+            "disks": {d.disk_id: _about_disk(d) for d in resolved.disks},
         }
 
     def _write_agreement(self, work: _Work, claims: Path) -> None:
@@ -449,8 +461,10 @@ class HostExecutor:
                 last_words=last_words(work.bundle.path / "stderr.txt"),
                 oom_kills=work.oom_kills,
                 data_altered=work.prepared is not None
-                and not work.resolved.mutates
-                and self._prepared.forget_if_altered(work.prepared),
+                and work.resolved.mutates is not True
+                and self._prepared.forget_if_altered(
+                    work.prepared, contents=work.resolved.mutates == "contents"
+                ),
                 cache_fault=work.settled.fault if work.settled else "",
                 fidelity_faults=seen.fidelity_faults,
                 lost_events=int(seen.losses.get("trace", 0)),
@@ -490,28 +504,48 @@ def forecast(
     finished_bytes: list[int],
 ) -> None:
     """Raises PenstockError, with the numbers, if the runs that are left would fill a file system."""
-    still: dict[str, int] = {}
-    copy_bytes = 0
+    disks = [disk for node in study.platform.nodes for disk in node.disks]
+    by_event = study.observers.trace is not None or any(d.profile is not None for d in disks)
+    first_bytes = space.FIRST_BUNDLE_BYTES if by_event else space.FIRST_PLAIN_BUNDLE_BYTES
+    results = space.bundles_need(len(left), finished_bytes, first_bytes)
+    needs = [(out, space.Need(0, 0, results))]
+    still: dict[tuple[str, Path], int] = {}
+    copies: dict[Path, int] = {}
     for levels in {tuple(r.levels.items()) for r in left}:
         resolved = resolve(study, dict(levels))
-        names = [d.disk_id for d in resolved.disks]
-        declared = sum(d.size_bytes or 0 for d in resolved.disks)
-        key = preparation_key(resolved.prepare, names, resolved.env, resolved.user)
-        size = declared or max(prepared.sizes_bytes, default=0)
-        if prepared.has(key):
-            size = prepared.get(key, names, lambda _: None).size_bytes
-        elif names:
-            still[key] = declared
-        if resolved.mutates:
-            copy_bytes = max(copy_bytes, size)
-    results = space.bundles_need(len(left), finished_bytes)
-    data = space.Need(sum(still.values()), copy_bytes, 0)
-    if os.stat(work_dir).st_dev == os.stat(out).st_dev:
-        both = space.Need(data.prepared_bytes, data.copy_bytes, results)
-        space.check(out, both, len(left))
-    else:
-        space.check(work_dir, data, len(left))
-        space.check(out, space.Need(0, 0, results), len(left))
+        key = data_key(resolved)
+        for place in {d.directory or work_dir for d in resolved.disks}:
+            mine = [d for d in resolved.disks if (d.directory or work_dir) == place]
+            declared = sum(d.size_bytes or 0 for d in mine)
+            size = declared or max(prepared.sizes_bytes, default=0)
+            if prepared.has(key):
+                if len(mine) == len(resolved.disks):
+                    size = prepared.get(key, [], lambda _: None).size_bytes
+            else:
+                still[key, place] = declared
+            if resolved.mutates is True:
+                copies[place] = max(copies.get(place, 0), size)
+    needs += [(place, space.Need(size, 0, 0)) for (_, place), size in still.items()]
+    needs += [(place, space.Need(0, size, 0)) for place, size in copies.items()]
+    for path, need in space.by_file_system(needs):
+        space.check(path, need, len(left))
+
+
+def data_key(resolved: ResolvedRun) -> str:
+    """What names the prepared data of a run."""
+    places = [d.disk_id + (f"={d.directory}" if d.directory else "") for d in resolved.disks]
+    return preparation_key(resolved.prepare, places, resolved.env, resolved.user)
+
+
+def _about_disk(disk: ResolvedDisk) -> dict[str, Any]:
+    if disk.directory is not None:
+        return {"name": disk.name, "directory": str(disk.directory)}
+    return {
+        "name": disk.name,
+        "profile": disk.profile_name,
+        "time_scale": disk.time_scale,
+        "emulated": disk.profile,
+    }
 
 
 def profile_hash(profile: dict[str, Any]) -> str:

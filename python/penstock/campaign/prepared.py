@@ -29,6 +29,7 @@ class PreparedSet:
     disks: dict[str, Path]
     size_bytes: int
     signature: str
+    shape: str
 
 
 def preparation_key(
@@ -47,32 +48,50 @@ class PreparedData:
         self._known: dict[str, PreparedSet] = {}
 
     def get(
-        self, key: str, disks: list[str], make: Callable[[dict[str, Path]], None]
+        self,
+        key: str,
+        disks: list[str],
+        make: Callable[[dict[str, Path]], None],
+        elsewhere: Mapping[str, Path] | None = None,
     ) -> PreparedSet:
         """The data of that key; `make` fills the disks' directories if it is not there yet.
 
+        A disk's directory is made under `root`, or under the directory that `elsewhere` has for it.
         Raises what `make` raises, with nothing left that would pass for prepared.
         """
         if key in self._known:
             return self._known[key]
         place = self.root / key
-        paths = {disk: place / disk for disk in disks}
-        if not (place / _COMPLETE).exists():
+        if not self.has(key):
+            above = {disk: (elsewhere or {}).get(disk, self.root) for disk in disks}
+            paths = {disk: above[disk] / key / disk for disk in disks}
             shutil.rmtree(place, ignore_errors=True)
             for path in paths.values():
                 path.mkdir(parents=True)
                 path.chmod(0o755)
             make(paths)
-            size_bytes = sum(directory_bytes(p) for p in paths.values())
-            said = {"size_bytes": size_bytes, "signature": signature(paths.values())}
+            said = {
+                "disks": {disk: str(path) for disk, path in paths.items()},
+                "size_bytes": sum(directory_bytes(p) for p in paths.values()),
+                "signature": signature(paths.values()),
+                "shape": signature(paths.values(), times=False),
+            }
+            place.mkdir(parents=True, exist_ok=True)
             (place / _COMPLETE).write_text(json.dumps(said))
         said = json.loads((place / _COMPLETE).read_text())
-        self._known[key] = PreparedSet(key, paths, said["size_bytes"], said["signature"])
+        found = {disk: Path(path) for disk, path in said["disks"].items()}
+        self._known[key] = PreparedSet(
+            key, found, said["size_bytes"], said["signature"], said["shape"]
+        )
         return self._known[key]
 
-    def forget_if_altered(self, prepared: PreparedSet) -> bool:
-        """Whether the data is no longer what was prepared; then it will be made again when next asked for."""
-        if signature(prepared.disks.values()) == prepared.signature:
+    def forget_if_altered(self, prepared: PreparedSet, contents: bool = False) -> bool:
+        """Whether the data is no longer what was prepared; then it will be made again when next asked for.
+
+        With `contents`, only names and sizes of the files count.
+        """
+        was = prepared.shape if contents else prepared.signature
+        if signature(prepared.disks.values(), times=not contents) == was:
             return False
         (self.root / prepared.key / _COMPLETE).unlink(missing_ok=True)
         self._known.pop(prepared.key, None)
@@ -85,11 +104,15 @@ class PreparedData:
 
     def has(self, key: str) -> bool:
         """Whether that data is there, complete."""
-        return (self.root / key / _COMPLETE).exists()
+        try:
+            said = json.loads((self.root / key / _COMPLETE).read_text())
+        except (OSError, ValueError):
+            return False
+        return "shape" in said and all(Path(p).is_dir() for p in said["disks"].values())
 
 
-def signature(directories: Iterable[Path]) -> str:
-    """A hash of names, sizes and modification times of all files: it changes when one is written to."""
+def signature(directories: Iterable[Path], times: bool = True) -> str:
+    """A hash of names and sizes of all files, and of the `times` when they were last written to."""
     found = hashlib.sha256()
     for directory in directories:
         for top, folders, files in os.walk(directory):
@@ -98,7 +121,8 @@ def signature(directories: Iterable[Path]) -> str:
                 path = os.path.join(top, name)
                 status = os.lstat(path)
                 inside = os.path.relpath(path, directory)
-                found.update(f"{inside}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+                when = status.st_mtime_ns if times else 0
+                found.update(f"{inside}\0{status.st_size}\0{when}\n".encode())
     return found.hexdigest()
 
 

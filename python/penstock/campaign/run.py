@@ -22,6 +22,7 @@ from penstock.campaign.analysis import Analysis, analyse, headline
 from penstock.campaign.conductor import Made, Outcome, conduct, still_to_make
 from penstock.campaign.executor import HostExecutor, forecast, interrupted_attempts
 from penstock.campaign.frozen import Campaign, campaign, freeze, read_campaign, refuse_altered
+from penstock.campaign.plain import refuse_unusable
 from penstock.campaign.prepared import PreparedData
 from penstock.campaign.progress import RunProgress
 from penstock.design.plan import Plan, PlannedRun, make_plan
@@ -30,7 +31,7 @@ from penstock.host.journal import Journal
 from penstock.host.undo import undo
 from penstock.study.load import load_study
 from penstock.study.model import Study
-from penstock.study.resolve import ResolvedRun, resolve
+from penstock.study.resolve import ResolvedDisk, ResolvedRun, resolve
 
 
 @dataclass
@@ -100,14 +101,31 @@ def run_study(
     overrides: Sequence[str] = (),
     quiet: bool = False,
 ) -> CampaignResult:
-    """Makes the runs of a study that are still to be made, and then its analysis and report.
+    """Makes the runs of a study file that are still to be made, and then its analysis and report.
 
-    `out` is by default `./NAME`. Raises BadInput for a study that cannot be run or a directory that holds
-    something else; PenstockError when the host refuses or the disk would fill. A KeyboardInterrupt (or
-    SIGTERM) ends the run at hand; what is finished is kept, and the result says `interrupted`.
+    As `run_loaded`; raises BadInput for a file that is no study, too.
+    """
+    study = load_study(study_path, list(overrides), quick)
+    return run_loaded(study, out, resume=resume, overrides=overrides, quiet=quiet)
+
+
+def run_loaded(
+    study: Study,
+    out: Path | None = None,
+    *,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
+    quiet: bool = False,
+    full: bool = True,
+) -> CampaignResult:
+    """Makes the runs of a study that are still to be made, their tables, and if `full` all analysis.
+
+    `out` is by default `./NAME`; `overrides` are those that the study was loaded with. Raises BadInput for a
+    study that cannot be run or a directory that holds something else; PenstockError when the host refuses or
+    the disk would fill. A KeyboardInterrupt (or SIGTERM) ends the run at hand; what is finished is kept, and
+    the result says `interrupted`.
     """
     began = time.monotonic()
-    study = load_study(study_path, list(overrides), quick)
     plan = make_plan(study)
     treatments = _treatments(study, plan)
     out = (out or Path(study.name)).resolve()
@@ -131,6 +149,7 @@ def run_study(
                 f"put back from an earlier run: {left.kind} {left.target} ({left.outcome})"
             )
         if to_make:
+            refuse_unusable(d for r in treatments.values() for d in r.disks)
             _refuse_too_fast(treatments.values(), journal)
             place = work.work_directory(out)
             sizes = [directory_bytes(b.path) for b in found]
@@ -159,7 +178,7 @@ def run_study(
                 _tell(catalogues, out, facts, state, [])
         if not still_to_make(plan.rows, _made(attempts(out))):
             work.clear(out, work.work_directory(out))
-        result.analysis = analyse(out, progress.say, full=not result.interrupted)
+        result.analysis = analyse(out, progress.say, full=full and not result.interrupted)
     result.seconds = time.monotonic() - began
     return result
 
@@ -190,7 +209,7 @@ def _make(
             conduct(plan.rows, made, interrupted_attempts(out), executor, listener)
     except KeyboardInterrupt:
         result.interrupted = True
-        progress.say("stopped; what is finished is kept (penstock run --resume goes on)")
+        progress.say("stopped; what is finished is kept (--resume goes on)")
 
 
 class _Telling:
@@ -248,7 +267,7 @@ def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, di
                 n.name: {
                     "memory_bytes": n.memory_bytes,
                     "cpus": n.cpus,
-                    "disks": {d.name: {"profile": d.profile, "mount": d.mount} for d in n.disks},
+                    "disks": {d.name: _storage(d) for d in n.disks},
                 }
                 for n in r.nodes
             },
@@ -256,6 +275,12 @@ def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, di
         }
         for treatment_id, r in treatments.items()
     }
+
+
+def _storage(disk: ResolvedDisk) -> dict[str, Any]:
+    if disk.directory is not None:
+        return {"directory": str(disk.directory)}
+    return {"profile": disk.profile, "mount": disk.mount}
 
 
 def _look(out: Path, study: Study, resume: bool) -> Campaign | None:
@@ -309,7 +334,8 @@ def _refuse_too_fast(treatments: Iterable[ResolvedRun], journal: Journal) -> Non
     from penstock.profile.honour import check_honourable
     from penstock.profile.model import StorageProfile
 
-    profiles = {(d.profile_name, d.time_scale): d.profile for r in treatments for d in r.disks}
+    disks = [d for r in treatments for d in r.disks if d.emulated]
+    profiles = {(d.profile_name, d.time_scale): d.profile for d in disks}
     if not profiles:
         return
     floor = host_floor(journal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from penstock.errors import PenstockError
 
 #: a bundle's size before any is finished [bytes]: a traced run of some hundred thousand events
 FIRST_BUNDLE_BYTES = 32 << 20
+#: the same where no single event or request is recorded
+FIRST_PLAIN_BUNDLE_BYTES = 1 << 20
 
 #: left free in any case: this share of the file system, or this many bytes if that is less
 RESERVE_SHARE = 0.02
@@ -38,9 +41,11 @@ class Need:
         )
 
 
-def bundles_need(runs: int, finished_bytes: list[int]) -> int:
+def bundles_need(
+    runs: int, finished_bytes: list[int], first_bytes: int = FIRST_BUNDLE_BYTES
+) -> int:
     """Bytes that `runs` more bundles take: each as the largest so far, with a tenth for safety."""
-    one = max(finished_bytes) * 1.1 if finished_bytes else FIRST_BUNDLE_BYTES
+    one = max(finished_bytes) * 1.1 if finished_bytes else first_bytes
     return int(runs * one)
 
 
@@ -49,6 +54,22 @@ def free_bytes(path: Path) -> tuple[int, int]:
     space = os.statvfs(path)
     reserve = min(int(space.f_blocks * space.f_frsize * RESERVE_SHARE), RESERVE_BYTES)
     return space.f_bavail * space.f_frsize, reserve
+
+
+def by_file_system(needs: Iterable[tuple[Path, Need]]) -> list[tuple[Path, Need]]:
+    """The needs of each file system summed up, under the path that was first named on it."""
+    found: dict[int, tuple[Path, Need]] = {}
+    for path, need in needs:
+        place, so_far = found.get(path.stat().st_dev, (path, Need(0, 0, 0)))
+        found[path.stat().st_dev] = (
+            place,
+            Need(
+                so_far.prepared_bytes + need.prepared_bytes,
+                so_far.copy_bytes + need.copy_bytes,
+                so_far.bundle_bytes + need.bundle_bytes,
+            ),
+        )
+    return list(found.values())
 
 
 def check(path: Path, need: Need, runs: int) -> None:

@@ -89,7 +89,7 @@ def cautions(
         )
     if study.design.order == "standard":
         found.append("The order is not randomised: drift over time can look like an effect.")
-    if any(node.disks for node in study.platform.nodes):
+    if any(disk.profile is not None for node in study.platform.nodes for disk in node.disks):
         found.append(
             "Disks are emulated: what holds for them holds for the real device as far as the profile does; "
             "runs whose disk did not deliver what was asked are left out."

@@ -10,10 +10,12 @@ class _Frozen(BaseModel):
 
 
 class DiskSpec(_Frozen):
-    """One disk of a node: a directory whose storage behaves as `profile` says, `time_scale` times slower."""
+    """One disk of a node: a directory whose storage behaves as `profile` says, `time_scale` times slower;
+    or, without a profile, the plain host `directory` as it is. Exactly one of the two is there."""
 
     name: str
-    profile: str
+    profile: str | None = None
+    directory: str | None = None
     time_scale: str = "1"
     size: str | None = None
     mount: str | None = None

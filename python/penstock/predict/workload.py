@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from penstock.errors import PenstockError
 from penstock.predict.clients import ClientCosts, gaps_ns
 from penstock.profile.model import StorageProfile
 from penstock.study.resolve import ResolvedDisk, ResolvedRun
@@ -29,7 +30,16 @@ class Asked:
 
 
 def disk_of(run: ResolvedRun, place: str | None) -> ResolvedDisk:
-    """The disk that a path of the command lies on; the first one if that cannot be told."""
+    """The disk that a path of the command lies on; the first one if that cannot be told.
+
+    Raises PenstockError if a disk is a plain directory, of which nothing is known to predict from.
+    """
+    plain = [disk.name for disk in run.disks if not disk.emulated]
+    if plain:
+        raise PenstockError(
+            f"the disk {plain[0]} is a plain directory; a prediction needs its profile "
+            "(penstock profile fits one)"
+        )
     for disk in run.disks:
         names = (f"/{disk.name}", f"/{disk.disk_id}")
         if place and any(place == n or place.startswith(f"{n}/") for n in names):

@@ -280,12 +280,31 @@ def _platform(
             if not isinstance(disk, dict):
                 continue
             at = (*path, "disks", j)
-            for key, kind in (("time_scale", "number"), ("size", "size"), ("mount", "text")):
+            texts = ("time_scale", "number"), ("size", "size"), ("mount", "text")
+            for key, kind in (*texts, ("directory", "text")):
                 if key in disk:
                     _values(source, (*at, key), disk[key], names, kind)
+            _profile_or_directory(source, at, disk)
             for name, where in _filled(source, (*at, "profile"), disk.get("profile"), names):
                 _profile(source, where, name, base_dir, profiles)
     return profiles
+
+
+def _profile_or_directory(source: Source, path: Path, disk: dict[str, Any]) -> None:
+    if "directory" not in disk:
+        if "profile" not in disk:
+            here = ".".join(map(str, path))
+            expected = "the key profile: the storage to emulate, or directory: one to take as it is"
+            source.mistake(path, f"no 'profile' in {here}", expected, key=True)
+        return
+    for key in ("profile", "time_scale", "mount"):
+        if key in disk:
+            source.mistake(
+                (*path, key),
+                f"both directory and {key}",
+                "a disk with a profile, which is emulated, or a directory, which is taken as it is",
+                key=True,
+            )
 
 
 def _values(source: Source, path: Path, text: Any, names: _Names, kind: str) -> None:

@@ -146,10 +146,21 @@ def _size(value: Any) -> Any:
     return value
 
 
+def _mutates(value: Any) -> Any:
+    if not (isinstance(value, bool) or value == "contents"):
+        raise _expect("true, false or contents")
+    return value
+
+
 _TEXT_OR_NUMBER = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
 Text = Annotated[str, AfterValidator(_not_empty)]
 UnitText = Annotated[str, BeforeValidator(_unit_text), AfterValidator(_unit)]
 Size = Annotated[str, BeforeValidator(_size)]
+Mutates = Annotated[
+    bool | Literal["contents"],
+    BeforeValidator(_mutates),
+    WithJsonSchema({"enum": [True, False, "contents"]}),
+]
 Scale = Annotated[str, BeforeValidator(_scale), _TEXT_OR_NUMBER]
 
 
@@ -221,7 +232,12 @@ class DiskFile(_Part):
     """One disk of a node."""
 
     name: Text = Field(description="What templates call the disk's directory: `{name}`.")
-    profile: Text = Field(description="Ready profile, JSON file beside the study, or template.")
+    profile: Text | None = Field(
+        None, description="Ready profile, JSON file beside the study, or template."
+    )
+    directory: Text | None = Field(
+        None, description="Instead of a profile: a host directory to measure as it is."
+    )
     time_scale: Scale = Field("1", description="How many times slower than the profile; > 0.")
     size: Size | None = Field(None, description="Space the disk's data needs at most.")
     mount: Text | None = Field(None, description="Where to mount it; default: chosen by penstock.")
@@ -233,7 +249,7 @@ class NodeFile(_Part):
     name: Text = Field(description="The node's name.")
     memory: Size | None = Field(None, description="Memory limit, page cache included.")
     cpus: Scale | None = Field(None, description="Processors that the node may use.")
-    disks: list[DiskFile] = Field([], description="Its emulated disks.")
+    disks: list[DiskFile] = Field([], description="Its disks, emulated or plain directories.")
 
 
 class PlatformFile(_Part):
@@ -258,7 +274,11 @@ class WorkloadFile(_Part):
     prepare: Text | None = Field(
         None, description="Shell command (template) that makes the data; disks are plain and fast."
     )
-    mutates: bool = Field(True, description="The command changes the prepared data.")
+    mutates: Mutates = Field(
+        True,
+        description="The command changes the prepared data; contents: only what is inside its files, "
+        "and no run minds.",
+    )
     after: Text | None = Field(None, description="Shell command (template) after each run.")
     timeout: PositiveDuration = Field("10min", description="A run that takes longer has failed.")
     expected: PositiveDuration | None = Field(

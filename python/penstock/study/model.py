@@ -74,7 +74,7 @@ class Workload(_Frozen):
     """What is run. Texts are templates; see `study/resolve.py` for filling them in."""
 
     prepare: str | None = None
-    mutates: bool = True
+    mutates: bool | Literal["contents"] = True
     command: str
     after: str | None = None
     timeout_s: float = 600.0

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from penstock.errors import BadInput
 from penstock.platform.profiles import read_profile, scaled
@@ -19,7 +19,10 @@ from penstock.study.units import parse_size
 
 @dataclass(frozen=True)
 class ResolvedDisk:
-    """One disk of a run. `profile` is the StorageProfile JSON with `time_scale` already applied."""
+    """One disk of a run. `profile` is the StorageProfile JSON with `time_scale` already applied.
+
+    A disk that is a plain host directory has a `directory`, and neither profile nor mount.
+    """
 
     name: str
     node: str
@@ -28,6 +31,12 @@ class ResolvedDisk:
     profile: dict[str, Any]
     size_bytes: int | None
     mount: str | None
+    directory: Path | None = None
+
+    @property
+    def emulated(self) -> bool:
+        """Whether a profile makes its storage."""
+        return self.directory is None
 
     @property
     def disk_id(self) -> str:
@@ -53,7 +62,7 @@ class ResolvedRun:
     nodes: tuple[ResolvedNode, ...]
     prepare: str | None
     prepare_factors: tuple[str, ...]
-    mutates: bool
+    mutates: bool | Literal["contents"]
     command: str
     after: str | None
     env: dict[str, str]
@@ -136,6 +145,10 @@ def _node(study: Study, node: NodeSpec, values: Mapping[str, str]) -> ResolvedNo
 
 
 def _disk(study: Study, node: NodeSpec, disk: DiskSpec, values: Mapping[str, str]) -> ResolvedDisk:
+    size_bytes = parse_size(fill(disk.size, values)) if disk.size is not None else None
+    if disk.profile is None:
+        directory = study.base_dir / fill(disk.directory or "", values)
+        return ResolvedDisk(disk.name, node.name, "", 1.0, {}, size_bytes, None, directory)
     profile_name = fill(disk.profile, values)
     time_scale = float(fill(disk.time_scale, values))
     profile = study.profiles.get(profile_name)
@@ -147,7 +160,7 @@ def _disk(study: Study, node: NodeSpec, disk: DiskSpec, values: Mapping[str, str
         profile_name=profile_name,
         time_scale=time_scale,
         profile=scaled(profile, time_scale),
-        size_bytes=parse_size(fill(disk.size, values)) if disk.size is not None else None,
+        size_bytes=size_bytes,
         mount=fill(disk.mount, values) if disk.mount is not None else None,
     )
 

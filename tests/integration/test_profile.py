@@ -1,0 +1,95 @@
+"""`penstock profile` with a real fio: a study like any other, stopped and gone on with, nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.archive.bundle import Bundle
+from penstock.archive.runs import bundles
+from penstock.host.journal import Journal
+from penstock.profile import StorageProfile
+
+pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio")
+
+LINE = [sys.executable, "-c", "from penstock.cli import main; main()", "profile"]
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """A directory to be measured, and the environment of a state of its own."""
+    (tmp_path / "device").mkdir()
+    environment = {
+        **os.environ,
+        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
+    }
+    environment.pop("PENSTOCK_ARCHIVE", None)
+    return tmp_path / "device", environment
+
+
+def clean(device: Path) -> bool:
+    """Whether nothing of ours is left in the directory and in the journal."""
+    journal = Journal(device.parent / "state" / "journal.jsonl")
+    return not list(device.iterdir()) and not journal.open_entries()
+
+
+@pytest.mark.timeout(240)
+def test_a_profile_is_measured_stopped_and_gone_on_with(
+    ground: tuple[Path, dict[str, str]],
+) -> None:
+    device, environment = ground
+    out = device.parent / "out"
+    line = [*LINE, str(device), "--quick", "-o", str(out), "--json"]
+    first = subprocess.Popen(
+        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 90
+    while not list(out.glob("runs/r002")) and time.monotonic() < until:
+        time.sleep(0.05)
+    first.send_signal(signal.SIGINT)
+    told, _ = first.communicate(timeout=60)
+    assert (first.returncode, told) == (130, "")
+    assert clean(device)
+    made = {b.path.name: (b.path / "manifest.json").stat().st_mtime_ns for b in bundles(out)}
+    assert 2 <= len(made) < 17
+
+    refused = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "--resume" in refused.stderr
+
+    second = subprocess.run(
+        [*line, "--resume"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert second.returncode == 0, second.stderr
+    answer = json.loads(second.stdout)
+    assert len(answer["fit_errors"]) == 16  # all cells but that of fsync
+    profile = StorageProfile.from_dict(answer["profile"])
+    assert profile.to_dict() == json.loads((out / "profile.json").read_text())
+    assert clean(device)
+    for name, when in made.items():
+        assert (out / "runs" / name / "manifest.json").stat().st_mtime_ns == when
+    manifest = Bundle.open(out / "runs" / "r001").manifest
+    assert manifest["disks"] == {"host.data": {"name": "data", "directory": str(device.resolve())}}
+    assert {"iops", "bandwidth"} == set(manifest["responses"])
+
+
+def test_what_cannot_be_measured_is_said(ground: tuple[Path, dict[str, str]]) -> None:
+    device, environment = ground
+    for words, said in (
+        ([str(device / "none")], "found no directory"),
+        ([str(device), "--resume"], "--resume"),
+        ([str(device), "-o", str(device / "none" / "p.json")], "found no directory"),
+    ):
+        done = subprocess.run([*LINE, *words], env=environment, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
