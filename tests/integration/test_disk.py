@@ -445,7 +445,7 @@ def test_twenty_mib_per_second(bench: Bench, case: str):
         if case == "read":
             options |= {"rw": "read"}
         elif case == "direct write":
-            options |= {"rw": "write", "direct": 1, "bs": "1m", "ioengine": "libaio", "iodepth": 2}
+            options |= {"rw": "write", "direct": 1, "bs": "64k", "ioengine": "psync"}
         else:
             options |= {"rw": "write", "end_fsync": 1}
         with bench.logged(profile) as run:
@@ -454,7 +454,8 @@ def test_twenty_mib_per_second(bench: Bench, case: str):
 
     job, certificate = valid_or_again(attempt)
     rate = metric(certificate, "rate")
-    assert rate["asked"] == pytest.approx(20 * MIB, rel=1e-3)
+    # the bucket lets 5 ms through at once, 0.17 % of 3 s; a client that asks one by one gets all the rest
+    assert rate["asked"] == pytest.approx(20 * MIB, rel=3e-3)
     assert rate["ratio"] == pytest.approx(1.0, abs=0.01)
     side = job["read" if case == "read" else "write"]
     assert side["io_bytes"] == 60 * MIB

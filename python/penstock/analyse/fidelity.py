@@ -10,10 +10,11 @@ follows a wrong clock is found out.
   never idles while it has work needs the same time for the same requests whatever their interleaving, so
   idle gaps do not count and queues of any depth do.
 - `time`: mean time in the disk, queueing included, against queueing and service as drawn.
-- `p50`, `p99` per direction: reply minus the moment the station took the request, against the draws
-  (p50 from 100 requests on, p99 from 1000: a quantile needs ten requests beyond it).
-- `lateness`: share of replies that were later than a twentieth of their service time (or of their
-  turn at the interface) and 50 µs, beyond
+- `p50`, `p99` per direction: time in the disk against queueing and service as drawn, which at depth 1 is the
+  profile's own service time (p50 from 100 requests on, p99 from 1000: a quantile needs ten requests
+  beyond it).
+- `lateness`: share of replies that were later than a twentieth of their time in the disk as drawn, and 50 µs,
+  beyond
   the lateness that the calibration has measured and taken off the arrivals.
 
 Two more witnesses can make a certificate invalid: the server's own wait for a processor, and a host whose
@@ -39,7 +40,7 @@ TIME_LIMIT = 0.03
 QUANTILE_LIMIT = 0.15
 #: largest share of late replies
 LATE_LIMIT = 0.05
-#: longest wait of the server for a processor, per request, as a share of its service time
+#: longest wait of the server for a processor, per request, as a share of the time asked for
 WAIT_LIMIT = 0.05
 #: a disk idle for longer than this share of the run was bound by demand (EM-40)
 IDLE_LIMIT = 0.10
@@ -100,8 +101,8 @@ def fidelity(
 
     `device_requests`: the disk's log of the run; `stats`: its counters (of `compensation` and `seed` use is
     made); `profile`: as it was served, scaled; `utilisation`: of the host, to explain a failure;
-    `run_cpu_ns`: processor time of the run's control group, which is not counted as foreign (None: not known, then
-    all but the disk server's is).
+    `run_cpu_ns`: processor time of the run's control group, which is not counted as foreign (None: not
+    known, then all but the disk server's is).
     """
     stats = stats or {}
     name = disk_id or str(stats.get("disk_id") or _first(device_requests, "disk_id") or "")
@@ -115,9 +116,8 @@ def fidelity(
     asked_done, asked_service, asked_wait = _schedule(log, profile, used_seed)
 
     judged = [_rate(log, asked_done), _time(log, asked_wait, asked_service)]
-    judged += _quantiles(log, asked_service)
-    pace = _pace(log, profile)
-    judged.append(_lateness(log, pace))
+    judged += _quantiles(log, asked_wait, asked_service)
+    judged.append(_lateness(log))
 
     busy_s, span_s = _busy(log.began, log.done), _span(log)
     short = (busy_s < SHORTEST_S or len(log.began) < FEWEST) if busy_s > 0 else True
@@ -125,7 +125,7 @@ def fidelity(
     late = next(j for j in judged if j.metric == "lateness")
     saturated = _saturation(utilisation, log)
     explained = (not late.holds or saturated is not None) and _punctual(log, asked_done)
-    starved = _starved(stats, log, pace)
+    starved = _starved(stats, log)
     if starved is not None:
         broken.append(starved)
         explained = _punctual(log, asked_done)
@@ -275,17 +275,21 @@ def _time(
     return _judge("time", asked, delivered, "ns", len(log.began), TIME_LIMIT)
 
 
-def _quantiles(log: _Log, service: np.ndarray[Any, np.dtype[np.int64]]) -> list[_Judged]:
+def _quantiles(
+    log: _Log,
+    wait: np.ndarray[Any, np.dtype[np.int64]],
+    service: np.ndarray[Any, np.dtype[np.int64]],
+) -> list[_Judged]:
     out = []
-    served = log.done - log.began - log.wait
+    due, took = wait + service, log.done - log.began
     for code, direction in enumerate(("read", "write")):
-        mine = (log.op == code) & (service > 0)
+        mine = (log.op == code) & (due > 0)
         n = int(mine.sum())
         for name, p, fewest in _QUANTILES:
             if n == 0:
                 continue
-            asked = float(np.quantile(service[mine], p))
-            delivered = float(np.quantile(served[mine], p))
+            asked = float(np.quantile(due[mine], p))
+            delivered = float(np.quantile(took[mine], p))
             judged = _judge(f"{name}_{direction}", asked, delivered, "ns", n, QUANTILE_LIMIT)
             if n < fewest:
                 judged = _Judged(**{**vars(judged), "decided": False, "holds": True, "reason": ""})
@@ -293,21 +297,9 @@ def _quantiles(log: _Log, service: np.ndarray[Any, np.dtype[np.int64]]) -> list[
     return out
 
 
-def _pace(log: _Log, profile: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Time that each request takes of the device [ns]: its service, or its turn at the interface."""
-    text = profile if isinstance(profile, str) else getattr(profile, "json", None)
-    values = profile if isinstance(profile, Mapping) else json.loads(text or "{}")
-    rate_bps = values.get("interface_rate_bps")
-    if not rate_bps:
-        return log.service
-    turn = np.asarray(1e9 / float(rate_bps) * log.size, dtype=np.int64)
-    pace: np.ndarray[Any, np.dtype[np.int64]] = np.maximum(log.service, turn)
-    return pace
-
-
-def _lateness(log: _Log, pace: np.ndarray[Any, np.dtype[np.int64]]) -> _Judged:
+def _lateness(log: _Log) -> _Judged:
     lateness = np.maximum(log.done - log.due, 0)
-    late = lateness > np.maximum(pace // 20, 50_000)
+    late = lateness > np.maximum((log.wait + log.service) // 20, 50_000)
     share = float(late.mean())
     holds = share <= LATE_LIMIT
     words = (
@@ -317,10 +309,8 @@ def _lateness(log: _Log, pace: np.ndarray[Any, np.dtype[np.int64]]) -> _Judged:
     return _Judged("lateness", 0.0, share, "1", len(late), LATE_LIMIT, True, holds, words)
 
 
-def _starved(
-    stats: Mapping[str, Any], log: _Log, pace: np.ndarray[Any, np.dtype[np.int64]]
-) -> _Judged | None:
-    """The server's own wait for a processor, per request, where it weighs against the service.
+def _starved(stats: Mapping[str, Any], log: _Log) -> _Judged | None:
+    """The server's own wait for a processor, per request, where it weighs against the time asked for.
 
     What it waits, the program waits as well, and on the way in as much as on the way out.
     """
@@ -328,7 +318,10 @@ def _starved(
     if waited is None:
         return None
     n = len(log.began)
-    each, most = float(waited) / n, max(WAIT_LIMIT * float(pace.mean()), 50_000.0)
+    each, most = (
+        float(waited) / n,
+        max(WAIT_LIMIT * float((log.wait + log.service).mean()), 50_000.0),
+    )
     if each <= most:
         return None
     words = f"the disk server waited {each / 1e3:.0f} us for a processor per request"
