@@ -202,7 +202,9 @@ class Outcome:
                 return {f.name: str(row["levels"][f.name]) for f in self.factors}
         if self.runs is not None:
             for key in ("run_id", "treatment_id"):
-                rows = self.runs[self.runs[key] == treatment_or_run] if key in self.runs else []
+                if key not in self.runs:
+                    continue
+                rows = self.runs[self.runs[key] == treatment_or_run]
                 if len(rows):
                     return {f.name: str(rows.iloc[0][f.name]) for f in self.factors}
         return {}
@@ -243,7 +245,7 @@ def _parquet(path: Path, columns: list[str] | None = None) -> pd.DataFrame | Non
         if columns is not None:
             present = set(pq.read_schema(path).names)
             columns = [c for c in columns if c in present]
-        frame = pq.read_table(path, columns=columns, partitioning=None).to_pandas()
+        frame: pd.DataFrame = pq.read_table(path, columns=columns, partitioning=None).to_pandas()
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: not a readable Parquet table ({error})") from error
     return frame
