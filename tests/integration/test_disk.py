@@ -456,7 +456,7 @@ def test_twenty_mib_per_second(bench: Bench, case: str):
 
     (job, over_all), certificate = valid_or_again(attempt)
     rate = metric(certificate, "rate")
-    # from the first request to the last answer, pauses of the client included; 5 ms of 3 s come from the bucket
+    # from the first request to the last answer, the pauses of the client included
     assert over_all == pytest.approx(20 * MIB, rel=0.01)
     assert rate["ratio"] == pytest.approx(1.0, abs=0.01)
     side = job["read" if case == "read" else "write"]
