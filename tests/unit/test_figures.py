@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_example import write_example
 
 from penstock.analyse.outcome import Outcome
 from penstock.errors import BadInput
 from penstock.report import figures, render, style
 from penstock.report.figures.series import keep_extremes, selected_runs, verdicts
+from tests.unit.report_example import write_example
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from report_example import BANDWIDTH, write_example
 
 from penstock.analyse.costs import factor_cost, focal_factor
 from penstock.analyse.findings import (
@@ -26,6 +25,7 @@ from penstock.analyse.findings import (
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.outcome import Outcome
 from penstock.errors import BadInput
+from tests.unit.report_example import BANDWIDTH, write_example
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report_example import write_example
 from typer.testing import CliRunner
 
 from penstock.report.html import write_report
+from tests.unit.report_example import write_example
 
 SECTIONS = (
     "answer validity effects responses prediction fraction patterns utilisation fidelity observers "
