@@ -633,8 +633,16 @@ def _predictions(outcome: Outcome) -> Iterator[Finding]:
             f"predicted within 15 % from the trace of {basis}{known} and the disk profiles alone; the "
             f"worst prediction is {worst:.2f} of the measurement.",
             {"table": "predictions", "response": str(response), "basis_treatment": basis},
-            "" if good else "Do not rely on the model where it departs; see the table.",
+            "" if good else _why_departs(rows),
         )
+
+
+def _why_departs(rows: pd.DataFrame) -> str:
+    """What the model leaves out, in its own words, where it does not agree."""
+    notes = rows["note"].dropna().astype(str).unique() if "note" in rows else []
+    known = "; ".join(note for note in notes if note)
+    what = f" (what it is: {known})" if known else ""
+    return f"Do not rely on the model where it departs{what}; see the table."
 
 
 def fraction_comparison(outcome: Outcome, response: str) -> dict[str, Any] | None:

@@ -20,6 +20,13 @@ READAHEAD_BYTES = 128 << 10
 _DEFAULT_FILE_BYTES = 1 << 30
 
 
+#: what a replay of traced operations leaves out
+REPLAY_NOTE = (
+    "replay of the traced operations: the page cache, write-back and flushes are left out, and threads "
+    "do not wait for each other"
+)
+
+
 @dataclass(frozen=True)
 class Asked:
     """A closed loop on one disk: a simulation without its seed; what the model leaves out is in `note`."""
@@ -165,4 +172,4 @@ def asked_by_trace(disk: ResolvedDisk, basis: ResolvedDisk, events: pd.DataFrame
         }
         clients.append({"pattern": pattern, "device_offset_bytes": 0})
     spec = {"profile": disk.profile, "clients": clients, "max_request_bytes": MAX_REQUEST_BYTES}
-    return Asked(disk, spec, "replay of the traced operations; threads do not wait for each other")
+    return Asked(disk, spec, REPLAY_NOTE)
