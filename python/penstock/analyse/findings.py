@@ -639,7 +639,7 @@ def _predictions(outcome: Outcome) -> Iterator[Finding]:
 
 def _why_departs(rows: pd.DataFrame) -> str:
     """What the model leaves out, in its own words, where it does not agree."""
-    notes = rows["note"].dropna().astype(str).unique() if "note" in rows else []
+    notes = [str(n) for n in rows["note"].dropna().unique()] if "note" in rows else []
     known = "; ".join(note for note in notes if note)
     what = f" (what it is: {known})" if known else ""
     return f"Do not rely on the model where it departs{what}; see the table."
