@@ -1,0 +1,67 @@
+"""PostgreSQL, unmodified, on an emulated disk: the example's study at its smallest size."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from penstock.archive.runs import bundles
+from penstock.campaign.run import run_study
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts, control groups, tracing"),
+    pytest.mark.skipif(not Path("/usr/lib/postgresql").is_dir(), reason="needs PostgreSQL"),
+    pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv"),
+]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("postgres")
+    text = (EXAMPLES / "postgres.study.yaml").read_text()
+    smaller = {
+        "{study_dir}": str(EXAMPLES),
+        "replicates: 2": "replicates: 1",
+        "{data} 8 40000": "{data} 1 10000",
+        "{run_dir} 8 2": "{run_dir} 2 1",
+    }
+    for old, new in smaller.items():
+        assert old in text
+        text = text.replace(old, new)
+    study = where / "postgres.study.yaml"
+    study.write_text(text)
+    run_study(study, where / "out", quiet=True)
+    return where / "out"
+
+
+def test_every_run_came_to_its_end(out: Path) -> None:
+    runs = pd.read_parquet(out / "runs.parquet")
+    assert len(runs) == 4
+    assert set(runs["state"]) == {"finished"}
+    assert (runs["tps"] > 0).all()
+
+
+def test_the_disk_s_effect_is_there_whoever_else_was_busy(out: Path) -> None:
+    runs = pd.read_parquet(out / "runs.parquet")
+    by_disk = runs.groupby("disk")["scan_rate"].mean()
+    assert by_disk["sata-ssd"] > 2 * by_disk["hdd-7200"]
+    assert (out / "report.html").is_file()
+
+
+def test_three_witnesses_of_the_scan_agree(out: Path) -> None:
+    """What PostgreSQL, the tracer and the disk say of the bytes of one cold scan, within 2 %."""
+    for bundle in bundles(out):
+        for row in bundle.table("agreement").to_pylist():
+            assert row["claimed_bytes"] > 0
+            assert row["traced_ratio"] == pytest.approx(1.0, abs=0.02)
+            assert row["disk_ratio"] == pytest.approx(1.0, abs=0.02)
+            assert row["agrees"]
