@@ -5,11 +5,10 @@ use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
@@ -19,6 +18,10 @@ use fuser::{
 };
 use penstock_station::Op;
 
+use crate::backing::{
+    answer_xattr, attributes, backing_flags, check, clear_set_id, last, list, opened_flags, pread,
+    pwrite, sized, timespec,
+};
 use crate::calibration;
 use crate::clock::now_ns;
 use crate::disk::{Disk, Target, Ticket};
@@ -80,114 +83,6 @@ impl Buffers {
         if spare.len() < SPARE_BUFFERS {
             spare.push(buffer);
         }
-    }
-}
-
-fn last() -> io::Error {
-    io::Error::last_os_error()
-}
-
-fn check(result: i32) -> io::Result<()> {
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(last())
-    }
-}
-
-fn time(seconds: i64, nanoseconds: i64) -> SystemTime {
-    let part = Duration::from_nanos(nanoseconds.max(0) as u64);
-    if seconds >= 0 {
-        UNIX_EPOCH + Duration::from_secs(seconds as u64) + part
-    } else {
-        UNIX_EPOCH - Duration::from_secs(seconds.unsigned_abs()) + part
-    }
-}
-
-fn kind_of(mode: u32) -> FileType {
-    match mode & libc::S_IFMT {
-        libc::S_IFDIR => FileType::Directory,
-        libc::S_IFLNK => FileType::Symlink,
-        libc::S_IFIFO => FileType::NamedPipe,
-        libc::S_IFSOCK => FileType::Socket,
-        libc::S_IFCHR => FileType::CharDevice,
-        libc::S_IFBLK => FileType::BlockDevice,
-        _ => FileType::RegularFile,
-    }
-}
-
-fn attributes(number: u64, stat: &libc::stat) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(number),
-        size: stat.st_size as u64,
-        blocks: stat.st_blocks as u64,
-        atime: time(stat.st_atime, stat.st_atime_nsec),
-        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
-        crtime: UNIX_EPOCH,
-        kind: kind_of(stat.st_mode),
-        perm: (stat.st_mode & 0o7777) as u16,
-        nlink: stat.st_nlink as u32,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        rdev: stat.st_rdev as u32,
-        blksize: 4096,
-        flags: 0,
-    }
-}
-
-fn timespec(time: Option<TimeOrNow>) -> libc::timespec {
-    match time {
-        None => libc::timespec {
-            tv_sec: 0,
-            tv_nsec: libc::UTIME_OMIT,
-        },
-        Some(TimeOrNow::Now) => libc::timespec {
-            tv_sec: 0,
-            tv_nsec: libc::UTIME_NOW,
-        },
-        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
-            Ok(since) => libc::timespec {
-                tv_sec: since.as_secs() as i64,
-                tv_nsec: i64::from(since.subsec_nanos()),
-            },
-            Err(before) => {
-                let before = before.duration();
-                let nanoseconds = i64::from(before.subsec_nanos());
-                libc::timespec {
-                    tv_sec: -(before.as_secs() as i64) - i64::from(nanoseconds > 0),
-                    tv_nsec: (1_000_000_000 - nanoseconds) % 1_000_000_000,
-                }
-            }
-        },
-    }
-}
-
-/// Flags for the backing file: it is read where the page cache fills a page half written, never
-/// appended to (the kernel gives offsets), and cached on the host.
-fn backing_flags(flags: i32) -> i32 {
-    let mut flags = flags
-        & !(libc::O_DIRECT
-            | libc::O_APPEND
-            | libc::O_NOFOLLOW
-            | libc::O_SYNC
-            | libc::O_DSYNC
-            | libc::O_CREAT
-            | libc::O_EXCL
-            | libc::O_NOATIME);
-    if flags & libc::O_ACCMODE == libc::O_WRONLY {
-        flags = (flags & !libc::O_ACCMODE) | libc::O_RDWR;
-    }
-    flags | libc::O_CLOEXEC
-}
-
-/// A direct open bypasses the page cache at its true size and may write in parallel; others keep
-/// what the cache has.
-fn opened_flags(flags: i32) -> FopenFlags {
-    if flags & libc::O_DIRECT != 0 {
-        FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
-    } else {
-        FopenFlags::FOPEN_KEEP_CACHE
     }
 }
 
@@ -444,53 +339,6 @@ impl Tree {
         }
         Ok(())
     }
-}
-
-fn pread(file: RawFd, buffer: &mut Vec<u8>, size: usize, offset: u64) -> io::Result<()> {
-    buffer.reserve(size);
-    let mut filled = 0;
-    while filled < size {
-        // SAFETY: writes into reserved capacity only; the length is set to what was written.
-        let got = unsafe {
-            libc::pread(
-                file,
-                buffer.as_mut_ptr().add(filled).cast(),
-                size - filled,
-                (offset + filled as u64) as i64,
-            )
-        };
-        match got {
-            0 => break,
-            got if got > 0 => filled += got as usize,
-            _ if last().kind() == io::ErrorKind::Interrupted => {}
-            _ => return Err(last()),
-        }
-    }
-    // SAFETY: `filled` bytes were initialised above.
-    unsafe { buffer.set_len(filled) };
-    Ok(())
-}
-
-fn pwrite(file: RawFd, data: &[u8], offset: u64) -> io::Result<()> {
-    let mut written = 0;
-    while written < data.len() {
-        let rest = &data[written..];
-        // SAFETY: reads from a valid slice.
-        let put = unsafe {
-            libc::pwrite(
-                file,
-                rest.as_ptr().cast(),
-                rest.len(),
-                (offset + written as u64) as i64,
-            )
-        };
-        match put {
-            put if put >= 0 => written += put as usize,
-            _ if last().kind() == io::ErrorKind::Interrupted => {}
-            _ => return Err(last()),
-        }
-    }
-    Ok(())
 }
 
 /// Sends `$result`'s value by `$reply.$ok`, or its error.
@@ -1112,54 +960,5 @@ impl Filesystem for Tree {
     ) {
         // A device has no such command: the kernel falls back to reading and writing.
         reply.error(Errno::EOPNOTSUPP);
-    }
-}
-
-fn clear_set_id(fd: RawFd) -> io::Result<()> {
-    let stat = stat_at(fd, c"", libc::AT_EMPTY_PATH)?;
-    let set_id = libc::S_ISUID | libc::S_ISGID;
-    if stat.st_mode & set_id == 0 {
-        return Ok(());
-    }
-    // SAFETY: a valid descriptor.
-    check(unsafe { libc::fchmod(fd, stat.st_mode & 0o7777 & !set_id) })
-}
-
-fn list(inode: &Inode) -> io::Result<Vec<(u64, FileType, std::ffi::OsString)>> {
-    let path = inode.proc_path();
-    let path = Path::new(OsStr::from_bytes(path.as_bytes()));
-    let mut entries = vec![
-        (inode.number, FileType::Directory, ".".into()),
-        (inode.number, FileType::Directory, "..".into()),
-    ];
-    for entry in std::fs::read_dir(path)? {
-        let entry = entry?;
-        let kind = entry.file_type().ok().and_then(FileType::from_std);
-        let number = std::os::unix::fs::DirEntryExt::ino(&entry);
-        entries.push((
-            number,
-            kind.unwrap_or(FileType::RegularFile),
-            entry.file_name(),
-        ));
-    }
-    Ok(entries)
-}
-
-fn sized(
-    size: u32,
-    get: impl FnOnce(*mut libc::c_void, usize) -> isize,
-) -> io::Result<(usize, Vec<u8>)> {
-    let mut buffer = vec![0u8; size as usize];
-    let length = get(buffer.as_mut_ptr().cast(), buffer.len());
-    let length = usize::try_from(length).map_err(|_| last())?;
-    buffer.truncate(length);
-    Ok((length, buffer))
-}
-
-fn answer_xattr(size: u32, got: io::Result<(usize, Vec<u8>)>, reply: ReplyXattr) {
-    match got {
-        Ok((length, _)) if size == 0 => reply.size(length as u32),
-        Ok((_, value)) => reply.data(&value),
-        Err(error) => reply.error(error.into()),
     }
 }

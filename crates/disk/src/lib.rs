@@ -27,6 +27,7 @@
 //!
 //! Records of 80 bytes, little-endian, appended by a housekeeping thread: see [`log`].
 
+mod backing;
 pub mod calibration;
 pub mod clock;
 pub mod config;
