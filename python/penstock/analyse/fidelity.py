@@ -124,15 +124,10 @@ def fidelity(
     broken = [j for j in judged if not j.holds]
     late = next(j for j in judged if j.metric == "lateness")
     saturated = _saturation(utilisation, log)
-    explained = (not late.holds or saturated is not None) and _punctual(log, asked_done)
-    starved = _starved(stats, log)
-    if starved is not None:
-        broken.append(starved)
-        explained = _punctual(log, asked_done)
-    crowded = _crowded(stats, run_cpu_ns)
-    if crowded is not None:
-        broken.append(crowded)
-        explained = _punctual(log, asked_done)
+    witnesses = [w for w in (_starved(stats, log), _crowded(stats, run_cpu_ns)) if w is not None]
+    broken += witnesses
+    host_suspect = not late.holds or saturated is not None or bool(witnesses)
+    explained = host_suspect and _punctual(log, asked_done)
     lost = int(stats.get("lost_records", 0) or 0)
     reason = "; ".join(j.reason for j in broken)
     if broken and saturated:
