@@ -17,8 +17,8 @@ from pydantic import (
     Tag,
     WithJsonSchema,
 )
-from pydantic_core import PydanticCustomError
 
+from penstock.study.fields import expect, quantity, schema
 from penstock.study.units import (
     UNIT_EXAMPLES,
     parse_duration,
@@ -26,23 +26,6 @@ from penstock.study.units import (
     parse_size,
     parse_unit,
 )
-
-
-def _expect(expected: str) -> PydanticCustomError:
-    return PydanticCustomError("expected", "{expected}", {"expected": expected})
-
-
-def _quantity(parse: Callable[[str], float], example: str) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if not isinstance(value, str):
-            raise _expect(example)
-        try:
-            parse(value)
-        except ValueError as error:
-            raise _expect(str(error)) from None
-        return value
-
-    return check
 
 
 def _positive_duration(text: str) -> float:
@@ -59,36 +42,32 @@ def _interval(text: str) -> float:
     return seconds
 
 
-def _schema(pattern: str, example: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
-
-
-_DURATION_SCHEMA = _schema(r"^\s*[0-9.eE+]+\s*(ns|us|µs|ms|s|min|h|d)\s*$", "60s")
-_SHARE_SCHEMA = _schema(r"^\s*[0-9.eE+]+\s*%\s*$", "1%")
+_DURATION_SCHEMA = schema(r"^\s*[0-9.eE+]+\s*(ns|us|µs|ms|s|min|h|d)\s*$", "60s")
+_SHARE_SCHEMA = schema(r"^\s*[0-9.eE+]+\s*%\s*$", "1%")
 
 Duration = Annotated[
     str,
-    BeforeValidator(_quantity(parse_duration, "a duration with its unit, such as 60s or 10ms")),
+    BeforeValidator(quantity(parse_duration, "a duration with its unit, such as 60s or 10ms")),
     _DURATION_SCHEMA,
 ]
 PositiveDuration = Annotated[
     str,
-    BeforeValidator(_quantity(_positive_duration, "a duration with its unit, such as 60s")),
+    BeforeValidator(quantity(_positive_duration, "a duration with its unit, such as 60s")),
     _DURATION_SCHEMA,
 ]
 Interval = Annotated[
     str,
-    BeforeValidator(_quantity(_interval, "a duration with its unit, from 10ms to 1h, such as 1s")),
+    BeforeValidator(quantity(_interval, "a duration with its unit, from 10ms to 1h, such as 1s")),
     _DURATION_SCHEMA,
 ]
 Share = Annotated[
-    str, BeforeValidator(_quantity(parse_share, "a share in percent, such as 1%")), _SHARE_SCHEMA
+    str, BeforeValidator(quantity(parse_share, "a share in percent, such as 1%")), _SHARE_SCHEMA
 ]
 
 
 def _not_empty(text: str) -> str:
     if not text.strip():
-        raise _expect("text that is not empty")
+        raise expect("text that is not empty")
     return text
 
 
@@ -96,7 +75,7 @@ def _unit(text: str) -> str:
     try:
         parse_unit(text)
     except ValueError:
-        raise _expect(f"a unit, such as {UNIT_EXAMPLES}") from None
+        raise expect(f"a unit, such as {UNIT_EXAMPLES}") from None
     return text
 
 
@@ -106,7 +85,7 @@ def _unit_text(value: Any) -> Any:
 
 def _study_name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text):
-        raise _expect("a name of letters, digits, '.', '_' and '-' (at most 64), such as my-study")
+        raise expect("a name of letters, digits, '.', '_' and '-' (at most 64), such as my-study")
     return text
 
 
@@ -114,41 +93,41 @@ def _regex(text: str) -> str:
     try:
         groups = re.compile(text).groups
     except re.error as error:
-        raise _expect(f"a regular expression ({error})") from None
+        raise expect(f"a regular expression ({error})") from None
     if groups != 1:
-        raise _expect("a regular expression with exactly one group ( ), which holds the number")
+        raise expect("a regular expression with exactly one group ( ), which holds the number")
     return text
 
 
 def _scale(value: Any) -> Any:
     """A number above 0, or a template; as text."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise _expect("a number above 0, such as 4, or a template")
+        raise expect("a number above 0, such as 4, or a template")
     if not (isinstance(value, str) and "{" in value):
         try:
             number = float(value)
         except ValueError:
-            raise _expect("a number above 0, such as 4, or a template") from None
+            raise expect("a number above 0, such as 4, or a template") from None
         if not (math.isfinite(number) and number > 0):
-            raise _expect("a number above 0, such as 4")
+            raise expect("a number above 0, such as 4")
     return str(value)
 
 
 def _size(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, str):
-        raise _expect("a size with its unit, such as 512MiB, or a template")
+        raise expect("a size with its unit, such as 512MiB, or a template")
     if "{" not in value:
         try:
             if parse_size(value) <= 0:
                 raise ValueError("a size above 0, such as 512MiB")
         except ValueError as error:
-            raise _expect(str(error)) from None
+            raise expect(str(error)) from None
     return value
 
 
 def _mutates(value: Any) -> Any:
     if not (isinstance(value, bool) or value == "contents"):
-        raise _expect("true, false or contents")
+        raise expect("true, false or contents")
     return value
 
 
@@ -190,14 +169,14 @@ def _kind_tag(value: Any) -> str:
 
 def _full(value: Any) -> Any:
     if value != "full":
-        raise _expect("full, or {fraction: 1}")
+        raise expect("full, or {fraction: 1}")
     return value
 
 
 def _mapping_or(expected: str) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _expect(expected)
+            raise expect(expected)
         return value
 
     return check
@@ -243,13 +222,18 @@ class DiskFile(_Part):
     mount: Text | None = Field(None, description="Where to mount it; default: chosen by penstock.")
 
 
-class NodeFile(_Part):
-    """One node."""
+class MachineFile(_Part):
+    """What a virtual node and a host of a platform file have in common."""
 
-    name: Text = Field(description="The node's name.")
     memory: Size | None = Field(None, description="Memory limit, page cache included.")
     cpus: Scale | None = Field(None, description="Processors that the node may use.")
     disks: list[DiskFile] = Field([], description="Its disks, emulated or plain directories.")
+
+
+class NodeFile(MachineFile):
+    """One node."""
+
+    name: Text = Field(description="The node's name.")
 
 
 class PlatformFile(_Part):
@@ -317,7 +301,7 @@ def _from_tag(value: Any) -> str:
 
 def _key(value: Any) -> Any:
     if not isinstance(value, str) or not value.strip():
-        raise _expect("a response of the parser, {regex: …} or {json: …}")
+        raise expect("a response of the parser, {regex: …} or {json: …}")
     return value
 
 
