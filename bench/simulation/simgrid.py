@@ -1,0 +1,61 @@
+"""SimGrid as a peer: builds `flows.cpp`, exports the platform, runs the unrolled protocol."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.simulation.unrolled import Unrolled
+from penstock.predict.simgrid import CONFIGURATION, platform_xml
+
+Json = dict[str, Any]
+SOURCE = Path(__file__).with_name("flows.cpp")
+HEADER = Path("/usr/include/simgrid/s4u.hpp")
+HOW = "SimGrid is missing: apt-get install --no-install-recommends libsimgrid-dev g++"
+
+
+def missing() -> str | None:
+    """Why SimGrid cannot be asked here, or None."""
+    return None if HEADER.exists() and shutil.which("g++") else HOW
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Makespan in seconds of simulated time; activities; seconds that SimGrid took to simulate them."""
+
+    makespan_s: float
+    activities: int
+    wall_s: float
+
+
+class SimGrid:
+    """The built program, in `where`."""
+
+    def __init__(self, where: Path) -> None:
+        self.where, self.program = where, where / "flows"
+        line = ["g++", "-O2", "-std=c++17", str(SOURCE), "-o", str(self.program), "-lsimgrid"]
+        built = subprocess.run(line, capture_output=True, text=True)
+        if built.returncode != 0:
+            raise RuntimeError(f"{SOURCE.name} does not build:\n{built.stderr}")
+
+    def simulate(self, workload: Json, network: Json, on: Json | None = None) -> Outcome:
+        """`network` gives the protocol; `on`, if given, the platform that is exported instead."""
+        export = platform_xml(on or network)
+        if export.left_out:
+            raise ValueError(f"the platform does not fit SimGrid: {'; '.join(export.left_out)}")
+        (self.where / "platform.xml").write_text(export.xml)
+        words = [f"--cfg={each}" for each in CONFIGURATION]
+        run = subprocess.run(
+            [self.program, "platform.xml", *words, "--log=root.thres:error"],
+            input="\n".join(Unrolled(workload, network).lines),
+            capture_output=True,
+            text=True,
+            cwd=self.where,
+        )
+        if run.returncode != 0:
+            raise RuntimeError(f"SimGrid failed ({run.returncode}): {run.stderr[-2000:]}")
+        return Outcome(**json.loads(run.stdout))

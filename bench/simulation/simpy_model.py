@@ -1,0 +1,267 @@
+"""The object store in SimPy, frame by frame, as one writes it there: a process per message, a resource
+per server.
+
+It shares no code with penstock's simulator and follows spec PR-M-1 to M-10 on its own: FIFO out- and
+in-servers and frames, loopback, manager, storage modules; placement striped, local and collocated; chain,
+parallel and client replication by whole chunks; workqueue and data-location-aware scheduling with one
+task per client. Not here: racks, fabric capacity, windows, distributions, caches, limited capacity.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import simpy
+
+from bench.simulation.placement import Placement
+
+Json = dict[str, Any]
+Steps = Generator[Any, Any, Any]
+
+
+@dataclass
+class Outcome:
+    """Makespan in seconds; services completed by any server; chunk requests served by storage; SimPy's
+    own events."""
+
+    makespan_s: float
+    services: int
+    requests: int
+    network_bytes: int
+    steps: int
+
+
+@dataclass(eq=False)
+class Host:
+    """One machine and its servers."""
+
+    name: str
+    index: int
+    out_bps: float
+    in_bps: float
+    loopback_bps: float
+    latency_s: float
+    out: simpy.Resource
+    into: simpy.Resource
+    loopback: simpy.Resource
+    client: bool
+    storage: Json | None
+    disk: simpy.Resource | None
+    manager: Json | None
+    desk: simpy.Resource | None
+
+
+@dataclass
+class Stored:
+    """Where a file's chunks are: hosts of the replicas, size in bytes."""
+
+    chunks: list[tuple[list[Host], int]] = field(default_factory=list)
+
+
+class Store:
+    """One simulation of one workload on one platform."""
+
+    def __init__(self, workload: Json, network: Json, seed: int = 0) -> None:
+        self.env = simpy.Environment()
+        self.random = random.Random(seed)
+        self.workload, self.rules = workload, network["store"]
+        self.frame_bytes = network["protocol"]["frame_bytes"]
+        self.control_bytes = network["protocol"]["control_bytes"]
+        self.fabric_s = network["fabric"]["latency_s"]
+        self.by_location = network["scheduler"]["kind"] == "data_location"
+        self.hosts = [self.host(i, h) for i, h in enumerate(network["hosts"])]
+        self.storage = [h for h in self.hosts if h.storage is not None]
+        self.manager = next((h for h in self.hosts if h.manager is not None), None)
+        self.files: dict[str, Stored] = {}
+        hints = {f["name"]: f.get("hints", {}) for f in workload["files"]}
+        names = [h.name for h in self.storage]
+        self.placement = Placement(self.rules, hints, names, self.random)
+        self.services = self.requests = self.network_bytes = self.steps = 0
+
+    def host(self, index: int, given: Json) -> Host:
+        def server(part: Json | None) -> simpy.Resource | None:
+            return None if part is None else simpy.Resource(self.env, part["servers"])
+
+        link = given["network"]
+        return Host(
+            given["name"], index, link["out_bps"], link["in_bps"], link["loopback_bps"],
+            link["latency_s"], simpy.Resource(self.env), simpy.Resource(self.env),
+            simpy.Resource(self.env), given["client"] is not None,
+            given["storage"], server(given["storage"]), given["manager"], server(given["manager"]),
+        )  # fmt: skip
+
+    def serve(self, server: simpy.Resource, seconds: float) -> Steps:
+        with server.request() as turn:
+            yield turn
+            yield self.env.timeout(seconds)
+        self.services += 1
+
+    def send(self, source: Host, target: Host, size: int) -> Steps:
+        """One message: its frames leave one after another, and mix with others' at the receiver (PR-M-4)."""
+        if source is target:
+            yield from self.serve(source.loopback, size / source.loopback_bps)
+            return
+        self.network_bytes += size
+        with source.out.request() as turn:
+            yield turn
+            left = size
+            while left > 0:
+                frame = min(left, self.frame_bytes)
+                yield self.env.timeout(frame / source.out_bps)
+                self.services += 1
+                last = self.env.process(self.arrive(source, target, frame))
+                left -= frame
+        yield last
+
+    def arrive(self, source: Host, target: Host, frame: int) -> Steps:
+        latency_s = self.fabric_s + source.latency_s + target.latency_s
+        if latency_s:
+            yield self.env.timeout(latency_s)
+        yield from self.serve(target.into, frame / target.in_bps)
+
+    def control(self, source: Host, target: Host) -> Steps:
+        yield from self.send(source, target, self.control_bytes)
+
+    def ask_manager(self, client: Host) -> Steps:
+        if self.rules["allocation"] == "none":
+            return
+        assert self.manager is not None
+        assert self.manager.desk is not None
+        assert self.manager.manager is not None
+        yield from self.control(client, self.manager)
+        yield from self.serve(self.manager.desk, self.manager.manager["service"]["overhead"])
+        yield from self.control(self.manager, client)
+
+    def use_disk(self, host: Host, way: str, size: int) -> Steps:
+        assert host.storage is not None
+        assert host.disk is not None
+        service = host.storage[way]
+        yield from self.serve(host.disk, service["overhead"] + size * service["s_per_byte"])
+        self.requests += 1
+
+    def place(self, name: str, size: int, client: Host | None) -> Stored:
+        chunks = self.placement.place(name, size, client.name if client else None)
+        return Stored([([self.storage[n] for n in at], part) for at, part in chunks])
+
+    def write_chunk(self, client: Host, replicas: list[Host], size: int) -> Steps:
+        way = self.rules["replication"]
+        if way == "client":
+            copies = [self.env.process(self.write_copy(client, h, size)) for h in replicas]
+            yield self.env.all_of(copies)
+            return
+        yield from self.send(client, replicas[0], size)
+        yield from self.use_disk(replicas[0], "write", size)
+        if way == "chain" and len(replicas) > 1:
+            yield from self.write_chunk(replicas[0], replicas[1:], size)
+        elif way == "parallel" and len(replicas) > 1:
+            rest = [self.env.process(self.write_copy(replicas[0], h, size)) for h in replicas[1:]]
+            yield self.env.all_of(rest)
+        yield from self.control(replicas[0], client)
+
+    def write_copy(self, source: Host, target: Host, size: int) -> Steps:
+        yield from self.send(source, target, size)
+        yield from self.use_disk(target, "write", size)
+        yield from self.control(target, source)
+
+    def write(self, client: Host, name: str, size: int) -> Steps:
+        yield from self.ask_manager(client)
+        placed = self.place(name, size, client)
+        self.files[name] = placed
+        yield self.env.all_of(
+            [self.env.process(self.write_chunk(client, hosts, n)) for hosts, n in placed.chunks]
+        )
+        yield from self.ask_manager(client)
+
+    def read_chunk(self, client: Host, source: Host, size: int) -> Steps:
+        yield from self.control(client, source)
+        yield from self.use_disk(source, "read", size)
+        yield from self.send(source, client, size)
+
+    def read(self, client: Host, name: str) -> Steps:
+        waiting = []
+        for hosts, size in self.files[name].chunks:
+            source = client if client in hosts else self.random.choice(hosts)
+            waiting.append(self.env.process(self.read_chunk(client, source, size)))
+        yield self.env.all_of(waiting)
+
+    def run_task(self, host: Host, task: Json) -> Steps:
+        for step in task["operations"]:
+            if step["op"] == "open":
+                yield from self.ask_manager(host)
+            elif step["op"] == "read":
+                yield from self.read(host, step["file"])
+            elif step["op"] == "write":
+                yield from self.write(host, step["file"], step["size_bytes"])
+            elif step["op"] == "compute":
+                yield self.env.timeout(step["seconds"])
+
+    def choose(self, task: Json, idle: list[Host]) -> Host | None:
+        if task["machine"] is not None:
+            return next((h for h in idle if h.name == task["machine"]), None)
+        if not self.by_location:
+            return idle[0]
+        held = {h.index: 0 for h in idle}
+        for step in task["operations"]:
+            if step["op"] == "read":
+                for hosts, size in self.files[step["file"]].chunks:
+                    for h in hosts:
+                        if h.index in held:
+                            held[h.index] += size
+        return max(idle, key=lambda h: (held[h.index], -h.index))
+
+    def schedule(self) -> Steps:
+        """Ready tasks in order; idle machines by index; one task per machine (PR-S-1)."""
+        env, tasks = self.env, self.workload["tasks"]
+        for given in self.workload["files"]:
+            if given["preloaded"]:
+                self.files[given["name"]] = self.place(given["name"], given["size_bytes"], None)
+        writer = {
+            step["file"]: number
+            for number, task in enumerate(tasks)
+            for step in task["operations"]
+            if step["op"] == "write"
+        }
+        names = {t["name"]: i for i, t in enumerate(tasks)}
+        needs = []
+        for number, task in enumerate(tasks):
+            before = {names[a] for a in task["after"]}
+            before |= {
+                writer[s["file"]]
+                for s in task["operations"]
+                if s["op"] == "read" and s["file"] in writer
+            }
+            needs.append(before - {number})
+        idle = [h for h in self.hosts if h.client]
+        running: dict[Any, tuple[int, Host]] = {}
+        ready = [i for i in range(len(tasks)) if not needs[i]]
+        waiting = {i for i in range(len(tasks)) if needs[i]}
+        while ready or running:
+            for number in list(ready):
+                host = self.choose(tasks[number], idle) if idle else None
+                if host is not None:
+                    idle.remove(host)
+                    ready.remove(number)
+                    running[env.process(self.run_task(host, tasks[number]))] = (number, host)
+            done = yield env.any_of(running)
+            for process in done.events:
+                number, host = running.pop(process)
+                idle = sorted([*idle, host], key=lambda h: h.index)
+                for other in sorted(waiting):
+                    needs[other].discard(number)
+                    if not needs[other]:
+                        waiting.discard(other)
+                        ready.append(other)
+
+    def run(self) -> Outcome:
+        whole = self.env.process(self.schedule())
+        while whole.is_alive:
+            self.env.step()
+            self.steps += 1
+        return Outcome(self.env.now, self.services, self.requests, self.network_bytes, self.steps)
+
+
+def simulate(workload: Json, network: Json, seed: int = 0) -> Outcome:
+    return Store(workload, network, seed).run()
