@@ -1,0 +1,132 @@
+"""What keeps a workload from being run, each with its place in the canonical description."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from penstock.study.source import Path
+from penstock.workload.graph import circle
+from penstock.workload.workflow import Task, Workload
+
+#: bytes and offsets are 64-bit
+MOST_BYTES = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, at `path` of the canonical description."""
+
+    path: Path
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"found {self.found}; expected {self.expected}"
+
+
+def problems(workload: Workload) -> list[Problem]:
+    """Everything that is wrong with the workload as a whole; empty if it can be run."""
+    found: list[Problem] = []
+    if not workload.tasks:
+        found.append(Problem(("tasks",), "no tasks", "at least one"))
+    found += _twice("files", "the file", [f.name for f in workload.files])
+    twice = _twice("tasks", "the task", [t.name for t in workload.tasks])
+    found += twice
+    names = {task.name for task in workload.tasks}
+    for i, task in enumerate(workload.tasks):
+        found += _of_task(i, task, names)
+    found += _of_files(workload)
+    if not twice:
+        found += _circle(workload)
+    return found
+
+
+def _twice(kind: str, what: str, names: list[str]) -> list[Problem]:
+    many = {name for name, n in Counter(names).items() if n > 1}
+    seen: set[str] = set()
+    found = []
+    for i, name in enumerate(names):
+        if name in many and name in seen:
+            found.append(
+                Problem((kind, i, "name"), f"{what} {name!r} a second time", "each name once")
+            )
+        seen.add(name)
+    return found
+
+
+def _of_task(i: int, task: Task, names: set[str]) -> list[Problem]:
+    at: Path = ("tasks", i)
+    found = []
+    if not task.operations:
+        found.append(
+            Problem(at, f"no operations in the task {task.name!r}", "at least one operation")
+        )
+    for k, name in enumerate(task.after):
+        if name == task.name:
+            where = (*at, "after", k)
+            found.append(
+                Problem(where, f"the task {name!r} waiting for itself", "the name of another task")
+            )
+        elif name not in names:
+            text = f"{name!r}, for which the task {task.name!r} waits"
+            found.append(Problem((*at, "after", k), text, "the name of a task"))
+    return found
+
+
+def _of_files(workload: Workload) -> list[Problem]:
+    """Files that are not there when they are read, and sizes that contradict each other."""
+    unknown = {f.name for f in workload.files if f.preloaded and f.size_bytes is None}
+    sizes: dict[str, int] = {f.name: f.size_bytes or 0 for f in workload.files if f.preloaded}
+    written: dict[str, int] = {}
+    for task in workload.tasks:
+        for o in task.operations:
+            if o.op == "write" and o.file is not None:
+                end = o.offset_bytes + o.size_bytes
+                written[o.file] = max(written.get(o.file, 0), end)
+                sizes[o.file] = max(sizes.get(o.file, 0), end)
+    found = []
+    for i, task in enumerate(workload.tasks):
+        for k, o in enumerate(task.operations):
+            at: Path = ("tasks", i, "operations", k)
+            if o.file is None or o.op in ("write", "set_xattr"):
+                continue
+            if o.file not in sizes:
+                text = f"{o.file!r}, which the task {task.name!r} {_verb(o.op)} and no task writes"
+                found.append(
+                    Problem((*at, "file"), text, "a preloaded file, or one that a task writes")
+                )
+            elif o.file in unknown:
+                continue
+            elif o.op == "read" and o.offset_bytes + o.size_bytes > sizes[o.file]:
+                end = o.offset_bytes + o.size_bytes
+                text = f"the task {task.name!r} reading {o.file!r} to byte {end}"
+                found.append(
+                    Problem((*at, "size_bytes"), text, f"at most its {sizes[o.file]} bytes")
+                )
+    for i, file in enumerate(workload.files):
+        if file.preloaded or file.size_bytes is None or file.name not in written:
+            continue
+        if file.size_bytes != written[file.name]:
+            text = f"{file.size_bytes} bytes of {file.name!r}"
+            expected = f"{written[file.name]}, which its writers leave (or no size)"
+            found.append(Problem(("files", i, "size_bytes"), text, expected))
+    for i, file in enumerate(workload.files):
+        if file.name in unknown:
+            text = f"no size of {file.name!r}, which exists before the run"
+            found.append(Problem(("files", i), text, "size_bytes"))
+    return found
+
+
+def _verb(op: str) -> str:
+    return {"open": "opens", "read": "reads", "close": "closes"}.get(op, "uses")
+
+
+def _circle(workload: Workload) -> list[Problem]:
+    around = circle(workload.dependencies)
+    if not around:
+        return []
+    names = [workload.tasks[i].name for i in around]
+    shown = [*names[:4], "…", names[-1]] if len(names) > 6 else names
+    text = f"tasks that wait for each other: {' → '.join([*shown, names[0]])}"
+    return [Problem(("tasks", around[0]), text, "no circle among the tasks")]

@@ -1,0 +1,204 @@
+"""A JSON or YAML file of a workload: its values, and where each of them stands.
+
+Instances of 10,000 tasks are tens of megabytes of JSON, so the JSON is read by the standard library's
+decoder, and a position is looked for only when a mistake has to be told.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from pathlib import Path as FilePath
+from typing import Any
+
+from penstock.errors import BadInput, Mistake
+from penstock.study.source import Path, Position, Source, read_source
+
+#: mistakes told at once
+MOST_MISTAKES = 20
+
+_BLANK = re.compile(r"[ \t\n\r]*")
+_PLAIN = json.JSONDecoder()
+
+
+@dataclass
+class Document:
+    """One file's values (`value`), the text they come from, and the mistakes found in them."""
+
+    file: str
+    value: Any
+    text: str = ""
+    source: Source | None = None
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def at(self, path: Sequence[str | int], *, key: bool = False) -> Position:
+        """Position of the value at `path` (of its key with `key`), or of the nearest thing above it."""
+        if self.source is not None:
+            return self.source.at(path, key=key)
+        if not self.text:
+            return Position(self.file, 1, 1)
+        return self._position(_locate(self.text, tuple(path), key))
+
+    def mistake(
+        self, path: Sequence[str | int], found: str, expected: str, *, key: bool = False
+    ) -> None:
+        """Notes one mistake at `path`; raises BadInput once there are too many to tell."""
+        p = self.at(path, key=key)
+        self.mistakes.append(Mistake(p.file, p.line, p.column, found, expected))
+        if len(self.mistakes) >= MOST_MISTAKES:
+            self.check()
+
+    def check(self) -> None:
+        """Raises BadInput with the mistakes that were noted, in the order of the file."""
+        if self.mistakes:
+            raise BadInput(mistakes=sorted(self.mistakes, key=lambda m: (m.line, m.column)))
+
+    def _position(self, offset: int) -> Position:
+        line = self.text.count("\n", 0, offset) + 1
+        return Position(self.file, line, offset - self.text.rfind("\n", 0, offset))
+
+
+def read_document(path: FilePath) -> Document:
+    """The values of a JSON or YAML file (YAML by its suffix, or because it does not begin as JSON).
+
+    Raises BadInput with line and column: no file, not UTF-8, no JSON or YAML, a name twice in one object,
+    NaN or Infinity (which JSON does not have).
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}") from None
+    return document_of(raw, str(path))
+
+
+def document_of(raw: bytes, file: str) -> Document:
+    """As `read_document`, from bytes; `file` is how they are called in mistakes."""
+    yaml = file.endswith((".yaml", ".yml"))
+    start = raw.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not start:
+        raise BadInput(mistakes=[Mistake(file, 1, 1, "an empty file", "a workload")])
+    if yaml or start[:1] not in b"{[":
+        source = read_source(raw, file)
+        if source.mistakes:
+            raise BadInput(mistakes=source.mistakes[:MOST_MISTAKES])
+        return Document(file, source.value, source=source)
+    return _json_document(raw, file)
+
+
+def _json_document(raw: bytes, file: str) -> Document:
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - raw.rfind(b"\n", 0, error.start)
+        found = f"the byte 0x{raw[error.start]:02x}"
+        raise BadInput(mistakes=[Mistake(file, line, column, found, "text in UTF-8")]) from None
+    suspects: list[str] = []
+    try:
+        value = _decoder(suspects).decode(text)
+    except json.JSONDecodeError as error:
+        found = f"text that is not JSON ({error.msg})"
+        mistake = Mistake(file, error.lineno, error.colno, found, "a JSON object")
+        raise BadInput(mistakes=[mistake]) from None
+    except RecursionError:
+        mistake = Mistake(file, 1, 1, "values nested without end", "a workload")
+        raise BadInput(mistakes=[mistake]) from None
+    document = Document(file, value, text=text)
+    if suspects:
+        _tell_suspects(document)
+        document.check()
+    return document
+
+
+def _decoder(suspects: list[str]) -> json.JSONDecoder:
+    """A decoder that notes names given twice and numbers that JSON does not have."""
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(found)
+        if len(values) != len(found):
+            suspects.append("name")
+        return values
+
+    def constant(name: str) -> float:
+        suspects.append(name)
+        return float(name.replace("Infinity", "inf"))
+
+    return json.JSONDecoder(object_pairs_hook=pairs, parse_constant=constant)
+
+
+def _tell_suspects(document: Document) -> None:
+    """Notes where the names given twice and the numbers that are none stand, going down to each."""
+    suspects: list[str] = []
+    decoder = _decoder(suspects)
+    ahead = [_skip(document.text, 0)]
+    while ahead and len(document.mistakes) < MOST_MISTAKES - 1:
+        start = ahead.pop()
+        seen: dict[str, int] = {}
+        inner = False
+        for name, key_at, at in _members(document.text, start):
+            if isinstance(name, str) and name in seen:
+                first = document._position(seen[name]).line
+                found = f"'{name}' a second time (first on line {first})"
+                _note(document, key_at, found, "each name once")
+            elif isinstance(name, str):
+                seen[name] = key_at
+            suspects.clear()
+            value, _ = decoder.raw_decode(document.text, at)
+            if suspects:
+                inner = True
+                if isinstance(value, dict | list):
+                    ahead.append(at)
+                else:
+                    _note(document, at, suspects[0], "a number; JSON has no such value")
+        if not inner and not document.mistakes and not seen:
+            _note(document, start, "a number that is none", "a workload")
+
+
+def _note(document: Document, offset: int, found: str, expected: str) -> None:
+    p = document._position(offset)
+    document.mistakes.append(Mistake(p.file, p.line, p.column, found, expected))
+
+
+def _skip(text: str, at: int) -> int:
+    match = _BLANK.match(text, at)
+    return match.end() if match else at
+
+
+def _members(text: str, start: int) -> Iterator[tuple[str | int, int, int]]:
+    """Name (or index), offset of the name and offset of the value of each member of a container."""
+    if text[start : start + 1] not in ("{", "["):
+        return
+    named = text[start] == "{"
+    at = _skip(text, start + 1)
+    index = 0
+    while at < len(text) and text[at] not in "}]":
+        key_at, name = at, index
+        if named:
+            name, at = scanstring(text, at + 1)
+            at = _skip(text, _skip(text, at) + 1)
+        yield name, key_at, at
+        _, at = _PLAIN.raw_decode(text, at)
+        at = _skip(text, at)
+        if at < len(text) and text[at] == ",":
+            at = _skip(text, at + 1)
+        index += 1
+
+
+def _locate(text: str, path: Path, key: bool) -> int:
+    """Offset of the value at `path` in a JSON text, or of the deepest part of it that is there."""
+    at = _skip(text, 0)
+    for depth, step in enumerate(path):
+        for name, key_at, value_at in _members(text, at):
+            if name == step:
+                at = key_at if key and depth == len(path) - 1 else value_at
+                break
+        else:
+            break
+    return at
+
+
+#: turns a path within a canonical workload into one within the file that it was read from
+Placing = Callable[[Path], Path]
