@@ -1,0 +1,139 @@
+"""How the answer moves with every assumed value, one at a time, and what to measure next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+
+#: less than this share of the interval's width is not worth a measurement
+WORTH = 0.05
+#: values whose removal from the interval is simulated, largest swing first
+TRIED = 3
+
+#: beginning of a value's path (a `*` stands for one name) → how it is measured
+METHODS: tuple[tuple[str, str], ...] = (
+    (
+        "hosts.*.storage",
+        "penstock profile DIR on a {group} host, DIR on its storage: gives read and write service times",
+    ),
+    (
+        "hosts.*.manager",
+        "time files of 0 bytes written through the store (penstock trace -- CMD): "
+        "mu = (mean time − 4 control messages) / 2",
+    ),
+    (
+        "hosts.*.client",
+        "time files of 0 bytes written through the store (penstock trace -- CMD) from one client",
+    ),
+    (
+        "hosts.*.speed",
+        "penstock trace -- CMD of one task on a {group} host: its computing time over the workload's",
+    ),
+    ("hosts.*.slots", "penstock platform import on a {group} host"),
+    ("hosts.*.network", "a network test between two {group} hosts (iperf3), both directions"),
+    ("network.loopback", "a network test of a host with itself (iperf3 to 127.0.0.1)"),
+    ("network.latency", "round trips between two hosts (ping), halved"),
+    ("network", "a network test between two hosts (iperf3); several pairs at once for the fabric"),
+    ("launch", "penstock trace -- CMD of a few empty tasks as the scheduler starts them"),
+    ("power", "a power meter (RAPL, IPMI or the rack's) at idle and under each load"),
+    ("store", "the configuration of the store that will be used"),
+    ("protocol", "a packet capture of one write of the store"),
+)
+
+
+@dataclass(frozen=True)
+class Uncertain:
+    """A value of the platform that was not measured: its path, its value, its range, as base-unit numbers.
+
+    `text` is the value as the file has it.
+    """
+
+    path: str
+    value: float
+    low: float
+    high: float
+    text: str = ""
+    low_text: str = ""
+    high_text: str = ""
+    note: str = ""
+
+
+def how_to_measure(path: str) -> str:
+    """The command or method that measures the value at a path of the platform file."""
+    parts = path.split(".")
+    for pattern, method in METHODS:
+        wanted = pattern.split(".")
+        if len(parts) >= len(wanted) and all(
+            w in ("*", p) for w, p in zip(wanted, parts, strict=False)
+        ):
+            return method.format(group=parts[1] if parts[0] == "hosts" and len(parts) > 1 else "")
+    return "measure it, or look it up in the maker's data sheet"
+
+
+def elasticity(value_low: float, value_high: float, low_s: float, high_s: float) -> float | None:
+    """Per cent of makespan for a per cent of the value, over its range; None unless all are above 0."""
+    if min(value_low, value_high, low_s, high_s) <= 0 or value_low == value_high:
+        return None
+    return math.log(high_s / low_s) / math.log(value_high / value_low)
+
+
+def sensitivity_rows(
+    values: Sequence[Uncertain], makespan_s: float, ends: Sequence[tuple[float, float]]
+) -> list[Row]:
+    """One row per value, the largest change of the makespan first.
+
+    `ends` are the mean makespans in seconds with the value at its low and at its high end, all else as it is
+    and the same seeds, so that the difference is the value's.
+    """
+    rows: list[Row] = []
+    for value, (low_s, high_s) in zip(values, ends, strict=True):
+        extremes = (low_s, high_s, makespan_s)
+        rows.append(
+            {
+                "path": value.path,
+                "value": value.text or value.value,
+                "low": value.low_text or value.low,
+                "high": value.high_text or value.high,
+                "makespan_low_s": low_s,
+                "makespan_high_s": high_s,
+                "change_low": low_s / makespan_s - 1 if makespan_s else 0.0,
+                "change_high": high_s / makespan_s - 1 if makespan_s else 0.0,
+                "swing_s": max(extremes) - min(extremes),
+                "elasticity": elasticity(value.low, value.high, low_s, high_s),
+                "method": how_to_measure(value.path),
+                "note": value.note,
+            }
+        )
+    rows.sort(key=lambda row: -float(row["swing_s"]))
+    return rows
+
+
+def measure_next(rows: Sequence[Row], width_s: float, width_without: Callable[[str], float]) -> Row:
+    """The value whose being known would narrow the interval most.
+
+    `width_s` is the interval's width now; `width_without(path)` simulates it with that value known to be what
+    it is now and the others as uncertain as before. Only the values with the largest swings are tried. Where
+    none narrows it by 5 %, `path` is None and `why` says what remains.
+    """
+    tried: list[tuple[float, Row]] = []
+    if width_s > 0:
+        for row in rows[:TRIED]:
+            if row["swing_s"] > 0:
+                tried.append((1 - width_without(row["path"]) / width_s, row))
+    best = max(tried, key=lambda t: t[0], default=None)
+    if best is None or best[0] < WORTH:
+        why = "no assumed value widens the interval by 5 % or more: what remains is chance"
+        return {"path": None, "narrows": 0.0, "method": None, "why": why}
+    narrows, row = best
+    return {
+        "path": row["path"],
+        "narrows": narrows,
+        "width_s": width_s,
+        "width_if_known_s": width_s * (1 - narrows),
+        "method": row["method"],
+        "why": f"between {row['low']} and {row['high']} it moves the makespan by {row['swing_s']:.3g} s",
+    }
