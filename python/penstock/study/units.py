@@ -11,7 +11,7 @@ for _power, _letter in enumerate("kMGTPE", start=1):
     _SIZES[f"{_letter}B"] = 1000.0**_power
 for _power, _letter in enumerate("KMGTPE", start=1):
     _SIZES[f"{_letter}iB"] = 1024.0**_power
-_SIZES |= {"bit": 0.125, "kbit": 125.0, "Mbit": 125e3, "Gbit": 125e6}
+_SIZES |= {"bit": 0.125, "kbit": 125.0, "Mbit": 125e3, "Gbit": 125e6, "Tbit": 125e9}
 _TIMES = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -30,16 +30,23 @@ _COUNTS = dict.fromkeys(
 _OTHERS = {
     "Hz": (1.0, "1/time"),
     "kHz": (1e3, "1/time"),
+    "MHz": (1e6, "1/time"),
+    "GHz": (1e9, "1/time"),
     "IOPS": (1.0, "1/time"),
     "tps": (1.0, "1/time"),
     "W": (1.0, "power"),
+    "mW": (1e-3, "power"),
+    "kW": (1e3, "power"),
     "J": (1.0, "energy"),
     "Wh": (3600.0, "energy"),
+    "kWh": (3.6e6, "energy"),
     "V": (1.0, "voltage"),
     "°C": (1.0, "temperature"),
     "K": (1.0, "temperature"),
     "EUR": (1.0, "money"),
     "USD": (1.0, "dollars"),
+    "GBP": (1.0, "pounds"),
+    "CHF": (1.0, "francs"),
 }
 _SIMPLE: dict[str, tuple[float, str]] = {
     **{u: (f, "size") for u, f in _SIZES.items()},
@@ -49,6 +56,9 @@ _SIMPLE: dict[str, tuple[float, str]] = {
     **_OTHERS,
 }
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+
+#: currencies that a price may be in
+CURRENCIES = ("EUR", "USD", "GBP", "CHF")
 
 SIZE_UNITS = "B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024)"
 DURATION_UNITS = "ns, us, ms, s, min, h"
@@ -115,6 +125,74 @@ def parse_size(text: str) -> int:
 def parse_duration(text: str) -> float:
     """Seconds of a duration such as `60s` or `10ms`; ValueError says what is expected."""
     return _quantity(text, _TIMES, "a duration", f"60s or 10ms ({DURATION_UNITS})")
+
+
+def parse_quantity(text: str) -> tuple[float, Unit]:
+    """Number and unit of a text such as `1 Gbit/s` or `0.10 EUR/h`; ValueError says what is expected.
+
+    The number is as written; times `unit.factor` it is in the base unit (bytes, seconds, watts, …).
+    """
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise ValueError("a number with its unit, such as 60s or 125 MB/s")
+    number, unit = float(match.group(1)), match.group(2)
+    if not unit:
+        raise ValueError("a number with its unit, such as 60s or 125 MB/s")
+    return number, parse_unit(unit)
+
+
+def _measure(text: str, dimension: str, what: str, example: str) -> float:
+    try:
+        number, unit = parse_quantity(text)
+    except ValueError:
+        raise ValueError(f"{what} with its unit, such as {example}") from None
+    if unit.dimension != dimension:
+        raise ValueError(f"{what} with a unit of its kind, such as {example}")
+    value = number * unit.factor
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{what} that is not negative, such as {example}")
+    return value
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes per second of `1 Gbit/s` or `125 MB/s`, above 0; ValueError says what is expected."""
+    value = _measure(text, "size/time", "a bandwidth", "1 Gbit/s or 125 MB/s")
+    if value <= 0:
+        raise ValueError("a bandwidth above 0, such as 1 Gbit/s or 125 MB/s")
+    return value
+
+
+def parse_time_per_size(text: str) -> float:
+    """Seconds per byte of `1 ms/MiB`; ValueError says what is expected."""
+    return _measure(text, "time/size", "a time per size", "1 ms/MiB")
+
+
+def parse_power(text: str) -> float:
+    """Watts of `91.6 W`; ValueError says what is expected."""
+    return _measure(text, "power", "a power", "91.6 W")
+
+
+def parse_frequency(text: str) -> float:
+    """Hertz of `2.3 GHz`, above 0; ValueError says what is expected."""
+    value = _measure(text, "1/time", "a frequency", "2.3 GHz")
+    if value <= 0:
+        raise ValueError("a frequency above 0, such as 2.3 GHz")
+    return value
+
+
+def parse_price(text: str) -> tuple[float, str]:
+    """Amount per second and currency of `0.10 EUR/h`; ValueError says what is expected."""
+    expected = f"a price per time, such as 0.10 EUR/h ({', '.join(CURRENCIES)})"
+    try:
+        number, unit = parse_quantity(text)
+    except ValueError:
+        raise ValueError(expected) from None
+    currency = unit.text.partition("/")[0].strip()
+    if currency not in CURRENCIES or not unit.dimension.endswith("/time"):
+        raise ValueError(expected)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError("a price that is not negative, such as 0.10 EUR/h")
+    return number * unit.factor, currency
 
 
 def parse_share(text: str) -> float:

@@ -1,0 +1,520 @@
+"""What is wrong with a platform beyond the form of its keys. Reads plain values and tolerates broken ones,
+so that all mistakes are found at once."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.platform.lower import covers, kind_of_storage, merge
+from penstock.platform.paths import get
+from penstock.platform.profiles import read_profile, ready_names
+from penstock.platform.stores import DEFAULT, STORES
+from penstock.platform.uncertain import check_assumed, check_estimates
+from penstock.profile.model import StorageProfile
+from penstock.study.names import listed, suggestion
+from penstock.study.source import Path, Source
+from penstock.study.units import parse_frequency, parse_power, parse_price
+
+Profiles = dict[str, dict[str, Any]]
+
+
+def check(
+    source: Source, document: dict[str, Any], base_dir: FilePath, known: Profiles
+) -> Profiles:
+    """Adds every mistake to `source`; gives the storage profiles that the platform refers to, by name.
+
+    `document` is the source's value with estimates replaced by their values; `known` are profiles that
+    need not be read again.
+    """
+    check_estimates(source)
+    _finite(source, document, ())
+    profiles: Profiles = {}
+    _groups(source, document, base_dir, known, profiles)
+    _roles(source, document)
+    _network(source, document)
+    _store(source, document)
+    for path in _times(document):
+        _distribution(source, path, _get(document, path))
+    _currencies(source, document)
+    check_assumed(source, document)
+    return profiles
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _get(value: Any, path: Path) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _finite(source: Source, value: Any, path: Path) -> None:
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in pairs:
+            _finite(source, inner, (*path, key))
+    elif isinstance(value, float) and not math.isfinite(value):
+        source.mistake(path, str(value), "a finite number")
+
+
+def _hosts(document: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
+    """(place, group, what is said there) of each group and of each `except` of it."""
+    for i, group in enumerate(_list(document.get("hosts"))):
+        if isinstance(group, dict):
+            yield ("hosts", i), group, group
+            for key, change in _mapping(group.get("except")).items():
+                if isinstance(change, dict):
+                    yield ("hosts", i, "except", key), group, change
+
+
+def _count(group: dict[str, Any]) -> int:
+    count = group.get("count")
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
+
+
+def _has(group: dict[str, Any], role: str) -> bool:
+    return role in _list(group.get("roles"))
+
+
+def _groups(
+    source: Source,
+    document: dict[str, Any],
+    base_dir: FilePath,
+    known: Profiles,
+    profiles: Profiles,
+) -> None:
+    taken: set[str] = set()
+    for path, group, here in _hosts(document):
+        if here is group:
+            name = group.get("group")
+            if isinstance(name, str) and name in taken:
+                source.mistake(
+                    (*path, "group"), f"a second group called '{name}'", "each name once"
+                )
+            taken.add(str(name))
+            _twice(source, (*path, "roles"), _list(group.get("roles")), "role")
+            _excepted(source, path, group)
+            _racks(source, path, group)
+        whole = group if here is group else _mapping(merge(group, here))
+        _disks(source, path, here, base_dir, known, profiles)
+        _plain_texts(source, path, here)
+        _storage(source, path, group, here, whole, base_dir, known, profiles)
+        _manager(source, path, group, here)
+        power = merge(_mapping(document.get("power")), _mapping(whole.get("power")))
+        if isinstance(here.get("power"), dict):
+            _power(source, (*path, "power"), _mapping(power))
+    if isinstance(document.get("power"), dict):
+        _power(source, ("power",), document["power"])
+
+
+def _twice(source: Source, path: Path, names: list[Any], what: str) -> None:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            source.mistake((*path, i), f"the {what} '{name}' a second time", "each once")
+
+
+def _excepted(source: Source, path: Path, group: dict[str, Any]) -> None:
+    count = _count(group)
+    for key in _mapping(group.get("except")):
+        expected = f"the number of a host from 0 to {max(0, count - 1)}, or a range such as 0-3"
+        if re.fullmatch(r"\d+(-\d+)?", key) is None:
+            source.mistake((*path, "except", key), f"'{key}'", expected, key=True)
+        elif count and not all(any(covers(end, i) for i in range(count)) for end in key.split("-")):
+            source.mistake((*path, "except", key), f"the host {key} of {count}", expected, key=True)
+
+
+def _racks(source: Source, path: Path, group: dict[str, Any]) -> None:
+    racks = group.get("rack")
+    if isinstance(racks, list) and _count(group) and len(racks) > _count(group):
+        found = f"{len(racks)} racks for {_count(group)} hosts"
+        source.mistake((*path, "rack"), found, "at most one rack for each host")
+
+
+def _plain_texts(source: Source, path: Path, here: dict[str, Any]) -> None:
+    """Sizes and counts that a study file could fill in later must be there now."""
+    texts: list[Path] = [("memory",), ("cpus",)]
+    for j, disk in enumerate(_list(here.get("disks"))):
+        texts += [("disks", j, k) for k in ("size", "time_scale", "profile") if k in _mapping(disk)]
+    for at in texts:
+        value = here.get("memory") if at == ("memory",) else None
+        value = here.get("cpus") if at == ("cpus",) else value
+        if len(at) == 3:
+            value = _get(here, at)
+        if isinstance(value, str) and "{" in value:
+            source.mistake(
+                (*path, *at), f"the template '{value}'", "a value; a platform has no factors"
+            )
+
+
+def _disks(
+    source: Source,
+    path: Path,
+    here: dict[str, Any],
+    base_dir: FilePath,
+    known: Profiles,
+    profiles: Profiles,
+) -> None:
+    names: set[str] = set()
+    for j, disk in enumerate(_list(here.get("disks"))):
+        if not isinstance(disk, dict):
+            continue
+        at = (*path, "disks", j)
+        name = disk.get("name")
+        if isinstance(name, str) and name in names:
+            source.mistake((*at, "name"), f"a second disk called '{name}'", "each name once")
+        names.add(str(name))
+        if ("profile" in disk) == ("directory" in disk):
+            found = (
+                "both directory and profile"
+                if "profile" in disk
+                else f"no 'profile' in disk '{name}'"
+            )
+            source.mistake(at, found, "a profile, or the directory of a host", key=True)
+        if isinstance(disk.get("profile"), str):
+            _profile(source, (*at, "profile"), disk["profile"], base_dir, known, profiles)
+
+
+def _profile(
+    source: Source, path: Path, name: str, base_dir: FilePath, known: Profiles, profiles: Profiles
+) -> None:
+    if name in profiles:
+        return
+    if name in known:
+        profiles[name] = known[name]
+        return
+    ready = ready_names()
+    choices = f"a ready profile ({listed(ready)}) or a JSON file beside the platform"
+    try:
+        values = read_profile(name, base_dir)
+    except BadInput as error:
+        missing = str(error).startswith("no profile")
+        found = f"the profile '{name}'" + (", which does not exist" if missing else f" ({error})")
+        source.mistake(path, found, f"{choices}{suggestion(name, ready)}")
+        return
+    nan = _first_not_finite(values, "")
+    if nan:
+        source.mistake(path, f"the profile '{name}' ({nan})", "a profile of finite numbers")
+        return
+    try:
+        StorageProfile.from_dict(values, name)
+    except BadInput as error:
+        first = error.mistakes[0]
+        source.mistake(path, f"the profile '{name}' ({first.found})", first.expected)
+        return
+    profiles[name] = values
+
+
+def _first_not_finite(value: Any, where: str) -> str:
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in pairs:
+            found = _first_not_finite(inner, f"{where}.{key}" if where else str(key))
+            if found:
+                return found
+    elif isinstance(value, float) and not math.isfinite(value):
+        return f"{where} is {value}"
+    return ""
+
+
+def _storage(
+    source: Source,
+    path: Path,
+    group: dict[str, Any],
+    here: dict[str, Any],
+    whole: dict[str, Any],
+    base_dir: FilePath,
+    known: Profiles,
+    profiles: Profiles,
+) -> None:
+    at = (*path, "storage")
+    said = here.get("storage")
+    if said is not None and not _has(group, "storage"):
+        source.mistake(
+            at, "storage on hosts without that role", "storage among their roles", key=True
+        )
+        return
+    if not _has(group, "storage"):
+        return
+    storage = _mapping(whole.get("storage"))
+    disks = {d.get("name"): d for d in _list(whole.get("disks")) if isinstance(d, dict)}
+    kinds: list[str] = [k for k in ("profile", "disk") if k in storage]
+    if {"read", "write"} & set(storage):
+        kinds.append("read and write")
+    if said is None and here is not group:
+        return
+    if not kinds:
+        if not any("profile" in d for d in disks.values()):
+            source.mistake(
+                at if said is not None else path,
+                f"no storage in group '{group.get('group')}', whose role it is",
+                "storage: {read: …, write: …}, {profile: …} or {disk: …}, or a disk with a profile",
+                key=True,
+            )
+    elif len(kinds) > 1:
+        source.mistake(
+            at, f"both {listed(kinds).replace(' or ', ' and ')}", "one of them", key=True
+        )
+    for one, other in (("read", "write"), ("write", "read")):
+        if one in storage and other not in storage:
+            source.mistake(
+                at, f"{one} without {other}", f"the service of {other} as well", key=True
+            )
+    if "servers" in storage and kinds and kinds[0] != "read and write":
+        source.mistake(
+            (*at, "servers"), "servers beside a profile", "the profile's own servers", key=True
+        )
+    if "time_scale" in storage and "profile" not in storage:
+        expected = "time_scale at the disk" if kinds == ["disk"] else "a profile, or no time_scale"
+        source.mistake((*at, "time_scale"), "time_scale without a profile", expected, key=True)
+    if isinstance(storage.get("profile"), str) and "profile" in _mapping(said):
+        _profile(source, (*at, "profile"), storage["profile"], base_dir, known, profiles)
+    elif isinstance(storage.get("profile"), str):
+        _profile(source, at, storage["profile"], base_dir, known, profiles)
+    _on_disk(source, at, storage, disks, whole)
+
+
+def _on_disk(
+    source: Source, at: Path, storage: dict[str, Any], disks: dict[Any, Any], whole: dict[str, Any]
+) -> None:
+    name = storage.get("disk")
+    disk = _mapping(disks.get(name))
+    if isinstance(name, str) and "profile" not in disk:
+        known = [str(n) for n, d in disks.items() if "profile" in d]
+        expected = f"one of its disks with a profile: {listed(known) or 'it has none'}"
+        source.mistake((*at, "disk"), f"the disk '{name}'", expected + suggestion(name, known))
+    if name is None and not kind_of_storage(storage):
+        disk = _mapping(next((d for d in disks.values() if "profile" in d), None))
+    said = storage.get("capacity")
+    if isinstance(said, str):
+        share = said.rstrip().endswith("%")
+        if said == "disk" and "size" not in disk:
+            source.mistake((*at, "capacity"), "'disk'", "storage on a disk that has a size")
+        elif (said == "memory" or (share and "size" not in disk)) and "memory" not in whole:
+            source.mistake((*at, "capacity"), f"'{said}'", "a group that has memory, or a size")
+
+
+def _manager(source: Source, path: Path, group: dict[str, Any], here: dict[str, Any]) -> None:
+    if "manager" in here and not _has(group, "manager"):
+        source.mistake(
+            (*path, "manager"),
+            "a manager on hosts without that role",
+            "manager among their roles",
+            key=True,
+        )
+    if here is group and _has(group, "manager") and "manager" not in here:
+        found = f"no manager in group '{group.get('group')}', whose role it is"
+        source.mistake(path, found, "manager: {service: {overhead: 0.5ms}}", key=True)
+
+
+def _power(source: Source, path: Path, power: dict[str, Any]) -> None:
+    states = [s for s in _list(power.get("states")) if isinstance(s, dict)]
+    names = [str(s.get("frequency")) for s in states]
+    hertz = [_hertz(n) for n in names]
+    chosen = power.get("frequency")
+    if isinstance(chosen, str) and _hertz(chosen) is not None and _hertz(chosen) not in hertz:
+        expected = (
+            f"one of states: {listed(names)}"
+            if names
+            else "states, one of them with that frequency"
+        )
+        source.mistake((*path, "frequency"), f"the frequency '{chosen}'", expected)
+    for i, hz in enumerate(hertz):
+        if hz is not None and hz in hertz[:i]:
+            found = f"the frequency '{names[i]}' a second time"
+            source.mistake((*path, "states", i, "frequency"), found, "each once")
+    if "idle" not in power and (not states or chosen is None):
+        source.mistake(
+            path, "no 'idle'", "the power of a host that does nothing, such as 91.6 W", key=True
+        )
+    levels = [(path, power)] + [
+        ((*path, "states", i), merge(power, s)) for i, s in enumerate(states)
+    ]
+    for at, level in levels:
+        idle = _watts(level.get("idle"))
+        if idle is None and at != path and "idle" not in level:
+            source.mistake(
+                at, "a state without 'idle'", "idle here, or at the power's own level", key=True
+            )
+        for key in ("app", "storage", "network", "peak"):
+            watts = _watts(level.get(key))
+            own = _mapping(get(source.value, at))
+            if idle is None or watts is None or watts >= idle or not {key, "idle"} & set(own):
+                continue
+            source.mistake(
+                (*at, key),
+                f"{key} of {level[key]}, below idle of {level['idle']}",
+                "the power of the whole host, idle included",
+            )
+    if power.get("cap") is True and "peak" not in power:
+        source.mistake(
+            (*path, "cap"), "cap without peak", "peak: the most that a host draws", key=True
+        )
+
+
+def _quietly(parse: Callable[[str], float], text: Any) -> float | None:
+    try:
+        return parse(text) if isinstance(text, str) else None
+    except ValueError:
+        return None  # noted with the keys
+
+
+def _hertz(text: Any) -> float | None:
+    found = _quietly(parse_frequency, text)
+    return None if found is None else float(f"{found:.9g}")
+
+
+def _watts(text: Any) -> float | None:
+    return _quietly(parse_power, text)
+
+
+def _roles(source: Source, document: dict[str, Any]) -> None:
+    groups = [g for g in _list(document.get("hosts")) if isinstance(g, dict)]
+    if not groups:
+        return
+    for role, what in (("client", "no task could run"), ("storage", "no data could be stored")):
+        if not any(_has(g, role) for g in groups):
+            source.mistake(
+                ("hosts",),
+                f"no host with the role {role}; {what}",
+                f"{role} among a group's roles",
+                key=True,
+            )
+    managers = sum(_count(g) for g in groups if _has(g, "manager"))
+    if (
+        managers == 0
+        and _stored(document, "allocation") == "manager"
+        and all("roles" in g for g in groups)
+    ):
+        source.mistake(
+            ("hosts",),
+            "no host with the role manager, which this store asks",
+            "manager among a group's roles, or store: {allocation: none}",
+            key=True,
+        )
+    if managers > 1:
+        source.mistake(
+            ("hosts",), f"{managers} managers", "one host with the role manager", key=True
+        )
+
+
+def _network(source: Source, document: dict[str, Any]) -> None:
+    network = document.get("network")
+    if not isinstance(network, dict):
+        return
+    for _, group, here in _hosts(document):
+        if here is not group:
+            continue
+        link = _mapping(merge(network, _mapping(group.get("network"))))
+        if "bandwidth" not in link and not {"in", "out"} <= set(link):
+            source.mistake(
+                ("network",),
+                f"no bandwidth for group '{group.get('group')}'",
+                "bandwidth here or in the group's network, such as 1 Gbit/s",
+                key=True,
+            )
+        if "loopback" not in link:
+            source.mistake(
+                ("network",),
+                f"no loopback for group '{group.get('group')}'",
+                "loopback here or in the group's network, such as 2 GB/s",
+                key=True,
+            )
+
+
+def _stored(document: dict[str, Any], key: str) -> Any:
+    store = _mapping(document.get("store"))
+    like = store.get("like") or DEFAULT
+    return store.get(key, STORES.get(like if isinstance(like, str) else DEFAULT, {}).get(key))
+
+
+def _store(source: Source, document: dict[str, Any]) -> None:
+    store = _mapping(document.get("store"))
+    like = store.get("like")
+    if isinstance(like, str) and like not in STORES:
+        names = list(STORES)
+        source.mistake(
+            ("store", "like"),
+            f"the unknown store '{like}'",
+            listed(names) + suggestion(like, names),
+        )
+        return
+    groups = [g for g in _list(document.get("hosts")) if isinstance(g, dict)]
+    hosts = sum(_count(g) for g in groups if _has(g, "storage"))
+    if not hosts:
+        return
+    for key, what in (("stripe", "a stripe of {}"), ("replicas", "{} replicas")):
+        number = _stored(document, key)
+        if isinstance(number, int) and not isinstance(number, bool) and number > hosts:
+            source.mistake(
+                ("store", key) if key in store else ("store", "like"),
+                f"{what.format(number)} on {hosts} storage host{'s' * (hosts != 1)}",
+                f"at most {hosts}, or more storage hosts",
+            )
+
+
+#: keys whose value may be a distribution
+_TIMES = ("overhead", "stagger")
+
+
+def _times(value: Any, path: Path = ()) -> Iterator[Path]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in _TIMES and isinstance(inner, dict) and path[:1] != ("assumed",):
+                yield (*path, key)
+            else:
+                yield from _times(inner, (*path, key))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _times(inner, (*path, i))
+
+
+def _distribution(source: Source, path: Path, value: dict[str, Any]) -> None:
+    """Whether a distribution is one, by the code that draws from it: it is put into a profile."""
+    if _first_not_finite(value, ""):
+        return  # noted already
+    one = {"sequential": {"overhead": {"kind": "constant", "value_s": 0}}}
+    one["random"] = one["sequential"]
+    profile = {
+        "schema": "penstock/storage-profile/1",
+        "name": "x",
+        "servers": 1,
+        "read": {**one, "sequential": {"overhead": value}},
+        "write": one,
+    }
+    try:
+        StorageProfile.from_json(json.dumps(profile), "")
+    except BadInput as error:
+        first = error.mistakes[0]
+        found = re.sub(r"\bread\.sequential\.overhead[.:]?\s?", "", first.found)
+        source.mistake(path, found, first.expected)
+
+
+def _currencies(source: Source, document: dict[str, Any]) -> None:
+    first: tuple[str, str] | None = None
+    prices: list[tuple[Path, Any]] = [(("price",), document.get("price"))]
+    prices += [((*path, "price"), here.get("price")) for path, _, here in _hosts(document)]
+    for path, price in prices:
+        text = _mapping(price).get("per_host")
+        try:
+            currency = parse_price(text)[1] if isinstance(text, str) else None
+        except ValueError:
+            continue
+        if currency is None:
+            continue
+        if first is not None and currency != first[0]:
+            source.mistake(
+                (*path, "per_host"), f"'{text}' beside '{first[1]}'", f"one currency: {first[0]}"
+            )
+        first = first or (currency, str(text))

@@ -1,0 +1,264 @@
+"""A platform: hosts by group, what serves on them, what joins them. As read, as changed, in numbers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from penstock.errors import BadInput, Mistake
+from penstock.platform.check import check
+from penstock.platform.file import PlatformFile
+from penstock.platform.lower import Host, Lowering, expand
+from penstock.platform.paths import NoPath, dotted, find, get, put
+from penstock.platform.power import Power, Price
+from penstock.platform.spec import NodeSpec
+from penstock.platform.uncertain import (
+    Assumed,
+    Estimate,
+    assumed,
+    drawn,
+    estimates,
+    forget,
+    is_estimate,
+    ranged,
+    stripped,
+)
+from penstock.study.mistakes import in_order, note
+from penstock.study.source import Path, Position, Source, dump, read_source, read_value
+
+PAGE = "docs/platform-file.md"
+_STORAGES = (("profile",), ("disk",), ("read", "write"))
+
+
+@dataclass(frozen=True, eq=False)
+class Platform:
+    """A checked platform.
+
+    `document` is the file as plain values, after `--set`, estimates as they were written; `profiles` are the
+    storage profiles that it refers to. Two platforms of the same document and profiles are the same platform.
+    """
+
+    file: PlatformFile
+    document: dict[str, Any]
+    profiles: dict[str, dict[str, Any]]
+    base_dir: FilePath
+    chosen: frozenset[Path] = frozenset()
+    source: Source = field(default_factory=lambda: Source("platform", {}), repr=False)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.file.name
+
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """The document with each estimate replaced by its value."""
+        return dict(stripped(self.document))
+
+    @cached_property
+    def hosts(self) -> tuple[Host, ...]:
+        """Every host, in the order of the file."""
+        return tuple(expand(self.plain))
+
+    @property
+    def nodes(self) -> tuple[NodeSpec, ...]:
+        """The hosts as a study would put them up: memory, processors, disks."""
+        return tuple(h.node for h in self.hosts)
+
+    @property
+    def power(self) -> dict[str, Power]:
+        """What each host draws, by its name; without hosts that do not count (PR-E-1) or of which nothing
+        was said."""
+        return {h.name: h.power for h in self.hosts if h.power is not None}
+
+    @property
+    def price(self) -> dict[str, Price]:
+        """What each host costs, by its name; without hosts of which nothing was said."""
+        return {h.name: h.price for h in self.hosts if h.price is not None}
+
+    @property
+    def assumed(self) -> list[Assumed]:
+        """Values that were not measured, with their range: (path, value, low, high, note) each."""
+        return assumed(self.plain, self.chosen)
+
+    @property
+    def estimates(self) -> list[Estimate]:
+        """Values that were measured, with their interval."""
+        return estimates(self.document)
+
+    def lower(self) -> dict[str, Any]:
+        """The platform in numbers, "penstock/network/1": bytes, seconds, bytes per second."""
+        return Lowering(self.file, list(self.hosts), self.profiles).network()
+
+    def to_yaml(self) -> str:
+        """The platform as a file; reading it gives the same platform."""
+        return dump(self.document)
+
+    def value(self, path: str) -> Any:
+        """The value at a dotted path such as `hosts.nodes.count`, None if it is not given. BadInput if there
+        is no such path."""
+        try:
+            return get(self.plain, find(self.document, path))
+        except NoPath as error:
+            raise BadInput(f"{path}: {error}") from None
+
+    def with_values(self, values: Mapping[str, Any]) -> Platform:
+        """The platform with other values at dotted paths, such as {"hosts.app.count": 14, "store.chunk":
+        "256KiB"}. What is chosen so is certain. BadInput with every mistake."""
+        return _with(self, {path: (value, f"{path}={value}") for path, value in values.items()})
+
+    def sample(self, rng: np.random.Generator, *, assumptions: bool = False) -> Platform:
+        """The platform with each estimate drawn from its interval, with `assumptions` those as well."""
+        document = drawn(self.document, rng, assumptions=assumptions, chosen=self.chosen)
+        source = _copy(self.source, document)
+        return _read(source, self.base_dir, self.profiles, self.chosen)
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], base_dir: FilePath | str = ".") -> Platform:
+        """A platform of the file's plain values. BadInput with every mistake."""
+        source = Source(str(document.get("name", "platform")), copy.deepcopy(dict(document)))
+        return _read(source, FilePath(base_dir), {}, frozenset())
+
+
+def load_platform(path: FilePath | str, overrides: Sequence[str] = ()) -> Platform:
+    """The platform in the YAML or JSON file `path`, after `overrides` (`hosts.nodes.count=14`).
+
+    Profiles are relative to the file's directory. BadInput holds every mistake with its line and column.
+    """
+    path = FilePath(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}; expected a platform file") from None
+    return read_platform(raw, path, overrides)
+
+
+def read_platform(raw: bytes, path: FilePath, overrides: Sequence[str] = ()) -> Platform:
+    """As `load_platform`, of a text already read."""
+    source = read_source(raw, str(path))
+    if not isinstance(source.value, dict):
+        source.mistake((), "no mapping", "a platform: keys such as name, hosts, network")
+        raise BadInput(mistakes=source.mistakes)
+    values: dict[str, tuple[Any, str]] = {}
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        if not equals:
+            example = "a.b=c, such as hosts.nodes.count=14"
+            raise BadInput(mistakes=[Mistake(f"--set {text}", 1, 1, f"'{text}'", example)])
+        values[name.strip()] = (read_value(value), f"--set {text}")
+    _expand_short(source.value)
+    if values:
+        _put_all(source, values)
+    chosen = frozenset(find(source.value, p) for p in values)
+    return _read(source, path.parent.resolve(), {}, chosen)
+
+
+def _with(platform: Platform, values: Mapping[str, tuple[Any, str]]) -> Platform:
+    source = _copy(platform.source, copy.deepcopy(platform.document))
+    _put_all(source, values)
+    chosen = platform.chosen | {find(source.value, p) for p in values}
+    return _read(source, platform.base_dir, platform.profiles, frozenset(chosen))
+
+
+def _copy(source: Source, document: dict[str, Any]) -> Source:
+    return Source(
+        source.file, document, dict(source.keys), dict(source.values), [], source.lines, source.ends
+    )
+
+
+def _put_all(source: Source, values: Mapping[str, tuple[Any, str]]) -> None:
+    """Sets values at dotted paths, each with where it was said."""
+    held = ranged(source.value)
+    mistakes = []
+    paths = []
+    for name, (value, said) in values.items():
+        try:
+            path = find(source.value, name)
+        except NoPath as error:
+            mistakes.append(Mistake(said, 1, 1, error.found, error.expected))
+            continue
+        if len(path) > 1 and path[-2] == "storage":
+            _other_storage(source, path)
+        paths.append(path)
+        put(source.value, path, copy.deepcopy(value))
+        for table in (source.keys, source.values):
+            for known in [p for p in table if p[: len(path)] == path and len(p) > len(path)]:
+                del table[known]
+            table[path] = Position(said, 1, 1)
+    if mistakes:
+        raise BadInput(mistakes=mistakes)
+    _expand_short(source.value)
+    forget(source.value, held, paths)
+
+
+def _other_storage(source: Source, path: Path) -> None:
+    """Choosing one kind of storage takes the others away."""
+    storage = get(source.value, path[:-1])
+    kind = next((k for k in _STORAGES if path[-1] in k), None)
+    if kind is None or not isinstance(storage, dict):
+        return
+    gone = {k for other in _STORAGES if other != kind for k in other}
+    gone |= {"servers"} if kind != _STORAGES[2] else {"time_scale", "seed"}
+    gone -= {"time_scale", "seed"} if kind == _STORAGES[0] else set()
+    for key in gone & set(storage):
+        del storage[key]
+
+
+def _expand_short(document: dict[str, Any]) -> None:
+    """Short forms become the long ones: `read: 5ms` a service, `price: 0.1 EUR/h` a price."""
+    _short(document, "price", "per_host")
+    _short(document, "network", "bandwidth")
+    hosts = document.get("hosts")
+    for group in hosts if isinstance(hosts, list) else []:
+        if not isinstance(group, dict):
+            continue
+        changes = group.get("except")
+        for part in [group, *(changes.values() if isinstance(changes, dict) else [])]:
+            if isinstance(part, dict):
+                _short(part, "price", "per_host")
+                _short(part, "network", "bandwidth")
+                for holder, keys in (
+                    ("storage", ("read", "write")),
+                    ("manager", ("service",)),
+                    ("client", ("service",)),
+                ):
+                    inner = part.get(holder)
+                    if isinstance(inner, dict):
+                        for key in keys:
+                            _short(inner, key, "overhead")
+    listed = document.get("assumed")
+    if isinstance(listed, list):
+        document["assumed"] = [{"path": e} if isinstance(e, str) else e for e in listed]
+
+
+def _short(holder: dict[str, Any], key: str, inner: str) -> None:
+    if isinstance(holder.get(key), str) or is_estimate(holder.get(key)):
+        holder[key] = {inner: holder[key]}
+
+
+def _read(
+    source: Source, base_dir: FilePath, known: dict[str, dict[str, Any]], chosen: frozenset[Path]
+) -> Platform:
+    """Checks everything; BadInput with every mistake."""
+    _expand_short(source.value)
+    plain = stripped(source.value)
+    file: PlatformFile | None = None
+    try:
+        file = PlatformFile.model_validate(plain)
+    except ValidationError as error:
+        for detail in error.errors():
+            note(source, detail, PlatformFile, PAGE)
+    profiles = check(source, plain, base_dir, known)
+    if source.mistakes or file is None:
+        raise BadInput(mistakes=in_order(source.mistakes))
+    return Platform(file, source.value, profiles, base_dir, chosen, source)
+
+
+__all__ = ["Host", "Platform", "dotted", "load_platform", "read_platform"]

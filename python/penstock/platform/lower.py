@@ -1,0 +1,351 @@
+"""A platform in numbers, as the simulator takes it: bytes, seconds, B/s ("penstock/network/1")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.platform.file import (
+    HostFile,
+    LinkFile,
+    PlatformFile,
+    ServiceFile,
+    StorageFile,
+)
+from penstock.platform.power import Power, Price, chosen_state, power_of, price_of
+from penstock.platform.profiles import scaled
+from penstock.platform.spec import DiskSpec, NodeSpec
+from penstock.platform.stores import DEFAULT, STORES
+from penstock.study.units import (
+    parse_bandwidth,
+    parse_duration,
+    parse_share,
+    parse_size,
+    parse_time_per_size,
+)
+
+SCHEMA_ID = "penstock/network/1"
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host of a platform. `speed` is that of computing, the chosen frequency included; `node` is the
+    host as a study would put it up (memory, processors, disks); `power` and `price` are None where nothing
+    was said, `power` also where it does not count (a manager only)."""
+
+    name: str
+    group: str
+    index: int
+    rack: int
+    roles: frozenset[str]
+    node: NodeSpec
+    speed: float
+    slots: int
+    power: Power | None
+    price: Price | None
+    part: HostFile
+
+
+def merge(base: Any, change: Any, *, storage: bool = False) -> Any:
+    """`change` over `base`: mappings key by key, everything else as a whole."""
+    if not isinstance(base, Mapping) or not isinstance(change, Mapping):
+        return base if change is None else change
+    if storage and kind_of_storage(change) not in ("", kind_of_storage(base)):
+        kept = {k: base[k] for k in ("capacity",) if k in base}
+        return {**kept, **change}
+    found = dict(base)
+    for key, value in change.items():
+        found[key] = merge(found.get(key), value, storage=key == "storage")
+    return found
+
+
+def kind_of_storage(storage: Mapping[str, Any]) -> str:
+    """`profile`, `disk` or `services`; empty where nothing says."""
+    for key in ("profile", "disk"):
+        if storage.get(key) is not None:
+            return key
+    return "services" if {"read", "write"} & set(storage) else ""
+
+
+def covers(key: str, index: int) -> bool:
+    """Whether a key of `except`, `3` or `3-5`, names the host `index`. ValueError if it names none."""
+    first, dash, last = key.partition("-")
+    return int(first) <= index <= int(last if dash else first)
+
+
+def racks_of(rack: Any, index: int, count: int) -> int:
+    """The rack of host `index` of `count`: a list of racks is filled in equal, contiguous parts."""
+    several = rack if isinstance(rack, list) else [rack if rack is not None else 0]
+    return int(several[index * len(several) // count])
+
+
+def parts(document: dict[str, Any]) -> list[tuple[dict[str, Any], int, dict[str, Any]]]:
+    """(group, index, what holds for that host as plain values) of every host, in order."""
+    shared = {k: document[k] for k in ("power", "price") if document.get(k) is not None}
+    link = {k: v for k, v in (document.get("network") or {}).items() if k in _LINK}
+    shared["network"] = link
+    found = []
+    for group in document["hosts"]:
+        own = {k: v for k, v in group.items() if k not in ("group", "count", "roles", "except")}
+        base = merge(shared, own)
+        changes: Mapping[str, Any] = group.get("except") or {}
+        for index in range(group["count"]):
+            part = base
+            for key, change in changes.items():
+                if covers(key, index):
+                    part = merge(part, change)
+            found.append((group, index, part))
+    return found
+
+
+_LINK = ("bandwidth", "out", "in", "loopback")
+
+
+def expand(document: dict[str, Any]) -> list[Host]:
+    """Every host of a checked document."""
+    models: dict[int, HostFile] = {}
+    hosts = []
+    for group, index, plain in parts(document):
+        part = models.get(id(plain))
+        if part is None:
+            part = models[id(plain)] = HostFile.model_validate(plain)
+        hosts.append(_host(group, index, part))
+    return hosts
+
+
+def _host(group: dict[str, Any], index: int, part: HostFile) -> Host:
+    roles = frozenset(group["roles"])
+    name = f"{group['group']}-{index}"
+    speed = part.speed if part.speed is not None else 1.0
+    power = None
+    if part.power is not None:
+        state = chosen_state(part.power)
+        speed *= state.speed if state is not None else 1.0
+        if roles != {"manager"} or part.power.manager:
+            power = power_of(part.power)
+    return Host(
+        name=name,
+        group=group["group"],
+        index=index,
+        rack=racks_of(part.rack, index, group["count"]),
+        roles=roles,
+        node=NodeSpec(
+            name=name,
+            memory=part.memory,
+            cpus=part.cpus,
+            disks=tuple(DiskSpec(**d.model_dump()) for d in part.disks),
+        ),
+        speed=speed,
+        slots=part.slots or 1,
+        power=power,
+        price=price_of(part.price) if part.price is not None else None,
+        part=part,
+    )
+
+
+def scale_times(distribution: Any, factor: float) -> Any:
+    """A number of seconds or a distribution, `factor` times as long."""
+    if not isinstance(distribution, dict):
+        return distribution * factor
+    found: dict[str, Any] = {}
+    for key, value in distribution.items():
+        if key == "parts":
+            found[key] = [
+                {**p, "of": scale_times(p["of"], factor)} if "of" in p else scale_times(p, factor)
+                for p in value
+            ]
+        elif key == "quantiles":
+            found[key] = [[p, t * factor] for p, t in value]
+        else:
+            found[key] = value * factor if key.endswith("_s") and value is not None else value
+    return found
+
+
+def time_of(value: Any) -> Any:
+    """Seconds of a duration; a distribution as it is."""
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+def service_of(service: ServiceFile, factor: float = 1.0) -> dict[str, Any]:
+    """A service in numbers, `factor` times as long."""
+    per_byte = 0.0
+    if service.per_byte is not None:
+        per_byte = parse_time_per_size(service.per_byte)
+    elif service.rate is not None:
+        per_byte = 1 / parse_bandwidth(service.rate)
+    return {
+        "overhead": scale_times(time_of(service.overhead), factor),
+        "s_per_byte": per_byte * factor,
+    }
+
+
+def link_of(link: LinkFile) -> dict[str, float]:
+    """A host's link in numbers. KeyError for what is missing."""
+    both = link.bandwidth
+    out, inwards = link.out or both, link.in_ or both
+    if out is None or inwards is None or link.loopback is None:
+        raise KeyError("loopback" if link.loopback is None else "bandwidth")
+    return {
+        "out_bps": parse_bandwidth(out),
+        "in_bps": parse_bandwidth(inwards),
+        "loopback_bps": parse_bandwidth(link.loopback),
+        "latency_s": parse_duration(link.latency) if link.latency is not None else 0.0,
+    }
+
+
+def capacity_of(host: Host, storage: StorageFile) -> int | None:
+    """Bytes that a host stores at most; None is no limit. KeyError if that depends on what is not known."""
+    disk = next((d for d in host.node.disks if d.name == storage.disk), None)
+    size = disk.size if disk is not None else None
+    said = storage.capacity
+    if said is None:
+        return None if size is None else parse_size(size)
+    if said == "unlimited":
+        return None
+    if said == "memory" or (said.rstrip().endswith("%") and size is None):
+        whole = host.node.memory
+        if whole is None:
+            raise KeyError("memory")
+    elif said == "disk" or said.rstrip().endswith("%"):
+        if size is None:
+            raise KeyError("disk")
+        whole = size
+    else:
+        return parse_size(said)
+    share = parse_share(said) if said.rstrip().endswith("%") else 1.0
+    return int(parse_size(whole) * share)
+
+
+class Lowering:
+    """Turns one checked platform into numbers. `profiles`: by the name that the file uses."""
+
+    def __init__(
+        self, file: PlatformFile, hosts: list[Host], profiles: Mapping[str, dict[str, Any]]
+    ) -> None:
+        self.file, self.hosts, self.profiles = file, hosts, profiles
+        self._scaled: dict[tuple[str, float], dict[str, Any]] = {}
+        self._bodies: dict[tuple[int, frozenset[str]], dict[str, Any]] = {}
+
+    def network(self) -> dict[str, Any]:
+        """The whole, as "penstock/network/1"."""
+        file = self.file
+        return {
+            "schema": SCHEMA_ID,
+            "hosts": [self._host(h) for h in self.hosts],
+            "fabric": {
+                "latency_s": parse_duration(file.network.latency or "0s"),
+                "capacity_bps": _bandwidth(file.network.fabric),
+                "rack_uplink_bps": _bandwidth(file.network.rack_uplink),
+            },
+            "store": store_of(file),
+            "protocol": {
+                "frame_bytes": parse_size(file.protocol.frame),
+                "control_bytes": parse_size(file.protocol.control),
+                "merge_frames": file.protocol.merge_frames,
+            },
+            "scheduler": {
+                "kind": file.scheduler.kind,
+                "wait_s": None
+                if file.scheduler.wait == "forever"
+                else parse_duration(file.scheduler.wait),
+            },
+            "launch": {
+                "overhead": time_of(file.launch.overhead),
+                "stagger": time_of(file.launch.stagger),
+            },
+            "preprocess": {
+                "aggregate": file.preprocess.aggregate,
+                "cache_bytes": parse_size(file.preprocess.cache),
+                "prefetch_chunks": file.preprocess.prefetch,
+            },
+        }
+
+    def _host(self, host: Host) -> dict[str, Any]:
+        key = (id(host.part), host.roles)
+        if key not in self._bodies:
+            self._bodies[key] = self._body(host)
+        return {
+            "name": host.name,
+            "group": host.group,
+            "rack": host.rack,
+            **self._bodies[key],
+        }
+
+    def _body(self, host: Host) -> dict[str, Any]:
+        part = host.part
+        slower = 1.0
+        if part.power is not None:
+            state = chosen_state(part.power)
+            slower = 1 / state.service_speed if state is not None else 1.0
+        client: dict[str, Any] | None = None
+        storage: dict[str, Any] | None = None
+        manager: dict[str, Any] | None = None
+        if "client" in host.roles:
+            client = {"slots": host.slots, "speed": host.speed}
+            if part.client is not None:
+                client["service"] = service_of(part.client.service, slower)
+        if "storage" in host.roles:
+            storage = self._storage(host, slower)
+        if "manager" in host.roles and part.manager is not None:
+            manager = {
+                "service": service_of(part.manager.service, slower),
+                "servers": part.manager.servers,
+            }
+        return {
+            "network": link_of(part.network or LinkFile.model_validate({})),
+            "client": client,
+            "storage": storage,
+            "manager": manager,
+        }
+
+    def _storage(self, host: Host, slower: float) -> dict[str, Any]:
+        storage = storage_of(host.part)
+        capacity = capacity_of(host, storage)
+        if storage.read is not None and storage.write is not None:
+            return {
+                "read": service_of(storage.read, slower),
+                "write": service_of(storage.write, slower),
+                "servers": storage.servers or 1,
+                "capacity_bytes": capacity,
+            }
+        name, scale = storage.profile, storage.time_scale or 1.0
+        if storage.disk is not None:
+            disk = next(d for d in host.node.disks if d.name == storage.disk)
+            name, scale = disk.profile, float(disk.time_scale)
+        key = (str(name), scale * slower)
+        if key not in self._scaled:
+            self._scaled[key] = scaled(self.profiles[key[0]], key[1])
+        found: dict[str, Any] = {"profile": self._scaled[key], "capacity_bytes": capacity}
+        return found if storage.seed is None else {**found, "seed": storage.seed}
+
+
+def storage_of(part: HostFile) -> StorageFile:
+    """What stores on a host: what is said, else the first of its disks."""
+    said = part.storage or StorageFile.model_validate({})
+    if said.disk is None and said.profile is None and said.read is None and said.write is None:
+        disk = next((d.name for d in part.disks if d.profile is not None), None)
+        return said.model_copy(update={"disk": disk})
+    return said
+
+
+def store_of(file: PlatformFile) -> dict[str, Any]:
+    """The store in numbers: what the file says over the ready store it is like."""
+    said = {k: v for k, v in file.store.model_dump().items() if v is not None and k != "like"}
+    store = {**STORES[file.store.like or DEFAULT], **said}
+    return {
+        "chunk_bytes": parse_size(store["chunk"]),
+        "stripe_width": None if store["stripe"] == "all" else store["stripe"],
+        "replicas": store["replicas"],
+        "replication": store["replication"],
+        "forward": store["forward"],
+        "placement": store["placement"],
+        "shuffle": store["shuffle"],
+        "window": None if store["window"] == "unlimited" else store["window"],
+        "allocation": store["allocation"],
+        "read_replica": store["read_replica"],
+    }
+
+
+def _bandwidth(text: str | None) -> float | None:
+    return None if text is None else parse_bandwidth(text)

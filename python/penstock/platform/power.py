@@ -1,0 +1,90 @@
+"""What a host draws and costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from penstock.platform.file import PowerFile, PriceFile, StateFile
+from penstock.study.units import parse_frequency, parse_power, parse_price, parse_share
+
+
+@dataclass(frozen=True)
+class Power:
+    """What one host draws, in watts: `idle_w` always, the others above idle (PR-E-1, seed 003 eq. 3.4).
+
+    `proportional` (0…1) is the share of the idle power that is drawn only while the host is busy; with
+    `cap` the whole never exceeds `peak_w`.
+    """
+
+    idle_w: float
+    app_w: float
+    storage_w: float
+    network_w: float
+    peak_w: float | None = None
+    cap: bool = False
+    proportional: float = 0.0
+    frequency_hz: float | None = None
+
+    def idle_j(self, elapsed_s: float, busy_s: float) -> float:
+        """Joules of the idle part in `elapsed_s`, `busy_s` of which the host computed, stored or sent."""
+        share = self.proportional
+        return self.idle_w * ((1 - share) * elapsed_s + share * min(busy_s, elapsed_s))
+
+
+@dataclass(frozen=True)
+class Price:
+    """What one host costs per hour."""
+
+    per_hour: float
+    currency: str
+    started_hours: bool = False
+
+    def cost(self, elapsed_s: float) -> float:
+        """Cost of one host for `elapsed_s`, in `currency`."""
+        hours = elapsed_s / 3600
+        return self.per_hour * (math.ceil(hours - 1e-12) if self.started_hours else hours)
+
+
+def chosen_state(power: PowerFile) -> StateFile | None:
+    """The state that `frequency` chooses; None where none is chosen. KeyError if it is not there."""
+    if power.frequency is None:
+        return None
+    asked = parse_frequency(power.frequency)
+    for state in power.states:
+        if math.isclose(parse_frequency(state.frequency), asked, rel_tol=1e-9):
+            return state
+    raise KeyError(power.frequency)
+
+
+def power_of(power: PowerFile) -> Power:
+    """The power in the chosen state. KeyError without idle power or with a frequency that is not there."""
+    state = chosen_state(power)
+
+    def watts(name: str) -> float | None:
+        text = getattr(state, name, None) if state is not None else None
+        text = text if text is not None else getattr(power, name)
+        return None if text is None else parse_power(text)
+
+    idle = watts("idle")
+    if idle is None:
+        raise KeyError("idle")
+    above = {}
+    for name in ("app", "storage", "network"):
+        value = watts(name)
+        above[f"{name}_w"] = 0.0 if value is None else max(0.0, value - idle)
+    share = power.proportional
+    return Power(
+        idle_w=idle,
+        **above,
+        peak_w=watts("peak"),
+        cap=power.cap,
+        proportional=float(share) if isinstance(share, bool) else parse_share(share),
+        frequency_hz=parse_frequency(power.frequency) if power.frequency else None,
+    )
+
+
+def price_of(price: PriceFile) -> Price:
+    """The price per hour."""
+    per_second, currency = parse_price(price.per_host)
+    return Price(per_second * 3600, currency, price.started_hours)

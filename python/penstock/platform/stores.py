@@ -1,0 +1,75 @@
+"""Ready stores by name (PR §9): what `store: {like: NAME}` stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: key for key as in the platform file; `mosastore` holds the defaults of the format. Sources of the values:
+#: mosastore: seed 003 L570-571, L675-677, L1682; hdfs: dfs.blocksize, dfs.replication and the client's
+#: packet of 64 KiB (hdfs-default.xml); moosefs: chunks of at most 64 MiB, goal 2 (mfsmaster manual);
+#: gluster: whole files placed by hash, the client writes every replica (replica 3, administrator guide);
+#: cephfs: objects of 4 MiB, pool size 3, the primary writes the others (file layouts, architecture).
+STORES: dict[str, dict[str, Any]] = {
+    "mosastore": {
+        "chunk": "1MiB",
+        "stripe": "all",
+        "replicas": 1,
+        "replication": "chain",
+        "forward": "chunk",
+        "placement": "striped",
+        "shuffle": "fresh",
+        "window": "unlimited",
+        "allocation": "manager",
+        "read_replica": "local_first",
+    },
+    "hdfs": {
+        "chunk": "128MiB",
+        "stripe": "all",
+        "replicas": 3,
+        "replication": "chain",
+        "forward": "frame",
+        "placement": "local",
+        "shuffle": "fresh",
+        "window": 1,
+        "allocation": "manager",
+        "read_replica": "local_first",
+    },
+    "moosefs": {
+        "chunk": "64MiB",
+        "stripe": "all",
+        "replicas": 2,
+        "replication": "chain",
+        "forward": "frame",
+        "placement": "random",
+        "shuffle": "fresh",
+        "window": "unlimited",
+        "allocation": "manager",
+        "read_replica": "local_first",
+    },
+    "gluster": {
+        "chunk": "128KiB",
+        "stripe": 1,
+        "replicas": 3,
+        "replication": "client",
+        "forward": "chunk",
+        "placement": "striped",
+        "shuffle": "fresh",
+        "window": "unlimited",
+        "allocation": "none",
+        "read_replica": "local_first",
+    },
+    "cephfs": {
+        "chunk": "4MiB",
+        "stripe": "all",
+        "replicas": 3,
+        "replication": "parallel",
+        "forward": "chunk",
+        "placement": "random",
+        "shuffle": "fresh",
+        "window": "unlimited",
+        "allocation": "none",
+        "read_replica": "random",
+    },
+}
+
+DEFAULT = "mosastore"

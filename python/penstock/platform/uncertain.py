@@ -1,0 +1,365 @@
+"""Values that are not certain: estimates with an interval (seeded), and assumptions with a range."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.platform.paths import NoPath, dotted, find, get, put
+from penstock.study.names import suggestion
+from penstock.study.source import Path, Source
+from penstock.study.units import Unit, parse_quantity, parse_share
+
+#: what an estimate may say (PR-I-5)
+ESTIMATE_KEYS = "value low high level n method date host kernel converged clamped note".split()
+#: what else is known of an assumption without a range
+DEFAULT_WITHIN = 0.5
+
+
+class Assumed(NamedTuple):
+    """An assumed value: `value`, `low` and `high` as the file would say them (`with_values` takes them)."""
+
+    path: str
+    value: Any
+    low: Any
+    high: Any
+    note: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured value with its interval (PR-I-5); numbers are in `unit`, empty for a plain number."""
+
+    path: str
+    value: float
+    low: float
+    high: float
+    unit: str = ""
+    level: float = 0.95
+    n: int | None = None
+    method: str = ""
+    date: str = ""
+    host: str = ""
+    kernel: str = ""
+    converged: bool = True
+    clamped: bool = False
+    note: str = ""
+
+
+class Amount(NamedTuple):
+    """A number and its unit; None is a plain number, `whole` one that must stay whole."""
+
+    number: float
+    unit: Unit | None
+    whole: bool = False
+
+    def text(self, number: float) -> Any:
+        """Another number of the same unit, as the file says it."""
+        if self.unit is None:
+            return max(1, round(number)) if self.whole else number
+        if self.unit.dimension == "size":
+            return f"{max(1, round(number * self.unit.factor))} B"
+        return f"{number:.10g} {self.unit.text}"
+
+
+def amount(value: Any) -> Amount:
+    """The number in a value of the file. ValueError if it holds none."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("a number, with its unit where it has one")
+    if isinstance(value, str):
+        try:
+            return Amount(float(value), None)
+        except ValueError:
+            return Amount(*parse_quantity(value))
+    return Amount(float(value), None, isinstance(value, int))
+
+
+def is_estimate(value: Any) -> bool:
+    """Whether a value of the file is an estimate."""
+    return isinstance(value, dict) and "value" in value
+
+
+def stripped(value: Any) -> Any:
+    """The values alone: each estimate replaced by its value."""
+    if is_estimate(value):
+        return value["value"]
+    if isinstance(value, dict):
+        return {k: stripped(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [stripped(v) for v in value]
+    return value
+
+
+def places(value: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Where estimates stand."""
+    if is_estimate(value):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if key != "assumed" or path:
+                yield from places(inner, (*path, key))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from places(inner, (*path, i))
+
+
+def estimates(document: dict[str, Any]) -> list[Estimate]:
+    """Every estimate of a checked document."""
+    found = []
+    for path, said in places(document):
+        value = amount(said["value"])
+        low, high = (_in(said.get(k, said["value"]), value) for k in ("low", "high"))
+        rest = {k: v for k, v in said.items() if k not in ("value", "low", "high", "level")}
+        found.append(
+            Estimate(
+                path=dotted(document, path),
+                value=value.number,
+                low=low,
+                high=high,
+                unit=value.unit.text if value.unit else "",
+                level=parse_share(said["level"]) if "level" in said else 0.95,
+                **{k: v for k, v in rest.items() if v is not None},
+            )
+        )
+    return found
+
+
+def _in(text: Any, like: Amount) -> float:
+    """The number of `text` in the unit of `like`. ValueError if it is of another kind."""
+    other = amount(text)
+    kinds = [a.unit.dimension if a.unit else "" for a in (other, like)]
+    if kinds[0] != kinds[1]:
+        raise ValueError("a value of the same kind")
+    if other.unit is None or like.unit is None:
+        return other.number
+    return other.number * other.unit.factor / like.unit.factor
+
+
+def check_estimates(source: Source) -> None:
+    """Notes what is wrong with estimates, beside their value, which is checked as any other."""
+    for path, said in places(source.value):
+        for key in said:
+            if key not in ESTIMATE_KEYS:
+                expected = f"one of {', '.join(ESTIMATE_KEYS)}{suggestion(key, ESTIMATE_KEYS)}"
+                source.mistake((*path, key), f"the unknown key '{key}'", expected, key=True)
+        _check_range(source, path, said, said.get("value"), "an estimate's value")
+        _check_rest(source, path, said)
+
+
+_REST: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "method": (str, "text"),
+    "date": (str, "text"),
+    "host": (str, "text"),
+    "kernel": (str, "text"),
+    "note": (str, "text"),
+    "converged": (bool, "true or false"),
+    "clamped": (bool, "true or false"),
+}
+
+
+def _check_rest(source: Source, path: Path, said: dict[str, Any]) -> None:
+    for key, (kind, expected) in _REST.items():
+        if key in said and not isinstance(said[key], kind):
+            source.mistake((*path, key), str(said[key]), expected)
+    count = said.get("n", 1)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        source.mistake((*path, "n"), str(count), "a whole number of at least 1")
+    if "level" in said:
+        try:
+            good = 0 < parse_share(str(said["level"])) < 1
+        except ValueError:
+            good = False
+        if not good:
+            source.mistake((*path, "level"), f"'{said['level']}'", "a share, such as 95%")
+
+
+def _check_range(source: Source, path: Path, said: dict[str, Any], value: Any, what: str) -> None:
+    """`low` and `high` are of the kind of `value` and enclose it."""
+    try:
+        like = amount(value)
+    except ValueError:
+        return  # the value itself is noted with its key
+    for key, sign in (("low", 1), ("high", -1)):
+        if said.get(key) is None:
+            continue
+        try:
+            number = _in(said[key], like)
+        except ValueError:
+            source.mistake((*path, key), f"'{said[key]}'", f"a value such as {value}")
+            continue
+        if not math.isfinite(number) or (like.number - number) * sign < 0:
+            side = "at most" if sign > 0 else "at least"
+            source.mistake((*path, key), f"'{said[key]}'", f"{side} {what}, {value}")
+
+
+# ---------------------------------------------------------------- assumptions
+
+
+def leaves(document: Any, path: Path) -> Iterator[Path]:
+    """Places of the numbers at or below `path`."""
+    value = get(document, path)
+    if isinstance(value, dict):
+        for key in value:
+            yield from leaves(document, (*path, key))
+    elif isinstance(value, list):
+        for i in range(len(value)):
+            yield from leaves(document, (*path, i))
+    else:
+        try:
+            amount(value)
+        except ValueError:
+            return
+        yield path
+
+
+def check_assumed(source: Source, document: dict[str, Any]) -> None:
+    """Notes assumptions whose path does not exist or whose range is none."""
+    said = document.get("assumed")
+    for i, entry in enumerate(said if isinstance(said, list) else []):
+        if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
+            continue
+        at: Path = ("assumed", i)
+        try:
+            where = find(document, entry["path"])
+        except NoPath as error:
+            source.mistake(
+                (*at, "path"), f"the assumed path '{entry['path']}' ({error.found})", error.expected
+            )
+            continue
+        numbers = list(leaves(document, where))
+        if not numbers:
+            source.mistake(
+                (*at, "path"),
+                f"the assumed path '{entry['path']}', which holds no number",
+                "a value of this file that is a number",
+            )
+            continue
+        ranged = [k for k in ("low", "high") if entry.get(k) is not None]
+        if ranged and "within" in entry:
+            source.mistake((*at, "within"), "both within and low or high", "one of them", key=True)
+        elif ranged and len(numbers) > 1:
+            source.mistake(
+                (*at, ranged[0]),
+                f"a range for {len(numbers)} values",
+                "the path of one value, or within: 50%",
+                key=True,
+            )
+        elif ranged:
+            _check_range(source, at, entry, get(document, numbers[0]), "the assumed value")
+        if isinstance(entry.get("within"), str):
+            try:
+                parse_share(entry["within"])
+            except ValueError as error:
+                source.mistake((*at, "within"), f"'{entry['within']}'", str(error))
+
+
+def ranged(document: dict[str, Any]) -> dict[str, Path]:
+    """Assumptions that hold numbers, and where."""
+    found: dict[str, Path] = {}
+    plain = stripped(document)
+    for entry in _entries(document):
+        try:
+            where = find(plain, entry["path"])
+        except NoPath:
+            continue
+        if any(True for _ in leaves(plain, where)):
+            found[entry["path"]] = where
+    return found
+
+
+def forget(document: dict[str, Any], held: dict[str, Path], chosen: list[Path]) -> None:
+    """Takes those of the assumptions `held` away whose value was chosen, or is gone with what was chosen."""
+    now = ranged(document)
+    gone = {
+        path
+        for path, where in held.items()
+        if path not in now or any(where[: len(c)] == c for c in chosen)
+    }
+    if gone:
+        document["assumed"] = [
+            e for e in document["assumed"] if not (isinstance(e, dict) and e.get("path") in gone)
+        ]
+
+
+def _entries(document: dict[str, Any]) -> list[dict[str, Any]]:
+    said = document.get("assumed")
+    return [
+        e
+        for e in (said if isinstance(said, list) else [])
+        if isinstance(e, dict) and isinstance(e.get("path"), str)
+    ]
+
+
+def assumed(document: dict[str, Any], chosen: frozenset[Path] = frozenset()) -> list[Assumed]:
+    """The assumptions of a checked document (estimates stripped), a line for each number; without those
+    that were `chosen` since."""
+    found = []
+    for entry in document.get("assumed") or []:
+        within = parse_share(entry["within"]) if entry.get("within") else DEFAULT_WITHIN
+        for path in leaves(document, find(document, entry["path"])):
+            if any(path[: len(c)] == c for c in chosen):
+                continue
+            value = get(document, path)
+            here = amount(value)
+            low, high = entry.get("low"), entry.get("high")
+            if low is None and high is None:
+                low = here.text(here.number * (1 - within))
+                high = here.text(here.number * (1 + within))
+            found.append(
+                Assumed(
+                    dotted(document, path),
+                    value,
+                    value if low is None else low,
+                    value if high is None else high,
+                    entry.get("note") or "",
+                )
+            )
+    return found
+
+
+# ---------------------------------------------------------------- drawing
+
+
+def drawn(
+    document: dict[str, Any],
+    rng: np.random.Generator,
+    *,
+    assumptions: bool = False,
+    chosen: frozenset[Path] = frozenset(),
+) -> dict[str, Any]:
+    """A copy of `document` with every estimate drawn from its interval; with `assumptions` those as well.
+
+    An estimate is drawn from two half normal distributions around its value, whose quantiles are the ends
+    of the interval, cut at zero and at twice the interval's width; an assumption from a uniform one.
+    """
+    found = copy.deepcopy(document)
+    for path, said in list(places(document)):
+        value = amount(said["value"])
+        low, high = (_in(said.get(k, said["value"]), value) for k in ("low", "high"))
+        level = parse_share(said["level"]) if "level" in said else 0.95
+        number = _two_sided(rng, value.number, low, high, level)
+        put(found, path, value.text(number))
+    if assumptions:
+        for entry in assumed(stripped(document), chosen):
+            here = amount(entry.value)
+            low, high = _in(entry.low, here), _in(entry.high, here)
+            put(found, find(found, entry.path), here.text(float(rng.uniform(low, high))))
+    return found
+
+
+def _two_sided(
+    rng: np.random.Generator, value: float, low: float, high: float, level: float
+) -> float:
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    for _ in range(100):
+        step = float(rng.standard_normal()) / z
+        number = value + step * ((high - value) if step > 0 else (value - low))
+        if number > 0 and abs(step) <= 2:
+            return number
+    return value
