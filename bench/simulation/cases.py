@@ -1,0 +1,371 @@
+"""The cases of the bench: each a function of a `Scale` that gives rows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.simulation import scenarios as s
+from bench.simulation import simgrid, simpy_model, vectors
+from bench.simulation.measure import (
+    Row,
+    Timed,
+    interleaved,
+    linear_r2,
+    peak_memory,
+    rate_rows,
+    row,
+    time_rows,
+    timed,
+)
+from bench.simulation.penstock_engine import Simulator, frames
+
+Json = dict[str, Any]
+FRAMES, TRAINS = "penstock, frames", "penstock, trains"
+SIMPY, SIMGRID = "SimPy, frames", "SimGrid, chunks as flows"
+MB = s.MB
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything: rounds of cheap and of dear cases, sizes."""
+
+    rounds: int
+    dear_rounds: int
+    hosts: tuple[int, ...]
+    chunks: int  # chunk requests of a case of `events`
+    reduce_bytes: dict[str, int]
+    peer_bytes: int  # bytes per node of the reduce that the peers simulate
+    whole_nodes: int
+    scaling: tuple[int, ...]
+    scaling_rounds: int
+    configurations: int
+    montage_tasks: int
+    montage_hosts: tuple[int, ...]
+
+
+QUICK = Scale(
+    rounds=2,
+    dear_rounds=1,
+    hosts=(10, 30),
+    chunks=2_000,
+    reduce_bytes={"medium": 2 * s.MIB},
+    peer_bytes=s.MIB,
+    whole_nodes=30,
+    scaling=(10, 20, 30, 40),
+    scaling_rounds=1,
+    configurations=40,
+    montage_tasks=180,
+    montage_hosts=(10,),
+)
+NORMAL = Scale(
+    rounds=10,
+    dear_rounds=5,
+    hosts=(50, 200, 1000),
+    chunks=100_000,
+    reduce_bytes={"medium": 10 * MB, "large": 100 * MB},
+    peer_bytes=10 * MB,
+    whole_nodes=1000,
+    scaling=(20, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000),
+    scaling_rounds=3,
+    configurations=10_000,
+    montage_tasks=1000,
+    montage_hosts=(50, 1000),
+)
+FULL = Scale(**{**NORMAL.__dict__, "scaling": (20, *range(25, 1001, 25)), "scaling_rounds": 5})
+
+
+def reduce_case(nodes: int, size: int, optimised: bool) -> tuple[Json, Json]:
+    """Workload and platform of the reduce on `nodes` nodes, one of which is the manager."""
+    scheduler = "data_location" if optimised else "workqueue"
+    return s.reduce(nodes - 1, size, optimised), s.platform(nodes, scheduler=scheduler)
+
+
+def ours(work: Json, network: Json) -> dict[str, Callable[[], Any]]:
+    """Both granularities, with everything read and written as JSON on the way."""
+    simulator = Simulator(work)
+    texts = {FRAMES: json.dumps(frames(network)), TRAINS: json.dumps(network)}
+    return {name: (lambda text=text: simulator.outcome(text)) for name, text in texts.items()}
+
+
+def difference_row(case: str, runs: dict[str, list[Timed]]) -> Row:
+    """What merging frames into trains changes in the makespan, in %."""
+    each = runs[FRAMES][0].result["makespan_s"]
+    merged = runs[TRAINS][0].result["makespan_s"]
+    return row(case, TRAINS, "makespan beside frames", [(merged / each - 1) * 100], "%")
+
+
+def our_rows(case: str, runs: dict[str, list[Timed]]) -> list[Row]:
+    found = []
+    for engine in (FRAMES, TRAINS):
+        found += time_rows(case, engine, runs[engine])
+        outcomes = [r.result for r in runs[engine]]
+        found += rate_rows(case, engine, "events/s", [o["events"] for o in outcomes], runs[engine])
+        found += rate_rows(
+            case, engine, "chunk requests/s", [o["requests"] for o in outcomes], runs[engine]
+        )
+        found.append(row(case, engine, "makespan", [o["makespan_s"] for o in outcomes], "s"))
+    return [*found, difference_row(case, runs)]
+
+
+def events(scale: Scale) -> list[Row]:
+    """Every host reads and writes, striped over all: as many chunk requests whatever the number of hosts."""
+    found = []
+    for hosts in scale.hosts:
+        size = max(1, scale.chunks // (2 * hosts)) * s.MIB
+        case = f"events, {hosts} hosts"
+        work = s.pipeline(hosts, size, stages=1)
+        runs = interleaved(ours(work, s.platform(hosts + 1)), scale.rounds, case)
+        found += our_rows(case, runs)
+    return found
+
+
+def reduces(scale: Scale) -> list[Row]:
+    found = []
+    for name, size in scale.reduce_bytes.items():
+        for label, optimised in (("DSS", False), ("WOSS", True)):
+            case = f"reduce, 20 nodes, {name}, {label}"
+            runs = interleaved(ours(*reduce_case(20, size, optimised)), scale.rounds, case)
+            found += our_rows(case, runs)
+    return found
+
+
+def peers(scale: Scale) -> list[Row]:
+    """The same reduce with the same placement in every engine: machines given, no shuffle."""
+    case = f"reduce beside peers, 20 nodes, {scale.peer_bytes / MB:.1f} MB each"
+    work = s.reduce(19, scale.peer_bytes, False, pinned=True)
+    network = s.platform(20, shuffle="none")
+    engines = ours(work, network) | {SIMPY: lambda: simpy_model.simulate(work, network)}
+    with tempfile.TemporaryDirectory(prefix="penstock-simgrid-") as place:
+        if simgrid.missing() is None:
+            peer = simgrid.SimGrid(Path(place))
+            engines[SIMGRID] = lambda: peer.simulate(work, network)
+        else:
+            print(simgrid.missing(), file=sys.stderr)
+        runs = interleaved(engines, scale.dear_rounds, case)
+    found = our_rows(case, runs)
+    slow = runs[SIMPY]
+    found += time_rows(case, SIMPY, slow)
+    # services completed at any server are what both count alike; SimPy's own events are more
+    found += rate_rows(case, SIMPY, "services/s", [r.result.services for r in slow], slow)
+    found += rate_rows(case, SIMPY, "events/s", [r.result.steps for r in slow], slow)
+    found += rate_rows(case, SIMPY, "chunk requests/s", [r.result.requests for r in slow], slow)
+    found += rate_rows(
+        case, FRAMES, "services/s", [float(slow[0].result.services)] * len(runs[FRAMES]),
+        runs[FRAMES],
+    )  # fmt: skip
+    each = runs[FRAMES][0].result["makespan_s"]
+    found.append(row(case, SIMPY, "makespan", [r.result.makespan_s for r in slow], "s"))
+    away = [(r.result.makespan_s / each - 1) * 100 for r in slow]
+    found.append(row(case, SIMPY, "makespan beside frames", away, "%"))
+    if SIMGRID in runs:
+        fluid = runs[SIMGRID]
+        requests = float(slow[0].result.requests)
+        found.append(row(case, SIMGRID, "wall time", [r.result.wall_s for r in fluid], "s"))
+        rate = [requests / r.result.wall_s for r in fluid]
+        found.append(row(case, SIMGRID, "chunk requests/s", rate, "1/s"))
+        found.append(row(case, SIMGRID, "makespan", [r.result.makespan_s for r in fluid], "s"))
+        away = [(r.result.makespan_s / each - 1) * 100 for r in fluid]
+        found.append(row(case, SIMGRID, "makespan beside frames", away, "%"))
+    return found
+
+
+def agreement(scale: Scale) -> list[Row]:
+    """Every engine on the closed forms: largest departure, in % of the allowed one (100 is the limit)."""
+    del scale
+    found = []
+    for vector in vectors.all_vectors():
+        case = f"closed form: {vector.name}"
+        given = {
+            FRAMES: Simulator(vector.workload).simulate(frames(vector.network))["makespan_s"],
+            SIMPY: simpy_model.simulate(vector.workload, vector.network).makespan_s,
+        }
+        for engine, makespan_s in given.items():
+            away = (makespan_s / vector.expected_s - 1) * 1e6
+            found.append(row(case, engine, "makespan beside the closed form", [away], "ppm"))
+    return found
+
+
+def montage_workload(tasks: int) -> Json:
+    """An instance of WfCommons' Montage recipe of about `tasks` tasks, as WfFormat, read by penstock."""
+    import random
+
+    import numpy
+    from wfcommons import MontageRecipe, WorkflowGenerator
+
+    from penstock.workload.read import read_workload
+
+    random.seed(1)
+    numpy.random.seed(1)
+    made = WorkflowGenerator(MontageRecipe.from_num_tasks(tasks)).build_workflow()
+    with tempfile.TemporaryDirectory(prefix="penstock-montage-") as place:
+        path = Path(place) / "montage.json"
+        made.write_json(path)
+        return read_workload(path).to_dict()
+
+
+def montage(scale: Scale) -> list[Row]:
+    found = []
+    work = montage_workload(scale.montage_tasks)
+    moved = sum(
+        step.get("size_bytes") or 0
+        for task in work["tasks"]
+        for step in task["operations"]
+        if step["op"] in ("read", "write")
+    )
+    for hosts in scale.montage_hosts:
+        case = f"Montage, {len(work['tasks'])} tasks, {moved / 1e9:.1f} GB, {hosts} hosts"
+        network = s.platform(hosts + 1, replicas=2)
+        runs = interleaved(ours(work, network), scale.rounds, case)
+        found += our_rows(case, runs)
+    return found
+
+
+def whole(scale: Scale) -> list[Row]:
+    """The largest scenario that was published: 100 MB per node and stage on 1000 nodes."""
+    found = []
+    name = "large" if "large" in scale.reduce_bytes else "medium"
+    size = scale.reduce_bytes[name]
+    moved = (scale.whole_nodes - 1) * size * 6 / 1e9
+    for label, optimised in (("DSS", False), ("WOSS", True)):
+        case = f"reduce, {scale.whole_nodes} nodes, {name}, {label}"
+        work, network = reduce_case(scale.whole_nodes, size, optimised)
+        runs = interleaved(ours(work, network), scale.dear_rounds, case)
+        found += our_rows(case, runs)
+        found.append(row(case, "-", "data written and read", [moved], "GB"))
+        for engine, platform in ((FRAMES, frames(network)), (TRAINS, network)):
+            before, after = peak_memory(work, platform)
+            found.append(row(case, engine, "peak resident memory", [after / 2**20], "MiB"))
+            found.append(
+                row(case, engine, "of it by the simulation", [(after - before) / 2**20], "MiB")
+            )
+    return found
+
+
+def scaling(scale: Scale) -> list[Row]:
+    """Weak scaling: data per node fixed, nodes up to 1000; how straight the line is."""
+    found = []
+    size = scale.reduce_bytes.get("large", scale.reduce_bytes["medium"])
+    x = [float(n) for n in scale.scaling]
+    times: dict[tuple[str, str], list[float]] = {}
+    counts: dict[tuple[str, str], list[float]] = {}
+    for nodes in scale.scaling:
+        for label, optimised in (("DSS", False), ("WOSS", True)):
+            case = f"weak scaling, {nodes} nodes, {label}"
+            engines = ours(*reduce_case(nodes, size, optimised))
+            runs = interleaved(engines, scale.scaling_rounds, case)
+            for engine in (FRAMES, TRAINS):
+                found += time_rows(case, engine, runs[engine])
+                cpu = row(case, engine, "", [r.cpu_s for r in runs[engine]], "")["value"]
+                times.setdefault((engine, label), []).append(cpu)
+                made = float(runs[engine][0].result["events"])
+                counts.setdefault((engine, label), []).append(made)
+                found.append(row(case, engine, "events", [made], ""))
+    for (engine, label), each in times.items():
+        case = f"weak scaling, {label}"
+        found.append(row(case, engine, "R2 of CPU time against nodes", [linear_r2(x, each)], ""))
+        straight = linear_r2(x, counts[engine, label])
+        found.append(row(case, engine, "R2 of events against nodes", [straight], ""))
+    return found
+
+
+def grid(count: int) -> list[str]:
+    """`count` different configurations of 20 nodes, every level used."""
+    levels = itertools.product(
+        (262144, 524288, s.MIB, 2 * s.MIB, 4 * s.MIB),
+        (1, 2, 4, 8, None),
+        (1, 2),
+        ("striped", "round_robin", "local", "random"),
+        (125e6, 312.5e6, 625e6, 1.25e9, 3.125e9),
+        (4e-9, 2e-9, 1e-9, 5e-10, 2.5e-10),
+        ("workqueue", "data_location"),
+    )
+    chosen = list(levels)
+    step = max(1, len(chosen) // count)
+    return [
+        json.dumps(
+            s.platform(
+                20,
+                chunk_bytes=chunk,
+                stripe_width=width,
+                replicas=replicas,
+                placement=placement,
+                out_bps=out_bps,
+                storage_s_per_byte=disk,
+                scheduler=scheduler,
+            )
+        )
+        for chunk, width, replicas, placement, out_bps, disk, scheduler in chosen[::step][:count]
+    ]
+
+
+def configurations(scale: Scale) -> list[Row]:
+    """Many configurations of one reduce on all cores, in batches."""
+    simulator = Simulator(s.reduce(19, scale.reduce_bytes["medium"], False))
+    networks = grid(scale.configurations)
+    makespans: list[float] = []
+    batch = 500
+
+    def all_of_them() -> int:
+        makespans.clear()
+        for start in range(0, len(networks), batch):
+            for outcomes in simulator.many(networks[start : start + batch], [1]):
+                if outcomes[0]["error"] is not None:
+                    raise RuntimeError(outcomes[0]["error"])
+                makespans.append(outcomes[0]["makespan_s"])
+            print(f"configurations: {len(makespans)} of {len(networks)}", file=sys.stderr)
+        return len(makespans)
+
+    runs = [timed(all_of_them) for _ in range(min(scale.dear_rounds, 5))]
+    case = f"{len(networks)} configurations, medium reduce, 20 nodes, all cores"
+    return [
+        row(case, TRAINS, "wall time", [r.wall_s for r in runs], "s"),
+        row(case, TRAINS, "configurations/s", [len(networks) / r.wall_s for r in runs], "1/s"),
+        row(case, TRAINS, "different makespans", [float(len(set(makespans)))], ""),
+        row(case, TRAINS, "largest over smallest", [max(makespans) / min(makespans)], ""),
+    ]
+
+
+def curves(scale: Scale) -> list[Row]:
+    """Cost against data, hosts and tasks, one of them at a time."""
+    big = scale.whole_nodes >= 1000
+    megabytes = (1, 3, 10, 30, 100, 300, 1000) if big else (1, 2, 4)
+    hosts = (5, 10, 20, 50, 100, 200, 500, 1000) if big else (5, 10, 20)
+    tasks = (10, 30, 100, 300, 1000, 3000, 10_000) if big else (10, 30, 90)
+    volume = 2000 * s.MIB if big else 40 * s.MIB  # of all hosts together
+    points: list[tuple[str, float, Json, Json]] = []
+    for each in megabytes:
+        points.append(("MB per node", each, *reduce_case(20, each * MB, False)))
+    for each in hosts:
+        size = max(1, volume // each)
+        points.append(("hosts, same data", each, s.pipeline(each, size, 1), s.platform(each + 1)))
+    for each in tasks:
+        work = s.pipeline(10, s.MIB, stages=max(1, each // 10))
+        points.append(("tasks", float(len(work["tasks"])), work, s.platform(20)))
+    found = []
+    for name, value, work, network in points:
+        case = f"cost against {name}: {value:g}"
+        runs = interleaved(ours(work, network), min(scale.rounds, 5))
+        for engine in (FRAMES, TRAINS):
+            found += time_rows(case, engine, runs[engine])
+            found.append(row(case, engine, "events", [runs[engine][0].result["events"]], ""))
+    return found
+
+
+CASES: dict[str, Callable[[Scale], list[Row]]] = {
+    "agreement": agreement,
+    "events": events,
+    "reduce": reduces,
+    "peers": peers,
+    "montage": montage,
+    "whole": whole,
+    "scaling": scaling,
+    "configurations": configurations,
+    "curves": curves,
+}

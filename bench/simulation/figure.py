@@ -1,0 +1,62 @@
+"""The cost curves as one figure: CPU time against data, hosts, tasks, and nodes at fixed data per node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+PANELS = {
+    "cost against MB per node: ": "MB per node and stage (reduce, 20 nodes)",
+    "cost against hosts, same data: ": "hosts, same data",
+    "cost against tasks: ": "tasks (pipeline, 1 MiB files)",
+    "weak scaling, ": "nodes, 100 MB per node and stage",
+}
+
+
+def points(
+    rows: list[dict[str, Any]], start: str
+) -> dict[str, list[tuple[float, float, float, float]]]:
+    """By line's name: x, then median, smallest and largest CPU seconds, in order of x."""
+    found: dict[str, list[tuple[float, float, float, float]]] = {}
+    for row in rows:
+        if row["metric"] != "CPU time" or not row["case"].startswith(start):
+            continue
+        words = row["case"].removeprefix(start).split(", ")
+        name = ", ".join([*words[1:], row["engine"].removeprefix("penstock, ")])
+        x = float(words[0].split()[0])
+        found.setdefault(name, []).append((x, row["value"], row["low"], row["high"]))
+    return {name: sorted(each) for name, each in found.items()}
+
+
+def draw(rows: list[dict[str, Any]], where: Path) -> list[Path]:
+    """Writes `simulator-cost.svg` and `.png` into `where`; nothing where no row has a curve's point."""
+    drawn = {title: points(rows, start) for start, title in PANELS.items()}
+    drawn = {title: lines for title, lines in drawn.items() if lines}
+    if not drawn:
+        return []
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        1, len(drawn), figsize=(4 * len(drawn), 3.6), constrained_layout=True, squeeze=False
+    )
+    for axis, (title, lines) in zip(axes[0], drawn.items(), strict=True):
+        for name, each in lines.items():
+            x, y, low, high = (list(column) for column in zip(*each, strict=True))
+            axis.plot(x, y, marker="o", markersize=3, label=name)
+            axis.fill_between(x, low, high, alpha=0.2)
+        axis.set_xlabel(title)
+        axis.set_ylabel("CPU time of one simulation [s]")
+        if not title.startswith("nodes"):
+            axis.set_xscale("log")
+            axis.set_yscale("log")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    where.mkdir(parents=True, exist_ok=True)
+    paths = [where / f"simulator-cost.{kind}" for kind in ("svg", "png")]
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return paths

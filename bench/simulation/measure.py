@@ -1,0 +1,121 @@
+"""Timing, memory and rows: what every case of the bench is made with."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+Row = dict[str, Any]
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One timed call: wall and CPU seconds of this thread, and what it gave."""
+
+    wall_s: float
+    cpu_s: float
+    result: Any
+
+
+def timed(call: Callable[[], Any]) -> Timed:
+    gc.collect()
+    gc.disable()  # Python's collector is not what is measured
+    try:
+        wall, cpu = time.perf_counter(), time.thread_time()
+        result = call()
+        return Timed(time.perf_counter() - wall, time.thread_time() - cpu, result)
+    finally:
+        gc.enable()
+
+
+def interleaved(
+    engines: Mapping[str, Callable[[], Any]], rounds: int, label: str = ""
+) -> dict[str, list[Timed]]:
+    """Every engine once per round, in turn, so that a slow minute of the host meets all of them."""
+    found: dict[str, list[Timed]] = {name: [] for name in engines}
+    for number in range(rounds):
+        for name, call in engines.items():
+            found[name].append(timed(call))
+        if label:
+            print(f"{label}: round {number + 1} of {rounds}", file=sys.stderr)
+    return found
+
+
+def row(case: str, engine: str, metric: str, values: list[float], unit: str) -> Row:
+    """Median, smallest and largest of `values`."""
+    return {
+        "case": case,
+        "engine": engine,
+        "metric": metric,
+        "value": statistics.median(values),
+        "unit": unit,
+        "low": min(values),
+        "high": max(values),
+        "n": len(values),
+    }
+
+
+def time_rows(case: str, engine: str, runs: list[Timed]) -> list[Row]:
+    """Wall time, and CPU time, which others on the host disturb less."""
+    return [
+        row(case, engine, "wall time", [r.wall_s for r in runs], "s"),
+        row(case, engine, "CPU time", [r.cpu_s for r in runs], "s"),
+    ]
+
+
+def rate_rows(
+    case: str, engine: str, metric: str, counts: list[float], runs: list[Timed]
+) -> list[Row]:
+    """`counts` per second of wall time and per second of CPU time."""
+    pairs = list(zip(counts, runs, strict=True))
+    return [
+        row(case, engine, metric, [n / r.wall_s for n, r in pairs], "1/s"),
+        row(case, engine, f"{metric} of CPU time", [n / r.cpu_s for n, r in pairs], "1/s"),
+    ]
+
+
+def host_row(when: str) -> Row:
+    """The host's load when the bench began or ended, per core: 1 is a busy host."""
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return row("this host", "-", f"load per core, {when}", [load], "")
+
+
+def linear_r2(x: list[float], y: list[float]) -> float:
+    """R^2 of the least-squares line through (x, y)."""
+    return float(statistics.correlation(x, y) ** 2)
+
+
+_CHILD = """
+import json, resource, sys
+sys.path.insert(0, sys.argv[1])
+from bench.simulation.penstock_engine import Simulator
+given = json.load(sys.stdin)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+Simulator(given["workload"]).simulate(given["network"])
+print(before * 1024, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def peak_memory(workload: Json, network: Json) -> tuple[float, float]:
+    """Peak resident bytes of a process that simulates once; before (Python and the inputs), and at the
+    end."""
+    run = subprocess.run(
+        [sys.executable, "-c", _CHILD, str(ROOT)],
+        input=json.dumps({"workload": workload, "network": network}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    before, after = run.stdout.split()
+    return float(before), float(after)

@@ -1,0 +1,37 @@
+"""penstock's own simulator as one of the engines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock import _native as native
+
+Json = dict[str, Any]
+
+
+class Simulator:
+    """One workload, read once; simulates it on any platform."""
+
+    def __init__(self, workload: Json) -> None:
+        self.workload = native.NetworkWorkload(json.dumps(workload))
+
+    def simulate(self, network: Json, seed: int = 1) -> Json:
+        return self.outcome(json.dumps(network), seed)
+
+    def outcome(self, network_json: str, seed: int = 1) -> Json:
+        """Raises RuntimeError when the store of the simulated platform failed."""
+        found: Json = json.loads(self.workload.simulate(network_json, seed))
+        if found["error"] is not None:
+            raise RuntimeError(f"the simulated run failed: {found['error']}")
+        return found
+
+    def many(self, networks: list[str], seeds: list[int], threads: int = 0) -> list[list[Json]]:
+        """Outcomes by network and seed, on `threads` threads (0: all cores)."""
+        texts = self.workload.simulate_many(networks, seeds, threads)
+        return [[json.loads(text) for text in each] for each in texts]
+
+
+def frames(network: Json) -> Json:
+    """The same platform with every frame an event of its own."""
+    return network | {"protocol": network["protocol"] | {"merge_frames": False}}

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""The simulator of the object store: how fast, how it grows, and what others make of the same scenario.
+
+Prints (as JSON with `--json`) rows of case, engine, metric, value, unit, low, high, n: median, smallest
+and largest of n rounds, in which all engines of a case take turns. `frames`: every frame an event of its
+own; `trains`: frames merged where that hardly changes the result. A rate is given per second of wall time
+and per second of CPU time.
+
+Peers on the same scenario: SimPy (the same model, frame by frame, as one writes it there: same makespan),
+SimGrid (another model: bandwidth shared fairly, chunks as flows, no frames; so makespans are near, not
+equal, and its rate is in chunk requests only), and the figures that were published for another simulator
+on other, older hardware.
+
+SimGrid is optional: apt-get install --no-install-recommends libsimgrid-dev g++
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench.simulation import published
+from bench.simulation.bars import verdicts
+from bench.simulation.cases import CASES, FULL, NORMAL, QUICK, Scale
+from bench.simulation.figure import draw
+from bench.simulation.measure import host_row
+
+
+def measure(scale: Scale, only: list[str], out: Path) -> list[dict[str, Any]]:
+    """Rows of the cases in `only` (all if empty); the figure goes into `out`."""
+    rows = [host_row("at the start")]
+    for name, case in CASES.items():
+        if not only or name in only:
+            rows += case(scale)
+    rows += published.rows()
+    rows.append(host_row("at the end"))
+    cases = list(dict.fromkeys(r["case"] for r in rows))
+    rows.sort(key=lambda r: cases.index(r["case"]))
+    for path in draw(rows, out):
+        print(f"figure: {path}", file=sys.stderr)
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> None:
+    last = ""
+    for r in rows:
+        if r["case"] != last:
+            print(f"\n{r['case']}")
+            last = r["case"]
+        value, low, high = (f"{r[name]:.6g}" for name in ("value", "low", "high"))
+        print(
+            f"  {r['engine']:<31} {r['metric']:<31.31} {value:>11} {r['unit']:<4}"
+            f" {low} to {high}, n={r['n']}"[:100]
+        )
+
+
+def main() -> int:
+    """Status 1 if a bar is not kept."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="small sizes, under half a minute")
+    size.add_argument("--full", action="store_true", help="weak scaling in steps of 25 nodes")
+    parser.add_argument("--only", action="append", choices=list(CASES), default=[], help="a case")
+    parser.add_argument("--json", action="store_true", help="one JSON array on stdout")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="where the figure goes")
+    asked = parser.parse_args()
+    scale = QUICK if asked.quick else FULL if asked.full else NORMAL
+    rows = measure(scale, asked.only, asked.out)
+    if asked.json:
+        print(json.dumps(rows, indent=1))
+    else:
+        table(rows)
+    if asked.quick:
+        return 0
+    found = verdicts(rows)
+    for text, kept in found:
+        print(f"bar: {text}: {'kept' if kept else 'NOT KEPT'}", file=sys.stderr)
+    return 0 if all(kept for _, kept in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
