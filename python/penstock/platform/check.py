@@ -16,6 +16,7 @@ from penstock.platform.paths import get
 from penstock.platform.profiles import read_profile, ready_names
 from penstock.platform.stores import DEFAULT, STORES
 from penstock.platform.uncertain import check_assumed, check_estimates
+from penstock.profile.load import load_profile
 from penstock.profile.model import StorageProfile
 from penstock.study.names import listed, suggestion
 from penstock.study.source import Path, Source
@@ -198,20 +199,16 @@ def _profile(
     choices = f"a ready profile ({listed(ready)}) or a JSON file beside the platform"
     try:
         values = read_profile(name, base_dir)
+        load_profile(name, base_dir)
     except BadInput as error:
+        if error.mistakes:
+            first = error.mistakes[0]
+            found = f"the profile '{name}', whose line {first.line} holds {first.found}"
+            source.mistake(path, found, first.expected)
+            return
         missing = str(error).startswith("no profile")
         found = f"the profile '{name}'" + (", which does not exist" if missing else f" ({error})")
         source.mistake(path, found, f"{choices}{suggestion(name, ready)}")
-        return
-    nan = _first_not_finite(values, "")
-    if nan:
-        source.mistake(path, f"the profile '{name}' ({nan})", "a profile of finite numbers")
-        return
-    try:
-        StorageProfile.from_dict(values, name)
-    except BadInput as error:
-        first = error.mistakes[0]
-        source.mistake(path, f"the profile '{name}' ({first.found})", first.expected)
         return
     profiles[name] = values
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from penstock.errors import BadInput, Mistake
 from penstock.platform.check import check
 from penstock.platform.file import PlatformFile
+from penstock.platform.fromstudy import study_document
 from penstock.platform.lower import Host, Lowering, expand
 from penstock.platform.paths import NoPath, dotted, find, get, put
 from penstock.platform.power import Power, Price
@@ -31,6 +32,7 @@ from penstock.platform.uncertain import (
     stripped,
 )
 from penstock.study.mistakes import in_order, note
+from penstock.study.model import Study
 from penstock.study.source import Path, Position, Source, dump, read_source, read_value
 
 PAGE = "docs/platform-file.md"
@@ -125,6 +127,16 @@ class Platform:
         """A platform of the file's plain values. BadInput with every mistake."""
         source = Source(str(document.get("name", "platform")), copy.deepcopy(dict(document)))
         return _read(source, FilePath(base_dir), {}, frozenset())
+
+    @classmethod
+    def from_study(
+        cls, study: Study, levels: Mapping[str, str], disk: str | None = None
+    ) -> Platform:
+        """The nodes of a study in the treatment `levels` (factor → level) as a platform; each stores on its
+        disk `disk`, by default its first with a profile. BadInput where none has one."""
+        document = study_document(study, levels, disk)
+        source = Source(str(study.source_path), document)
+        return _read(source, study.base_dir, study.profiles, frozenset())
 
 
 def load_platform(path: FilePath | str, overrides: Sequence[str] = ()) -> Platform:

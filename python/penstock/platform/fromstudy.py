@@ -1,0 +1,85 @@
+"""A study's nodes as a platform to predict with: what can be emulated can be predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.study.model import Study
+from penstock.study.resolve import ResolvedDisk, ResolvedNode, resolve
+
+#: what a study does not say; each is listed as assumed
+_BANDWIDTH, _LOOPBACK = "10 Gbit/s", "4 GB/s"
+
+
+def study_document(study: Study, levels: Mapping[str, str], disk: str | None) -> dict[str, Any]:
+    """The platform file of the nodes of `study` in the treatment `levels` (factor → level).
+
+    Each node is a host that runs tasks and stores on its disk `disk` (by default its first emulated one),
+    whole files and without a manager, as a local file system does. BadInput if a factor is missing, or no
+    node has such a disk.
+    """
+    missing = [f.name for f in study.factors if f.name not in levels]
+    if missing:
+        raise BadInput(f"no level for the factor {missing[0]} of the study {study.name}")
+    try:
+        nodes = resolve(study, levels).nodes
+    except KeyError as error:
+        raise BadInput(str(error.args[0])) from None
+    groups = [_group(node, disk) for node in nodes]
+    if not any("storage" in g["roles"] for g in groups):
+        wanted = f"a disk called '{disk}' with a profile" if disk else "a disk with a profile"
+        raise BadInput(
+            f"the study {study.name} has no node with {wanted}; "
+            "a plain directory cannot be predicted, `penstock profile` fits its profile"
+        )
+    unknown = "a study says nothing of the network"
+    assumed: list[dict[str, Any]] = [
+        {"path": "network.loopback", "low": "1 GB/s", "high": "10 GB/s", "note": unknown},
+        {
+            "path": "store.chunk",
+            "low": "128KiB",
+            "high": "4MiB",
+            "note": "requests of the file system's readahead and write-back",
+        },
+    ]
+    if len(groups) > 1:
+        low = {"path": "network.bandwidth", "low": "1 Gbit/s", "high": "40 Gbit/s", "note": unknown}
+        assumed.append(low)
+    return {
+        "penstock_platform": 1,
+        "name": study.name[:32].replace(".", "-"),
+        "description": f"Nodes of the study {study.name}: "
+        + ", ".join(f"{k} = {v}" for k, v in levels.items()),
+        "hosts": groups,
+        "network": {"bandwidth": _BANDWIDTH, "loopback": _LOOPBACK},
+        "store": {"chunk": "1MiB", "stripe": 1, "placement": "local", "allocation": "none"},
+        "assumed": assumed,
+    }
+
+
+def _group(node: ResolvedNode, disk: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"group": node.name, "count": 1, "roles": ["client"]}
+    if node.cpus is not None:
+        found["slots"] = max(1, int(node.cpus))
+        found["cpus"] = node.cpus
+    if node.memory_bytes is not None:
+        found["memory"] = f"{node.memory_bytes} B"
+    if node.disks:
+        found["disks"] = [_disk(d) for d in node.disks]
+    chosen = [d.name for d in node.disks if d.emulated and disk in (None, d.name)]
+    if chosen:
+        found["roles"] = ["client", "storage"]
+        found["storage"] = {"disk": chosen[0]}
+    return found
+
+
+def _disk(disk: ResolvedDisk) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": disk.name}
+    if disk.directory is not None:
+        return {**found, "directory": str(disk.directory)}
+    found |= {"profile": disk.profile_name, "time_scale": disk.time_scale}
+    if disk.size_bytes is not None:
+        found["size"] = f"{disk.size_bytes} B"
+    return found | ({"mount": disk.mount} if disk.mount is not None else {})

@@ -1,0 +1,87 @@
+"""The JSON Schema of the platform file, made from the models of `platform/file.py`."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+from penstock.platform.fields import UNCERTAIN
+from penstock.platform.file import PlatformFile
+
+_VALUE = {"type": ["string", "number"]}
+_ESTIMATE = {
+    "type": "object",
+    "description": "A measured value with its interval.",
+    "required": ["value"],
+    "additionalProperties": False,
+    "properties": {
+        "value": {"type": ["string", "number", "object"]},
+        "low": _VALUE,
+        "high": _VALUE,
+        "level": {"type": "string", "description": "Of the interval; 95%."},
+        "n": {"type": "integer", "minimum": 1, "description": "Measurements."},
+        "method": {"type": "string"},
+        "date": {"type": "string"},
+        "host": {"type": "string"},
+        "kernel": {"type": "string"},
+        "converged": {
+            "type": "boolean",
+            "description": "Whether the interval became narrow enough.",
+        },
+        "clamped": {"type": "boolean", "description": "Whether the value was cut at zero."},
+        "note": {"type": "string"},
+    },
+}
+#: short forms: definition → what may stand in its place
+_SHORT = {
+    "ServiceFile": {"type": "string", "description": "A duration: the overhead alone."},
+    "PriceFile": {"type": "string", "description": "A price per host and time."},
+    "LinkFile": {"type": "string", "description": "A bandwidth."},
+    "NetworkFile": {"type": "string", "description": "A bandwidth."},
+    "AssumedFile": {"type": "string", "description": "A path; the value is taken as within 50%."},
+}
+
+
+def platform_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a platform file."""
+    schema = _widened(PlatformFile.model_json_schema(by_alias=True, mode="validation"))
+    definitions = schema.pop("$defs")
+    for name, short in _SHORT.items():
+        definitions[name] = {"anyOf": [short, definitions[name]]}
+    definitions["Estimate"] = _ESTIMATE
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "penstock platform",
+        "$defs": definitions,
+        **{k: v for k, v in schema.items() if k != "title"},
+    }
+
+
+def _widened(node: Any) -> Any:
+    """Values that may be uncertain may be estimates."""
+    if isinstance(node, list):
+        return [_widened(n) for n in node]
+    if not isinstance(node, dict):
+        return node
+    if UNCERTAIN not in node:
+        return {k: _widened(v) for k, v in node.items()}
+    outer = {k: node[k] for k in ("default", "description", "title") if k in node}
+    inner = {k: v for k, v in node.items() if k not in (*outer, UNCERTAIN)}
+    return {"anyOf": [inner, {"$ref": "#/$defs/Estimate"}], **outer}
+
+
+def schema_text() -> str:
+    """The text of `platform.schema.json`."""
+    return json.dumps(platform_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def published_schema() -> str:
+    """The text of the schema that comes with penstock."""
+    return (resources.files("penstock.platform") / "platform.schema.json").read_text()
+
+
+if __name__ == "__main__":
+    from pathlib import Path
+
+    (Path(__file__).parent / "platform.schema.json").write_text(schema_text())
