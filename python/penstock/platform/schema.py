@@ -48,7 +48,8 @@ def platform_schema() -> dict[str, Any]:
     schema = _widened(PlatformFile.model_json_schema(by_alias=True, mode="validation"))
     definitions = schema.pop("$defs")
     for name, short in _SHORT.items():
-        definitions[name] = {"anyOf": [short, definitions[name]]}
+        estimate = [] if name == "AssumedFile" else [{"$ref": "#/$defs/Estimate"}]
+        definitions[name] = {"anyOf": [short, definitions[name], *estimate]}
     definitions["Estimate"] = _ESTIMATE
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

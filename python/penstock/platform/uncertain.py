@@ -86,11 +86,11 @@ def is_estimate(value: Any) -> bool:
 
 
 def stripped(value: Any) -> Any:
-    """The values alone: each estimate replaced by its value."""
+    """The values alone: each estimate replaced by its value, what is null left out."""
     if is_estimate(value):
         return value["value"]
     if isinstance(value, dict):
-        return {k: stripped(v) for k, v in value.items()}
+        return {k: stripped(v) for k, v in value.items() if v is not None}
     if isinstance(value, list):
         return [stripped(v) for v in value]
     return value
