@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 from penstock.study.source import Path
 from penstock.workload.check import MOST_BYTES, problems
 from penstock.workload.distribution import wrong_with
-from penstock.workload.document import Document
+from penstock.workload.document import Document, shown
 from penstock.workload.workflow import (
     HINTS,
     OPERATIONS,
@@ -33,7 +33,7 @@ _FIELDS = {
     "compute": ("op", "seconds"),
 }
 _TEXTS = ("group", "host")
-_NOTHING = object()
+_NOTHING = ...
 
 
 def workload_of(document: Document) -> Workload:
@@ -223,26 +223,11 @@ class _Reader:
         self.document.mistake(at, shown(value), expected)
 
 
-def shown(value: Any) -> str:
-    """A value as it is told in a mistake."""
-    if value is _NOTHING:
-        return "nothing"
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, str):
-        return f"the text {value[:60]!r}"
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: Any) -> TypeGuard[int | float]:
     if isinstance(value, float):
         return value.is_integer()
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from pathlib import Path as FilePath
@@ -200,5 +200,16 @@ def _locate(text: str, path: Path, key: bool) -> int:
     return at
 
 
-#: turns a path within a canonical workload into one within the file that it was read from
-Placing = Callable[[Path], Path]
+def shown(value: Any) -> str:
+    """A value as it is told in a mistake."""
+    if value is ...:
+        return "nothing"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, str):
+        return f"the text {value[:60]!r}"
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

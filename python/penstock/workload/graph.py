@@ -3,34 +3,59 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from penstock.errors import BadInput
 from penstock.workload.workflow import Task
 
 
-def dependencies(tasks: Sequence[Task]) -> tuple[tuple[int, ...], ...]:
+def dependencies(
+    tasks: Sequence[Task], preloaded: Collection[str] = ()
+) -> tuple[tuple[int, ...], ...]:
     """For each task the indices of those it waits for: `after`, and the writers of the files it reads.
 
-    Of several writers of one file, those that `after` puts behind the reader are not waited for. Names in
-    `after` that are no task are passed over; `check` tells them.
+    Of several writers of one file, or of a file that is `preloaded`, those that `after` puts behind the
+    reader are not waited for. Names in `after` that are no task are passed over; `check` tells them.
     """
-    index = {task.name: i for i, task in enumerate(tasks)}
-    waits: list[set[int]] = [
-        {index[name] for name in task.after if name in index} for task in tasks
-    ]
+    waits = _after(tasks)
     behind = _Behind([tuple(w) for w in waits])
+    for i, _, found, anyway in _feeds(tasks, preloaded):
+        waits[i] |= {w for w in found if anyway or not behind.is_behind(w, i)}
+    return tuple(tuple(sorted(w)) for w in waits)
+
+
+def fed_before(tasks: Sequence[Task]) -> set[str]:
+    """Files that some task reads although all their writers are itself or, by `after`, behind it.
+
+    Such a file must have been there before the run.
+    """
+    behind = _Behind([tuple(w) for w in _after(tasks)])
+    found = set()
+    for i, name, writers, _ in _feeds(tasks, ()):
+        if all(behind.is_behind(w, i) for w in writers):
+            found.add(name)
+    return found
+
+
+def _after(tasks: Sequence[Task]) -> list[set[int]]:
+    index = {task.name: i for i, task in enumerate(tasks)}
+    return [{index[name] for name in task.after if name in index} for task in tasks]
+
+
+def _feeds(
+    tasks: Sequence[Task], preloaded: Collection[str]
+) -> Iterator[tuple[int, str, list[int], bool]]:
+    """Each task and file it reads that tasks write: the other ones of these; whether all are waited for."""
     writers: dict[str, dict[int, None]] = defaultdict(dict)
     for i, task in enumerate(tasks):
         for operation in task.operations:
             if operation.op == "write" and operation.file is not None:
                 writers[operation.file][i] = None
+    given = set(preloaded)
     for i, task in enumerate(tasks):
-        for name in {o.file for o in task.operations if o.op == "read" and o.file is not None}:
-            found = writers.get(name, {})
-            several = len(found) > 1
-            waits[i] |= {w for w in found if w != i and not (several and behind.is_behind(w, i))}
-    return tuple(tuple(sorted(w)) for w in waits)
+        for name in {o.file for o in task.operations if o.op == "read" and o.file in writers}:
+            found = writers[str(name)]
+            yield i, str(name), [w for w in found if w != i], len(found) == 1 and name not in given
 
 
 class _Behind:

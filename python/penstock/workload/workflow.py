@@ -192,11 +192,12 @@ class Workload:
     def dependencies(self) -> tuple[tuple[int, ...], ...]:
         """For each task the indices of the tasks it waits for, rising: `after`, and writers of what it reads.
 
-        Of several writers of a file a reader waits for all but those that `after` puts behind it.
+        Of several writers of a file, or of one that was there before, a reader waits for all but those that
+        `after` puts behind it.
         """
         from penstock.workload.graph import dependencies
 
-        return dependencies(self.tasks)
+        return dependencies(self.tasks, [file.name for file in self.files if file.preloaded])
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
