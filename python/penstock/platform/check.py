@@ -97,6 +97,7 @@ def _groups(
     profiles: Profiles,
 ) -> None:
     taken: set[str] = set()
+    broken = False
     for path, group, here in _hosts(document):
         if here is group:
             name = group.get("group")
@@ -111,7 +112,10 @@ def _groups(
         whole = group if here is group else _mapping(merge(group, here))
         _disks(source, path, here, base_dir, known, profiles)
         _plain_texts(source, path, here)
-        _storage(source, path, group, here, whole, base_dir, known, profiles)
+        if here is group or not broken:
+            before = len(source.mistakes)
+            _storage(source, path, group, here, whole, base_dir, known, profiles)
+            broken = len(source.mistakes) > before
         _manager(source, path, group, here)
         power = merge(_mapping(document.get("power")), _mapping(whole.get("power")))
         if isinstance(here.get("power"), dict):
@@ -199,6 +203,10 @@ def _profile(
     choices = f"a ready profile ({listed(ready)}) or a JSON file beside the platform"
     try:
         values = read_profile(name, base_dir)
+        nan = _first_not_finite(values, "")
+        if nan:
+            source.mistake(path, f"the profile '{name}', whose {nan}", "a finite number")
+            return
         load_profile(name, base_dir)
     except BadInput as error:
         if error.mistakes:
@@ -245,7 +253,7 @@ def _storage(
     if not _has(group, "storage"):
         return
     storage = _mapping(whole.get("storage"))
-    disks = {d.get("name"): d for d in _list(whole.get("disks")) if isinstance(d, dict)}
+    disks = {str(d.get("name")): d for d in _list(whole.get("disks")) if isinstance(d, dict)}
     kinds: list[str] = [k for k in ("profile", "disk") if k in storage]
     if {"read", "write"} & set(storage):
         kinds.append("read and write")
@@ -410,24 +418,20 @@ def _network(source: Source, document: dict[str, Any]) -> None:
     network = document.get("network")
     if not isinstance(network, dict):
         return
+    lacking: dict[str, list[str]] = {}
     for _, group, here in _hosts(document):
         if here is not group:
             continue
         link = _mapping(merge(network, _mapping(group.get("network"))))
         if "bandwidth" not in link and not {"in", "out"} <= set(link):
-            source.mistake(
-                ("network",),
-                f"no bandwidth for group '{group.get('group')}'",
-                "bandwidth here or in the group's network, such as 1 Gbit/s",
-                key=True,
-            )
+            lacking.setdefault("bandwidth", []).append(str(group.get("group")))
         if "loopback" not in link:
-            source.mistake(
-                ("network",),
-                f"no loopback for group '{group.get('group')}'",
-                "loopback here or in the group's network, such as 2 GB/s",
-                key=True,
-            )
+            lacking.setdefault("loopback", []).append(str(group.get("group")))
+    for key, groups in lacking.items():
+        several = f"group{'s' * (len(groups) > 1)} {listed(groups).replace(' or ', ' and ')}"
+        example = "1 Gbit/s" if key == "bandwidth" else "2 GB/s"
+        expected = f"{key} here or in the group's network, such as {example}"
+        source.mistake(("network",), f"no {key} for the {several}", expected, key=True)
 
 
 def _stored(document: dict[str, Any], key: str) -> Any:
@@ -495,6 +499,7 @@ def _distribution(source: Source, path: Path, value: dict[str, Any]) -> None:
     except BadInput as error:
         first = error.mistakes[0]
         found = re.sub(r"\bread\.sequential\.overhead[.:]?\s?", "", first.found)
+        found = re.sub(r"unknown variant `(\w*)`", r"the unknown kind '\1'", found)
         source.mistake(path, found, first.expected)
 
 

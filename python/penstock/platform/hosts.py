@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +25,7 @@ from penstock.platform.uncertain import (
     Assumed,
     Estimate,
     assumed,
+    check_ends,
     drawn,
     estimates,
     forget,
@@ -154,7 +156,7 @@ def load_platform(path: FilePath | str, overrides: Sequence[str] = ()) -> Platfo
 
 def read_platform(raw: bytes, path: FilePath, overrides: Sequence[str] = ()) -> Platform:
     """As `load_platform`, of a text already read."""
-    source = read_source(raw, str(path))
+    source = read_source(raw, str(path), f"a platform file; see {PAGE}")
     if not isinstance(source.value, dict):
         source.mistake((), "no mapping", "a platform: keys such as name, hosts, network")
         raise BadInput(mistakes=source.mistakes)
@@ -165,7 +167,7 @@ def read_platform(raw: bytes, path: FilePath, overrides: Sequence[str] = ()) -> 
             example = "a.b=c, such as hosts.nodes.count=14"
             raise BadInput(mistakes=[Mistake(f"--set {text}", 1, 1, f"'{text}'", example)])
         values[name.strip()] = (read_value(value), f"--set {text}")
-    _expand_short(source.value)
+    _expand_short(source)
     if values:
         _put_all(source, values)
     chosen = frozenset(find(source.value, p) for p in values)
@@ -206,7 +208,7 @@ def _put_all(source: Source, values: Mapping[str, tuple[Any, str]]) -> None:
             table[path] = Position(said, 1, 1)
     if mistakes:
         raise BadInput(mistakes=mistakes)
-    _expand_short(source.value)
+    _expand_short(source)
     forget(source.value, held, paths)
 
 
@@ -223,43 +225,50 @@ def _other_storage(source: Source, path: Path) -> None:
         del storage[key]
 
 
-def _expand_short(document: dict[str, Any]) -> None:
+_SHORT = (("price", "per_host"), ("network", "bandwidth"))
+_SHORT_SERVICES = (
+    ("storage", ("read", "write")),
+    ("manager", ("service",)),
+    ("client", ("service",)),
+)
+
+
+def _expand_short(source: Source) -> None:
     """Short forms become the long ones: `read: 5ms` a service, `price: 0.1 EUR/h` a price."""
-    _short(document, "price", "per_host")
-    _short(document, "network", "bandwidth")
+    document = source.value
+    for key, inner in _SHORT:
+        _short(source, document, (key,), inner)
     hosts = document.get("hosts")
-    for group in hosts if isinstance(hosts, list) else []:
-        if not isinstance(group, dict):
-            continue
-        changes = group.get("except")
-        for part in [group, *(changes.values() if isinstance(changes, dict) else [])]:
-            if isinstance(part, dict):
-                _short(part, "price", "per_host")
-                _short(part, "network", "bandwidth")
-                for holder, keys in (
-                    ("storage", ("read", "write")),
-                    ("manager", ("service",)),
-                    ("client", ("service",)),
-                ):
-                    inner = part.get(holder)
-                    if isinstance(inner, dict):
-                        for key in keys:
-                            _short(inner, key, "overhead")
+    for i, group in enumerate(hosts if isinstance(hosts, list) else []):
+        changes = group.get("except") if isinstance(group, dict) else None
+        parts: list[tuple[Path, Any]] = [(("hosts", i), group)]
+        for key, change in changes.items() if isinstance(changes, dict) else ():
+            parts.append((("hosts", i, "except", key), change))
+        for path, part in parts:
+            for key, inner in _SHORT if isinstance(part, dict) else ():
+                _short(source, part, (*path, key), inner)
+            for holder, keys in _SHORT_SERVICES if isinstance(part, dict) else ():
+                for key in keys if isinstance(part.get(holder), dict) else ():
+                    _short(source, part[holder], (*path, holder, key), "overhead")
     listed = document.get("assumed")
     if isinstance(listed, list):
         document["assumed"] = [{"path": e} if isinstance(e, str) else e for e in listed]
 
 
-def _short(holder: dict[str, Any], key: str, inner: str) -> None:
-    if isinstance(holder.get(key), str) or is_estimate(holder.get(key)):
-        holder[key] = {inner: holder[key]}
+def _short(source: Source, holder: dict[str, Any], path: Path, inner: str) -> None:
+    key = path[-1]
+    if isinstance(holder.get(str(key)), str) or is_estimate(holder.get(str(key))):
+        holder[str(key)] = {inner: holder[str(key)]}
+        for table in (source.keys, source.values):
+            for known in [p for p in table if p[: len(path)] == path]:
+                table[(*path, inner, *known[len(path) :])] = table[known]
 
 
 def _read(
     source: Source, base_dir: FilePath, known: dict[str, dict[str, Any]], chosen: frozenset[Path]
 ) -> Platform:
     """Checks everything; BadInput with every mistake."""
-    _expand_short(source.value)
+    _expand_short(source)
     plain = stripped(source.value)
     file: PlatformFile | None = None
     try:
@@ -267,9 +276,17 @@ def _read(
     except ValidationError as error:
         for detail in error.errors():
             note(source, detail, PlatformFile, PAGE)
+        source.mistakes = [
+            dataclasses.replace(m, expected=m.expected.removesuffix(", or a template"))
+            for m in source.mistakes
+        ]
     profiles = check(source, plain, base_dir, known)
     if source.mistakes or file is None:
         raise BadInput(mistakes=in_order(source.mistakes))
+    if not chosen and not known:
+        check_ends(source, plain)
+        if source.mistakes:
+            raise BadInput(mistakes=in_order(source.mistakes))
     return Platform(file, source.value, profiles, base_dir, chosen, source)
 
 

@@ -16,7 +16,7 @@ _ESTIMATE = {
     "required": ["value"],
     "additionalProperties": False,
     "properties": {
-        "value": {"type": ["string", "number", "object"]},
+        "value": _VALUE,
         "low": _VALUE,
         "high": _VALUE,
         "level": {"type": "string", "description": "Of the interval; 95%."},

@@ -10,8 +10,11 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import ValidationError
 
+from penstock.platform.file import PlatformFile
 from penstock.platform.paths import NoPath, dotted, find, get, put
+from penstock.study.mistakes import expected_of
 from penstock.study.names import suggestion
 from penstock.study.source import Path, Source
 from penstock.study.units import Unit, parse_quantity, parse_share
@@ -148,6 +151,11 @@ def check_estimates(source: Source) -> None:
             if key not in ESTIMATE_KEYS:
                 expected = f"one of {', '.join(ESTIMATE_KEYS)}{suggestion(key, ESTIMATE_KEYS)}"
                 source.mistake((*path, key), f"the unknown key '{key}'", expected, key=True)
+        try:
+            amount(said["value"])
+        except ValueError:
+            found = "nothing" if said["value"] is None else f"'{said['value']}'"
+            source.mistake((*path, "value"), found, "a number, with its unit where it has one")
         _check_range(source, path, said, said.get("value"), "an estimate's value")
         _check_rest(source, path, said)
 
@@ -257,6 +265,26 @@ def check_assumed(source: Source, document: dict[str, Any]) -> None:
                 parse_share(entry["within"])
             except ValueError as error:
                 source.mistake((*at, "within"), f"'{entry['within']}'", str(error))
+
+
+def check_ends(source: Source, document: dict[str, Any]) -> None:
+    """Notes ends of ranges that could not stand in the file themselves, such as a bandwidth of 0."""
+    ends: list[tuple[Path, str, Any]] = []
+    for path, said in places(source.value):
+        ends += [
+            ((*path, k), dotted(document, path), said[k]) for k in ("low", "high") if k in said
+        ]
+    for i, entry in enumerate(_entries(document)):
+        for line in assumed({**document, "assumed": [entry]}):
+            for key, text in (("low", line.low), ("high", line.high)):
+                ends.append((("assumed", i, key if key in entry else "within"), line.path, text))
+    for at, name, text in ends:
+        changed = copy.deepcopy(document)
+        put(changed, find(changed, name), text)
+        try:
+            PlatformFile.model_validate(changed)
+        except ValidationError as error:
+            source.mistake(at, f"'{text}' for {name}", expected_of(error.errors()[0]))
 
 
 def ranged(document: dict[str, Any]) -> dict[str, Path]:

@@ -63,7 +63,6 @@ def _located(source: Source, detail: ErrorDetails) -> tuple[str | int, ...]:
 def note(source: Source, detail: ErrorDetails, model: type[BaseModel], page: str) -> None:
     """Adds to `source` what Pydantic found wrong against `model`, which `page` documents."""
     path, kind = _located(source, detail), detail["type"]
-    context = detail.get("ctx", {})
     if kind == "missing":
         here, name = path[:-1], str(path[-1])
         what = _described(model, here, name, page)
@@ -75,10 +74,12 @@ def note(source: Source, detail: ErrorDetails, model: type[BaseModel], page: str
         expected = f"one of {', '.join(known)}{suggestion(name, known)}"
         source.mistake(path, f"the unknown key '{name}'", expected, key=True)
     else:
-        source.mistake(path, _found(detail["input"]), _expected(detail, context))
+        source.mistake(path, _found(detail["input"]), expected_of(detail))
 
 
-def _expected(detail: ErrorDetails, context: dict[str, Any]) -> str:
+def expected_of(detail: ErrorDetails) -> str:
+    """What Pydantic expected, in our words."""
+    context = detail.get("ctx", {})
     kind = detail["type"]
     if kind == "expected":
         return str(context["expected"])

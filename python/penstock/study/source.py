@@ -71,8 +71,13 @@ class Source:
         self.mistake(path, found, expected)
 
 
-def read_source(raw: bytes, file: str) -> Source:
-    """The values and positions of a YAML text; BadInput if it is not UTF-8, not YAML, or empty."""
+def read_source(
+    raw: bytes, file: str, what: str = "a study; `penstock init -- CMD` writes one"
+) -> Source:
+    """The values and positions of a YAML text; BadInput if it is not UTF-8, not YAML, or empty.
+
+    `what` is expected where there is nothing.
+    """
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -89,7 +94,7 @@ def read_source(raw: bytes, file: str) -> Source:
         found = f"text that is not YAML ({' '.join(str(error).split())[:120]})"
         raise _bad(file, 1, 1, found, "a YAML mapping") from None
     if root is None:
-        raise _bad(file, 1, 1, "an empty file", "a study; `penstock init -- CMD` writes one")
+        raise _bad(file, 1, 1, "an empty file", what)
     source = Source(file, None, lines=text.splitlines())
     source.value = _plain(root, (), source)
     return source
