@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod disk;
 mod pattern;
 mod probe;
+mod replay;
 mod sampler;
 mod station;
 
@@ -15,6 +16,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     disk::register(module)?;
     probe::register(module)?;
     pattern::register(module)?;
+    replay::register(module)?;
     sampler::register(module)?;
     Ok(())
 }

@@ -5,11 +5,16 @@
 //! station is the very code that the disk server runs, so that what is predicted and what is emulated cannot
 //! disagree about the device. Hosts, links and shared stores join here later: [`Device`] is the seam.
 
+mod cache;
 mod closed;
 mod pattern;
 mod quantiles;
+mod replay;
+mod replay_run;
 
 pub use closed::{
     simulate, simulate_json, Client, ClosedLoop, Device, DirectionResult, Outcome, SimulationError,
 };
 pub use pattern::{Operations, Pattern};
+pub use replay::{About, Calls, Found, Kind, Log, Program, TracedFile};
+pub use replay_run::{Bound, Replayed, Setting, ThreadResult};

@@ -1,0 +1,596 @@
+//! A traced program as something that can be run again: calls, waiting for each other, flushes, write-back.
+//!
+//! From the calls that the tracer saw and the requests that the disk logged, [`Program::new`] makes the steps of each
+//! thread: read, write or sync, what the thread does by itself before it, and whom it waits for. Nothing here knows a
+//! device; [`Program::run`] runs the steps above a page cache and a station.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::closed::SimulationError;
+
+/// Gaps above this may be waiting for another thread, or sleeping.
+const LONG_GAP_NS: u64 = 5_000_000;
+/// A step that begins within this of another thread's end, or within this share of its gap, was waiting for it.
+const WAKE_UP_NS: u64 = 200_000;
+const WAKE_UP_SHARE: f64 = 0.02;
+/// A thread that is active for no more than this share of its time is in the background.
+const BACKGROUND_SHARE: f64 = 0.1;
+/// Write-back that follows a write within this was asked for by the program (`sync_file_range`).
+const SOON_NS: u64 = 100_000_000;
+/// A place is held by one thread at a time if no more than this share of its sections overlap.
+const OVERLAP_SHARE: f64 = 0.03;
+/// ... and at least so many would if the threads did not mind each other.
+const OVERLAPS_EXPECTED: f64 = 5.0;
+
+/// Reads and writes that the tracer saw, one array per column, all of one length.
+#[derive(Debug, Clone, Default)]
+pub struct Calls {
+    /// Entry, nanoseconds.
+    pub t_ns: Vec<u64>,
+    /// Entry to return, nanoseconds.
+    pub latency_ns: Vec<u64>,
+    /// Thread.
+    pub tid: Vec<i64>,
+    /// 0 read, 1 write.
+    pub op: Vec<u8>,
+    /// 1 for direct I/O.
+    pub direct: Vec<u8>,
+    /// File number.
+    pub file: Vec<u32>,
+    /// First byte.
+    pub offset: Vec<u64>,
+    /// Bytes transferred.
+    pub size: Vec<u64>,
+}
+
+/// Requests that the disk logged, one array per column, all of one length.
+#[derive(Debug, Clone, Default)]
+pub struct Log {
+    /// Arrival less the path before it, nanoseconds.
+    pub t_ns: Vec<u64>,
+    /// Answer, nanoseconds.
+    pub done_ns: Vec<u64>,
+    /// Thread that asked; 0 for write-back.
+    pub tid: Vec<i64>,
+    /// 0 read, 1 write, 2 flush.
+    pub op: Vec<u8>,
+    /// File number.
+    pub file: Vec<u32>,
+    /// First byte.
+    pub offset: Vec<u64>,
+    /// Bytes.
+    pub size: Vec<u64>,
+}
+
+/// One file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TracedFile {
+    /// Size at first sight.
+    pub size_bytes: u64,
+    /// Where its first byte lies on the device.
+    pub base: u64,
+    /// Its directory, by number: what is flushed under one lock lies together.
+    pub place: u32,
+    /// It is read at random.
+    #[serde(default)]
+    pub random: bool,
+}
+
+/// What is known of the program beside calls and requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct About {
+    /// By file number.
+    pub files: Vec<TracedFile>,
+    /// When the program was started.
+    pub start_ns: u64,
+    /// Processor time of all its threads; absent: long gaps count as computing.
+    #[serde(default)]
+    pub cpu_ns: Option<u64>,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Read through the page cache, or directly.
+    Read,
+    /// Write into the page cache, or directly.
+    Write,
+    /// Write the file's dirty pages back and flush the device.
+    Sync,
+}
+
+/// One step of one thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    pub kind: Kind,
+    pub direct: bool,
+    pub file: u32,
+    pub offset: u64,
+    pub size: u64,
+    /// Of the thread itself, before it.
+    pub think_ns: u64,
+    /// Inside the call, without the device.
+    pub own_ns: u64,
+    /// Step (of all) that it waits for, and what follows that one's end before this begins.
+    pub after: Option<(u32, u64)>,
+    /// Place that is taken before it.
+    pub takes: Option<u32>,
+    /// Place that is given back after it.
+    pub gives: Option<u32>,
+    /// Write-back that the program asks for after it: delay, file, offset, bytes.
+    pub kicks: Vec<(u64, u32, u64, u64)>,
+    began_ns: u64,
+    ended_ns: u64,
+}
+
+/// One thread: its number in the trace, and its steps.
+#[derive(Debug, Clone)]
+pub(crate) struct Thread {
+    pub tid: i64,
+    pub first: u32,
+    pub end: u32,
+    /// It mostly waits: for a timer, or for what others do.
+    pub background: bool,
+}
+
+/// What was found out about the program.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// Steps of all threads.
+    pub steps: u64,
+    /// Flushes among them.
+    pub syncs: u64,
+    /// Steps that wait for another thread's.
+    pub waits: u64,
+    /// Places held by one thread at a time.
+    pub locks: Vec<u32>,
+    /// Reads that the basis's disk answered.
+    pub missed_reads: u64,
+    /// From a request to the call above it and back, nanoseconds (median).
+    pub path_ns: u64,
+    /// Write-back requests that no flush explains and that follow a write at once.
+    pub early_writes: u64,
+    /// ... and that do not: left to the kernel's timer.
+    pub late_writes: u64,
+    /// Long gaps are waiting, not computing.
+    pub idle: bool,
+    /// Threads that mostly wait.
+    pub background: u64,
+}
+
+/// A traced program, ready to be run again.
+#[derive(Debug, Clone)]
+pub struct Program {
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) files: Vec<TracedFile>,
+    /// From taking over a place to going on, by place, nanoseconds.
+    pub(crate) handover_ns: HashMap<u32, u64>,
+    /// What was found out.
+    pub found: Found,
+}
+
+fn median(values: &mut [u64]) -> Option<u64> {
+    if values.is_empty() {
+        return None;
+    }
+    let middle = values.len() / 2;
+    Some(*values.select_nth_unstable(middle).1)
+}
+
+/// Requests of one operation by a key, in order of time.
+fn by_key<K: std::hash::Hash + Eq>(
+    log: &Log,
+    op: u8,
+    key: impl Fn(usize) -> K,
+) -> HashMap<K, Vec<usize>> {
+    let mut found: HashMap<K, Vec<usize>> = HashMap::new();
+    for i in (0..log.t_ns.len()).filter(|&i| log.op[i] == op) {
+        found.entry(key(i)).or_default().push(i);
+    }
+    for requests in found.values_mut() {
+        requests.sort_by_key(|&i| log.t_ns[i]);
+    }
+    found
+}
+
+fn within<'a>(requests: Option<&'a Vec<usize>>, t_ns: &[u64], from: u64, to: u64) -> &'a [usize] {
+    let Some(all) = requests else { return &[] };
+    let first = all.partition_point(|&i| t_ns[i] < from);
+    let end = all.partition_point(|&i| t_ns[i] <= to);
+    &all[first..end.max(first)]
+}
+
+impl Program {
+    /// The program behind a trace and the disk's log of the same run.
+    ///
+    /// # Errors
+    /// Arrays of different lengths, or a file number without a file.
+    pub fn new(calls: &Calls, log: &Log, about: &About) -> Result<Program, SimulationError> {
+        check(calls, log, about)?;
+        let mut program = Program {
+            threads: Vec::new(),
+            steps: Vec::new(),
+            files: about.files.clone(),
+            handover_ns: HashMap::new(),
+            found: Found::default(),
+        };
+        program.take_steps(calls, log);
+        program.take_idle(about);
+        program.take_flushes_of_places();
+        program.take_waits(about);
+        program.take_early_writes(log);
+        program.found.steps = program.steps.len() as u64;
+        Ok(program)
+    }
+
+    /// Steps of each thread with their own costs, and its flushes where the disk logged them.
+    fn take_steps(&mut self, calls: &Calls, log: &Log) {
+        let reads = by_key(log, 0, |i| (log.tid[i], log.file[i]));
+        let writes = by_key(log, 1, |i| log.file[i]);
+        let mut threads: HashMap<i64, (Vec<usize>, Vec<usize>)> = HashMap::new();
+        for i in 0..calls.t_ns.len() {
+            threads.entry(calls.tid[i]).or_default().0.push(i);
+        }
+        for i in (0..log.t_ns.len()).filter(|&i| log.op[i] == 2) {
+            threads.entry(log.tid[i]).or_default().1.push(i);
+        }
+        let mut tids: Vec<i64> = threads.keys().copied().collect();
+        tids.sort_unstable();
+
+        let asked = |i: usize| {
+            let key = (calls.tid[i], calls.file[i]);
+            let end = calls.t_ns[i] + calls.latency_ns[i];
+            let earlier = calls.t_ns[i].saturating_sub(50_000);
+            within(reads.get(&key), &log.t_ns, earlier, end)
+        };
+        let mut hits: Vec<u64> = (0..calls.t_ns.len())
+            .filter(|&i| calls.op[i] == 0 && calls.direct[i] == 0 && asked(i).is_empty())
+            .map(|i| calls.latency_ns[i])
+            .collect();
+        let hit_ns = median(&mut hits).unwrap_or(0);
+        let mut paths: Vec<u64> = (0..calls.t_ns.len())
+            .filter(|&i| calls.op[i] == 0)
+            .filter_map(|i| match asked(i) {
+                [one] => {
+                    let device = log.done_ns[*one] - log.t_ns[*one].min(log.done_ns[*one]);
+                    Some(calls.latency_ns[i].saturating_sub(device + hit_ns))
+                }
+                _ => None,
+            })
+            .collect();
+        let path_ns = median(&mut paths).unwrap_or(0);
+        self.found.path_ns = path_ns;
+
+        for tid in tids {
+            let (mut own, mut flushes) = threads.remove(&tid).unwrap_or_default();
+            own.sort_by_key(|&i| calls.t_ns[i]);
+            flushes.sort_by_key(|&i| log.t_ns[i]);
+            let first = self.steps.len() as u32;
+            let mut flushes = flushes.into_iter().peekable();
+            let mut end = 0u64;
+            let mut add_flush = |steps: &mut Vec<Step>, end: &mut u64, f: usize| {
+                let t = log.t_ns[f].max(*end);
+                let before = within(writes.get(&log.file[f]), &log.t_ns, *end, t);
+                let began = before.first().map_or(t, |&i| log.t_ns[i]);
+                let done = log.done_ns[f].max(t);
+                steps.push(Step {
+                    kind: Kind::Sync,
+                    direct: false,
+                    file: log.file[f],
+                    offset: 0,
+                    size: 0,
+                    think_ns: began.saturating_sub(*end),
+                    own_ns: 0,
+                    after: None,
+                    takes: None,
+                    gives: None,
+                    kicks: Vec::new(),
+                    began_ns: began,
+                    ended_ns: done,
+                });
+                *end = done;
+                self.found.syncs += 1;
+            };
+            for i in own {
+                let t = calls.t_ns[i];
+                while let Some(f) = flushes.next_if(|&f| log.t_ns[f] < t) {
+                    add_flush(&mut self.steps, &mut end, f);
+                }
+                let latency = calls.latency_ns[i];
+                let direct = calls.direct[i] != 0;
+                let read = calls.op[i] == 0;
+                // a read that found pages under way waited as well, without a request of its own
+                let waited = direct || (read && (!asked(i).is_empty() || latency > 20 * hit_ns));
+                self.found.missed_reads += u64::from(read && waited);
+                self.steps.push(Step {
+                    kind: if read { Kind::Read } else { Kind::Write },
+                    direct,
+                    file: calls.file[i],
+                    offset: calls.offset[i],
+                    size: calls.size[i],
+                    think_ns: if end == 0 { 0 } else { t.saturating_sub(end) },
+                    own_ns: if waited { hit_ns.min(latency) } else { latency },
+                    after: None,
+                    takes: None,
+                    gives: None,
+                    kicks: Vec::new(),
+                    began_ns: t,
+                    ended_ns: t + latency,
+                });
+                end = end.max(t + latency);
+            }
+            for f in flushes {
+                add_flush(&mut self.steps, &mut end, f);
+            }
+            let end = self.steps.len() as u32;
+            self.threads.push(Thread {
+                tid,
+                first,
+                end,
+                background: false,
+            });
+        }
+    }
+
+    /// Writes to a place and the flush that follows, as sections; and the places where one waits for the other.
+    fn take_flushes_of_places(&mut self) {
+        struct Section {
+            first: u32,
+            last: u32,
+            thread: usize,
+        }
+        let mut places: HashMap<u32, Vec<Section>> = HashMap::new();
+        for (number, thread) in self.threads.iter().enumerate() {
+            for at in thread.first..thread.end {
+                let step = &self.steps[at as usize];
+                if step.kind != Kind::Sync {
+                    continue;
+                }
+                let place = self.files[step.file as usize].place;
+                let mut first = at;
+                while first > thread.first {
+                    let before = &self.steps[first as usize - 1];
+                    let same = self.files[before.file as usize].place == place;
+                    if before.kind != Kind::Write || !same {
+                        break;
+                    }
+                    first -= 1;
+                }
+                places.entry(place).or_default().push(Section {
+                    first,
+                    last: at,
+                    thread: number,
+                });
+            }
+        }
+        let mut order: Vec<u32> = places.keys().copied().collect();
+        order.sort_unstable();
+        for place in order {
+            let Some(mut sections) = places.remove(&place) else {
+                continue;
+            };
+            let began = |s: &Section| self.steps[s.first as usize].began_ns;
+            let ended = |s: &Section| self.steps[s.last as usize].ended_ns;
+            sections.sort_by_key(began);
+            let mut busy: HashMap<usize, u64> = HashMap::new();
+            for s in &sections {
+                *busy.entry(s.thread).or_default() += ended(s) - began(s);
+            }
+            let (Some(start), Some(end)) = (
+                sections.first().map(began),
+                sections.iter().map(ended).max(),
+            ) else {
+                continue;
+            };
+            let all: u64 = busy.values().sum();
+            let mut overlaps = 0u32;
+            let mut expected = 0.0;
+            let mut latest = (0u64, usize::MAX);
+            for s in &sections {
+                overlaps += u32::from(began(s) < latest.0 && latest.1 != s.thread);
+                expected += (all - busy[&s.thread]) as f64 / (end - start).max(1) as f64;
+                latest = latest.max((ended(s), s.thread));
+            }
+            if expected < OVERLAPS_EXPECTED
+                || f64::from(overlaps) > OVERLAP_SHARE * sections.len() as f64
+            {
+                continue;
+            }
+            self.found.locks.push(place);
+            let mut lasted: Vec<u64> = sections.iter().map(|s| ended(s) - began(s)).collect();
+            let usual_ns = median(&mut lasted).unwrap_or(0);
+            // who came while another was inside waited; the others show what comes before a section by itself
+            let mut alone = Vec::new();
+            let mut handovers = Vec::new();
+            let mut waited = Vec::new();
+            for (n, s) in sections.iter().enumerate() {
+                let gap = self.steps[s.first as usize].think_ns;
+                let came = began(s) - gap;
+                let before = sections[..n].iter().rev().take(8);
+                let holder = before
+                    .filter(|o| o.thread != s.thread && ended(o) > came)
+                    .map(&ended)
+                    .max();
+                match holder {
+                    Some(end)
+                        if end <= began(s) && began(s) - end <= WAKE_UP_NS.max(usual_ns / 10) =>
+                    {
+                        handovers.push(began(s) - end);
+                        if !self.threads[s.thread].background {
+                            waited.push(s.first);
+                        }
+                    }
+                    Some(_) => {}
+                    None if s.first > self.threads[s.thread].first => alone.push(gap),
+                    None => {}
+                }
+            }
+            let others: Vec<u64> = self.steps.iter().map(|s| s.think_ns).collect();
+            let usual = if alone.len() >= 5 {
+                median(&mut alone)
+            } else {
+                median(&mut others.into_iter().filter(|g| *g > 0).collect::<Vec<_>>())
+            };
+            let usual = usual.unwrap_or(0);
+            let handover = median(&mut handovers).unwrap_or(0);
+            for first in waited {
+                let step = &mut self.steps[first as usize];
+                step.think_ns = step.think_ns.min(usual);
+            }
+            self.found.waits += handovers.len() as u64;
+            self.handover_ns.insert(place, handover);
+            for s in &sections {
+                self.steps[s.first as usize].takes = Some(place);
+                self.steps[s.last as usize].gives = Some(place);
+            }
+        }
+    }
+
+    /// Whether long gaps are waiting or computing, and which threads mostly wait.
+    fn take_idle(&mut self, about: &About) {
+        let mut all = 0;
+        for thread in &mut self.threads {
+            let steps = &self.steps[thread.first as usize..thread.end as usize];
+            let (Some(begin), Some(end)) = (steps.first(), steps.last()) else {
+                continue;
+            };
+            let gaps = steps.iter().skip(1).map(|s| s.think_ns);
+            let long: u64 = gaps.filter(|g| *g > LONG_GAP_NS).sum();
+            let span = end.ended_ns - begin.began_ns;
+            thread.background = (span - long.min(span)) as f64 <= BACKGROUND_SHARE * span as f64;
+            all += long;
+        }
+        self.found.idle = about
+            .cpu_ns
+            .is_some_and(|cpu| (cpu as f64) < 0.5 * all as f64);
+        for thread in &mut self.threads {
+            thread.background &= self.found.idle;
+        }
+        self.found.background = self.threads.iter().filter(|t| t.background).count() as u64;
+    }
+
+    /// The first step of a thread, and those after long gaps of threads that do not compute, come after what another
+    /// thread had just ended: in a background thread whenever that was (it acts on what others have done), in
+    /// another one only if it follows at once.
+    fn take_waits(&mut self, about: &About) {
+        let mut ends: Vec<(u64, u32)> = self
+            .steps
+            .iter()
+            .enumerate()
+            .map(|(i, s)| (s.ended_ns, i as u32))
+            .collect();
+        ends.sort_unstable();
+        for thread in &self.threads {
+            let mut inside = false;
+            for at in thread.first..thread.end {
+                let first = at == thread.first;
+                let step = &mut self.steps[at as usize];
+                let long = self.found.idle && step.think_ns > LONG_GAP_NS;
+                if first || (long && !inside) {
+                    let began = step.began_ns;
+                    let n = ends.partition_point(|(end, _)| *end <= began);
+                    let latest = ends[..n].last().copied();
+                    // the thread's own steps come before it anyway
+                    let of_another = latest.filter(|l| l.1 < thread.first || l.1 >= thread.end);
+                    let at_once = WAKE_UP_NS.max((step.think_ns as f64 * WAKE_UP_SHARE) as u64);
+                    match of_another {
+                        Some((end, other))
+                            if first || thread.background || began - end <= at_once =>
+                        {
+                            step.after = Some((other, began - end));
+                            step.think_ns = 0;
+                            self.found.waits += 1;
+                        }
+                        _ if first => step.think_ns = began.saturating_sub(about.start_ns),
+                        _ => {}
+                    }
+                }
+                inside = (inside || step.takes.is_some()) && step.gives.is_none();
+            }
+        }
+    }
+
+    /// Write-back that no flush explains: asked for by the program if it follows a write at once.
+    fn take_early_writes(&mut self, log: &Log) {
+        let mut syncs: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+        let mut writes: HashMap<u32, Vec<(u64, u32)>> = HashMap::new();
+        for (i, step) in self.steps.iter().enumerate() {
+            match step.kind {
+                Kind::Sync => syncs
+                    .entry(step.file)
+                    .or_default()
+                    .push((step.began_ns, step.ended_ns)),
+                Kind::Write if !step.direct => writes
+                    .entry(step.file)
+                    .or_default()
+                    .push((step.ended_ns, i as u32)),
+                _ => {}
+            }
+        }
+        writes.values_mut().for_each(|w| w.sort_unstable());
+        for i in (0..log.t_ns.len()).filter(|&i| log.op[i] == 1 && log.tid[i] == 0) {
+            let (file, t) = (log.file[i], log.t_ns[i]);
+            let synced = syncs
+                .get(&file)
+                .is_some_and(|s| s.iter().any(|(from, to)| *from <= t && t <= *to));
+            if synced {
+                continue;
+            }
+            let before = writes.get(&file).and_then(|w| {
+                let n = w.partition_point(|(end, _)| *end <= t);
+                w[..n].last().copied()
+            });
+            match before {
+                Some((end, step)) if t - end <= SOON_NS => {
+                    let kick = (t - end, file, log.offset[i], log.size[i]);
+                    self.steps[step as usize].kicks.push(kick);
+                    self.found.early_writes += 1;
+                }
+                _ => self.found.late_writes += 1,
+            }
+        }
+    }
+}
+
+fn check(calls: &Calls, log: &Log, about: &About) -> Result<(), SimulationError> {
+    let n = calls.t_ns.len();
+    let lengths = [
+        calls.latency_ns.len(),
+        calls.tid.len(),
+        calls.op.len(),
+        calls.direct.len(),
+        calls.file.len(),
+        calls.offset.len(),
+        calls.size.len(),
+    ];
+    let m = log.t_ns.len();
+    let logged = [
+        log.done_ns.len(),
+        log.tid.len(),
+        log.op.len(),
+        log.file.len(),
+        log.offset.len(),
+        log.size.len(),
+    ];
+    if lengths.iter().any(|l| *l != n) || logged.iter().any(|l| *l != m) {
+        return Err(SimulationError("the columns differ in length".into()));
+    }
+    let files = about.files.len();
+    let unknown = calls
+        .file
+        .iter()
+        .chain(&log.file)
+        .find(|f| **f as usize >= files);
+    if let Some(file) = unknown {
+        return Err(SimulationError(format!("file {file} of {files} files")));
+    }
+    if n == 0 && m == 0 {
+        return Err(SimulationError("nothing was traced on the disk".into()));
+    }
+    Ok(())
+}
