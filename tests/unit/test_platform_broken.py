@@ -110,7 +110,7 @@ ODD = (
 ODDER: tuple[Any, ...] = ([], {}, ["x"], {"value": "1ms"}, {"value": None}, {"low": "1ms"}, [[1]])
 
 
-@pytest.mark.parametrize("odd", (*ODD, *ODDER, "gone"), ids=repr)
+@pytest.mark.parametrize("odd", [*ODD, *ODDER, "gone"], ids=repr)
 def test_whatever_stands_anywhere_is_taken_or_refused(odd: Any):
     """Every value of the sound file replaced, one after the other."""
     for place in PLACES:

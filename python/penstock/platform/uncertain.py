@@ -174,10 +174,10 @@ _REST: dict[str, tuple[type | tuple[type, ...], str]] = {
 def _check_rest(source: Source, path: Path, said: dict[str, Any]) -> None:
     for key, (kind, expected) in _REST.items():
         if key in said and not isinstance(said[key], kind):
-            source.mistake((*path, key), str(said[key]), expected)
+            source.mistake((*path, key), f"'{said[key]}'", expected)
     count = said.get("n", 1)
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        source.mistake((*path, "n"), str(count), "a whole number of at least 1")
+        source.mistake((*path, "n"), f"'{count}'", "a whole number of at least 1")
     if "level" in said:
         try:
             good = 0 < parse_share(str(said["level"])) < 1
