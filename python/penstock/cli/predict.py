@@ -1,38 +1,222 @@
-"""penstock predict: every treatment's throughput from the trace of one and the disk profiles."""
+"""penstock predict: what a workflow would take on a platform; every treatment of a study from one trace."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from penstock.errors import BadInput
+from penstock.platform.hosts import load_platform
+from penstock.predict.calibration import Pair, default_store, read_pairs
+from penstock.predict.intervals import DRAWS, LEVEL, exact
+from penstock.predict.network import predict
+from penstock.predict.perfetto import write_trace
+from penstock.predict.prediction import Prediction
 from penstock.predict.study import predict_plan, predict_study, score
+from penstock.report import prediction_words as told
 from penstock.study.load import load_study
+from penstock.workload.read import read_workload
+from penstock.workload.sizes import SizeModel
+
+_WIDTH = 100
 
 
 def command(
-    study: Path = typer.Argument(
-        ..., help="The directory of a study that was run, or a study file."
+    what: Path = typer.Argument(
+        ...,
+        metavar="WORKFLOW|STUDY",
+        help="With --platform a workflow (its own description, WfFormat, a traced run); without, the "
+        "directory of a study that was run, or a study file.",
     ),
+    platform: Path | None = typer.Option(None, "--platform", "-p", help="A platform file."),
+    overrides: list[str] = typer.Option(
+        [], "--set", help="Another value of the platform, such as hosts.nodes.count=14; repeatable."
+    ),
+    seeds: int = typer.Option(
+        DRAWS, "--seeds", min=1, max=100_000, help="Simulated runs of the interval."
+    ),
+    level: float = typer.Option(LEVEL, "--level", help="Probability of the interval."),
+    detail: bool = typer.Option(False, "--detail", help="Also every task of one simulated run."),
+    explained: bool = typer.Option(
+        True, "--explain/--no-explain", help="Sensitivity, what to measure next, frequencies."
+    ),
+    size_model: str | None = typer.Option(
+        None,
+        "--size-model",
+        help="Sizes of a generated workflow's files: lognormal:SPREAD, table:FILE or table:FILE:SPREAD.",
+    ),
+    calibration: Path | None = typer.Option(
+        None,
+        "--calibration",
+        help="Measured pairs for the interval (default: the user's own store).",
+    ),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", help="Directory for prediction.json, the page, figures and trace."
+    ),
+    html: Path | None = typer.Option(None, "--html", help="Write the page to this file."),
+    perfetto: Path | None = typer.Option(
+        None, "--perfetto", help="Write one simulated run as a trace for ui.perfetto.dev."
+    ),
+    threads: int = typer.Option(0, "--threads", min=0, help="0: all cores; alters no result."),
     basis: str | None = typer.Option(
-        None, "--basis", help="Treatment whose trace is used (default: the one traced most)."
+        None,
+        "--basis",
+        help="Of a study: treatment whose trace is used (default: the one traced most).",
     ),
-    as_json: bool = typer.Option(False, "--json", help="Rows and score as one object."),
+    as_json: bool = typer.Option(False, "--json", help="The prediction as one object."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
 ) -> None:
-    """Predict every treatment of STUDY from the trace of one of them and the disk profiles alone.
+    """Predict what WORKFLOW would take on a platform: time, bottleneck, energy, cost, and how sure that is.
 
-    Given a study file that was not run, the disks alone are simulated, with programs that never think.
+    Without --platform: predict every treatment of STUDY from the trace of one of them and the disk profiles
+    alone; of a study that was not run, the disks alone are simulated, with programs that never think.
     """
+    if platform is None:
+        _study(what, basis, as_json)
+        return
+    if basis is not None:
+        raise BadInput("--basis is for studies; found --platform, which is for workflows")
+    exact(level)
+    for file in (html, perfetto):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise BadInput(f"{file.parent}: found no directory; expected one for {file.name}")
+    if output is not None and output.exists() and not output.is_dir():
+        raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
+    model = None if size_model is None else SizeModel.parse(size_model)
+    where = load_platform(platform, overrides)
+    workload = read_workload(what, size_model=model)
+    pairs = _pairs(calibration, where.name)
+    files = output is not None or html is not None or perfetto is not None
+    with _progress(quiet or as_json) as done:
+        made = predict(
+            workload,
+            where,
+            seeds=seeds,
+            level=level,
+            detail=detail or files,
+            explained=explained,
+            threads=threads,
+            pairs=pairs,
+            calibration_asked=calibration is not None,
+            done=done,
+        )
+    shown = made if detail else replace(made, tasks=None, task_seed=None)
+    text = json.dumps(shown.to_dict(), allow_nan=False)
+    written = _write(made, text, output, html, perfetto)
+    if as_json:
+        print(text)
+        return
+    _answer(shown)
+    for path in written:
+        print(f"Wrote {path}.")
+
+
+def _pairs(calibration: Path | None, platform: str) -> list[Pair]:
+    """Pairs of the file asked for, or those of this platform in the user's own store."""
+    if calibration is not None:
+        return [p for p in read_pairs(calibration) if p.model == "queue"]
+    known = read_pairs(default_store(), missing_ok=True)
+    return [p for p in known if p.model == "queue" and p.platform == platform]
+
+
+def _write(
+    made: Prediction, text: str, output: Path | None, html: Path | None, perfetto: Path | None
+) -> list[Path]:
+    from penstock.report.prediction import write_figures, write_page
+
+    written = []
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "prediction.json").write_text(text + "\n", encoding="utf-8")
+        write_figures(made, output / "figures")
+        html_here, trace_here = output / "prediction.html", output / "trace.json"
+        written += [output / "prediction.json", html_here, trace_here]
+        write_page(made, html_here)
+        write_trace(made, trace_here)
+    if html is not None:
+        write_page(made, html)
+        written.append(html)
+    if perfetto is not None:
+        write_trace(made, perfetto)
+        written.append(perfetto)
+    return written
+
+
+@contextlib.contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[int], None] | None]:
+    """Counts simulations on a terminal's stderr; how many there will be is not known before."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("simulated runs", total=None)
+        yield lambda n: bar.advance(task, n)
+
+
+def _answer(p: Prediction) -> None:
+    console = Console(width=_WIDTH, highlight=False)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=False)
+
+    say(told.answer(p))
+    say("")
+    _table(console, told.stage_table(p))
+    _table(console, told.station_table(p))
+    say(told.bytes_sentence(p))
+    if p.frequencies is not None:
+        say("")
+        _table(console, told.frequency_table(p))
+        say(f"{p.frequencies['statement']}.")
+    if p.sensitivity:
+        say("")
+        _table(console, told.sensitivity_table(p, 6))
+    say("")
+    say(
+        {"ok": "The model applies.", "caution": "The model applies with caution:"}.get(
+            p.applies.verdict, "The model does not apply; decide nothing from this:"
+        )
+    )
+    for reason in p.applies.reasons:
+        say(f"  {reason.severity}: {reason.text}.")
+    if told.measure_sentence(p):
+        say(told.measure_sentence(p))
+    say(f"Interval: {p.interval.method}.")
+    say(f"Simulated: {told.effort(p)}.")
+
+
+def _table(console: Console, table: told.Table) -> None:
+    grid = Table(box=None, pad_edge=False)
+    for name in table.columns:
+        number = name.startswith("#")
+        justify = "right" if number else "left"
+        grid.add_column(name.lstrip("#"), justify=justify, no_wrap=number, overflow="fold")  # type: ignore[arg-type]
+    for row in table.rows:
+        grid.add_row(*row)
+    console.print(grid, markup=False)
+    console.print()
+
+
+def _study(study: Path, basis: str | None, as_json: bool) -> None:
+    """Every treatment of a study, beside what was measured where it was run."""
     if study.is_dir():
         if not (study / "plan.json").is_file():
             raise BadInput(
                 f"{study} holds no plan.json; give the directory of a study that was run"
             )
         frame = predict_study(study, basis)
+    elif _is_workflow(study):
+        raise BadInput(f"{study}: found a workflow; expected --platform PLATFORM with it")
     elif study.is_file():
         frame = predict_plan(load_study(study))
     else:
@@ -50,6 +234,15 @@ def command(
             f"{result.hits} of {result.treatments} predictions within {result.within:.0%} of what was "
             f"measured; the worst is {result.worst:.0%} off. Basis: {frame['basis_treatment'].iloc[0]}."
         )
+
+
+def _is_workflow(path: Path) -> bool:
+    """Whether the beginning of a file says that it is a workflow and no study."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(1 << 16)
+    return b"penstock/workload/" in head or b"schemaVersion" in head
 
 
 def _show(rows: list[dict[object, object]], measured: int) -> None:

@@ -26,8 +26,6 @@ FAR_BEYOND = 4.0
 HISTORY_RATIO = 1.5
 #: fuller than this, a store no longer places as the model does
 NEARLY_FULL = 0.9
-#: fewer files of one size are not suspicious
-UNIFORM_FILES = 10
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,10 @@ class Conditions:
     #: host → (bytes stored at the end, capacity)
     stored: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     error: Mapping[str, Any] | None = None
-    generated_sizes: Sequence[int] = ()
+    #: what the reader of a generated workflow says of files that are all alike
+    uniform: str = ""
+    #: what else was assumed while the workload was read
+    notes: Sequence[str] = ()
     pairs: int = 0
     calibration_asked: bool = False
     level: float = 0.9
@@ -193,15 +194,12 @@ def _capacity(c: Conditions) -> list[Reason]:
     return [Reason("capacity", "caution", text)]
 
 
+def _notes(c: Conditions) -> list[Reason]:
+    return [Reason("workload", "note", note) for note in c.notes]
+
+
 def _uniform(c: Conditions) -> list[Reason]:
-    sizes = c.generated_sizes
-    if len(sizes) < UNIFORM_FILES or len(set(sizes)) > 1:
-        return []
-    text = (
-        f"all {len(sizes)} files of this generated workflow have {words.size(sizes[0])}; real ones differ "
-        "(--size-model gives them sizes)"
-    )
-    return [Reason("uniform-sizes", "caution", text)]
+    return [Reason("uniform-sizes", "caution", c.uniform)] if c.uniform else []
 
 
 def _pairs(c: Conditions) -> list[Reason]:
@@ -234,6 +232,7 @@ RULES: tuple[Callable[[Conditions], list[Reason]], ...] = (
     _history,
     _short_tasks,
     _uniform,
+    _notes,
     _pairs,
     _draws,
 )

@@ -46,8 +46,9 @@ class Calibrated:
 class Interval:
     """Where one single run will end with probability `level`, in the unit of the values (seconds).
 
-    `attained` is the probability that the order statistics give under the model, at least `level` where
-    there were draws enough. `method` says in words how it was made, `sources` what varied.
+    `high` is infinite where too many of the draws never end (a store that fills up). `attained` is the
+    probability that the order statistics give under the model, at least `level` where there were draws
+    enough. `method` says in words how it was made, `sources` what varied.
     """
 
     low: float
@@ -67,8 +68,8 @@ class Interval:
     def to_dict(self) -> dict[str, Any]:
         """As in `penstock/prediction/1`."""
         return {
-            "low": self.low,
-            "high": self.high,
+            "low": self.low if math.isfinite(self.low) else None,
+            "high": self.high if math.isfinite(self.high) else None,
             "level": self.level,
             "method": self.method,
             "attained": self.attained,
@@ -118,7 +119,7 @@ def order_statistics(
     ordered = sorted(draws)
     low, high = ordered[max(a, 1) - 1], ordered[m - max(a, 1)]
     attained = max(0.0, float(1 - Fraction(2 * max(a, 1), m + 1)))
-    if low == high and m >= least_draws(level):
+    if low == high < math.inf and m >= least_draws(level):
         return Interval(low, high, level, 1.0, m, f"all {m} simulated runs are equal", sources)
     if a >= 1:
         method = (

@@ -26,7 +26,7 @@ def slots_of(tasks: Sequence[Row]) -> list[int]:
     found = [0] * len(tasks)
     free: dict[str, list[int]] = {}
     busy: dict[str, list[tuple[float, int]]] = {}
-    order = sorted(range(len(tasks)), key=lambda i: (tasks[i]["start_s"], tasks[i]["end_s"]))
+    order = sorted(range(len(tasks)), key=lambda i: tasks[i]["start_s"])
     for i in order:
         task = tasks[i]
         host = str(task["host"])

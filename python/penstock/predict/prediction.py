@@ -70,9 +70,11 @@ class Prediction:
     """What a workload would take on a platform. Times in seconds, sizes in bytes.
 
     `makespan_s` is the mean over the runs simulated at the platform's own values; rows of `stages`,
-    `stations` and `hosts` are means over the same runs. `tasks` (one of these runs: `task_seed`),
-    `sensitivity`, `measure_next` and `frequencies` are None where they were not asked for. `error` is what
-    ended the run early (a full store), None otherwise; all else then describes the run until then.
+    `stations` (ranked; predictions made by the thousand keep the first few and no hosts) and `hosts` are
+    means over the same runs. `events` counts those of all `simulations`, `wall_s` is what they took.
+    `tasks` (one of these runs: `task_seed`), `sensitivity`, `measure_next` and `frequencies` are None where
+    they were not asked for. `error` is what ended the run early (a full store), None otherwise; all else
+    then describes the run until then.
     """
 
     workload: str
@@ -81,6 +83,7 @@ class Prediction:
     interval: Interval
     stages: list[Row]
     stations: list[Row]
+    bottleneck: Bottleneck | None
     hosts: list[Row]
     bytes: dict[str, float]
     operations: dict[str, Row]
@@ -104,21 +107,15 @@ class Prediction:
         """Joules of all hosts counted, None where the platform gives no power."""
         return None if self.energy is None else self.energy.total_j
 
-    @property
-    def bottleneck(self) -> Bottleneck | None:
-        """Where the critical path is spent; None where nothing ran."""
-        return bottleneck(self.stations)
-
     def to_dict(self) -> Row:
         """The document `penstock/prediction/1`, plain values only."""
-        found = self.bottleneck
         document: Row = {
             "schema": SCHEMA,
             "workload": self.workload,
             "platform": self.platform,
             "makespan_s": self.makespan_s,
             "interval": self.interval.to_dict(),
-            "bottleneck": None if found is None else found.to_dict(),
+            "bottleneck": None if self.bottleneck is None else self.bottleneck.to_dict(),
             "stages": self.stages,
             "stations": self.stations,
             "hosts": self.hosts,
@@ -142,7 +139,7 @@ class Prediction:
         return document
 
 
-def bottleneck(stations: Sequence[Row]) -> Bottleneck | None:
+def find_bottleneck(stations: Sequence[Row]) -> Bottleneck | None:
     """The kind of station with most of the critical path, and of that kind the station with most of it.
 
     Kinds come first: twenty alike in-queues with a twentieth each are one bottleneck, not none. Where no

@@ -76,7 +76,8 @@ def how_to_measure(path: str) -> str:
 
 def elasticity(value_low: float, value_high: float, low_s: float, high_s: float) -> float | None:
     """Per cent of makespan for a per cent of the value, over its range; None unless all are above 0."""
-    if min(value_low, value_high, low_s, high_s) <= 0 or value_low == value_high:
+    numbers = (value_low, value_high, low_s, high_s)
+    if min(numbers) <= 0 or value_low == value_high or math.inf in numbers:
         return None
     return math.log(high_s / low_s) / math.log(value_high / value_low)
 
@@ -84,32 +85,43 @@ def elasticity(value_low: float, value_high: float, low_s: float, high_s: float)
 def sensitivity_rows(
     values: Sequence[Uncertain], makespan_s: float, ends: Sequence[tuple[float, float]]
 ) -> list[Row]:
-    """One row per value, the largest change of the makespan first.
+    """One row per value, the largest change of the makespan first, those that end no run before all.
 
     `ends` are the mean makespans in seconds with the value at its low and at its high end, all else as it is
-    and the same seeds, so that the difference is the value's.
+    and the same seeds, so that the difference is the value's; infinite where the run cannot end there, which
+    the row has as None.
     """
     rows: list[Row] = []
     for value, (low_s, high_s) in zip(values, ends, strict=True):
-        extremes = (low_s, high_s, makespan_s)
+        extremes = [s for s in (low_s, high_s, makespan_s) if math.isfinite(s)]
         rows.append(
             {
                 "path": value.path,
                 "value": value.text or value.value,
                 "low": value.low_text or value.low,
                 "high": value.high_text or value.high,
-                "makespan_low_s": low_s,
-                "makespan_high_s": high_s,
-                "change_low": low_s / makespan_s - 1 if makespan_s else 0.0,
-                "change_high": high_s / makespan_s - 1 if makespan_s else 0.0,
+                "makespan_low_s": _finite(low_s),
+                "makespan_high_s": _finite(high_s),
+                "change_low": _change(low_s, makespan_s),
+                "change_high": _change(high_s, makespan_s),
                 "swing_s": max(extremes) - min(extremes),
                 "elasticity": elasticity(value.low, value.high, low_s, high_s),
                 "method": how_to_measure(value.path),
                 "note": value.note,
             }
         )
-    rows.sort(key=lambda row: -float(row["swing_s"]))
+    rows.sort(key=lambda r: (None not in (r["change_low"], r["change_high"]), -r["swing_s"]))
     return rows
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _change(value: float, beside: float) -> float | None:
+    if not math.isfinite(value):
+        return None
+    return value / beside - 1 if beside else 0.0
 
 
 def measure_next(rows: Sequence[Row], width_s: float, width_without: Callable[[str], float]) -> Row:

@@ -27,13 +27,13 @@ def seconds(value: float) -> str:
     return " ".join(_time_parts(value))
 
 
-def seconds_range(low: float, high: float) -> str:
-    """`between 4.6 and 5.1 s`'s two numbers with one unit where both have it: `4.6 and 5.1 s`."""
+def seconds_range(low: float, high: float, between: str = " and ") -> str:
+    """Two times in the unit of the longer one: `4.6 and 5.1 s`."""
     if not math.isfinite(high):
-        return f"{seconds(low)} and unbounded"
+        return f"{seconds(low)}{between}unbounded"
     unit = _unit(high)
     factor = next(f for f, u in _TIMES if u == unit)
-    return f"{digits(low / factor)} and {digits(high / factor)} {unit}"
+    return f"{digits(low / factor)}{between}{digits(high / factor)} {unit}"
 
 
 def _unit(value: float) -> str:

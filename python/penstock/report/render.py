@@ -84,7 +84,7 @@ def _with_tips(text: str, tips: dict[str, list[str]]) -> str:
         start = text.find(f'<g id="{gid}">')
         if start < 0:
             continue
-        mark = "<use " if len(texts) > 1 or "<use " in _group(text, start) else "<path "
+        mark = "<use " if "<use " in _group(text, start) else "<path "
         position = start
         if mark == "<path " and "</defs>" in _group(text, start):
             position = text.find("</defs>", start)

@@ -1,0 +1,130 @@
+"""Why the answer is what it is: sensitivity to what is not certain, what to measure next, frequencies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from penstock.platform.hosts import Platform
+from penstock.predict import words
+from penstock.predict.cost import run_cost
+from penstock.predict.energy import run_energy
+from penstock.predict.intervals import order_statistics
+from penstock.predict.prediction import mean_rows
+from penstock.predict.sensitivity import measure_next, sensitivity_rows
+from penstock.predict.simulate import Simulator, makespan
+from penstock.predict.uncertainty import sampled, uncertain_values
+from penstock.study.units import parse_frequency
+
+Row = dict[str, Any]
+#: seeds of each end of a value's range; the same as the prediction's first ones
+SEEDS = 3
+
+
+def sensitivity(
+    simulator: Simulator, platform: Platform, seeds: Sequence[int], nominal: Sequence[Row]
+) -> list[Row]:
+    """Rows of `sensitivity_rows`, for every estimate and assumption of the platform.
+
+    `nominal` are outcomes at the platform's values with the same seeds. A value without influence on the
+    simulation (a power, a price) has no row here: it moves no makespan.
+    """
+    values = [v for v in uncertain_values(platform) if not v.path.startswith(("power", "price"))]
+    few = list(seeds[:SEEDS])
+    here = fmean(makespan(o) for o in nominal[: len(few)])
+    platforms = [
+        platform.with_values({v.path: text}) for v in values for text in (v.low_text, v.high_text)
+    ]
+    unchanged = platform.lower()
+    networks = [p.lower() for p in platforms]
+    moved = [n != unchanged for n in networks]
+    outcomes = simulator.many((n for n, m in zip(networks, moved, strict=True) if m), few)
+    means = [fmean(makespan(o) for o in next(outcomes)) if m else here for m in moved]
+    ends = list(zip(means[::2], means[1::2], strict=True))
+    return sensitivity_rows(values, here, ends)
+
+
+def next_measurement(
+    simulator: Simulator,
+    platform: Platform,
+    rows: Sequence[Row],
+    draws: Sequence[float],
+    seeds: Sequence[int],
+    level: float,
+) -> Row:
+    """What `measure_next` says; `draws` are the makespans of the interval, one per seed."""
+    by_path = {v.path: v.text for v in uncertain_values(platform)}
+
+    def width_without(path: str) -> float:
+        """The same draws with this one value known to be what it is now."""
+        known = (
+            p.with_values({path: by_path[path]}).lower() for p in sampled(platform, len(seeds))
+        )
+        outcomes = simulator.paired(known, seeds)
+        return order_statistics([makespan(o) for o in outcomes], level).width
+
+    return measure_next(rows, order_statistics(draws, level).width, width_without)
+
+
+def frequencies(simulator: Simulator, platform: Platform, seeds: Sequence[int]) -> Row | None:
+    """Time, energy and cost at each frequency that the platform's power states offer (PR-E-4).
+
+    None where it has none. `conflict` is True where the fastest is not the one that takes least energy.
+    """
+    paths = _state_paths(platform)
+    if not paths:
+        return None
+    chosen = sorted({f for states in paths.values() for f in states}, key=parse_frequency)
+    few = list(seeds[:SEEDS])
+    rows: list[Row] = []
+    for frequency in chosen:
+        values = {path: frequency for path, states in paths.items() if frequency in states}
+        there = platform.with_values(values)
+        outcomes = simulator.runs(there.lower(), few)
+        time_s = fmean(makespan(o) for o in outcomes)
+        hosts = mean_rows([o["hosts"] for o in outcomes])
+        slots = {h.name: h.slots for h in there.hosts}
+        energy = run_energy(time_s, hosts, there.power, slots=slots)
+        cost = run_cost(time_s, there.price)
+        rows.append(
+            {
+                "frequency": frequency,
+                "makespan_s": time_s,
+                "energy_j": energy.total_j if energy.hosts else None,
+                "cost": None if cost is None else cost.amount,
+            }
+        )
+    return conflict(rows)
+
+
+def conflict(rows: list[Row]) -> Row:
+    """What the frequencies say about time against energy; rows as in `frequencies`."""
+    fastest = min(rows, key=lambda r: (r["makespan_s"], r["energy_j"] or 0.0))
+    known = [r for r in rows if r["energy_j"] is not None]
+    if not known:
+        return {"conflict": False, "statement": "the platform gives no power", "states": rows}
+    thrifty = min(known, key=lambda r: (r["energy_j"], r["makespan_s"]))
+    if thrifty is fastest or fastest["energy_j"] is None:
+        statement = f"{fastest['frequency']} is both the fastest and takes the least energy"
+        return {"conflict": False, "statement": statement, "states": rows}
+    saved = 1 - thrifty["energy_j"] / fastest["energy_j"]
+    longer = thrifty["makespan_s"] / fastest["makespan_s"] - 1
+    statement = (
+        f"{thrifty['frequency']} takes {words.share(saved)} less energy and {words.share(longer)} more time "
+        f"than {fastest['frequency']}"
+    )
+    return {"conflict": longer > 0, "statement": statement, "states": rows}
+
+
+def _state_paths(platform: Platform) -> dict[str, list[str]]:
+    """Path that chooses a frequency → the frequencies it can choose, for the platform and its groups."""
+    found = {}
+    file = platform.file
+    if file.power is not None and file.power.states:
+        found["power.frequency"] = [s.frequency for s in file.power.states]
+    for group in file.hosts:
+        if group.power is not None and group.power.states:
+            path = f"hosts.{group.group}.power.frequency"
+            found[path] = [s.frequency for s in group.power.states]
+    return found

@@ -1,0 +1,150 @@
+"""A prediction's self-contained page, and its figures as files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from penstock import __version__
+from penstock.predict import words
+from penstock.predict.prediction import Prediction
+from penstock.report import prediction_words as told
+from penstock.report import render, style
+from penstock.report.prediction_figures import FIGURES, draw
+
+
+@dataclass(frozen=True)
+class _Plate:
+    wide: str = ""
+    narrow: str = ""
+    reason: str = ""
+
+
+def write_page(prediction: Prediction, path: Path) -> None:
+    """Writes the page: one file that needs nothing else, for wide and narrow screens, light and dark."""
+    path.write_text(page(prediction), encoding="utf-8")
+
+
+def page(prediction: Prediction) -> str:
+    """The page's text."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    p = prediction
+    return environment.from_string(_text("prediction.html.j2")).render(
+        p=p,
+        answer=told.answer(p),
+        measure=told.measure_sentence(p),
+        tiles=_tiles(p),
+        figures={name: _plate(p, name) for name in FIGURES},
+        stations=told.station_table(p, 12),
+        stages=told.stage_table(p),
+        bytes=told.bytes_sentence(p),
+        sensitivity=told.sensitivity_table(p),
+        energy=_energy(p),
+        left_out=words.listed(list(p.energy.left_out)[:6]) if p.energy is not None else "",
+        frequencies=told.frequency_table(p),
+        cost=_cost(p),
+        facts=_facts(p),
+        version=__version__,
+        css=Markup(_text("page.css")),
+        js=Markup(_text("page.js")),
+    )
+
+
+def write_figures(prediction: Prediction, folder: Path) -> list[Path]:
+    """Every figure that can be drawn as SVG and PDF in `folder`, made if absent; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for name in FIGURES:
+        try:
+            fig = draw(prediction, name, style.WIDE_INCHES)
+        except style.NotDrawn:
+            continue
+        for extension in ("svg", "pdf"):
+            path = folder / f"{name}.{extension}"
+            path.write_bytes(render.published(fig, extension))
+            found.append(path)
+    return found
+
+
+def _plate(p: Prediction, name: str) -> _Plate:
+    try:
+        return _Plate(
+            *(
+                render.inline(draw(p, name, width), f"{name}-{short}", f"{name} of {p.workload}")
+                for width, short in ((style.WIDE_INCHES, "w"), (style.NARROW_INCHES, "n"))
+            )
+        )
+    except style.NotDrawn as missing:
+        return _Plate(reason=str(missing))
+
+
+def _tiles(p: Prediction) -> list[dict[str, str]]:
+    i = p.interval
+    found = [(words.seconds(p.makespan_s), "predicted time", "")]
+    if i.low < i.high:
+        found.append(
+            (words.seconds_range(i.low, i.high, "–"), f"{100 * i.level:.0f} % of runs between", "")
+        )
+    if p.bottleneck is not None:
+        found.append((words.share(p.bottleneck.utilisation), f"{p.bottleneck.station} busy", ""))
+    if p.cost is not None:
+        found.append((words.money(p.cost.amount, p.cost.currency), f"{p.cost.hosts} hosts", ""))
+    if p.energy_j is not None:
+        found.append((words.joules(p.energy_j), "energy", ""))
+    warn = "" if p.applies.verdict == "ok" else "warn"
+    found.append((p.applies.verdict, "model applies", warn))
+    return [dict(zip(("value", "label", "mark"), row, strict=True)) for row in found]
+
+
+def _energy(p: Prediction) -> told.Table | None:
+    if p.energy is None:
+        return None
+    names = {
+        "idle": "idle",
+        "app": "computing",
+        "storage": "storage",
+        "network": "network",
+        "capped": "taken away by the cap at peak power",
+    }
+    total = p.energy.total_j or 1.0
+    rows = [
+        (names[k], words.joules(v), words.share(v / total))
+        for k, v in p.energy.by_state().items()
+        if v
+    ]
+    rows.append(("all", words.joules(p.energy.total_j), ""))
+    return told.Table("Energy", ("state", "#energy", "#share"), tuple(rows))
+
+
+def _cost(p: Prediction) -> str:
+    if p.cost is None:
+        return ""
+    how = "by the started hour" if p.cost.started_hours else "by the second"
+    return (
+        f"{words.money(p.cost.amount, p.cost.currency)}: {p.cost.hosts} hosts for "
+        f"{words.seconds(p.makespan_s)}, paid {how}."
+    )
+
+
+def _facts(p: Prediction) -> list[tuple[str, Any]]:
+    i = p.interval
+    found = [("interval", i.method), ("what varied", words.listed(list(i.sources)))]
+    found.append(("simulated", told.effort(p)))
+    found.append(("chunk requests of one run", f"{p.requests:,.0f}"))
+    seeds = p.seeds
+    dense = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
+    shown = f"{seeds[0]} to {seeds[-1]}" if dense else ", ".join(map(str, seeds))
+    found.append(("seeds at the platform's own values", shown))
+    return found
+
+
+def _text(name: str) -> str:
+    folder = resources.files("penstock.report") / "templates"
+    return (folder / name).read_text(encoding="utf-8")

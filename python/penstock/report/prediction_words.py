@@ -1,0 +1,186 @@
+"""A prediction in words and tables of text, for the terminal and the page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.predict import words
+from penstock.predict.prediction import Prediction
+
+Row = dict[str, Any]
+
+#: stations that are shown
+TOP = 8
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns, those of numbers named with a leading `#`, and rows of text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def answer(prediction: Prediction) -> str:
+    """The prediction in one sentence: time and interval, bottleneck, cost and energy."""
+    p = prediction
+    told = f"{p.workload} takes {words.seconds(p.makespan_s)}{interval(p)}"
+    if p.bottleneck is not None:
+        busy = words.share(p.bottleneck.utilisation)
+        told += f"; the bottleneck is {p.bottleneck.words}, {busy} busy"
+    paid = []
+    if p.cost is not None:
+        paid.append(words.money(p.cost.amount, p.cost.currency))
+    if p.energy_j is not None:
+        paid.append(words.joules(p.energy_j))
+    return told + (f"; {', '.join(paid)}." if paid else ".")
+
+
+def interval(prediction: Prediction) -> str:
+    """` (90 % between 4.6 and 5.1 s)`; what stands in its place where there is none."""
+    i = prediction.interval
+    if i.draws == 1 and i.calibration is None:
+        return " (one run simulated, no interval)"
+    if i.low == i.high:
+        return " (every run alike)"
+    reached = i.level if i.calibration or i.attained >= i.level else i.attained
+    return f" ({100 * reached:.0f} % between {words.seconds_range(i.low, i.high)})"
+
+
+def stage_table(prediction: Prediction) -> Table:
+    """Stages in the order of the run, with what a mean task of each does."""
+    rows = []
+    for s in prediction.stages:
+        tasks = s["tasks"] or 1
+        parts = [words.seconds(s[k] / tasks) for k in ("compute_s", "read_s", "write_s")]
+        other = (s["launch_s"] + s["manager_s"]) / tasks
+        span = words.seconds(s["end_s"] - s["start_s"])
+        moved = s["read_bytes"] + s["written_bytes"]
+        local = words.share(s["local_bytes"] / moved) if moved else "–"
+        rows.append(
+            (
+                str(s["name"]),
+                f"{s['tasks']:,.0f}",
+                words.seconds(s["start_s"]),
+                span,
+                words.seconds(s["task_mean_s"]),
+                *parts,
+                words.seconds(other),
+                local,
+            )
+        )
+    columns = (
+        "stage",
+        "#tasks",
+        "#from",
+        "#lasts",
+        "#mean task",
+        "#compute",
+        "#read",
+        "#write",
+        "#other",
+        "#local",
+    )
+    return Table("Stages", columns, tuple(rows))
+
+
+def station_table(prediction: Prediction, top: int = TOP) -> Table:
+    """The stations with most of the critical path, then the busiest (PR-O-2)."""
+    rows = [
+        (
+            str(s["name"]),
+            words.share(s["utilisation"]),
+            words.share(s["critical_share"]),
+            words.seconds(s["wait_mean_s"]),
+            words.seconds(s["wait_max_s"]),
+            words.digits(s["queue_mean"]),
+            f"{s['requests']:,.0f}",
+        )
+        for s in prediction.stations[:top]
+    ]
+    columns = (
+        "station",
+        "#busy",
+        "#of critical path",
+        "#mean wait",
+        "#longest wait",
+        "#mean queue",
+        "#requests",
+    )
+    return Table("Bottlenecks", columns, tuple(rows))
+
+
+def bytes_sentence(prediction: Prediction) -> str:
+    """Bytes read and written, how many of them on the task's own host, and what crossed the network."""
+    b = prediction.bytes
+    local = b["read_local"] + b["written_local"]
+    moved = b["read"] + b["written"]
+    share = f", {words.share(local / moved)} of it local" if moved else ""
+    return (
+        f"{words.size(b['read'])} read and {words.size(b['written'])} written{share}; "
+        f"{words.size(b['network'])} crossed the network; {words.size(b['stored'])} stored at the end."
+    )
+
+
+def measure_sentence(prediction: Prediction) -> str:
+    """What to measure next, and how much the interval would narrow."""
+    m = prediction.measure_next
+    if m is None:
+        return ""
+    if m["path"] is None:
+        return f"Nothing to measure: {m['why']}."
+    width = f"from {words.seconds(m['width_s'])} to {words.seconds(m['width_if_known_s'])}"
+    return (
+        f"Measure next: {m['path']} ({m['why']}). Known, the interval would narrow by "
+        f"{words.share(m['narrows'])}, {width}. How: {m['method']}."
+    )
+
+
+def sensitivity_table(prediction: Prediction, top: int = 40) -> Table:
+    """Uncertain values with what their ranges do to the makespan, the largest change first."""
+    rows = [
+        (
+            str(r["path"]),
+            str(r["value"]),
+            f"{r['low']} … {r['high']}",
+            f"{_signed(r['change_low'])} … {_signed(r['change_high'])}",
+            words.digits(r["elasticity"], 2) if r["elasticity"] is not None else "–",
+        )
+        for r in (prediction.sensitivity or [])[:top]
+    ]
+    columns = ("value", "is", "range", "#makespan", "#elasticity")
+    return Table("Sensitivity", columns, tuple(rows))
+
+
+def frequency_table(prediction: Prediction) -> Table:
+    """Time, energy and cost at each frequency."""
+    states: Sequence[Row] = (prediction.frequencies or {}).get("states", [])
+    currency = prediction.cost.currency if prediction.cost is not None else ""
+    rows = [
+        (
+            str(s["frequency"]),
+            words.seconds(s["makespan_s"]),
+            "–" if s["energy_j"] is None else words.joules(s["energy_j"]),
+            "–" if s["cost"] is None else words.money(s["cost"], currency),
+        )
+        for s in states
+    ]
+    return Table("Frequencies", ("frequency", "#time", "#energy", "#cost"), tuple(rows))
+
+
+def effort(prediction: Prediction) -> str:
+    """What the prediction itself took."""
+    p = prediction
+    runs = "1 simulated run" if p.simulations == 1 else f"{p.simulations:,} simulated runs"
+    return f"{runs}, {p.events:,} events, {words.seconds(p.wall_s)}"
+
+
+def _signed(share: float | None) -> str:
+    if share is None:
+        return "does not end"
+    if abs(share) < 0.0005:
+        return "0 %"
+    return f"{'+' if share > 0 else '−'}{words.digits(abs(100 * share), 2)} %"

@@ -1,0 +1,121 @@
+"""Energy and cost of a run: the equations' vectors, peak, proportional hosts (PR-E-1 to PR-E-4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.errors import BadInput
+from penstock.platform.file import PowerFile
+from penstock.platform.power import Power, Price, power_of
+from penstock.predict.cost import run_cost
+from penstock.predict.energy import host_energy, run_energy
+
+
+def levels(idle: float, app: float, storage: float, network: float, **more: Any) -> Power:
+    """From what a meter shows of the whole host in each state, as a platform file gives it."""
+    names = {"idle": idle, "app": app, "storage": storage, "network": network}
+    return power_of(PowerFile.model_validate({k: f"{v} W" for k, v in names.items()} | more))
+
+
+#: PR-E-3, table 3.5 of the source
+TB11 = levels(91.6, 125.2, 129.1, 127.7, peak="225.3 W", cap=True)
+
+
+def nodes(
+    n: int, app: float = 20, storage: float = 10, network: float = 15
+) -> list[dict[str, Any]]:
+    times = {"app_s": app, "storage_s": storage, "network_s": network}
+    return [{"name": f"n{i}", **times} for i in range(n)]
+
+
+def test_pr_e_3_vector() -> None:
+    rows = nodes(10)
+    found = run_energy(60, rows, {r["name"]: TB11 for r in rows})
+    assert found.hosts[0].total_j == pytest.approx(7_084.5, rel=1e-6)
+    assert found.total_j == pytest.approx(70_845, rel=1e-6)
+    by_state = found.by_state()
+    assert by_state["idle"] == pytest.approx(10 * 91.6 * 60)
+    assert by_state["app"] == pytest.approx(10 * 33.6 * 20)
+    assert by_state["capped"] == 0
+
+
+def test_powers_above_idle_are_not_whole_powers() -> None:
+    """A planted fault: the table's whole-host powers taken as powers above idle miss the vector."""
+    wrong = Power(91.6, 125.2, 129.1, 127.7)
+    assert host_energy("n", wrong, 60, 20, 10, 15).total_j != pytest.approx(7_084.5, rel=0.1)
+
+
+def test_manager_is_left_out_unless_it_is_asked_for() -> None:
+    rows = [*nodes(2), {"name": "manager", "app_s": 0.0, "storage_s": 0.0, "network_s": 1.0}]
+    powers = {r["name"]: TB11 for r in rows}
+    without = run_energy(60, rows, powers, left_out=["manager"])
+    assert without.total_j == pytest.approx(2 * 7_084.5)
+    assert without.left_out == ("manager",)
+    with_it = run_energy(60, rows, powers)
+    assert with_it.total_j - without.total_j == pytest.approx(91.6 * 60 + 36.1)
+
+
+def test_peak_caps_overlapping_states() -> None:
+    power = levels(100, 200, 150, 120, peak="210 W", cap=True)
+    # computing, storing and sending all the time would draw 270 W
+    found = host_energy("n", power, 10, 10, 10, 10)
+    assert found.total_j == pytest.approx(2100)
+    assert found.capped_j == pytest.approx(-600)
+    assert host_energy("n", power, 10, 10, 0, 0).capped_j == 0
+    free = levels(100, 200, 150, 120, peak="210 W")
+    assert host_energy("n", free, 10, 10, 10, 10).total_j == pytest.approx(2700)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0.0, 91.6 * 60), (1.0, 91.6 * 45), (0.6, 91.6 * (45 + 0.4 * 15))],
+)
+def test_proportional_hosts_draw_idle_power_while_they_work(share: float, expected: float) -> None:
+    power = levels(91.6, 125.2, 129.1, 127.7, proportional=f"{100 * share:g}%")
+    assert host_energy("n", power, 60, 20, 10, 15).idle_j == pytest.approx(expected)
+
+
+def test_computing_in_several_slots_is_one_processor() -> None:
+    """The power of a fully loaded processor for half the time equals half its slots all the time."""
+    rows = nodes(1, app=40)
+    found = run_energy(60, rows, {"n0": TB11}, slots={"n0": 2})
+    assert found.total_j == pytest.approx(7_084.5)
+
+
+def test_pr_e_4_slower_computes_longer() -> None:
+    """Signs of DVFS: computing bound, the lowest frequency takes more energy; I/O bound, it saves."""
+    low = levels(80, 100, 100, 100)
+    high = levels(91.6, 125.2, 129.1, 127.7)
+
+    def blast(speed: float, power: Power) -> float:
+        t = 100 / speed
+        return host_energy("n", power, t, 0.95 * t, 2, 3).total_j
+
+    def pipeline(_speed: float, power: Power) -> float:
+        return host_energy("n", power, 60, 0, 30, 45).total_j
+
+    assert blast(1.2 / 2.3, low) > 1.3 * blast(1, high)
+    assert pipeline(1.2 / 2.3, low) < pipeline(1, high)
+
+
+def test_cost_is_hosts_times_time_times_price() -> None:
+    prices = {f"n{i}": Price(0.10, "EUR") for i in range(20)} | {"m": Price(0.40, "EUR")}
+    found = run_cost(1800, prices)
+    assert found is not None
+    assert found.amount == pytest.approx(0.5 * (2.0 + 0.4))
+    assert (found.hosts, found.currency) == (21, "EUR")
+    assert run_cost(1800, {}) is None
+
+
+@pytest.mark.parametrize(("seconds", "hours"), [(1.0, 1), (3600.0, 1), (3600.1, 2), (7200.0, 2)])
+def test_started_hours_are_paid_in_full(seconds: float, hours: int) -> None:
+    found = run_cost(seconds, {"n": Price(2.0, "USD", started_hours=True)})
+    assert found is not None
+    assert found.amount == pytest.approx(2.0 * hours)
+
+
+def test_two_currencies_are_refused() -> None:
+    with pytest.raises(BadInput, match="EUR and USD"):
+        run_cost(1, {"a": Price(1, "EUR"), "b": Price(1, "USD")})

@@ -1,0 +1,201 @@
+"""Page, figures, words and trace of a prediction."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.predict.applies import Applies
+from penstock.predict.intervals import order_statistics
+from penstock.predict.perfetto import slots_of, trace_events, write_trace
+from penstock.predict.prediction import find_bottleneck
+from penstock.report import prediction_words as told
+from penstock.report import style
+from penstock.report.prediction import page, write_figures
+from penstock.report.prediction_figures import FIGURES, draw, timeline
+from tests.unit.prediction_example import prediction, station
+
+
+def test_answer_names_time_bottleneck_cost_and_energy() -> None:
+    p = replace(
+        prediction(), makespan_s=4.8, interval=order_statistics([4.6 + i / 76 for i in range(39)])
+    )
+    assert p.energy is not None
+    sentence = told.answer(p)
+    assert sentence.startswith(
+        "montage takes 4.8 s (90 % between 4.61 and 5.09 s); the bottleneck is the "
+    )
+    assert "in-queue of nodes-0, 97 % busy; 0.31 EUR, " in sentence
+    assert sentence.endswith("kJ.")
+    one = replace(p, interval=order_statistics([4.8]), cost=None, energy=None)
+    assert told.answer(one).endswith(
+        "(one run simulated, no interval); the bottleneck is the in-queue of nodes-0, 97 % busy."
+    )
+
+
+def test_an_interval_of_too_few_runs_names_what_it_reaches() -> None:
+    p = replace(prediction(), interval=order_statistics([4.0, 5.0, 6.0]))
+    assert "(50 % between 4 and 6 s)" in told.answer(p)
+
+
+def test_alike_stations_are_one_bottleneck() -> None:
+    """Twenty in-queues with 4 % of the critical path each outweigh one storage server with 15 %."""
+    rows = [station(f"h{i}/in", f"h{i}", "net_in", 0.8, 10, 0.04) for i in range(20)]
+    rows.append(station("h3/storage", "h3", "storage", 0.5, 10, 0.15))
+    rows = [r | {"critical_share": r["critical_s"] / 10} for r in rows]
+    found = find_bottleneck(rows)
+    assert found is not None
+    assert (found.kind, found.kind_share) == ("net_in", pytest.approx(0.8))
+    assert found.words == "the in-queue of h0"
+    assert find_bottleneck([]) is None
+
+
+@pytest.mark.parametrize(("tasks", "hosts", "slots"), [(20, 4, 1), (1000, 50, 1), (60, 3, 4)])
+def test_page_is_one_file_that_loads_nothing(tasks: int, hosts: int, slots: int) -> None:
+    p = prediction(tasks, hosts, slots)
+    text = page(p)
+    assert not re.findall(r'(?:src|href)="(?!#)[^"]+"', text)
+    assert "url(http" not in text
+    assert "default-src 'none'" in text
+    for section in (
+        "answer",
+        "applies",
+        "bottleneck",
+        "timeline",
+        "stages",
+        "sensitivity",
+        "energy",
+    ):
+        assert f'id="{section}"' in text
+    assert text.count('class="wide"') == text.count('class="narrow"') == len(FIGURES)
+    # every task can be asked for its times, in both forms of the timeline
+    assert len(re.findall(r'data-tip="m[A-Za-z]+-\d+ \(', text)) == 2 * tasks
+    identifiers = re.findall(r'\bid="([^"]+)"', text)
+    assert len(identifiers) == len(set(identifiers))
+    assert len(text) < 1_500_000
+
+
+def test_missing_parts_are_said_to_be_missing() -> None:
+    p = replace(
+        prediction(20, 4),
+        tasks=None,
+        sensitivity=None,
+        measure_next=None,
+        frequencies=None,
+        energy=None,
+    )
+    text = page(p)
+    assert "made without its tasks" in text
+    assert "names no value as assumed" in text
+    assert "gives no power" in text
+
+
+def test_outside_is_not_to_be_overlooked() -> None:
+    text = page(replace(prediction(20, 4), applies=Applies("outside")))
+    assert "nothing should be decided from this" in text
+
+
+def test_timeline_draws_every_task_and_marks_the_critical_ones() -> None:
+    p = prediction(1000, 50)
+    assert p.tasks is not None
+    with style.look():
+        fig = timeline(p, style.WIDE_INCHES)
+    drawn = [c for c in fig.axes[0].collections if c.get_paths()]
+    assert sum(len(c.get_paths()) for c in drawn) == 1000
+    outlined = [c for c in drawn if c.get_linewidth()[0] > 1]
+    assert sum(len(c.get_paths()) for c in outlined) == sum(t["critical"] for t in p.tasks)
+    ticks = [t.get_text() for t in fig.axes[0].get_yticklabels()]
+    assert 10 <= len(ticks) <= 50
+    with pytest.raises(style.NotDrawn):
+        draw(replace(p, tasks=None), "timeline", 7.6)
+
+
+def test_figures_are_files(tmp_path: Path) -> None:
+    written = write_figures(prediction(40, 5), tmp_path / "figures")
+    assert {p.name for p in written} == {f"{n}.{e}" for n in FIGURES for e in ("svg", "pdf")}
+    assert all(p.stat().st_size > 2000 for p in written)
+
+
+def test_tables_fit_a_terminal() -> None:
+    p = prediction()
+    for table in (told.stage_table(p), told.station_table(p), told.frequency_table(p)):
+        widths = [
+            max(len(c.lstrip("#")), *(len(r[i]) for r in table.rows)) + 2
+            for i, c in enumerate(table.columns)
+        ]
+        assert sum(widths) <= 100, table.title
+
+
+# ---------------------------------------------------------------- trace
+
+
+def nested(slices: list[dict[str, Any]]) -> bool:
+    """Whether slices of one thread nest: each begins within an open one and ends no later than it."""
+    open_ends: list[int] = []
+    for event in slices:
+        start = round(event["ts"] * 1000)
+        end = start + round(event["dur"] * 1000)
+        while open_ends and open_ends[-1] <= start:
+            open_ends.pop()
+        if open_ends and end > open_ends[-1]:
+            return False
+        open_ends.append(end)
+    return True
+
+
+@pytest.mark.parametrize(("tasks", "hosts", "slots"), [(200, 20, 1), (300, 4, 3)])
+def test_trace_has_hosts_as_processes_and_nested_slices(
+    tmp_path: Path, tasks: int, hosts: int, slots: int
+) -> None:
+    p = prediction(tasks, hosts, slots)
+    path = tmp_path / "trace.json"
+    write_trace(p, path)
+    document = json.loads(path.read_text())
+    events = document["traceEvents"]
+    assert {e["ph"] for e in events} == {"M", "X"}
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert sorted(names.values()) == sorted({t["host"] for t in p.tasks or []})
+    threads = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    slices = [e for e in events if e["ph"] == "X"]
+    assert {(e["pid"], e["tid"]) for e in slices} == threads
+    assert len(threads) <= hosts * slots
+    assert len(slices) == tasks * 5
+    assert all(a["ts"] <= b["ts"] for a, b in pairwise(slices))
+    for thread in threads:
+        assert nested([e for e in slices if (e["pid"], e["tid"]) == thread])
+    critical = [e for e in slices if "critical" in e["cat"].split(",")]
+    assert len(critical) == sum(t["critical"] for t in p.tasks or [])
+
+
+def test_tasks_at_once_never_share_a_slot() -> None:
+    def task(start: float, end: float) -> dict[str, Any]:
+        return {"host": "h", "start_s": start, "end_s": end}
+
+    rows = [task(0, 4), task(0, 2), task(1, 3), task(2, 5), task(3, 6)]
+    assert slots_of(rows) == [0, 1, 2, 1, 2]
+
+
+def test_a_span_outside_its_task_would_be_noticed() -> None:
+    """The planted fault: a span that ends after its task does not nest."""
+    p = prediction(20, 4)
+    assert p.tasks is not None
+    bad = [dict(t) for t in p.tasks]
+    bad[0]["spans"] = [dict(s) for s in bad[0]["spans"]]
+    bad[0]["spans"][-1]["end_s"] = bad[0]["end_s"] + 1e-6
+    events = [e for e in trace_events(bad) if e["ph"] == "X"]
+    first = next(e for e in events if e["name"] == bad[0]["name"])
+    own = [e for e in events if (e["pid"], e["tid"]) == (first["pid"], first["tid"])]
+    assert not nested(own)
+
+
+def test_a_prediction_without_tasks_has_no_trace(tmp_path: Path) -> None:
+    with pytest.raises(PenstockError, match="without its tasks"):
+        write_trace(replace(prediction(20, 4), tasks=None), tmp_path / "t.json")
+    assert not list(tmp_path.iterdir())
