@@ -279,4 +279,7 @@ class PlatformFile(_Part):
     )
     power: PowerFile | None = Field(None, description="What a host draws.")
     price: PriceFile | None = Field(None, description="What a host costs.")
+    facts: dict[str, Any] = Field(
+        {}, description="What else is known of the hosts; nothing is computed from it."
+    )
     assumed: list[AssumedFile] = Field([], description="Values that were not measured.")

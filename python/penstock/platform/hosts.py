@@ -39,6 +39,7 @@ from penstock.study.source import Path, Position, Source, dump, read_source, rea
 
 PAGE = "docs/platform-file.md"
 _STORAGES = (("profile",), ("disk",), ("read", "write"))
+_KINDS = tuple(f".storage.{k}" for kind in _STORAGES for k in kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +116,9 @@ class Platform:
 
     def with_values(self, values: Mapping[str, Any]) -> Platform:
         """The platform with other values at dotted paths, such as {"hosts.app.count": 14, "store.chunk":
-        "256KiB"}. What is chosen so is certain. BadInput with every mistake."""
-        return _with(self, {path: (value, f"{path}={value}") for path, value in values.items()})
+        "256KiB"}. Text that is a number is one. What is chosen so is certain. BadInput with every mistake."""
+        said = {path: (_number(value), f"{path}={value}") for path, value in values.items()}
+        return _with(self, said)
 
     def sample(self, rng: np.random.Generator, *, assumptions: bool = False) -> Platform:
         """The platform with each estimate drawn from its interval, with `assumptions` those as well."""
@@ -128,7 +130,7 @@ class Platform:
     def from_dict(cls, document: Mapping[str, Any], base_dir: FilePath | str = ".") -> Platform:
         """A platform of the file's plain values. BadInput with every mistake."""
         source = Source(str(document.get("name", "platform")), copy.deepcopy(dict(document)))
-        return _read(source, FilePath(base_dir), {}, frozenset())
+        return _read(source, FilePath(base_dir), {}, frozenset(), first=True)
 
     @classmethod
     def from_study(
@@ -171,7 +173,16 @@ def read_platform(raw: bytes, path: FilePath, overrides: Sequence[str] = ()) -> 
     if values:
         _put_all(source, values)
     chosen = frozenset(find(source.value, p) for p in values)
-    return _read(source, path.parent.resolve(), {}, chosen)
+    return _read(source, path.parent.resolve(), {}, chosen, first=True)
+
+
+def _number(value: Any) -> Any:
+    for kind in (int, float) if isinstance(value, str) else ():
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
 
 
 def _with(platform: Platform, values: Mapping[str, tuple[Any, str]]) -> Platform:
@@ -192,7 +203,8 @@ def _put_all(source: Source, values: Mapping[str, tuple[Any, str]]) -> None:
     held = ranged(source.value)
     mistakes = []
     paths = []
-    for name, (value, said) in values.items():
+    order = sorted(values.items(), key=lambda v: not v[0].endswith(_KINDS))
+    for name, (value, said) in order:
         try:
             path = find(source.value, name)
         except NoPath as error:
@@ -219,7 +231,9 @@ def _other_storage(source: Source, path: Path) -> None:
     if kind is None or not isinstance(storage, dict):
         return
     gone = {k for other in _STORAGES if other != kind for k in other}
-    gone |= {"servers"} if kind != _STORAGES[2] else {"time_scale", "seed"}
+    if not gone & set(storage):
+        return
+    gone |= {"capacity"} | ({"servers"} if kind != _STORAGES[2] else {"time_scale", "seed"})
     gone -= {"time_scale", "seed"} if kind == _STORAGES[0] else set()
     for key in gone & set(storage):
         del storage[key]
@@ -265,9 +279,15 @@ def _short(source: Source, holder: dict[str, Any], path: Path, inner: str) -> No
 
 
 def _read(
-    source: Source, base_dir: FilePath, known: dict[str, dict[str, Any]], chosen: frozenset[Path]
+    source: Source,
+    base_dir: FilePath,
+    known: dict[str, dict[str, Any]],
+    chosen: frozenset[Path],
+    *,
+    first: bool = False,
 ) -> Platform:
-    """Checks everything; BadInput with every mistake."""
+    """Checks everything, the ends of ranges too when it is read for the `first` time; BadInput with every
+    mistake. Profiles that are `known` are not read again."""
     _expand_short(source)
     plain = stripped(source.value)
     file: PlatformFile | None = None
@@ -283,7 +303,7 @@ def _read(
     profiles = check(source, plain, base_dir, known)
     if source.mistakes or file is None:
         raise BadInput(mistakes=in_order(source.mistakes))
-    if not chosen and not known:
+    if first:
         check_ends(source, plain)
         if source.mistakes:
             raise BadInput(mistakes=in_order(source.mistakes))

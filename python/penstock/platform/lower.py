@@ -52,8 +52,7 @@ def merge(base: Any, change: Any, *, storage: bool = False) -> Any:
     if not isinstance(base, Mapping) or not isinstance(change, Mapping):
         return base if change is None else change
     if storage and kind_of_storage(change) not in ("", kind_of_storage(base)):
-        kept = {k: base[k] for k in ("capacity",) if k in base}
-        return {**kept, **change}
+        return dict(change)
     found = dict(base)
     for key, value in change.items():
         found[key] = merge(found.get(key), value, storage=key == "storage")

@@ -105,7 +105,7 @@ def places(value: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]
         yield path, value
     elif isinstance(value, dict):
         for key, inner in value.items():
-            if key != "assumed" or path:
+            if key not in ("assumed", "facts") or path:
                 yield from places(inner, (*path, key))
     elif isinstance(value, list):
         for i, inner in enumerate(value):
@@ -209,21 +209,23 @@ def _check_range(source: Source, path: Path, said: dict[str, Any], value: Any, w
 # ---------------------------------------------------------------- assumptions
 
 
-def leaves(document: Any, path: Path) -> Iterator[Path]:
-    """Places of the numbers at or below `path`."""
+def leaves(document: Any, path: Path, *, below: bool = False) -> Iterator[Path]:
+    """Places of the numbers at or below `path`; below it only of those that need not be whole, because
+    how many there are of something is known."""
     value = get(document, path)
     if isinstance(value, dict):
         for key in value:
-            yield from leaves(document, (*path, key))
+            yield from leaves(document, (*path, key), below=True)
     elif isinstance(value, list):
         for i in range(len(value)):
-            yield from leaves(document, (*path, i))
+            yield from leaves(document, (*path, i), below=True)
     else:
         try:
-            amount(value)
+            whole = amount(value).whole
         except ValueError:
             return
-        yield path
+        if not (below and whole):
+            yield path
 
 
 def check_assumed(source: Source, document: dict[str, Any]) -> None:
