@@ -1,0 +1,107 @@
+"""Whether the model applies (PR-U-3): each rule with a case that triggers it and one that does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.platform.profiles import read_profile
+from penstock.predict.applies import Applies, Conditions, Reason, Used, judge
+from penstock.predict.conditions import history, profiled_range
+
+GOOD = Conditions(
+    stations=[{"kind": "manager", "host": "m-0", "utilisation": 0.2}],
+    stages=[{"name": "a", "tasks": 9, "task_mean_s": 30.0}],
+    used=[Used("the chunk size on disk", 1 << 20, 1 << 16, 1 << 22, "B")],
+    history={"sata-ssd": 1.1},
+    stored={"s-0": (40.0, 100.0)},
+    pairs=30,
+    draws=39,
+    least_draws=19,
+)
+
+
+def manager(share: float) -> list[dict[str, Any]]:
+    return [{"kind": "manager", "host": "m-0", "utilisation": share}]
+
+
+def test_nothing_to_say() -> None:
+    assert judge(GOOD) == Applies("ok", ())
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "verdict"),
+    [
+        ({"stations": manager(0.91)}, "manager-saturated", "outside"),
+        ({"stations": manager(0.8)}, "manager-busy", "caution"),
+        ({"stages": [{"tasks": 5, "task_mean_s": 1.9}]}, "short-tasks", "caution"),
+        ({"used": [Used("chunk", 1 << 23, 1 << 16, 1 << 22, "B")]}, "beyond-measured", "caution"),
+        ({"used": [Used("chunk", 1 << 25, 1 << 16, 1 << 22, "B")]}, "beyond-measured", "outside"),
+        ({"used": [Used("chunk", 1 << 12, 1 << 16, 1 << 22, "B")]}, "beyond-measured", "outside"),
+        ({"history": {"hdd-7200": 8.0}}, "history-dependent", "caution"),
+        ({"unmodelled": {"fsync": 12, "unlink": 0}}, "unmodelled-operations", "caution"),
+        ({"stored": {"s-0": (95.0, 100.0)}}, "capacity", "caution"),
+        ({"stored": {"s-0": (101.0, 100.0)}}, "capacity", "outside"),
+        ({"error": {"kind": "full", "message": "s-0 is full"}}, "failed", "outside"),
+        (
+            {"uniform": "all 40 files are as large as all others of their kind"},
+            "uniform-sizes",
+            "caution",
+        ),
+        ({"pairs": 5}, "few-pairs", "caution"),
+        ({"pairs": 0, "calibration_asked": True}, "few-pairs", "caution"),
+        ({"pairs": 0}, "not-calibrated", "ok"),
+        ({"draws": 5}, "few-seeds", "caution"),
+        ({"notes": ["no run times: the tasks compute nothing"]}, "workload", "ok"),
+        ({"platform": [Reason("unconverged", "caution", "x")]}, "unconverged", "caution"),
+    ],
+)
+def test_each_rule(change: dict[str, Any], code: str, verdict: str) -> None:
+    found = judge(replace(GOOD, **change))
+    assert [r.code for r in found.reasons] == [code]
+    assert found.verdict == verdict
+    assert found.to_dict()["reasons"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stations": manager(0.7)},
+        {"stages": [{"tasks": 5, "task_mean_s": 2.0}]},
+        {"stages": [{"tasks": 4, "task_mean_s": 0.5}, {"tasks": 5, "task_mean_s": 3.0}]},
+        {"used": [Used("chunk", 1 << 16, 1 << 16, 1 << 22, "B")]},
+        {"history": {"nvme": 1.49}},
+        {"unmodelled": {"fsync": 0}},
+        {"stored": {"s-0": (90.0, 100.0)}},
+        {"pairs": 9},
+        {"draws": 19},
+    ],
+)
+def test_at_the_limit_nothing_is_said(change: dict[str, Any]) -> None:
+    assert judge(replace(GOOD, **change)).reasons == ()
+
+
+def test_the_gravest_reason_decides_and_comes_first() -> None:
+    found = judge(replace(GOOD, pairs=0, stations=manager(0.95), history={"hdd-7200": 8}))
+    assert found.verdict == "outside"
+    assert [r.severity for r in found.reasons] == ["outside", "caution", "note"]
+
+
+def test_devices_that_depend_on_their_history_are_told_from_others() -> None:
+    profiles = [read_profile(n, Path()) for n in ("hdd-7200", "sata-ssd", "nvme", "service-5ms")]
+    ratios = history(profiles, 1 << 16)
+    assert ratios["hdd-7200"] > 5
+    assert ratios["service-5ms"] == pytest.approx(1)
+    assert history(profiles, 1 << 26)["hdd-7200"] < ratios["hdd-7200"]
+
+
+def test_the_range_of_a_fitted_profile_is_read_from_its_source() -> None:
+    profile = read_profile("sata-ssd", Path())
+    assert profiled_range([profile], 1e6) == []
+    measured = {"what": "request sizes 4096 to 1048576 B", "where": "measured: here"}
+    fitted = profile | {"source": [measured]}
+    (found,) = profiled_range([fitted], 2 << 20)
+    assert (found.low, found.high, found.value) == (4096, 1 << 20, 2 << 20)
