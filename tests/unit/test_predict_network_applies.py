@@ -6,12 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock.platform.profiles import read_profile
 from penstock.predict.applies import Applies, Conditions, Reason, Used, judge
 from penstock.predict.conditions import history, profiled_range
+from penstock.profile.cells import Cell, Measurements
+from penstock.profile.fit import fit_profile
 
+LATENCY = np.array([0.9e6, 1e6, 1.1e6])
+ONCE = np.ones(3)
 GOOD = Conditions(
     stations=[{"kind": "manager", "host": "m-0", "utilisation": 0.2}],
     stages=[{"name": "a", "tasks": 9, "task_mean_s": 30.0}],
@@ -101,7 +106,12 @@ def test_devices_that_depend_on_their_history_are_told_from_others() -> None:
 def test_the_range_of_a_fitted_profile_is_read_from_its_source() -> None:
     profile = read_profile("sata-ssd", Path())
     assert profiled_range([profile], 1e6) == []
-    measured = {"what": "request sizes 4096 to 1048576 B", "where": "measured: here"}
-    fitted = profile | {"source": [measured]}
-    (found,) = profiled_range([fitted], 2 << 20)
+    cells = [
+        Cell(op, sequential, 4096 << 4 * i, 1, 1, 1000.0 / (i + 1), LATENCY * (i + 1), ONCE)
+        for op in ("read", "write")
+        for sequential in (True, False)
+        for i in range(3)
+    ]
+    fitted = fit_profile(Measurements(cells, None, "fio"), "mine", profile["source"]).profile
+    (found,) = profiled_range([fitted.to_dict()], 2 << 20)
     assert (found.low, found.high, found.value) == (4096, 1 << 20, 2 << 20)

@@ -80,8 +80,8 @@ def test_nothing_is_measured_for_nothing() -> None:
 @pytest.mark.parametrize(
     ("path", "method"),
     [
-        ("hosts.nodes.storage.write.per_byte", "penstock profile DIR on a nodes host"),
-        ("hosts.app.speed", "penstock trace -- CMD of one task on a app host"),
+        ("hosts.nodes.storage.write.per_byte", "penstock profile DIR on a host of nodes"),
+        ("hosts.app.speed", "penstock trace -- CMD of one task on a host of app"),
         ("hosts.manager.manager.service.overhead", "files of 0 bytes"),
         ("hosts.nodes.network.bandwidth", "iperf3"),
         ("network.bandwidth", "iperf3"),

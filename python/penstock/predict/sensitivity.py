@@ -18,7 +18,7 @@ TRIED = 3
 METHODS: tuple[tuple[str, str], ...] = (
     (
         "hosts.*.storage",
-        "penstock profile DIR on a {group} host, DIR on its storage: gives read and write service times",
+        "penstock profile DIR on a host of {group}, DIR on its storage: gives read and write service times",
     ),
     (
         "hosts.*.manager",
@@ -31,10 +31,10 @@ METHODS: tuple[tuple[str, str], ...] = (
     ),
     (
         "hosts.*.speed",
-        "penstock trace -- CMD of one task on a {group} host: its computing time over the workload's",
+        "penstock trace -- CMD of one task on a host of {group}: its computing time over the workload's",
     ),
-    ("hosts.*.slots", "penstock platform import on a {group} host"),
-    ("hosts.*.network", "a network test between two {group} hosts (iperf3), both directions"),
+    ("hosts.*.slots", "penstock platform import on a host of {group}"),
+    ("hosts.*.network", "a network test between two hosts of {group} (iperf3), both directions"),
     ("network.loopback", "a network test of a host with itself (iperf3 to 127.0.0.1)"),
     ("network.latency", "round trips between two hosts (ping), halved"),
     ("network", "a network test between two hosts (iperf3); several pairs at once for the fabric"),

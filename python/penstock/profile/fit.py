@@ -74,6 +74,9 @@ def fit_profile(measured: Measurements, name: str, source: list[dict[str, str]])
         if op not in directions:
             directions[op] = directions[other]
             source.append({"what": f"{op}s", "where": f"assumed: as {other}s (not measured)"})
+    sizes = [c.block_bytes for c in measured.cells]
+    told = f"request sizes {min(sizes)} to {max(sizes)} B"
+    source.append({"what": told, "where": "measured; beyond them the same line is assumed"})
     values: dict[str, Any] = {
         "schema": SCHEMA_ID,
         "name": name,
