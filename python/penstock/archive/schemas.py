@@ -370,10 +370,50 @@ _TABLES = (
             ci_high | f64 | response's | interval, high end
             measured_mean | f64 | response's | mean of the valid runs
             ratio | f64 | | predicted over measured
-            source | text | | the model, `station`
+            source | text | | the model: `station` (operations of the command), `replay` (traced calls)
             basis_treatment | text | | the treatment whose trace it comes from
+            calibration | text | | `calibrated` by the other treatments' residuals, or `insufficient calibration`
         """),
         open_columns="one text column per factor, and what the model adds",
+    ),
+    TableSchema(
+        "calibration",
+        "OUT/calibration.parquet",
+        "one prediction that was measured as well: what calibrates further intervals",
+        ("workload", "platform"),
+        _columns("""
+            workload | text | | the study and the response
+            platform | text | | the treatment
+            predicted | f64 | response's | predicted mean
+            measured | f64 | response's | mean of the valid runs
+            low | f64 | response's | simulated interval, low end, where it was kept
+            high | f64 | response's | high end
+            model | text | | what predicted: `station`, `replay`
+            source | text | | the trace that it came from
+            date | text | | the day, where it was kept
+        """),
+    ),
+    TableSchema(
+        "evaluations",
+        "DIR/evaluations.parquet of `penstock explore -o DIR`",
+        "one configuration predicted once",
+        ("candidate_id", "seed", "draw"),
+        _columns("""
+            candidate_id | text | | the configuration: c and its number in the space, the last axis varying fastest
+            seed | i64 | | of the simulation, the same random numbers for every configuration
+            draw | i64 | | 0: the platform's own values; else the number of the draw of what is not certain of it
+            source | text | | the model, `queue`
+            makespan_s | f64 | s | predicted
+            cost | f64 | (currency) | of all hosts, in the platform's currency; null without prices
+            energy_j | f64 | J | of all hosts that count; null without powers
+            hosts | i64 | | how many the configuration takes
+            network_bytes | i64 | B | sent between hosts
+            requests | i64 | | chunk requests served
+            events | i64 | | simulated
+            bottleneck | text | | kind of station with most of the critical path
+            error | text | | what ended the run early (a full store), empty if nothing did
+        """),
+        open_columns="one text column per axis (its level)",
     ),
     TableSchema(
         "findings",

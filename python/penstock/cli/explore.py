@@ -1,0 +1,310 @@
+"""penstock explore: which hosts, split and store configuration; Pareto front of time, cost and energy."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from penstock.errors import BadInput
+from penstock.platform.hosts import Platform, load_platform
+from penstock.predict.explore.document import document
+from penstock.predict.explore.expression import parse_constraint, parse_objective
+from penstock.predict.explore.recommend import Recommendation, recommend
+from penstock.predict.explore.record import Record
+from penstock.predict.explore.run import Exploration, Question, Settings, explore
+from penstock.predict.explore.simulate import Simulated
+from penstock.predict.explore.space import Space, make_space, parse_axis
+from penstock.predict.explore.space_file import Located, SpaceFile, read_space_file
+from penstock.predict.intervals import LEVEL, exact
+from penstock.report import exploration_words as told
+from penstock.report import prediction_words
+from penstock.workload.read import read_workload
+from penstock.workload.sizes import SizeModel
+from penstock.workload.workflow import Workload
+
+_WIDTH = 100
+
+
+class Engine(StrEnum):
+    """How the space is searched."""
+
+    auto = "auto"
+    grid = "grid"
+    rrs = "rrs"
+    ga = "ga"
+
+
+def command(
+    workflow: Path = typer.Argument(
+        ..., metavar="WORKFLOW", help="Its own description, WfFormat, or a traced run."
+    ),
+    platform: Path = typer.Option(..., "--platform", "-p", help="A platform file."),
+    vary: list[str] = typer.Option(
+        [],
+        "--vary",
+        help="KEY=LEVELS, such as hosts.app.count=2..18, store.chunk=256KiB..4MiB*2, "
+        "store.placement=striped,local or split=hosts.app:hosts.storage/19; repeatable.",
+    ),
+    space_file: Path | None = typer.Option(
+        None, "--space", help="A YAML file of axes, constraints and objective."
+    ),
+    constraints: list[str] = typer.Option(
+        [], "--constraint", help="Such as 'cost<=2 EUR' or 'makespan<=10min'; repeatable."
+    ),
+    objective: str | None = typer.Option(
+        None,
+        "--objective",
+        help="time, cost, energy, or 'min EXPR' or 'max EXPR' over makespan_s, cost, energy_j, hosts; "
+        "without it the Pareto front.",
+    ),
+    engine: Engine = typer.Option(
+        Engine.auto, "--engine", help="grid: everything; rrs: recursive random search; ga: genetic."
+    ),
+    budget: int | None = typer.Option(
+        None, "--budget", min=1, help="Configurations predicted at most."
+    ),
+    seeds: int = typer.Option(
+        20, "--seeds", min=1, max=1000, help="Seeds at most for what is near the best."
+    ),
+    search_seed: int = typer.Option(1, "--search-seed", min=0, help="Of the search itself."),
+    level: float = typer.Option(LEVEL, "--level", help="Probability of the intervals."),
+    overrides: list[str] = typer.Option(
+        [], "--set", help="Another value of the platform, such as store.replicas=2; repeatable."
+    ),
+    size_model: str | None = typer.Option(
+        None,
+        "--size-model",
+        help="Sizes of a generated workflow's files: lognormal:SPREAD, table:FILE or table:FILE:SPREAD.",
+    ),
+    cluster: str | None = typer.Option(
+        None,
+        "--cluster",
+        metavar="ADDRESS|local",
+        help="Predict on the workers of a Dask scheduler.",
+    ),
+    threads: int = typer.Option(0, "--threads", min=0, help="0: all cores; alters no result."),
+    output: Path | None = typer.Option(
+        None,
+        "-o",
+        "--output",
+        help="Directory for evaluations, exploration.json, page and figures.",
+    ),
+    resume: bool = typer.Option(False, "--resume", help="Go on with what lies in the directory."),
+    as_json: bool = typer.Option(False, "--json", help="The exploration as one object."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
+) -> None:
+    """Find out which provisioning, split and store configuration is best for WORKFLOW, and how sure that is.
+
+    Evaluates the whole grid while it is cheap, searches beyond, compares what is near the best on the same
+    seeds until told apart, and recommends one configuration, or says which to run.
+    """
+    exact(level)
+    if resume and output is None:
+        raise BadInput("--resume goes on with a directory; expected -o DIR")
+    if output is not None and output.exists() and not output.is_dir():
+        raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
+    said = SpaceFile(()) if space_file is None else read_space_file(space_file)
+    space = make_space([*said.axes, *(parse_axis(text) for text in vary)])
+    question = _question(space, said, constraints, objective)
+    model = None if size_model is None else SizeModel.parse(size_model)
+    where = load_platform(platform, overrides)
+    workload = read_workload(workflow, size_model=model)
+    settings = Settings(engine.value, budget, seeds, search_seed, level)
+    with _Bar(quiet or as_json) as bar, _evaluator(workload, where, space, threads, cluster) as by:
+        record = Record(space, by, output, bar.advanced)
+        _check_currency(question, by.currency)
+        resumed = record.open(_plan(workload, where, space), resume)
+        try:
+            found = explore(record, question, settings, bar)
+        finally:
+            if output is not None and record.measures:
+                record.finish()
+        found.resumed = resumed
+    recommendation = recommend(found)
+    plain = json.dumps(document(found, recommendation), allow_nan=False)
+    written = (
+        [] if output is None else _write(found, recommendation, workload, where, plain, output)
+    )
+    if as_json:
+        print(plain)
+    else:
+        _show(found, recommendation)
+        for path in written:
+            print(f"Wrote {path}.")
+    if found.stopped:
+        again = f" --resume with -o {output} goes on." if output is not None else ""
+        print(
+            f"penstock: stopped; this is of what was predicted until then.{again}", file=sys.stderr
+        )
+        raise typer.Exit(130)
+
+
+def _question(
+    space: Space, said: SpaceFile, constraints: list[str], objective: str | None
+) -> Question:
+    keys = tuple(
+        key
+        for axis in space.axes
+        for key in axis.keys
+        if key.endswith(".count") or all(level.magnitude is not None for level in axis.levels)
+    )
+    conditions = [parse_constraint(c.text, c.at, keys) for c in said.constraints]
+    conditions += [parse_constraint(text, None, keys) for text in constraints]
+    wanted: Located | None = said.objective
+    if objective is not None:
+        return Question(parse_objective(objective, None, keys), tuple(conditions))
+    if wanted is not None:
+        return Question(parse_objective(wanted.text, wanted.at, keys), tuple(conditions))
+    return Question(None, tuple(conditions))
+
+
+def _check_currency(question: Question, currency: str) -> None:
+    said = {c for e in question.constraints for c in e.currencies}
+    if question.objective is not None:
+        said |= question.objective.expression.currencies
+    for other in sorted(said - {currency}):
+        if currency:
+            raise BadInput(
+                f"found an amount in {other}; expected {currency}, the platform's currency"
+            )
+
+
+@contextlib.contextmanager
+def _evaluator(
+    workload: Workload, platform: Platform, space: Space, threads: int, cluster: str | None
+) -> Iterator[Simulated]:
+    if cluster is None:
+        yield Simulated(workload, platform, space, threads)
+        return
+    from penstock.predict.explore.cluster import Clustered, connected
+
+    Simulated(
+        workload, platform, space
+    )  # what is wrong with the input is told before anything starts
+    with connected(cluster) as client:
+        yield Clustered(workload, platform, space, client)
+
+
+def _plan(workload: Workload, platform: Platform, space: Space) -> dict[str, Any]:
+    """What evaluations depend on."""
+    profiles = json.dumps([platform.plain, platform.document, platform.profiles], sort_keys=True)
+    return {
+        "schema": "penstock/exploration-plan/1",
+        "workload": _hash(json.dumps(workload.to_dict(), sort_keys=True)),
+        "platform": _hash(profiles),
+        "axes": space.to_dict()["axes"],
+    }
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _write(
+    found: Exploration,
+    recommendation: Recommendation,
+    workload: Workload,
+    platform: Platform,
+    plain: str,
+    output: Path,
+) -> list[Path]:
+    from penstock.report.exploration import Named, write_figures, write_page
+
+    json_file, page = output / "exploration.json", output / "exploration.html"
+    json_file.write_text(plain + "\n", encoding="utf-8")
+    write_page(found, recommendation, Named(workload.name, platform.name), page)
+    write_figures(found, recommendation, output / "figures")
+    return [output / "evaluations.parquet", json_file, page]
+
+
+def _show(found: Exploration, recommendation: Recommendation) -> None:
+    console = Console(width=_WIDTH, highlight=False)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=False)
+
+    say(recommendation.text)
+    for note in recommendation.notes:
+        say(f"  {note}")
+    say("")
+    if len(found.front) > 1:
+        _table(console, told.front_table(found, recommendation.candidate, 12))
+    if found.selection is not None and len(found.selection.contenders) > 1:
+        _table(console, told.compared_table(found, 6))
+    if found.admissible:
+        _table(console, told.matters_table(found))
+        for table in told.level_tables(found, 8)[:3]:
+            _table(console, table)
+    if recommendation.candidate is not None and recommendation.rule:
+        say(f"Rule: {recommendation.rule}.")
+    say(f"Looked at: {told.effort(found)}.")
+
+
+def _table(console: Console, table: prediction_words.Table) -> None:
+    grid = Table(
+        box=None, pad_edge=False, title=f"{table.title}", title_justify="left", title_style="bold"
+    )
+    for name in table.columns:
+        number = name.startswith("#")
+        justify = "right" if number else "left"
+        grid.add_column(name.lstrip("#"), justify=justify, no_wrap=number, overflow="fold")  # type: ignore[arg-type]
+    for row in table.rows:
+        grid.add_row(*row)
+    console.print(grid, markup=False)
+    console.print()
+
+
+class _Bar:
+    """Stages and evaluations on a terminal's stderr, with the time left."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        if not quiet and sys.stderr.isatty():
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+
+    def __enter__(self) -> _Bar:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def stage(self, what: str, total: int | None) -> None:
+        """A new stage."""
+        if self._bar is not None:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(what, total=total)
+
+    def advanced(self, n: int) -> None:
+        """`n` more are done."""
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task, n)

@@ -1,0 +1,1 @@
+"""Exploration: which provisioning, split and store configuration gives the best time, cost and energy."""

@@ -1,0 +1,96 @@
+"""The same evaluator over a Dask cluster: batches go to the workers, results come back in order.
+
+The connection to a scheduler elsewhere is TLS where Dask's own configuration names certificates
+(`distributed.comm.tls`); `local` starts workers on this machine with certificates made for the occasion.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from penstock.errors import BadInput, PenstockError
+from penstock.platform.hosts import Platform
+from penstock.predict.explore.evaluate import Measure
+from penstock.predict.explore.simulate import Simulated
+from penstock.predict.explore.space import Candidate, Space
+from penstock.workload.workflow import Workload
+
+#: candidates of one task, at most: small enough to share a batch among workers
+_SHARE = 32
+
+
+class Clustered(Simulated):
+    """As `Simulated`, with `evaluate` on the workers of a Dask client."""
+
+    def __init__(self, workload: Workload, platform: Platform, space: Space, client: Any) -> None:
+        super().__init__(workload, platform, space)
+        self._client = client
+        self._there = client.scatter((workload, platform, space), broadcast=True, hash=False)
+
+    def evaluate(
+        self, candidates: Sequence[Candidate], seeds: Sequence[int]
+    ) -> list[list[Measure]]:
+        """As `Evaluator`: the same measures as without a cluster."""
+        workers = max(1, len(self._client.scheduler_info()["workers"]))
+        share = max(1, min(_SHARE, -(-len(candidates) // workers)))
+        futures = [
+            self._client.submit(
+                _there, self._there, list(candidates[i : i + share]), list(seeds), pure=False
+            )
+            for i in range(0, len(candidates), share)
+        ]
+        try:
+            parts = self._client.gather(futures)
+        except (KeyboardInterrupt, SystemExit):
+            self._client.cancel(futures)
+            raise
+        except OSError as error:
+            raise PenstockError(f"the cluster was lost: {error}") from None
+        return [row for part in parts for row in part]
+
+
+_known: dict[tuple[int, int, int], Simulated] = {}
+
+
+def _there(
+    what: tuple[Workload, Platform, Space], candidates: list[Candidate], seeds: list[int]
+) -> list[list[Measure]]:
+    """One share of a batch, on a worker; its simulator is made once."""
+    key = (id(what[0]), id(what[1]), id(what[2]))
+    if key not in _known:
+        _known.clear()
+        _known[key] = Simulated(*what, threads=1)
+    return _known[key].evaluate(candidates, seeds)
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """A Dask client of the scheduler at `address`, or of workers on this machine (`local`).
+
+    BadInput if there is no scheduler.
+    """
+    distributed: Any = importlib.import_module("distributed")
+    if address == "local":
+        security = distributed.Security.temporary()
+        with (
+            distributed.LocalCluster(
+                processes=True,
+                threads_per_worker=1,
+                security=security,
+                dashboard_address=None,
+            ) as cluster,
+            distributed.Client(cluster, security=security) as client,
+        ):
+            yield client
+        return
+    try:
+        client = distributed.Client(address, timeout=10)
+    except (OSError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        expected = "the address of a Dask scheduler, such as tls://head:8786, or local"
+        raise BadInput(f"--cluster {address}: found {reason}; expected {expected}") from None
+    with client:
+        yield client

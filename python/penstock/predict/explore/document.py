@@ -1,0 +1,111 @@
+"""An exploration as plain values: the document `penstock/exploration/1`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.predict.explore.describe import describe
+from penstock.predict.explore.effects import AxisEffect, effects
+from penstock.predict.explore.evaluate import DRAWN
+from penstock.predict.explore.recommend import Recommendation
+from penstock.predict.explore.record import candidate_id
+from penstock.predict.explore.run import Exploration
+from penstock.predict.explore.space import Candidate
+
+SCHEMA = "penstock/exploration/1"
+
+
+def main_effects(found: Exploration) -> dict[str, list[AxisEffect]]:
+    """Effects of the axes on each metric, from the first seed of every admissible configuration."""
+    measures = found.record.measures
+    sound = [c for c in found.admissible if measures[c]]
+    first = {c: measures[c][min(measures[c])] for c in sound}
+    return {
+        metric: effects(found.space, sound, [getattr(first[c], metric) for c in sound])
+        for metric in found.metrics
+    }
+
+
+def document(found: Exploration, recommendation: Recommendation) -> dict[str, Any]:
+    """The whole exploration, without the single evaluations (those are `evaluations.parquet`)."""
+    record, space = found.record, found.space
+    question = found.question
+    selection = found.selection
+    return {
+        "schema": SCHEMA,
+        "recommendation": recommendation.to_dict(found),
+        "objective": None if question.objective is None else question.objective.name,
+        "constraints": [c.text for c in question.constraints],
+        "metrics": list(found.metrics),
+        "currency": record.evaluator.currency,
+        "engine": {"name": found.engine, "why": found.engine_reason, "complete": found.complete},
+        "space": space.to_dict(),
+        "counts": {
+            "configurations": space.size,
+            "evaluated": len(record.measures),
+            "admissible": len(found.admissible),
+            "cannot_be_built": record.reasons(),
+            "against_constraints": found.broken,
+            "failed": found.failed,
+            "evaluations": record.made,
+            "read_from_before": found.resumed,
+        },
+        "front": [_row(found, c) for c in found.front],
+        "compared": []
+        if selection is None
+        else [
+            {
+                **_row(found, c.candidate),
+                "verdict": c.verdict,
+                "difference": {
+                    "mean": c.difference,
+                    "low": c.low,
+                    "high": c.high,
+                    "seeds": c.seeds,
+                },
+            }
+            for c in selection.contenders
+        ],
+        "level": found.settings.level,
+        "not_compared": found.uncompared,
+        "robust": _robust(found),
+        "applies": None
+        if found.judgement is None
+        else {k: found.judgement.get(k) for k in ("verdict", "reasons")},
+        "prediction": found.judgement,
+        "effects": {m: [e.to_dict() for e in es] for m, es in main_effects(found).items()},
+        "stopped": found.stopped,
+        "wall_s": found.wall_s,
+    }
+
+
+def _row(found: Exploration, candidate: Candidate) -> dict[str, Any]:
+    mean = found.record.mean(candidate)
+    seeds = sum(s <= DRAWN for s in found.record.measures[candidate])
+    return {
+        "candidate_id": candidate_id(found.space, candidate),
+        "words": describe(found.space, candidate),
+        "levels": found.space.labels(candidate),
+        **{m: mean[m] for m in found.metrics},
+        "hosts": int(mean["hosts"]),
+        "seeds": seeds,
+    }
+
+
+def _robust(found: Exploration) -> dict[str, Any] | None:
+    if found.robust is None:
+        return None
+    r = found.robust
+    return {
+        "draws": r.draws,
+        "candidates": [
+            {
+                "candidate_id": candidate_id(found.space, c),
+                "words": describe(found.space, c),
+                "share_within_5_percent": r.share_good(c),
+                "mean_regret": r.mean_regret(c),
+                "worst_regret": r.worst_regret(c),
+            }
+            for c in r.candidates
+        ],
+    }

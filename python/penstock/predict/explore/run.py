@@ -1,0 +1,488 @@
+"""The exploration: search, front, comparison of what is near the best, recommendation."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import BadInput
+from penstock.predict.explore.compare import Selection, select
+from penstock.predict.explore.effects import effects
+from penstock.predict.explore.evaluate import DRAWN, Evaluator
+from penstock.predict.explore.expression import Expression, Objective
+from penstock.predict.explore.pareto import near, pareto
+from penstock.predict.explore.record import Record
+from penstock.predict.explore.robust import DRAWS, RIVALS, Robust, robust
+from penstock.predict.explore.search import ENGINES, drive, grid
+from penstock.predict.explore.space import Candidate, Space
+
+#: the whole grid while it has no more points than this (PR-X-1) and takes no longer than this
+GRID_POINTS, GRID_S = 100_000, 600.0
+#: configurations of a search without a budget: 2 % of the space, at least and at most
+SEARCH_SHARE, SEARCH_LEAST, SEARCH_MOST = 0.02, 400, 5000
+#: configurations by which the time of a grid is estimated, and by which the noise is
+_PILOT, _NOISE = 24, 8
+#: seeds of a first comparison; most contenders compared; most members of a front given more seeds
+_FIRST_SEEDS, _CONTENDERS, _FRONT = 5, 24, 64
+_LEAST_MARGIN = 0.02
+
+Losses = Callable[[list[Candidate]], list[float]]
+#: what is made small, of the columns of one measure or of the means of several
+Lost = Callable[[Mapping[str, float]], float]
+
+
+class Progress(Protocol):
+    """What is told while it runs."""
+
+    def stage(self, what: str, total: int | None) -> None:
+        """A new stage of `total` evaluations, None if not known."""
+
+    def advanced(self, n: int) -> None:
+        """`n` more evaluations are done."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked for: an objective, or None for the Pareto set; conditions that must hold."""
+
+    objective: Objective | None = None
+    constraints: tuple[Expression, ...] = ()
+
+    def holds(self, values: dict[str, float]) -> bool:
+        """Whether all conditions hold."""
+        return all(c.holds(values) for c in self.constraints)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to search. `most_seeds` seeds at most for what is near the best; `seed` is of the search itself."""
+
+    engine: str = "auto"
+    budget: int | None = None
+    most_seeds: int = 20
+    seed: int = 1
+    level: float = 0.9
+
+
+@dataclass
+class Exploration:
+    """What was found. Candidates are of `record.space`; `front` is sorted by time.
+
+    `selection` compares what is near the best (objective), or near the knee of the front; None where nothing
+    was admissible or the exploration was stopped.
+    """
+
+    question: Question
+    settings: Settings
+    record: Record
+    engine: str
+    engine_reason: str
+    metrics: tuple[str, ...]
+    admissible: list[Candidate] = field(default_factory=list)
+    front: list[Candidate] = field(default_factory=list)
+    selection: Selection | None = None
+    twins: dict[Candidate, list[Candidate]] = field(default_factory=dict)
+    uncompared: int = 0
+    broken: int = 0
+    failed: dict[str, int] = field(default_factory=dict)
+    robust: Robust | None = None
+    judgement: dict[str, Any] | None = None
+    stopped: bool = False
+    resumed: int = 0
+    wall_s: float = 0.0
+
+    @property
+    def space(self) -> Space:
+        """The space explored."""
+        return self.record.space
+
+    @property
+    def complete(self) -> bool:
+        """Whether every combination was evaluated, or found not to be buildable or allowed."""
+        return self.engine == "grid" and not self.stopped
+
+    def loss(self, candidate: Candidate) -> float:
+        """The objective's mean loss, or without objective the makespan."""
+        values = self.record.mean(candidate) | self.record.known(candidate)
+        objective = self.question.objective
+        return values["makespan_s"] if objective is None else objective.loss(values)
+
+
+class _Explorer:
+    def __init__(
+        self, record: Record, question: Question, settings: Settings, progress: Progress
+    ) -> None:
+        self.record, self.question, self.settings = record, question, settings
+        self.space, self.evaluator = record.space, record.evaluator
+        self.progress = progress
+        self.metrics = self.evaluator.objectives
+        self.seeds = list(range(1, settings.most_seeds + 1))
+        #: conditions that need no evaluation
+        early = {"hosts"} | {key for axis in self.space.axes for key in (axis.name, *axis.keys)}
+        self.early = [c for c in question.constraints if c.needs <= early]
+        self.refused: set[Candidate] = set()
+        _check_needs(question, self.evaluator)
+
+    def allowed(self, candidate: Candidate) -> bool:
+        """Whether it can be built and breaks no condition that is known beforehand."""
+        if candidate in self.refused:
+            return False
+        if not self.record.feasible(candidate):
+            return False
+        if self.early:
+            values = self.record.known(candidate) | {
+                "hosts": float(self.evaluator.hosts(candidate))
+            }
+            if not all(c.holds(values) for c in self.early):
+                self.refused.add(candidate)
+                return False
+        return True
+
+    def values(self, candidate: Candidate) -> dict[str, float]:
+        return self.record.mean(candidate) | self.record.known(candidate)
+
+    def admissible(self, candidate: Candidate) -> bool:
+        return not self.record.error(candidate) and self.question.holds(self.values(candidate))
+
+    def losses(self, of: Callable[[Candidate], float]) -> Losses:
+        """The losses of a batch: evaluated on the first seed; infinity for what is not admissible."""
+
+        def measured(batch: list[Candidate]) -> list[float]:
+            allowed = [c for c in batch if self.allowed(c)]
+            self.progress.advanced(len(batch) - len(allowed))
+            self.record.evaluate(allowed, self.seeds[:1])
+            ready = set(allowed)
+            return [of(c) if c in ready and self.admissible(c) else math.inf for c in batch]
+
+        return measured
+
+    # ------------------------------------------------------------ search
+
+    def choose(self) -> tuple[str, str, int]:
+        """Engine, why, and how many configurations it may evaluate."""
+        size, budget = self.space.size, self.settings.budget
+        asked = self.settings.engine
+        searching = budget or min(max(SEARCH_LEAST, round(SEARCH_SHARE * size)), SEARCH_MOST)
+        if asked == "grid":
+            if budget is not None and size > budget:
+                raise BadInput(
+                    f"the grid has {size:,} configurations, the budget is {budget:,}; "
+                    "expected --engine rrs or ga, or a larger budget"
+                )
+            return "grid", "asked for", size
+        if asked != "auto":
+            return asked, "asked for", min(searching, size)
+        if budget is not None and size > budget:
+            return "rrs", f"{size:,} configurations are more than the budget of {budget:,}", budget
+        if size > GRID_POINTS:
+            reason = f"{size:,} configurations are more than {GRID_POINTS:,}"
+            return "rrs", reason, min(searching, size)
+        estimate = self.estimate()
+        if estimate is not None and estimate > GRID_S:
+            return (
+                "rrs",
+                f"all {size:,} configurations would take about {estimate:,.0f} s",
+                searching,
+            )
+        return "grid", f"all {size:,} configurations are cheap enough", size
+
+    def estimate(self) -> float | None:
+        """Seconds for the whole grid, from a few of its points; None for a grid of hardly more."""
+        if self.space.size <= 4 * _PILOT:
+            return None
+        rng = np.random.default_rng([self.settings.seed, 7])
+        numbers = rng.choice(self.space.size, size=min(4 * _PILOT, self.space.size), replace=False)
+        drawn = [self.space.candidate(int(n)) for n in sorted(numbers)]
+        allowed = [c for c in drawn if self.allowed(c)]
+        some = allowed[:: max(1, len(allowed) // _PILOT)][:_PILOT]
+        known = {c for c in some if c in self.record.measures}
+        began = time.monotonic()
+        self.progress.stage("estimating", len(some))
+        self.record.evaluate(some, self.seeds[:1])
+        fresh = len(some) - len(known)
+        if not fresh:
+            return None
+        each = (time.monotonic() - began) / fresh
+        return each * self.space.size * len(allowed) / len(drawn)
+
+    def search(self, engine: str, budget: int) -> None:
+        if engine == "grid":
+            self.progress.stage("grid", self.space.size)
+            drive(grid(self.space), self.losses(lambda _: 0.0), set(), budget)
+            return
+        self.progress.stage({"rrs": "random search", "ga": "genetic algorithm"}[engine], budget)
+        # what cannot be built costs nothing: an engine may look at more than the budget
+        seen: set[Candidate] = set()
+        targets = self.targets()
+        for i, target in enumerate(targets):
+            left = budget - len(self.record.measures)
+            share = math.ceil(left / (len(targets) - i))
+            if share <= 0:
+                break
+            rng = np.random.default_rng([self.settings.seed, i])
+            self.spend(ENGINES[engine](self.space, rng), self.losses(target), seen, share)
+
+    def spend(
+        self,
+        engine: Any,
+        losses: Losses,
+        seen: set[Candidate],
+        share: int,
+    ) -> None:
+        """Drives an engine until so many configurations were really evaluated."""
+        before = len(self.record.measures)
+        until = before + share
+
+        def counted(batch: list[Candidate]) -> list[float]:
+            left = until - len(self.record.measures)
+            fresh = [
+                c for c in dict.fromkeys(batch) if c not in self.record.measures and self.allowed(c)
+            ]
+            dropped = set(fresh[left:]) if left < len(fresh) else set()
+            values = iter(losses([c for c in batch if c not in dropped]))
+            found = [math.inf if c in dropped else next(values) for c in batch]
+            if len(self.record.measures) >= until:
+                raise _Spent
+            return found
+
+        try:
+            drive(engine, counted, seen, 50 * share + 1000)
+        except _Spent:
+            return
+
+    def targets(self) -> list[Callable[[Candidate], float]]:
+        """What the search makes small in turn: the objective; else each metric, then the knee."""
+        objective = self.question.objective
+        if objective is not None:
+            return [lambda c: objective.loss(self.values(c))]
+
+        def of(metric: str) -> Callable[[Candidate], float]:
+            return lambda c: self.record.mean(c)[metric]
+
+        single = [of(m) for m in self.metrics]
+        return single if len(single) == 1 else [*single, self.distance]
+
+    def distance(self, candidate: Candidate) -> float:
+        """Distance to the best of every metric seen so far, in logarithms."""
+        for c in list(self.record.measures)[self._ideal_upto :]:
+            if self.admissible(c):
+                point = self.point(c)
+                self._ideal = point if self._ideal is None else np.minimum(self._ideal, point)
+        self._ideal_upto = len(self.record.measures)
+        if self._ideal is None:
+            return math.inf
+        return float(np.sqrt((np.log(self.point(candidate) / self._ideal) ** 2).sum()))
+
+    _ideal: NDArray[np.float64] | None = None
+    _ideal_upto = 0
+
+    def point(self, candidate: Candidate) -> NDArray[np.float64]:
+        mean = self.record.mean(candidate)
+        return np.array([mean[m] for m in self.metrics])
+
+    # ------------------------------------------------------------ what is near the best
+
+    def admissible_candidates(self) -> list[Candidate]:
+        found = [c for c in self.record.measures if self.allowed(c) and self.admissible(c)]
+        return sorted(found, key=self.space.number)
+
+    def noise(self, candidates: Sequence[Candidate]) -> float:
+        """Relative standard deviation of one paired difference of makespans, from a few candidates."""
+        some = list(candidates[:_NOISE])
+        n = min(_FIRST_SEEDS, len(self.seeds))
+        if n < 2 or len(some) < 1:
+            return 0.0
+        self.record.evaluate(some, self.seeds[:n])
+        spans = np.array(
+            [[self.record.measures[c][s].makespan_s for s in self.seeds[:n]] for c in some]
+        )
+        relative = spans / spans.mean(axis=1, keepdims=True)
+        if len(some) == 1:
+            return float(relative.std(ddof=1))
+        differences = relative[1:] - relative[0]
+        return float(np.sqrt((differences.var(axis=1, ddof=1)).mean()))
+
+    def settle_front(self, candidates: list[Candidate]) -> list[Candidate]:
+        """The front by means, its members and what noise may hide given the first seeds of a comparison."""
+        n = min(_FIRST_SEEDS, len(self.seeds))
+        for _ in range(8):
+            points = np.array([self.point(c) for c in candidates])
+            member = pareto(points)
+            front = [c for c, m in zip(candidates, member, strict=True) if m]
+            margin = 2 * self.noise(front)
+            close = near(points, points[member], margin) if margin > 0 else member
+            wanted = [c for c, m in zip(candidates, close, strict=True) if m]
+            thin = [c for c in wanted if len(self.record.measures[c]) < n]
+            first = [c for c in thin if c in set(front)]
+            chosen = (first + [c for c in thin if c not in set(first)])[:_FRONT]
+            if not chosen:
+                return front
+            self.progress.stage("more seeds for the front", len(chosen) * (n - 1))
+            self.record.evaluate(chosen, self.seeds[:n])
+        return front
+
+    def compare(
+        self, candidates: list[Candidate], lost: Lost, relative: bool
+    ) -> tuple[Selection, int]:
+        """Tells the best of the candidates from what is near it; also how many near it were not compared."""
+        means = {c: lost(self.values(c)) for c in candidates}
+        ordered = sorted(candidates, key=lambda c: (means[c], self.space.number(c)))
+        noise = self.noise(ordered)
+        least = means[ordered[0]]
+        scale = abs(least) if relative and least else 1.0
+        margin = max(_LEAST_MARGIN, 4 * noise) * scale
+        close = [c for c in ordered if means[c] <= least + margin]
+        chosen = close[:_CONTENDERS]
+        self.progress.stage("comparing the best", None)
+
+        def losses(some: Sequence[Candidate], n: int) -> NDArray[np.float64]:
+            self.record.evaluate(list(some), self.seeds[:n])
+            return np.array(
+                [[lost(self.record.values(c, s)) for s in self.seeds[:n]] for c in some]
+            )
+
+        found = select(
+            chosen,
+            losses,
+            most_seeds=len(self.seeds),
+            level=self.settings.level,
+            relative=relative,
+        )
+        return found, len(close) - len(chosen)
+
+    def robust(
+        self, selection: Selection, candidates: list[Candidate], lost: Lost, relative: bool
+    ) -> Robust | None:
+        """The best and its rivals on platforms drawn from what is not certain; None without a rival.
+
+        Rivals are the next best, and the best candidate of every level of every axis.
+        """
+        means = [lost(self.values(c)) for c in candidates]
+        shifted = [m - min(means) + 1.0 for m in means]
+        by_level = [
+            (level.mean, level.candidate)
+            for axis in effects(self.space, candidates, shifted)
+            for level in axis.levels
+        ]
+        levels = [c for _, c in sorted((lost(self.values(c)), c) for _, c in by_level)]
+        named = [c.candidate for c in selection.contenders]
+        rivals = list(dict.fromkeys([named[0], *named[1:5], *levels]))[:RIVALS]
+        if len(rivals) < 2:
+            return None
+        draws = [DRAWN + i for i in range(1, DRAWS + 1)]
+        self.progress.stage("drawing what is not certain", len(rivals) * len(draws))
+        self.record.evaluate(rivals, draws)
+        sound = [c for c in rivals if not any(self.record.measures[c][d].error for d in draws)]
+        if rivals[0] not in sound or len(sound) < 2:
+            return None
+
+        def losses(some: Sequence[Candidate]) -> NDArray[np.float64]:
+            return np.array([[lost(self.record.values(c, d)) for d in draws] for c in some])
+
+        return robust(sound, losses, relative)
+
+    def twins(self, candidates: Sequence[Candidate]) -> dict[Candidate, list[Candidate]]:
+        """Candidates with the very same measures: the first of each, and the others."""
+        groups: dict[tuple[Any, ...], list[Candidate]] = {}
+        for c in candidates:
+            m = self.record.measures[c][self.seeds[0]]
+            groups.setdefault((m.makespan_s, m.cost, m.energy_j, m.hosts), []).append(c)
+        return {group[0]: group[1:] for group in groups.values()}
+
+
+class _Spent(Exception):  # noqa: N818 - a signal, not an error
+    """The budget is spent."""
+
+
+def explore(
+    record: Record, question: Question, settings: Settings, progress: Progress
+) -> Exploration:
+    """Explores the space of `record`. Ctrl-C ends it early: what was evaluated is in the result.
+
+    BadInput where the question asks for what the platform does not give (a cost without prices).
+    """
+    began = time.monotonic()
+    explorer = _Explorer(record, question, settings, progress)
+    found = Exploration(question, settings, record, "", "", explorer.metrics)
+    try:
+        found.engine, found.engine_reason, budget = explorer.choose()
+        explorer.search(found.engine, budget)
+        _conclude(explorer, found)
+    except KeyboardInterrupt:
+        found.stopped = True
+        found.selection = None
+    _summarise(explorer, found)
+    found.wall_s = time.monotonic() - began
+    return found
+
+
+def _conclude(explorer: _Explorer, found: Exploration) -> None:
+    candidates = explorer.admissible_candidates()
+    if not candidates:
+        return
+    twins = explorer.twins(candidates)
+    single = list(twins)
+    objective = explorer.question.objective
+    if objective is not None:
+        explorer.settle_front(single)
+        lost: Lost = objective.loss
+    else:
+        front = explorer.settle_front(single)
+        points = np.array([explorer.point(c) for c in front])
+        ideal = points.min(axis=0)
+        if not (ideal > 0).all():
+            raise BadInput("a cost or energy of 0 has no Pareto set; give --objective")
+        metrics = explorer.metrics
+
+        def distance(values: Mapping[str, float]) -> float:
+            point = np.array([values[m] for m in metrics])
+            return float(np.sqrt((np.log(point / ideal) ** 2).sum()))
+
+        lost = distance
+    relative = objective is not None
+    found.selection, found.uncompared = explorer.compare(single, lost, relative)
+    best = found.selection.best.candidate
+    found.twins = {c.candidate: twins[c.candidate] for c in found.selection.contenders}
+    found.judgement = explorer.evaluator.judge(best)
+    if explorer.evaluator.uncertain:
+        found.robust = explorer.robust(found.selection, single, lost, relative)
+
+
+def _summarise(explorer: _Explorer, found: Exploration) -> None:
+    """Front, counts: from whatever was evaluated."""
+    record = explorer.record
+    found.admissible = explorer.admissible_candidates()
+    for candidate in record.measures:
+        error = record.error(candidate)
+        if error:
+            found.failed[error] = found.failed.get(error, 0) + 1
+    found.broken = len(explorer.refused) + sum(
+        1
+        for c in record.measures
+        if c not in explorer.refused and not record.error(c) and not explorer.admissible(c)
+    )
+    if found.admissible:
+        points = np.array([explorer.point(c) for c in found.admissible])
+        member = pareto(points)
+        front = [c for c, m in zip(found.admissible, member, strict=True) if m]
+        first: dict[tuple[float, ...], Candidate] = {}
+        for c in front:
+            first.setdefault(tuple(explorer.point(c)), c)
+        found.front = sorted(first.values(), key=lambda c: record.mean(c)["makespan_s"])
+
+
+def _check_needs(question: Question, evaluator: Evaluator) -> None:
+    wanted = [(c.text, c.needs) for c in question.constraints]
+    if question.objective is not None:
+        wanted.append((question.objective.name, question.objective.expression.needs))
+    missing = {"cost": "prices (price.per_host)", "energy_j": "powers (power.idle, …)"}
+    for text, needs in wanted:
+        for name, what in missing.items():
+            if name in needs and name not in evaluator.objectives:
+                raise BadInput(f"'{text}' needs {what}; the platform has none")

@@ -1,0 +1,172 @@
+"""An exploration's self-contained page, and its figures as files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from penstock import __version__
+from penstock.predict import words
+from penstock.predict.explore.describe import axis_word, describe, spaced
+from penstock.predict.explore.recommend import Recommendation
+from penstock.predict.explore.run import Exploration
+from penstock.report import exploration_words as told
+from penstock.report import render, style
+from penstock.report.exploration_figures import FIGURES
+from penstock.report.prediction_words import Table
+
+
+@dataclass(frozen=True)
+class Named:
+    """What was explored: names of the workload and of the platform."""
+
+    workload: str
+    platform: str
+
+
+@dataclass(frozen=True)
+class _Plate:
+    wide: str = ""
+    narrow: str = ""
+    reason: str = ""
+
+
+def write_page(found: Exploration, rec: Recommendation, named: Named, path: Path) -> None:
+    """Writes the page: one file that needs nothing else, for wide and narrow screens, light and dark."""
+    path.write_text(page(found, rec, named), encoding="utf-8")
+
+
+def page(found: Exploration, rec: Recommendation, named: Named) -> str:
+    """The page's text."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    front = told.front_table(found, rec.candidate, 40, wide=True)
+    metrics = [told.metric_word(m) for m in found.metrics]
+    return environment.from_string(_text("exploration.html.j2")).render(
+        workload=named.workload,
+        platform=named.platform,
+        text=rec.text,
+        notes=rec.notes,
+        tiles=_tiles(found, rec),
+        figures={name: _plate(found, rec, name, named) for name in FIGURES},
+        front=front,
+        front_note=front.title if "of" in front.title else "",
+        thinned=len(found.admissible) > 1000,
+        metrics=words.listed(metrics, "and"),
+        metric=told.metric_word(told.main_metric(found)),
+        chosen=rec.candidate is not None,
+        matters=told.matters_table(found),
+        complete=found.complete,
+        near=told.compared_table(found, 24),
+        level=f"{100 * found.settings.level:.0f} %",
+        robust=_robust(found),
+        draws=0 if found.robust is None else found.robust.draws,
+        levels=told.level_tables(found, 40),
+        facts=_facts(found, rec),
+        version=__version__,
+        css=Markup(_text("page.css")),
+        js=Markup(_text("page.js")),
+    )
+
+
+def write_figures(found: Exploration, rec: Recommendation, folder: Path) -> list[Path]:
+    """Every figure that can be drawn as SVG and PDF in `folder`, made if absent; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, drawing in FIGURES.items():
+        try:
+            with style.look():
+                fig = drawing(found, rec.candidate, style.WIDE_INCHES)
+        except style.NotDrawn:
+            continue
+        for extension in ("svg", "pdf"):
+            path = folder / f"{name}.{extension}"
+            path.write_bytes(render.published(fig, extension))
+            written.append(path)
+    return written
+
+
+def _plate(found: Exploration, rec: Recommendation, name: str, named: Named) -> _Plate:
+    try:
+        drawn = []
+        for width, short in ((style.WIDE_INCHES, "w"), (style.NARROW_INCHES, "n")):
+            with style.look():
+                fig = FIGURES[name](found, rec.candidate, width)
+            drawn.append(render.inline(fig, f"{name}-{short}", f"{name} of {named.workload}"))
+        return _Plate(*drawn)
+    except style.NotDrawn as missing:
+        return _Plate(reason=str(missing))
+
+
+def _tiles(found: Exploration, rec: Recommendation) -> list[dict[str, str]]:
+    tiles: list[tuple[str, str, str]] = []
+    if rec.candidate is not None:
+        mean = found.record.mean(rec.candidate)
+        for m in found.metrics:
+            tiles.append((told.amount(found, m, mean[m]), told.metric_word(m), ""))
+        tiles.append((f"{mean['hosts']:.0f}", "hosts", ""))
+    else:
+        tiles.append((rec.state, "recommendation", "warn"))
+    tiles.append((f"{len(found.record.measures):,}", "configurations predicted", ""))
+    verdict = (found.judgement or {}).get("verdict")
+    if verdict:
+        tiles.append((verdict, "model applies", "" if verdict == "ok" else "warn"))
+    return [dict(zip(("value", "label", "mark"), row, strict=True)) for row in tiles]
+
+
+def _robust(found: Exploration) -> Table | None:
+    r = found.robust
+    if r is None:
+        return None
+    ordered = sorted(r.candidates, key=r.mean_regret)
+    rows = [
+        (
+            describe(found.space, c),
+            words.share(r.share_good(c)),
+            words.share(r.mean_regret(c)),
+            words.share(r.worst_regret(c)),
+        )
+        for c in ordered
+    ]
+    columns = ("configuration", "#within 5 % of the best", "#mean regret", "#worst")
+    return Table("Drawn", columns, tuple(rows))
+
+
+def _facts(found: Exploration, rec: Recommendation) -> list[tuple[str, str]]:
+    facts = [("looked at", told.effort(found))]
+    for axis in found.space.axes:
+        labels = [spaced(v) for v in axis.labels]
+        shown = (
+            ", ".join(labels) if len(labels) <= 12 else f"{labels[0]}, {labels[1]}, … {labels[-1]}"
+        )
+        facts.append((axis_word(axis), f"{shown} ({axis.name})"))
+    question = found.question
+    facts.append(
+        ("objective", question.objective.name if question.objective else "none: Pareto front")
+    )
+    facts.append(("rule of the recommendation", rec.rule or "none made"))
+    if question.constraints:
+        facts.append(("constraints", "; ".join(c.text for c in question.constraints)))
+    facts.append(
+        ("seeds", f"1 for all, up to {found.settings.most_seeds} near the best, the same for all")
+    )
+    judgement = found.judgement or {}
+    if judgement.get("interval"):
+        i = judgement["interval"]
+        told_range = words.seconds_range(i["low"], i["high"])
+        facts.append(
+            ("one run of the best", f"{100 * i['level']:.0f} % between {told_range}; {i['method']}")
+        )
+    if judgement.get("bottleneck"):
+        facts.append(("its bottleneck", str(judgement["bottleneck"])))
+    return facts
+
+
+def _text(name: str) -> str:
+    folder = resources.files("penstock.report") / "templates"
+    return (folder / name).read_text(encoding="utf-8")

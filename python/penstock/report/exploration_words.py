@@ -1,0 +1,198 @@
+"""An exploration as tables of text and sentences, for the terminal and the page alike."""
+
+from __future__ import annotations
+
+from penstock.predict import words
+from penstock.predict.explore.describe import axis_word, describe, spaced
+from penstock.predict.explore.document import main_effects
+from penstock.predict.explore.run import Exploration
+from penstock.predict.explore.space import Candidate
+from penstock.report.prediction_words import Table
+
+_METRICS = {"makespan_s": "time", "cost": "cost", "energy_j": "energy"}
+_VERDICTS = {"best": "best", "worse": "worse", "same": "as good", "undecided": "cannot tell"}
+
+
+def metric_word(metric: str) -> str:
+    """`time`, `cost`, `energy`."""
+    return _METRICS[metric]
+
+
+def amount(found: Exploration, metric: str, value: float) -> str:
+    """A value of a metric with its unit."""
+    if metric == "makespan_s":
+        return words.seconds(value)
+    if metric == "cost":
+        return words.money(value, found.record.evaluator.currency)
+    return words.joules(value)
+
+
+def front_table(
+    found: Exploration, chosen: Candidate | None, most: int = 15, wide: bool = False
+) -> Table:
+    """The Pareto front from the fastest on; more than `most` are thinned evenly, ends and choice kept.
+
+    `wide`: a column per axis; else the configuration in words.
+    """
+    front = found.front
+    kept = front
+    if len(front) > most:
+        step = (len(front) - 1) / (most - 1)
+        indices = {round(i * step) for i in range(most)}
+        kept = [c for i, c in enumerate(front) if i in indices or c == chosen]
+    best = {m: min((found.record.mean(c)[m] for c in front), default=1.0) for m in found.metrics}
+    rows = []
+    for c in kept:
+        mean = found.record.mean(c)
+        numbers = []
+        for m in found.metrics:
+            numbers.append(amount(found, m, mean[m]))
+            numbers.append(over(mean[m], best[m]))
+        mark = "◆" if c == chosen else ""
+        labels = found.space.labels(c)
+        named = [spaced(labels[a.name]) for a in found.space.axes if len(a.levels) > 1]
+        rows.append(
+            (
+                mark,
+                *(named if wide else [describe(found.space, c)]),
+                f"{mean['hosts']:.0f}",
+                *numbers,
+            )
+        )
+    title = "Pareto front" + (f" ({len(kept)} of {len(front)})" if len(kept) < len(front) else "")
+    axes = [axis_word(a) for a in found.space.axes if len(a.levels) > 1]
+    columns = [c for m in found.metrics for c in (f"#{_METRICS[m]}", "#over best")]
+    first = axes if wide else ["configuration"]
+    return Table(title, ("", *first, "#hosts", *columns), tuple(rows))
+
+
+def compared_table(found: Exploration, most: int = 8) -> Table:
+    """What is near the best, and whether the same seeds tell it apart from the best."""
+    rows = []
+    selection = found.selection
+    for c in selection.contenders[:most] if selection is not None else ():
+        told = ""
+        if c.verdict != "best":
+            told = f"{_signed(c.difference)} ({_signed(c.low)} to {_signed(c.high)})"
+        rows.append((describe(found.space, c.candidate), told, str(c.seeds), _VERDICTS[c.verdict]))
+    columns = ("configuration", "#beside the best", "#seeds", "verdict")
+    return Table("Near the best", columns, tuple(rows))
+
+
+def matters_table(found: Exploration) -> Table:
+    """Which decision matters: what the worst level of each axis costs, and its share of the variation."""
+    by_metric = main_effects(found)
+    names = list(dict.fromkeys(e.axis for m in found.metrics for e in by_metric.get(m, [])))
+    axes = {a.name: a for a in found.space.axes}
+    rows = []
+    for name in names:
+        cells: list[str] = []
+        for m in found.metrics:
+            effect = next((e for e in by_metric[m] if e.axis == name), None)
+            if effect is None:
+                cells += ["–", "–"]
+                continue
+            worst = max(effect.levels, key=lambda level: level.loss)
+            cells += [
+                f"{_loss(worst.loss)} ({spaced(worst.label)})" if worst.loss > 0 else "0",
+                words.share(effect.share),
+            ]
+        rows.append((axis_word(axes[name]), *cells))
+    columns = [c for m in found.metrics for c in (f"#{_METRICS[m]}: worst level", "#share")]
+    return Table("Which decision matters", ("decision", *columns), tuple(rows))
+
+
+def level_table(found: Exploration, axis: str, metric: str) -> Table:
+    """The best that each level of one axis still allows."""
+    effect = next((e for e in main_effects(found)[metric] if e.axis == axis), None)
+    space = found.space
+    shown = next(a for a in space.axes if a.name == axis)
+    rows = []
+    for level in effect.levels if effect is not None else ():
+        rows.append(
+            (
+                spaced(level.label),
+                amount(found, metric, level.best),
+                "" if level.loss == 0 else f"+{_loss(level.loss)}",
+                amount(found, metric, level.mean),
+                f"{level.n:,}",
+            )
+        )
+    columns = (axis_word(shown), f"#best {_METRICS[metric]}", "#over best", "#typical", "#of")
+    return Table(f"Best {_METRICS[metric]} per level: {axis_word(shown)}", columns, tuple(rows))
+
+
+def level_tables(found: Exploration, most_levels: int = 12) -> list[Table]:
+    """Best per level of every axis on what matters most: objective's metric, else time."""
+    metric = main_metric(found)
+    tables = []
+    for effect in main_effects(found)[metric]:
+        table = level_table(found, effect.axis, metric)
+        if len(table.rows) > most_levels:
+            step = (len(table.rows) - 1) / (most_levels - 1)
+            wanted = {round(i * step) for i in range(most_levels)}
+            best = min(range(len(effect.levels)), key=lambda i: effect.levels[i].best)
+            rows = tuple(r for i, r in enumerate(table.rows) if i in wanted or i == best)
+            title = f"{table.title} ({len(rows)} of {len(table.rows)})"
+            table = Table(title, table.columns, rows)
+        tables.append(table)
+    return tables
+
+
+def main_metric(found: Exploration) -> str:
+    """The metric that effects and the heat map show: the objective's, where it is one of them; else time."""
+    objective = found.question.objective
+    if objective is not None and len(objective.expression.needs) == 1:
+        need = next(iter(objective.expression.needs))
+        if need in found.metrics:
+            return need
+    return "makespan_s"
+
+
+def effort(found: Exploration) -> str:
+    """What was done, in one sentence."""
+    record = found.record
+    engine = {
+        "grid": "the whole grid",
+        "rrs": "recursive random search",
+        "ga": "a genetic algorithm",
+    }.get(found.engine, found.engine)
+    parts = [
+        f"{len(record.measures):,} of {found.space.size:,} configurations predicted by {engine}"
+        + (f" ({found.engine_reason})" if found.engine_reason else "")
+    ]
+    cannot = sum(record.reasons().values())
+    if cannot:
+        why = ", ".join(f"{n:,} {reason}" for reason, n in list(record.reasons().items())[:3])
+        parts.append(f"{cannot:,} cannot be built ({why})")
+    if found.broken:
+        parts.append(f"{found.broken:,} against the constraints")
+    for reason, n in list(found.failed.items())[:2]:
+        parts.append(f"{n:,} failed ({reason})")
+    rate = f", {record.made / record.evaluated_s:,.0f}/s" if record.evaluated_s > 0 else ""
+    before = f", {found.resumed:,} read from before" if found.resumed else ""
+    parts.append(f"{record.made:,} simulations in {found.wall_s:.1f} s{rate}{before}")
+    return "; ".join(parts)
+
+
+def over(value: float, best: float) -> str:
+    """`+3 %`, `2.4×`, empty at the best."""
+    if not best > 0 or value / best - 1 < 5e-4:
+        return ""
+    ratio = value / best
+    return f"{words.digits(ratio, 2)}×" if ratio >= 2 else f"+{_loss(ratio - 1)}"
+
+
+def _loss(share: float) -> str:
+    if share >= 1:
+        return f"{words.digits(100 * share, 3)} %"
+    return f"{words.digits(100 * share, 1 if share < 0.01 else 2)} %"
+
+
+def _signed(share: float) -> str:
+    if share == 0:
+        return "0"
+    sign = "+" if share > 0 else "−"
+    if abs(share) == float("inf"):
+        return f"{sign}∞"
+    return f"{sign}{_loss(abs(share))}"
