@@ -1,0 +1,152 @@
+"""Which points are measured: Algorithm 1 of the seed (004 L100-120), sub-sampling, adaptive choice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.ensemble import ExtraTreesRegressor
+
+from penstock.predict.blackbox.features import spread
+from penstock.predict.blackbox.space import CATEGORIES, DIMENSIONS, Point, Space
+
+Storage = TypeVar("Storage")
+Model = TypeVar("Model")
+
+#: trees of the ensemble whose disagreement is the width of what is not known
+ENSEMBLE = 60
+#: least share of a value by which throughput must vary for a value to be kept
+TOLERANCE = 0.15
+
+
+def algorithm_1(
+    storages: Iterable[Storage],
+    points: Sequence[Point],
+    profile: Callable[[Point, Storage], float],
+    train: Callable[[Sequence[Point], Sequence[float]], Model],
+) -> dict[Storage, Model]:
+    """One model per storage, from the performance of every point of the subspace P (004 L108-118)."""
+    return {s: train(points, [profile(p, s) for p in points]) for s in storages}
+
+
+def balanced(points: Sequence[Point], count: int, seed: int) -> list[Point]:
+    """`count` of the points such that all values, and all pairs of values, occur about equally often.
+
+    The first m of a longer choice from the same seed are the choice of m.
+    """
+    order = np.random.default_rng(seed).permutation(len(points))
+    codes = []
+    for pair in itertools.combinations(DIMENSIONS, 2):
+        known: dict[tuple[object, ...], int] = {}
+        codes.append(
+            np.array(
+                [known.setdefault(tuple(getattr(p, d) for d in pair), len(known)) for p in points]
+            )
+        )
+    seen = [np.zeros(int(c.max()) + 1) for c in codes]
+    left = list(order)
+    chosen: list[Point] = []
+    while left and len(chosen) < count:
+        crowded = sum(n[c[left]] for n, c in zip(seen, codes, strict=True))
+        index = left.pop(int(np.argmin(crowded)))
+        chosen.append(points[index])
+        for n, c in zip(seen, codes, strict=True):
+            n[c[index]] += 1
+    return chosen
+
+
+def thinned(
+    values: Sequence[float], throughput: Sequence[float], tolerance: float = TOLERANCE
+) -> list[float]:
+    """The values of a dimension to keep: others hardly vary from what lies between their neighbours.
+
+    Ends stay. Greedy: the value that is furthest (as a ratio) from the line between the kept ones around it
+    is added while it is further than `tolerance` (004 L106, L120; the rule is ours).
+    """
+    at = np.log2(1 + np.asarray(values, dtype=float))
+    log = np.log(np.asarray(throughput, dtype=float))
+    kept = sorted({0, len(values) - 1})
+    while len(kept) < len(values):
+        off = np.abs(log - np.interp(at, at[kept], log[kept]))
+        worst = int(np.argmax(off))
+        if off[worst] <= np.log1p(tolerance):
+            break
+        kept = sorted([*kept, worst])
+    return [values[i] for i in kept]
+
+
+def exploratory(space: Space) -> list[Point]:
+    """Points of the preliminary tests: along each dimension of many values, the others as they are first,
+    once for every operation and kind of pattern."""
+    found: dict[Point, None] = {}
+    patterns = list(dict.fromkeys([space.pattern[0], space.pattern[-1]]))
+    for operation, pattern in itertools.product(space.operation, patterns):
+        base = Point(
+            operation,
+            pattern,
+            space.access[0],
+            space.clients[0],
+            space.request_bytes[0],
+            space.data_bytes[0],
+        )
+        for dimension in DIMENSIONS:
+            if dimension not in CATEGORIES:
+                for value in space.values(dimension):
+                    found[Point(**{**vars(base), dimension: value})] = None
+    return [p for p in found if p.request_bytes <= p.data_bytes]
+
+
+def subspace(space: Space, measured: Mapping[Point, float], tolerance: float = TOLERANCE) -> Space:
+    """The space without values that make no significant difference in the exploratory points."""
+    kept: dict[str, set[float]] = {}
+    for dimension in (d for d in DIMENSIONS if d not in CATEGORIES):
+        lines: dict[tuple[object, ...], list[Point]] = {}
+        for point in measured:
+            rest = tuple(v for k, v in vars(point).items() if k != dimension)
+            lines.setdefault(rest, []).append(point)
+        for line in lines.values():
+            line.sort(key=lambda p: float(getattr(p, dimension)))
+            values = [getattr(p, dimension) for p in line]
+            if len(values) > 1:
+                found = thinned(values, [measured[p] for p in line], tolerance)
+                kept.setdefault(dimension, set()).update(found)
+    return space.with_values(
+        **{d: [v for v in space.values(d) if v in chosen] for d, chosen in kept.items()}
+    )
+
+
+def widths(
+    space: Space, known: Sequence[Point], throughput: ArrayLike, of: Sequence[Point], seed: int
+) -> NDArray[np.float64]:
+    """How unsure the throughput of each point is: standard deviation of its logarithm over an ensemble of
+    extremely randomised trees (Geurts, Ernst, Wehenkel 2006), each from its own resample."""
+    ensemble = ExtraTreesRegressor(ENSEMBLE, bootstrap=True, random_state=seed)
+    ensemble.fit(spread(space, known), np.log(np.asarray(throughput, dtype=float)))
+    x = spread(space, of)
+    found: NDArray[np.float64] = np.std([tree.predict(x) for tree in ensemble.estimators_], axis=0)
+    return found
+
+
+def widest(
+    space: Space,
+    known: Sequence[Point],
+    throughput: ArrayLike,
+    candidates: Sequence[Point],
+    count: int,
+    seed: int,
+) -> list[Point]:
+    """The next points: drawn without return, in proportion to the squared width, so that a batch spreads
+    over all that is not known instead of heaping at its worst place (PR-B-5)."""
+    left = [p for p in candidates if p not in set(known)]
+    if len(left) <= count:
+        return left
+    weight = widths(space, known, throughput, left, seed) ** 2
+    if not weight.sum() > 0:
+        return balanced(left, count, seed)
+    weight = weight + 1e-6 * weight.max()
+    rng = np.random.default_rng([seed, len(known)])
+    drawn = rng.choice(len(left), count, replace=False, p=weight / weight.sum())
+    return [left[i] for i in drawn]

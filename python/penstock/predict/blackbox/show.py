@@ -1,0 +1,166 @@
+"""The model for the eye: the tree on a page, as JSON, as a figure; tables of points and errors."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import numpy as np
+
+from penstock.predict.blackbox.estimator import Nodes
+from penstock.predict.blackbox.features import remaining
+from penstock.predict.blackbox.model import LEVEL, BlackBoxModel, guarantee
+from penstock.predict.blackbox.space import DIMENSIONS
+
+_WIDTH = 100
+
+
+def shown_rate(bps: float) -> str:
+    """A throughput in MB/s (powers of 1000), three digits."""
+    mb = bps / 1e6
+    return f"{mb:.0f} MB/s" if mb >= 100 else f"{mb:.3g} MB/s"
+
+
+def tree_of(model: BlackBoxModel, node: int = 0) -> dict[str, Any]:
+    """The CART as nested values: `throughput_bps` and `n` everywhere, at branches `if` and `then`, `else_if`
+    and `else`."""
+    tree: Nodes = model.learners["cart"].tree_
+    here: dict[str, Any] = {
+        "throughput_bps": float(np.exp(tree.value[node])),
+        "n": int(tree.count[node]),
+    }
+    if tree.left[node] < 0:
+        return here
+    feature = model.columns[tree.feature[node]]
+    threshold = float(tree.threshold[node])
+    low, high = feature.split(threshold, remaining(model.space, feature))
+    return here | {
+        "dimension": feature.dimension,
+        "value": feature.value,
+        "threshold": threshold if feature.value is None else None,
+        "if": low,
+        "then": tree_of(model, int(tree.left[node])),
+        "else_if": high,
+        "else": tree_of(model, int(tree.right[node])),
+    }
+
+
+def tree_lines(model: BlackBoxModel) -> list[str]:
+    """The CART as text: one line per condition, the leaf beside the last; at most 100 columns."""
+    found: list[tuple[str, str]] = []
+
+    def walk(node: dict[str, Any], before: str) -> None:
+        for condition, below in (("if", "then"), ("else_if", "else")):
+            child = node[below]
+            leaf = "if" not in child
+            first = below == "then"
+            text = before + ("├ " if first else "└ ") + node[condition]
+            points = f"{child['n']} point{'s' * (child['n'] != 1)}"
+            found.append(
+                (text, f"{shown_rate(child['throughput_bps']):>10}  {points}" if leaf else "")
+            )
+            if not leaf:
+                walk(child, before + ("│ " if first else "  "))
+
+    root = tree_of(model)
+    if "if" not in root:
+        return [f"everywhere {shown_rate(root['throughput_bps'])}"]
+    walk(root, "")
+    width = min(_WIDTH - 24, max(len(text) for text, leaf in found if leaf) + 2)
+    return [f"{text:<{width}}{leaf}".rstrip() for text, leaf in found]
+
+
+def summary_lines(model: BlackBoxModel) -> list[str]:
+    """What the model is, in a few lines."""
+    cart, boosting = model.errors["cart"], model.errors["boosting"]
+    widths = _widths(model)
+    lines = [
+        f"{len(model.points)} points, throughput of one client from "
+        f"{shown_rate(float(model.throughput_bps.min()))} to "
+        f"{shown_rate(float(model.throughput_bps.max()))}",
+        f"error by cross-validation, mean (median): CART {cart['mean']:.1%} ({cart['median']:.1%}), "
+        f"boosting {boosting['mean']:.1%} ({boosting['median']:.1%}); in use: {model.chosen}",
+        f"{LEVEL:.0%} interval, typically {widths}",
+        guarantee(model),
+    ]
+    if model.overlap is not None:
+        lines.append(
+            f"computing overlaps with reading by {model.overlap.overlap:.0%} "
+            f"({model.overlap.runs} scans that computed, worst {model.overlap.worst_error:.1%} off)"
+        )
+    return lines
+
+
+def _widths(model: BlackBoxModel) -> str:
+    low, high = model.interval(model.points)
+    if not np.all(np.isfinite(high)):
+        return "unbounded: insufficient calibration"
+    middle = model.throughput(model.points)
+    return f"÷ {np.median(middle / low):.2f} to × {np.median(high / middle):.2f}"
+
+
+def points_csv(model: BlackBoxModel) -> str:
+    """Measured points with what both learners say of them [bytes/s], as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*DIMENSIONS, "throughput_bps", "cart_bps", "boosting_bps"])
+    cart, boosting = (model.throughput(model.points, k) for k in ("cart", "boosting"))
+    for point, *rates in zip(model.points, model.throughput_bps, cart, boosting, strict=True):
+        writer.writerow([*vars(point).values(), *(f"{r:.6g}" for r in rates)])
+    return text.getvalue()
+
+
+def figure(model: BlackBoxModel) -> bytes:
+    """The CART drawn from left to right, a bar per leaf; SVG."""
+    from penstock.report import render, style
+
+    with style.look():
+        return render.published(_drawn(model), "svg")
+
+
+def _drawn(model: BlackBoxModel) -> Any:
+    from matplotlib.figure import Figure
+
+    from penstock.report import style
+
+    leaves: list[tuple[str, float]] = []
+    root = tree_of(model)
+    depth = _depth(root)
+    total = _leaves(root)
+    fig = Figure(figsize=(10.5, max(2.2, 0.3 * total + 0.8)), layout="constrained")
+    ax, bars = fig.subplots(1, 2, sharey=True, width_ratios=[max(2, 1.1 * depth), 2])
+
+    def place(node: dict[str, Any], level: int) -> float:
+        if "if" not in node:
+            leaves.append(("", node["throughput_bps"] / 1e6))
+            y = float(len(leaves) - 1)
+            ax.plot([level, depth], [y, y], color=style.GRID, lw=0.8, zorder=1)
+            return y
+        ys = [place(node[k], level + 1) for k in ("then", "else")]
+        ax.plot([level, level], ys, color=style.MUTED, lw=1, zorder=2)
+        for y, text in zip(ys, (node["if"], node["else_if"]), strict=True):
+            ax.plot([level, level + 1], [y, y], color=style.MUTED, lw=1, zorder=2)
+            ax.text(level + 0.04, y - 0.12, text, fontsize=6.2, color=style.INK, va="bottom")
+        return float(np.mean(ys))
+
+    place(root, 0)
+    bars.barh(range(len(leaves)), [x for _, x in leaves], color=style.BLUE, height=0.6)
+    for y, (_, rate) in enumerate(leaves):
+        bars.annotate(f" {rate:.3g}", (rate, y), fontsize=7, va="center", color=style.INK)
+    bars.set_xscale("log")
+    bars.set_xlabel("throughput of one client [MB/s]")
+    bars.margins(x=0.25)
+    ax.set_xlim(-0.05, depth)
+    ax.set_ylim(len(leaves) - 0.4, -0.8)
+    ax.set_axis_off()
+    ax.set_title(f"CART of {len(model.points)} points")
+    return fig
+
+
+def _depth(node: dict[str, Any]) -> int:
+    return 0 if "if" not in node else 1 + max(_depth(node["then"]), _depth(node["else"]))
+
+
+def _leaves(node: dict[str, Any]) -> int:
+    return 1 if "if" not in node else _leaves(node["then"]) + _leaves(node["else"])

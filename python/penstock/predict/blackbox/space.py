@@ -1,0 +1,252 @@
+"""What is varied: the dimensions of the published table I, and one point of them (004 L120-130, PR-B-1).
+
+`clients` are those at work *beside* the measured one, each with the same pattern on data of its own: 0 is a
+program alone on the storage. The throughput of a point is that of one client.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.study.source import Source, read_source
+from penstock.study.units import parse_size
+
+MIB = 1 << 20
+_SKEW = re.compile(r"skew-(\d{1,3})-(\d{1,3})")
+_SPACE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination: what the clients do, how many others there are, bytes per request and of data."""
+
+    operation: str
+    pattern: str
+    access: str
+    clients: int
+    request_bytes: int
+    data_bytes: int
+
+    @property
+    def name(self) -> str:
+        """Short and unique; a level name of the study."""
+        size = f"{_exact(self.request_bytes)} of {_exact(self.data_bytes)}"
+        return f"{self.operation} {self.pattern} {size} {self.access} +{self.clients}"
+
+    @classmethod
+    def from_name(cls, name: str) -> Point:
+        """The point of that name; ValueError if it names none."""
+        operation, pattern, request, of, data, access, clients = name.split(" ")
+        if of != "of":
+            raise ValueError(name)
+        return cls(operation, pattern, access, int(clients), parse_size(request), parse_size(data))
+
+    @property
+    def total_bytes(self) -> int:
+        """Data of all clients."""
+        return self.data_bytes * (self.clients + 1)
+
+
+DIMENSIONS = tuple(Point.__dataclass_fields__)
+CATEGORIES = ("operation", "pattern", "access")
+#: what users write → dimension
+_NAMES = {"request": "request_bytes", "size": "data_bytes", **{d: d for d in DIMENSIONS}}
+_EXPECTED = {
+    "operation": "read or write",
+    "pattern": "sequential, or skew-X-Y: X % of the requests on Y % of the data, such as skew-90-10",
+    "access": "buffered (through the page cache) or direct",
+    "clients": "a whole number of clients beside the measured one, 0 to 256",
+    "request_bytes": "a size in whole 512 B, such as 4KiB",
+    "data_bytes": "a size of at least 1 MiB, such as 64MiB",
+}
+
+
+@dataclass(frozen=True)
+class Space:
+    """The values of each dimension; the grid is their product, less points whose request exceeds the data."""
+
+    operation: tuple[str, ...] = ("read", "write")
+    pattern: tuple[str, ...] = ("sequential", "skew-50-50", "skew-90-10")
+    access: tuple[str, ...] = ("buffered",)
+    clients: tuple[int, ...] = (0, 1, 2, 4)
+    request_bytes: tuple[int, ...] = (4096, 65536, MIB)
+    data_bytes: tuple[int, ...] = (64 * MIB, 256 * MIB)
+
+    def values(self, dimension: str) -> tuple[Any, ...]:
+        """The values of a dimension."""
+        found: tuple[Any, ...] = getattr(self, dimension)
+        return found
+
+    def grid(self) -> list[Point]:
+        """Every point, the last dimension fastest."""
+        product = itertools.product(*(self.values(d) for d in DIMENSIONS))
+        points = [Point(*p) for p in product]
+        return [p for p in points if p.request_bytes <= p.data_bytes]
+
+    def with_values(self, **values: Sequence[Any]) -> Space:
+        """The same space with other values of some dimensions."""
+        return Space(**{**vars(self), **{k: tuple(v) for k, v in values.items()}})
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Plain values."""
+        return {d: list(self.values(d)) for d in DIMENSIONS}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Sequence[Any]]) -> Space:
+        """What `to_dict` gave; BadInput if it is none."""
+        try:
+            return cls(**{d: tuple(values[d]) for d in DIMENSIONS})
+        except (KeyError, TypeError) as error:
+            raise BadInput(f"this is no space of points: {error}") from None
+
+
+DEFAULT = Space()
+#: the published ranges (004 L125-130)
+TABLE_I = Space(data_bytes=(64 * MIB, 256 * MIB, 1024 * MIB, 4096 * MIB), clients=(0, 1, 2, 3, 4))
+QUICK = Space(clients=(0, 2), request_bytes=(4096, MIB), data_bytes=(32 * MIB, 128 * MIB))
+
+
+def _exact(size: int) -> str:
+    """A size in the largest unit that divides it."""
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size % 1024**power == 0:
+            return f"{size // 1024**power}{unit}"
+    return f"{size}B"
+
+
+def shown_bytes(size: float) -> str:
+    """A size as people say it: `64KiB`, `1GiB`, `1.5MiB`."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size >= 1024**power:
+            return f"{size / 1024**power:.4g}{unit}"
+    return f"{size:.4g}B"
+
+
+def skew(pattern: str) -> tuple[int, int] | None:
+    """X and Y of `skew-X-Y`; None for a sequential pattern. BadInput if it is neither."""
+    if pattern == "sequential":
+        return None
+    match = _SKEW.fullmatch(pattern)
+    if match is None or not (1 <= int(match[1]) <= 99 and 1 <= int(match[2]) <= 99):
+        raise BadInput(f"found the pattern {pattern!r}; expected {_EXPECTED['pattern']}")
+    return int(match[1]), int(match[2])
+
+
+def dimension(name: str) -> str | None:
+    """The dimension that a user's name means; None if none."""
+    return _NAMES.get(name.strip())
+
+
+def value_of(dimension: str, said: Any) -> Any:
+    """One value of a dimension, as written by a user; ValueError says what is expected."""
+    expected = _EXPECTED[dimension]
+    text = str(said).strip()
+    if dimension == "operation" and text in ("read", "write"):
+        return text
+    if dimension == "access" and text in ("buffered", "direct"):
+        return text
+    if dimension == "pattern":
+        try:
+            skew(text)
+        except BadInput:
+            raise ValueError(expected) from None
+        return text
+    if dimension == "clients" and text.isdecimal() and int(text) <= 256:
+        return int(text)
+    if dimension in ("request_bytes", "data_bytes"):
+        try:
+            size = parse_size(text)
+        except ValueError:
+            raise ValueError(expected) from None
+        least = 512 if dimension == "request_bytes" else MIB
+        if size >= least and size % 512 == 0 and math.isfinite(size):
+            return size
+    raise ValueError(expected)
+
+
+def with_dimensions(space: Space, said: Sequence[str]) -> Space:
+    """The space after `--dimension NAME=v1,v2…`; BadInput with what was found and expected."""
+    for text in said:
+        name, equals, listed = text.partition("=")
+        which = dimension(name)
+        if which is None or not equals:
+            known = ", ".join(k for k in _NAMES if not k.endswith("_bytes"))
+            raise BadInput(
+                f"--dimension {text}: found {name.strip() or 'nothing'!r}; expected NAME=value,value… "
+                f"of {known}"
+            )
+        values = []
+        for one in listed.split(","):
+            try:
+                values.append(value_of(which, one))
+            except ValueError as error:
+                raise BadInput(
+                    f"--dimension {text}: found {one.strip()!r}; expected {error}"
+                ) from None
+        space = space.with_values(**{which: _each_once(values)})
+    return _not_empty(space, "--dimension")
+
+
+def read_space(path: Path) -> Space:
+    """The space in a YAML or JSON file: `penstock_space: 1` and `dimensions: {name: [values]}`.
+
+    Dimensions that are not named keep their default. BadInput with every mistake and its line.
+    """
+    try:
+        source = read_source(path.read_bytes(), str(path))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}; expected a space file") from None
+    said = source.value if isinstance(source.value, dict) else {}
+    if said.get("penstock_space") != _SPACE_VERSION:
+        at = ("penstock_space",) if "penstock_space" in said else ()
+        found = repr(said["penstock_space"]) if at else "no penstock_space"
+        source.mistake(at, found, f"penstock_space: {_SPACE_VERSION}")
+    for key in said:
+        if key not in ("penstock_space", "dimensions"):
+            source.mistake((key,), f"'{key}'", "penstock_space or dimensions", key=True)
+    given = said.get("dimensions", {})
+    found_values: dict[str, list[Any]] = {}
+    if not isinstance(given, dict):
+        source.mistake(("dimensions",), repr(given), "a mapping: name: [values]")
+    else:
+        for name, listed in given.items():
+            _read_dimension(source, str(name), listed, found_values)
+    if source.mistakes:
+        raise BadInput(mistakes=source.mistakes)
+    return _not_empty(DEFAULT.with_values(**found_values), str(path))
+
+
+def _read_dimension(source: Source, name: str, listed: Any, found: dict[str, list[Any]]) -> None:
+    which = dimension(name)
+    if which is None:
+        known = ", ".join(k for k in _NAMES if not k.endswith("_bytes"))
+        source.mistake(("dimensions", name), f"'{name}'", f"one of {known}", key=True)
+        return
+    if not isinstance(listed, list) or not listed:
+        source.mistake(("dimensions", name), repr(listed), "a list of values, not empty")
+        return
+    values = []
+    for i, one in enumerate(listed):
+        try:
+            values.append(value_of(which, one))
+        except ValueError as error:
+            source.mistake(("dimensions", name, i), repr(one), str(error))
+    found[which] = _each_once(values)
+
+
+def _each_once(values: list[Any]) -> list[Any]:
+    unique = list(dict.fromkeys(values))
+    return sorted(unique) if unique and not isinstance(unique[0], str) else unique
+
+
+def _not_empty(space: Space, where: str) -> Space:
+    if not space.grid():
+        raise BadInput(f"{where}: found no point whose request fits into its data; expected one")
+    return space
