@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from penstock.archive.documents import PREDICTION
 from penstock.errors import PenstockError
 from penstock.predict.applies import Applies
 from penstock.predict.intervals import order_statistics
@@ -199,3 +200,21 @@ def test_a_prediction_without_tasks_has_no_trace(tmp_path: Path) -> None:
     with pytest.raises(PenstockError, match="without its tasks"):
         write_trace(replace(prediction(20, 4), tasks=None), tmp_path / "t.json")
     assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------- document
+
+
+def test_every_key_of_the_document_is_described() -> None:
+    document = json.loads(json.dumps(prediction(20, 4).to_dict(), allow_nan=False))
+    assert document["schema"] == PREDICTION.schema
+    described = [k.path.replace("?", "") for k in PREDICTION.keys]
+    assert {d.split(".")[0].removesuffix("[]") for d in described} == set(document)
+    for part in ("interval", "stages", "stations", "hosts", "applies"):
+        value = document[part][0] if isinstance(document[part], list) else document[part]
+        names = {
+            d.split(".")[1].removesuffix("[]")
+            for d in described
+            if re.match(rf"{part}(\[\])?\.", d)
+        }
+        assert names == set(value), part

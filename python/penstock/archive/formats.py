@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from penstock.archive.documents import DOCUMENTS
 from penstock.archive.schemas import BUNDLE_KEYS, BUNDLE_SCHEMA, TABLES, Column
 
 _INTRODUCTION = f"""# Formats
@@ -74,6 +75,10 @@ def formats() -> str:
         parts.append(_table(table.columns))
         if table.open_columns:
             parts.append(f"\nBesides: {table.open_columns}.\n")
+    for document in DOCUMENTS:
+        parts.append(f"\n## {document.schema}\n\n{document.place}: {document.what}. JSON.\n\n")
+        parts.append("| key | type | unit | meaning |\n|---|---|---|---|\n")
+        parts += [f"| `{k.path}` | {k.type} | {k.unit} | {k.meaning} |\n" for k in document.keys]
     return "".join(parts)
 
 

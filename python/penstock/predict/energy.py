@@ -2,9 +2,9 @@
 
     E = Σ over client and storage hosts of  P_idle · T + P_app · T_app + P_sm · T_sm + P_net · T_net
 
-T is the makespan, T_app the computing time (per slot: the power is that of a fully loaded processor), T_sm
-the storage server's busy time, T_net the time in which the host sent or received; P_app, P_sm and P_net
-are powers *above* idle.
+T is the makespan, T_app the time with a task computing (as if it loaded the whole processor), T_sm the
+time with the storage server busy, T_net the time in which the host sent or received; P_app, P_sm and
+P_net are powers *above* idle.
 """
 
 from __future__ import annotations
@@ -86,24 +86,18 @@ def run_energy(
     makespan_s: float,
     hosts: Iterable[Mapping[str, Any]],
     powers: Mapping[str, Power],
-    *,
-    slots: Mapping[str, int] | None = None,
-    left_out: Iterable[str] = (),
 ) -> Energy:
     """Energy of one run.
 
-    `hosts` are the outcome's rows (`name`, `app_s`, `storage_s`, `network_s`); `powers` by host name, hosts
-    without one are left out, as are those named in `left_out` (by default of the caller the manager, PR-E-1).
-    `slots` by host turns the computing time of all slots into that of the whole host.
+    `hosts` are the outcome's rows (`name`, `app_s`, `storage_s`, `network_s`); `powers` by host name. Hosts
+    without one are left out, as a platform leaves out its managers (PR-E-1).
     """
-    skipped = set(left_out)
     found, missing = [], []
     for row in hosts:
         name = str(row["name"])
-        if name in skipped or name not in powers:
+        if name not in powers:
             missing.append(name)
             continue
-        per_slot = max(1, (slots or {}).get(name, 1))
-        times = (float(row["app_s"]) / per_slot, float(row["storage_s"]), float(row["network_s"]))
+        times = (float(row["app_s"]), float(row["storage_s"]), float(row["network_s"]))
         found.append(host_energy(name, powers[name], makespan_s, *times))
     return Energy(tuple(found), tuple(missing))

@@ -84,8 +84,7 @@ def frequencies(simulator: Simulator, platform: Platform, seeds: Sequence[int]) 
         outcomes = simulator.runs(there.lower(), few)
         time_s = fmean(makespan(o) for o in outcomes)
         hosts = mean_rows([o["hosts"] for o in outcomes])
-        slots = {h.name: h.slots for h in there.hosts}
-        energy = run_energy(time_s, hosts, there.power, slots=slots)
+        energy = run_energy(time_s, hosts, there.power)
         cost = run_cost(time_s, there.price)
         rows.append(
             {

@@ -168,8 +168,7 @@ def summarise(
     )
     energy = cost = None
     if math.isfinite(time_s):
-        slots = {h.name: h.slots for h in platform.hosts}
-        energy = run_energy(time_s, hosts, platform.power, slots=slots) if platform.power else None
+        energy = run_energy(time_s, hosts, platform.power) if platform.power else None
         cost = run_cost(time_s, platform.price)
         interval = calibrated(interval, time_s, pairs)
     return Prediction(

@@ -1,0 +1,132 @@
+"""JSON documents that penstock prints or keeps: their keys, units and meaning, for docs/formats.md.
+
+A key such as `stages[].tasks` is that of every element of a list. Keys marked with `?` may be absent.
+"""
+
+# ruff: noqa: E501 - rows of tables are kept whole
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: its path, JSON type, unit ('' for none), meaning."""
+
+    path: str
+    type: str
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document: its schema id, where it comes from, what it is, its keys."""
+
+    schema: str
+    place: str
+    what: str
+    keys: tuple[Key, ...]
+
+
+def _keys(text: str) -> tuple[Key, ...]:
+    """Keys from lines of `path | type | unit | meaning`."""
+    rows = (line.split("|", 3) for line in text.strip().splitlines())
+    return tuple(Key(*(cell.strip() for cell in row)) for row in rows)
+
+
+PREDICTION = Document(
+    "penstock/prediction/1",
+    "`penstock predict WORKFLOW --platform P --json`, `prediction.json` of `-o DIR`",
+    "what a workload would take on a platform, predicted; never mixed with what was measured",
+    _keys("""
+        schema | text | | `penstock/prediction/1`
+        workload | text | | its name
+        platform | text | | its name
+        makespan_s | number | s | mean over the runs simulated at the platform's own values
+        interval.low | number | s | one single run ends after this …
+        interval.high | number or null | s | … and before this; null: unbounded, some runs never end
+        interval.level | number | | probability asked for
+        interval.attained | number | | probability that the order statistics reach under the model
+        interval.draws | integer | | simulated runs that it is made of
+        interval.method | text | | how it was made, in words
+        interval.sources | list of text | | what varied between the runs
+        interval.calibration | object or null | | what measured pairs did: `pairs`, `rank`, `half_width` (share of the prediction, null: unbounded), `status`
+        bottleneck | object or null | | station with most of the critical path: `station`, `host`, `kind`, `words`, `utilisation`, `critical_share`, `kind_share` (all stations of its kind)
+        stages[].name | text | | stages in the order of the run
+        stages[].tasks | integer | | how many
+        stages[].start_s | number | s | first start
+        stages[].end_s | number | s | last end
+        stages[].task_mean_s | number | s | mean time of a task
+        stages[].task_max_s | number | s | longest task of all runs
+        stages[].launch_s | number | s | sum over tasks, as are the next eight
+        stages[].compute_s | number | s | computing
+        stages[].read_s | number | s | reading
+        stages[].write_s | number | s | writing
+        stages[].manager_s | number | s | waiting for the manager
+        stages[].read_bytes | number | B | read
+        stages[].written_bytes | number | B | written
+        stages[].local_bytes | number | B | read from and written to the task's own host
+        stages[].remote_bytes | number | B | all others
+        stations[].name | text | | stations, most of the critical path first, then the busiest
+        stations[].host | text | | its host
+        stations[].kind | text | | `net_out`, `net_in`, `loopback`, `storage`, `manager`, `client`, `slots` or `fabric`
+        stations[].servers | integer | | requests served at once
+        stations[].requests | number | | served
+        stations[].busy_s | number | s | sum of service times
+        stations[].utilisation | number | | busy time over servers and makespan
+        stations[].wait_mean_s | number | s | mean time in the queue
+        stations[].wait_max_s | number | s | longest time in the queue, of all runs
+        stations[].queue_mean | number | | waiting on average
+        stations[].queue_max | number | | most that ever waited
+        stations[].critical_s | number | s | of the critical path, waiting and service
+        stations[].critical_share | number | | the same over the makespan
+        hosts[].name | text | | hosts of the platform
+        hosts[].app_s | number | s | with at least one task computing
+        hosts[].storage_s | number | s | with at least one storage server busy
+        hosts[].network_s | number | s | sending or receiving
+        hosts[].stored_bytes | number | B | at the end
+        hosts[].sent_bytes | number | B | to other hosts
+        hosts[].received_bytes | number | B | from other hosts
+        hosts[].tasks | number | | run there
+        bytes | object | B | `network` (between hosts), `control` of it, `loopback`, `stored`, `read`, `written`, `read_local`, `written_local`
+        operations | object | | by `open`, `read`, `write`: `n`, `mean_s`, `p50_s`, `p99_s`
+        energy_j | number or null | J | of all hosts counted; null: the platform gives no power
+        energy | object or null | J | `total_j`, `by_state_j` (`idle`, `app`, `storage`, `network`, `capped`), `by_host_j`, `left_out` (hosts)
+        cost | object or null | | `amount`, `currency`, `hosts` paid for, `hours`, `started_hours` (paid in full)
+        applies.verdict | text | | `ok`, `caution`, or `outside`: decide nothing from it
+        applies.reasons[] | object | | `code`, `severity` (`note` alters no verdict), `text`
+        events | integer | | of all simulations
+        requests | number | | chunk requests of one run, mean
+        simulations | integer | | runs simulated for all of this
+        seeds | list of integers | | of the runs at the platform's own values
+        wall_s | number | s | that the prediction took
+        error | object or null | | what ended the run early: `kind`, `message`
+        tasks[]? | object | | with `--detail`, one simulated run: `name`, `stage`, `host`, `ready_s`, `start_s`, `end_s`, the seconds and bytes of a stage, `critical`, `spans` (`op`, `file`, `start_s`, `end_s`, `bytes`, `local_bytes`)
+        task_seed? | integer | | the seed of that run
+        sensitivity[]? | object | | per uncertain value: `path`, `value`, `low`, `high`, `makespan_low_s` and `makespan_high_s` (null: the run cannot end), `change_low`, `change_high`, `swing_s`, `elasticity`, `method`, `note`
+        measure_next? | object | | `path` (null: nothing), `narrows` (share of the interval's width), `width_s`, `width_if_known_s`, `method`, `why`
+        frequencies? | object | | `states` (`frequency`, `makespan_s`, `energy_j`, `cost`), `conflict` (the fastest does not take least energy), `statement`
+    """),
+)
+
+CALIBRATION = Document(
+    "penstock/calibration/1",
+    "`calibration.json` in the state directory, `--calibration FILE` (also as Parquet of the same columns)",
+    "predictions that were measured as well",
+    _keys("""
+        schema | text | | `penstock/calibration/1`
+        pairs[].workload | text | | what ran
+        pairs[].platform | text | | where; pairs of the state directory serve platforms of the same name
+        pairs[].predicted | number | s | predicted
+        pairs[].measured | number | s | measured
+        pairs[].low | number or null | s | simulated interval, low end
+        pairs[].high | number or null | s | high end
+        pairs[].model | text | | what predicted: `queue`, `station`, `replay`, `blackbox`
+        pairs[].source | text | | where the measurement is from
+        pairs[].date | text | | day of the pair
+    """),
+)
+
+DOCUMENTS = (PREDICTION, CALIBRATION)
