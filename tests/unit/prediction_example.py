@@ -235,7 +235,10 @@ def prediction(n: int = 200, hosts: int = 20, slots: int = 1) -> Prediction:
         platform="cluster",
         makespan_s=total,
         interval=order_statistics(draws, sources=("seeds and launch skew", "2 assumed values")),
-        stages=made["stages"],
+        stages=[
+            s | {"end_low_s": s["end_s"] * 0.98, "end_high_s": s["end_s"] * 1.03}
+            for s in made["stages"]
+        ],
         stations=ranked_stations([made]),
         bottleneck=find_bottleneck(ranked_stations([made])),
         hosts=made["hosts"],

@@ -58,6 +58,8 @@ PREDICTION = Document(
         stages[].tasks | integer | | how many
         stages[].start_s | number | s | first start
         stages[].end_s | number | s | last end
+        stages[].end_low_s? | number or null | s | interval of a single run's last end, from the same simulated runs as the makespan's; not in predictions made by the thousand
+        stages[].end_high_s? | number or null | s | its high end; null: unbounded
         stages[].task_mean_s | number | s | mean time of a task
         stages[].task_max_s | number | s | longest task of all runs
         stages[].launch_s | number | s | sum over tasks, as are the next eight
@@ -93,8 +95,8 @@ PREDICTION = Document(
         bytes | object | B | `network` (between hosts), `control` of it, `loopback`, `stored`, `read`, `written`, `read_local`, `written_local`
         operations | object | | by `open`, `read`, `write`: `n`, `mean_s`, `p50_s`, `p99_s`
         energy_j | number or null | J | of all hosts counted; null: the platform gives no power
-        energy | object or null | J | `total_j`, `by_state_j` (`idle`, `app`, `storage`, `network`, `capped`), `by_host_j`, `left_out` (hosts)
-        cost | object or null | | `amount`, `currency`, `hosts` paid for, `hours`, `started_hours` (paid in full)
+        energy | object or null | J | `total_j`, `interval` (`low`, `high` of a single run's total, or null), `by_state_j` (`idle`, `app`, `storage`, `network`, `capped`), `by_host_j`, `left_out` (hosts)
+        cost | object or null | | `amount`, `interval` (as of the energy), `currency`, `hosts` paid for, `hours`, `started_hours` (paid in full)
         applies.verdict | text | | `ok`, `caution`, or `outside`: decide nothing from it
         applies.reasons[] | object | | `code`, `severity` (`note` alters no verdict), `text`
         events | integer | | of all simulations

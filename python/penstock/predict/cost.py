@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.errors import BadInput
 from penstock.platform.power import Price
+from penstock.predict.intervals import Interval
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,13 @@ class Cost:
     hosts: int
     hours: float
     started_hours: bool
+    interval: Interval | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As in `penstock/prediction/1`."""
         return {
             "amount": self.amount,
+            "interval": None if self.interval is None else self.interval.ends(),
             "currency": self.currency,
             "hosts": self.hosts,
             "hours": self.hours,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.platform.power import Power
+from penstock.predict.intervals import Interval
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,11 @@ class HostEnergy:
 
 @dataclass(frozen=True)
 class Energy:
-    """Joules of a run, by host and by state."""
+    """Joules of a run, by host and by state; `interval`: where a single run's total lies (as the makespan's)."""
 
     hosts: tuple[HostEnergy, ...]
     left_out: tuple[str, ...] = ()
+    interval: Interval | None = None
 
     @property
     def total_j(self) -> float:
@@ -55,6 +57,7 @@ class Energy:
         """As in `penstock/prediction/1`, under `energy`."""
         return {
             "total_j": self.total_j,
+            "interval": None if self.interval is None else self.interval.ends(),
             "by_state_j": self.by_state(),
             "by_host_j": {h.host: h.total_j for h in self.hosts},
             "left_out": list(self.left_out),

@@ -65,11 +65,15 @@ class Interval:
         """High less low."""
         return self.high - self.low
 
+    def ends(self) -> dict[str, float | None]:
+        """`low` and `high`, None where unbounded."""
+        low, high = (v if math.isfinite(v) else None for v in (self.low, self.high))
+        return {"low": low, "high": high}
+
     def to_dict(self) -> dict[str, Any]:
         """As in `penstock/prediction/1`."""
         return {
-            "low": self.low if math.isfinite(self.low) else None,
-            "high": self.high if math.isfinite(self.high) else None,
+            **self.ends(),
             "level": self.level,
             "method": self.method,
             "attained": self.attained,

@@ -71,17 +71,19 @@ def predict(
         message = str(failed[0]["error"].get("message") or failed[0]["error"].get("kind"))
         raise PenstockError(f"{workload.name} cannot end on {platform.name}: {message}")
     sources = ["random seeds, launch overhead and stagger"]
-    draws = [makespan(o) for o in outcomes]
+    platforms, drawn = [platform] * len(outcomes), outcomes
     if uncertain:
-        platforms = (p.lower() for p in sampled(platform, len(listed)))
-        draws = [makespan(o) for o in simulator.paired(platforms, listed)]
+        platforms = list(sampled(platform, len(listed)))
+        drawn = simulator.paired((p.lower() for p in platforms), listed)
         word = "value" if len(uncertain) == 1 else "values"
         sources.append(f"{len(uncertain)} uncertain {word} of the platform")
+    draws = [makespan(o) for o in drawn]
     simulated = order_statistics(draws, level, tuple(sources))
     made = summarise(
         workload, platform, network, outcomes, own_seeds, simulated, pairs, calibration_asked
     )
     made = replace(made, applies=_with_failing(made.applies, draws))
+    made = _with_intervals(made, platforms, drawn, simulated)
     if detail:
         made = _with_tasks(made, simulator, network, outcomes, own_seeds)
     if detail if explained is None else explained:
@@ -203,6 +205,42 @@ def _operations(outcomes: Sequence[Row]) -> dict[str, Row]:
         ]
         found[name] = {k: v for k, v in mean_rows(rows)[0].items() if k != "name"}
     return found
+
+
+def _with_intervals(
+    made: Prediction,
+    platforms: Sequence[Platform],
+    outcomes: Sequence[Row],
+    simulated: Interval,
+) -> Prediction:
+    """Energy, cost and the ends of stages with the interval that the makespan has, from the same runs."""
+
+    def of(values: Sequence[float]) -> Interval:
+        return order_statistics(values, simulated.level, simulated.sources)
+
+    energies, costs = [], []
+    for platform, outcome in zip(platforms, outcomes, strict=True):
+        time_s = makespan(outcome)
+        if not math.isfinite(time_s):
+            energies.append(math.inf)
+            costs.append(math.inf)
+            continue
+        energies.append(run_energy(time_s, outcome["hosts"], platform.power).total_j)
+        cost = run_cost(time_s, platform.price)
+        costs.append(0.0 if cost is None else cost.amount)
+    ended = [{s["name"]: s for s in o["stages"]} if not o.get("error") else {} for o in outcomes]
+    stages = []
+    for stage in made.stages:
+        ends = of(
+            [s[stage["name"]]["end_s"] if stage["name"] in s else math.inf for s in ended]
+        ).ends()
+        stages.append(stage | {"end_low_s": ends["low"], "end_high_s": ends["high"]})
+    return replace(
+        made,
+        stages=stages,
+        energy=None if made.energy is None else replace(made.energy, interval=of(energies)),
+        cost=None if made.cost is None else replace(made.cost, interval=of(costs)),
+    )
 
 
 def _with_failing(applies: Applies, draws: Sequence[float]) -> Applies:
