@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod disk;
+mod network;
 mod pattern;
 mod probe;
 mod replay;
@@ -13,6 +14,7 @@ mod station;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     station::register(module)?;
+    network::register(module)?;
     disk::register(module)?;
     probe::register(module)?;
     pattern::register(module)?;

@@ -7,6 +7,7 @@
 
 mod cache;
 mod closed;
+pub mod network;
 mod pattern;
 mod quantiles;
 mod replay;

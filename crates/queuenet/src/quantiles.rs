@@ -23,6 +23,12 @@ impl Latencies {
         self.sum_ns += ns as f64;
     }
 
+    /// How many were counted.
+    #[must_use]
+    pub fn n(&self) -> u64 {
+        self.n
+    }
+
     /// Mean in nanoseconds; zero without any.
     #[must_use]
     pub fn mean_ns(&self) -> f64 {

@@ -363,15 +363,20 @@ impl Distribution {
     }
 
     /// Makes it ready for fast drawing, times in nanoseconds.
-    pub(crate) fn sampler(&self) -> Sampler {
+    #[must_use]
+    pub fn sampler(&self) -> Sampler {
+        Sampler(self.drawn())
+    }
+
+    fn drawn(&self) -> Drawn {
         const NS: f64 = 1e9;
         match self {
-            Distribution::Constant { value_s } => Sampler::Constant(value_s * NS),
-            Distribution::Uniform { low_s, high_s } => Sampler::Uniform {
+            Distribution::Constant { value_s } => Drawn::Constant(value_s * NS),
+            Distribution::Uniform { low_s, high_s } => Drawn::Uniform {
                 low: low_s * NS,
                 width: (high_s - low_s) * NS,
             },
-            Distribution::Exponential { mean_s } => Sampler::Exponential { mean: mean_s * NS },
+            Distribution::Exponential { mean_s } => Drawn::Exponential { mean: mean_s * NS },
             Distribution::TruncatedNormal {
                 mean_s,
                 sd_s,
@@ -379,7 +384,7 @@ impl Distribution {
                 high_s,
             } => {
                 let (below, above) = cut(*mean_s, *sd_s, *low_s, *high_s);
-                Sampler::TruncatedNormal {
+                Drawn::TruncatedNormal {
                     mean: mean_s * NS,
                     sd: sd_s * NS,
                     below,
@@ -388,22 +393,22 @@ impl Distribution {
                     high: high_s.unwrap_or(f64::INFINITY) * NS,
                 }
             }
-            Distribution::Lognormal { mean_s, sigma } => Sampler::Lognormal {
+            Distribution::Lognormal { mean_s, sigma } => Drawn::Lognormal {
                 mu: (mean_s * NS).ln() - sigma * sigma / 2.0,
                 sigma: *sigma,
             },
             Distribution::Empirical { quantiles } => {
-                Sampler::Empirical(quantiles.iter().map(|(p, s)| (*p, s * NS)).collect())
+                Drawn::Empirical(quantiles.iter().map(|(p, s)| (*p, s * NS)).collect())
             }
             Distribution::Mixture { parts } => {
                 let total: f64 = parts.iter().map(|p| p.weight).sum();
                 let mut sum = 0.0;
-                Sampler::Mixture(
+                Drawn::Mixture(
                     parts
                         .iter()
                         .map(|p| {
                             sum += p.weight / total;
-                            (sum, p.of.sampler())
+                            (sum, p.of.drawn())
                         })
                         .collect(),
                 )
@@ -412,15 +417,15 @@ impl Distribution {
                 let mut constant = 0.0;
                 let mut drawn = Vec::new();
                 for part in parts {
-                    match part.sampler() {
-                        Sampler::Constant(c) => constant += c,
+                    match part.drawn() {
+                        Drawn::Constant(c) => constant += c,
                         other => drawn.push(other),
                     }
                 }
                 if drawn.is_empty() {
-                    Sampler::Constant(constant)
+                    Drawn::Constant(constant)
                 } else {
-                    Sampler::Sum(constant, drawn)
+                    Drawn::Sum(constant, drawn)
                 }
             }
         }
@@ -475,7 +480,27 @@ fn weighted_quantile(points: &[(f64, f64)], p: f64) -> f64 {
 
 /// A distribution compiled for drawing, in nanoseconds.
 #[derive(Debug, Clone)]
-pub(crate) enum Sampler {
+pub struct Sampler(Drawn);
+
+impl Sampler {
+    /// One time in nanoseconds.
+    #[inline]
+    pub fn draw(&self, draws: &mut Draws) -> f64 {
+        self.0.draw(draws)
+    }
+
+    /// The time that it always gives, nanoseconds, if it is not random.
+    #[must_use]
+    pub fn constant_ns(&self) -> Option<f64> {
+        match self.0 {
+            Drawn::Constant(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Drawn {
     Constant(f64),
     Uniform {
         low: f64,
@@ -497,19 +522,18 @@ pub(crate) enum Sampler {
         sigma: f64,
     },
     Empirical(Vec<(f64, f64)>),
-    Mixture(Vec<(f64, Sampler)>),
-    Sum(f64, Vec<Sampler>),
+    Mixture(Vec<(f64, Drawn)>),
+    Sum(f64, Vec<Drawn>),
 }
 
-impl Sampler {
-    /// One time in nanoseconds.
+impl Drawn {
     #[inline]
-    pub(crate) fn draw(&self, draws: &mut Draws) -> f64 {
+    fn draw(&self, draws: &mut Draws) -> f64 {
         match self {
-            Sampler::Constant(value) => *value,
-            Sampler::Uniform { low, width } => low + width * draws.uniform(),
-            Sampler::Exponential { mean } => -mean * draws.uniform().ln(),
-            Sampler::TruncatedNormal {
+            Drawn::Constant(value) => *value,
+            Drawn::Uniform { low, width } => low + width * draws.uniform(),
+            Drawn::Exponential { mean } => -mean * draws.uniform().ln(),
+            Drawn::TruncatedNormal {
                 mean,
                 sd,
                 below,
@@ -520,16 +544,14 @@ impl Sampler {
                 let p = (below + kept * draws.uniform()).clamp(1e-300, 1.0 - 1e-16);
                 (mean + sd * normal_quantile(p)).clamp(*low, *high)
             }
-            Sampler::Lognormal { mu, sigma } => {
-                (mu + sigma * normal_quantile(draws.uniform())).exp()
-            }
-            Sampler::Empirical(quantiles) => interpolate(quantiles, draws.uniform()),
-            Sampler::Mixture(parts) => {
+            Drawn::Lognormal { mu, sigma } => (mu + sigma * normal_quantile(draws.uniform())).exp(),
+            Drawn::Empirical(quantiles) => interpolate(quantiles, draws.uniform()),
+            Drawn::Mixture(parts) => {
                 let u = draws.uniform();
                 let chosen = parts.iter().find(|(upto, _)| u <= *upto).or(parts.last());
-                chosen.map_or(0.0, |(_, sampler)| sampler.draw(draws))
+                chosen.map_or(0.0, |(_, part)| part.draw(draws))
             }
-            Sampler::Sum(constant, parts) => parts
+            Drawn::Sum(constant, parts) => parts
                 .iter()
                 .fold(*constant, |sum, part| sum + part.draw(draws)),
         }

@@ -37,7 +37,7 @@ mod profile;
 mod random;
 mod station;
 
-pub use distribution::{Distribution, Part};
+pub use distribution::{Distribution, Part, Sampler};
 pub use profile::{
     Direction, Flush, InvalidProfile, PageFetch, ServiceClass, Source, StorageProfile, MAX_STREAMS,
     SCHEMA_ID,

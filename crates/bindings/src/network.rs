@@ -1,0 +1,63 @@
+//! Python names of the store simulator.
+
+use penstock_queuenet::network::{self, Workload};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// A workload read and checked once, to be simulated on any number of networks.
+///
+/// `workload_json` is `penstock/workload/1`; a ValueError says in one line what is wrong with it.
+#[pyclass(module = "penstock._native", frozen)]
+struct NetworkWorkload {
+    workload: Workload,
+}
+
+#[pymethods]
+impl NetworkWorkload {
+    #[new]
+    fn new(py: Python<'_>, workload_json: &str) -> PyResult<Self> {
+        py.detach(|| Workload::from_json(workload_json))
+            .map(|workload| NetworkWorkload { workload })
+            .map_err(|error| PyValueError::new_err(error.0))
+    }
+
+    /// One run on `penstock/network/1`: its outcome as JSON; `detail` "summary", or "full" with rows of tasks.
+    #[pyo3(signature = (network_json, seed, detail = "summary"))]
+    fn simulate(
+        &self,
+        py: Python<'_>,
+        network_json: &str,
+        seed: u64,
+        detail: &str,
+    ) -> PyResult<String> {
+        let detail = match detail {
+            "summary" => false,
+            "full" => true,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "detail \"{other}\"; \"summary\" or \"full\" is expected"
+                )))
+            }
+        };
+        py.detach(|| network::simulate_json(&self.workload, network_json, seed, detail))
+            .map_err(|error| PyValueError::new_err(error.0))
+    }
+
+    /// Every network with every seed: outcomes as JSON by network, then by seed, the same for any number of threads
+    /// (0: one per core).
+    #[pyo3(signature = (network_jsons, seeds, threads = 0))]
+    fn simulate_many(
+        &self,
+        py: Python<'_>,
+        network_jsons: Vec<String>,
+        seeds: Vec<u64>,
+        threads: usize,
+    ) -> PyResult<Vec<Vec<String>>> {
+        py.detach(|| network::simulate_many(&self.workload, &network_jsons, &seeds, threads))
+            .map_err(|error| PyValueError::new_err(error.0))
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<NetworkWorkload>()
+}

@@ -1,0 +1,689 @@
+//! From the two descriptions to a run, and from a run to its outcome.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+use penstock_station::{mix64, Op, Station};
+
+use super::engine::{station, Engine, Host, Leg, Shared, Store, FABRIC, KINDS, KIND_NAMES};
+use super::files::{Claim, File, Full, Nodes};
+use super::heap::EventHeap;
+use super::lru::Lru;
+use super::number::Duration;
+use super::outcome::{HostRow, OperationRow, Operations, Outcome, Stage, StationRow, TaskRow};
+use super::platform::{within, HostText, Network, ServiceText};
+use super::schedule::Scheduler;
+use super::server::{Cover, Fifo, Service, Tally, NONE};
+use super::task::Run;
+use super::time::{Clock, HORIZON_S};
+use super::workload::{HintsText, Workload};
+use super::SimulationError;
+
+fn bad(message: String) -> SimulationError {
+    SimulationError(message)
+}
+
+/// Runs the workload on the network once. `detail`: rows of tasks with their operations.
+///
+/// # Errors
+/// The two do not fit: a machine or host that does not exist, hints that the platform cannot fulfil, a run beyond
+/// the horizon. What goes wrong in the run itself (a full store) is in the outcome.
+pub fn simulate(
+    workload: &Workload,
+    network: &Network,
+    seed: u64,
+    detail: bool,
+) -> Result<Outcome, SimulationError> {
+    let mut engine = Engine::new(workload, network, seed, detail)?;
+    engine.run();
+    Ok(engine.outcome())
+}
+
+/// As [`simulate`], network and outcome as JSON.
+///
+/// # Errors
+/// As [`simulate`], and a network that makes no sense.
+pub fn simulate_json(
+    workload: &Workload,
+    network_json: &str,
+    seed: u64,
+    detail: bool,
+) -> Result<String, SimulationError> {
+    let network = Network::from_json(network_json)?;
+    let outcome = simulate(workload, &network, seed, detail)?;
+    serde_json::to_string(&outcome).map_err(|e| bad(e.to_string()))
+}
+
+/// Every network with every seed, `threads` at a time (0: one per core): outcomes by network, then by seed. The
+/// same for any number of threads.
+///
+/// # Errors
+/// That of the first network that cannot be run.
+pub fn simulate_many(
+    workload: &Workload,
+    networks: &[String],
+    seeds: &[u64],
+    threads: usize,
+) -> Result<Vec<Vec<String>>, SimulationError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let wanted = if threads == 0 { cores } else { threads };
+    let one = |index: usize| -> Result<Vec<String>, SimulationError> {
+        let network = Network::from_json(&networks[index])?;
+        seeds
+            .iter()
+            .map(|seed| {
+                let outcome = simulate(workload, &network, *seed, false)?;
+                serde_json::to_string(&outcome).map_err(|e| bad(e.to_string()))
+            })
+            .collect()
+    };
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(Vec::with_capacity(networks.len()));
+    let work = || loop {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        if index >= networks.len() {
+            break;
+        }
+        let outcome = one(index);
+        if let Ok(mut found) = found.lock() {
+            found.push((index, outcome));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..wanted.min(networks.len()).max(1) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut found = found
+        .into_inner()
+        .map_err(|_| bad("a simulation thread ended early".into()))?;
+    found.sort_by_key(|(index, _)| *index);
+    found.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+fn service(text: &ServiceText, clock: Clock) -> Service {
+    Service::new(&text.overhead.sampler(), text.s_per_byte, clock)
+}
+
+/// A time that is hardly ever exceeded, seconds.
+fn far(duration: &Duration) -> f64 {
+    duration.0.mean_s() + 10.0 * duration.0.quantile_s(0.999)
+}
+
+/// How long the run lasts at most, roughly: everything one after the other.
+fn bound_s(workload: &Workload, network: &Network) -> f64 {
+    let (mut speed, mut rate) = (f64::INFINITY, f64::INFINITY);
+    let (mut per_request, mut per_byte) = (0.0f64, 0.0f64);
+    let mut latency = network.fabric.latency_s;
+    let chunk = network.store.chunk_bytes;
+    for host in &network.hosts {
+        let link = &host.network;
+        rate = rate
+            .min(link.out_bps)
+            .min(link.in_bps)
+            .min(link.loopback_bps);
+        latency = latency.max(network.fabric.latency_s + 2.0 * link.latency_s);
+        let mut take = |text: &ServiceText| {
+            per_request = per_request.max(far(&text.overhead));
+            per_byte = per_byte.max(text.s_per_byte);
+        };
+        if let Some(client) = &host.client {
+            speed = speed.min(client.speed);
+            client.service.iter().for_each(&mut take);
+        }
+        host.manager.iter().for_each(|m| take(&m.service));
+        if let Some(storage) = &host.storage {
+            storage.read.iter().for_each(&mut take);
+            storage.write.iter().for_each(&mut take);
+            if let Some(profile) = &storage.profile {
+                for op in [Op::Read, Op::Write] {
+                    let mean = profile.mean_service_s(op, false, chunk);
+                    per_request = per_request.max(10.0 * (mean + profile.interface_s(chunk)));
+                }
+            }
+        }
+    }
+    for shared in [network.fabric.capacity_bps, network.fabric.rack_uplink_bps] {
+        rate = rate.min(shared.unwrap_or(f64::INFINITY));
+    }
+    let replicas = f64::from(network.store.replicas) + 1.0;
+    let operations = workload.operations[0].len() as f64;
+    let requests = workload.moved_bytes / chunk as f64 + 4.0 * operations;
+    let control = 4.0 * network.protocol.control_bytes as f64 / rate;
+    let launches =
+        workload.tasks() as f64 * far(&network.launch.overhead) + far(&network.launch.stagger);
+    let moved = workload.moved_bytes * replicas * (4.0 / rate + per_byte);
+    let asked = requests * replicas * (per_request + control + 8.0 * latency);
+    let waits = network.scheduler.wait_s.unwrap_or(0.0) * workload.tasks() as f64;
+    1.0 + 2.0 * (workload.compute_s / speed + moved + asked + launches + waits)
+}
+
+fn host(
+    text: &HostText,
+    network: &Network,
+    clock: Clock,
+    seed: u64,
+) -> Result<Host, SimulationError> {
+    let per_byte = |rate: f64| clock.per_s() / rate;
+    let frame = network.protocol.frame_bytes as f64;
+    let store = match &text.storage {
+        None => Store::Absent,
+        Some(storage) => match (&storage.profile, &storage.read, &storage.write) {
+            (Some(profile), ..) => Store::Profile {
+                station: Box::new(
+                    Station::new(profile, storage.seed.unwrap_or(seed))
+                        .map_err(|e| bad(e.message))?,
+                ),
+                tally: Tally::default(),
+                servers: profile.servers as u32,
+            },
+            (None, Some(read), Some(write)) => {
+                let servers = storage.servers.unwrap_or(1);
+                Store::Servers {
+                    read: service(read, clock),
+                    write: service(write, clock),
+                    queue: Fifo::new(servers),
+                    servers,
+                }
+            }
+            _ => Store::Absent,
+        },
+    };
+    let (out_per_byte, in_per_byte) = (
+        per_byte(text.network.out_bps),
+        per_byte(text.network.in_bps),
+    );
+    let slots = text.client.as_ref().map_or(0, |client| client.slots);
+    let cache_bytes = network.preprocess.cache_bytes;
+    Ok(Host {
+        out_free: 0,
+        out_frame: (frame * out_per_byte).round() as u64,
+        out_per_byte,
+        out_active: NONE,
+        out_head: NONE,
+        out_tail: NONE,
+        in_free: 0,
+        in_frame: (frame * in_per_byte).round() as u64,
+        in_per_byte,
+        trains: VecDeque::new(),
+        due_head: NONE,
+        due_tail: NONE,
+        latency: clock.ticks(text.network.latency_s),
+        rack: 0,
+        loop_per_byte: per_byte(text.network.loopback_bps),
+        loop_free: 0,
+        loop_active: NONE,
+        loop_head: NONE,
+        loop_tail: NONE,
+        out: Tally::default(),
+        inn: Tally::default(),
+        looped: Tally::default(),
+        busy: Cover::default(),
+        sent: 0,
+        received: 0,
+        store,
+        store_busy: Cover::default(),
+        manager: text.manager.as_ref().map(|manager| {
+            (
+                service(&manager.service, clock),
+                Fifo::new(manager.servers),
+                manager.servers,
+            )
+        }),
+        client: text.client.as_ref().map(|client| {
+            let text = client.service.clone().unwrap_or_default();
+            (service(&text, clock), Fifo::new(1))
+        }),
+        slots,
+        slots_free: slots,
+        speed: text.client.as_ref().map_or(1.0, |client| client.speed),
+        slot_tally: Tally::default(),
+        computing: Cover::default(),
+        tasks: 0,
+        cache: (cache_bytes > 0 && slots > 0).then(|| Lru::new(cache_bytes)),
+    })
+}
+
+/// Number of the host that hints name, checked with what else they ask for.
+fn resolve(
+    place: &str,
+    hints: &HintsText,
+    network: &Network,
+    hosts: &HashMap<&str, u32>,
+) -> Result<Option<u32>, SimulationError> {
+    let storage = network.hosts.iter().filter(|h| h.storage.is_some()).count();
+    within(
+        &format!("{place}: stripe_width"),
+        hints.stripe_width,
+        storage,
+    )
+    .map_err(bad)?;
+    within(&format!("{place}: replicas"), hints.replicas, storage).map_err(bad)?;
+    let Some(name) = &hints.host else {
+        return Ok(None);
+    };
+    match hosts.get(name.as_str()) {
+        Some(host) if network.hosts[*host as usize].storage.is_some() => Ok(Some(*host)),
+        Some(_) => Err(bad(format!("{place}: host \"{name}\" has no storage"))),
+        None => Err(bad(format!("{place}: there is no host \"{name}\""))),
+    }
+}
+
+impl<'a> Engine<'a> {
+    fn new(
+        workload: &'a Workload,
+        network: &'a Network,
+        seed: u64,
+        detail: bool,
+    ) -> Result<Self, SimulationError> {
+        let bound = bound_s(workload, network);
+        if bound.is_nan() || bound >= HORIZON_S {
+            return Err(bad(format!(
+                "the run may last {bound:.1e} s of virtual time; less than {HORIZON_S:.0e} s are expected"
+            )));
+        }
+        let clock = Clock::for_run_of(bound);
+        let mut hosts = Vec::with_capacity(network.hosts.len());
+        for (i, text) in network.hosts.iter().enumerate() {
+            hosts.push(host(text, network, clock, mix64(seed ^ mix64(i as u64)))?);
+        }
+        let (shared, core, racks) = shared_links(network, &mut hosts, clock);
+        let by_name: HashMap<&str, u32> = network
+            .hosts
+            .iter()
+            .enumerate()
+            .map(|(i, host)| (host.name.as_str(), i as u32))
+            .collect();
+        let mut files = Vec::with_capacity(workload.files.len());
+        let mut hint_hosts = Vec::new();
+        for spec in &workload.files {
+            let place = format!("file \"{}\"", spec.name);
+            let host = resolve(&place, &spec.hints, network, &by_name)?;
+            let mut file = File::default();
+            file.hints.set(&spec.hints, host);
+            files.push(file);
+            hint_hosts.push(host);
+        }
+        for hints in &workload.hints {
+            hint_hosts.push(resolve("set_xattr", hints, network, &by_name)?);
+        }
+        let clients: Vec<u32> = (0..hosts.len() as u32)
+            .filter(|host| hosts[*host as usize].slots > 0)
+            .collect();
+        let mut classes = vec![clients.clone()];
+        for name in &workload.machines {
+            let members: Vec<u32> = clients
+                .iter()
+                .copied()
+                .filter(|host| {
+                    let text = &network.hosts[*host as usize];
+                    text.name == *name || text.group.as_ref() == Some(name)
+                })
+                .collect();
+            if members.is_empty() {
+                let task = workload.tasks.iter().find(|t| {
+                    t.machine
+                        .is_some_and(|m| workload.machines[m as usize] == *name)
+                });
+                return Err(bad(format!(
+                    "task \"{}\" is to run on \"{name}\"; no client host or group has this name",
+                    task.map_or("", |t| &t.name)
+                )));
+            }
+            classes.push(members);
+        }
+        let capacity: Vec<Option<Option<u64>>> = network
+            .hosts
+            .iter()
+            .map(|host| host.storage.as_ref().map(|storage| storage.capacity_bytes))
+            .collect();
+        let merged_range = usize::from(network.preprocess.aggregate);
+        let first = network.hosts[0].network.latency_s;
+        let same_latency =
+            !shared.is_empty() || network.hosts.iter().all(|h| h.network.latency_s == first);
+        Ok(Engine {
+            workload,
+            network,
+            operations: &workload.operations[merged_range],
+            merged_range,
+            seed,
+            clock,
+            frame: network.protocol.frame_bytes,
+            control: network.protocol.control_bytes,
+            merge: network.protocol.merge_frames,
+            same_latency,
+            latency: clock.ticks(network.fabric.latency_s),
+            heap: EventHeap::default(),
+            order: 0,
+            messages: Vec::new(),
+            links: Vec::new(),
+            unused: Vec::new(),
+            spills: Vec::new(),
+            spills_unused: Vec::new(),
+            shared,
+            core,
+            racks,
+            managers: (0..hosts.len() as u32)
+                .filter(|host| hosts[*host as usize].manager.is_some())
+                .collect(),
+            files,
+            nodes: Nodes::new(seed, &capacity),
+            hint_hosts,
+            runs: workload
+                .tasks
+                .iter()
+                .map(|task| Run::new(task.predecessors, task.machine.map_or(0, |m| m + 1)))
+                .collect(),
+            scheduler: Scheduler::new(hosts.len(), &classes, &clients),
+            hosts,
+            unfinished: workload.tasks(),
+            makespan: 0,
+            last_task: 0,
+            events: 0,
+            requests: 0,
+            bytes: super::outcome::Bytes::default(),
+            latencies: Default::default(),
+            operation_ticks: [0.0; 3],
+            failure: None,
+            detail,
+        })
+    }
+
+    /// Files that exist before the run are placed as if they had just been written.
+    pub(super) fn preload(&mut self) {
+        for (i, spec) in self.workload.files.iter().enumerate() {
+            if !spec.preloaded || spec.size == 0 {
+                continue;
+            }
+            let claim = Claim {
+                file: i as u32,
+                offset: 0,
+                size: spec.size,
+                client: None,
+            };
+            let placed = self
+                .nodes
+                .allocate(&mut self.files[i], &self.network.store, claim);
+            if let Err(full) = placed {
+                self.full("before the run".into(), i as u32, full);
+                return;
+            }
+        }
+    }
+
+    /// Ends the run because there is no room.
+    pub(super) fn full(&mut self, who: String, file: u32, full: Full) {
+        let name = &self.workload.files[file as usize].name;
+        let what = match full.host {
+            Some(host) => format!(
+                "host \"{}\" {}",
+                self.network.hosts[host as usize].name, full.what
+            ),
+            None => full.what,
+        };
+        self.fail("full", format!("{who} file \"{name}\": {what}"));
+    }
+
+    fn outcome(mut self) -> Outcome {
+        if self.failure.is_some() {
+            let last = self.heap.peek().map_or(0, |(now, ..)| now);
+            self.makespan = self.makespan.max(last);
+        }
+        let seconds = |ticks: u64| self.clock.seconds(ticks);
+        let (critical, critical_tasks) = self.critical();
+        let makespan_s = seconds(self.makespan);
+        let mut bytes = self.bytes;
+        bytes.stored = self.nodes.used.iter().sum();
+        let operation = |which: usize| {
+            let latencies = &self.latencies[which];
+            let n = latencies.n();
+            OperationRow {
+                n,
+                mean_s: if n == 0 {
+                    0.0
+                } else {
+                    self.operation_ticks[which] / n as f64 / self.clock.per_s()
+                },
+                p50_s: latencies.quantile_ns(0.5) / 1e9,
+                p99_s: latencies.quantile_ns(0.99) / 1e9,
+            }
+        };
+        let hosts = self
+            .hosts
+            .iter()
+            .zip(&self.network.hosts)
+            .enumerate()
+            .map(|(i, (host, text))| HostRow {
+                name: text.name.clone(),
+                app_s: seconds(host.computing.total),
+                storage_s: seconds(host.store_busy.total),
+                network_s: seconds(host.busy.total),
+                stored_bytes: self.nodes.used_on(i as u32),
+                sent_bytes: host.sent,
+                received_bytes: host.received,
+                tasks: host.tasks,
+            })
+            .collect();
+        Outcome {
+            makespan_s,
+            events: self.events,
+            requests: self.requests,
+            error: self.failure.clone(),
+            bytes,
+            stages: self.stages(),
+            stations: self.stations(&critical),
+            hosts,
+            operations: Operations {
+                open: operation(0),
+                read: operation(1),
+                write: operation(2),
+            },
+            tasks: self.detail.then(|| self.task_rows(&critical_tasks)),
+        }
+    }
+
+    /// Time by station on the way back from the task that ended last, and the tasks on it.
+    fn critical(&self) -> (HashMap<u32, f64>, Vec<bool>) {
+        let mut by_station = HashMap::new();
+        let mut on_it = vec![false; self.runs.len()];
+        let mut task = self.last_task;
+        while task != NONE && self.runs[task as usize].is_done() {
+            on_it[task as usize] = true;
+            let run = &self.runs[task as usize];
+            for Leg { station, ticks } in &run.path {
+                *by_station.entry(*station).or_insert(0.0) += f64::from(*ticks);
+            }
+            task = run.cause;
+        }
+        (by_station, on_it)
+    }
+
+    fn stages(&self) -> Vec<Stage> {
+        let seconds = |ticks: u64| self.clock.seconds(ticks);
+        let mut stages: Vec<Stage> = self
+            .workload
+            .stages
+            .iter()
+            .map(|name| Stage {
+                name: name.clone(),
+                start_s: f64::INFINITY,
+                ..Stage::default()
+            })
+            .collect();
+        for (run, task) in self.runs.iter().zip(&self.workload.tasks) {
+            if !run.is_done() {
+                continue;
+            }
+            let stage = &mut stages[task.stage as usize];
+            let (spent, took) = (&run.spent, seconds(run.end - run.start));
+            stage.tasks += 1;
+            stage.start_s = stage.start_s.min(seconds(run.start));
+            stage.end_s = stage.end_s.max(seconds(run.end));
+            stage.task_mean_s += took;
+            stage.task_max_s = stage.task_max_s.max(took);
+            stage.launch_s += seconds(spent.launch);
+            stage.compute_s += seconds(spent.compute);
+            stage.read_s += seconds(spent.read);
+            stage.write_s += seconds(spent.write);
+            stage.manager_s += seconds(spent.manager);
+            stage.read_bytes += spent.read_bytes;
+            stage.written_bytes += spent.written_bytes;
+            let local = spent.read_local + spent.written_local;
+            stage.local_bytes += local;
+            stage.remote_bytes += (spent.read_bytes + spent.written_bytes).saturating_sub(local);
+        }
+        for stage in &mut stages {
+            if stage.tasks == 0 {
+                stage.start_s = 0.0;
+            } else {
+                stage.task_mean_s /= stage.tasks as f64;
+            }
+        }
+        stages
+    }
+
+    fn stations(&self, critical: &HashMap<u32, f64>) -> Vec<StationRow> {
+        let makespan = self.makespan as f64;
+        let row = |number: u32, name: String, host: &str, kind, servers: u32, tally: &Tally| {
+            let busy = tally.busy as f64;
+            let waited = tally.waited as f64;
+            let requests = tally.requests;
+            let over = |x: f64, y: f64| if y > 0.0 { x / y } else { 0.0 };
+            StationRow {
+                name,
+                host: host.to_owned(),
+                kind,
+                servers,
+                requests,
+                busy_s: busy / self.clock.per_s(),
+                utilisation: over(busy, makespan * f64::from(servers)),
+                wait_mean_s: over(waited, requests as f64) / self.clock.per_s(),
+                wait_max_s: self.clock.seconds(tally.wait_max),
+                queue_mean: over(waited, makespan),
+                queue_max: tally.waiting_max,
+                critical_s: critical.get(&number).copied().unwrap_or(0.0) / self.clock.per_s(),
+            }
+        };
+        let mut rows = Vec::new();
+        for (i, (host, text)) in self.hosts.iter().zip(&self.network.hosts).enumerate() {
+            let manager = host.manager.as_ref().map(|m| (&m.1.tally, m.2));
+            let storage = match &host.store {
+                Store::Absent => None,
+                Store::Servers { queue, servers, .. } => Some((&queue.tally, *servers)),
+                Store::Profile { tally, servers, .. } => Some((tally, *servers)),
+            };
+            let client = host
+                .client
+                .as_ref()
+                .filter(|(service, _)| !service.is_nothing())
+                .map(|(_, queue)| (&queue.tally, 1));
+            let all = [
+                Some((&host.out, 1)),
+                Some((&host.inn, 1)),
+                Some((&host.looped, 1)),
+                storage,
+                manager,
+                client,
+                (host.slots > 0).then_some((&host.slot_tally, host.slots)),
+            ];
+            for (which, station_of) in all.into_iter().enumerate() {
+                if let Some((tally, servers)) = station_of {
+                    rows.push(row(
+                        station(i as u32, which as u32),
+                        format!("{}/{}", text.name, KINDS[which]),
+                        &text.name,
+                        KIND_NAMES[which],
+                        servers,
+                        tally,
+                    ));
+                }
+            }
+        }
+        for shared in &self.shared {
+            rows.push(row(
+                NONE,
+                shared.name.clone(),
+                "",
+                "fabric",
+                1,
+                &shared.tally,
+            ));
+        }
+        if critical.contains_key(&FABRIC) {
+            let crossed = row(FABRIC, "fabric".into(), "", "fabric", 1, &Tally::default());
+            rows.push(crossed);
+        }
+        rows
+    }
+
+    fn task_rows(&self, critical: &[bool]) -> Vec<TaskRow> {
+        let seconds = |ticks: u64| self.clock.seconds(ticks);
+        let mut rows = Vec::with_capacity(self.runs.len());
+        for (i, (run, task)) in self.runs.iter().zip(&self.workload.tasks).enumerate() {
+            if !run.is_done() {
+                continue;
+            }
+            let spent = &run.spent;
+            let local = spent.read_local + spent.written_local;
+            rows.push(TaskRow {
+                name: task.name.clone(),
+                stage: self.workload.stages[task.stage as usize].clone(),
+                host: self.network.hosts[run.host as usize].name.clone(),
+                ready_s: seconds(run.ready),
+                start_s: seconds(run.start),
+                end_s: seconds(run.end),
+                launch_s: seconds(spent.launch),
+                compute_s: seconds(spent.compute),
+                read_s: seconds(spent.read),
+                write_s: seconds(spent.write),
+                manager_s: seconds(spent.manager),
+                read_bytes: spent.read_bytes,
+                written_bytes: spent.written_bytes,
+                local_bytes: local,
+                remote_bytes: (spent.read_bytes + spent.written_bytes).saturating_sub(local),
+                critical: critical[i],
+                spans: run.spans.clone(),
+            });
+        }
+        rows
+    }
+}
+
+/// The links that hosts share: racks' up- and downlinks, then the core.
+fn shared_links(
+    network: &Network,
+    hosts: &mut [Host],
+    clock: Clock,
+) -> (Vec<Shared>, Option<u32>, Option<u32>) {
+    let mut shared = Vec::new();
+    let mut link = |name: String, rate: f64| {
+        shared.push(Shared {
+            free: 0,
+            per_byte: clock.per_s() / rate,
+            tally: Tally::default(),
+            name,
+        });
+        shared.len() as u32 - 1
+    };
+    let mut racks = None;
+    if let Some(rate) = network.fabric.rack_uplink_bps {
+        let mut numbers: Vec<u32> = network.hosts.iter().map(|host| host.rack).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        for (host, text) in hosts.iter_mut().zip(&network.hosts) {
+            host.rack = numbers.partition_point(|rack| *rack < text.rack) as u32;
+        }
+        for number in numbers {
+            let first = link(format!("rack-{number}/up"), rate);
+            link(format!("rack-{number}/down"), rate);
+            racks.get_or_insert(first);
+        }
+    }
+    let core = network
+        .fabric
+        .capacity_bps
+        .map(|rate| link("fabric/core".into(), rate));
+    (shared, core, racks)
+}

@@ -1,0 +1,75 @@
+//! A client's cache of whole chunks, the longest unused leaving first (PR-W-4; 003 L997-1001).
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Chunks by (file, chunk).
+#[derive(Debug, Default)]
+pub struct Lru {
+    capacity: u64,
+    used: u64,
+    clock: u64,
+    held: HashMap<(u32, u64), (u64, u64)>,
+    by_use: BTreeMap<u64, (u32, u64)>,
+}
+
+impl Lru {
+    /// An empty cache of so many bytes.
+    #[must_use]
+    pub fn new(capacity_bytes: u64) -> Self {
+        Lru {
+            capacity: capacity_bytes,
+            ..Lru::default()
+        }
+    }
+
+    /// Whether the chunk is held; if so it is now the last used.
+    pub fn touch(&mut self, file: u32, chunk: u64) -> bool {
+        self.clock += 1;
+        let Some((used, _)) = self.held.get_mut(&(file, chunk)) else {
+            return false;
+        };
+        self.by_use.remove(used);
+        *used = self.clock;
+        self.by_use.insert(self.clock, (file, chunk));
+        true
+    }
+
+    /// Keeps a chunk of `bytes`, at the cost of the longest unused ones.
+    pub fn keep(&mut self, file: u32, chunk: u64, bytes: u64) {
+        if bytes > self.capacity || self.touch(file, chunk) {
+            return;
+        }
+        while self.used + bytes > self.capacity {
+            let Some((_, oldest)) = self.by_use.pop_first() else {
+                break;
+            };
+            if let Some((_, freed)) = self.held.remove(&oldest) {
+                self.used -= freed;
+            }
+        }
+        self.used += bytes;
+        self.held.insert((file, chunk), (self.clock, bytes));
+        self.by_use.insert(self.clock, (file, chunk));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PR §12, cache vector: an LRU of 2 chunks, reads 1,2,1,3,2,1: 1 hit, 5 misses.
+    #[test]
+    fn pr_12_cache_vector() {
+        let mut cache = Lru::new(2 << 20);
+        let (mut hits, mut misses) = (0, 0);
+        for chunk in [1, 2, 1, 3, 2, 1] {
+            if cache.touch(0, chunk) {
+                hits += 1;
+            } else {
+                misses += 1;
+                cache.keep(0, chunk, 1 << 20);
+            }
+        }
+        assert_eq!((hits, misses), (1, 5));
+    }
+}

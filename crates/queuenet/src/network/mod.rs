@@ -1,0 +1,67 @@
+//! A distributed object store in virtual time: hosts with network queues, a manager, storage nodes, clients.
+//!
+//! ```text
+//!   host A                                        host B
+//!  ┌────────────────────────────┐               ┌────────────────────────────┐
+//!  │ tasks ─▶ [client] ─┐       │               │      ┌─▶ [manager] ─┐      │
+//!  │                    ▼       │    latency    │      │              ▼      │
+//!  │  [loopback] ◀─▶ messages ─▶[out]══════════▶[in]─▶ messages      messages│
+//!  │                    ▲       │  frames       │      │              ▲      │
+//!  │        [storage] ◀─┘   [in]◀══════════════[out]◀──└─▶ [storage] ─┘      │
+//!  └────────────────────────────┘               └────────────────────────────┘
+//! ```
+//!
+//! Every queue is first come first served and unbounded (003 L890-892). A message to another host is cut into frames:
+//! each is served by the sender's out-queue, crosses the network with a latency and is served by the receiver's
+//! in-queue in order of arrival, so that senders interleave; the request joins the component's queue with its last
+//! frame (003 L916). Within a host a message takes the loopback as a whole (003 L920). The protocol of open, read and
+//! write is that of 003 L1017-1038; the equations and names are those of `docs/model.md`.
+//!
+//! An *event* is one completion of a service at one queue. Statistics are streamed: memory depends on what is under
+//! way at once and on the number of tasks, never on the number of events. One run is single-threaded and a pure
+//! function of workload, network and seed; replications run side by side.
+//!
+//! ```
+//! use penstock_queuenet::network::{simulate, Network, Workload};
+//! let workload = Workload::from_json(r#"{"schema": "penstock/workload/1", "tasks": [
+//!     {"name": "w", "operations": [{"op": "write", "file": "f", "size_bytes": 1048576}]}]}"#).unwrap();
+//! let link = r#""network": {"out_bps": 12.5e6, "in_bps": 12.5e6, "loopback_bps": 125e6}"#;
+//! let network = Network::from_json(&format!(r#"{{"schema": "penstock/network/1", "hosts": [
+//!     {{"name": "c", {link}, "client": {{}}}}, {{"name": "m", {link}, "manager": {{"service": 0.0005}}}},
+//!     {{"name": "s", {link}, "storage": {{"read": 0.001, "write": 0.001}}}}],
+//!     "store": {{"chunk_bytes": 1048576}}}}"#)).unwrap();
+//! let outcome = simulate(&workload, &network, 1, false).unwrap();
+//! // 10 control messages, two services of the manager, the chunk, its last frame, the storage
+//! let (c, s, f, b) = (1024.0, 1048576.0, 65536.0, 12.5e6);
+//! let expected = 10.0 * c / b + 2.0 * 0.0005 + s / b + f / b + 0.001;
+//! assert!((outcome.makespan_s / expected - 1.0).abs() < 1e-9);
+//! ```
+
+mod build;
+mod engine;
+mod files;
+mod heap;
+mod lru;
+mod number;
+mod outcome;
+mod platform;
+mod schedule;
+mod server;
+mod store;
+mod task;
+mod time;
+mod wire;
+mod workload;
+
+pub use build::{simulate, simulate_json, simulate_many};
+pub use heap::EventHeap;
+pub use lru::Lru;
+pub use outcome::{
+    Bytes, Failure, HostRow, OperationRow, Operations, Outcome, Span, Stage, StationRow, TaskRow,
+};
+pub use platform::Network;
+pub use server::{Cover, Fifo, Service, Tally, NONE};
+pub use time::{Clock, Ticks, HORIZON_S};
+pub use workload::Workload;
+
+pub use crate::closed::SimulationError;

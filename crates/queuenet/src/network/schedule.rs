@@ -1,0 +1,229 @@
+//! Which task runs where and when (PR-S-1; 003 L1011, L1086).
+//!
+//! No task that waits could run on a machine that is idle: when a task becomes ready it is placed at once if it can
+//! be, and when a machine becomes idle the longest waiting task that may run there gets it.
+
+use std::collections::VecDeque;
+
+use super::engine::{kind, Engine};
+use super::platform::SchedulerKind;
+use super::server::NONE;
+use super::time::Ticks;
+
+/// Machines a task may run on: all, a group, or one.
+#[derive(Debug, Default)]
+struct Class {
+    members: Vec<u64>,
+    waiting: VecDeque<(u64, u32)>,
+}
+
+/// Who is idle and who waits.
+#[derive(Debug, Default)]
+pub(super) struct Scheduler {
+    idle: Vec<u64>,
+    classes: Vec<Class>,
+    /// Classes that a host belongs to.
+    of_host: Vec<Vec<u32>>,
+    /// Tasks that wait for one machine because their data are there.
+    held: Vec<VecDeque<(u64, u32)>>,
+    ready: u64,
+    /// Bytes by host, for one task at a time.
+    score: Vec<u64>,
+}
+
+impl Scheduler {
+    /// `classes`: the hosts of each; `idle`: hosts that run tasks.
+    pub fn new(hosts: usize, classes: &[Vec<u32>], idle: &[u32]) -> Self {
+        let words = hosts.div_ceil(64);
+        let bits = |members: &[u32]| {
+            let mut set = vec![0u64; words];
+            for host in members {
+                set[*host as usize / 64] |= 1 << (host % 64);
+            }
+            set
+        };
+        let mut of_host = vec![Vec::new(); hosts];
+        for (i, members) in classes.iter().enumerate() {
+            for host in members {
+                of_host[*host as usize].push(i as u32);
+            }
+        }
+        Scheduler {
+            idle: bits(idle),
+            classes: classes
+                .iter()
+                .map(|members| Class {
+                    members: bits(members),
+                    waiting: VecDeque::new(),
+                })
+                .collect(),
+            of_host,
+            held: vec![VecDeque::new(); hosts],
+            ready: 0,
+            score: vec![0; hosts],
+        }
+    }
+
+    fn is_idle(&self, host: u32) -> bool {
+        self.idle[host as usize / 64] >> (host % 64) & 1 == 1
+    }
+
+    fn may(&self, class: u32, host: u32) -> bool {
+        self.classes[class as usize].members[host as usize / 64] >> (host % 64) & 1 == 1
+    }
+
+    fn lowest_idle(&self, class: u32) -> Option<u32> {
+        let members = &self.classes[class as usize].members;
+        self.idle
+            .iter()
+            .zip(members)
+            .position(|(idle, member)| idle & member != 0)
+            .map(|word| {
+                let both = self.idle[word] & members[word];
+                word as u32 * 64 + both.trailing_zeros()
+            })
+    }
+}
+
+impl Engine<'_> {
+    /// A task may run from now on.
+    pub fn ready(&mut self, now: Ticks, task: u32) {
+        self.runs[task as usize].ready = now;
+        self.scheduler.ready += 1;
+        self.runs[task as usize].number = self.scheduler.ready;
+        self.place(now, task, false);
+    }
+
+    /// Puts a ready task on an idle machine, or lets it wait.
+    fn place(&mut self, now: Ticks, task: u32, impatient: bool) {
+        let class = self.runs[task as usize].class;
+        let number = self.runs[task as usize].number;
+        if self.network.scheduler.kind == SchedulerKind::Workqueue {
+            match self.scheduler.lowest_idle(class) {
+                Some(host) => self.assign(now, task, host),
+                None => self.wait(class, number, task),
+            }
+            return;
+        }
+        let wait = match self.network.scheduler.wait_s {
+            _ if impatient => Some(0),
+            None => None,
+            Some(s) => Some(self.clock.ticks(s)),
+        };
+        let (best, best_idle) = self.most_data(task, class);
+        let chosen = match (best, wait) {
+            (Some(best), Some(0)) => {
+                let _ = best;
+                best_idle.or_else(|| self.scheduler.lowest_idle(class))
+            }
+            (Some(best), _) if self.scheduler.is_idle(best) => Some(best),
+            (Some(best), wait) => {
+                // its data are on a machine that is busy: wait for that one
+                self.scheduler.held[best as usize].push_back((number, task));
+                self.runs[task as usize].held = best;
+                if let Some(wait) = wait {
+                    self.at(now + wait, kind::PATIENCE, task);
+                }
+                return;
+            }
+            (None, _) => self.scheduler.lowest_idle(class),
+        };
+        match chosen {
+            Some(host) => self.assign(now, task, host),
+            None => self.wait(class, number, task),
+        }
+    }
+
+    fn wait(&mut self, class: u32, number: u64, task: u32) {
+        let queue = &mut self.scheduler.classes[class as usize].waiting;
+        let at = queue.partition_point(|(other, _)| *other < number);
+        queue.insert(at, (number, task));
+    }
+
+    /// A task has waited long enough for its preferred machine.
+    pub fn patience_over(&mut self, now: Ticks, task: u32) {
+        let host = std::mem::replace(&mut self.runs[task as usize].held, NONE);
+        if host == NONE {
+            return;
+        }
+        self.scheduler.held[host as usize].retain(|(_, other)| *other != task);
+        self.place(now, task, true);
+    }
+
+    /// Machines with most bytes of what the task reads: of all, and of the idle ones. Ties: the lowest index.
+    fn most_data(&mut self, task: u32, class: u32) -> (Option<u32>, Option<u32>) {
+        let mut touched: Vec<u32> = Vec::new();
+        let mut seen: Vec<u32> = Vec::new();
+        let (begin, end) = self.workload.tasks[task as usize].operations[self.merged_range];
+        for operation in &self.operations[begin as usize..end as usize] {
+            let super::workload::Operation::Read { file, .. } = *operation else {
+                continue;
+            };
+            seen.push(file);
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        let score = &mut self.scheduler.score;
+        for file in seen {
+            self.files[file as usize].each_host(|host, bytes| {
+                if score[host as usize] == 0 {
+                    touched.push(host);
+                }
+                score[host as usize] += bytes;
+            });
+        }
+        let (mut best, mut best_idle) = (None, None);
+        let (mut most, mut most_idle) = (0, 0);
+        touched.sort_unstable();
+        for host in touched {
+            let bytes = std::mem::take(&mut self.scheduler.score[host as usize]);
+            if !self.scheduler.may(class, host) {
+                continue;
+            }
+            if bytes > most {
+                (best, most) = (Some(host), bytes);
+            }
+            if bytes > most_idle && self.scheduler.is_idle(host) {
+                (best_idle, most_idle) = (Some(host), bytes);
+            }
+        }
+        (best, best_idle)
+    }
+
+    /// A task gets a slot.
+    fn assign(&mut self, now: Ticks, task: u32, host: u32) {
+        let at = &mut self.hosts[host as usize];
+        at.slots_free -= 1;
+        if at.slots_free == 0 {
+            self.scheduler.idle[host as usize / 64] &= !(1 << (host % 64));
+        }
+        self.start(now, task, host);
+    }
+
+    /// A slot is free again: the longest waiting task that may run there gets it.
+    pub fn slot_free(&mut self, now: Ticks, host: u32) {
+        let at = &mut self.hosts[host as usize];
+        at.slots_free += 1;
+        self.scheduler.idle[host as usize / 64] |= 1 << (host % 64);
+        let mut oldest: Option<(u64, u32)> = self.scheduler.held[host as usize].front().copied();
+        let mut from = NONE;
+        for class in &self.scheduler.of_host[host as usize] {
+            if let Some(head) = self.scheduler.classes[*class as usize].waiting.front() {
+                if oldest.is_none_or(|(number, _)| head.0 < number) {
+                    oldest = Some(*head);
+                    from = *class;
+                }
+            }
+        }
+        let Some((_, task)) = oldest else {
+            return;
+        };
+        if from == NONE {
+            self.scheduler.held[host as usize].pop_front();
+            self.runs[task as usize].held = NONE;
+        } else {
+            self.scheduler.classes[from as usize].waiting.pop_front();
+        }
+        self.assign(now, task, host);
+    }
+}

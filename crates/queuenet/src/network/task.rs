@@ -1,0 +1,687 @@
+//! The application driver: a task's way through its operations (003 L1009-1013, L1038; PR-W-1, PR-W-4).
+
+use super::engine::{add_up, draw, kind, station, Engine, Leg, Message, Stage, SLOTS};
+use super::outcome::Span;
+use super::platform::{Allocation, ReadReplica, Replication};
+use super::server::NONE;
+use super::time::Ticks;
+use super::workload::Operation;
+
+/// What a task is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Blocked,
+    Ready,
+    Launch,
+    Compute,
+    Client,
+    Open,
+    Allocate,
+    Data,
+    ChunkMap,
+    Done,
+}
+
+/// Where a task's time went.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Spent {
+    pub launch: Ticks,
+    pub compute: Ticks,
+    pub read: Ticks,
+    pub write: Ticks,
+    pub manager: Ticks,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    pub read_local: u64,
+    pub written_local: u64,
+}
+
+/// A task under way.
+#[derive(Debug, Clone)]
+pub(super) struct Run {
+    phase: Phase,
+    pub host: u32,
+    pub class: u32,
+    pub number: u64,
+    pub held: u32,
+    predecessors: u32,
+    /// The task whose end made this one ready.
+    pub cause: u32,
+    pub ready: Ticks,
+    pub start: Ticks,
+    pub end: Ticks,
+    at: u32,
+    operation_start: Ticks,
+    phase_start: Ticks,
+    pub spent: Spent,
+    /// Links of the operation's chunks in the out-queue and the loopback.
+    pub links: [u32; 2],
+    /// Chunks still to be sent: remote, local.
+    cursor: [u64; 2],
+    end_chunk: u64,
+    copy: [u16; 2],
+    /// Chunks that the cache does not have, where a cache is kept.
+    missing: Option<Vec<u64>>,
+    offset: u64,
+    size: u64,
+    file: u32,
+    write: bool,
+    pending: u64,
+    /// Path of a chunk whose end lets the next one begin.
+    local_bytes: u64,
+    pub path: Vec<Leg>,
+    pub spans: Vec<Span>,
+}
+
+impl Run {
+    pub fn new(predecessors: u32, class: u32) -> Self {
+        Run {
+            phase: Phase::Blocked,
+            host: NONE,
+            class,
+            number: 0,
+            held: NONE,
+            predecessors,
+            cause: NONE,
+            ready: 0,
+            start: 0,
+            end: 0,
+            at: 0,
+            operation_start: 0,
+            phase_start: 0,
+            spent: Spent::default(),
+            links: [NONE; 2],
+            cursor: [0; 2],
+            end_chunk: 0,
+            copy: [0; 2],
+            missing: None,
+            offset: 0,
+            size: 0,
+            file: 0,
+            write: false,
+            pending: 0,
+            local_bytes: 0,
+            path: Vec::new(),
+            spans: Vec::new(),
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn is_done(&self) -> bool {
+        self.phase == Phase::Done
+    }
+}
+
+impl Engine<'_> {
+    /// Tasks without predecessors become ready.
+    pub fn begin(&mut self) {
+        for task in 0..self.runs.len() as u32 {
+            if self.runs[task as usize].predecessors == 0 {
+                let mut draws = Engine::draws(self.seed, draw::STAGGER, u64::from(task), 0);
+                let stagger = self.network.launch.stagger.sampler().draw(&mut draws);
+                let stagger = self.clock.from_ns(stagger);
+                self.unblock(0, task, stagger);
+            }
+        }
+    }
+
+    fn unblock(&mut self, now: Ticks, task: u32, delay: Ticks) {
+        let not_before = self
+            .clock
+            .ticks(self.workload.tasks[task as usize].not_before_s);
+        let time = not_before.max(now + delay);
+        self.runs[task as usize].phase = Phase::Ready;
+        if time > now {
+            self.at(time, kind::TASK, task);
+        } else {
+            self.ready(now, task);
+        }
+    }
+
+    /// A task has its machine: the launch comes first.
+    pub fn start(&mut self, now: Ticks, task: u32, host: u32) {
+        let run = &mut self.runs[task as usize];
+        run.host = host;
+        run.start = now;
+        run.phase = Phase::Launch;
+        let waited = now - run.ready;
+        self.hosts[host as usize].slot_tally.serve(waited, 0);
+        self.hosts[host as usize].tasks += 1;
+        let mut draws = Engine::draws(self.seed, draw::LAUNCH, u64::from(task), 0);
+        let ns = match &self.workload.tasks[task as usize].launch {
+            Some(launch) => launch.draw(&mut draws),
+            None => self.network.launch.overhead.sampler().draw(&mut draws),
+        };
+        let launch = self.clock.from_ns(ns);
+        let run = &mut self.runs[task as usize];
+        run.spent.launch = launch;
+        run.path.push(Leg {
+            station: station(host, SLOTS),
+            ticks: (waited + launch) as f32,
+        });
+        if launch > 0 {
+            self.at(now + launch, kind::TASK, task);
+        } else {
+            self.proceed(now, task);
+        }
+    }
+
+    /// A task's delay, launch or computation is over.
+    pub fn task_event(&mut self, now: Ticks, task: u32) {
+        match self.runs[task as usize].phase {
+            Phase::Ready => self.ready(now, task),
+            Phase::Compute => {
+                self.operation_over(now, task, "compute");
+                self.proceed(now, task);
+            }
+            _ => self.proceed(now, task),
+        }
+    }
+
+    fn operation(&self, task: u32) -> Option<Operation> {
+        let (begin, end) = self.workload.tasks[task as usize].operations[self.merged_range];
+        let at = begin + self.runs[task as usize].at;
+        (at < end).then(|| self.operations[at as usize])
+    }
+
+    /// Goes on with the next operation, until one takes time.
+    fn proceed(&mut self, now: Ticks, task: u32) {
+        loop {
+            let Some(operation) = self.operation(task) else {
+                self.end(now, task);
+                return;
+            };
+            let run = &mut self.runs[task as usize];
+            run.operation_start = now;
+            run.phase_start = now;
+            run.local_bytes = 0;
+            run.size = 0;
+            match operation {
+                Operation::Close { .. } => run.at += 1,
+                Operation::SetHints { file, hints } => {
+                    run.at += 1;
+                    let host = self.hint_hosts[self.workload.files.len() + hints as usize];
+                    let tags = &self.workload.hints[hints as usize];
+                    self.files[file as usize].hints.set(tags, host);
+                }
+                Operation::Compute { time } => {
+                    let host = run.host;
+                    let mut draws = Engine::draws(self.seed, draw::COMPUTE, u64::from(time), 0);
+                    let (sampler, _) = &self.workload.times[time as usize];
+                    let at = &mut self.hosts[host as usize];
+                    let ticks = self.clock.from_ns(sampler.draw(&mut draws) / at.speed);
+                    if ticks == 0 {
+                        run.at += 1;
+                        continue;
+                    }
+                    at.computing.add(now, now + ticks);
+                    run.spent.compute += ticks;
+                    run.phase = Phase::Compute;
+                    run.path.push(Leg {
+                        station: station(host, SLOTS),
+                        ticks: ticks as f32,
+                    });
+                    self.at(now + ticks, kind::TASK, task);
+                    return;
+                }
+                Operation::Open { file } => {
+                    run.file = file;
+                    run.phase = Phase::Client;
+                    if !self.join_client(now, task, 0) {
+                        self.operate(now, task);
+                    }
+                    return;
+                }
+                Operation::Read { file, offset, size } => {
+                    (run.file, run.offset, run.size, run.write) = (file, offset, size, false);
+                    run.phase = Phase::Client;
+                    if !self.join_client(now, task, size) {
+                        self.operate(now, task);
+                    }
+                    return;
+                }
+                Operation::Write { file, offset, size } => {
+                    (run.file, run.offset, run.size, run.write) = (file, offset, size, true);
+                    run.phase = Phase::Client;
+                    if !self.join_client(now, task, size) {
+                        self.operate(now, task);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The client has taken up an operation.
+    pub fn operate(&mut self, now: Ticks, task: u32) {
+        let Some(operation) = self.operation(task) else {
+            return;
+        };
+        let managed = self.network.store.allocation == Allocation::Manager;
+        match operation {
+            Operation::Open { .. } if managed => self.ask_manager(now, task, Phase::Open),
+            Operation::Open { .. } => self.operation_ends(now, task, "open"),
+            Operation::Write { .. } if managed => self.ask_manager(now, task, Phase::Allocate),
+            Operation::Write { .. } => {
+                self.allocate(task);
+                self.begin_data(now, task);
+            }
+            _ => self.begin_data(now, task),
+        }
+    }
+
+    fn ask_manager(&mut self, now: Ticks, task: u32, phase: Phase) {
+        let run = &mut self.runs[task as usize];
+        run.phase = phase;
+        run.phase_start = now;
+        let (from, file) = (run.host, run.file);
+        let to = self.managers[file as usize % self.managers.len()];
+        let message = self.message(Message {
+            bytes: self.control,
+            from,
+            to,
+            task,
+            file,
+            stage: Stage::ToManager,
+            ..Message::EMPTY
+        });
+        self.send(now, message);
+    }
+
+    /// The manager has served a task's request: an allocation happens there and then.
+    pub fn manager_serves(&mut self, task: u32) {
+        if self.runs[task as usize].phase == Phase::Allocate {
+            self.allocate(task);
+        }
+    }
+
+    fn allocate(&mut self, task: u32) {
+        let run = &self.runs[task as usize];
+        let claim = super::files::Claim {
+            file: run.file,
+            offset: run.offset,
+            size: run.size,
+            client: Some(run.host),
+        };
+        let file = &mut self.files[claim.file as usize];
+        if let Err(full) = self.nodes.allocate(file, &self.network.store, claim) {
+            let name = &self.workload.tasks[task as usize].name;
+            self.full(format!("task \"{name}\" writes"), claim.file, full);
+        }
+    }
+
+    /// The manager's answer is there.
+    pub fn manager_answered(&mut self, now: Ticks, slot: u32, task: u32) {
+        self.blame(task, slot);
+        self.release(slot);
+        let run = &mut self.runs[task as usize];
+        run.spent.manager += now - run.phase_start;
+        match run.phase {
+            Phase::Open => {
+                self.operation_over(now, task, "open");
+                self.proceed(now, task);
+            }
+            Phase::Allocate => self.begin_data(now, task),
+            _ => {
+                self.operation_over(now, task, "write");
+                self.proceed(now, task);
+            }
+        }
+    }
+
+    /// Replicas that the client itself sends.
+    fn copies(&self, file: u32, chunk: u64) -> u16 {
+        if self.network.store.replication == Replication::Client {
+            self.files[file as usize].replicas(chunk) as u16
+        } else {
+            1
+        }
+    }
+
+    /// Replica of a chunk that a task reads.
+    fn replica(&self, task: u32, file: u32, chunk: u64) -> u16 {
+        let local = match self.network.store.read_replica {
+            ReadReplica::LocalFirst => Some(self.runs[task as usize].host),
+            ReadReplica::Random => None,
+        };
+        let seed = self.seed;
+        self.files[file as usize].replica_to_read(chunk, local, || {
+            let key = draw::REPLICA ^ u64::from(task) << 32;
+            let mut draws = Engine::draws(seed, key, u64::from(file), chunk);
+            (draws.uniform() * (1u64 << 52) as f64) as u64
+        }) as u16
+    }
+
+    /// Chunks of the operation go out, all at once or as many as the window lets.
+    fn begin_data(&mut self, now: Ticks, task: u32) {
+        if self.failure.is_some() {
+            return;
+        }
+        let run = &mut self.runs[task as usize];
+        run.phase = Phase::Data;
+        run.phase_start = now;
+        let (file, size, write, host) = (run.file, run.size, run.write, run.host);
+        if size == 0 {
+            self.data_over(now, task);
+            return;
+        }
+        let chunk = self.files[file as usize].chunk_bytes.max(1);
+        let first = run.offset / chunk;
+        let end = (run.offset + size).div_ceil(chunk);
+        run.cursor = [first; 2];
+        run.end_chunk = end;
+        run.copy = [0; 2];
+        run.missing = None;
+        if self.hosts[host as usize].cache.is_some() {
+            self.through_cache(task, first, end);
+        }
+        let (mut remote, mut local, mut local_bytes) = (0, 0, 0);
+        let run = &self.runs[task as usize];
+        let listed = run.missing.as_ref().map(|missing| missing.len() as u64);
+        let total = listed.unwrap_or(end - first);
+        for i in 0..total {
+            let chunk = match &run.missing {
+                Some(missing) => missing[i as usize],
+                None => first + i,
+            };
+            let copies = if write { self.copies(file, chunk) } else { 1 };
+            if self.files[file as usize].replicas(chunk) == 0 {
+                let message = format!(
+                    "task \"{}\" reads chunk {chunk} of file \"{}\", which was not yet written",
+                    self.workload.tasks[task as usize].name,
+                    self.workload.files[file as usize].name
+                );
+                self.fail("missing", message);
+                return;
+            }
+            for copy in 0..copies {
+                let replica = if write {
+                    copy
+                } else {
+                    self.replica(task, file, chunk)
+                };
+                if self.files[file as usize].host(chunk, u64::from(replica)) == host {
+                    local += 1;
+                    local_bytes += self.bytes_of(task, chunk);
+                } else {
+                    remote += 1;
+                }
+            }
+        }
+        let run = &mut self.runs[task as usize];
+        if listed.is_some() {
+            run.cursor = [0; 2];
+            run.end_chunk = total;
+        }
+        run.local_bytes = local_bytes;
+        run.pending = remote + local;
+        if remote + local == 0 {
+            self.data_over(now, task);
+            return;
+        }
+        match self.network.store.window {
+            None => self.send_batch(now, task, remote, local),
+            Some(window) => {
+                for _ in 0..window {
+                    self.send_next(now, task, NONE);
+                }
+            }
+        }
+    }
+
+    /// Bytes of a chunk that the task's operation moves.
+    fn bytes_of(&self, task: u32, chunk: u64) -> u64 {
+        let run = &self.runs[task as usize];
+        let file = &self.files[run.file as usize];
+        let begin = chunk * file.chunk_bytes;
+        if run.missing.is_some() {
+            // a cache fetches whole chunks
+            return file.size.saturating_sub(begin).min(file.chunk_bytes);
+        }
+        let end = (run.offset + run.size).min(begin + file.chunk_bytes);
+        end - run.offset.max(begin).min(end)
+    }
+
+    /// What the client's cache does not have of the chunks `first..end`; what is fetched is kept (PR-W-4).
+    fn through_cache(&mut self, task: u32, first: u64, end: u64) {
+        let run = &self.runs[task as usize];
+        let (host, file, write) = (run.host, run.file, run.write);
+        let described = &self.files[file as usize];
+        let chunk_bytes = described.chunk_bytes.max(1);
+        let chunks = described.size.div_ceil(chunk_bytes);
+        let size_of = |chunk: u64| {
+            described
+                .size
+                .saturating_sub(chunk * chunk_bytes)
+                .min(chunk_bytes)
+        };
+        let prefetch = self.network.preprocess.prefetch_chunks;
+        let Some(cache) = &mut self.hosts[host as usize].cache else {
+            return;
+        };
+        if write {
+            for chunk in first..end {
+                cache.keep(file, chunk, size_of(chunk));
+            }
+            return;
+        }
+        let mut missing = Vec::new();
+        for chunk in first..end {
+            if cache.touch(file, chunk) {
+                continue;
+            }
+            let ahead = (chunk + 1 + prefetch).min(chunks).max(chunk + 1);
+            for fetched in chunk..ahead {
+                if fetched == chunk || !cache.touch(file, fetched) {
+                    missing.push(fetched);
+                    cache.keep(file, fetched, size_of(fetched));
+                }
+            }
+        }
+        self.runs[task as usize].missing = Some(missing);
+    }
+
+    /// The next chunk of the operation as a message: of those for the loopback (`local`) or for the network.
+    pub fn next_chunk(&mut self, task: u32, local: bool) -> Option<u32> {
+        let which = usize::from(local);
+        loop {
+            let (replica, chunk, to) = self.next_target(task, which)?;
+            if (to == self.runs[task as usize].host) == local {
+                return Some(self.chunk_message(task, chunk, replica, to));
+            }
+        }
+    }
+
+    /// Steps a cursor over (chunk, copy).
+    fn next_target(&mut self, task: u32, which: usize) -> Option<(u16, u64, u32)> {
+        let run = &self.runs[task as usize];
+        if run.cursor[which] >= run.end_chunk {
+            return None;
+        }
+        let (file, write) = (run.file, run.write);
+        let chunk = match &run.missing {
+            Some(missing) => missing[run.cursor[which] as usize],
+            None => run.cursor[which],
+        };
+        let (replica, copies) = if write {
+            (run.copy[which], self.copies(file, chunk))
+        } else {
+            (self.replica(task, file, chunk), 1)
+        };
+        let run = &mut self.runs[task as usize];
+        run.copy[which] += 1;
+        if run.copy[which] >= copies {
+            run.copy[which] = 0;
+            run.cursor[which] += 1;
+        }
+        let to = self.files[file as usize].host(chunk, u64::from(replica));
+        Some((replica, chunk, to))
+    }
+
+    fn chunk_message(&mut self, task: u32, chunk: u64, replica: u16, to: u32) -> u32 {
+        let data = self.bytes_of(task, chunk);
+        let run = &self.runs[task as usize];
+        let (from, file, write, joined) = (run.host, run.file, run.write, run.phase_start);
+        self.message(Message {
+            joined,
+            bytes: if write { data } else { self.control },
+            data,
+            chunk,
+            file,
+            from,
+            to,
+            task,
+            pending: 1,
+            replica,
+            stage: if write {
+                Stage::WriteData
+            } else {
+                Stage::ReadRequest
+            },
+            write,
+            stream: write && self.streams(file, chunk, replica),
+            ..Message::EMPTY
+        })
+    }
+
+    /// Sends one more chunk of a windowed operation; `after` is the message whose end lets it go.
+    fn send_next(&mut self, now: Ticks, task: u32, after: u32) {
+        if let Some((replica, chunk, to)) = self.next_target(task, 0) {
+            let slot = self.chunk_message(task, chunk, replica, to);
+            if after != NONE {
+                self.inherit(slot, after);
+            }
+            self.send(now, slot);
+        }
+    }
+
+    /// A chunk was read, or stored with all its replicas.
+    pub fn chunk_done(&mut self, now: Ticks, slot: u32, task: u32) {
+        let run = &mut self.runs[task as usize];
+        run.pending -= 1;
+        if run.pending == 0 {
+            self.blame(task, slot);
+            self.release(slot);
+            self.data_over(now, task);
+            return;
+        }
+        if self.network.store.window.is_some() {
+            self.send_next(now, task, slot);
+        }
+        self.release(slot);
+    }
+
+    fn data_over(&mut self, now: Ticks, task: u32) {
+        let managed = self.network.store.allocation == Allocation::Manager;
+        let run = &mut self.runs[task as usize];
+        let spent = now - run.phase_start;
+        if run.write {
+            run.spent.write += spent;
+            run.spent.written_bytes += run.size;
+            run.spent.written_local += run.local_bytes;
+            self.bytes.written += run.size;
+            self.bytes.written_local += run.local_bytes;
+            if managed {
+                self.ask_manager(now, task, Phase::ChunkMap);
+            } else {
+                self.operation_ends(now, task, "write");
+            }
+        } else {
+            run.spent.read += spent;
+            run.spent.read_bytes += run.size;
+            run.spent.read_local += run.local_bytes;
+            self.bytes.read += run.size;
+            self.bytes.read_local += run.local_bytes;
+            self.operation_ends(now, task, "read");
+        }
+    }
+
+    /// An operation has ended, perhaps within the very call that began it.
+    fn operation_ends(&mut self, now: Ticks, task: u32, name: &'static str) {
+        let at_once = self.runs[task as usize].operation_start == now;
+        self.operation_over(now, task, name);
+        if at_once {
+            // by an event, so that a long row of such operations needs no deep stack
+            self.runs[task as usize].phase = Phase::Launch;
+            self.at(now, kind::TASK, task);
+        } else {
+            self.proceed(now, task);
+        }
+    }
+
+    /// Books an operation and turns to the next one.
+    fn operation_over(&mut self, now: Ticks, task: u32, name: &'static str) {
+        let run = &mut self.runs[task as usize];
+        let ticks = now - run.operation_start;
+        let which = match name {
+            "open" => Some(0),
+            "read" => Some(1),
+            "write" => Some(2),
+            _ => None,
+        };
+        if let Some(which) = which {
+            self.latencies[which].add(self.clock.to_ns(ticks));
+            self.operation_ticks[which] += ticks as f64;
+        }
+        if self.detail {
+            let stored = which.is_some();
+            let span = Span {
+                op: name,
+                file: stored.then(|| self.workload.files[run.file as usize].name.clone()),
+                start_s: self.clock.seconds(run.operation_start),
+                end_s: self.clock.seconds(now),
+                bytes: if name == "open" { 0 } else { run.size },
+                local_bytes: run.local_bytes,
+            };
+            run.spans.push(span);
+        }
+        run.at += 1;
+        if run.path.len() >= 64 && run.path.len().is_power_of_two() {
+            add_up(&mut run.path);
+        }
+    }
+
+    /// The path of the message that ended something is part of its task's path.
+    pub fn blame(&mut self, task: u32, slot: u32) {
+        let message = &self.messages[slot as usize];
+        let run = &mut self.runs[task as usize];
+        if message.spill != NONE {
+            run.path
+                .extend_from_slice(&self.spills[message.spill as usize]);
+        }
+        run.path
+            .extend_from_slice(&message.path[..message.legs as usize]);
+    }
+
+    fn end(&mut self, now: Ticks, task: u32) {
+        let run = &mut self.runs[task as usize];
+        run.phase = Phase::Done;
+        run.end = now;
+        run.missing = None;
+        add_up(&mut run.path);
+        run.path.shrink_to_fit();
+        let (host, busy) = (run.host, now - run.start);
+        self.hosts[host as usize].slot_tally.busy += busy;
+        self.unfinished -= 1;
+        if now >= self.makespan {
+            self.makespan = now;
+            self.last_task = task;
+        }
+        let (begin, end) = self.workload.tasks[task as usize].successors;
+        let mut freed = Vec::new();
+        for at in begin..end {
+            let next = self.workload.successors[at as usize];
+            let run = &mut self.runs[next as usize];
+            run.predecessors -= 1;
+            if run.predecessors == 0 {
+                run.cause = task;
+                freed.push(next);
+            }
+        }
+        // who already waited comes first
+        self.slot_free(now, host);
+        for next in freed {
+            self.unblock(now, next, 0);
+        }
+    }
+}

@@ -1,0 +1,514 @@
+//! Messages between components: out-queue, in-queue, loopback, shared links (PR-M-4; 003 L916, L920).
+//!
+//! The out-queue is first come first served at a fixed rate, so when a message's turn comes all its frames' departures
+//! are known. Only the message whose turn it is has an entry in the heap. Merged, this entry stands for its last frame,
+//! and the frames before it wait in the receiver's list of trains: whenever something happens at the receiver, the
+//! frames that came earlier are run through its in-queue first, in order of arrival. So merging changes the number
+//! of heap operations and nothing else: both ways give the same times to the last bit.
+
+use super::engine::{
+    kind, station, Engine, Host, Message, Stage, Train, FABRIC, IN, LOOPBACK, OUT,
+};
+use super::server::NONE;
+use super::time::Ticks;
+
+/// Marks a task's chunks, which become messages one by one, in a queue of messages.
+const BATCH: u32 = 1 << 31;
+
+#[inline]
+fn ticks_of(bytes: u64, per_byte: f64) -> Ticks {
+    (bytes as f64 * per_byte).round() as Ticks
+}
+
+impl Host {
+    /// Lets the frames that came before (`time`, `order`) pass the in-queue.
+    #[inline]
+    fn catch_up(&mut self, time: Ticks, order: u64) {
+        let (mut free, frame) = (self.in_free, self.in_frame);
+        let mut served = 0;
+        while let Some(first) = self.trains.front_mut() {
+            if (first.next, first.order) >= (time, order) {
+                break;
+            }
+            let start = free.max(first.next);
+            free = start + frame;
+            served += 1;
+            self.busy.add(start, free);
+            first.left -= 1;
+            if first.left == 0 {
+                self.trains.pop_front();
+                continue;
+            }
+            first.next += first.period;
+            // keep them sorted: the train goes behind those whose next frame comes before its own
+            let key = (first.next, first.order);
+            let moved = *first;
+            let n = self.trains.len();
+            if n > 1 && (self.trains[1].next, self.trains[1].order) < key {
+                self.trains.pop_front();
+                self.insert_train(moved);
+            }
+        }
+        self.in_free = free;
+        self.inn.busy += served * frame;
+    }
+
+    #[inline]
+    fn insert_train(&mut self, train: Train) {
+        let key = (train.next, train.order);
+        let mut at = self.trains.len();
+        while at > 0 && (self.trains[at - 1].next, self.trains[at - 1].order) > key {
+            at -= 1;
+        }
+        if at == self.trains.len() {
+            self.trains.push_back(train);
+        } else {
+            self.trains.insert(at, train);
+        }
+    }
+}
+
+impl Engine<'_> {
+    /// Gives a message to its sender's network.
+    pub fn send(&mut self, now: Ticks, slot: u32) {
+        let message = &mut self.messages[slot as usize];
+        message.joined = now;
+        let (from, to) = (message.from, message.to);
+        if from == to {
+            if self.hosts[from as usize].loop_active == NONE {
+                self.take_up_loopback(now, slot);
+            } else {
+                self.append_loopback(from, slot);
+            }
+            return;
+        }
+        let host = &self.hosts[from as usize];
+        if host.out_active == NONE && host.out_head == NONE {
+            self.take_up(now, slot);
+        } else {
+            self.hosts[from as usize].out.join();
+            self.append_out(from, slot);
+        }
+    }
+
+    /// Gives the chunks of a task's operation to its host's network: `remote` and `local` of them.
+    pub fn send_batch(&mut self, now: Ticks, task: u32, remote: u64, local: u64) {
+        let from = self.runs[task as usize].host;
+        if remote > 0 {
+            self.append_out(from, BATCH | task);
+            let host = &mut self.hosts[from as usize];
+            host.out.waiting += remote;
+            host.out.waiting_max = host.out.waiting_max.max(host.out.waiting);
+            if host.out_active == NONE {
+                self.next_out(now, from);
+            }
+        }
+        if local > 0 {
+            self.append_loopback(from, BATCH | task);
+            let host = &mut self.hosts[from as usize];
+            host.looped.waiting += local - 1;
+            host.looped.waiting_max = host.looped.waiting_max.max(host.looped.waiting);
+            if host.loop_active == NONE {
+                self.next_loopback(now, from);
+            }
+        }
+    }
+
+    fn set_link(&mut self, entry: u32, next: u32, batch: usize) {
+        if entry & BATCH == 0 {
+            self.links[entry as usize] = next;
+        } else {
+            self.runs[(entry & !BATCH) as usize].links[batch] = next;
+        }
+    }
+
+    fn link(&self, entry: u32, batch: usize) -> u32 {
+        if entry & BATCH == 0 {
+            self.links[entry as usize]
+        } else {
+            self.runs[(entry & !BATCH) as usize].links[batch]
+        }
+    }
+
+    fn append_out(&mut self, from: u32, entry: u32) {
+        self.set_link(entry, NONE, 0);
+        let host = &mut self.hosts[from as usize];
+        let tail = std::mem::replace(&mut host.out_tail, entry);
+        if host.out_head == NONE {
+            host.out_head = entry;
+        } else {
+            self.set_link(tail, entry, 0);
+        }
+    }
+
+    fn append_loopback(&mut self, from: u32, entry: u32) {
+        self.set_link(entry, NONE, 1);
+        let host = &mut self.hosts[from as usize];
+        host.looped.join();
+        let tail = std::mem::replace(&mut host.loop_tail, entry);
+        if host.loop_head == NONE {
+            host.loop_head = entry;
+        } else {
+            self.set_link(tail, entry, 1);
+        }
+    }
+
+    /// The out-queue of `from` turns to the next message, if there is one.
+    fn next_out(&mut self, now: Ticks, from: u32) {
+        self.hosts[from as usize].out_active = NONE;
+        loop {
+            let head = self.hosts[from as usize].out_head;
+            if head == NONE {
+                return;
+            }
+            let slot = if head & BATCH == 0 {
+                self.hosts[from as usize].out_head = self.link(head, 0);
+                head
+            } else {
+                match self.next_chunk(head & !BATCH, false) {
+                    Some(slot) => slot,
+                    None => {
+                        self.hosts[from as usize].out_head = self.link(head, 0);
+                        continue;
+                    }
+                }
+            };
+            self.hosts[from as usize].out.leave();
+            self.take_up(now, slot);
+            return;
+        }
+    }
+
+    fn next_loopback(&mut self, now: Ticks, from: u32) {
+        self.hosts[from as usize].loop_active = NONE;
+        loop {
+            let head = self.hosts[from as usize].loop_head;
+            if head == NONE {
+                return;
+            }
+            let slot = if head & BATCH == 0 {
+                self.hosts[from as usize].loop_head = self.link(head, 1);
+                head
+            } else {
+                match self.next_chunk(head & !BATCH, true) {
+                    Some(slot) => slot,
+                    None => {
+                        self.hosts[from as usize].loop_head = self.link(head, 1);
+                        continue;
+                    }
+                }
+            };
+            self.hosts[from as usize].looped.leave();
+            self.take_up_loopback(now, slot);
+            return;
+        }
+    }
+
+    /// The loopback serves a message: bytes over its rate, no frames, no latency.
+    fn take_up_loopback(&mut self, now: Ticks, slot: u32) {
+        let message = &self.messages[slot as usize];
+        let (from, bytes, joined) = (message.from, message.bytes, message.joined);
+        let host = &mut self.hosts[from as usize];
+        let start = now.max(host.loop_free);
+        let service = ticks_of(bytes, host.loop_per_byte);
+        host.loop_free = start + service;
+        host.loop_active = slot;
+        host.looped.serve(start - joined, service);
+        self.bytes.loopback += bytes;
+        self.events += 1;
+        self.at(start + service, kind::LOOPED, slot);
+    }
+
+    /// The loopback has served a message.
+    pub fn looped(&mut self, now: Ticks, slot: u32) {
+        let message = &self.messages[slot as usize];
+        let (from, joined) = (message.from, message.joined);
+        self.leg(slot, station(from, LOOPBACK), now - joined);
+        self.next_loopback(now, from);
+        self.delivered(now, slot);
+    }
+
+    /// The out-queue serves a message: its frames leave one after the other.
+    fn take_up(&mut self, now: Ticks, slot: u32) {
+        let order = self.next_order();
+        let frame = self.frame;
+        let message = &mut self.messages[slot as usize];
+        let (from, to, bytes) = (message.from, message.to, message.bytes);
+        let merged = self.merge && !message.stream && self.shared.is_empty();
+        let full = bytes.saturating_sub(1) / frame;
+        let host = &mut self.hosts[from as usize];
+        let start = message.joined.max(host.out_free);
+        if !host.trains.is_empty() {
+            // keeps the union of in- and out-queue's busy time in order
+            host.catch_up(now, order);
+        }
+        let service = full * host.out_frame + ticks_of(bytes - full * frame, host.out_per_byte);
+        let first = start + if full > 0 { host.out_frame } else { service };
+        let period = host.out_frame;
+        let end = start + service;
+        host.out_free = end;
+        host.out_active = slot;
+        host.out.serve(start - message.joined, service);
+        host.busy.add(start, end);
+        host.sent += bytes;
+        let latency = if self.shared.is_empty() {
+            self.latency + host.latency + self.hosts[to as usize].latency
+        } else {
+            0
+        };
+        let message = &mut self.messages[slot as usize];
+        message.order = order;
+        message.departs = end;
+        message.arrives = end + latency;
+        message.left = full;
+        self.bytes.network += bytes;
+        if !matches!(
+            message.stage,
+            Stage::ReadData | Stage::WriteData | Stage::FrameOn
+        ) {
+            self.bytes.control += bytes;
+        }
+        if merged {
+            if full > 0 {
+                message.left = 0;
+                self.hosts[to as usize].insert_train(Train {
+                    next: first + latency,
+                    order,
+                    period,
+                    left: full,
+                });
+            }
+            self.events += 2;
+            self.heap.push(end + latency, order, kind::ARRIVE, slot);
+        } else {
+            self.events += 2 * (full + 1);
+            self.heap.push(first + latency, order, kind::ARRIVE, slot);
+        }
+        if !self.same_latency {
+            self.at(end, kind::SENT, from);
+        }
+    }
+
+    /// An out-queue is free again, where that is an event of its own.
+    pub fn sent(&mut self, now: Ticks, from: u32) {
+        self.next_out(now, from);
+    }
+
+    /// A frame, or the last one of a train, reaches the in-queue or the first shared link.
+    #[inline]
+    pub fn arrive(&mut self, now: Ticks, order: u64, slot: u32) {
+        let message = &mut self.messages[slot as usize];
+        if !self.shared.is_empty() {
+            self.arrive_at_shared(now, order, slot);
+            return;
+        }
+        let to = message.to;
+        if message.left > 0 {
+            message.left -= 1;
+            let next = if message.left == 0 {
+                message.arrives
+            } else {
+                now + self.hosts[message.from as usize].out_frame
+            };
+            self.heap.replace_top(next, order, kind::ARRIVE, slot);
+            let bytes = self.frame;
+            self.frame_in(now, order, slot, bytes);
+            return;
+        }
+        self.heap.pop();
+        let from = message.from;
+        let last = last_frame(message.bytes, self.frame);
+        self.last_frame_in(now, order, slot, last, to);
+        if self.same_latency {
+            self.next_out(now, from);
+        }
+    }
+
+    /// A frame that is not the last one passes the in-queue.
+    #[inline]
+    fn frame_in(&mut self, now: Ticks, order: u64, slot: u32, bytes: u64) {
+        let message = &self.messages[slot as usize];
+        let host = &mut self.hosts[message.to as usize];
+        if !host.trains.is_empty() {
+            host.catch_up(now, order);
+        }
+        let start = host.in_free.max(now);
+        host.in_free = start + host.in_frame;
+        host.inn.busy += host.in_frame;
+        host.busy.add(start, host.in_free);
+        if message.stream {
+            let due = host.in_free;
+            let piece = Message {
+                bytes,
+                from: message.from,
+                to: message.to,
+                parent: slot,
+                stage: Stage::FrameIn,
+                due,
+                ..Message::EMPTY
+            };
+            let piece = self.message(piece);
+            self.await_in(piece);
+        }
+    }
+
+    fn last_frame_in(&mut self, now: Ticks, order: u64, slot: u32, bytes: u64, to: u32) {
+        let host = &mut self.hosts[to as usize];
+        if !host.trains.is_empty() {
+            host.catch_up(now, order);
+        }
+        let service = ticks_of(bytes, host.in_per_byte);
+        let start = host.in_free.max(now);
+        host.in_free = start + service;
+        host.inn.serve(start - now, service);
+        host.busy.add(start, host.in_free);
+        let message = &mut self.messages[slot as usize];
+        message.arrives = now;
+        message.due = start + service;
+        host.received += message.bytes;
+        self.await_in(slot);
+    }
+
+    /// A message's last frame is in the in-queue: only the oldest such message has an entry in the heap.
+    fn await_in(&mut self, slot: u32) {
+        let message = &self.messages[slot as usize];
+        let (to, due) = (message.to as usize, message.due);
+        self.links[slot as usize] = NONE;
+        let host = &mut self.hosts[to];
+        let tail = std::mem::replace(&mut host.due_tail, slot);
+        if host.due_head == NONE {
+            host.due_head = slot;
+            self.at(due, kind::DELIVER, slot);
+        } else {
+            host.inn.join();
+            self.links[tail as usize] = slot;
+        }
+    }
+
+    /// The in-queue has served the last frame of its oldest message.
+    pub fn received(&mut self, now: Ticks, slot: u32) {
+        let next = self.links[slot as usize];
+        let message = &self.messages[slot as usize];
+        let (from, to) = (message.from, message.to);
+        let (joined, departs, arrives) = (message.joined, message.departs, message.arrives);
+        let host = &mut self.hosts[to as usize];
+        host.due_head = next;
+        if next != NONE {
+            host.inn.leave();
+            let due = self.messages[next as usize].due;
+            self.at(due, kind::DELIVER, next);
+        }
+        if self.messages[slot as usize].stage != Stage::FrameIn {
+            self.leg(slot, station(from, OUT), departs - joined);
+            self.leg(slot, FABRIC, arrives - departs);
+            self.leg(slot, station(to, IN), now - arrives);
+        }
+        self.delivered(now, slot);
+    }
+
+    /// A frame leaves the sender where links are shared: it goes on by itself, the message turns to its next frame.
+    fn arrive_at_shared(&mut self, now: Ticks, order: u64, slot: u32) {
+        let message = &mut self.messages[slot as usize];
+        let from = message.from;
+        let last = message.left == 0;
+        let bytes = if last {
+            last_frame(message.bytes, self.frame)
+        } else {
+            self.frame
+        };
+        let frame = Message {
+            order,
+            bytes,
+            from,
+            to: message.to,
+            parent: slot,
+            stage: Stage::FrameOn,
+            pending: u32::from(last),
+            ..Message::EMPTY
+        };
+        if last {
+            self.heap.pop();
+        } else {
+            message.left -= 1;
+            let next = if message.left == 0 {
+                message.departs
+            } else {
+                now + self.hosts[from as usize].out_frame
+            };
+            self.heap.replace_top(next, order, kind::ARRIVE, slot);
+        }
+        let frame = self.message(frame);
+        self.hop(now, frame);
+        if last {
+            self.next_out(now, from);
+        }
+    }
+
+    /// A frame has passed a shared link (or none yet) and goes to the next one, or to the receiver.
+    ///
+    /// `left` counts the links passed: rack uplink, core, rack downlink.
+    pub fn hop(&mut self, now: Ticks, slot: u32) {
+        let frame = self.messages[slot as usize];
+        let (from, to) = (frame.from as usize, frame.to as usize);
+        let (up, down) = (self.hosts[from].rack, self.hosts[to].rack);
+        let mut passed = frame.left;
+        let link = loop {
+            passed += 1;
+            match passed {
+                1 if up != down => {
+                    if let Some(first) = self.racks {
+                        break Some(first + 2 * up);
+                    }
+                }
+                2 => {
+                    if let Some(core) = self.core {
+                        break Some(core);
+                    }
+                }
+                3 if up != down => {
+                    if let Some(first) = self.racks {
+                        break Some(first + 2 * down + 1);
+                    }
+                }
+                1 | 3 => {}
+                4 => break None,
+                _ => {
+                    self.frame_through(now, slot);
+                    return;
+                }
+            }
+        };
+        self.messages[slot as usize].left = passed;
+        match link {
+            Some(link) => {
+                let shared = &mut self.shared[link as usize];
+                let start = shared.free.max(now);
+                let service = ticks_of(frame.bytes, shared.per_byte);
+                shared.free = start + service;
+                shared.tally.serve(start - now, service);
+                self.events += 1;
+                self.at(start + service, kind::HOP, slot);
+            }
+            None => {
+                let latency = self.latency + self.hosts[from].latency + self.hosts[to].latency;
+                self.at(now + latency, kind::HOP, slot);
+            }
+        }
+    }
+
+    /// A frame that came over shared links reaches the in-queue.
+    fn frame_through(&mut self, now: Ticks, slot: u32) {
+        let frame = self.messages[slot as usize];
+        self.release(slot);
+        if frame.pending == 1 {
+            self.last_frame_in(now, frame.order, frame.parent, frame.bytes, frame.to);
+        } else {
+            self.frame_in(now, frame.order, frame.parent, frame.bytes);
+        }
+    }
+}
+
+/// Bytes of a message's last frame.
+fn last_frame(bytes: u64, frame: u64) -> u64 {
+    bytes - bytes.saturating_sub(1) / frame * frame
+}

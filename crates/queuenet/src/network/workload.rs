@@ -1,0 +1,619 @@
+//! What is to run: tasks with storage operations, files with hints (`penstock/workload/1`; 003 L977-1001, table 3.2).
+
+use std::collections::HashMap;
+
+use penstock_station::Sampler;
+use serde::Deserialize;
+
+use super::number::{at_least_zero, Duration};
+use super::SimulationError;
+
+/// What the `schema` field of a workload must say.
+pub const WORKLOAD_SCHEMA: &str = "penstock/workload/1";
+/// Largest file, 1 EiB: beyond it offsets would overflow.
+const MAX_BYTES: u64 = 1 << 60;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkloadText {
+    schema: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    files: Vec<FileText>,
+    tasks: Vec<TaskText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileText {
+    name: String,
+    #[serde(default)]
+    size_bytes: Option<u64>,
+    #[serde(default)]
+    preloaded: bool,
+    #[serde(default)]
+    hints: Option<HintsText>,
+}
+
+/// Tags of a file (003 L672-677): what is given overrides the store's default.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HintsText {
+    pub placement: Option<PlacementKind>,
+    pub group: Option<String>,
+    pub scatter: Option<u64>,
+    pub stripe_width: Option<u32>,
+    pub replicas: Option<u32>,
+    pub chunk_bytes: Option<u64>,
+    pub host: Option<String>,
+}
+
+/// Where chunks go (PR-M-10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlacementKind {
+    /// Round robin over the stripe, nodes in a fresh order for each request.
+    Striped,
+    /// Round robin over the stripe, nodes in their own order.
+    RoundRobin,
+    /// On the client's own node.
+    Local,
+    /// All files of a group on one node.
+    Collocate,
+    /// Runs of contiguous chunks, each on a node.
+    Scatter,
+    /// Each chunk anywhere.
+    Random,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskText {
+    name: String,
+    #[serde(default)]
+    stage: Option<String>,
+    #[serde(default)]
+    machine: Option<String>,
+    #[serde(default)]
+    after: Vec<String>,
+    #[serde(default)]
+    launch: Option<Duration>,
+    #[serde(default)]
+    not_before_s: Option<f64>,
+    #[serde(default)]
+    operations: Vec<OperationText>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+enum OperationText {
+    Open {
+        file: String,
+    },
+    Read {
+        file: String,
+        #[serde(default)]
+        offset_bytes: u64,
+        size_bytes: u64,
+    },
+    Write {
+        file: String,
+        #[serde(default)]
+        offset_bytes: u64,
+        size_bytes: u64,
+    },
+    Compute {
+        seconds: Duration,
+    },
+    SetXattr {
+        file: String,
+        hints: HintsText,
+    },
+    Close {
+        file: String,
+    },
+}
+
+/// One operation of a task, names resolved.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Operation {
+    /// Ask the manager for the chunk map.
+    Open { file: u32 },
+    /// Fetch bytes.
+    Read { file: u32, offset: u64, size: u64 },
+    /// Store bytes.
+    Write { file: u32, offset: u64, size: u64 },
+    /// Work without storage; index of its time.
+    Compute { time: u32 },
+    /// Tags of the next operations on the file.
+    SetHints { file: u32, hints: u32 },
+    /// Nothing is sent.
+    Close { file: u32 },
+}
+
+/// A file as described.
+#[derive(Debug, Clone)]
+pub struct FileSpec {
+    pub name: String,
+    pub size: u64,
+    pub preloaded: bool,
+    pub hints: HintsText,
+}
+
+/// A task as described.
+#[derive(Debug, Clone)]
+pub struct TaskSpec {
+    pub name: String,
+    pub stage: u32,
+    pub machine: Option<u32>,
+    pub launch: Option<Sampler>,
+    pub not_before_s: f64,
+    /// Operations as described, and merged: ranges of the two lists.
+    pub operations: [(u32, u32); 2],
+    pub predecessors: u32,
+    pub successors: (u32, u32),
+}
+
+/// A workload ready to be simulated any number of times.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    pub(super) files: Vec<FileSpec>,
+    pub(super) tasks: Vec<TaskSpec>,
+    pub(super) stages: Vec<String>,
+    pub(super) machines: Vec<String>,
+    pub(super) operations: [Vec<Operation>; 2],
+    pub(super) times: Vec<(Sampler, f64)>,
+    pub(super) hints: Vec<HintsText>,
+    pub(super) successors: Vec<u32>,
+    /// Upper bounds on what one run adds up to, for the choice of the clock.
+    pub(super) compute_s: f64,
+    pub(super) moved_bytes: f64,
+}
+
+/// Numbers names as they come.
+#[derive(Default)]
+struct Names {
+    index: HashMap<String, u32>,
+    names: Vec<String>,
+}
+
+impl Names {
+    fn of(&mut self, name: &str) -> u32 {
+        if let Some(known) = self.index.get(name) {
+            return *known;
+        }
+        let new = self.names.len() as u32;
+        self.index.insert(name.to_owned(), new);
+        self.names.push(name.to_owned());
+        new
+    }
+}
+
+fn bad(message: impl Into<String>) -> SimulationError {
+    SimulationError(message.into())
+}
+
+fn check_hints(place: &str, hints: &HintsText) -> Result<(), SimulationError> {
+    let positive = [
+        ("scatter", hints.scatter),
+        ("stripe_width", hints.stripe_width.map(u64::from)),
+        ("replicas", hints.replicas.map(u64::from)),
+        ("chunk_bytes", hints.chunk_bytes),
+    ];
+    for (name, value) in positive {
+        if value == Some(0) {
+            return Err(bad(format!("{place}: {name} is 0; at least 1 is expected")));
+        }
+    }
+    if hints.chunk_bytes.is_some_and(|bytes| bytes > MAX_BYTES) {
+        return Err(bad(format!(
+            "{place}: chunk_bytes is beyond {MAX_BYTES} bytes"
+        )));
+    }
+    if hints.placement == Some(PlacementKind::Collocate) && hints.group.is_none() {
+        return Err(bad(format!(
+            "{place}: placement collocate without group; name the group of files to be kept together"
+        )));
+    }
+    Ok(())
+}
+
+impl Workload {
+    /// Reads `penstock/workload/1` and checks it.
+    ///
+    /// # Errors
+    /// Not JSON, an unknown field, a name used twice or not at all, a task without operations, a cycle, a file that
+    /// is read and never written, a number that makes no sense; the message names the task or file.
+    pub fn from_json(text: &str) -> Result<Self, SimulationError> {
+        let text: WorkloadText =
+            serde_json::from_str(text).map_err(|e| bad(format!("workload: {e}")))?;
+        if text.schema != WORKLOAD_SCHEMA {
+            return Err(bad(format!(
+                "workload: schema is \"{}\"; \"{WORKLOAD_SCHEMA}\" is expected",
+                text.schema
+            )));
+        }
+        if text.tasks.is_empty() {
+            return Err(bad(format!(
+                "workload \"{}\" has no tasks; at least one is expected",
+                text.name
+            )));
+        }
+        Builder::new(&text)?.build(&text)
+    }
+
+    /// How many tasks.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+}
+
+struct Builder {
+    files: Vec<FileSpec>,
+    file_of: HashMap<String, u32>,
+    task_of: HashMap<String, u32>,
+    /// Who writes a file: tasks in order of the list.
+    writers: Vec<Vec<u32>>,
+    /// How far a file is ever filled.
+    extents: Vec<u64>,
+}
+
+impl Builder {
+    fn new(text: &WorkloadText) -> Result<Self, SimulationError> {
+        let mut builder = Builder {
+            files: Vec::new(),
+            file_of: HashMap::new(),
+            task_of: HashMap::new(),
+            writers: Vec::new(),
+            extents: Vec::new(),
+        };
+        for file in &text.files {
+            let place = format!("file \"{}\"", file.name);
+            if builder.file_of.contains_key(&file.name) {
+                return Err(bad(format!("{place} is described twice; once is expected")));
+            }
+            let size = file.size_bytes.unwrap_or(0);
+            if file.preloaded && file.size_bytes.is_none() {
+                return Err(bad(format!(
+                    "{place} is preloaded without size_bytes; its size is expected"
+                )));
+            }
+            if size > MAX_BYTES {
+                return Err(bad(format!(
+                    "{place} has {size} bytes; at most {MAX_BYTES} are expected"
+                )));
+            }
+            let hints = file.hints.clone().unwrap_or_default();
+            check_hints(&place, &hints)?;
+            let index = builder.file(&file.name) as usize;
+            builder.files[index] = FileSpec {
+                name: file.name.clone(),
+                size,
+                preloaded: file.preloaded,
+                hints,
+            };
+            if file.preloaded {
+                builder.extents[index] = size;
+            }
+        }
+        for (i, task) in text.tasks.iter().enumerate() {
+            if builder
+                .task_of
+                .insert(task.name.clone(), i as u32)
+                .is_some()
+            {
+                return Err(bad(format!(
+                    "task \"{}\" is described twice; names of tasks are to differ",
+                    task.name
+                )));
+            }
+        }
+        Ok(builder)
+    }
+
+    fn file(&mut self, name: &str) -> u32 {
+        if let Some(known) = self.file_of.get(name) {
+            return *known;
+        }
+        let new = self.files.len() as u32;
+        self.file_of.insert(name.to_owned(), new);
+        self.files.push(FileSpec {
+            name: name.to_owned(),
+            size: 0,
+            preloaded: false,
+            hints: HintsText::default(),
+        });
+        self.writers.push(Vec::new());
+        self.extents.push(0);
+        new
+    }
+
+    fn build(mut self, text: &WorkloadText) -> Result<Workload, SimulationError> {
+        let (mut stages, mut machines) = (Names::default(), Names::default());
+        let mut tasks = Vec::with_capacity(text.tasks.len());
+        let mut operations: [Vec<Operation>; 2] = Default::default();
+        let mut times = Vec::new();
+        let mut hints = Vec::new();
+        let (mut compute_s, mut moved_bytes) = (0.0, 0.0);
+        for (index, task) in text.tasks.iter().enumerate() {
+            let place = format!("task \"{}\"", task.name);
+            if task.operations.is_empty() {
+                return Err(bad(format!(
+                    "{place} has no operations; at least one is expected (a compute of 0 seconds does nothing)"
+                )));
+            }
+            if let Some(launch) = &task.launch {
+                launch
+                    .check(&format!("{place}: launch"))
+                    .map_err(SimulationError)?;
+                compute_s += far(launch);
+            }
+            let not_before_s = task.not_before_s.unwrap_or(0.0);
+            at_least_zero(&format!("{place}: not_before_s"), not_before_s)
+                .map_err(SimulationError)?;
+            compute_s += not_before_s;
+            let begin = operations[0].len() as u32;
+            for (i, operation) in task.operations.iter().enumerate() {
+                let place = format!("{place}: operations[{i}]");
+                let resolved = match operation {
+                    OperationText::Open { file } => Operation::Open {
+                        file: self.file(file),
+                    },
+                    OperationText::Close { file } => Operation::Close {
+                        file: self.file(file),
+                    },
+                    OperationText::Read {
+                        file,
+                        offset_bytes,
+                        size_bytes,
+                    } => {
+                        end_of(&place, *offset_bytes, *size_bytes)?;
+                        moved_bytes += *size_bytes as f64;
+                        Operation::Read {
+                            file: self.file(file),
+                            offset: *offset_bytes,
+                            size: *size_bytes,
+                        }
+                    }
+                    OperationText::Write {
+                        file,
+                        offset_bytes,
+                        size_bytes,
+                    } => {
+                        let end = end_of(&place, *offset_bytes, *size_bytes)?;
+                        moved_bytes += *size_bytes as f64;
+                        let file = self.file(file);
+                        let writers = &mut self.writers[file as usize];
+                        if writers.last() != Some(&(index as u32)) {
+                            writers.push(index as u32);
+                        }
+                        let extent = &mut self.extents[file as usize];
+                        *extent = (*extent).max(end);
+                        Operation::Write {
+                            file,
+                            offset: *offset_bytes,
+                            size: *size_bytes,
+                        }
+                    }
+                    OperationText::Compute { seconds } => {
+                        seconds
+                            .check(&format!("{place}: seconds"))
+                            .map_err(SimulationError)?;
+                        compute_s += far(seconds);
+                        times.push((seconds.sampler(), seconds.0.mean_s()));
+                        Operation::Compute {
+                            time: times.len() as u32 - 1,
+                        }
+                    }
+                    OperationText::SetXattr { file, hints: tags } => {
+                        check_hints(&place, tags)?;
+                        hints.push(tags.clone());
+                        Operation::SetHints {
+                            file: self.file(file),
+                            hints: hints.len() as u32 - 1,
+                        }
+                    }
+                };
+                operations[0].push(resolved);
+            }
+            let end = operations[0].len() as u32;
+            let merged_begin = operations[1].len() as u32;
+            let merged = aggregated(&operations[0][begin as usize..]);
+            operations[1].extend(merged);
+            tasks.push(TaskSpec {
+                name: task.name.clone(),
+                stage: stages.of(task.stage.as_deref().unwrap_or("all")),
+                machine: task.machine.as_deref().map(|name| machines.of(name)),
+                launch: task.launch.as_ref().map(Duration::sampler),
+                not_before_s,
+                operations: [(begin, end), (merged_begin, operations[1].len() as u32)],
+                predecessors: 0,
+                successors: (0, 0),
+            });
+        }
+        let edges = self.edges(text, &tasks, &operations[0])?;
+        let successors = link(&mut tasks, edges)?;
+        Ok(Workload {
+            files: self.files,
+            tasks,
+            stages: stages.names,
+            machines: machines.names,
+            operations,
+            times,
+            hints,
+            successors,
+            compute_s,
+            moved_bytes,
+        })
+    }
+
+    /// Dependencies (before, after): those stated, and a reader's on the writers of what it reads.
+    ///
+    /// A task that writes the file itself, or reads one that was there before the run, waits only for writers that
+    /// stand before it in the list: else two that share a file would wait for each other.
+    fn edges(
+        &self,
+        text: &WorkloadText,
+        tasks: &[TaskSpec],
+        operations: &[Operation],
+    ) -> Result<Vec<(u32, u32)>, SimulationError> {
+        let mut edges = Vec::new();
+        for (index, (task, described)) in tasks.iter().zip(&text.tasks).enumerate() {
+            let index = index as u32;
+            for name in &described.after {
+                match self.task_of.get(name) {
+                    None => {
+                        return Err(bad(format!(
+                            "task \"{}\": after names \"{name}\", which is no task",
+                            task.name
+                        )))
+                    }
+                    Some(before) => edges.push((*before, index)),
+                }
+            }
+            let (begin, end) = task.operations[0];
+            for (i, operation) in operations[begin as usize..end as usize].iter().enumerate() {
+                let Operation::Read { file, offset, size } = *operation else {
+                    continue;
+                };
+                let spec = &self.files[file as usize];
+                let writers = &self.writers[file as usize];
+                if writers.is_empty() && !spec.preloaded {
+                    return Err(bad(format!(
+                        "task \"{}\": operations[{i}] reads file \"{}\", which no task writes and which is not preloaded",
+                        task.name, spec.name
+                    )));
+                }
+                let extent = self.extents[file as usize];
+                if offset + size > extent {
+                    return Err(bad(format!(
+                        "task \"{}\": operations[{i}] reads file \"{}\" up to byte {}; it only ever has {extent}",
+                        task.name, spec.name, offset + size
+                    )));
+                }
+                let only_earlier = spec.preloaded || writers.contains(&index);
+                for before in writers {
+                    if *before != index && (!only_earlier || *before < index) {
+                        edges.push((*before, index));
+                    }
+                }
+            }
+        }
+        edges.sort_unstable();
+        edges.dedup();
+        Ok(edges)
+    }
+}
+
+/// A duration that is hardly ever exceeded.
+fn far(duration: &Duration) -> f64 {
+    duration.0.mean_s() + 10.0 * duration.0.quantile_s(0.999)
+}
+
+fn end_of(place: &str, offset: u64, size: u64) -> Result<u64, SimulationError> {
+    match offset.checked_add(size) {
+        Some(end) if end <= MAX_BYTES => Ok(end),
+        _ => Err(bad(format!(
+            "{place}: offset_bytes {offset} and size_bytes {size} go beyond {MAX_BYTES} bytes"
+        ))),
+    }
+}
+
+/// Merges immediately subsequent operations of one kind on one file where the second begins at the end of the first
+/// (PR-W-4; 003 L993-996: ten writes of 256 KiB become one of 2.5 MiB).
+pub(super) fn aggregated(operations: &[Operation]) -> Vec<Operation> {
+    let mut merged: Vec<Operation> = Vec::with_capacity(operations.len());
+    for next in operations {
+        match (merged.last_mut(), *next) {
+            (
+                Some(Operation::Read { file, offset, size }),
+                Operation::Read {
+                    file: other,
+                    offset: begin,
+                    size: more,
+                },
+            )
+            | (
+                Some(Operation::Write { file, offset, size }),
+                Operation::Write {
+                    file: other,
+                    offset: begin,
+                    size: more,
+                },
+            ) if *file == other && *offset + *size == begin => *size += more,
+            _ => merged.push(*next),
+        }
+    }
+    merged
+}
+
+/// Enters the dependencies into the tasks; refuses cycles.
+fn link(tasks: &mut [TaskSpec], edges: Vec<(u32, u32)>) -> Result<Vec<u32>, SimulationError> {
+    let mut successors = Vec::with_capacity(edges.len());
+    let mut at = 0;
+    for (index, task) in tasks.iter_mut().enumerate() {
+        let begin = successors.len() as u32;
+        while at < edges.len() && edges[at].0 as usize == index {
+            successors.push(edges[at].1);
+            at += 1;
+        }
+        task.successors = (begin, successors.len() as u32);
+    }
+    for after in &successors {
+        tasks[*after as usize].predecessors += 1;
+    }
+    let mut left: Vec<u32> = tasks.iter().map(|task| task.predecessors).collect();
+    let mut ready: Vec<usize> = (0..tasks.len()).filter(|i| left[*i] == 0).collect();
+    let mut done = 0;
+    while let Some(index) = ready.pop() {
+        done += 1;
+        let (begin, end) = tasks[index].successors;
+        for after in &successors[begin as usize..end as usize] {
+            left[*after as usize] -= 1;
+            if left[*after as usize] == 0 {
+                ready.push(*after as usize);
+            }
+        }
+    }
+    if done < tasks.len() {
+        return Err(bad(cycle(tasks, &edges, &left)));
+    }
+    Ok(successors)
+}
+
+/// Names the tasks of one cycle.
+fn cycle(tasks: &[TaskSpec], edges: &[(u32, u32)], left: &[u32]) -> String {
+    let before = |after: u32| {
+        edges
+            .iter()
+            .find(|(b, a)| *a == after && left[*b as usize] > 0)
+            .map_or(after, |(b, _)| *b)
+    };
+    let mut path: Vec<u32> = Vec::new();
+    let mut at = left.iter().position(|n| *n > 0).unwrap_or(0) as u32;
+    while !path.contains(&at) {
+        path.push(at);
+        at = before(at);
+    }
+    path.retain({
+        let mut inside = false;
+        move |task| {
+            inside |= *task == at;
+            inside
+        }
+    });
+    path.push(at);
+    path.reverse();
+    let shown: Vec<String> = path
+        .iter()
+        .take(8)
+        .map(|task| format!("\"{}\"", tasks[*task as usize].name))
+        .collect();
+    format!(
+        "tasks wait for each other in a circle: {}{}",
+        shown.join(" before "),
+        if path.len() > 8 { " …" } else { "" }
+    )
+}
