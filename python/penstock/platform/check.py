@@ -408,10 +408,6 @@ def _roles(source: Source, document: dict[str, Any]) -> None:
             "manager among a group's roles, or store: {allocation: none}",
             key=True,
         )
-    if managers > 1:
-        source.mistake(
-            ("hosts",), f"{managers} managers", "one host with the role manager", key=True
-        )
 
 
 def _network(source: Source, document: dict[str, Any]) -> None:

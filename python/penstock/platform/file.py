@@ -233,7 +233,9 @@ class LaunchFile(_Part):
     """What starting a task costs."""
 
     overhead: Time = Field("0s", description="Of every task, unless the workload says.")
-    stagger: Time = Field("0s", description="Between the starts of tasks that are ready at once.")
+    stagger: Time = Field(
+        "0s", description="How much later than the run a task without predecessors starts."
+    )
 
 
 class PreprocessFile(_Part):

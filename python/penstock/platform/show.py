@@ -204,7 +204,7 @@ def _rest(platform: Platform, lowered: dict[str, Any]) -> Table:
     launch = {
         k: service_text({"overhead": v, "s_per_byte": 0}) for k, v in lowered["launch"].items()
     }
-    table.add_row("launch", f"{launch['overhead']} a task, {launch['stagger']} between starts")
+    table.add_row("launch", f"{launch['overhead']} a task, {launch['stagger']} stagger")
     chosen = {h.power.frequency_hz for h in platform.hosts if h.power is not None} - {None}
     if chosen:
         table.add_row(

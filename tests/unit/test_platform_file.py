@@ -1,0 +1,502 @@
+"""The platform as it is read and lowered: units, defaults, groups, changes, stores, power, price, doubt."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from penstock.errors import BadInput
+from penstock.platform.hosts import Platform, load_platform
+from penstock.platform.power import Price
+from penstock.platform.schema import platform_schema, published_schema, schema_text
+from penstock.platform.stores import STORES
+from penstock.platform.uncertain import amount
+from penstock.profile.load import load_profile
+from penstock.study.load import load_study
+from penstock.study.source import read_source
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples" / "platforms").glob("*.yaml"))
+SOUND = Path(__file__).parents[1] / "golden" / "broken-platforms" / "sound.platform.yaml"
+
+SMALL: dict[str, Any] = {
+    "penstock_platform": 1,
+    "name": "small",
+    "hosts": [
+        {
+            "group": "nodes",
+            "count": 3,
+            "roles": ["client", "storage"],
+            "memory": "4GiB",
+            "storage": {"read": "1ms", "write": {"overhead": "2ms", "per_byte": "1 ms/MiB"}},
+        },
+        {"group": "boss", "count": 1, "roles": ["manager"], "manager": {"service": "0.5ms"}},
+    ],
+    "network": {"bandwidth": "100 Mbit/s", "loopback": "125 MB/s"},
+}
+
+
+def small(**changes: Any) -> Platform:
+    """`SMALL` with values at dotted paths (`__` for dots)."""
+    changed = {k.replace("__", "."): v for k, v in changes.items()}
+    return Platform.from_dict(SMALL).with_values(changed)
+
+
+def test_the_published_schema_is_current():
+    assert published_schema() == schema_text()
+
+
+@pytest.mark.parametrize("path", [*EXAMPLES, SOUND], ids=lambda p: p.stem)
+def test_the_schema_takes_what_is_sound_and_refuses_what_is_not(path: Path):
+    jsonschema.Draft202012Validator.check_schema(platform_schema())
+    document = read_source(path.read_bytes(), path.name).value
+    jsonschema.validate(document, platform_schema())
+    document["network"]["bandwith"] = "1 Gbit/s"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, platform_schema())
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_examples_are_sound_and_survive_writing(path: Path, tmp_path: Path):
+    platform = load_platform(path)
+    assert platform.assumed
+    again = tmp_path / "again.yaml"
+    again.write_text(platform.to_yaml())
+    assert load_platform(again).lower() == platform.lower()
+    as_json = tmp_path / "again.json"
+    as_json.write_text(json.dumps(platform.document))
+    assert load_platform(as_json).lower() == platform.lower()
+
+
+def test_the_published_clusters():
+    """Seed 003 L1068: TB20 has 20 machines of 1 Gbit/s, TB101 has 101."""
+    hosts = {p.stem: load_platform(p).hosts for p in EXAMPLES}
+    assert len(hosts["tb20"]) == 20
+    assert len(hosts["tb101"]) == 101
+    assert len(hosts["tb11"]) == 11
+    for name in ("tb20", "tb101"):
+        lowered = load_platform(ROOT / "examples" / "platforms" / f"{name}.yaml").lower()
+        assert {h["network"]["out_bps"] for h in lowered["hosts"]} == {125e6}
+
+
+def test_numbers_and_defaults():
+    """The set V of PR §12 as a file: 100 Mbit/s is 12.5e6 B/s, 1 ms/MiB is 1e-3/1048576 s/B."""
+    lowered = small().lower()
+    first, boss = lowered["hosts"][0], lowered["hosts"][3]
+    assert first["name"] == "nodes-0"
+    assert boss["name"] == "boss-0"
+    assert first["network"] == {
+        "out_bps": 12.5e6,
+        "in_bps": 12.5e6,
+        "loopback_bps": 125e6,
+        "latency_s": 0.0,
+    }
+    assert first["storage"]["read"] == {"overhead": 1e-3, "s_per_byte": 0.0}
+    assert first["storage"]["write"]["s_per_byte"] == pytest.approx(1e-3 / 1048576, rel=1e-12)
+    assert first["storage"]["capacity_bytes"] is None
+    assert first["client"] == {"slots": 1, "speed": 1.0}
+    assert first["manager"] is None
+    assert boss["manager"] == {"service": {"overhead": 0.0005, "s_per_byte": 0.0}, "servers": 1}
+    assert boss["client"] is None
+    assert boss["storage"] is None
+    assert lowered["protocol"] == {
+        "frame_bytes": 65536,
+        "control_bytes": 1024,
+        "merge_frames": True,
+    }
+    assert lowered["store"]["chunk_bytes"] == 1 << 20
+    assert lowered["store"]["stripe_width"] is None
+    assert lowered["scheduler"] == {"kind": "workqueue", "wait_s": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where", "number"),
+    [
+        ("network.bandwidth", "1 Gbit/s", ("hosts", 0, "network", "in_bps"), 125e6),
+        ("network.out", "10 MiB/s", ("hosts", 0, "network", "out_bps"), 10 * 1048576),
+        ("network.latency", "50us", ("fabric", "latency_s"), 50e-6),
+        ("network.fabric", "40 Gbit/s", ("fabric", "capacity_bps"), 5e9),
+        ("network.rack_uplink", "2 GB/s", ("fabric", "rack_uplink_bps"), 2e9),
+        ("hosts.nodes.network.latency", "1ms", ("hosts", 0, "network", "latency_s"), 1e-3),
+        ("hosts.nodes.network", "1 Gbit/s", ("hosts", 0, "network", "out_bps"), 125e6),
+        ("hosts.nodes.speed", 2, ("hosts", 1, "client", "speed"), 2.0),
+        ("hosts.nodes.slots", "4", ("hosts", 1, "client", "slots"), 4),
+        ("hosts.nodes.storage.servers", 3, ("hosts", 0, "storage", "servers"), 3),
+        (
+            "hosts.nodes.storage.capacity",
+            "memory",
+            ("hosts", 0, "storage", "capacity_bytes"),
+            1 << 32,
+        ),
+        ("hosts.nodes.storage.capacity", "25%", ("hosts", 0, "storage", "capacity_bytes"), 1 << 30),
+        ("hosts.nodes.storage.capacity", "1 GB", ("hosts", 0, "storage", "capacity_bytes"), 10**9),
+        ("store.chunk", "256KiB", ("store", "chunk_bytes"), 262144),
+        ("store.stripe", 2, ("store", "stripe_width"), 2),
+        ("store.window", 5, ("store", "window"), 5),
+        ("protocol.frame", "16KiB", ("protocol", "frame_bytes"), 16384),
+        ("scheduler.wait", "2s", ("scheduler", "wait_s"), 2.0),
+        ("scheduler.wait", "forever", ("scheduler", "wait_s"), None),
+        ("launch.overhead", "100ms", ("launch", "overhead"), 0.1),
+        ("preprocess.cache", "64MiB", ("preprocess", "cache_bytes"), 64 << 20),
+        ("hosts.nodes.rack", 3, ("hosts", 2, "rack"), 3),
+    ],
+)
+def test_each_value_arrives_in_its_unit(path: str, value: Any, where: tuple[Any, ...], number: Any):
+    node: Any = Platform.from_dict(SMALL).with_values({path: value}).lower()
+    for step in where:
+        node = node[step]
+    assert node == (pytest.approx(number, rel=1e-12) if isinstance(number, float) else number)
+
+
+def test_racks_are_filled_in_equal_parts():
+    platform = small(hosts__nodes__count=5, hosts__nodes__rack=[0, 1])
+    assert [h.rack for h in platform.hosts] == [0, 0, 0, 1, 1, 0]
+
+
+def test_single_hosts_may_differ():
+    nodes = {"1": {"speed": 0.5, "storage": {"profile": "hdd-7200", "time_scale": 2}}}
+    document = copy.deepcopy(SMALL)
+    document["hosts"][0]["except"] = {**nodes, "1-2": {"storage": {"servers": 4}}}
+    hosts = Platform.from_dict({**document, "hosts": document["hosts"]}).lower()["hosts"]
+    assert [h["client"]["speed"] for h in hosts[:3]] == [1.0, 0.5, 1.0]
+    assert hosts[0]["storage"]["servers"] == 1
+    assert hosts[2]["storage"]["servers"] == 4
+    assert hosts[2]["storage"]["write"]["overhead"] == 0.002
+
+
+def test_a_host_with_another_kind_of_storage_keeps_nothing_of_the_groups():
+    document = copy.deepcopy(SMALL)
+    document["hosts"][0]["except"] = {"1": {"storage": {"profile": "hdd-7200", "time_scale": 2}}}
+    hosts = Platform.from_dict(document).lower()["hosts"]
+    assert set(hosts[1]["storage"]) == {"profile", "capacity_bytes"}
+    slow = load_profile("hdd-7200").scaled(2).to_dict()
+    assert hosts[1]["storage"]["profile"] == slow
+    assert slow["time_scale"] == 2
+    assert "read" in hosts[0]["storage"]
+
+
+def test_storage_on_a_disk_is_that_disk():
+    disks = [{"name": "a", "profile": "nvme", "size": "1TB"}, {"name": "b", "profile": "sata-ssd"}]
+    document = copy.deepcopy(SMALL)
+    document["hosts"][0] |= {"disks": disks, "storage": {"disk": "b"}}
+    platform = Platform.from_dict(document)
+    assert platform.lower()["hosts"][0]["storage"]["profile"]["name"] == "sata-ssd"
+    del document["hosts"][0]["storage"]
+    first = Platform.from_dict(document).lower()["hosts"][0]["storage"]
+    assert first["profile"]["name"] == "nvme"
+    assert first["capacity_bytes"] == 10**12
+    scaled = platform.with_values({"hosts.nodes.disks.b.time_scale": 4})
+    assert scaled.lower()["hosts"][2]["storage"]["profile"]["time_scale"] == 4
+    assert platform.nodes[0].disks[1].profile == "sata-ssd"
+
+
+# ---------------------------------------------------------------- changes
+
+
+def test_changes_leave_the_platform_as_it_was():
+    platform = load_platform(SOUND)
+    before = json.dumps(platform.lower())
+    other = platform.with_values({"hosts.apps.count": 14, "store.chunk": "256KiB"})
+    assert len(other.hosts) == 18
+    assert other.value("hosts.apps.count") == 14
+    assert json.dumps(platform.lower()) == before
+
+
+def test_choosing_a_profile_replaces_the_services():
+    storage = small(hosts__nodes__storage__profile="sata-ssd").lower()["hosts"][0]["storage"]
+    assert set(storage) == {"profile", "capacity_bytes"}
+    both = small(hosts__nodes__storage__capacity="1GB", hosts__nodes__storage__profile="sata-ssd")
+    assert both.lower()["hosts"][0]["storage"]["capacity_bytes"] == 10**9
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("hosts.node.count", "did you mean 'nodes'"),
+        ("hosts.nodes.cuont", "did you mean 'count'"),
+        ("nework.latency", "did you mean 'network'"),
+        ("store.chunk.size", "which holds one value"),
+        ("hosts.nodes.storage.write.per_bite", "did you mean 'per_byte'"),
+        ("hosts..count", "names joined by dots"),
+    ],
+)
+def test_a_path_that_leads_nowhere_says_what_exists(path: str, said: str):
+    with pytest.raises(BadInput, match=said):
+        Platform.from_dict(SMALL).with_values({path: 1})
+
+
+def test_set_says_which_change_was_wrong():
+    with pytest.raises(BadInput) as caught:
+        load_platform(SOUND, ["store.replicas=9", "network.bandwidth=3"])
+    assert [m.file for m in caught.value.mistakes] == [
+        "--set network.bandwidth=3",
+        "--set store.replicas=9",
+    ]
+
+
+def test_changes_add_what_the_file_does_not_say():
+    platform = small(power__idle="90 W", price="0.1 EUR/h", hosts__boss__price__per_host="0 EUR/h")
+    assert platform.power["nodes-1"].idle_w == 90
+    assert platform.price["nodes-1"].per_hour == pytest.approx(0.1)
+    assert platform.price["boss-0"].per_hour == 0
+
+
+# ---------------------------------------------------------------- stores
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_ready_stores_by_name(name: str):
+    platform = small(hosts__nodes__count=4, store__like=name)
+    store = platform.lower()["store"]
+    own = STORES[name]
+    assert store["replicas"] == own["replicas"]
+    assert store["replication"] == own["replication"]
+    assert store["allocation"] == own["allocation"]
+    assert platform.with_values({"store.replicas": 2}).lower()["store"]["replicas"] == 2
+
+
+def test_stores_as_the_specification_tells_them_apart():
+    """PR §9: metadata, placement, replication and window of each store."""
+    assert STORES["hdfs"]["forward"] == "frame"
+    assert STORES["hdfs"]["replication"] == "chain"
+    assert STORES["hdfs"]["window"] == 1
+    assert STORES["hdfs"]["placement"] == "local"
+    assert STORES["gluster"]["allocation"] == STORES["cephfs"]["allocation"] == "none"
+    assert STORES["gluster"]["replication"] == "client"
+    assert STORES["cephfs"]["replication"] == "parallel"
+    assert STORES["mosastore"]["placement"] == "striped"
+    assert STORES["mosastore"]["shuffle"] == "fresh"
+
+
+# ---------------------------------------------------------------- power and price
+
+TABLE = {"idle": "91.6 W", "app": "125.2 W", "storage": "129.1 W", "network": "127.7 W"}
+
+
+def test_pr_e_3_powers_are_above_idle_and_the_vector_comes_out():
+    """10 nodes, 60 s, each 20 s computing, 10 s storing, 15 s sending: 7,084.5 J each (PR-E-3)."""
+    power = small(power=TABLE).power["nodes-0"]
+    assert power.app_w == pytest.approx(125.2 - 91.6)
+    joules = power.idle_j(60, 45) + 20 * power.app_w + 10 * power.storage_w + 15 * power.network_w
+    assert joules == pytest.approx(7084.5, rel=1e-9)
+
+
+def test_pr_e_1_a_manager_alone_does_not_count_unless_asked():
+    assert "boss-0" not in small(power=TABLE).power
+    assert "boss-0" in small(power=TABLE, power__manager=True).power
+
+
+def test_pr_e_4_a_frequency_has_powers_and_speeds_of_its_own():
+    states = [
+        {"frequency": "1.2 GHz", "app": "100 W", "speed": 0.5, "service_speed": 0.8},
+        {"frequency": "2.3 GHz"},
+    ]
+    platform = small(power={**TABLE, "states": states}, hosts__nodes__speed=3)
+    full, slow = platform.lower(), platform.with_values({"power.frequency": "1200 MHz"})
+    low = slow.lower()
+    assert full["hosts"][0]["client"]["speed"] == 3.0
+    assert low["hosts"][0]["client"]["speed"] == 1.5
+    assert low["hosts"][0]["storage"]["read"]["overhead"] == pytest.approx(1e-3 / 0.8)
+    assert low["hosts"][3]["manager"]["service"]["overhead"] == pytest.approx(0.5e-3 / 0.8)
+    assert slow.power["nodes-0"].app_w == pytest.approx(100 - 91.6)
+    assert slow.power["nodes-0"].storage_w == pytest.approx(129.1 - 91.6)
+    assert slow.power["nodes-0"].frequency_hz == 1.2e9
+    one = platform.with_values({"hosts.nodes.power.frequency": "1.2GHz"})
+    assert one.lower()["hosts"][0]["client"]["speed"] == 1.5
+    assert one.lower()["hosts"][3] == full["hosts"][3]
+
+
+def test_service_speed_stretches_distributions_and_profiles():
+    states = [{"frequency": "1 GHz", "service_speed": 0.5}]
+    power = {**TABLE, "states": states, "frequency": "1 GHz"}
+    times = {
+        "kind": "mixture",
+        "parts": [
+            {"weight": 3, "of": {"kind": "lognormal", "mean_s": 0.01, "sigma": 0.4}},
+            {"weight": 1, "of": {"kind": "empirical", "quantiles": [[0, 0.1], [1, 0.3]]}},
+        ],
+    }
+    lowered = small(power=power, hosts__nodes__storage__read={"overhead": times}).lower()
+    parts = lowered["hosts"][0]["storage"]["read"]["overhead"]["parts"]
+    assert parts[0] == {"weight": 3, "of": {"kind": "lognormal", "mean_s": 0.02, "sigma": 0.4}}
+    assert parts[1]["of"]["quantiles"] == [[0, 0.2], [1, 0.6]]
+    disk = small(power=power, hosts__nodes__storage__profile="nvme").lower()["hosts"][0]["storage"]
+    assert disk["profile"]["time_scale"] == 2
+
+
+def test_energy_proportional_hosts_draw_idle_power_only_while_busy():
+    plain = small(power=TABLE).power["nodes-0"]
+    fully = small(power={**TABLE, "proportional": True}).power["nodes-0"]
+    partly = small(power={**TABLE, "proportional": "40%"}).power["nodes-0"]
+    assert plain.idle_j(100, 25) == pytest.approx(9160)
+    assert fully.idle_j(100, 25) == pytest.approx(2290)
+    assert partly.idle_j(100, 25) == pytest.approx(0.6 * 9160 + 0.4 * 2290)
+    assert fully.idle_j(100, 250) == pytest.approx(9160)
+
+
+def test_prices_per_time_and_per_started_hour():
+    platform = small(
+        price="0.10 EUR/h", hosts__boss__price={"per_host": "1 EUR/d", "started_hours": True}
+    )
+    assert platform.price["nodes-0"].cost(1800) == pytest.approx(0.05)
+    assert platform.price["boss-0"].cost(3601) == pytest.approx(2 / 24)
+    assert platform.price["boss-0"].cost(3600) == pytest.approx(1 / 24)
+    assert platform.price["boss-0"].currency == "EUR"
+    assert Price(2.0, "USD").cost(0) == 0
+
+
+# ---------------------------------------------------------------- doubt
+
+
+def test_assumptions_have_ranges_that_can_be_set():
+    platform = load_platform(SOUND)
+    found = {a.path: a for a in platform.assumed}
+    assert set(found) == {
+        "network.latency",
+        "hosts.nodes.storage.read.overhead",
+        "hosts.nodes.storage.read.per_byte",
+        "network.loopback",
+    }
+    assert found["network.latency"][1:] == ("50us", "20us", "80us", "a switch")
+    assert found["network.loopback"].low == "1 GB/s"
+    assert found["network.loopback"].high == "3 GB/s"
+    for entry in platform.assumed:
+        for text in (entry.low, entry.high):
+            changed = platform.with_values({entry.path: text})
+            assert changed.value(entry.path) == text
+            assert entry.path not in {a.path for a in changed.assumed}
+
+
+def test_counts_below_an_assumed_part_are_known():
+    document = {**copy.deepcopy(SMALL), "assumed": ["hosts.boss"]}
+    document["hosts"][1]["manager"]["servers"] = 4
+    assert [a.path for a in Platform.from_dict(document).assumed] == [
+        "hosts.boss.manager.service.overhead"
+    ]
+    document["assumed"] = ["hosts.boss.manager.servers"]
+    (only,) = Platform.from_dict(document).assumed
+    assert (only.low, only.high) == (2, 6)
+
+
+def test_an_assumption_that_a_choice_replaces_is_gone():
+    document = {**copy.deepcopy(SMALL), "assumed": ["hosts.nodes.storage.write"]}
+    platform = Platform.from_dict(document)
+    assert len(platform.assumed) == 2
+    assert platform.with_values({"hosts.nodes.storage.profile": "nvme"}).assumed == []
+    one = platform.with_values({"hosts.nodes.storage.write.overhead": "3ms"})
+    assert [a.path for a in one.assumed] == ["hosts.nodes.storage.write.per_byte"]
+
+
+def test_pr_i_5_an_estimate_is_read_with_its_interval():
+    (found,) = load_platform(SOUND).estimates
+    assert found.path == "hosts.nodes.storage.write.overhead"
+    assert (found.value, found.low, found.high, found.unit) == (2.0, 1.0, 3.0, "ms")
+    assert found.n == 12
+    assert found.level == 0.95
+    assert found.converged
+    assert load_platform(SOUND).lower()["hosts"][4]["storage"]["write"]["overhead"] == 0.002
+
+
+def measured(platform: Platform, seed: int, **how: Any) -> float:
+    drawn = platform.sample(np.random.default_rng(seed), **how)
+    return float(drawn.lower()["hosts"][4]["storage"]["write"]["overhead"])
+
+
+def test_samples_fill_the_interval_as_its_level_says():
+    """Of 2,000 draws 95 % lie within the interval, as far as a binomial test can tell."""
+    platform = load_platform(SOUND)
+    n = 2000
+    # drawn from the document alone, as `sample` does, without checking 2,000 platforms
+    from penstock.platform.uncertain import drawn
+
+    rng = np.random.default_rng(7)
+    values = [
+        amount(drawn(platform.document, rng)["hosts"][1]["storage"]["write"]["overhead"]).number
+        for _ in range(n)
+    ]
+    inside = sum(1 <= v <= 3 for v in values)
+    assert abs(inside - 0.95 * n) < 4 * math.sqrt(n * 0.95 * 0.05)
+    assert min(values) > 0
+    assert np.mean(values) == pytest.approx(2, abs=0.05)
+    assert np.std(values) == pytest.approx(1 / 1.96, rel=0.1)
+
+
+def test_samples_are_platforms_and_repeat_by_seed():
+    platform = load_platform(SOUND)
+    assert measured(platform, 3) == measured(platform, 3)
+    assert measured(platform, 3) != measured(platform, 4)
+    sample = platform.sample(np.random.default_rng(3))
+    assert sample.estimates == []
+    assert sample.value("network.latency") == "50us"
+    wide = platform.sample(np.random.default_rng(3), assumptions=True)
+    assert wide.value("network.latency") != "50us"
+    assert 20e-6 <= wide.lower()["fabric"]["latency_s"] <= 80e-6
+
+
+# ---------------------------------------------------------------- one schema with the study
+
+
+def test_what_can_be_emulated_can_be_predicted():
+    """DESIGN §2: a study's nodes are a platform, disk for disk."""
+    study = load_study(ROOT / "examples" / "access-patterns.study.yaml")
+    levels = {f.name: f.levels[-1].name for f in study.factors}
+    platform = Platform.from_study(study, levels)
+    (node,) = platform.nodes
+    (emulated,) = study.platform.nodes
+    assert node.memory == "536870912 B"
+    assert [d.name for d in node.disks] == [d.name for d in emulated.disks]
+    storage = platform.lower()["hosts"][0]["storage"]
+    disk = next(f for f in study.factors if f.name == "disk")
+    assert storage["profile"]["name"] == disk.level(levels["disk"]).value
+    assert storage["profile"]["time_scale"] == float(emulated.disks[0].time_scale)
+    other = Platform.from_study(study, {**levels, "disk": disk.levels[0].name})
+    assert other.lower()["hosts"][0]["storage"]["profile"]["name"] != storage["profile"]["name"]
+    assert {a.path for a in platform.assumed} >= {"store.chunk", "network.loopback"}
+
+
+def test_a_study_that_stores_nowhere_is_refused():
+    study = load_study(ROOT / "examples" / "access-patterns.study.yaml")
+    levels = {f.name: f.levels[0].name for f in study.factors}
+    with pytest.raises(BadInput, match="no level for the factor"):
+        Platform.from_study(study, {})
+    with pytest.raises(BadInput, match="disk called 'nowhere'"):
+        Platform.from_study(study, levels, "nowhere")
+
+
+# ---------------------------------------------------------------- the simulator takes it
+
+
+@pytest.mark.parametrize("path", [*EXAMPLES, SOUND], ids=lambda p: p.stem)
+def test_the_simulator_takes_every_example(path: Path):
+    native = pytest.importorskip("penstock._native")
+    if not hasattr(native, "NetworkWorkload"):
+        pytest.skip("the native part has no network simulator")
+    operations = [
+        {"op": "open", "file": "in"},
+        {"op": "read", "file": "in", "offset_bytes": 0, "size_bytes": 4 << 20},
+        {"op": "compute", "seconds": 0.25},
+        {"op": "write", "file": "out", "offset_bytes": 0, "size_bytes": 2 << 20},
+    ]
+    workload = {
+        "schema": "penstock/workload/1",
+        "name": "one",
+        "files": [{"name": "in", "size_bytes": 4 << 20, "preloaded": True}],
+        "tasks": [{"name": "t", "stage": "s", "operations": operations}],
+    }
+    simulator = native.NetworkWorkload(json.dumps(workload))
+    platform = load_platform(path)
+    outcome = json.loads(simulator.simulate(json.dumps(platform.lower()), 1))
+    assert outcome["error"] is None
+    assert outcome["makespan_s"] > 0.25
+    assert len(outcome["hosts"]) == len(platform.hosts)
+    broken = platform.lower()
+    broken["hosts"][0]["network"]["out_bps"] = 0
+    with pytest.raises(ValueError, match="out_bps"):
+        simulator.simulate(json.dumps(broken), 1)
