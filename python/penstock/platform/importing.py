@@ -80,6 +80,8 @@ def import_host(
     """
     if not directory.is_dir():
         raise BadInput(f"no directory {directory}; the one where the data will be is expected")
+    if profile is not None and profile not in ready_names():
+        load_profile(profile, Path())
     facts = host_facts(directory)
     assumed: list[dict[str, Any]] = []
     group = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:32].strip("-") or "host"
@@ -181,7 +183,6 @@ def _storage(
 ) -> dict[str, Any]:
     space = f"{facts['free_bytes']} B"
     if profile is not None and profile not in ready_names():
-        load_profile(profile, Path())
         return {"profile": os.path.relpath(profile, base_dir), "capacity": space}
     device = Path(str(facts.get("device", ""))).name
     wide = 4.0

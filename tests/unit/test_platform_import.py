@@ -1,0 +1,231 @@
+"""This host as a platform: facts by a planted /sys, short measurements, what was not measured said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import BadInput
+from penstock.platform.hosts import load_platform
+from penstock.platform.importing import frequencies_hz, import_host, links
+from penstock.platform.loopback import Measured, interval, loopback_throughput
+from penstock.platform.meter import Meter, find_meter, measure
+
+
+def put(root: Path, path: str, text: str) -> Path:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text + "\n")
+    return file
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    root = tmp_path / "sys"
+    for name, speed, state in (
+        ("eth0", "1000", "up"),
+        ("ib0", "40000", "up"),
+        ("off", "10000", "down"),
+    ):
+        put(root, f"class/net/{name}/speed", speed)
+        put(root, f"class/net/{name}/operstate", state)
+        put(root, f"class/net/{name}/mtu", "1500")
+        put(root, f"class/net/{name}/device/vendor", "0x1")
+    put(root, "class/net/lo/operstate", "unknown")
+    put(root, "class/net/wifi/operstate", "up")
+    put(root, "class/net/wifi/speed", "-1")
+    put(root, "class/net/wifi/device/vendor", "0x1")
+    put(root, "devices/system/cpu/cpu0/cpufreq/scaling_available_frequencies", "2300000 1200000")
+    return root
+
+
+def test_links_that_are_up_the_fastest_first(sysfs: Path):
+    found = links(sysfs)
+    assert [(link.name, link.speed_bps) for link in found] == [
+        ("ib0", 5e9),
+        ("eth0", 125e6),
+        ("wifi", None),
+    ]
+    assert found[0].mtu == 1500
+
+
+def test_frequencies(sysfs: Path, tmp_path: Path):
+    assert frequencies_hz(sysfs) == [1.2e9, 2.3e9]
+    assert frequencies_hz(tmp_path / "none") == []
+    (sysfs / "devices/system/cpu/cpu0/cpufreq/scaling_available_frequencies").unlink()
+    put(sysfs, "devices/system/cpu/cpu0/cpufreq/cpuinfo_min_freq", "800000")
+    put(sysfs, "devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", "4000000")
+    assert frequencies_hz(sysfs) == [0.8e9, 4e9]
+
+
+def test_the_interval_is_students():
+    found = interval([9.0, 10.0, 11.0])
+    assert found.mean == 10
+    assert found.high - 10 == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
+    assert not found.converged
+    assert interval([10.0, 10.1, 9.9, 10.0]).converged
+
+
+def test_a_short_transfer_measures_something():
+    found = loopback_throughput(budget_s=0.5, fewest=5)
+    assert found.n >= 5
+    assert found.low <= found.mean <= found.high
+    assert found.mean > 1e6
+
+
+def test_no_meter_says_where_it_looked(tmp_path: Path):
+    meter, why = find_meter(tmp_path)
+    assert meter is None
+    assert "RAPL" in why
+    assert "hwmon" in why
+
+
+class Counter(threading.Thread):
+    """Counts microjoules into a file, as 20 W would."""
+
+    def __init__(self, file: Path, most: int) -> None:
+        super().__init__(daemon=True)
+        self.file, self.most, self.stop = file, most, threading.Event()
+
+    def run(self) -> None:
+        start = time.perf_counter()
+        while not self.stop.is_set():
+            value = int((time.perf_counter() - start) * 20e6) % self.most
+            other = self.file.with_suffix(".new")
+            other.write_text(f"{value}\n")
+            other.replace(self.file)
+            time.sleep(0.002)
+
+
+def test_counters_that_start_again_are_followed(tmp_path: Path):
+    file = put(tmp_path, "class/powercap/intel-rapl:0/energy_uj", "0")
+    put(tmp_path, "class/powercap/intel-rapl:0/max_energy_range_uj", "5000000")
+    put(tmp_path, "class/powercap/intel-rapl:0:0/energy_uj", "0")
+    meter, why = find_meter(tmp_path)
+    assert meter is not None
+    assert why == ""
+    assert len(meter.counters) == 1
+    counter = Counter(file, 5_000_000)  # starts again every quarter of a second
+    counter.start()
+    try:
+        time.sleep(0.1)
+        found = [meter.watts(0.2) for _ in range(4)]
+    finally:
+        counter.stop.set()
+        counter.join()
+    assert sum(found) / len(found) == pytest.approx(20, rel=0.25)
+
+
+def test_a_power_meter_is_the_whole_host(tmp_path: Path):
+    sensor = put(tmp_path, "class/hwmon/hwmon0/power1_input", "150000000")
+    put(tmp_path, "class/hwmon/hwmon0/name", "power_meter")
+    meter, _ = find_meter(tmp_path)
+    assert meter == Meter("the whole host, by its power meter", sensor=sensor)
+    idle, busy = measure(meter, repetitions=2, seconds=0.01)
+    assert idle.mean == busy.mean == 150
+
+
+def test_what_was_not_measured_is_assumed(sysfs: Path, tmp_path: Path):
+    platform = import_host(tmp_path, tmp_path, sys=sysfs, budget_s=0.2)
+    document = platform.document
+    assert document["network"]["bandwidth"] == "40 Gbit/s"
+    assumed = {a.path for a in platform.assumed}
+    group = document["hosts"][0]["group"]
+    assert assumed == {
+        "network.bandwidth",
+        "network.latency",
+        f"hosts.{group}.storage.time_scale",
+        "store.chunk",
+    }
+    measured = {e.path: e for e in platform.estimates}
+    assert set(measured) == {"network.loopback", "launch.overhead"}
+    assert all(e.n and e.n > 1 and e.low <= e.value <= e.high for e in measured.values())
+    assert document["facts"]["power_meter"].startswith("none: ")
+    assert platform.power == {}
+
+
+def test_power_is_measured_where_there_is_a_meter(sysfs: Path, tmp_path: Path, monkeypatch):
+    put(sysfs, "class/hwmon/hwmon0/power1_input", "150000000")
+    put(sysfs, "class/hwmon/hwmon0/name", "power_meter")
+    from penstock.platform import importing
+
+    both = Measured(80.0, 79.0, 81.0, 5, True), Measured(120.0, 119.0, 121.0, 5, True)
+    monkeypatch.setattr(importing, "measure", lambda meter: both)
+    platform = import_host(tmp_path, tmp_path, sys=sysfs, budget_s=0.2)
+    (power,) = platform.power.values()
+    assert power.idle_w == 80
+    assert power.app_w == 40
+    ranges = {a.path: (a.low, a.high) for a in platform.assumed}
+    assert ranges["power.storage"] == ranges["power.network"] == ("80 W", "120 W")
+    assert "power.states.0.speed" in ranges
+    assert platform.with_values({"power.frequency": "1.2 GHz"}).hosts[0].speed == pytest.approx(
+        0.5217
+    )
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from penstock.cli import main; main()", "platform", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_command_writes_a_file_that_is_read(tmp_path: Path):
+    profile = {
+        "schema": "penstock/storage-profile/1",
+        "name": "mine",
+        "servers": 1,
+        "read": {
+            k: {"overhead": {"kind": "constant", "value_s": 0.001}}
+            for k in ("sequential", "random")
+        },
+    }
+    (tmp_path / "fitted").mkdir()
+    (tmp_path / "fitted/mine.json").write_text(json.dumps({**profile, "write": profile["read"]}))
+    (tmp_path / "out").mkdir()
+    done = run("import", "-o", "out/here.yaml", "--profile", "fitted/mine.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert "assumed, not measured" in done.stderr
+    assert "power: " in done.stderr
+    platform = load_platform(tmp_path / "out/here.yaml")
+    assert platform.lower()["hosts"][0]["storage"]["profile"]["name"] == "mine"
+    assert not any("time_scale" in a.path for a in platform.assumed)
+    again = run("import", "-o", "out/here.yaml", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["here.yaml"]
+
+
+def test_bad_input_leaves_nothing(tmp_path: Path):
+    for arguments in (["nowhere"], ["--profile", "missing.json"], ["-o", "none/here.yaml"]):
+        done = run("import", *arguments, cwd=tmp_path)
+        assert done.returncode == 2, arguments
+        assert "Traceback" not in done.stderr
+        assert done.stdout == ""
+    with pytest.raises(BadInput, match="no directory"):
+        import_host(tmp_path / "nowhere", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_show_and_check(tmp_path: Path):
+    example = Path(__file__).parents[2] / "examples/platforms/disks.yaml"
+    shown = run("show", str(example), "--set", "hosts.apps.count=3", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert max(map(len, shown.stdout.splitlines())) <= 100
+    assert "apps-0 … 2" in shown.stdout
+    assert "hdd-5 " in shown.stdout
+    as_json = json.loads(run("show", str(example), "--json", cwd=tmp_path).stdout)
+    assert as_json["network"] == load_platform(example).lower()
+    assert as_json["price"]["hdd-0"]["per_hour"] == pytest.approx(0.16)
+    assert run("check", str(example), cwd=tmp_path).stdout.startswith(f"{example} is sound.")
