@@ -220,10 +220,11 @@ def montage(scale: Scale) -> list[Row]:
         if step["op"] in ("read", "write")
     )
     for hosts in scale.montage_hosts:
-        case = f"Montage, {len(work['tasks'])} tasks, {moved / 1e9:.1f} GB, {hosts} hosts"
+        case = f"Montage, {len(work['tasks'])} tasks, {hosts} hosts"
         network = s.platform(hosts + 1, replicas=2)
         runs = interleaved(ours(work, network), scale.rounds, case)
         found += our_rows(case, runs)
+        found.append(row(case, "-", "data written and read", [moved / 1e9], "GB"))
     return found
 
 

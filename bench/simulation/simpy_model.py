@@ -2,8 +2,8 @@
 per server.
 
 It shares no code with penstock's simulator and follows spec PR-M-1 to M-10 on its own: FIFO out- and
-in-servers and frames, loopback, manager, storage modules; placement striped, local and collocated; chain,
-parallel and client replication by whole chunks; workqueue and data-location-aware scheduling with one
+in-servers and frames, loopback, manager, storage modules; placement striped, local and collocated; chain
+(by chunk or by frame), parallel and client replication; workqueue and data-location-aware scheduling with one
 task per client. Not here: racks, fabric capacity, windows, distributions, caches, limited capacity.
 """
 
@@ -99,10 +99,17 @@ class Store:
             yield self.env.timeout(seconds)
         self.services += 1
 
-    def send(self, source: Host, target: Host, size: int) -> Steps:
-        """One message: its frames leave one after another, and mix with others' at the receiver (PR-M-4)."""
+    def send(
+        self, source: Host, target: Host, size: int, inbox: simpy.Store | None = None
+    ) -> Steps:
+        """One message: its frames leave one after another, and mix with others' at the receiver (PR-M-4).
+
+        What has arrived, frame by frame, is told to `inbox`.
+        """
         if source is target:
             yield from self.serve(source.loopback, size / source.loopback_bps)
+            if inbox is not None:
+                inbox.put(size)
             return
         self.network_bytes += size
         with source.out.request() as turn:
@@ -112,15 +119,36 @@ class Store:
                 frame = min(left, self.frame_bytes)
                 yield self.env.timeout(frame / source.out_bps)
                 self.services += 1
-                last = self.env.process(self.arrive(source, target, frame))
+                last = self.env.process(self.arrive(source, target, frame, inbox))
                 left -= frame
         yield last
 
-    def arrive(self, source: Host, target: Host, frame: int) -> Steps:
+    def arrive(
+        self, source: Host, target: Host, frame: int, inbox: simpy.Store | None = None
+    ) -> Steps:
         latency_s = self.fabric_s + source.latency_s + target.latency_s
         if latency_s:
             yield self.env.timeout(latency_s)
         yield from self.serve(target.into, frame / target.in_bps)
+        if inbox is not None:
+            inbox.put(frame)
+
+    def stream(self, source: Host, hosts: list[Host], size: int, inbox: simpy.Store) -> Steps:
+        """A chunk on its way down the chain, each frame sent on as it comes; ends with the acknowledgement to
+        `source`. `inbox` tells what the first of `hosts` has received."""
+        here, rest = hosts[0], hosts[1:]
+        further = simpy.Store(self.env)
+        after = self.env.process(self.stream(here, rest, size, further)) if rest else None
+        got = 0
+        while got < size:
+            part = yield inbox.get()
+            got += part
+            if rest:
+                self.env.process(self.send(here, rest[0], part, further))
+        yield from self.use_disk(here, "write", size)
+        if after is not None:
+            yield after
+        yield from self.control(here, source)
 
     def control(self, source: Host, target: Host) -> Steps:
         yield from self.send(source, target, self.control_bytes)
@@ -151,6 +179,11 @@ class Store:
         if way == "client":
             copies = [self.env.process(self.write_copy(client, h, size)) for h in replicas]
             yield self.env.all_of(copies)
+            return
+        if way == "chain" and self.rules["forward"] == "frame":
+            inbox = simpy.Store(self.env)
+            self.env.process(self.send(client, replicas[0], size, inbox))
+            yield from self.stream(client, replicas, size, inbox)
             return
         yield from self.send(client, replicas[0], size)
         yield from self.use_disk(replicas[0], "write", size)

@@ -80,6 +80,7 @@ def all_vectors() -> list[Vector]:
         Vector("read K=10", read, apart(1), 0.84609520),
         Vector("read, 200 ms disk", read, apart(1, 0.2), 2.09012048),
         Vector("chain r=3", one, chain(3), 0.27253376),
+        Vector("chain r=3, frame by frame", one, apart(3, replicas=3, forward="frame"), 0.11324736),
         Vector("parallel r=3", one, chain(3, "parallel"), 0.26612704),
         Vector(
             "client r=2, no manager",

@@ -1,0 +1,66 @@
+"""Scenarios drawn at random, in which no two machines are alike: nothing happens at once, so no tie's
+order matters."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from bench.simulation import scenarios as s
+
+Json = dict[str, Any]
+
+
+def network(rng: random.Random) -> Json:
+    """Two to eight unlike workers and a manager; every option that both engines have."""
+    workers = rng.randint(2, 8)
+    found = s.platform(
+        workers + 1,
+        shuffle="none",
+        replicas=rng.randint(1, min(3, workers)),
+        replication=rng.choice(["chain", "parallel", "client"]),
+        forward=rng.choice(["chunk", "frame"]),
+        stripe_width=rng.choice([None, 1, 2]),
+        chunk_bytes=rng.choice([262144, s.MIB, 300001]),
+        scheduler=rng.choice(["workqueue", "data_location"]),
+        latency_s=rng.choice([0.0, rng.uniform(0, 1e-3)]),
+        manager_s=rng.uniform(0, 1e-3),
+    )
+    for host in found["hosts"]:
+        host["network"] = {
+            "out_bps": rng.uniform(5e6, 3e8),
+            "in_bps": rng.uniform(5e6, 3e8),
+            "loopback_bps": rng.uniform(1e8, 1e9),
+            "latency_s": rng.choice([0.0, rng.uniform(0, 1e-3)]),
+        }
+        if host["storage"]:
+            ways = {
+                way: {"overhead": rng.uniform(0, 1e-3), "s_per_byte": rng.uniform(0, 3e-8)}
+                for way in ("read", "write")
+            }
+            host["storage"] = {**ways, "servers": rng.randint(1, 3), "capacity_bytes": None}
+    return found
+
+
+def scenario(seed: int) -> tuple[Json, Json]:
+    """Workload and platform. With replicas nothing is read: which remote one is read is drawn by each
+    engine."""
+    rng = random.Random(seed)
+    platform = network(rng)
+    workers, replicas = len(platform["hosts"]) - 1, platform["store"]["replicas"]
+    size = rng.randint(1, 6 * s.MIB)
+    optimised = replicas == 1 and rng.random() < 0.3
+    kind = rng.choice(["reduce", "pipeline", "broadcast", "writers"])
+    if kind == "reduce":
+        work = s.reduce(workers, size, optimised)
+    elif kind == "pipeline":
+        work = s.pipeline(workers, size, rng.randint(1, 3), optimised)
+    elif kind == "broadcast":
+        work = s.broadcast(workers, size)
+    else:
+        work = s.writers(tuple(range(workers)), size)
+    if replicas > 1:
+        for task in work["tasks"]:
+            task["operations"] = [o for o in task["operations"] if o["op"] == "write"]
+        work["tasks"] = [task for task in work["tasks"] if task["operations"]]
+    return work, platform
