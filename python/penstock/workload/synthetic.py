@@ -254,12 +254,3 @@ PATTERNS: dict[str, Callable[..., Workload]] = {
     "gather": gather,
     "checkpoint": checkpoint,
 }
-
-
-def make(kind: str, size: str = "medium", **shape: object) -> Workload:
-    """A pattern by its name and size ('small', 'medium', 'large'); further fields as in `Shape`."""
-    if kind not in PATTERNS or size not in ("small", "medium", "large"):
-        raise BadInput(
-            f"{kind} {size}; expected one of {', '.join(PATTERNS)} and small, medium or large"
-        )
-    return PATTERNS[kind](Shape(**{"file_bytes": SIZES[kind][size], **shape}))  # type: ignore[arg-type]

@@ -1,0 +1,302 @@
+"""Traced calls of one or several runs, merged into few operations per task.
+
+The unit is a *step*: what one task did to one file, one way, without a hole in the file and without a pause.
+Everything over events is done on whole columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from penstock.archive.bundle import Bundle
+from penstock.errors import BadInput
+
+#: files of the system, which a store does not hold (unless asked for)
+SYSTEM = (
+    "/bin",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+)
+
+#: a task is a process, a thread, or all that one traced command started
+PER = ("process", "thread", "command")
+
+#: computing for longer than this parts two operations on one file, seconds
+PAUSE_S = 0.1
+
+
+@dataclass
+class Steps:
+    """Steps of all tasks in order of task and time, one row each.
+
+    `table`: task, file, write (0 or 1), offset_bytes, size_bytes, start_ns, end_ns, before_ns (computing
+    before it), inside_ns (between its calls). `tasks`: run (index of the bundle), start_ns, end_ns, launch_ns
+    and after_ns (computing after its last step). `files`, by number: path, size_bytes (when first seen).
+    """
+
+    table: pd.DataFrame
+    tasks: pd.DataFrame
+    files: pd.DataFrame
+    cpu_s: float | None
+    notes: list[str] = field(default_factory=list)
+
+
+def read_steps(
+    paths: Sequence[Path],
+    *,
+    per: str = "process",
+    under: Sequence[str] = (),
+    pause_s: float = PAUSE_S,
+) -> Steps:
+    """The steps of the tasks of these bundles, on one clock. `under`: only files below these directories.
+
+    Without `under`: files on emulated disks if there are any, otherwise all but those of the system.
+    Raises BadInput if a bundle has no traced operations, or none on such files.
+    """
+    if per not in PER:
+        raise BadInput(f"a task per {per!r}; expected {', '.join(PER)}")
+    if not pause_s >= 0:
+        raise BadInput(f"a pause of {pause_s} s; at least 0 is expected")
+    frames, files, starts, notes, cpu = [], [], [], [], []
+    for number, path in enumerate(paths):
+        bundle = Bundle.open(path)
+        frame, own, start = _events(bundle, number, per)
+        frames.append(frame)
+        files.append(own)
+        starts.append(start)
+        cpu.append(_cpu_s(bundle))
+        lost = int(bundle.manifest.get("losses", {}).get("trace", 0) or 0)
+        if lost:
+            notes.append(f"{path.name}: {lost} events were lost; bytes and times are too small")
+    events = pd.concat(frames, ignore_index=True)
+    known = _files(pd.concat(files, ignore_index=True), under, notes)
+    number_of = known.set_index(["run", "file_id"])["file"]
+    keys = pd.MultiIndex.from_frame(events[["run", "file_id"]])
+    events["file"] = number_of.reindex(keys).to_numpy()
+    steps = _merged(events, np.asarray(starts), pause_s)
+    if not len(steps[0]):
+        where = f"below {', '.join(under)}" if under else "outside the system's directories"
+        raise BadInput(f"{paths[0]}: no reads or writes of files {where}")
+    table, tasks = steps
+    distinct = known.drop_duplicates("file").set_index("file").sort_index()
+    distinct = distinct[distinct.index.isin(table["file"])]
+    whole = None if any(c is None for c in cpu) else float(sum(c for c in cpu if c is not None))
+    return Steps(table, tasks, distinct[["path", "size_bytes"]], whole, notes)
+
+
+def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFrame, int]:
+    """Events, files and start of one bundle, times on the clock of the world."""
+    if "io_events" not in bundle.tables or "files" not in bundle.tables:
+        raise BadInput(
+            f"{bundle.path} has no traced operations; trace with --mode trace (pattern keeps counters only)"
+        )
+    columns = "t_ns direction file_id offset_bytes done_bytes latency_ns pid tid".split()
+    events = bundle.table("io_events", columns).to_pandas()
+    files = bundle.table("files", ["file_id", "path", "size_bytes", "disk_id"]).to_pandas()
+    shift = 0
+    if "clocks" in bundle.tables:
+        clock = bundle.table("clocks").to_pandas()
+        begin = clock[clock["point"] == "start"]
+        if len(begin):
+            shift = int(begin["realtime_ns"].iloc[0]) - int(begin["monotonic_ns"].iloc[0])
+    start = int(bundle.manifest.get("times", {}).get("start_ns", 0) or 0)
+    if not start and "phases" in bundle.tables:
+        phases = bundle.table("phases").to_pandas()
+        found = phases.loc[phases["phase_id"] == "workload", "start_ns"]
+        start = int(found.iloc[0]) if len(found) else 0
+    if not start and len(events):
+        start = int(events["t_ns"].min())
+    frame = pd.DataFrame(
+        {
+            "run": run,
+            "task": 0 if per == "command" else events["pid" if per == "process" else "tid"],
+            "t_ns": events["t_ns"].to_numpy() + shift,
+            "latency_ns": events["latency_ns"].to_numpy(),
+            "write": (events["direction"].astype(str) == "write").to_numpy().astype(np.int8),
+            "file_id": events["file_id"].to_numpy(),
+            "offset_bytes": np.maximum(events["offset_bytes"].to_numpy(), 0),
+            "done_bytes": events["done_bytes"].to_numpy(),
+        }
+    )
+    files["run"] = run
+    return frame, files, start + shift
+
+
+def _files(files: pd.DataFrame, under: Sequence[str], notes: list[str]) -> pd.DataFrame:
+    """Files in scope, numbered; one path in two runs is one file, two files of a path in one run are two."""
+    path = files["path"].fillna("").astype(str)
+    if under:
+        scope = np.logical_or.reduce([_below(path, str(PurePosixPath(d))) for d in under])
+    elif files["disk_id"].notna().any():
+        scope = files["disk_id"].notna().to_numpy()
+    else:
+        scope = ~np.logical_or.reduce([_below(path, d) for d in SYSTEM])
+        scope &= (path != "").to_numpy()
+    kept = files[scope].copy()
+    again = kept.groupby(["run", "path"]).cumcount()
+    kept["path"] = kept["path"].where(again == 0, kept["path"] + "#" + (again + 1).astype(str))
+    kept["file"] = pd.factorize(kept["path"])[0]
+    left = len(files) - len(kept)
+    if left and not under:
+        notes.append(f"{left} files of the system are left out")
+    return kept
+
+
+def _below(path: pd.Series[str], top: str) -> np.ndarray[Any, Any]:
+    top = top.rstrip("/")
+    return ((path == top) | path.str.startswith(top + "/")).to_numpy()
+
+
+def _merged(
+    events: pd.DataFrame, run_starts_ns: np.ndarray[Any, Any], pause_s: float
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Steps, and tasks, of the events."""
+    events = events.sort_values(["run", "task", "t_ns"], kind="stable").reset_index(drop=True)
+    key = events.groupby(["run", "task"], sort=False).ngroup().to_numpy()
+    t = events["t_ns"].to_numpy()
+    end = t + events["latency_ns"].to_numpy()
+    events["end_ns"] = end
+    latest = events.groupby(key)["end_ns"].cummax().to_numpy()
+    first = np.r_[True, key[1:] != key[:-1]] if len(key) else np.zeros(0, dtype=bool)
+    tasks = pd.DataFrame(
+        {
+            "run": events["run"].to_numpy()[first],
+            "start_ns": t[first],
+            "end_ns": pd.Series(latest).groupby(key).max().to_numpy(),
+        }
+    )
+    tasks["launch_ns"] = _launches(tasks, np.sort(end), run_starts_ns)
+    since = np.r_[0, latest[:-1]] if len(key) else t
+    own = np.maximum(t - since, 0)
+    own[first] = 0
+    own -= _waiting(tasks, key, np.minimum(since, t), t, first)
+    in_scope = events["file"].notna().to_numpy()
+    # input and output that the store has no part in is the host's own time
+    own_after = np.where(in_scope, 0, np.minimum(events["latency_ns"].to_numpy(), latest - t))
+    spent = np.cumsum(own + own_after) - own_after
+    done = in_scope & (events["done_bytes"].to_numpy() > 0)
+    base = (spent - own)[first]
+    total = pd.Series(spent + own_after).groupby(key).last().to_numpy()
+    kept = events[done]
+    table, last = _steps(kept, key[done], spent[done], base, pause_s)
+    tasks["after_ns"] = 0
+    tasks.loc[last.index, "after_ns"] = total[last.index] - last.to_numpy()
+    return table, tasks
+
+
+def _launches(
+    tasks: pd.DataFrame, ends_ns: np.ndarray[Any, Any], run_starts_ns: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    """Time from the last call of any task (or the start of its run) to each task's first call."""
+    start = tasks["start_ns"].to_numpy()
+    at = np.searchsorted(ends_ns, start, side="right") - 1
+    begun = run_starts_ns[tasks["run"].to_numpy()]
+    last = np.where(at >= 0, ends_ns[np.maximum(at, 0)], begun)
+    found: np.ndarray[Any, Any] = np.maximum(start - np.maximum(last, begun), 0)
+    return found
+
+
+def _waiting(
+    tasks: pd.DataFrame,
+    key: np.ndarray[Any, Any],
+    since_ns: np.ndarray[Any, Any],
+    until_ns: np.ndarray[Any, Any],
+    first: np.ndarray[Any, Any],
+) -> np.ndarray[Any, Any]:
+    """Of the time between two calls of a run's first task, that in which others of the run were at work.
+
+    The first task is the command itself, such as a shell: it waits for the programs that it starts.
+    """
+    found = np.zeros(len(key), dtype=np.int64)
+    for _, own in tasks.groupby("run"):
+        root = own["start_ns"].idxmin()
+        others = own.drop(index=root).sort_values("start_ns")
+        if not len(others):
+            continue
+        rows = np.flatnonzero((key == root) & ~first)
+        low = others["start_ns"].to_numpy()
+        high = others["end_ns"].cummax().to_numpy()
+        # disjoint pieces in which at least one of the others is there, and the time in them so far
+        new = np.r_[True, low[1:] > high[:-1]]
+        begin, done = low[new], high[np.r_[np.flatnonzero(new)[1:] - 1, len(high) - 1]]
+        so_far = np.r_[0, np.cumsum(done - begin)]
+
+        def covered(at: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            i = np.searchsorted(begin, at, side="right")  # noqa: B023 - used at once
+            inside = np.where(i > 0, np.minimum(at, done[i - 1]) - begin[i - 1], 0)  # noqa: B023
+            whole: np.ndarray[Any, Any] = so_far[np.maximum(i - 1, 0)] + inside  # noqa: B023
+            return whole
+
+        found[rows] = covered(until_ns[rows]) - covered(since_ns[rows])
+    return found
+
+
+def _steps(
+    kept: pd.DataFrame,
+    key: np.ndarray[Any, Any],
+    spent: np.ndarray[Any, Any],
+    base: np.ndarray[Any, Any],
+    pause_s: float,
+) -> tuple[pd.DataFrame, pd.Series[Any]]:
+    """Steps of the calls that moved bytes; and own time of each task until its last one."""
+    file = kept["file"].to_numpy().astype(np.int64)
+    write, offset = kept["write"].to_numpy(), kept["offset_bytes"].to_numpy()
+    size = kept["done_bytes"].to_numpy()
+    if not len(kept):
+        return pd.DataFrame(), pd.Series(dtype=np.int64)
+    new = np.r_[True, key[1:] != key[:-1]]
+    think = np.diff(spent, prepend=0)
+    think[new] = (spent - base[key])[new]
+    begins = new.copy()
+    for column in (file, write):
+        begins[1:] |= column[1:] != column[:-1]
+    begins[1:] |= offset[1:] != (offset + size)[:-1]
+    begins |= think > pause_s * 1e9
+    at = np.flatnonzero(begins)
+    table = pd.DataFrame(
+        {
+            "task": key[at],
+            "file": file[at],
+            "write": write[at],
+            "offset_bytes": offset[at],
+            "size_bytes": np.add.reduceat(size, at),
+            "start_ns": kept["t_ns"].to_numpy()[at],
+            "end_ns": np.maximum.reduceat(kept["end_ns"].to_numpy(), at),
+            "before_ns": think[at],
+            "inside_ns": np.add.reduceat(np.where(begins, 0, think), at),
+        }
+    )
+    last = pd.Series(spent).groupby(key).last()
+    return table, last
+
+
+def _cpu_s(bundle: Bundle) -> float | None:
+    """Processor time of the run's control group, None where it was not sampled."""
+    if "samples" not in bundle.tables:
+        return None
+    samples = bundle.table("samples", ["t_ns", "source", "metric", "unit", "value"]).to_pandas()
+    found = samples[
+        (samples["source"].astype(str) == "cgroup") & (samples["metric"].astype(str) == "cpu_time")
+    ].sort_values("t_ns")
+    if len(found) < 2:
+        return None
+    factor = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}.get(
+        str(found["unit"].iloc[0])
+    )
+    if factor is None:
+        return None
+    return float(found["value"].iloc[-1] - found["value"].iloc[0]) * factor

@@ -1,0 +1,136 @@
+"""Who waits for whom among traced tasks: a reader for the last writers of its files, in time (PR-W-3).
+
+A task that reads what another one finished writing only after the task itself had begun (a driver that
+starts programs and reads their results) is cut there: what it did before, and what it did with the result. A
+file that is read while another task is writing it, or before another one writes it again, is read as an
+input of its own, so that the workload can be run in more than the one order that was seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+
+_ROUNDS = 50
+
+
+@dataclass
+class Lineage:
+    """Steps with the number of the segment of each, segments, and edges between them.
+
+    `steps`: as in `Steps`, with `segment` and `aside` (the file is read as an input of its own). `segments`:
+    task, start_ns, end_ns, part (from 0). `edges`: pairs (waits, for), both numbers of segments.
+    """
+
+    steps: pd.DataFrame
+    segments: pd.DataFrame
+    edges: list[tuple[int, int]]
+    shared: int
+
+
+def lineage(steps: pd.DataFrame, tasks: pd.DataFrame) -> Lineage:
+    """Cuts the tasks and finds the edges. Every edge goes forward in time, so there is no circle."""
+    cuts: dict[int, list[int]] = {}
+    for _ in range(_ROUNDS):
+        segments, number = _segments(steps, tasks, cuts)
+        pairs = _pairs(steps, segments, number)
+        late = pairs[pairs["before"] & (pairs["written_ns"] > pairs["reader_start_ns"])]
+        new = late.groupby("reader")["read_ns"].min()
+        if not len(new):
+            break
+        for segment, at in new.items():
+            cuts.setdefault(int(segments["task"].iloc[int(str(segment))]), []).append(int(at))
+    else:
+        segments, number = _segments(steps, tasks, cuts)
+        pairs = _pairs(steps, segments, number)
+    good = pairs["before"] & (pairs["written_ns"] <= pairs["reader_start_ns"])
+    over = pairs["behind"] & (pairs["reader_end_ns"] <= pairs["writer_start_ns"])
+    edges = {
+        (int(r), int(w)) for r, w in zip(*_columns(pairs[good], "reader", "writer"), strict=True)
+    }
+    edges |= {
+        (int(w), int(r)) for r, w in zip(*_columns(pairs[over], "reader", "writer"), strict=True)
+    }
+    edges |= {(i, i - 1) for i in range(1, len(segments)) if segments["part"].iloc[i] > 0}
+    odd = pairs[~good & ~over]
+    aside = pd.MultiIndex.from_frame(odd[["reader", "file"]].drop_duplicates())
+    placed = steps.assign(segment=number)
+    _without_waiting(placed, segments, pairs[good])
+    own = pd.MultiIndex.from_frame(placed[["segment", "file"]])
+    placed["aside"] = own.isin(aside) & (placed["write"] == 0).to_numpy()
+    return Lineage(placed, segments, sorted(edges), odd["file"].nunique())
+
+
+def _without_waiting(steps: pd.DataFrame, segments: pd.DataFrame, pairs: pd.DataFrame) -> None:
+    """What a task that was cut did before it read a result: only from the time at which that was written."""
+    written = pairs.groupby("reader")["written_ns"].max()
+    first = np.flatnonzero(~steps["segment"].duplicated().to_numpy())
+    cut = segments["part"].to_numpy()[steps["segment"].to_numpy()[first]] > 0
+    rows = first[cut]
+    since = written.reindex(steps["segment"].iloc[rows]).to_numpy()
+    most = steps["start_ns"].to_numpy()[rows] - since
+    before = steps["before_ns"].to_numpy().copy()
+    before[rows] = np.fmin(before[rows], most).astype(np.int64)
+    steps["before_ns"] = before
+
+
+def _columns(frame: pd.DataFrame, *names: str) -> tuple[list[int], ...]:
+    return tuple(frame[name].tolist() for name in names)
+
+
+def _segments(
+    steps: pd.DataFrame, tasks: pd.DataFrame, cuts: dict[int, list[int]]
+) -> tuple[pd.DataFrame, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Segments in order of task and time, and the segment of every step."""
+    number = np.zeros(len(steps), dtype=np.int64)
+    rows: list[tuple[int, int, int, int]] = []
+    task = steps["task"].to_numpy()
+    start = steps["start_ns"].to_numpy()
+    end = steps["end_ns"].to_numpy()
+    edges = np.flatnonzero(np.r_[True, task[1:] != task[:-1]])
+    for low, high in zip(edges, np.r_[edges[1:], len(task)], strict=True):
+        own = int(task[low])
+        marks = np.unique(np.searchsorted(start[low:high], sorted(set(cuts.get(own, [])))))
+        marks = np.r_[0, marks[(marks > 0) & (marks < high - low)], high - low]
+        for part, (a, b) in enumerate(pairwise(marks.tolist())):
+            number[low + a : low + b] = len(rows)
+            begun = int(tasks["start_ns"].iloc[own]) if part == 0 else int(start[low + a])
+            done = int(end[low + a : low + b].max())
+            if b == high - low:
+                done = max(done, int(tasks["end_ns"].iloc[own]))
+            rows.append((own, begun, done, part))
+    return pd.DataFrame(rows, columns=["task", "start_ns", "end_ns", "part"]), number
+
+
+def _pairs(
+    steps: pd.DataFrame, segments: pd.DataFrame, number: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> pd.DataFrame:
+    """Every two segments of which one reads a file that the other writes, and which of the two came first."""
+    known = steps.assign(segment=number)
+    uses = known.groupby(["write", "segment", "file"]).agg(
+        first=("start_ns", "min"), begun=("start_ns", "max"), last=("end_ns", "max")
+    )
+    uses = uses.reset_index()
+    reads = uses[uses["write"] == 0].drop(columns="write")
+    writes = uses[uses["write"] == 1].drop(columns="write")
+    pairs = reads.merge(writes, on="file", suffixes=("_r", "_w"))
+    pairs = pairs[pairs["segment_r"] != pairs["segment_w"]]
+    found = pd.DataFrame(
+        {
+            "file": pairs["file"],
+            "reader": pairs["segment_r"],
+            "writer": pairs["segment_w"],
+            "read_ns": pairs["first_r"],
+            "written_ns": pairs["last_w"],
+            "before": pairs["last_w"] <= pairs["first_r"],
+            "behind": pairs["first_w"] >= pairs["begun_r"],
+        }
+    ).reset_index(drop=True)
+    start, end = segments["start_ns"].to_numpy(), segments["end_ns"].to_numpy()
+    found["reader_start_ns"] = start[found["reader"]]
+    found["reader_end_ns"] = end[found["reader"]]
+    found["writer_start_ns"] = start[found["writer"]]
+    return found
