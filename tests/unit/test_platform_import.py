@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from penstock import cli
 from penstock.errors import BadInput
+from penstock.platform import meter as meters
 from penstock.platform.hosts import load_platform
 from penstock.platform.importing import frequencies_hz, import_host, links
 from penstock.platform.loopback import Measured, interval, loopback_throughput
@@ -86,40 +86,40 @@ def test_no_meter_says_where_it_looked(tmp_path: Path):
     assert "hwmon" in why
 
 
-class Counter(threading.Thread):
-    """Counts microjoules into a file, as 20 W would."""
+class Clock:
+    """Time that passes only in sleep, and a counter file of a host that draws 20 W."""
 
-    def __init__(self, file: Path, most: int) -> None:
-        super().__init__(daemon=True)
-        self.file, self.most, self.stop = file, most, threading.Event()
+    now = 0.0
+    most = 5_000_000  # microjoules: starts again every quarter of a second
 
-    def run(self) -> None:
-        start = time.perf_counter()
-        while not self.stop.is_set():
-            value = int((time.perf_counter() - start) * 20e6) % self.most
-            other = self.file.with_suffix(".new")
-            other.write_text(f"{value}\n")
-            other.replace(self.file)
-            time.sleep(0.002)
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def read_text(self) -> str:
+        return f"{round(self.now * 20e6) % self.most}\n"
 
 
-def test_counters_that_start_again_are_followed(tmp_path: Path):
-    file = put(tmp_path, "class/powercap/intel-rapl:0/energy_uj", "0")
+def test_counters_that_start_again_are_followed(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(meters, "time", clock)
+    meter = Meter("planted", counters=((clock, clock.most),))  # type: ignore[arg-type]
+    assert [meter.watts(0.2) for _ in range(6)] == pytest.approx([20.0] * 6)
+    assert meter.watts(0.3) == pytest.approx(
+        20 - 5 / 0.3
+    )  # slept past a whole turn: not to be told
+
+
+def test_only_whole_zones_of_rapl_are_counted(tmp_path: Path):
+    put(tmp_path, "class/powercap/intel-rapl:0/energy_uj", "7")
     put(tmp_path, "class/powercap/intel-rapl:0/max_energy_range_uj", "5000000")
     put(tmp_path, "class/powercap/intel-rapl:0:0/energy_uj", "0")
     meter, why = find_meter(tmp_path)
     assert meter is not None
     assert why == ""
-    assert len(meter.counters) == 1
-    counter = Counter(file, 5_000_000)  # starts again every quarter of a second
-    counter.start()
-    try:
-        time.sleep(0.1)
-        found = [meter.watts(0.2) for _ in range(4)]
-    finally:
-        counter.stop.set()
-        counter.join()
-    assert sum(found) / len(found) == pytest.approx(20, rel=0.25)
+    assert [(p.parent.name, most) for p, most in meter.counters] == [("intel-rapl:0", 5_000_000)]
 
 
 def test_a_power_meter_is_the_whole_host(tmp_path: Path):
@@ -169,18 +169,24 @@ def test_power_is_measured_where_there_is_a_meter(sysfs: Path, tmp_path: Path, m
     )
 
 
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from penstock.cli import main; main()", "platform", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+Run = Callable[..., tuple[int, str, str]]
 
 
-def test_the_command_writes_a_file_that_is_read(tmp_path: Path):
+@pytest.fixture
+def run(capsys, monkeypatch) -> Run:
+    """`penstock platform …` in a directory: exit status, stdout, stderr."""
+
+    def command(*arguments: str, cwd: Path) -> tuple[int, str, str]:
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["penstock", "platform", *arguments])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        return int(left.value.code or 0), *capsys.readouterr()
+
+    return command
+
+
+def test_the_command_writes_a_file_that_is_read(tmp_path: Path, run: Run):
     profile = {
         "schema": "penstock/storage-profile/1",
         "name": "mine",
@@ -193,39 +199,40 @@ def test_the_command_writes_a_file_that_is_read(tmp_path: Path):
     (tmp_path / "fitted").mkdir()
     (tmp_path / "fitted/mine.json").write_text(json.dumps({**profile, "write": profile["read"]}))
     (tmp_path / "out").mkdir()
-    done = run("import", "-o", "out/here.yaml", "--profile", "fitted/mine.json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
-    assert "assumed, not measured" in done.stderr
-    assert "power: " in done.stderr
+    arguments = ["import", "-o", "out/here.yaml", "--profile", "fitted/mine.json"]
+    status, out, err = run(*arguments, cwd=tmp_path)
+    assert status == 0, err
+    assert out == ""
+    assert "assumed, not measured" in err
+    assert "power: " in err
     platform = load_platform(tmp_path / "out/here.yaml")
     assert platform.lower()["hosts"][0]["storage"]["profile"]["name"] == "mine"
     assert not any("time_scale" in a.path for a in platform.assumed)
-    again = run("import", "-o", "out/here.yaml", cwd=tmp_path)
-    assert again.returncode == 2
-    assert "--force" in again.stderr
+    status, _, err = run("import", "-o", "out/here.yaml", cwd=tmp_path)
+    assert status == 2
+    assert "--force" in err
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["here.yaml"]
 
 
-def test_bad_input_leaves_nothing(tmp_path: Path):
+def test_bad_input_leaves_nothing(tmp_path: Path, run: Run):
     for arguments in (["nowhere"], ["--profile", "missing.json"], ["-o", "none/here.yaml"]):
-        done = run("import", *arguments, cwd=tmp_path)
-        assert done.returncode == 2, arguments
-        assert "Traceback" not in done.stderr
-        assert done.stdout == ""
+        status, out, err = run("import", *arguments, cwd=tmp_path)
+        assert status == 2, arguments
+        assert err.startswith("penstock: ")
+        assert out == ""
     with pytest.raises(BadInput, match="no directory"):
         import_host(tmp_path / "nowhere", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_show_and_check(tmp_path: Path):
+def test_show_and_check(tmp_path: Path, run: Run):
     example = Path(__file__).parents[2] / "examples/platforms/disks.yaml"
-    shown = run("show", str(example), "--set", "hosts.apps.count=3", cwd=tmp_path)
-    assert shown.returncode == 0
-    assert max(map(len, shown.stdout.splitlines())) <= 100
-    assert "apps-0 … 2" in shown.stdout
-    assert "hdd-5 " in shown.stdout
-    as_json = json.loads(run("show", str(example), "--json", cwd=tmp_path).stdout)
+    status, out, _ = run("show", str(example), "--set", "hosts.apps.count=3", cwd=tmp_path)
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= 100
+    assert "apps-0 … 2" in out
+    assert "hdd-5 " in out
+    as_json = json.loads(run("show", str(example), "--json", cwd=tmp_path)[1])
     assert as_json["network"] == load_platform(example).lower()
     assert as_json["price"]["hdd-0"]["per_hour"] == pytest.approx(0.16)
-    assert run("check", str(example), cwd=tmp_path).stdout.startswith(f"{example} is sound.")
+    assert run("check", str(example), cwd=tmp_path)[1].startswith(f"{example} is sound.")
