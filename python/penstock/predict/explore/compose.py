@@ -99,12 +99,8 @@ class Composer:
             at = axis.asked
             for level in axis.levels:
                 values = {SHORT.get(k, k): v for k, v in level.values}
-                if any(v == 0 and group_of_count(k) for k, v in values.items()):
-                    mistakes.append(
-                        Mistake(
-                            at.file, at.line, at.column, "0 hosts", "at least 1 host in each group"
-                        )
-                    )
+                if all(group_of_count(k) for k in values):
+                    mistakes += self._of_counts(axis, values)
                     continue
                 try:
                     self.platform.with_values({**enough, **_plain(values), **values})
@@ -118,6 +114,19 @@ class Composer:
                     break
         if mistakes:
             raise BadInput(mistakes=list(dict.fromkeys(mistakes)))
+
+    def _of_counts(self, axis: Axis, values: Mapping[str, Any]) -> list[Mistake]:
+        """Any count of a group that exists is a level; what it may not be combined with is skipped later."""
+        at = axis.asked
+        if 0 in values.values():
+            expected = "at least 1 host in each group"
+            return [Mistake(at.file, at.line, at.column, "0 hosts", expected)]
+        try:
+            for key in values:
+                find(self.platform.document, key)
+        except NoPath as error:
+            return [Mistake(at.file, at.line, at.column, error.found, error.expected)]
+        return []
 
     # ------------------------------------------------------------ pieces
 

@@ -14,7 +14,7 @@ from penstock.study.units import parse_size
 MOST_LEVELS = 1000
 
 EXAMPLES = "2..18, 2..18/4 (step), 256KiB..4MiB*2 (factor) or a list such as 1,2,4"
-_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*")
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ°%].*?)?\s*")
 #: `b/step` or `b*factor`; a unit such as MB/s has no digit behind its stroke
 _STEP = re.compile(r"(.*?)([/*])\s*([+-]?[\d.].*)")
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

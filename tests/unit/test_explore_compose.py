@@ -1,0 +1,155 @@
+"""Networks put together from pieces are what the platform itself lowers to, candidate by candidate."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import BadInput
+from penstock.platform.hosts import Platform, read_platform
+from penstock.predict.explore import compose
+from penstock.predict.explore.compose import Composer
+from penstock.predict.explore.space import make_space, parse_axis
+
+PLATFORM = """
+penstock_platform: 1
+name: cluster
+hosts:
+  - {group: app, count: 4, roles: [client], price: 0.1 EUR/h}
+  - group: storage
+    count: 3
+    roles: [storage]
+    storage: {read: {overhead: 1ms, rate: 200 MB/s}, write: {overhead: 1ms, rate: 100 MB/s}}
+    price: 0.2 EUR/h
+  - {group: manager, count: 1, roles: [manager], manager: {service: 0.5ms}}
+network: {bandwidth: 125 MB/s, loopback: 1 GB/s}
+power:
+  idle: 91.6 W
+  app: 125.2 W
+  states: [{frequency: 1.2 GHz, app: 100 W, speed: 0.5}, {frequency: 2.3 GHz, app: 120 W}]
+"""
+AXES = (
+    "split=app:storage/6,9",
+    "store.chunk=256KiB,1MiB",
+    "store.replicas=1..3",
+    "store.stripe=all,1,4",
+    "power.frequency=1.2GHz,2.3GHz",
+    "hosts.storage.storage.profile=hdd-7200,sata-ssd",
+    "scheduler=workqueue,data_location",
+    "network.bandwidth=125 MB/s,1 GB/s",
+)
+
+
+def platform(text: str = PLATFORM) -> Platform:
+    return read_platform(text.encode(), Path("platform.yaml"))
+
+
+def composer(*axes: str, text: str = PLATFORM) -> Composer:
+    return Composer(platform(text), make_space([parse_axis(a) for a in axes]))
+
+
+def differing(made: Composer, n: int) -> list[Any]:
+    """Candidates, of n drawn, whose network is not the one that the platform lowers to."""
+    found = []
+    for number in random.Random(1).sample(range(made.space.size), min(n, made.space.size)):
+        candidate = made.space.candidate(number)
+        reason = made.reason(candidate)
+        try:
+            wanted = made.platform.with_values(made.values(candidate)).lower()
+        except BadInput:
+            wanted = None
+        mine = json.loads(made.network(candidate)) if reason is None else None
+        if mine != (None if wanted is None else json.loads(json.dumps(wanted))):
+            found.append(made.space.labels(candidate))
+    return found
+
+
+def test_every_candidate_is_what_the_platform_says() -> None:
+    assert differing(composer(*AXES), 60) == []
+
+
+def test_groups_with_exceptions_racks_and_roles_in_common() -> None:
+    text = PLATFORM.replace(
+        "{group: app, count: 4, roles: [client], price: 0.1 EUR/h}",
+        "{group: app, count: 4, roles: [client, storage], storage: {profile: hdd-7200}, "
+        "rack: [0, 1], except: {'0': {speed: 2}}}",
+    )
+    assert (
+        differing(
+            composer(
+                "hosts.app.count=1..5", "store.replicas=1..9", "hosts.app.slots=1,2", text=text
+            ),
+            60,
+        )
+        == []
+    )
+
+
+def test_planted_failure_a_piece_kept_for_the_wrong_candidates_is_found() -> None:
+    made = composer(*AXES)
+    made._own = lambda part, candidate: ()  # type: ignore[method-assign]
+    assert len(differing(made, 60)) > 20
+
+
+def test_what_cannot_be_built_is_told_apart_from_mistakes() -> None:
+    made = composer("hosts.storage.count=1..4", "store.replicas=1..3", "store.stripe=all,2")
+    reasons = {tuple(made.space.labels(c).values()): made.reason(c) for c in made.space}
+    assert reasons["1", "2", "all"] == "more replicas than storage hosts"
+    assert reasons["1", "1", "2"] == "a stripe wider than the storage hosts"
+    assert reasons["2", "2", "2"] is None
+    assert sum(r is None for r in reasons.values()) == 1 + 2 * 2 + 3 * 2 + 3 * 2
+    never = composer("store.replicas=999")
+    assert never.reason((0,)) == "more replicas than storage hosts"
+
+
+@pytest.mark.parametrize(
+    ("axis", "found", "expected"),
+    [
+        ("stor.chunk=1MiB", "'stor', which is not in the platform", "did you mean 'store'?"),
+        ("store.chnk=1MiB", "'chnk', which is not in store", "did you mean 'chunk'?"),
+        ("store.chunk=1MiB,abc", "'abc'", "a size, such as"),
+        ("store.stripe=0", "0", "a whole number of storage hosts of at least 1"),
+        ("hosts.foo.count=1..3", "'foo', which is not in hosts", "app, storage or manager"),
+        ("hosts.app.count=0..3", "0 hosts", "at least 1 host"),
+        ("name=a,b", "'name'", "a key below hosts"),
+        ("hosts.storage.storage.profile=nope", "the profile 'nope'", "a ready profile"),
+        ("power.frequency=9 GHz", "the frequency '9 GHz'", "one of states"),
+        ("scheduler=fifo", "fifo", "workqueue or data_location"),
+        ("split=app:disks/9", "'disks', which is not in hosts", "app, storage or manager"),
+    ],
+)
+def test_mistakes_of_an_axis(axis: str, found: str, expected: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        composer(axis)
+    mistake = raised.value.mistakes[0]
+    assert mistake.file == f"--vary {axis}"
+    assert found in mistake.found
+    assert expected in mistake.expected
+
+
+def test_short_names() -> None:
+    made = composer("scheduler=workqueue,data_location")
+    assert made.values((1,)) == {"scheduler.kind": "data_location"}
+    assert set(compose.SHORT) == {"scheduler"}
+
+
+def test_a_candidate_costs_no_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10^4 candidates must not validate 10^4 platforms: as many as there are pieces, and no more."""
+    made = composer(*AXES)
+    calls = 0
+    real = Platform.with_values
+
+    def counted(self: Platform, values: Any) -> Platform:
+        nonlocal calls
+        calls += 1
+        return real(self, values)
+
+    monkeypatch.setattr(Platform, "with_values", counted)
+    networks = sum(made.network(c) != "" for c in made.space if made.reason(c) is None)
+    assert networks > 2000
+    # hosts: 2 frequencies x 2 profiles x 2 bandwidths; store: 2 x 3 x 3; scheduler: 2
+    assert calls <= 8 + 18 + 2

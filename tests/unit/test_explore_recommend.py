@@ -1,0 +1,252 @@
+"""From evaluations to a sentence: knee, objective, constraints, undecided, regret (PR-X-2, PR-X-3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.errors import BadInput
+from penstock.predict.explore.describe import describe
+from penstock.predict.explore.document import document, main_effects
+from penstock.predict.explore.effects import best_over, effects, regret
+from penstock.predict.explore.expression import parse_constraint, parse_objective
+from penstock.predict.explore.recommend import Recommendation, recommend
+from penstock.predict.explore.record import Record
+from penstock.predict.explore.run import Exploration, Question, Settings, explore
+from tests.unit.explore_example import BLAST, Known, Quiet, blast_like, space_of
+
+
+def asked(
+    objective: str | None = None,
+    constraints: tuple[str, ...] = (),
+    axes: tuple[str, ...] = BLAST,
+    settings: Settings | None = None,
+    truth: Any = blast_like,
+    **known: Any,
+) -> tuple[Exploration, Recommendation]:
+    space = space_of(*axes)
+    record = Record(space, Known(space, truth, **known))
+    keys = ("hosts.app.count",)
+    question = Question(
+        None if objective is None else parse_objective(objective),
+        tuple(parse_constraint(c, keys=keys) for c in constraints),
+    )
+    found = explore(record, question, settings or Settings(), Quiet())
+    return found, recommend(found)
+
+
+def truth_best(found: Exploration, value: Any) -> Any:
+    feasible = [c for c in found.space if found.record.evaluator.reason(c) is None]
+    return min(feasible, key=value)
+
+
+def test_words_of_a_configuration() -> None:
+    space = space_of("split=app:storage/19", "store.chunk=256KiB,1MiB", "store.replicas=1")
+    assert describe(space, (13, 0, 0)) == "14 application + 5 storage hosts, 256 KiB chunks"
+    other = space_of(
+        "hosts.nodes.count=1..3",
+        "store.stripe=all,1",
+        "store.replicas=1,2",
+        "power.frequency=1.2 GHz,2 GHz",
+        "hosts.nodes.storage.profile=hdd-7200,sata-ssd",
+        "launch.stagger=1ms,2ms",
+    )
+    assert describe(other, (0, 0, 0, 1, 1, 0)) == (
+        "1 host, stripes over all hosts, 1 replica, at 2 GHz, sata-ssd storage, launch.stagger 1 ms"
+    )
+
+
+def test_time_is_the_optimum_of_the_truth() -> None:
+    found, rec = asked("time", common=0.05, own=0.0005)
+    truth = truth_best(found, lambda c: blast_like(found.space.values(c)))
+    assert rec.state == "decided"
+    assert rec.candidate == truth
+    assert rec.text.startswith("12 application + 7 storage hosts, 256 KiB chunks, 1 replica: ")
+    assert "the best of 243" in rec.text
+
+
+def test_pareto_set_is_brute_force_and_the_knee_is_named_with_numbers() -> None:
+    found, rec = asked(axes=("split=app:storage/19", "hosts.extra.count=1..4"), truth=extra)
+    points = {c: _point(found, c) for c in found.space}
+    brute = {
+        c
+        for c, p in points.items()
+        if not any(
+            all(a <= b for a, b in zip(q, p, strict=True)) and q != p for q in points.values()
+        )
+    }
+    assert set(found.front) == brute
+    assert len(brute) >= 3
+    assert rec.state == "decided"
+    assert rec.candidate in brute
+    assert "than the fastest" in rec.text or "the fastest;" in rec.text
+    (time, cost, *_) = rec.ratios
+    beside = points[rec.beside]  # type: ignore[index]
+    mine = points[rec.candidate]
+    if "than the fastest" in rec.text:
+        assert time.ratio == pytest.approx(mine[0] / beside[0])
+        assert cost.ratio == pytest.approx(mine[1] / beside[1])
+
+
+def extra(values: dict[str, Any]) -> float:
+    """More hosts of a third group help a little each."""
+    split = 1400 / values["hosts.app.count"] + 400 / values["hosts.storage.count"]
+    return (20 + split) * (1 - 0.03 * values["hosts.extra.count"])
+
+
+def _point(found: Exploration, candidate: Any) -> tuple[float, ...]:
+    mean = found.record.mean(candidate)
+    return tuple(mean[m] for m in found.metrics)
+
+
+def test_the_sentence_of_the_source() -> None:
+    """003 L1189: hardly slower, much cheaper."""
+
+    def truth(values: dict[str, Any]) -> float:
+        return {3: 170.0, 6: 103.0, 10: 100.0}[values["hosts.app.count"]]
+
+    found, rec = asked(axes=("hosts.app.count=3,6,10",), truth=truth, watts=None, common=0.1)
+    assert rec.state == "decided"
+    # 7 and 11 hosts with the manager: 103 x 7 against 100 x 11
+    assert rec.text == "6 application hosts: 3 % slower than the fastest, 34 % cheaper."
+    assert rec.candidate == (1,)
+    assert [found.space.labels(c)["hosts.app.count"] for c in found.front] == ["10", "6", "3"]
+
+
+def test_without_prices_and_powers_there_is_time_alone() -> None:
+    found, rec = asked(price=None, watts=None)
+    assert found.metrics == ("makespan_s",)
+    assert len(found.front) == 1
+    assert "no other configuration is better in time" in rec.text
+    with pytest.raises(BadInput, match="needs prices"):
+        asked("cost", price=None)
+    with pytest.raises(BadInput, match="needs powers"):
+        asked("time", ("energy < 1 kJ",), watts=None)
+
+
+def test_constraints_are_kept() -> None:
+    found, rec = asked("min cost * time", ("hosts <= 15", "hosts.app.count >= 7"))
+    assert rec.candidate is not None
+    chosen = found.space.values(rec.candidate)
+    assert chosen["hosts.app.count"] >= 7
+    assert sum(v for k, v in chosen.items() if k.endswith(".count")) + 1 <= 15
+    # conditions known beforehand cost no evaluation
+    assert len(found.record.measures) == len(found.admissible) < 60
+    assert found.broken + len(found.admissible) + sum(found.record.reasons().values()) == 252
+    none, why = asked("time", ("makespan < 1 s",))
+    assert why.state == "none"
+    assert why.text == "No recommendation: no configuration meets the constraints."
+    assert none.front == []
+
+
+def test_undecided_names_up_to_three() -> None:
+    _, rec = asked(common=0.05, own=0.05)
+    assert rec.state == "undecided"
+    assert rec.candidate is None
+    assert len(rec.run) == 3
+    assert rec.text.startswith("Undecided (cannot tell the ")
+    assert "run these 3: " in rec.text
+
+
+def test_two_that_cannot_be_told_apart() -> None:
+    def truth(values: dict[str, Any]) -> float:
+        return {2: 200.0, 4: 100.0, 6: 100.2}[values["hosts.app.count"]]
+
+    _, rec = asked(
+        "time", axes=("hosts.app.count=2,4,6",), truth=truth, price=None, common=0.05, own=0.03
+    )
+    assert rec.state == "undecided"
+    assert "cannot tell these two apart, their intervals overlap after 20 seeds" in rec.text
+    assert len(rec.run) == 2
+
+
+def test_outside_gives_the_reason_and_no_recommendation() -> None:
+    found, rec = asked(verdict="outside")
+    assert rec.state == "none"
+    assert rec.candidate is None
+    assert "the model does not apply" in rec.text
+    assert "the manager is saturated" in rec.text
+    assert document(found, rec)["recommendation"]["configuration"] is None
+    _, with_caution = asked(verdict="caution")
+    assert with_caution.state == "decided"
+    assert "Caution: the manager is saturated." in with_caution.notes
+
+
+def test_what_is_not_certain_can_undo_the_choice() -> None:
+    def storage_unknown(values: dict[str, Any], draw: int) -> float:
+        factor = 0.2 if draw % 2 else 4.0
+        io = 400 * values["store.replicas"] / values["hosts.storage.count"]
+        return 20 + 1400 / values["hosts.app.count"] + factor * io
+
+    found, rec = asked(drawn=storage_unknown)
+    assert found.robust is not None
+    assert rec.state == "undecided"
+    assert "not certain" in rec.text
+    assert len(rec.run) >= 2
+
+    def all_alike(values: dict[str, Any], draw: int) -> float:
+        return blast_like(values) * (1 + 0.02 * draw)
+
+    _, sure = asked(drawn=all_alike)
+    assert sure.state == "decided"
+    assert any("in 19 of 19 draws" in n for n in sure.notes)
+
+
+def test_what_makes_no_difference_is_said() -> None:
+    found, rec = asked("time", axes=(*BLAST, "scheduler=workqueue,data_location"))
+    assert "Exactly the same with another scheduler (data_location)." in rec.notes
+    shares = {e.axis: e.share for e in main_effects(found)["makespan_s"]}
+    assert shares["scheduler"] == pytest.approx(0, abs=1e-12)
+    assert shares["split"] > shares["store.chunk"] > 0
+
+
+def test_a_search_with_a_budget_keeps_to_it() -> None:
+    for engine in ("rrs", "ga"):
+        found, rec = asked("time", settings=Settings(engine=engine, budget=60), own=0.001)
+        assert len(found.record.measures) <= 60
+        assert not found.complete
+        assert "looked at" in rec.text
+    automatic, _ = asked("time", settings=Settings(budget=50))
+    assert automatic.engine == "rrs"
+    assert "more than the budget of 50" in automatic.engine_reason
+    with pytest.raises(BadInput, match="the budget is 50"):
+        asked("time", settings=Settings(engine="grid", budget=50))
+
+
+def test_interrupted_it_keeps_what_it_has_and_recommends_nothing() -> None:
+    space = space_of(*BLAST)
+    known = Known(space, blast_like)
+    record = Record(space, known)
+    real = known.evaluate
+
+    def interrupted(candidates: Any, seeds: Any) -> Any:
+        if known.evaluations > 20:
+            raise KeyboardInterrupt
+        return real(candidates, seeds)
+
+    known.evaluate = interrupted  # type: ignore[method-assign]
+    found = explore(record, Question(), Settings(), Quiet())
+    assert found.stopped
+    assert 20 < len(record.measures) < 243
+    assert found.front
+    assert recommend(found).state == "none"
+
+
+def test_pr_x_3_regret() -> None:
+    assert regret([1, 2, 3], [10, 12, 9]) == pytest.approx(10 / 9 - 1)
+    assert regret([3, 2, 1], [10, 12, 9]) == 0
+    with pytest.raises(ValueError, match="one actual value"):
+        regret([1], [1, 2])
+
+
+def test_effects_of_a_grid_are_an_analysis_of_variance() -> None:
+    space = space_of("a.b=1,2", "c.d=1,2,3")
+    values = [10.0 * (1 + 3 * a) * (1 + c) for a, c in space]
+    found = {e.axis: e for e in effects(space, list(space), values)}
+    # a product has no interaction in its logarithm
+    assert found["a.b"].share + found["c.d"].share == pytest.approx(1)
+    assert found["a.b"].worst_loss == pytest.approx(3)
+    assert [level.loss for level in found["c.d"].levels] == pytest.approx([0, 1, 2])
+    table = best_over(space, list(space), values, 0, 1)
+    assert table.tolist() == [[10, 20, 30], [40, 80, 120]]
