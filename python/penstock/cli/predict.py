@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -167,21 +168,20 @@ def _answer(p: Prediction) -> None:
     console = Console(width=_WIDTH, highlight=False)
 
     def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=False)
+        print(textwrap.fill(text, _WIDTH, subsequent_indent="    " if text[:1] == " " else ""))
 
     say(told.answer(p))
-    say("")
+    print()
     _table(console, told.stage_table(p))
     _table(console, told.station_table(p))
     say(told.bytes_sentence(p))
     if p.frequencies is not None:
-        say("")
+        print()
         _table(console, told.frequency_table(p))
         say(f"{p.frequencies['statement']}.")
+    print()
     if p.sensitivity:
-        say("")
         _table(console, told.sensitivity_table(p, 6))
-    say("")
     say(
         {"ok": "The model applies.", "caution": "The model applies with caution:"}.get(
             p.applies.verdict, "The model does not apply; decide nothing from this:"
@@ -203,8 +203,8 @@ def _table(console: Console, table: told.Table) -> None:
         grid.add_column(name.lstrip("#"), justify=justify, no_wrap=number, overflow="fold")  # type: ignore[arg-type]
     for row in table.rows:
         grid.add_row(*row)
-    console.print(grid, markup=False)
-    console.print()
+    console.print(grid)
+    print()
 
 
 def _study(study: Path, basis: str | None, as_json: bool) -> None:
@@ -247,7 +247,7 @@ def _is_workflow(path: Path) -> bool:
 
 def _show(rows: list[dict[object, object]], measured: int) -> None:
     fixed = {"treatment_id", "response", "unit", "predicted", "ci_low", "ci_high", "source", "note"}
-    fixed |= {"measured_mean", "measured_n", "ratio", "basis_treatment", "is_basis"}
+    fixed |= {"measured_mean", "measured_n", "ratio", "basis_treatment", "is_basis", "calibration"}
     factors = [str(k) for k in rows[0] if k not in fixed] if rows else []
     responses = sorted({f"{row['response']} in {row['unit']}" for row in rows})
     several = ["response"] if len(responses) > 1 else []

@@ -37,7 +37,7 @@ class HostEnergy:
 
 @dataclass(frozen=True)
 class Energy:
-    """Joules of a run, by host and by state; `interval`: where a single run's total lies (as the makespan's)."""
+    """Joules of a run, by host and by state; `interval`: of a single run's total."""
 
     hosts: tuple[HostEnergy, ...]
     left_out: tuple[str, ...] = ()

@@ -11,10 +11,10 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.platform.hosts import Platform
-from penstock.predict import explain
+from penstock.predict import explain, words
 from penstock.predict.applies import Applies, Reason, judge
 from penstock.predict.calibration import Pair, calibrated
-from penstock.predict.conditions import conditions
+from penstock.predict.conditions import conditions, stored
 from penstock.predict.cost import run_cost
 from penstock.predict.energy import run_energy
 from penstock.predict.intervals import DRAWS, LEVEL, Interval, least_draws, order_statistics
@@ -68,8 +68,8 @@ def predict(
     outcomes = simulator.runs(network, own_seeds)
     failed = [o for o in outcomes if o.get("error")]
     if failed:
-        message = str(failed[0]["error"].get("message") or failed[0]["error"].get("kind"))
-        raise PenstockError(f"{workload.name} cannot end on {platform.name}: {message}")
+        told = _failure(failed[0], network)
+        raise PenstockError(f"{workload.name} cannot end on {platform.name}: {told}")
     sources = ["random seeds, launch overhead and stagger"]
     platforms, drawn = [platform] * len(outcomes), outcomes
     if uncertain:
@@ -194,6 +194,18 @@ def summarise(
         seeds=list(seeds),
         error=error,
     )
+
+
+def _failure(outcome: Row, network: Row) -> str:
+    """What ended the run, with the fullest host where it was for want of space."""
+    error = outcome["error"]
+    told = str(error.get("message") or error["kind"])
+    room = stored(network, outcome["hosts"])
+    if error["kind"] != "full" or not room:
+        return told
+    host = max(room, key=lambda name: room[name][0] / room[name][1])
+    held, most = room[host]
+    return f"{told}; the fullest is {host}, with {words.size(held)} of {words.size(most)}"
 
 
 def _operations(outcomes: Sequence[Row]) -> dict[str, Row]:
