@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # measure.sh DIR OUT SECONDS CLIENTS: starts the cluster in DIR/pg, scans the table `scanned` once, cold, reads
-# pgbench's accounts once (they stay in memory as far as it goes), runs pgbench for SECONDS with CLIENTS clients,
-# and stops the server.
+# pgbench's accounts and their index once (they stay in memory as far as it goes), runs pgbench for SECONDS with
+# CLIENTS clients, and stops the server.
 # stdout: pgbench's own report, then `scan_seconds: …` and `scan_rate_mib: …`.
 # OUT/claims.json: the bytes PostgreSQL itself says it read of the scanned table's file.
 set -euo pipefail
@@ -38,6 +38,7 @@ printf '[{"file": "pg/%s", "direction": "read", "bytes": %s, "by": "pg_statio_us
   "$path" "$bytes" > "$out/claims.json"
 
 sql -c 'select sum(abalance) from pgbench_accounts' >/dev/null
+sql -c 'set enable_seqscan = off' -c 'set enable_bitmapscan = off' -c 'select count(aid) from pgbench_accounts' >/dev/null
 as "$bin/pgbench" -h "$sockets" -U postgres -c "$clients" -j 1 -T "$seconds" -n postgres
 awk -v b="$begin" -v e="$end" -v n="$bytes" \
   'BEGIN { printf "scan_seconds: %.6f\nscan_rate_mib: %.6f\n", e - b, n / 1048576 / (e - b) }'

@@ -32,7 +32,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "{study_dir}": str(EXAMPLES),
         "replicates: 2": "replicates: 1",
         "{data} 8 40000": "{data} 1 10000",
-        "{run_dir} 8 2": "{run_dir} 2 1",
+        "{run_dir} 12 2": "{run_dir} 2 1",
     }
     for old, new in smaller.items():
         assert old in text

@@ -123,8 +123,10 @@ pub(crate) struct Step {
     pub gives: Option<u32>,
     /// Write-back that the program asks for after it: delay, file, offset, bytes.
     pub kicks: Vec<(u64, u32, u64, u64)>,
-    began_ns: u64,
-    ended_ns: u64,
+    /// In the trace.
+    pub began_ns: u64,
+    /// In the trace.
+    pub ended_ns: u64,
 }
 
 /// One thread: its number in the trace, and its steps.
@@ -160,6 +162,8 @@ pub struct Found {
     pub idle: bool,
     /// Threads that mostly wait.
     pub background: u64,
+    /// Long gaps of the other threads that follow nobody's step: kept as they are, though they may be waiting.
+    pub unexplained_ns: u64,
 }
 
 /// A traced program, ready to be run again.
@@ -426,7 +430,12 @@ impl Program {
                         }
                     }
                     Some(_) => {}
-                    None if s.first > self.threads[s.thread].first => alone.push(gap),
+                    // a long gap of a thread that does not compute is waiting for something else
+                    None if s.first > self.threads[s.thread].first
+                        && !(self.found.idle && gap > LONG_GAP_NS) =>
+                    {
+                        alone.push(gap);
+                    }
                     None => {}
                 }
             }
@@ -507,7 +516,7 @@ impl Program {
                             self.found.waits += 1;
                         }
                         _ if first => step.think_ns = began.saturating_sub(about.start_ns),
-                        _ => {}
+                        _ => self.found.unexplained_ns += step.think_ns,
                     }
                 }
                 inside = (inside || step.takes.is_some()) && step.gives.is_none();

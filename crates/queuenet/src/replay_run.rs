@@ -131,6 +131,8 @@ struct Run<'a> {
     waiting: HashMap<u32, Vec<u32>>,
     locks: HashMap<u32, Lock>,
     deadlines: Vec<u64>,
+    /// By bound: when its threads ended in the trace, how many go on here, and who waits for them to end.
+    ends: Vec<(u64, usize, Vec<u32>)>,
     results: Vec<ThreadResult>,
     out: Replayed,
     alive: usize,
@@ -156,6 +158,17 @@ impl Program {
                 ..State::default()
             });
         }
+        let ends = (0..setting.bounds.len()).map(|group| {
+            let members = states
+                .iter()
+                .zip(&self.threads)
+                .filter(|(s, _)| s.group == Some(group));
+            let ends = members
+                .clone()
+                .map(|(_, t)| self.steps[t.end as usize - 1].ended_ns);
+            (ends.max().unwrap_or(0), members.count(), Vec::new())
+        });
+        let ends = ends.collect();
         let results = self.threads.iter().map(|thread| ThreadResult {
             tid: thread.tid,
             start_s: f64::NAN,
@@ -177,6 +190,7 @@ impl Program {
             waiting: HashMap::new(),
             locks: HashMap::new(),
             deadlines: vec![NEVER; setting.bounds.len()],
+            ends,
             results: results.collect(),
             out: Replayed::default(),
         };
@@ -246,7 +260,20 @@ impl Run<'_> {
             state.next = own.first + (own.end - own.first) / 2;
         }
         state.at = state.next;
+        let (group, over) = (state.group, state.over);
         let step = &program.steps[state.at as usize];
+        // what followed the threads that run for a time follows them here as well
+        let barrier = self
+            .ends
+            .iter_mut()
+            .enumerate()
+            .find(|(g, (end, alive, _))| {
+                group != Some(*g) && *alive > 0 && !over && step.began_ns >= *end
+            });
+        if let Some((_, (_, _, waiting))) = barrier {
+            waiting.push(thread);
+            return;
+        }
         let mut begin = t + step.think_ns;
         if let Some((other, then)) = step.after {
             if state.over {
@@ -264,6 +291,14 @@ impl Run<'_> {
     /// The thread makes no more steps; who waits for one of them goes on.
     fn retire(&mut self, thread: u32, t: u64) {
         self.alive -= 1;
+        if let Some(group) = self.states[thread as usize].group {
+            self.ends[group].1 -= 1;
+            if self.ends[group].1 == 0 {
+                for other in std::mem::take(&mut self.ends[group].2) {
+                    self.arrange(other, t);
+                }
+            }
+        }
         let own = &self.program.threads[thread as usize];
         let from = self.states[thread as usize].next;
         if !self.states[thread as usize].over {

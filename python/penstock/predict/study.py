@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,11 @@ from penstock.archive.schemas import described
 from penstock.design.plan import Plan, make_plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.predict.clients import BOTH, ClientCosts, client_costs, disk_events
-from penstock.predict.workload import Asked, asked_by_jobs, asked_by_trace
+from penstock.predict.intervals import LEVEL, order_statistics
+from penstock.predict.parts import Part, parts_of
+from penstock.predict.replay import Traced, traced
+from penstock.predict.residuals import calibrated_by_others, write_pairs
+from penstock.predict.workload import Asked, asked_by_jobs, disk_of
 from penstock.profile.model import native
 from penstock.study.load import load_study
 from penstock.study.model import Response, Study
@@ -27,7 +31,11 @@ from penstock.study.units import convert
 from penstock.workload.parsers import parser
 
 SEEDS = 21
-_LOW, _HIGH = 0.05, 0.95
+#: what a replay of traced operations leaves out
+REPLAY_NOTE = (
+    "replay of the traced calls above a model of the page cache, with flushes, write-back and locks; left "
+    "out: threads that wait for a processor, mapped files, asynchronous I/O, swapping"
+)
 _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
@@ -46,26 +54,98 @@ class Score:
         return self.hits / self.treatments if self.treatments else float("nan")
 
 
+@dataclass(frozen=True)
+class _Draws:
+    """A response of one treatment: predicted mean, and what single runs came to in the simulation."""
+
+    predicted: float
+    singles: Sequence[float]
+    note: str = ""
+
+
+@dataclass
+class _Bases:
+    """Bundles that predictions start from, the first one before the others; replays made when needed."""
+
+    bundles: list[Bundle]
+    study: Study
+    measured: dict[tuple[str, str], list[float]]
+    _traced: list[Traced] | None = None
+    _parts: dict[int, dict[str, Part]] = field(default_factory=dict)
+    _own: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def traced(self) -> list[Traced]:
+        """Each basis as a program that can be run again."""
+        if self._traced is None:
+            self._traced = [
+                traced(b, resolve(self.study, b.manifest["levels"])) for b in self.bundles
+            ]
+        return self._traced
+
+    def parts(self, number: int) -> dict[str, Part]:
+        """The responses' parts in the trace of one basis."""
+        if number not in self._parts:
+            others = [t for n, t in enumerate(self.traced) if n != number]
+            self._parts[number] = parts_of(self.traced[number], self.study.responses, others)
+        return self._parts[number]
+
+    def own(self, number: int, seeds: int) -> list[dict[str, Any]]:
+        """Outcomes of one basis on its own disk."""
+        if number not in self._own:
+            self._own[number] = self.outcomes(number, self.traced[number].run, seeds, first=10_001)
+        return self._own[number]
+
+    def outcomes(
+        self, number: int, run: ResolvedRun, seeds: int, first: int = 1
+    ) -> list[dict[str, Any]]:
+        """Outcomes of one basis with the disk and memory of `run`."""
+        bounds = {p.bound for p in self.parts(number).values() if p.bound is not None}
+        ordered = sorted(bounds, key=lambda b: b.tids)
+        disk = disk_of(run, None)
+        return self.traced[number].outcomes(run, disk, ordered, range(first, first + seeds))
+
+    def nearest(self, run: ResolvedRun) -> int | None:
+        """The basis that differs least from a treatment in whatever a replay can change; None if none can."""
+        able = [
+            (sum(run.treatment[k] != v for k, v in t.run.treatment.items()), n)
+            for n, t in enumerate(self.traced)
+            if _same_program(t.run, run)
+        ]
+        return min(able)[1] if able else None
+
+
 def predict_study(
-    out_dir: Path, basis_treatment: str | None = None, seeds: int = SEEDS
+    out_dir: Path, basis_treatment: str | Sequence[str] | None = None, seeds: int = SEEDS
 ) -> pd.DataFrame:
     """Predictions beside the measured means; written to `predictions.parquet` of the study's directory.
 
     One row per treatment and response: `treatment_id`, factors, `response`, `unit`, `predicted` (mean over
     seeds), `ci_low`, `ci_high` (90 % of single runs), `measured_mean`, `measured_n`, `ratio`, `source`,
-    `note`, `basis_treatment`, `is_basis`. Raises PenstockError if no valid run was traced, BadInput for an
-    unknown basis.
+    `note`, `basis_treatment`, `is_basis`. With several bases a treatment is predicted from the nearest.
+    What was predicted beside what was measured is kept in `calibration.parquet` and widens the intervals of
+    further predictions as soon as there are pairs enough (PR-U-1).
+    Raises PenstockError if no valid run was traced, BadInput for an unknown basis.
     """
     out_dir = Path(out_dir)
     study = load_study(out_dir / "study.yaml")
     plan = plan_from_json(json.loads((out_dir / "plan.json").read_text()))
     made = [b for b in bundles(out_dir) if b.manifest.get("valid")]
-    basis = _basis(made, basis_treatment, {row.treatment_id for row in plan.rows})
+    asked: list[str | None] = [None]
+    if basis_treatment:
+        asked = [basis_treatment] if isinstance(basis_treatment, str) else [*basis_treatment]
+    known = {row.treatment_id for row in plan.rows}
+    chosen = [_basis(study, made, one, known) for one in asked]
+    basis = chosen[0]
     costs = client_costs(basis, _directions(resolve(study, basis.manifest["levels"])))
-    rows = _predict(study, plan, costs, basis, seeds)
-    frame = _beside_measured(pd.DataFrame(rows), made)
-    frame["basis_treatment"] = basis.manifest["treatment_id"]
-    frame["is_basis"] = frame["treatment_id"] == basis.manifest["treatment_id"]
+    measured = _measured(made)
+    rows = _predict(study, plan, costs, _Bases(chosen, study, measured), seeds)
+    frame = _beside_measured(pd.DataFrame(rows), measured)
+    named = {str(b.manifest["treatment_id"]) for b in chosen}
+    frame["basis_treatment"] = frame["basis_treatment"].fillna(basis.manifest["treatment_id"])
+    frame["is_basis"] = frame["treatment_id"].isin(named)
+    write_pairs(out_dir, study.name, frame)
+    frame = calibrated_by_others(frame)
     table = pa.Table.from_pandas(frame, preserve_index=False)
     write_parquet(out_dir / "predictions.parquet", described("predictions", table))
     return frame
@@ -74,7 +154,9 @@ def predict_study(
 def predict_plan(study: Study, seeds: int = SEEDS) -> pd.DataFrame:
     """Predictions of a study that was not run: its disks alone, programs that never think."""
     frame = pd.DataFrame(_predict(study, make_plan(study), ClientCosts(), None, seeds))
-    return frame.assign(measured_mean=np.nan, measured_n=0, ratio=np.nan, is_basis=False)
+    return frame.drop(columns="basis_treatment").assign(
+        measured_mean=np.nan, measured_n=0, ratio=np.nan, is_basis=False
+    )
 
 
 def score(predictions: pd.DataFrame, within: float = 0.15) -> Score:
@@ -85,67 +167,86 @@ def score(predictions: pd.DataFrame, within: float = 0.15) -> Score:
     return Score(within, len(off), int((off <= within).sum()), worst)
 
 
-def _basis(made: Sequence[Bundle], asked: str | None, known: set[str]) -> Bundle:
-    """The valid traced run, of the treatment asked for if one is, that shows best what an operation costs:
-    the fewest threads (they hold each other up least), then the most operations."""
+def _basis(study: Study, made: Sequence[Bundle], asked: str | None, known: set[str]) -> Bundle:
+    """The valid traced run, of the treatment asked for if one is, that shows best what an operation costs.
+
+    Where the command says what it does: the fewest threads (they hold each other up least), then the most
+    operations. Where the calls themselves are run again: the most operations.
+    """
     if asked is not None and asked not in known:
         raise BadInput(f"no treatment {asked}; the study has {', '.join(sorted(known))}")
-    traced = []
+    found = []
     for bundle in made:
         if "io_events" in bundle.tables and asked in (None, bundle.manifest["treatment_id"]):
             events = disk_events(bundle)
             if len(events) > 1:
-                traced.append((-int(events["tid"].nunique()), len(events), bundle))
-    if not traced:
+                said = _jobs(resolve(study, bundle.manifest["levels"]))
+                threads = -int(events["tid"].nunique()) if said else 0
+                found.append((threads, len(events), bundle))
+    if not found:
         of = f" of treatment {asked}" if asked else ""
         raise PenstockError(
             f"no valid run{of} was traced; add `trace: {{mode: trace}}` to the study's observers"
         )
-    return max(traced, key=lambda t: (t[0], t[1], t[2].manifest["run_id"]))[2]
+    return max(found, key=lambda t: (t[0], t[1], t[2].manifest["run_id"]))[2]
+
+
+def _jobs(run: ResolvedRun) -> list[Any]:
+    """What the command says it asks for; empty if it does not."""
+    return parser(run.parser).operations(example_command(run)) or []
 
 
 def _directions(run: ResolvedRun) -> frozenset[str]:
     """Directions that the command asks for; both if it does not say (or asks for both)."""
-    jobs = parser(run.parser).operations(example_command(run)) or []
-    asked = frozenset(str(job.direction) for job in jobs)
+    asked = frozenset(str(job.direction) for job in _jobs(run))
     return asked if asked and "mixed" not in asked else BOTH
 
 
 def _predict(
-    study: Study, plan: Plan, costs: ClientCosts, basis: Bundle | None, seeds: int
+    study: Study, plan: Plan, costs: ClientCosts, bases: _Bases | None, seeds: int
 ) -> list[dict[str, Any]]:
     rows = []
     for treatment_id, levels in sorted({r.treatment_id: r.levels for r in plan.rows}.items()):
         run = resolve(study, levels)
-        jobs = parser(run.parser).operations(example_command(run))
-        values: list[dict[str, float]] = []
-        note = "no operations in the command, and no trace to replay"
+        jobs = _jobs(run)
+        found: dict[str, _Draws] = {}
+        note, basis = "no operations in the command, and no trace to replay", None
         if jobs:
             asked = asked_by_jobs(run, jobs, costs)
-            note = asked.note
-            values = [
-                _responses(study.responses, outcome, costs.path_ns)
-                for outcome in _outcomes(asked, seeds)
-            ]
-        elif basis is not None:
-            values, note = _replayed(study, run, basis, seeds)
+            note = asked.note or "the station does not give it"
+            found = _by_station(study.responses, asked, costs, seeds)
+        elif bases is not None:
+            found, note, basis = _replayed(study, run, bases, seeds)
         for response in study.responses:
-            found = np.array([v[response.name] for v in values if response.name in v])
-            known = len(found) > 0
+            draws = found.get(response.name)
+            interval = order_statistics(draws.singles, LEVEL) if draws else None
             rows.append(
                 {
                     "treatment_id": treatment_id,
                     **levels,
                     "response": response.name,
                     "unit": response.unit,
-                    "predicted": float(found.mean()) if known else np.nan,
-                    "ci_low": float(np.quantile(found, _LOW)) if known else np.nan,
-                    "ci_high": float(np.quantile(found, _HIGH)) if known else np.nan,
-                    "source": "station",
-                    "note": note if known or not values else "the station does not give it",
+                    "predicted": draws.predicted if draws else np.nan,
+                    "ci_low": interval.low if interval else np.nan,
+                    "ci_high": interval.high if interval else np.nan,
+                    "source": "station" if jobs else "replay",
+                    "note": draws.note if draws else note,
+                    "basis_treatment": basis,
                 }
             )
     return rows
+
+
+def _by_station(
+    responses: Sequence[Response], asked: Asked, costs: ClientCosts, seeds: int
+) -> dict[str, _Draws]:
+    values = [_responses(responses, o, costs.path_ns) for o in _outcomes(asked, seeds)]
+    found = {}
+    for response in responses:
+        singles = [v[response.name] for v in values if response.name in v]
+        if singles:
+            found[response.name] = _Draws(float(np.mean(singles)), singles, asked.note)
+    return found
 
 
 def _outcomes(asked: Asked, seeds: int) -> list[dict[str, Any]]:
@@ -157,36 +258,62 @@ def _outcomes(asked: Asked, seeds: int) -> list[dict[str, Any]]:
 
 
 def _replayed(
-    study: Study, run: ResolvedRun, basis: Bundle, seeds: int
-) -> tuple[list[dict[str, float]], str]:
-    """The basis run's responses, scaled by what the replay takes on this treatment's disk and on its own."""
-    own = resolve(study, basis.manifest["levels"])
-    same = (run.command, run.memory_bytes, run.prepare) == (
-        own.command,
-        own.memory_bytes,
-        own.prepare,
-    )
-    if not same:
-        return (
-            [],
-            "more than the disk differs from the basis, and the command does not say what it asks",
+    study: Study, run: ResolvedRun, bases: _Bases, seeds: int
+) -> tuple[dict[str, _Draws], str, str | None]:
+    """The basis's responses, scaled by what their parts take here and on the basis's own disk and memory."""
+    try:
+        number = bases.nearest(run)
+    except ValueError as error:
+        return {}, f"the trace cannot be run again: {error}", None
+    if number is None:
+        why = "more than disk and memory differs from the basis, and the command does not say what it asks"
+        return {}, why, None
+    basis = bases.traced[number]
+    parts = bases.parts(number)
+    here = bases.outcomes(number, run, seeds)
+    there = bases.own(number, seeds)
+    found = {}
+    for response in study.responses:
+        known = bases.measured.get((basis.treatment_id, response.name))
+        part = parts.get(response.name)
+        if part is None or not known:
+            continue
+        measured = float(np.mean(known))
+        a = np.array([part.of(o) for o in here])
+        b = np.array([part.of(o) for o in there])
+        if not (np.isfinite(a).all() and (a > 0).all() and np.isfinite(b).all() and (b > 0).all()):
+            continue
+        as_it_goes = _goes_with(response, part)
+        note = f"{REPLAY_NOTE}; {response.name} is {part.why}" + _own_memory(basis, run)
+        found[response.name] = _Draws(
+            measured * (a.mean() / b.mean()) ** as_it_goes,
+            [float(v) for v in measured * (a / b) ** as_it_goes],
+            note,
         )
-    events = disk_events(basis)
-    here = asked_by_trace(run.disks[0], own.disks[0], events)
-    there = asked_by_trace(own.disks[0], own.disks[0], events)
-    if not there.spec["clients"]:
-        return [], "the page cache answered everything"
-    values = []
-    for a, b in zip(_outcomes(here, seeds), _outcomes(there, seeds), strict=True):
-        slower = a["elapsed_s"] / b["elapsed_s"]
-        one = {}
-        for response in study.responses:
-            measured = basis.manifest["responses"].get(response.name, {}).get("value")
-            if measured is not None:
-                faster_is_higher = response.better == "higher"
-                one[response.name] = measured / slower if faster_is_higher else measured * slower
-        values.append(one)
-    return values, here.note
+    return found, "neither a time nor a rate of anything in the trace", basis.treatment_id
+
+
+def _goes_with(response: Response, part: Part) -> int:
+    """1 where the response grows with the part's number, -1 where it falls: a time beside a rate."""
+    is_time = response.better == "lower"
+    return 1 if is_time == (part.counts == "time") else -1
+
+
+def _own_memory(basis: Traced, run: ResolvedRun) -> str:
+    if run.memory_bytes == basis.run.memory_bytes or basis.own.anonymous_bytes is not None:
+        return ""
+    return "; the program's own memory was not sampled: the page cache gets the whole limit"
+
+
+def _same_program(one: ResolvedRun, other: ResolvedRun) -> bool:
+    """Whether two treatments run the same program on the same data."""
+    return (one.command, one.prepare, one.env, one.user, one.directory) == (
+        other.command,
+        other.prepare,
+        other.env,
+        other.user,
+        other.directory,
+    )
 
 
 def _responses(
@@ -224,13 +351,20 @@ def _responses(
     return found
 
 
-def _beside_measured(frame: pd.DataFrame, made: Sequence[Bundle]) -> pd.DataFrame:
+def _measured(made: Sequence[Bundle]) -> dict[tuple[str, str], list[float]]:
+    """Measured values of all runs by treatment and response."""
     measured: dict[tuple[str, str], list[float]] = {}
     for bundle in made:
         for name, response in bundle.manifest.get("responses", {}).items():
             if response.get("value") is not None:
                 key = (bundle.manifest["treatment_id"], name)
                 measured.setdefault(key, []).append(float(response["value"]))
+    return measured
+
+
+def _beside_measured(
+    frame: pd.DataFrame, measured: dict[tuple[str, str], list[float]]
+) -> pd.DataFrame:
     keys = list(zip(frame["treatment_id"], frame["response"], strict=True))
     frame["measured_mean"] = [
         float(np.mean(measured[k])) if k in measured else np.nan for k in keys

@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from penstock.errors import PenstockError
-from penstock.predict.clients import ClientCosts, gaps_ns
-from penstock.profile.model import StorageProfile
+from penstock.predict.clients import ClientCosts
 from penstock.study.resolve import ResolvedDisk, ResolvedRun
 from penstock.workload.measured import JobSpec
 
@@ -18,13 +14,6 @@ MAX_REQUEST_BYTES = 1 << 20
 #: what the kernel reads ahead of a buffered sequential reader (its default, 128 KiB)
 READAHEAD_BYTES = 128 << 10
 _DEFAULT_FILE_BYTES = 1 << 30
-
-
-#: what a replay of traced operations leaves out
-REPLAY_NOTE = (
-    "replay of the traced operations: the page cache, write-back and flushes are left out, and threads "
-    "do not wait for each other"
-)
 
 
 @dataclass(frozen=True)
@@ -123,53 +112,3 @@ def _client(job: JobSpec, costs: ClientCosts) -> tuple[dict[str, Any], str]:
     if job.direction == "read":
         return client, "buffered: hits in the page cache not modelled"
     return client, "buffered: write-back not modelled"
-
-
-def asked_by_trace(disk: ResolvedDisk, basis: ResolvedDisk, events: pd.DataFrame) -> Asked:
-    """The traced operations again, thread by thread with their think times, against another disk.
-
-    Calls that took less than half of what the basis disk needs at least were answered by the page cache:
-    their time counts as thinking. `events` as `disk_events` gives them.
-    """
-    events = events.assign(gap=gaps_ns(events).fillna(0))
-    if "disk_id" in events:
-        events = (
-            events[events["disk_id"] == basis.disk_id]
-            if basis.disk_id in set(events["disk_id"])
-            else events
-        )
-    profile = StorageProfile.from_dict(basis.profile)
-    least_ns = {
-        op: 0.5e9 * min(profile.moments(op, s, 4096).p50 for s in (True, False))
-        for op in ("read", "write")
-    }
-    limit = events["direction"].astype(str).map(least_ns).to_numpy(dtype=float)
-    hit = events["latency_ns"].to_numpy() < limit
-    base = events["file_id"].rank(method="dense").to_numpy(dtype=np.int64) * (1 << 40)
-    frame = pd.DataFrame(
-        {
-            "tid": events["tid"].to_numpy(),
-            "op": (events["direction"].astype(str) == "write").to_numpy().astype(int),
-            "offset_bytes": np.maximum(events["offset_bytes"].to_numpy(dtype=np.int64), 0) + base,
-            "size_bytes": events["size_bytes"].to_numpy(dtype=np.int64),
-            "own_ns": (events["gap"] + np.where(hit, events["latency_ns"], 0)).to_numpy(),
-            "hit": hit,
-        }
-    )
-    clients = []
-    for _, thread in frame.groupby("tid", sort=True):
-        spent = thread["own_ns"].cumsum().to_numpy()
-        kept = ~thread["hit"].to_numpy()
-        if not kept.any():
-            continue
-        asked = thread[kept]
-        pattern = {
-            "kind": "explicit",
-            "op": asked["op"].tolist(),
-            "offset_bytes": asked["offset_bytes"].tolist(),
-            "size_bytes": asked["size_bytes"].tolist(),
-            "think_ns": np.diff(spent[kept], prepend=0).round().astype(np.int64).tolist(),
-        }
-        clients.append({"pattern": pattern, "device_offset_bytes": 0})
-    spec = {"profile": disk.profile, "clients": clients, "max_request_bytes": MAX_REQUEST_BYTES}
-    return Asked(disk, spec, REPLAY_NOTE)

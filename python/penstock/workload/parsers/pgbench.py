@@ -15,6 +15,7 @@ RESPONSES: dict[str, str] = {
     "transactions": "transactions",
     "failed_transactions": "transactions",
     "connection_time": "ms",
+    "duration": "s",
 }
 
 _PATTERNS = {
@@ -24,6 +25,7 @@ _PATTERNS = {
     "transactions": r"^number of transactions actually processed: ([0-9]+)",
     "failed_transactions": r"^number of failed transactions: ([0-9]+)",
     "connection_time": r"^(?:initial|average) connection time = ([0-9.]+) ms",
+    "duration": r"^duration: ([0-9.]+) s",
 }
 
 
