@@ -500,3 +500,40 @@ def test_the_simulator_takes_every_example(path: Path):
     broken["hosts"][0]["network"]["out_bps"] = 0
     with pytest.raises(ValueError, match="out_bps"):
         simulator.simulate(json.dumps(broken), 1)
+
+
+def test_pr_12_a_platform_file_gives_the_vector_of_the_specification():
+    """Set V, write of 10 chunks, one client, manager and storage apart: 0.84692288 s, 10,500,096 bytes."""
+    native = pytest.importorskip("penstock._native")
+    if not hasattr(native, "NetworkWorkload"):
+        pytest.skip("the native part has no network simulator")
+    service = {"per_byte": "1 ms/MiB"}
+    document = {
+        **SMALL,
+        "hosts": [
+            {"group": "app", "count": 1, "roles": ["client"]},
+            {
+                "group": "disk",
+                "count": 1,
+                "roles": ["storage"],
+                "storage": {"read": service, "write": service},
+            },
+            {"group": "boss", "count": 1, "roles": ["manager"], "manager": {"service": "0.5ms"}},
+        ],
+        "store": {"shuffle": "none"},
+    }
+    write = {"op": "write", "file": "out", "offset_bytes": 0, "size_bytes": 10 << 20}
+    workload = {
+        "schema": "penstock/workload/1",
+        "name": "write",
+        "files": [{"name": "out"}],
+        "tasks": [{"name": "t", "stage": "s", "operations": [write]}],
+    }
+    simulator = native.NetworkWorkload(json.dumps(workload))
+    platform = Platform.from_dict(document)
+    outcome = json.loads(simulator.simulate(json.dumps(platform.lower()), 1))
+    assert outcome["makespan_s"] == pytest.approx(0.84692288, rel=1e-6)
+    assert outcome["bytes"]["network"] == 10_500_096
+    slower = platform.with_values({"hosts.disk.storage.write.per_byte": "200 ms/MiB"})
+    outcome = json.loads(simulator.simulate(json.dumps(slower.lower()), 1))
+    assert outcome["makespan_s"] == pytest.approx(2.09094816, rel=1e-6)
