@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from penstock.archive.bundle import write_parquet
 from penstock.cli import main
 from penstock.errors import PenstockError
 from penstock.platform.hosts import Platform, load_platform, read_platform
@@ -17,6 +19,7 @@ from penstock.predict.network import predict, predict_many
 from penstock.predict.prediction import Prediction
 from penstock.profile.model import StorageProfile
 from penstock.report.prediction_figures import FIGURES
+from penstock.workload.read import read_workload
 from penstock.workload.workflow import Workload
 
 #: PR §12, set V: one client, one manager, one storage host, everything constant
@@ -485,3 +488,79 @@ def test_mistakes_leave_nothing(
     assert err.startswith("penstock: ")
     assert told in err
     assert sorted(p.name for p in place.rglob("*") if p.name != "state") == before
+
+
+# ---------------------------------------------------------------- what readers of workloads say
+
+
+def instance(sizes: list[int]) -> dict[str, Any]:
+    """A WfFormat 1.5 instance: one task reads a file of each of these sizes."""
+    files = [{"id": f"in{i}.dat", "sizeInBytes": size} for i, size in enumerate(sizes)]
+    job = {"name": "sum", "id": "sum", "parents": [], "children": []}
+    job |= {"inputFiles": [f["id"] for f in files], "outputFiles": ["out.dat"]}
+    execution = {"id": "sum", "runtimeInSeconds": 30, "avgCPU": 90}
+    return {
+        "name": "wf",
+        "schemaVersion": "1.5",
+        "workflow": {
+            "specification": {
+                "tasks": [job],
+                "files": [*files, {"id": "out.dat", "sizeInBytes": 1 << 20}],
+            },
+            "execution": {
+                "makespanInSeconds": 30,
+                "executedAt": "2024-01-01T00:00:00Z",
+                "tasks": [execution],
+            },
+        },
+    }
+
+
+def test_files_as_from_a_generator_are_a_caution_unless_they_get_sizes(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "wf.json").write_text(json.dumps(instance([1 << 20] * 12)))
+    (place / "uneven.json").write_text(json.dumps(instance([(i + 1) << 20 for i in range(12)])))
+
+    def reasons(*words: str) -> set[str]:
+        status, out, err = run(
+            capsys, monkeypatch, *words, "-p", "p.yaml", "--json", "--no-explain"
+        )
+        assert status == 0, err
+        return {r["code"] for r in json.loads(out)["applies"]["reasons"]}
+
+    assert "uniform-sizes" in reasons("wf.json")
+    assert "uniform-sizes" not in reasons("wf.json", "--size-model", "lognormal:0.5")
+    assert "uniform-sizes" not in reasons("uneven.json")
+
+
+def test_flushes_and_synchronous_writes_of_a_traced_run_are_not_simulated(tmp_path: Path) -> None:
+    bundle = tmp_path / "traced"
+    bundle.mkdir()
+    n = 20
+    synchronous = 4
+    events = {
+        "t_ns": [i * 1_000_000 for i in range(n)],
+        "direction": ["write"] * n,
+        "file_id": [1] * n,
+        "offset_bytes": [i * 4096 for i in range(n)],
+        "size_bytes": [4096] * n,
+        "done_bytes": [4096] * n,
+        "latency_ns": [1000] * n,
+        "pid": [7] * n,
+        "tid": [7] * n,
+        "flags": [synchronous if i < 3 else 0 for i in range(n)],
+    }
+    files = {"file_id": [1], "path": ["/data/log"], "size_bytes": [n * 4096], "disk_id": [None]}
+    write_parquet(bundle / "io_events.parquet", pa.table(events))
+    write_parquet(bundle / "files.parquet", pa.table(files))
+    requests = pa.table({"op": ["write", "flush", "flush"]})
+    write_parquet(bundle / "device_requests.parquet", requests)
+    (bundle / "manifest.json").write_text(
+        json.dumps({"schema": "penstock/bundle/1", "run_id": "r001"})
+    )
+    made = predict(read_workload(bundle), platform(), seeds=1)
+    (reason,) = [r for r in made.applies.reasons if r.code == "unmodelled-operations"]
+    assert reason.severity == "caution"
+    assert "2 flushes of a disk" in reason.text
+    assert "3 waits of synchronous writes" in reason.text

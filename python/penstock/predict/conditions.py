@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.platform.hosts import Platform
@@ -16,6 +16,8 @@ Row = dict[str, Any]
 
 #: how the reader of WfFormat says that files are as a generator made them
 _ALIKE = "as large as all others of their kind"
+#: how the reader of traced runs says what a workload has no operation for
+_LEFT_OUT = re.compile(r"(\d+) (.+) are not simulated")
 #: how a fitted profile's source says which request sizes were measured
 _SIZES = re.compile(r"request sizes (\d+) to (\d+) B")
 
@@ -40,7 +42,7 @@ def conditions(
         unmodelled=unmodelled(workload),
         stored=stored(network, hosts),
         uniform=next((n for n in workload.notes if _ALIKE in n), ""),
-        notes=[n for n in workload.notes if _ALIKE not in n],
+        notes=[n for n in workload.notes if _ALIKE not in n and not _LEFT_OUT.fullmatch(n)],
         platform=measured_badly(platform),
         **more,
     )
@@ -95,8 +97,7 @@ def stored(network: Row, hosts: Sequence[Row]) -> dict[str, tuple[float, float]]
     }
 
 
-def unmodelled(workload: Workload) -> Mapping[str, int]:
-    """Operations that the workload's origin had and that are not simulated → how many."""
-    origin = workload.origin or {}
-    left_out = origin.get("left_out") if isinstance(origin, Mapping) else None
-    return dict(left_out) if isinstance(left_out, Mapping) else {}
+def unmodelled(workload: Workload) -> dict[str, int]:
+    """Operations of a traced run that its workload leaves out → how many."""
+    matches = (_LEFT_OUT.fullmatch(note) for note in workload.notes)
+    return {m.group(2): int(m.group(1)) for m in matches if m}

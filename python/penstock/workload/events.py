@@ -82,6 +82,7 @@ def read_steps(
         lost = int(bundle.manifest.get("losses", {}).get("trace", 0) or 0)
         if lost:
             notes.append(f"{path.name}: {lost} events were lost; bytes and times are too small")
+        notes += _left_out(bundle)
     events = pd.concat(frames, ignore_index=True)
     known = _files(pd.concat(files, ignore_index=True), under, notes)
     number_of = known.set_index(["run", "file_id"])["file"]
@@ -96,6 +97,18 @@ def read_steps(
     distinct = distinct[distinct.index.isin(table["file"])]
     whole = None if any(c is None for c in cpu) else float(sum(c for c in cpu if c is not None))
     return Steps(table, tasks, distinct[["path", "size_bytes"]], whole, notes)
+
+
+def _left_out(bundle: Bundle) -> list[str]:
+    """What the program asked for and a workload has no operation for: flushes, writes that wait for them."""
+    found = []
+    if "device_requests" in bundle.tables:
+        asked = bundle.table("device_requests", ["op"]).to_pandas()["op"].astype(str)
+        found.append((int((asked == "flush").sum()), "flushes of a disk"))
+    flags = bundle.table("io_events", ["flags", "direction"]).to_pandas()
+    writes = flags["direction"].astype(str) == "write"
+    found.append((int((writes & (flags["flags"] & 4 > 0)).sum()), "waits of synchronous writes"))
+    return [f"{count} {what} are not simulated" for count, what in found if count]
 
 
 def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFrame, int]:
