@@ -11,7 +11,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from penstock.errors import BadInput
-from penstock.platform.lower import covers, kind_of_storage, merge
+from penstock.platform.lower import kind_of_storage, merge
 from penstock.platform.paths import get
 from penstock.platform.profiles import read_profile, ready_names
 from penstock.platform.stores import DEFAULT, STORES
@@ -136,7 +136,7 @@ def _excepted(source: Source, path: Path, group: dict[str, Any]) -> None:
         expected = f"the number of a host from 0 to {max(0, count - 1)}, or a range such as 0-3"
         if re.fullmatch(r"\d+(-\d+)?", key) is None:
             source.mistake((*path, "except", key), f"'{key}'", expected, key=True)
-        elif count and not all(any(covers(end, i) for i in range(count)) for end in key.split("-")):
+        elif count and not int(key.split("-")[0]) <= int(key.split("-")[-1]) < count:
             source.mistake((*path, "except", key), f"the host {key} of {count}", expected, key=True)
 
 

@@ -171,7 +171,7 @@ Stripe = Annotated[
 def _window(value: Any) -> Any:
     if value == "unlimited":
         return value
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
         raise expect("unlimited, or a whole number of chunks of at least 1")
     return value
 
@@ -233,7 +233,7 @@ Factor = Annotated[
 
 def _rack(value: Any) -> Any:
     several = value if isinstance(value, list) and value else [value]
-    if any(isinstance(r, bool) or not isinstance(r, int) or r < 0 for r in several):
+    if any(isinstance(r, bool) or not isinstance(r, int) or not 0 <= r < 2**31 for r in several):
         raise expect("the number of a rack, from 0, or a list of such numbers")
     return value
 

@@ -81,7 +81,9 @@ class StorageFile(_Part):
 
     read: ServiceFile | None = Field(None, description="Service of one chunk read.")
     write: ServiceFile | None = Field(None, description="Service of one chunk written.")
-    servers: int | None = Field(None, ge=1, description="Requests served at the same time; 1.")
+    servers: int | None = Field(
+        None, ge=1, le=65536, description="Requests served at the same time; 1."
+    )
     profile: Text | None = Field(
         None, description="Instead: a ready profile, or a JSON file beside the platform."
     )
@@ -99,7 +101,7 @@ class ManagerFile(_Part):
     """The metadata manager of a host."""
 
     service: ServiceFile = Field(description="Service of one request.")
-    servers: int = Field(1, ge=1, description="Requests served at the same time.")
+    servers: int = Field(1, ge=1, le=65536, description="Requests served at the same time.")
 
 
 class ClientFile(_Part):
@@ -158,7 +160,7 @@ class HostFile(MachineFile):
 
     network: LinkFile | None = Field(None, description="Its link, where it is not the network's.")
     speed: Factor | None = Field(None, description="Of computing; 1 is the workload's own.")
-    slots: int | None = Field(None, ge=1, description="Tasks at the same time; 1.")
+    slots: int | None = Field(None, ge=1, le=65536, description="Tasks at the same time; 1.")
     storage: StorageFile | None = Field(None, description="What stores chunks.")
     manager: ManagerFile | None = Field(None, description="The metadata manager.")
     client: ClientFile | None = Field(None, description="What a client needs for a request.")
@@ -188,7 +190,7 @@ class StoreFile(_Part):
     )
     chunk: PositiveSize | None = Field(None, description="Size of a chunk; 1MiB.")
     stripe: Stripe | None = Field(None, description="Storage hosts of one file; all.")
-    replicas: int | None = Field(None, ge=1, description="Copies of each chunk; 1.")
+    replicas: int | None = Field(None, ge=1, le=65535, description="Copies of each chunk; 1.")
     replication: Literal["chain", "parallel", "client"] | None = Field(
         None, description="Who sends the copies; chain."
     )
@@ -243,7 +245,7 @@ class PreprocessFile(_Part):
 
     aggregate: bool = Field(True, description="Operations that continue each other become one.")
     cache: PlainSize = Field("0B", description="Chunks that a client keeps.")
-    prefetch: int = Field(0, ge=0, description="Chunks that a client reads ahead.")
+    prefetch: int = Field(0, ge=0, le=2**31, description="Chunks that a client reads ahead.")
 
 
 class AssumedFile(_Part):

@@ -214,10 +214,12 @@ def _put_all(source: Source, values: Mapping[str, tuple[Any, str]]) -> None:
             _other_storage(source, path)
         paths.append(path)
         put(source.value, path, copy.deepcopy(value))
+        made = [path[:i] for i in range(1, len(path)) if path[:i] not in source.values]
         for table in (source.keys, source.values):
             for known in [p for p in table if p[: len(path)] == path and len(p) > len(path)]:
                 del table[known]
             table[path] = Position(said, 1, 1)
+            table.update(dict.fromkeys(made, Position(said, 1, 1)))
     if mistakes:
         raise BadInput(mistakes=mistakes)
     _expand_short(source)

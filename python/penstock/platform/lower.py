@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -103,19 +104,23 @@ _LINK = ("bandwidth", "out", "in", "loopback")
 
 def expand(document: dict[str, Any]) -> list[Host]:
     """Every host of a checked document."""
-    models: dict[int, HostFile] = {}
+    first: dict[tuple[int, int], Host] = {}
     hosts = []
     for group, index, plain in parts(document):
-        part = models.get(id(plain))
-        if part is None:
-            part = models[id(plain)] = HostFile.model_validate(plain)
-        hosts.append(_host(group, index, part))
+        key = (id(group), id(plain))
+        if key not in first:
+            first[key] = _host(group, index, HostFile.model_validate(plain))
+        like = first[key]
+        name = f"{group['group']}-{index}"
+        rack = racks_of(like.part.rack, index, group["count"])
+        node = like.node.model_copy(update={"name": name})
+        hosts.append(dataclasses.replace(like, name=name, index=index, rack=rack, node=node))
     return hosts
 
 
 def _host(group: dict[str, Any], index: int, part: HostFile) -> Host:
+    """A host of that part, still without name and rack."""
     roles = frozenset(group["roles"])
-    name = f"{group['group']}-{index}"
     speed = part.speed if part.speed is not None else 1.0
     power = None
     if part.power is not None:
@@ -124,13 +129,13 @@ def _host(group: dict[str, Any], index: int, part: HostFile) -> Host:
         if roles != {"manager"} or part.power.manager:
             power = power_of(part.power)
     return Host(
-        name=name,
+        name="",
         group=group["group"],
         index=index,
-        rack=racks_of(part.rack, index, group["count"]),
+        rack=0,
         roles=roles,
         node=NodeSpec(
-            name=name,
+            name="",
             memory=part.memory,
             cpus=part.cpus,
             disks=tuple(DiskSpec(**d.model_dump()) for d in part.disks),

@@ -366,7 +366,7 @@ def drawn(
     """A copy of `document` with every estimate drawn from its interval; with `assumptions` those as well.
 
     An estimate is drawn from two half normal distributions around its value, whose quantiles are the ends
-    of the interval, cut at zero and at twice the interval's width; an assumption from a uniform one.
+    of the interval, cut at zero and at twice their distance; an assumption from a uniform distribution.
     """
     found = copy.deepcopy(document)
     for path, said in list(places(document)):
@@ -390,6 +390,6 @@ def _two_sided(
     for _ in range(100):
         step = float(rng.standard_normal()) / z
         number = value + step * ((high - value) if step > 0 else (value - low))
-        if number > 0 and abs(step) <= 2:
+        if (number > 0 or number == value) and abs(step) <= 2:
             return number
     return value
