@@ -9,8 +9,8 @@ from penstock.study.source import Path
 from penstock.workload.graph import circle
 from penstock.workload.workflow import Task, Workload
 
-#: bytes and offsets are 64-bit
-MOST_BYTES = 2**63 - 1
+#: the largest file and the largest end of an operation: the simulator's, 1 EiB
+MOST_BYTES = 2**60
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,9 @@ class _Reader:
             size = 0
             self.wrong(at, _NOTHING, f"`size_bytes` of {op} {file!r} ({whose})")
         if offset + size > MOST_BYTES:
-            self.wrong((*at, "size_bytes"), offset + size, f"an end below 2^63 ({whose})")
+            self.wrong(
+                (*at, "size_bytes"), offset + size, f"an end of at most 2^60 bytes ({whose})"
+            )
         return Operation(op, file, offset, size)
 
     def hints(self, at: Path, values: Any) -> Hints:
@@ -172,7 +174,7 @@ class _Reader:
         value = values.get(name)
         if _is_whole(value) and 0 <= value <= MOST_BYTES:
             return int(value)
-        expected = f"a whole number of bytes from 0 to 2^63-1 ({whose})"
+        expected = f"a whole number of bytes from 0 to 2^60 ({whose})"
         self.wrong((*at, name), value, expected)
         return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from penstock.errors import BadInput
 from penstock.workload.workflow import Task
@@ -14,27 +14,56 @@ def dependencies(
 ) -> tuple[tuple[int, ...], ...]:
     """For each task the indices of those it waits for: `after`, and the writers of the files it reads.
 
-    Of several writers of one file, or of a file that is `preloaded`, those that `after` puts behind the
-    reader are not waited for. Names in `after` that are no task are passed over; `check` tells them.
+    A task that writes the file itself, or reads one that was there before the run, waits only for writers
+    that stand before it in the list (the simulator's rule). Names in `after` that are no task are passed
+    over; `check` tells them.
     """
     waits = _after(tasks)
-    behind = _Behind([tuple(w) for w in waits])
-    for i, _, found, anyway in _feeds(tasks, preloaded):
-        waits[i] |= {w for w in found if anyway or not behind.is_behind(w, i)}
+    writers = _writers(tasks)
+    given = set(preloaded)
+    for i, task in enumerate(tasks):
+        for name in _reads(task, writers):
+            found = writers[name]
+            earlier = name in given or i in found
+            waits[i] |= {w for w in found if w != i and (w < i or not earlier)}
     return tuple(tuple(sorted(w)) for w in waits)
 
 
 def fed_before(tasks: Sequence[Task]) -> set[str]:
-    """Files that some task reads although all their writers are itself or, by `after`, behind it.
+    """Files that a task changes in place (reads and writes) and that nothing ahead of it writes.
 
     Such a file must have been there before the run.
     """
     behind = _Behind([tuple(w) for w in _after(tasks)])
-    found = set()
-    for i, name, writers, _ in _feeds(tasks, ()):
-        if all(behind.is_behind(w, i) for w in writers):
-            found.add(name)
-    return found
+    writers = _writers(tasks)
+    return {
+        name
+        for i, name in _in_place(tasks, writers)
+        if all(w == i or behind.is_behind(w, i) for w in writers[name])
+    }
+
+
+def changed_in_place(tasks: Sequence[Task]) -> bool:
+    """Whether a task reads and writes the same file: then the order of the tasks in the list counts."""
+    return any(True for _ in _in_place(tasks, _writers(tasks)))
+
+
+def _in_place(tasks: Sequence[Task], writers: Mapping[str, set[int]]) -> Iterator[tuple[int, str]]:
+    return (
+        (i, name)
+        for i, task in enumerate(tasks)
+        for name in _reads(task, writers)
+        if i in writers[name]
+    )
+
+
+def in_order(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """The tasks, each behind those in its `after`; as they are if those are in a circle."""
+    waits = [tuple(w) for w in _after(tasks)]
+    level, left = _kahn(waits)
+    if left:
+        return tuple(tasks)
+    return tuple(tasks[i] for i in sorted(range(len(tasks)), key=lambda i: (level[i], i)))
 
 
 def _after(tasks: Sequence[Task]) -> list[set[int]]:
@@ -42,20 +71,18 @@ def _after(tasks: Sequence[Task]) -> list[set[int]]:
     return [{index[name] for name in task.after if name in index} for task in tasks]
 
 
-def _feeds(
-    tasks: Sequence[Task], preloaded: Collection[str]
-) -> Iterator[tuple[int, str, list[int], bool]]:
-    """Each task and file it reads that tasks write: the other ones of these; whether all are waited for."""
-    writers: dict[str, dict[int, None]] = defaultdict(dict)
+def _writers(tasks: Sequence[Task]) -> dict[str, set[int]]:
+    writers: dict[str, set[int]] = defaultdict(set)
     for i, task in enumerate(tasks):
         for operation in task.operations:
             if operation.op == "write" and operation.file is not None:
-                writers[operation.file][i] = None
-    given = set(preloaded)
-    for i, task in enumerate(tasks):
-        for name in {o.file for o in task.operations if o.op == "read" and o.file in writers}:
-            found = writers[str(name)]
-            yield i, str(name), [w for w in found if w != i], len(found) == 1 and name not in given
+                writers[operation.file].add(i)
+    return writers
+
+
+def _reads(task: Task, written: Collection[str]) -> set[str]:
+    """Files that the task reads and that tasks write."""
+    return {str(o.file) for o in task.operations if o.op == "read" and o.file in written}
 
 
 class _Behind:

@@ -169,7 +169,7 @@ class _Reader:
         if whole and not isinstance(found, bool) and 0 <= found <= MOST_BYTES:  # type: ignore[operator]
             return int(found)  # type: ignore[arg-type]
         at = (*path, "sizeInBytes") if "sizeInBytes" in values else path
-        self.wrong(at, found, f"`sizeInBytes`, a whole number from 0 to 2^63-1, of {whose}")
+        self.wrong(at, found, f"`sizeInBytes`, a whole number from 0 to 2^60, of {whose}")
         return None
 
     def execution(self, path: Path, row: dict[str, Any], job: Job) -> None:

@@ -48,12 +48,11 @@ def lineage(steps: pd.DataFrame, tasks: pd.DataFrame) -> Lineage:
         pairs = _pairs(steps, segments, number)
     good = pairs["before"] & (pairs["written_ns"] <= pairs["reader_start_ns"])
     over = pairs["behind"] & (pairs["reader_end_ns"] <= pairs["writer_start_ns"])
-    edges = {
-        (int(r), int(w)) for r, w in zip(*_columns(pairs[good], "reader", "writer"), strict=True)
-    }
-    edges |= {
-        (int(w), int(r)) for r, w in zip(*_columns(pairs[over], "reader", "writer"), strict=True)
-    }
+    # what was written, read and written again is read aside: a reader waits for all writers of a file
+    keys = pd.MultiIndex.from_frame(pairs[["reader", "file"]])
+    over &= ~keys.isin(keys[good.to_numpy()])
+    edges = {(int(r), int(w)) for r, w in pairs.loc[good, ["reader", "writer"]].to_numpy()}
+    edges |= {(int(w), int(r)) for r, w in pairs.loc[over, ["reader", "writer"]].to_numpy()}
     edges |= {(i, i - 1) for i in range(1, len(segments)) if segments["part"].iloc[i] > 0}
     odd = pairs[~good & ~over]
     aside = pd.MultiIndex.from_frame(odd[["reader", "file"]].drop_duplicates())
@@ -75,10 +74,6 @@ def _without_waiting(steps: pd.DataFrame, segments: pd.DataFrame, pairs: pd.Data
     before = steps["before_ns"].to_numpy().copy()
     before[rows] = np.fmin(before[rows], most).astype(np.int64)
     steps["before_ns"] = before
-
-
-def _columns(frame: pd.DataFrame, *names: str) -> tuple[list[int], ...]:
-    return tuple(frame[name].tolist() for name in names)
 
 
 def _segments(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -92,18 +91,21 @@ def _levels(workload: Workload) -> list[dict[str, Any]]:
 
 
 def _aggregated(workload: Workload) -> dict[str, int]:
-    """Reads and writes before and after immediately subsequent ones on one file are merged [PR-W-4]."""
-
-    def alike(operation: Operation) -> tuple[str, str | None]:
-        return operation.op, operation.file
-
+    """Reads and writes before and after those that follow each other in a file are merged [PR-W-4]."""
     before = after = 0
     for task in workload.tasks:
-        for (op, _), run in groupby(task.operations, key=alike):
-            if op in ("read", "write"):
-                before += sum(1 for _ in run)
-                after += 1
+        last: Operation | None = None
+        for o in task.operations:
+            if o.op in ("read", "write"):
+                before += 1
+                after += not (last is not None and _goes_on(last, o))
+            last = o
     return {"operations": before, "merged": after}
+
+
+def _goes_on(last: Operation, o: Operation) -> bool:
+    end = last.offset_bytes + last.size_bytes
+    return (last.op, last.file, end) == (o.op, o.file, o.offset_bytes)
 
 
 def show(workload: Workload, aggregate: bool = False) -> None:

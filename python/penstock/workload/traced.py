@@ -146,7 +146,8 @@ class _Built:
         parts = dict(tuple(self.line.steps.groupby("segment")))
         level = levels(self.waits)
         made = []
-        for i in range(len(segments)):
+        # in the order in which they began: of a file that was there before, a reader waits for those ahead
+        for i in np.argsort(segments["start_ns"].to_numpy(), kind="stable").tolist():
             task, part = int(segments["task"].iloc[i]), int(segments["part"].iloc[i])
             last = i + 1 == len(segments) or int(segments["part"].iloc[i + 1]) == 0
             after = int(self.steps.tasks["after_ns"].iloc[task]) if last else 0

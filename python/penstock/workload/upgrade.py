@@ -26,12 +26,12 @@ _TASK = ("name", "parents", "children")
 _RENAMED = {"cores": "coreCount", "energy": "energyInKWh", "avgPower": "avgPowerInW"}
 
 
-def upgraded(values: Mapping[str, Any], waits: Sequence[Sequence[int]]) -> dict[str, Any]:
+def upgraded(values: Mapping[str, Any], waits: Sequence[Sequence[str]]) -> dict[str, Any]:
     """The same instance as WfFormat 1.6, a copy; properties that the format does not know stay.
 
-    `values` must have been read without a mistake; `waits` are the dependencies of its tasks: a task that
-    names no parents gets those that its files give it. Ids with characters that 1.6 forbids are replaced,
-    and kept as `originalId`.
+    `values` must have been read without a mistake; `waits`: the ids that each of its tasks waits for (a task
+    that names no parents gets those that its files give it), or nothing. Ids with characters that 1.6
+    forbids are replaced, and kept as `originalId`.
     """
     found = copy.deepcopy(dict(values))
     if found.get("schemaVersion") == "1.4":
@@ -159,11 +159,11 @@ def _from_flat(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _parents(tasks: list[dict[str, Any]], waits: Sequence[Sequence[int]]) -> None:
+def _parents(tasks: list[dict[str, Any]], waits: Sequence[Sequence[str]]) -> None:
     """Parents of the tasks that name none, and both sides of every dependency."""
     known = {task["id"]: task for task in tasks}
-    for task, ahead in zip(tasks, waits, strict=True):
-        task["parents"] = list(task.get("parents") or [tasks[i]["id"] for i in ahead])
+    for i, task in enumerate(tasks):
+        task["parents"] = list(task.get("parents") or (waits[i] if waits else ()))
         task["children"] = list(task.get("children") or [])
     for task in tasks:
         for parent in task["parents"]:

@@ -16,7 +16,7 @@ from penstock.study.source import Path
 from penstock.workload.check import problems
 from penstock.workload.described import workload_of
 from penstock.workload.document import Document
-from penstock.workload.graph import fed_before
+from penstock.workload.graph import changed_in_place, fed_before, in_order
 from penstock.workload.instance import (
     OWN,
     Instance,
@@ -64,10 +64,19 @@ def workload_of_instance(
         _task(job, stage, sizes, io_share) for job, stage in zip(instance.jobs, names, strict=True)
     )
     files = _files(instance, tasks, sizes)
+    if changed_in_place(tasks):
+        tasks = in_order(tasks)
     workload = Workload(instance.name, files, tasks, tuple(notes))
     _check(document, instance, workload)
     values = document.value if size_model is None else _resized(document.value, sizes)
-    return replace(workload, origin=upgraded(values, workload.dependencies))
+    return replace(workload, origin=upgraded(values, _waits(instance, workload)))
+
+
+def _waits(instance: Instance, workload: Workload) -> list[list[str]]:
+    """The tasks that each task waits for, in the order of the instance."""
+    names = [task.name for task in workload.tasks]
+    waits = dict(zip(names, workload.dependencies, strict=True))
+    return [[names[i] for i in waits[job.id]] for job in instance.jobs]
 
 
 def compute_s(job: Job, io_share: float | None = None) -> float:
@@ -138,10 +147,11 @@ def _time_notes(jobs: list[Job], io_share: float | None) -> list[str]:
 
 def _check(document: Document, instance: Instance, workload: Workload) -> None:
     """Notes what keeps the workload from being run at the task of the instance that it is about."""
+    places = {job.id: job.path for job in instance.jobs}
     for problem in problems(workload):
         path: Path = ()
         if problem.path[:1] == ("tasks",) and len(problem.path) > 1:
-            path = instance.jobs[int(problem.path[1])].path
+            path = places[workload.tasks[int(problem.path[1])].name]
         document.mistake(path, problem.found, problem.expected)
     document.check()
 
@@ -162,7 +172,7 @@ def _own(document: Document, instance: Instance) -> Workload | None:
     parents = [{identifier(workload.tasks[i].name) for i in w} for w in workload.dependencies]
     if sizes != instance.sizes or parents != [set(job.parents) for job in instance.jobs]:
         return None
-    return replace(workload, origin=upgraded(document.value, workload.dependencies))
+    return replace(workload, origin=upgraded(document.value, []))
 
 
 def _resized(values: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:

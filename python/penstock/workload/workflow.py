@@ -192,8 +192,8 @@ class Workload:
     def dependencies(self) -> tuple[tuple[int, ...], ...]:
         """For each task the indices of the tasks it waits for, rising: `after`, and writers of what it reads.
 
-        Of several writers of a file, or of one that was there before, a reader waits for all but those that
-        `after` puts behind it.
+        A task that writes the file itself, or reads one that was there before, waits only for writers that
+        stand before it in the list.
         """
         from penstock.workload.graph import dependencies
 
