@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -537,3 +538,45 @@ def test_pr_12_a_platform_file_gives_the_vector_of_the_specification():
     slower = platform.with_values({"hosts.disk.storage.write.per_byte": "200 ms/MiB"})
     outcome = json.loads(simulator.simulate(json.dumps(slower.lower()), 1))
     assert outcome["makespan_s"] == pytest.approx(2.09094816, rel=1e-6)
+
+
+# ---------------------------------------------------------------- the page
+
+PAGE = (ROOT / "docs" / "platform-file.md").read_text()
+
+
+def test_the_example_of_the_page_is_sound():
+    text = PAGE.split("```yaml\n")[1].split("```")[0]
+    document = read_source(text.encode(), "page").value
+    assert len(Platform.from_dict(document).hosts) == 5
+
+
+def test_the_page_names_every_key():
+    keys = {key for part in definitions() for key in part.get("properties", {})}
+    fenced = re.compile(r"```yaml(.*?)```", re.S)
+    quoted = fenced.findall(PAGE) + re.findall(r"`([^`]+)`", fenced.sub("", PAGE))
+    words = set(re.findall(r"[a-z_]+", " ".join(quoted)))
+    assert len(keys) > 70
+    assert sorted(keys - words) == []
+
+
+def definitions() -> list[dict[str, Any]]:
+    schema = platform_schema()
+    parts = [schema]
+    for part in schema["$defs"].values():
+        parts += [part, *part.get("anyOf", [])]
+    return parts
+
+
+def test_the_table_of_ready_stores_on_the_page():
+    rows = {
+        line.split("|")[1].strip(): [c.strip() for c in line.split("|")[2:-1]]
+        for line in PAGE.splitlines()
+        if line.startswith("| ") and line.count("|") == 7
+    }
+    names = [n.strip("`") for n in rows[""]]
+    assert names == list(STORES)
+    for key in ("chunk", "stripe", "replicas", "window", "allocation"):
+        assert rows[key] == [str(STORES[n][key]) for n in names]
+    both = [f"{STORES[n]['replication']}, {STORES[n]['forward']}" for n in names]
+    assert rows["replication, forward"] == both
