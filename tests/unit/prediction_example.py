@@ -211,6 +211,7 @@ def sensitivity() -> list[dict[str, Any]]:
                 "change_low": low,
                 "change_high": high,
                 "swing_s": swing,
+                "chance_s": 0.1,
                 "elasticity": 0.4,
                 "method": "penstock profile DIR on a nodes host",
                 "note": "",

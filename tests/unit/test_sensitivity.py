@@ -70,6 +70,13 @@ def test_what_narrows_the_interval_most_is_measured_next() -> None:
     assert "iperf3" in found["method"]
 
 
+def test_what_may_be_chance_is_not_measured() -> None:
+    rows = sensitivity_rows([value("a"), value("b")], 10, [(8, 10), (9, 10)], [1.5, 0.1])
+    assert [r["chance_s"] for r in rows] == [1.5, 0.1]
+    assert measure_next(rows, 10.0, lambda _: 5.0)["path"] == "b"
+    assert measure_next(rows, 10.0, lambda _: 5.0, lambda path: path != "b")["path"] is None
+
+
 def test_nothing_is_measured_for_nothing() -> None:
     rows = sensitivity_rows([value("a")], 10, [(9.99, 10)])
     assert measure_next(rows, 10.0, lambda _: 9.8)["path"] is None

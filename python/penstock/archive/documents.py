@@ -107,7 +107,7 @@ PREDICTION = Document(
         error | object or null | | what ended the run early: `kind`, `message`
         tasks[]? | object | | with `--detail`, one simulated run: `name`, `stage`, `host`, `ready_s`, `start_s`, `end_s`, the seconds and bytes of a stage, `critical`, `spans` (`op`, `file`, `start_s`, `end_s`, `bytes`, `local_bytes`)
         task_seed? | integer | | the seed of that run
-        sensitivity[]? | object | | per uncertain value: `path`, `value`, `low`, `high`, `makespan_low_s` and `makespan_high_s` (null: the run cannot end), `change_low`, `change_high`, `swing_s`, `elasticity`, `method`, `note`
+        sensitivity[]? | object | | per uncertain value: `path`, `value`, `low`, `high`, `makespan_low_s` and `makespan_high_s` (null: the run cannot end), `change_low`, `change_high`, `swing_s`, `chance_s` (standard error of the larger change over the seeds), `elasticity`, `method`, `note`
         measure_next? | object | | `path` (null: nothing), `narrows` (share of the interval's width), `width_s`, `width_if_known_s`, `method`, `why`
         frequencies? | object | | `states` (`frequency`, `makespan_s`, `energy_j`, `cost`), `conflict` (the fastest does not take least energy), `statement`
     """),

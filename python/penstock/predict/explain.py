@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
+from scipy.stats import spearmanr
+
 from penstock.platform.hosts import Platform
+from penstock.platform.uncertain import amount
 from penstock.predict import words
 from penstock.predict.cost import run_cost
 from penstock.predict.energy import run_energy
@@ -19,7 +23,9 @@ from penstock.study.units import parse_frequency
 
 Row = dict[str, Any]
 #: seeds of each end of a value's range; the same as the prediction's first ones
-SEEDS = 3
+SEEDS = 5
+#: a rank correlation of runs and drawn values that chance would give less often than this is one
+_SIGNIFICANT = 0.05
 
 
 def sensitivity(
@@ -40,9 +46,21 @@ def sensitivity(
     networks = [p.lower() for p in platforms]
     moved = [n != unchanged for n in networks]
     outcomes = simulator.many((n for n, m in zip(networks, moved, strict=True) if m), few)
-    means = [fmean(makespan(o) for o in next(outcomes)) if m else here for m in moved]
+    base = [makespan(o) for o in nominal[: len(few)]]
+    times = [[makespan(o) for o in next(outcomes)] if m else base for m in moved]
+    means = [fmean(t) for t in times]
+    errors = [_error_of_difference(t, base) for t in times]
     ends = list(zip(means[::2], means[1::2], strict=True))
-    return sensitivity_rows(values, here, ends)
+    chance = [max(pair) for pair in zip(errors[::2], errors[1::2], strict=True)]
+    return sensitivity_rows(values, here, ends, chance)
+
+
+def _error_of_difference(times: Sequence[float], base: Sequence[float]) -> float:
+    """Standard error of the mean difference, seed by seed; 0 where there is one seed, or no end."""
+    differences = [a - b for a, b in zip(times, base, strict=True)]
+    if len(differences) < 2 or not all(map(math.isfinite, differences)):
+        return 0.0
+    return stdev(differences) / math.sqrt(len(differences))
 
 
 def next_measurement(
@@ -64,7 +82,17 @@ def next_measurement(
         outcomes = simulator.paired(known, seeds)
         return order_statistics([makespan(o) for o in outcomes], level).width
 
-    return measure_next(rows, order_statistics(draws, level).width, width_without)
+    def related(path: str) -> bool:
+        """Whether the makespans of the draws rise or fall with what was drawn for the value."""
+        drawn = [_drawn(p, path) for p in sampled(platform, len(seeds))]
+        return len(set(drawn)) > 2 and spearmanr(drawn, draws).pvalue < _SIGNIFICANT
+
+    return measure_next(rows, order_statistics(draws, level).width, width_without, related)
+
+
+def _drawn(platform: Platform, path: str) -> float:
+    given = amount(platform.value(path))
+    return given.number * (given.unit.factor if given.unit is not None else 1.0)
 
 
 def frequencies(simulator: Simulator, platform: Platform, seeds: Sequence[int]) -> Row | None:

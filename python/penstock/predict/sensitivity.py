@@ -83,16 +83,20 @@ def elasticity(value_low: float, value_high: float, low_s: float, high_s: float)
 
 
 def sensitivity_rows(
-    values: Sequence[Uncertain], makespan_s: float, ends: Sequence[tuple[float, float]]
+    values: Sequence[Uncertain],
+    makespan_s: float,
+    ends: Sequence[tuple[float, float]],
+    chance_s: Sequence[float] = (),
 ) -> list[Row]:
     """One row per value, the largest change of the makespan first, those that end no run before all.
 
     `ends` are the mean makespans in seconds with the value at its low and at its high end, all else as it is
     and the same seeds, so that the difference is the value's; infinite where the run cannot end there, which
-    the row has as None.
+    the row has as None. `chance_s` is the standard error of each value's larger difference over the seeds.
     """
     rows: list[Row] = []
-    for value, (low_s, high_s) in zip(values, ends, strict=True):
+    chances = chance_s or [0.0] * len(values)
+    for value, (low_s, high_s), chance in zip(values, ends, chances, strict=True):
         extremes = [s for s in (low_s, high_s, makespan_s) if math.isfinite(s)]
         rows.append(
             {
@@ -105,6 +109,7 @@ def sensitivity_rows(
                 "change_low": _change(low_s, makespan_s),
                 "change_high": _change(high_s, makespan_s),
                 "swing_s": max(extremes) - min(extremes),
+                "chance_s": chance,
                 "elasticity": elasticity(value.low, value.high, low_s, high_s),
                 "method": how_to_measure(value.path),
                 "note": value.note,
@@ -124,17 +129,23 @@ def _change(value: float, beside: float) -> float | None:
     return value / beside - 1 if beside else 0.0
 
 
-def measure_next(rows: Sequence[Row], width_s: float, width_without: Callable[[str], float]) -> Row:
+def measure_next(
+    rows: Sequence[Row],
+    width_s: float,
+    width_without: Callable[[str], float],
+    related: Callable[[str], bool] = lambda _: True,
+) -> Row:
     """The value whose being known would narrow the interval most.
 
     `width_s` is the interval's width now; `width_without(path)` simulates it with that value known to be what
-    it is now and the others as uncertain as before. Only the values with the largest swings are tried. Where
-    none narrows it by 5 %, `path` is None and `why` says what remains.
+    it is now and the others as uncertain as before. Only the values with the largest swings are tried, and
+    none whose swing may be chance (below two standard errors) or to which `related(path)` says that the
+    simulated runs bear no relation. Where none narrows it by 5 %, `path` is None and `why` says what remains.
     """
     tried: list[tuple[float, Row]] = []
     if width_s > 0:
         for row in rows[:TRIED]:
-            if row["swing_s"] > 0:
+            if row["swing_s"] > 2 * row["chance_s"] and related(row["path"]):
                 tried.append((1 - width_without(row["path"]) / width_s, row))
     best = max(tried, key=lambda t: t[0], default=None)
     if best is None or best[0] < WORTH:

@@ -167,7 +167,9 @@ def _host_ticks(axes: Any, rows: dict[tuple[str, int], int], height: float) -> N
 
 def utilisation(prediction: Prediction, width: float) -> Figure:
     """How busy every station is: a column per host (or several), a row per kind, darker is busier."""
-    kinds = [k for k in _SHORT if any(s["kind"] == k for s in prediction.stations)]
+    # a core without limit only delays: it is never busy
+    used = [s for s in prediction.stations if s["kind"] != "fabric" or s["utilisation"] > 0]
+    kinds = [k for k in _SHORT if any(s["kind"] == k for s in used)]
     hosts = [h["name"] for h in prediction.hosts]
     hosts += sorted({s["host"] for s in prediction.stations} - set(hosts) - {""})
     if not kinds or not hosts:
@@ -178,7 +180,7 @@ def utilisation(prediction: Prediction, width: float) -> Figure:
     columns = [hosts[i : i + per] for i in range(0, len(hosts), per)]
     place = {h: i for i, column in enumerate(columns) for h in column}
     best: dict[tuple[str, int], Row] = {}
-    for row in prediction.stations:
+    for row in used:
         spread = range(len(columns)) if row["kind"] == "fabric" else [place[row["host"]]]
         for x in spread:
             key = (row["kind"], x)

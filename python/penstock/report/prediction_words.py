@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,8 +146,8 @@ def sensitivity_table(prediction: Prediction, top: int = 40) -> Table:
         (
             str(r["path"]),
             str(r["value"]),
-            f"{r['low']} … {r['high']}",
-            f"{_signed(r['change_low'])} … {_signed(r['change_high'])}",
+            _range(str(r["low"]), str(r["high"])),
+            _range(_signed(r["change_low"]), _signed(r["change_high"])),
             words.digits(r["elasticity"], 2) if r["elasticity"] is not None else "–",
         )
         for r in (prediction.sensitivity or [])[:top]
@@ -176,6 +177,17 @@ def effort(prediction: Prediction) -> str:
     p = prediction
     runs = "1 simulated run" if p.simulations == 1 else f"{p.simulations:,} simulated runs"
     return f"{runs}, {p.events:,} events, {words.seconds(p.wall_s)}"
+
+
+def _range(low: str, high: str) -> str:
+    """`0.5 … 1.5 ms/MiB`: the unit once where both have it."""
+    number, unit = _split(low)
+    return f"{number if unit and unit == _split(high)[1] else low} … {high}"
+
+
+def _split(text: str) -> tuple[str, str]:
+    found = re.fullmatch(r"([-+−]?[\d.,]+)\s*(\D.*)", text)
+    return (found.group(1), found.group(2)) if found else (text, "")
 
 
 def _signed(share: float | None) -> str:
