@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import BadInput
 from penstock.predict.explore.describe import describe
-from penstock.predict.explore.document import document, main_effects
+from penstock.predict.explore.document import document
 from penstock.predict.explore.effects import best_over, effects, regret
 from penstock.predict.explore.expression import parse_constraint, parse_objective
 from penstock.predict.explore.recommend import Recommendation, recommend
@@ -196,7 +196,7 @@ def test_what_is_not_certain_can_undo_the_choice() -> None:
 def test_what_makes_no_difference_is_said() -> None:
     found, rec = asked("time", axes=(*BLAST, "scheduler=workqueue,data_location"))
     assert "Exactly the same with another scheduler (data_location)." in rec.notes
-    shares = {e.axis: e.share for e in main_effects(found)["makespan_s"]}
+    shares = {e.axis: e.share for e in found.effects["makespan_s"]}
     assert shares["scheduler"] == pytest.approx(0, abs=1e-12)
     assert shares["split"] > shares["store.chunk"] > 0
 

@@ -55,7 +55,7 @@ def page(found: Exploration, rec: Recommendation, named: Named) -> str:
         tiles=_tiles(found, rec),
         figures={name: _plate(found, rec, name, named) for name in FIGURES},
         front=front,
-        front_note=front.title if "of" in front.title else "",
+        front_note=front.title,
         thinned=len(found.admissible) > 1000,
         metrics=words.listed(metrics, "and"),
         metric=told.metric_word(told.main_metric(found)),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from penstock.predict.explore.describe import axis_word, describe, spaced
-from penstock.predict.explore.document import main_effects
 from penstock.predict.explore.effects import best_over
 from penstock.predict.explore.run import Exploration
 from penstock.predict.explore.space import Candidate
@@ -21,6 +21,29 @@ from penstock.report.style import NotDrawn
 #: cells of the plane of which one configuration each is drawn, so that thousands stay a small file
 _CELLS = (150, 100)
 _LABELS = 7
+#: a range of values wider than this is drawn on a logarithmic axis: the knee is one of ratios
+_LOGARITHMIC = 3.0
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit in which values read well: its name and its size in base units."""
+
+    name: str
+    size: float
+
+
+def fitting(found: Exploration, metric: str, values: Sequence[float]) -> Unit:
+    """The largest unit in which the largest value is above 1 (time: seconds up to 2 h)."""
+    largest = max(values, default=1.0)
+    if metric == "makespan_s":
+        return Unit("h", 3600.0) if largest > 7200 else Unit("s", 1.0)
+    if metric == "energy_j":
+        steps = [("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0)]
+    else:
+        money = found.record.evaluator.currency
+        steps = [(money, 1.0), (f"0.001 {money}", 1e-3), (f"0.000001 {money}", 1e-6)]
+    return Unit(*next(((n, size) for n, size in steps if largest >= size), steps[-1]))
 
 
 def plane(found: Exploration) -> tuple[str, str]:
@@ -37,8 +60,10 @@ def front_figure(found: Exploration, chosen: Candidate | None, width: float) -> 
         raise NotDrawn("fewer than two configurations are admissible")
     across, up = plane(found)
     means = {c: found.record.mean(c) for c in found.admissible}
-    x = np.array([means[c][across] for c in found.admissible])
-    y = np.array([means[c][up] for c in found.admissible])
+    unit_x = fitting(found, across, [m[across] for m in means.values()])
+    unit_y = fitting(found, up, [m[up] for m in means.values()])
+    place = {c: (m[across] / unit_x.size, m[up] / unit_y.size) for c, m in means.items()}
+    x, y = np.array([place[c] for c in found.admissible]).T
     small = style.narrow(width)
     fig = style.figure(width, 3.6 if small else 4.3)
     axes = fig.subplots()
@@ -53,16 +78,16 @@ def front_figure(found: Exploration, chosen: Candidate | None, width: float) -> 
     # with three objectives some members lie above the line of these two
     line = [c for c in members if not any(_beats(means[o], means[c], across, up) for o in members)]
     axes.step(
-        [means[c][across] for c in line],
-        [means[c][up] for c in line],
+        [place[c][0] for c in line],
+        [place[c][1] for c in line],
         where="post",
         color=style.BLUE,
         linewidth=1.1,
         alpha=0.8,
     )
     marks = axes.scatter(
-        [means[c][across] for c in members],
-        [means[c][up] for c in members],
+        [place[c][0] for c in members],
+        [place[c][1] for c in members],
         s=30,
         color=style.BLUE,
         zorder=3,
@@ -71,8 +96,8 @@ def front_figure(found: Exploration, chosen: Candidate | None, width: float) -> 
     style.tips(fig, marks, [_tip(found, c, means[c]) for c in members])
     if chosen is not None and chosen in means:
         star = axes.scatter(
-            [means[chosen][across]],
-            [means[chosen][up]],
+            [place[chosen][0]],
+            [place[chosen][1]],
             s=95,
             marker="D",
             facecolor="none",
@@ -82,18 +107,19 @@ def front_figure(found: Exploration, chosen: Candidate | None, width: float) -> 
         )
         style.tips(fig, star, [_tip(found, chosen, means[chosen])])
     for values, axis, scale in ((x, axes.xaxis, axes.set_xscale), (y, axes.yaxis, axes.set_yscale)):
-        if style.wants_log(values):
+        if values.min() > 0 and values.max() / values.min() > _LOGARITHMIC:
             scale("log")
-            style.log_axis(axis)
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+            axis.set_major_formatter(FuncFormatter(style.plain_number))
+            axis.set_minor_formatter(NullFormatter())
         else:
             axis.set_major_formatter(FuncFormatter(style.plain_number))
             axis.set_minor_formatter(NullFormatter())
-    units = {"makespan_s": "s", "cost": found.record.evaluator.currency, "energy_j": "J"}
-    axes.set_xlabel(f"time ({units[across]})")
-    axes.set_ylabel(f"{metric_word(up)} ({units[up]})")
+    axes.set_xlabel(f"time ({unit_x.name})")
+    axes.set_ylabel(f"{metric_word(up)} ({unit_y.name})")
     style.grid(axes)
     axes.margins(0.06)
-    _label(found, axes, line, means, across, up, chosen, 3 if small else _LABELS)
+    _label(found, axes, line, place, chosen, 3 if small else _LABELS)
     return fig
 
 
@@ -117,14 +143,12 @@ def _label(
     found: Exploration,
     axes: object,
     line: Sequence[Candidate],
-    means: dict[Candidate, dict[str, float]],
-    across: str,
-    up: str,
+    place: dict[Candidate, tuple[float, float]],
     chosen: Candidate | None,
     most: int,
 ) -> None:
     """Short labels of some members of the front, ends and the chosen one first, none over another."""
-    order = [c for c in [chosen, *line[:1], *line[-1:]] if c is not None and c in means]
+    order = [c for c in [chosen, *line[:1], *line[-1:]] if c is not None and c in place]
     order += (
         [line[i] for i in np.linspace(0, len(line) - 1, most).round().astype(int)] if line else []
     )
@@ -133,7 +157,7 @@ def _label(
     figure.get_layout_engine().execute(figure)
     box = axes.get_window_extent()  # type: ignore[attr-defined]
     for candidate in dict.fromkeys(order):
-        point = (means[candidate][across], means[candidate][up])
+        point = place[candidate]
         px, py = axes.transData.transform(point)  # type: ignore[attr-defined]
         if len(placed) >= most or any(abs(px - a) < 105 and abs(py - b) < 15 for a, b in placed):
             continue
@@ -154,7 +178,7 @@ def _label(
 def short(found: Exploration, candidate: Candidate) -> str:
     """The levels of the two strongest decisions: `14+5, 256 KiB`."""
     labels = found.space.labels(candidate)
-    strongest = [e.axis for e in main_effects(found)[main_metric(found)]][:2]
+    strongest = [e.axis for e in found.effects[main_metric(found)]][:2]
     kept = [a.name for a in found.space.axes if a.name in strongest]
     return ", ".join(
         f"{spaced(labels[n])} hosts" if n.endswith(".count") else spaced(labels[n]) for n in kept
@@ -169,7 +193,7 @@ def _tip(found: Exploration, candidate: Candidate, mean: dict[str, float]) -> st
 def heat_figure(found: Exploration, chosen: Candidate | None, width: float) -> Figure:
     """The best over everything else, for each pair of levels of the two strongest decisions."""
     metric = main_metric(found)
-    strongest = [e.axis for e in main_effects(found)[metric] if len(e.levels) > 1][:2]
+    strongest = [e.axis for e in found.effects[metric] if len(e.levels) > 1][:2]
     if len(strongest) < 2:
         raise NotDrawn("there are not two decisions with two levels")
     names = [a.name for a in found.space.axes]
@@ -178,6 +202,8 @@ def heat_figure(found: Exploration, chosen: Candidate | None, width: float) -> F
         (names.index(n) for n in strongest), key=lambda k: -len(found.space.axes[k].levels)
     )
     values = [found.record.mean(c)[metric] for c in found.admissible]
+    unit = fitting(found, metric, values)
+    values = [v / unit.size for v in values]
     table = best_over(found.space, found.admissible, values, row, column)
     rows, columns = table.shape
     small = style.narrow(width)
@@ -201,7 +227,7 @@ def heat_figure(found: Exploration, chosen: Candidate | None, width: float) -> F
                 axes.text(
                     j,
                     i,
-                    _cell(metric, table[i, j]),
+                    _cell(table[i, j]),
                     ha="center",
                     va="center",
                     fontsize=7,
@@ -222,17 +248,16 @@ def heat_figure(found: Exploration, chosen: Candidate | None, width: float) -> F
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     bar = fig.colorbar(mesh, ax=axes, pad=0.015, aspect=18, shrink=0.95)
-    units = {"makespan_s": "s", "cost": found.record.evaluator.currency, "energy_j": "J"}
-    bar.set_label(f"best {metric_word(metric)} ({units[metric]})")
+    bar.set_label(f"best {metric_word(metric)} ({unit.name})")
     bar.outline.set_visible(False)
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(style.plain_number))
+    ticks = [low, (low * high) ** 0.5, high] if high > 1.02 * low else [low]
+    bar.set_ticks(ticks, labels=[_cell(t) for t in ticks])
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    bar.ax.tick_params(which="minor", length=0)
     return fig
 
 
-def _cell(metric: str, value: float) -> str:
-    if metric == "energy_j":
-        return f"{value / 1000:.3g}k"
+def _cell(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from penstock.predict import words
 from penstock.predict.explore.describe import axis_word, describe, spaced
-from penstock.predict.explore.document import main_effects
 from penstock.predict.explore.run import Exploration
 from penstock.predict.explore.space import Candidate
 from penstock.report.prediction_words import Table
@@ -32,7 +31,7 @@ def front_table(
 ) -> Table:
     """The Pareto front from the fastest on; more than `most` are thinned evenly, ends and choice kept.
 
-    `wide`: a column per axis; else the configuration in words.
+    Levels that all members share are said in the title; the others have a column each if `wide` or few.
     """
     front = found.front
     kept = front
@@ -41,29 +40,35 @@ def front_table(
         indices = {round(i * step) for i in range(most)}
         kept = [c for i, c in enumerate(front) if i in indices or c == chosen]
     best = {m: min((found.record.mean(c)[m] for c in front), default=1.0) for m in found.metrics}
+    varied = [
+        k
+        for k, a in enumerate(found.space.axes)
+        if len(a.levels) > 1 and len({c[k] for c in kept}) > 1
+    ]
+    common = [k for k, a in enumerate(found.space.axes) if len(a.levels) > 1 and k not in varied]
+    longest = [max(len(v) for v in found.space.axes[k].labels) for k in varied]
+    columnar = wide or (len(varied) <= 4 and sum(max(n, 8) + 2 for n in longest) < 40)
     rows = []
     for c in kept:
         mean = found.record.mean(c)
-        numbers = []
+        numbers: list[str] = []
         for m in found.metrics:
-            numbers.append(amount(found, m, mean[m]))
-            numbers.append(over(mean[m], best[m]))
-        mark = "◆" if c == chosen else ""
-        labels = found.space.labels(c)
-        named = [spaced(labels[a.name]) for a in found.space.axes if len(a.levels) > 1]
-        rows.append(
-            (
-                mark,
-                *(named if wide else [describe(found.space, c)]),
-                f"{mean['hosts']:.0f}",
-                *numbers,
-            )
-        )
-    title = "Pareto front" + (f" ({len(kept)} of {len(front)})" if len(kept) < len(front) else "")
-    axes = [axis_word(a) for a in found.space.axes if len(a.levels) > 1]
-    columns = [c for m in found.metrics for c in (f"#{_METRICS[m]}", "#over best")]
-    first = axes if wide else ["configuration"]
-    return Table(title, ("", *first, "#hosts", *columns), tuple(rows))
+            both = (amount(found, m, mean[m]), over(mean[m], best[m]))
+            numbers += both if wide else [" ".join(both).strip()]
+        if columnar:
+            levels = [spaced(found.space.axes[k].levels[c[k]].label) for k in varied]
+        else:
+            levels = [describe(found.space, c, varied)]
+        rows.append(("◆" if c == chosen else "", *levels, f"{mean['hosts']:.0f}", *numbers))
+    title = "Pareto front" + (f", {len(kept)} of {len(front)}" if len(kept) < len(front) else "")
+    if common and kept:
+        title += f" (all: {describe(found.space, kept[0], common)})"
+    axes = [axis_word(found.space.axes[k]) for k in varied] if columnar else ["configuration"]
+    names = [_METRICS[m] for m in found.metrics]
+    columns = [f"#{n}" for n in names]
+    if wide:
+        columns = [c for n in names for c in (f"#{n}", "#over best")]
+    return Table(title, ("", *axes, "#hosts", *columns), tuple(rows))
 
 
 def compared_table(found: Exploration, most: int = 8) -> Table:
@@ -81,7 +86,7 @@ def compared_table(found: Exploration, most: int = 8) -> Table:
 
 def matters_table(found: Exploration) -> Table:
     """Which decision matters: what the worst level of each axis costs, and its share of the variation."""
-    by_metric = main_effects(found)
+    by_metric = found.effects
     names = list(dict.fromkeys(e.axis for m in found.metrics for e in by_metric.get(m, [])))
     axes = {a.name: a for a in found.space.axes}
     rows = []
@@ -94,7 +99,7 @@ def matters_table(found: Exploration) -> Table:
                 continue
             worst = max(effect.levels, key=lambda level: level.loss)
             cells += [
-                f"{_loss(worst.loss)} ({spaced(worst.label)})" if worst.loss > 0 else "0",
+                f"{over(1 + worst.loss, 1)} ({spaced(worst.label)})" if worst.loss > 5e-4 else "0",
                 words.share(effect.share),
             ]
         rows.append((axis_word(axes[name]), *cells))
@@ -104,7 +109,7 @@ def matters_table(found: Exploration) -> Table:
 
 def level_table(found: Exploration, axis: str, metric: str) -> Table:
     """The best that each level of one axis still allows."""
-    effect = next((e for e in main_effects(found)[metric] if e.axis == axis), None)
+    effect = next((e for e in found.effects[metric] if e.axis == axis), None)
     space = found.space
     shown = next(a for a in space.axes if a.name == axis)
     rows = []
@@ -113,7 +118,7 @@ def level_table(found: Exploration, axis: str, metric: str) -> Table:
             (
                 spaced(level.label),
                 amount(found, metric, level.best),
-                "" if level.loss == 0 else f"+{_loss(level.loss)}",
+                over(1 + level.loss, 1),
                 amount(found, metric, level.mean),
                 f"{level.n:,}",
             )
@@ -126,7 +131,7 @@ def level_tables(found: Exploration, most_levels: int = 12) -> list[Table]:
     """Best per level of every axis on what matters most: objective's metric, else time."""
     metric = main_metric(found)
     tables = []
-    for effect in main_effects(found)[metric]:
+    for effect in found.effects[metric]:
         table = level_table(found, effect.axis, metric)
         if len(table.rows) > most_levels:
             step = (len(table.rows) - 1) / (most_levels - 1)
@@ -163,7 +168,11 @@ def effort(found: Exploration) -> str:
     ]
     cannot = sum(record.reasons().values())
     if cannot:
-        why = ", ".join(f"{n:,} {reason}" for reason, n in list(record.reasons().items())[:3])
+        several = len(record.reasons()) > 1
+        why = ", ".join(
+            f"{n:,} {reason}" if several else reason
+            for reason, n in list(record.reasons().items())[:3]
+        )
         parts.append(f"{cannot:,} cannot be built ({why})")
     if found.broken:
         parts.append(f"{found.broken:,} against the constraints")

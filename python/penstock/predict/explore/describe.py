@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from penstock.predict.explore.space import Axis, Candidate, Level, Space
 
@@ -21,12 +22,15 @@ _SETTINGS = {
 _UNIT = re.compile(r"(\d)([A-Za-z][A-Za-z/]*)$")
 
 
-def describe(space: Space, candidate: Candidate) -> str:
-    """The levels of a candidate in words, in the order of the axes; axes of one level are left out."""
+def describe(space: Space, candidate: Candidate, only: Collection[int] | None = None) -> str:
+    """The levels of a candidate in words, in the order of the axes; axes of one level are left out.
+
+    `only`: indices of the axes to speak of.
+    """
     counts: list[str] = []
     parts: list[str] = []
-    for axis, level in zip(space.axes, space.levels(candidate), strict=True):
-        if len(axis.levels) == 1:
+    for k, (axis, level) in enumerate(zip(space.axes, space.levels(candidate), strict=True)):
+        if len(axis.levels) == 1 or (only is not None and k not in only):
             continue
         if all(_is_count(key) for key in axis.keys):
             counts += [f"{value} {group_word(key)}".strip() for key, value in level.values]
@@ -70,7 +74,7 @@ def spaced(label: str) -> str:
 def axis_word(axis: Axis) -> str:
     """What an axis is called in tables and figures."""
     if axis.name == "split":
-        first, second = (group_word(key) or key for key in axis.keys)
+        first, second = (key.split(".")[1] for key in axis.keys)
         return f"{first} + {second} hosts"
     if _is_count(axis.name):
         return f"{group_word(axis.name)} hosts".strip()

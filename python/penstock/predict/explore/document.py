@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.predict.explore.describe import describe
-from penstock.predict.explore.effects import AxisEffect, effects
 from penstock.predict.explore.evaluate import DRAWN
 from penstock.predict.explore.recommend import Recommendation
 from penstock.predict.explore.record import candidate_id
@@ -13,17 +12,6 @@ from penstock.predict.explore.run import Exploration
 from penstock.predict.explore.space import Candidate
 
 SCHEMA = "penstock/exploration/1"
-
-
-def main_effects(found: Exploration) -> dict[str, list[AxisEffect]]:
-    """Effects of the axes on each metric, from the first seed of every admissible configuration."""
-    measures = found.record.measures
-    sound = [c for c in found.admissible if measures[c]]
-    first = {c: measures[c][min(measures[c])] for c in sound}
-    return {
-        metric: effects(found.space, sound, [getattr(first[c], metric) for c in sound])
-        for metric in found.metrics
-    }
 
 
 def document(found: Exploration, recommendation: Recommendation) -> dict[str, Any]:
@@ -73,7 +61,7 @@ def document(found: Exploration, recommendation: Recommendation) -> dict[str, An
         if found.judgement is None
         else {k: found.judgement.get(k) for k in ("verdict", "reasons")},
         "prediction": found.judgement,
-        "effects": {m: [e.to_dict() for e in es] for m, es in main_effects(found).items()},
+        "effects": {m: [e.to_dict() for e in es] for m, es in found.effects.items()},
         "stopped": found.stopped,
         "wall_s": found.wall_s,
     }

@@ -45,29 +45,27 @@ class Ratio:
 
     @property
     def words(self) -> str:
-        """`3 % slower`, `40 % cheaper`."""
-        more, less = _WORDS[self.metric]
-        return _times(self.ratio, more, less)
+        """`3 % slower`, `40 % cheaper`, `2.1 times as long`."""
+        return _times(self.metric, self.ratio)
 
     @property
     def sure(self) -> str:
         """`2.1 to 3.9 % slower`: the interval."""
-        more, less = _WORDS[self.metric]
         if self.high == self.low:
             return f"exactly {self.words}"
-        if self.low < 1 < self.high:
-            return f"{_times(self.low, more, less)} to {_times(self.high, more, less)}"
-        near, far = sorted((self.low, self.high), key=lambda r: abs(np.log(r)) if r > 0 else np.inf)
-        if max(self.high, 1 / self.low if self.low > 0 else np.inf) >= 2:
-            return f"{_times(near, more, less)} to {_times(far, more, less)}"
-        word = more if self.ratio > 1 else less
-        return f"{_percent(abs(near - 1))} to {words.digits(100 * abs(far - 1), 2)} % {word}"
+        ends = sorted((self.low, self.high), key=lambda r: abs(np.log(r)) if r > 0 else np.inf)
+        told = [_times(self.metric, r) for r in ends]
+        shares = [t.partition(" % ") for t in told]
+        if all(unit and rest == shares[0][2] for _, unit, rest in shares):
+            return f"{shares[0][0]} to {told[1]}"
+        return f"{told[0]} to {told[1]}"
 
 
+#: more, less, and twice or more of each metric
 _WORDS = {
-    "makespan_s": ("slower", "less time"),
-    "cost": ("dearer", "cheaper"),
-    "energy_j": ("more energy", "less energy"),
+    "makespan_s": ("slower", "less time", "as long"),
+    "cost": ("dearer", "cheaper", "as dear"),
+    "energy_j": ("more energy", "less energy", "the energy"),
 }
 
 
@@ -172,7 +170,7 @@ def _knee(found: Exploration, best: Candidate, notes: list[str]) -> Recommendati
     if len(found.front) == 1:
         text = f"{name}: no other configuration is better in {_metrics(found)}."
         return Recommendation("decided", text, best, (), tuple(notes), rule=RULE)
-    if best == fastest or best in found.twins.get(fastest, []):
+    if best == fastest:
         last = next((m for m in ("cost", "energy_j") if m in found.metrics), "makespan_s")
         beside = min(found.front, key=lambda c: found.record.mean(c)[last])
         ratios = _ratios(found, beside, best)
@@ -183,7 +181,8 @@ def _knee(found: Exploration, best: Candidate, notes: list[str]) -> Recommendati
         beside = fastest
         ratios = _ratios(found, best, beside)
         told = [r.words for r in ratios if abs(r.ratio - 1) >= 0.0005]
-        text = f"{name}: {told[0]} than the fastest" + "".join(f", {t}" for t in told[1:]) + "."
+        link = "as" if ratios[0].ratio >= 2 else "than"
+        text = f"{name}: {told[0]} {link} the fastest" + "".join(f", {t}" for t in told[1:]) + "."
     notes = [_intervals(found, ratios, best, beside), *notes]
     return Recommendation("decided", text, best, (), tuple(notes), tuple(ratios), beside, RULE)
 
@@ -289,9 +288,8 @@ def _notes(found: Exploration) -> list[str]:
         shown = "; ".join(describe(found.space, c.candidate) for c in same[:2])
         more = f" (and {len(same) - 2} more)" if len(same) > 2 else ""
         notes.append(f"As good within {_whole(INDIFFERENCE)}: {shown}{more}.")
-    twins = found.twins.get(selection.best.candidate, [])
-    if twins:
-        notes.append(_indifferent(found, selection.best.candidate, twins))
+    if found.indifferent:
+        notes.append(_indifferent(found, selection.best.candidate))
     if found.uncompared:
         notes.append(
             f"{found.uncompared} more lie as near on the first seed and were not compared."
@@ -312,26 +310,22 @@ def _notes(found: Exploration) -> list[str]:
     return notes
 
 
-def _indifferent(found: Exploration, best: Candidate, twins: list[Candidate]) -> str:
+def _indifferent(found: Exploration, best: Candidate) -> str:
     """Which axes make no difference at all at the best configuration."""
     names = []
     for k, axis in enumerate(found.space.axes):
-        others = [t for t in twins if all(t[j] == best[j] for j in range(len(best)) if j != k)]
-        if others:
-            labels = [axis.levels[t[k]].label for t in others[:3]]
-            names.append(f"{axis.name} ({', '.join(labels)}{', …' if len(others) > 3 else ''})")
-    if not names:
-        return f"{len(twins)} other configurations give exactly the same."
-    return f"Exactly the same with another {words.listed(names)}."
+        labels = [axis.levels[t[k]].label for t in found.indifferent if t[k] != best[k]]
+        if labels:
+            more = ", …" if len(labels) > 3 else ""
+            names.append(f"{axis.name} ({', '.join(labels[:3])}{more})")
+    return f"Exactly the same with another {words.listed(names, 'or')}."
 
 
-def _times(ratio: float, more: str, less: str) -> str:
+def _times(metric: str, ratio: float) -> str:
+    more, less, often = _WORDS[metric]
     if ratio >= 2:
-        how = {"slower": "as slow", "dearer": "as dear", "more energy": "the energy"}[more]
-        return f"{words.digits(ratio, 2)} times {how}"
-    if ratio > 1:
-        return f"{_percent(ratio - 1)} {more}"
-    return f"{_percent(1 - ratio)} {less}"
+        return f"{words.digits(ratio, 2)} times {often}"
+    return f"{_percent(ratio - 1)} {more}" if ratio > 1 else f"{_percent(1 - ratio)} {less}"
 
 
 def _percent(share: float) -> str:

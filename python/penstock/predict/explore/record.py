@@ -27,6 +27,11 @@ _BATCH_S = 1.0
 _FIRST_BATCH = 16
 _PARTS = "evaluations.parts"
 _PLAN = "explore.json"
+#: columns of which means are taken, and their places in a measure
+_COLUMNS = tuple(
+    (name, Measure._fields.index(name))
+    for name in ("makespan_s", "cost", "energy_j", "hosts", "network_bytes")
+)
 
 
 class Record:
@@ -47,6 +52,7 @@ class Record:
         self.evaluator = evaluator
         self.measures: dict[Candidate, dict[int, Measure]] = {}
         self.infeasible: dict[Candidate, str] = {}
+        self._means: dict[Candidate, tuple[int, dict[str, float]]] = {}
         self.evaluated_s = 0.0
         self.made = 0
         self._directory = directory
@@ -115,11 +121,13 @@ class Record:
 
     def mean(self, candidate: Candidate) -> dict[str, float]:
         """Means over the seeds at the platform's own values, by column; NaN for what is not there."""
-        measures = [m for s, m in self.measures[candidate].items() if s <= DRAWN]
-        return {
-            name: _mean([getattr(m, name) for m in measures])
-            for name in ("makespan_s", "cost", "energy_j", "hosts", "network_bytes")
-        }
+        known = self.measures[candidate]
+        kept = self._means.get(candidate)
+        if kept is None or kept[0] != len(known):
+            measures = [m for s, m in known.items() if s <= DRAWN]
+            kept = (len(known), {name: _mean([m[i] for m in measures]) for name, i in _COLUMNS})
+            self._means[candidate] = kept
+        return kept[1]
 
     def values(self, candidate: Candidate, seed: int) -> dict[str, float]:
         """The columns of one measure, and the magnitudes of the axes by their key."""
@@ -227,9 +235,11 @@ def candidate_id(space: Space, candidate: Candidate) -> str:
 
 def _mean(values: list[Any]) -> float:
     """Their mean, exact where all are equal; NaN if one is missing."""
-    if any(v is None for v in values):
+    if None in values:
         return float("nan")
     first = float(values[0])
+    if len(values) == 1:
+        return first
     return first if all(v == first for v in values) else float(np.mean(values))
 
 

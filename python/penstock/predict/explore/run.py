@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import BadInput
 from penstock.predict.explore.compare import Selection, select
-from penstock.predict.explore.effects import effects
+from penstock.predict.explore.effects import AxisEffect, effects
 from penstock.predict.explore.evaluate import DRAWN, Evaluator
 from penstock.predict.explore.expression import Expression, Objective
 from penstock.predict.explore.pareto import near, pareto
@@ -74,8 +75,10 @@ class Settings:
 class Exploration:
     """What was found. Candidates are of `record.space`; `front` is sorted by time.
 
-    `selection` compares what is near the best (objective), or near the knee of the front; None where nothing
-    was admissible or the exploration was stopped.
+    `twins` are candidates with the same measures on the first seed, by the one that stands for them;
+    `indifferent` differ from the best in one axis and give the same on several seeds. `selection` compares
+    what is near the best (objective), or near the knee of the front; None where nothing was admissible or
+    the exploration was stopped.
     """
 
     question: Question
@@ -88,6 +91,7 @@ class Exploration:
     front: list[Candidate] = field(default_factory=list)
     selection: Selection | None = None
     twins: dict[Candidate, list[Candidate]] = field(default_factory=dict)
+    indifferent: list[Candidate] = field(default_factory=list)
     uncompared: int = 0
     broken: int = 0
     failed: dict[str, int] = field(default_factory=dict)
@@ -107,11 +111,17 @@ class Exploration:
         """Whether every combination was evaluated, or found not to be buildable or allowed."""
         return self.engine == "grid" and not self.stopped
 
-    def loss(self, candidate: Candidate) -> float:
-        """The objective's mean loss, or without objective the makespan."""
-        values = self.record.mean(candidate) | self.record.known(candidate)
-        objective = self.question.objective
-        return values["makespan_s"] if objective is None else objective.loss(values)
+    @cached_property
+    def effects(self) -> dict[str, list[AxisEffect]]:
+        """Effects of the axes on each metric, from the first seed of every admissible configuration."""
+        measures = self.record.measures
+        first = {c: measures[c][min(measures[c])] for c in self.admissible}
+        return {
+            metric: effects(
+                self.space, self.admissible, [getattr(m, metric) for m in first.values()]
+            )
+            for metric in self.metrics
+        }
 
 
 class _Explorer:
@@ -395,6 +405,14 @@ class _Explorer:
             groups.setdefault((m.makespan_s, m.cost, m.energy_j, m.hosts), []).append(c)
         return {group[0]: group[1:] for group in groups.values()}
 
+    def indifferent(self, best: Candidate, twins: Sequence[Candidate]) -> list[Candidate]:
+        """Candidates that differ from the best in one axis and give the same on each of the first seeds."""
+        seeds = self.seeds[:_FIRST_SEEDS]
+        near = [t for t in twins if sum(a != b for a, b in zip(t, best, strict=True)) == 1]
+        self.record.evaluate([best, *near], seeds)
+        own = [self.record.measures[best][s] for s in seeds]
+        return [t for t in near if [self.record.measures[t][s] for s in seeds] == own]
+
 
 class _Spent(Exception):  # noqa: N818 - a signal, not an error
     """The budget is spent."""
@@ -449,6 +467,7 @@ def _conclude(explorer: _Explorer, found: Exploration) -> None:
     found.selection, found.uncompared = explorer.compare(single, lost, relative)
     best = found.selection.best.candidate
     found.twins = {c.candidate: twins[c.candidate] for c in found.selection.contenders}
+    found.indifferent = explorer.indifferent(best, twins[best])
     found.judgement = explorer.evaluator.judge(best)
     if explorer.evaluator.uncertain:
         found.robust = explorer.robust(found.selection, single, lost, relative)
@@ -468,13 +487,10 @@ def _summarise(explorer: _Explorer, found: Exploration) -> None:
         if c not in explorer.refused and not record.error(c) and not explorer.admissible(c)
     )
     if found.admissible:
-        points = np.array([explorer.point(c) for c in found.admissible])
-        member = pareto(points)
-        front = [c for c, m in zip(found.admissible, member, strict=True) if m]
-        first: dict[tuple[float, ...], Candidate] = {}
-        for c in front:
-            first.setdefault(tuple(explorer.point(c)), c)
-        found.front = sorted(first.values(), key=lambda c: record.mean(c)["makespan_s"])
+        single = list(explorer.twins(found.admissible))
+        member = pareto(np.array([explorer.point(c) for c in single]))
+        front = [c for c, m in zip(single, member, strict=True) if m]
+        found.front = sorted(front, key=lambda c: record.mean(c)["makespan_s"])
 
 
 def _check_needs(question: Question, evaluator: Evaluator) -> None:

@@ -125,16 +125,13 @@ class _Meter:
         self.count = hosts.count
         self.prices = {h.name: h.price for h in hosts.hosts if h.price is not None}
         self.powers = {h.name: h.power for h in hosts.hosts if h.power is not None}
-        self.slots = {h.name: h.slots for h in hosts.hosts}
 
     def measure(self, outcome: dict[str, Any]) -> Measure:
         makespan_s = float(outcome["makespan_s"])
         cost = run_cost(makespan_s, self.prices)
         energy_j = None
         if self.powers:
-            energy_j = run_energy(
-                makespan_s, outcome["hosts"], self.powers, slots=self.slots
-            ).total_j
+            energy_j = run_energy(makespan_s, outcome["hosts"], self.powers).total_j
         error = outcome.get("error")
         stations = outcome["stations"]
         top = max(stations, key=lambda s: s["critical_s"] or 0.0) if stations else None
