@@ -121,6 +121,8 @@ pub(super) struct Message {
     pub spill: u32,
     pub replica: u16,
     pub legs: u8,
+    /// Legs of the path when the copy for the next node was made.
+    pub fork: u8,
     pub stage: Stage,
     pub write: bool,
     pub stream: bool,
@@ -150,6 +152,7 @@ impl Message {
         spill: NONE,
         replica: 0,
         legs: 0,
+        fork: 0,
         stage: Stage::ToManager,
         write: false,
         stream: false,

@@ -3,7 +3,9 @@
 
 use penstock_station::{Op, Request};
 
-use super::engine::{draw, kind, station, Engine, Message, Stage, Store, CLIENT, MANAGER, STORAGE};
+use super::engine::{
+    draw, kind, station, Engine, Message, Stage, Store, CLIENT, IN, MANAGER, STORAGE,
+};
 use super::platform::{Forward, Replication};
 use super::server::NONE;
 use super::time::Ticks;
@@ -34,7 +36,12 @@ impl Engine<'_> {
                 self.frame_of_chunk(now, parent, bytes);
             }
             Stage::Acknowledge if parent != NONE => {
-                self.inherit(parent, slot);
+                let waiting = &mut self.messages[parent as usize];
+                if waiting.pending == 1 {
+                    // what came last is the critical one; what its own node did beside it is not
+                    waiting.legs = waiting.fork;
+                    self.inherit(parent, slot);
+                }
                 self.release(slot);
                 self.one_less(now, parent);
             }
@@ -254,6 +261,7 @@ impl Engine<'_> {
         let to = self.files[message.file as usize].host(message.chunk, u64::from(replica));
         let stream = self.streams(message.file, message.chunk, replica);
         self.messages[slot as usize].pending += 1;
+        self.messages[slot as usize].fork = message.legs;
         self.message(Message {
             bytes: message.data,
             data: message.data,
@@ -283,7 +291,6 @@ impl Engine<'_> {
             let next = message.replica + 1;
             let child = self.copy(slot, next);
             self.messages[slot as usize].child = child;
-            self.messages[child as usize].joined = now;
             if whole {
                 self.send(now, child);
                 return;
@@ -313,8 +320,19 @@ impl Engine<'_> {
             self.forward(now, slot, bytes);
         }
         if there == whole {
-            let joined = self.messages[slot as usize].joined;
-            self.leg(slot, station(to, super::engine::IN), now - joined);
+            // the time since the first message whose frames were passed on
+            let mut first = slot;
+            loop {
+                let before = self.messages[first as usize].parent;
+                if before == NONE || self.messages[before as usize].passed == 0 {
+                    break;
+                }
+                first = before;
+            }
+            let Message { path, departs, .. } = self.messages[first as usize];
+            self.messages[slot as usize].path[0] = path[0];
+            self.messages[slot as usize].legs = 1;
+            self.leg(slot, station(to, IN), now - departs);
             self.join_storage(now, slot, to);
         }
     }
