@@ -441,6 +441,20 @@ def test_samples_are_platforms_and_repeat_by_seed():
     assert 20e-6 <= wide.lower()["fabric"]["latency_s"] <= 80e-6
 
 
+def test_assumptions_are_drawn_as_likely_below_as_above():
+    document = {**copy.deepcopy(SMALL), "power": TABLE}
+    document["assumed"] = [{"path": "power.idle", "low": "50 W", "high": "180 W"}]
+    platform = Platform.from_dict(document)
+    rng = np.random.default_rng(5)
+    drawn = [platform.sample(rng, assumptions=True).power["nodes-0"] for _ in range(300)]
+    watts = [p.idle_w for p in drawn]
+    assert 50 <= min(watts) < 60
+    assert 170 < max(watts) <= 180
+    below = sum(w < 91.6 for w in watts)
+    assert abs(below - 150) < 4 * math.sqrt(75)
+    assert min(p.network_w for p in drawn) == 0  # never negative, whatever idle is
+
+
 # ---------------------------------------------------------------- one schema with the study
 
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
 from penstock.errors import BadInput
+from penstock.platform.check_power import check_currencies, check_power
 from penstock.platform.lower import kind_of_storage, merge
-from penstock.platform.paths import get
 from penstock.platform.profiles import read_profile, ready_names
 from penstock.platform.stores import DEFAULT, STORES
 from penstock.platform.uncertain import check_assumed, check_estimates
@@ -20,29 +20,36 @@ from penstock.profile.load import load_profile
 from penstock.profile.model import StorageProfile
 from penstock.study.names import listed, suggestion
 from penstock.study.source import Path, Source
-from penstock.study.units import parse_frequency, parse_power, parse_price
 
 Profiles = dict[str, dict[str, Any]]
 
 
 def check(
-    source: Source, document: dict[str, Any], base_dir: FilePath, known: Profiles
+    source: Source,
+    document: dict[str, Any],
+    base_dir: FilePath,
+    known: Profiles,
+    *,
+    written: bool = True,
 ) -> Profiles:
     """Adds every mistake to `source`; gives the storage profiles that the platform refers to, by name.
 
     `document` is the source's value with estimates replaced by their values; `known` are profiles that
-    need not be read again.
+    need not be read again. Values that were not `written` so, but drawn or varied one by one, may leave a
+    host with less power at work than idle (which counts as idle).
     """
     check_estimates(source)
     _finite(source, document, ())
     profiles: Profiles = {}
-    _groups(source, document, base_dir, known, profiles)
+    _groups(source, document, base_dir, known, profiles, written)
     _roles(source, document)
     _network(source, document)
     _store(source, document)
     for path in _times(document):
         _distribution(source, path, _get(document, path))
-    _currencies(source, document)
+    prices: list[tuple[Path, Any]] = [(("price",), document.get("price"))]
+    prices += [((*path, "price"), here.get("price")) for path, _, here in _hosts(document)]
+    check_currencies(source, prices)
     check_assumed(source, document)
     return profiles
 
@@ -95,6 +102,7 @@ def _groups(
     base_dir: FilePath,
     known: Profiles,
     profiles: Profiles,
+    written: bool,
 ) -> None:
     taken: set[str] = set()
     broken = False
@@ -119,9 +127,9 @@ def _groups(
         _manager(source, path, group, here)
         power = merge(_mapping(document.get("power")), _mapping(whole.get("power")))
         if isinstance(here.get("power"), dict):
-            _power(source, (*path, "power"), _mapping(power))
+            check_power(source, (*path, "power"), _mapping(power), written=written)
     if isinstance(document.get("power"), dict):
-        _power(source, ("power",), document["power"])
+        check_power(source, ("power",), document["power"], written=written)
 
 
 def _twice(source: Source, path: Path, names: list[Any], what: str) -> None:
@@ -323,67 +331,6 @@ def _manager(source: Source, path: Path, group: dict[str, Any], here: dict[str, 
         source.mistake(path, found, "manager: {service: {overhead: 0.5ms}}", key=True)
 
 
-def _power(source: Source, path: Path, power: dict[str, Any]) -> None:
-    states = [s for s in _list(power.get("states")) if isinstance(s, dict)]
-    names = [str(s.get("frequency")) for s in states]
-    hertz = [_hertz(n) for n in names]
-    chosen = power.get("frequency")
-    if isinstance(chosen, str) and _hertz(chosen) is not None and _hertz(chosen) not in hertz:
-        expected = (
-            f"one of states: {listed(names)}"
-            if names
-            else "states, one of them with that frequency"
-        )
-        source.mistake((*path, "frequency"), f"the frequency '{chosen}'", expected)
-    for i, hz in enumerate(hertz):
-        if hz is not None and hz in hertz[:i]:
-            found = f"the frequency '{names[i]}' a second time"
-            source.mistake((*path, "states", i, "frequency"), found, "each once")
-    if "idle" not in power and (not states or chosen is None):
-        source.mistake(
-            path, "no 'idle'", "the power of a host that does nothing, such as 91.6 W", key=True
-        )
-    levels = [(path, power)] + [
-        ((*path, "states", i), merge(power, s)) for i, s in enumerate(states)
-    ]
-    for at, level in levels:
-        idle = _watts(level.get("idle"))
-        if idle is None and at != path and "idle" not in level:
-            source.mistake(
-                at, "a state without 'idle'", "idle here, or at the power's own level", key=True
-            )
-        for key in ("app", "storage", "network", "peak"):
-            watts = _watts(level.get(key))
-            own = _mapping(get(source.value, at))
-            if idle is None or watts is None or watts >= idle or not {key, "idle"} & set(own):
-                continue
-            source.mistake(
-                (*at, key),
-                f"{key} of {level[key]}, below idle of {level['idle']}",
-                "the power of the whole host, idle included",
-            )
-    if power.get("cap") is True and "peak" not in power:
-        source.mistake(
-            (*path, "cap"), "cap without peak", "peak: the most that a host draws", key=True
-        )
-
-
-def _quietly(parse: Callable[[str], float], text: Any) -> float | None:
-    try:
-        return parse(text) if isinstance(text, str) else None
-    except ValueError:
-        return None  # noted with the keys
-
-
-def _hertz(text: Any) -> float | None:
-    found = _quietly(parse_frequency, text)
-    return None if found is None else float(f"{found:.9g}")
-
-
-def _watts(text: Any) -> float | None:
-    return _quietly(parse_power, text)
-
-
 def _roles(source: Source, document: dict[str, Any]) -> None:
     groups = [g for g in _list(document.get("hosts")) if isinstance(g, dict)]
     if not groups:
@@ -497,22 +444,3 @@ def _distribution(source: Source, path: Path, value: dict[str, Any]) -> None:
         found = re.sub(r"\bread\.sequential\.overhead[.:]?\s?", "", first.found)
         found = re.sub(r"unknown variant `(\w*)`", r"the unknown kind '\1'", found)
         source.mistake(path, found, first.expected)
-
-
-def _currencies(source: Source, document: dict[str, Any]) -> None:
-    first: tuple[str, str] | None = None
-    prices: list[tuple[Path, Any]] = [(("price",), document.get("price"))]
-    prices += [((*path, "price"), here.get("price")) for path, _, here in _hosts(document)]
-    for path, price in prices:
-        text = _mapping(price).get("per_host")
-        try:
-            currency = parse_price(text)[1] if isinstance(text, str) else None
-        except ValueError:
-            continue
-        if currency is None:
-            continue
-        if first is not None and currency != first[0]:
-            source.mistake(
-                (*path, "per_host"), f"'{text}' beside '{first[1]}'", f"one currency: {first[0]}"
-            )
-        first = first or (currency, str(text))

@@ -25,8 +25,8 @@ from penstock.platform.uncertain import (
     Assumed,
     Estimate,
     assumed,
-    check_ends,
     drawn,
+    ends,
     estimates,
     forget,
     is_estimate,
@@ -302,14 +302,27 @@ def _read(
             dataclasses.replace(m, expected=m.expected.removesuffix(", or a template"))
             for m in source.mistakes
         ]
-    profiles = check(source, plain, base_dir, known)
+    profiles = check(source, plain, base_dir, known, written=first)
     if source.mistakes or file is None:
         raise BadInput(mistakes=in_order(source.mistakes))
     if first:
-        check_ends(source, plain)
+        _check_ends(source, plain, base_dir, profiles)
         if source.mistakes:
             raise BadInput(mistakes=in_order(source.mistakes))
     return Platform(file, source.value, profiles, base_dir, chosen, source)
+
+
+def _check_ends(
+    source: Source, plain: dict[str, Any], base_dir: FilePath, profiles: dict[str, dict[str, Any]]
+) -> None:
+    """Notes ends of ranges that could not stand in the file themselves, such as a bandwidth of 0."""
+    for at, name, value in ends(source.value):
+        changed = copy.deepcopy({k: v for k, v in plain.items() if k != "assumed"})
+        put(changed, find(changed, name), value)
+        try:
+            _read(Source(source.file, changed), base_dir, profiles, frozenset())
+        except BadInput as error:
+            source.mistake(at, f"'{value}' for {name}", error.mistakes[0].expected)
 
 
 __all__ = ["Host", "Platform", "dotted", "load_platform", "read_platform"]

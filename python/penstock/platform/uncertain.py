@@ -10,11 +10,8 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import ValidationError
 
-from penstock.platform.file import PlatformFile
 from penstock.platform.paths import NoPath, dotted, find, get, put
-from penstock.study.mistakes import expected_of
 from penstock.study.names import suggestion
 from penstock.study.source import Path, Source
 from penstock.study.units import Unit, parse_quantity, parse_share
@@ -269,24 +266,17 @@ def check_assumed(source: Source, document: dict[str, Any]) -> None:
                 source.mistake((*at, "within"), f"'{entry['within']}'", str(error))
 
 
-def check_ends(source: Source, document: dict[str, Any]) -> None:
-    """Notes ends of ranges that could not stand in the file themselves, such as a bandwidth of 0."""
-    ends: list[tuple[Path, str, Any]] = []
-    for path, said in places(source.value):
-        ends += [
-            ((*path, k), dotted(document, path), said[k]) for k in ("low", "high") if k in said
-        ]
-    for i, entry in enumerate(_entries(document)):
-        for line in assumed({**document, "assumed": [entry]}):
+def ends(document: dict[str, Any]) -> Iterator[tuple[Path, str, Any]]:
+    """(place of the end, path of its value, the end) of every range."""
+    plain = stripped(document)
+    for path, said in places(document):
+        for key in ("low", "high"):
+            if key in said:
+                yield (*path, key), dotted(document, path), said[key]
+    for i, entry in enumerate(_entries(plain)):
+        for line in assumed({**plain, "assumed": [entry]}):
             for key, text in (("low", line.low), ("high", line.high)):
-                ends.append((("assumed", i, key if key in entry else "within"), line.path, text))
-    for at, name, text in ends:
-        changed = copy.deepcopy(document)
-        put(changed, find(changed, name), text)
-        try:
-            PlatformFile.model_validate(changed)
-        except ValidationError as error:
-            source.mistake(at, f"'{text}' for {name}", expected_of(error.errors()[0]))
+                yield ("assumed", i, key if key in entry else "within"), line.path, text
 
 
 def ranged(document: dict[str, Any]) -> dict[str, Path]:
@@ -366,7 +356,8 @@ def drawn(
     """A copy of `document` with every estimate drawn from its interval; with `assumptions` those as well.
 
     An estimate is drawn from two half normal distributions around its value, whose quantiles are the ends
-    of the interval, cut at zero and at twice their distance; an assumption from a uniform distribution.
+    of the interval, cut at zero and at twice their distance; an assumption is as likely below its value
+    as above, and uniform on each side.
     """
     found = copy.deepcopy(document)
     for path, said in list(places(document)):
@@ -379,7 +370,10 @@ def drawn(
         for entry in assumed(stripped(document), chosen):
             here = amount(entry.value)
             low, high = _in(entry.low, here), _in(entry.high, here)
-            put(found, find(found, entry.path), here.text(float(rng.uniform(low, high))))
+            sides = [(a, b) for a, b in ((low, here.number), (here.number, high)) if a < b]
+            if sides:
+                side = sides[int(rng.integers(len(sides)))]
+                put(found, find(found, entry.path), here.text(float(rng.uniform(*side))))
     return found
 
 
