@@ -13,6 +13,7 @@ import pytest
 
 from penstock.archive.documents import PREDICTION
 from penstock.errors import PenstockError
+from penstock.predict import words
 from penstock.predict.applies import Applies
 from penstock.predict.intervals import order_statistics
 from penstock.predict.perfetto import slots_of, trace_events, write_trace
@@ -218,3 +219,33 @@ def test_every_key_of_the_document_is_described() -> None:
             if re.match(rf"{part}(\[\])?\.", d)
         }
         assert names == set(value), part
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [
+        (4.6, 5.1, "4.6 and 5.1 s"),
+        (517.38, 518.61, "517.4 and 518.6 s"),
+        (0.0021, 0.0034, "2.1 and 3.4 ms"),
+        (3600.0, 7400.0, "1 and 2.06 h"),
+        (1.0, float("inf"), "1 s and unbounded"),
+        (2.0, 2.0, "2 and 2 s"),
+    ],
+)
+def test_two_times_are_told_apart(low: float, high: float, told: str) -> None:
+    assert words.seconds_range(low, high) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (0, "0"),
+        (0.01234, "0.0123"),
+        (1234.5, "1,230"),
+        (999.6, "1,000"),
+        (-2.5, "−2.5"),
+        (1e-12, "0"),
+    ],
+)
+def test_digits(value: float, told: str) -> None:
+    assert words.digits(value) == told

@@ -33,7 +33,12 @@ def seconds_range(low: float, high: float, between: str = " and ") -> str:
         return f"{seconds(low)}{between}unbounded"
     unit = _unit(high)
     factor = next(f for f, u in _TIMES if u == unit)
-    return f"{digits(low / factor)}{between}{digits(high / factor)} {unit}"
+    # as many digits as it takes to tell the two apart, and one more
+    apart = high - low
+    count = 3
+    if 0 < apart < high:
+        count = min(6, max(3, math.floor(math.log10(high)) - math.floor(math.log10(apart)) + 2))
+    return f"{digits(low / factor, count)}{between}{digits(high / factor, count)} {unit}"
 
 
 def _unit(value: float) -> str:

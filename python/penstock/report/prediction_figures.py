@@ -302,7 +302,7 @@ def tornado(prediction: Prediction, width: float) -> Figure:
             if row[key] is None:
                 continue
             change = 100 * float(row[key])
-            bar = axes.barh(y, change, height=0.62, color=colour, linewidth=0)
+            bar = axes.barh(y, change, height=0.36 if small else 0.62, color=colour, linewidth=0)
             style.tips(fig, bar[0], [f"{row['path']} at {text}: makespan {change:+.3g} %"])
     axes.axvline(0, color=style.INK, linewidth=0.9)
     if small:
@@ -313,7 +313,7 @@ def tornado(prediction: Prediction, width: float) -> Figure:
                 row["path"],
                 (0, y),
                 xycoords=("axes fraction", "data"),
-                xytext=(0, 11),
+                xytext=(2, 12),
                 textcoords="offset points",
                 fontsize=6.5,
                 va="center",
