@@ -14,11 +14,8 @@ from penstock.study.units import parse_frequency, parse_power, parse_price
 
 def check_power(source: Source, path: Path, power: dict[str, Any], *, written: bool) -> None:
     """Notes what is wrong with the power at `path`, `power` being what holds there in all."""
-    states = [
-        s
-        for s in (power.get("states") if isinstance(power.get("states"), list) else [])
-        if isinstance(s, dict)
-    ]
+    said = power.get("states")
+    states = [s for s in (said if isinstance(said, list) else []) if isinstance(s, dict)]
     names = [str(s.get("frequency")) for s in states]
     hertz = [_hertz(n) for n in names]
     chosen = power.get("frequency")
