@@ -126,13 +126,13 @@ def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFr
         begin = clock[clock["point"] == "start"]
         if len(begin):
             shift = int(begin["realtime_ns"].iloc[0]) - int(begin["monotonic_ns"].iloc[0])
-    start = int(bundle.manifest.get("times", {}).get("start_ns", 0) or 0)
-    if not start and "phases" in bundle.tables:
+    start = bundle.manifest.get("times", {}).get("start_ns")
+    if "phases" in bundle.tables:
         phases = bundle.table("phases").to_pandas()
-        found = phases.loc[phases["phase_id"] == "workload", "start_ns"]
-        start = int(found.iloc[0]) if len(found) else 0
-    if not start and len(events):
-        start = int(events["t_ns"].min())
+        found = phases.loc[phases["phase_id"].astype(str) == "workload", "start_ns"]
+        start = int(found.iloc[0]) if len(found) else start
+    if start is None:
+        start = int(events["t_ns"].min()) if len(events) else 0
     frame = pd.DataFrame(
         {
             "run": run,
@@ -146,7 +146,7 @@ def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFr
         }
     )
     files["run"] = run
-    return frame, files, start + shift
+    return frame, files, int(start) + shift
 
 
 def _files(files: pd.DataFrame, under: Sequence[str], notes: list[str]) -> pd.DataFrame:

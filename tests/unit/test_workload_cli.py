@@ -1,0 +1,151 @@
+"""`penstock workload`: make, show, convert; what it prints and how it ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import main
+from penstock.workload.read import read_workload
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "wfformat"
+
+
+@dataclass
+class Done:
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def workload(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `penstock workload …` in this process."""
+
+    def run(*words: str | Path, status: int = 0) -> Done:
+        monkeypatch.setattr(sys, "argv", ["penstock", "workload", *map(str, words)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        assert (caught.value.code or 0) == status, err
+        return Done(out, err)
+
+    return run
+
+
+def test_make_show_and_convert(tmp_path: Path, workload: Run) -> None:
+    made = tmp_path / "reduce.json"
+    workload("make", "reduce", "--width", "4", "--size", "small", "--optimised", "-o", made)
+    shown = workload("show", made).stdout
+    assert "reduce: 5 tasks in 2 stages, 9 files" in shown
+    assert "4 MiB there before, 8 MiB read, 8 MiB written, 4 MiB of it results" in shown
+    picture = shown[shown.rindex("level  tasks") :].splitlines()
+    assert picture[1].split() == ["0", "4", "█" * 30, "4", "produce"]
+    assert picture[2].split() == ["1", "1", "█" * 8, "1", "reduce"]
+    assert max(len(line) for line in shown.splitlines()) <= 100
+    other = tmp_path / "reduce.wf.json"
+    workload("convert", made, "-o", other, "--to", "wfformat")
+    assert json.loads(other.read_text())["schemaVersion"] == "1.6"
+    assert read_workload(other) == read_workload(made)
+
+
+def test_show_as_json_has_every_number(tmp_path: Path, workload: Run) -> None:
+    done = workload("show", GOLDEN / "diamond-1.5.json", "--json", "--aggregate")
+    found = json.loads(done.stdout)
+    assert found["tasks"] == 4
+    assert found["dependencies"] == 4
+    assert found["bytes"] == {"preloaded": 1000, "read": 3000, "written": 3000, "results": 1000}
+    assert found["compute_s"] == 9.0
+    assert [(level["tasks"], level["stages"]) for level in found["levels"]] == [
+        (1, {"split": 1}),
+        (2, {"sort": 2}),
+        (1, {"merge": 1}),
+    ]
+    assert found["aggregate"] == {"operations": 10, "merged": 10}
+    share = json.loads(
+        workload("show", GOLDEN / "diamond-1.5.json", "--json", "--io-share", "0.5").stdout
+    )
+    assert share["compute_s"] == 5.0
+
+
+def test_aggregation_merges_what_follows_in_a_file(tmp_path: Path, workload: Run) -> None:
+    writes = ",".join(
+        f'{{"op": "write", "file": "f", "offset_bytes": {i * 262144}, "size_bytes": 262144}}'
+        for i in range(10)
+    )
+    path = tmp_path / "w.json"
+    path.write_text(
+        '{"schema": "penstock/workload/1", "tasks": [{"name": "t", "operations": ['
+        + writes
+        + "]}]}"
+    )
+    found = json.loads(workload("show", path, "--json", "--aggregate").stdout)
+    assert found["aggregate"] == {"operations": 10, "merged": 1}  # PR-W-4
+
+
+def test_to_stdout(tmp_path: Path, workload: Run) -> None:
+    done = workload("make", "pipeline", "--width", "1", "-o", "-")
+    path = tmp_path / "w.json"
+    path.write_text(done.stdout)
+    assert len(read_workload(path).tasks) == 3
+
+
+def test_a_size_model_by_command(tmp_path: Path, workload: Run) -> None:
+    out = tmp_path / "w.json"
+    source = GOLDEN / "diamond-1.5.json"
+    workload("convert", source, "-o", out, "--sizes", "lognormal:1", "--seed", "3")
+    one = read_workload(out).file_sizes
+    workload("convert", source, "-o", out, "--sizes", "lognormal:1", "--seed", "4")
+    assert sum(one.values()) == sum(read_workload(out).file_sizes.values()) == 4000
+    assert one != read_workload(out).file_sizes
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("show", "nowhere.json"), "nowhere.json: No such file or directory"),
+        (("make", "circus", "-o", "w.json"), "expected pipeline, reduce"),
+        (("make", "reduce", "--size", "huge", "-o", "w.json"), "expected small, medium, large"),
+        (("make", "reduce", "--compute", "-1", "-o", "w.json"), "compute_s is -1"),
+        (("convert", "ok.json", "-o", "w.json", "--to", "yaml"), "expected penstock or wfformat"),
+        (
+            ("convert", "ok.json", "-o", "w.json", "--sizes", "lognormal:1"),
+            "is for WfFormat instances",
+        ),
+        (("show", "ok.json", "--io-share", "2"), "a number from 0 to 1"),
+        (("trace", "nowhere", "-o", "w.json"), "nowhere is no bundle"),
+        (("trace", "nowhere", "-o", "w.json", "--into", "ok.json"), "--stage NAME for each"),
+    ],
+)
+def test_bad_input_is_one_clear_error_and_leaves_nothing(
+    words: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workload: Run,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    workload("make", "pipeline", "--width", "1", "-o", "ok.json")
+    done = workload(*words, status=2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert [p.name for p in tmp_path.iterdir()] == ["ok.json"]
+
+
+def test_every_mistake_of_a_file_is_told_with_its_place(tmp_path: Path, workload: Run) -> None:
+    path = tmp_path / "w.json"
+    path.write_text(
+        '{"schema": "penstock/workload/1",\n "tasks": [{"name": "a", "operations": []},\n'
+        ' {"name": "a", "after": ["x"], "operations": [{"op": "compute", "seconds": 1}]}]}'
+    )
+    done = workload("show", path, "--json", status=2)
+    lines = [m["line"] for m in json.loads(done.stdout)["mistakes"]]
+    assert lines == [2, 3, 3]

@@ -1,0 +1,415 @@
+"""Traced runs as workloads (PR-W-2, PR-W-3): bundles written by hand, of which every number is known."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.archive.bundle import Bundle
+from penstock.archive.runs import bundles
+from penstock.errors import BadInput
+from penstock.workload.read import read_workload
+from penstock.workload.traced import replaced, traced_workload
+from penstock.workload.workflow import Workload
+
+native: Any = importlib.import_module("penstock._native")
+
+MS = 1_000_000
+#: start [ms], end [ms], process, file, direction, offset, bytes
+Call = tuple[float, float, int, str, str, int, int]
+
+
+def bundle(
+    path: Path,
+    calls: list[Call],
+    sizes: dict[str, int] | None = None,
+    *,
+    start_ms: float = 0,
+    real_ms: float = 0,
+    lost: int = 0,
+    cpu_ms: float | None = None,
+    top: str = "/data/",
+) -> Path:
+    """A one-run bundle of these calls; files are below `top` unless their name begins with a slash."""
+    names = list(dict.fromkeys(call[3] for call in calls))
+    rows = [
+        {
+            "t_ns": int(begin * MS),
+            "seq": i,
+            "op": direction,
+            "direction": direction,
+            "file_id": names.index(file) + 1,
+            "offset_bytes": offset,
+            "size_bytes": size,
+            "done_bytes": size,
+            "errno": 0,
+            "latency_ns": int((end - begin) * MS),
+            "pid": process,
+            "tid": process,
+            "cgroup_id": 1,
+            "flags": 0,
+        }
+        for i, (begin, end, process, file, direction, offset, size) in enumerate(calls)
+    ]
+    files = [
+        {
+            "file_id": i + 1,
+            "dev_major": 1,
+            "dev_minor": 1,
+            "inode": i + 100,
+            "generation": 0,
+            "path": name if name.startswith("/") else top + name,
+            "size_bytes": (sizes or {}).get(name, 0),
+            "disk_id": None,
+        }
+        for i, name in enumerate(names)
+    ]
+    clock = {
+        "point": "start",
+        "monotonic_ns": 0,
+        "realtime_ns": int(real_ms * MS),
+        "boottime_ns": 0,
+    }
+    manifest = {
+        "run_id": "r001",
+        "losses": {"trace": lost},
+        "times": {"start_ns": int(start_ms * MS)},
+    }
+    with Bundle.create(path, manifest) as made:
+        made.write_table("io_events", pa.Table.from_pylist(rows))
+        schema = pa.schema([("disk_id", pa.string())])
+        table = pa.Table.from_pylist(files)
+        table = table.set_column(
+            table.column_names.index("disk_id"), schema.field(0), pa.nulls(len(files), pa.string())
+        )
+        made.write_table("files", table)
+        made.write_table("clocks", pa.Table.from_pylist([clock]))
+        if cpu_ms is not None:
+            samples = [
+                {
+                    "t_ns": t,
+                    "source": "cgroup",
+                    "entity": "run",
+                    "metric": "cpu_time",
+                    "unit": "us",
+                    "value": v,
+                    "cumulative": True,
+                }
+                for t, v in ((0, 5.0), (100 * MS, 5.0 + cpu_ms * 1000))
+            ]
+            made.write_table("samples", pa.Table.from_pylist(samples))
+    return path
+
+
+def of(workload: Workload, name: str) -> list[tuple[Any, ...]]:
+    """Operations of a task, short."""
+    task = next(task for task in workload.tasks if task.name == name)
+    return [
+        ("compute", o.seconds)
+        if o.op == "compute"
+        else (o.op, o.file)
+        if o.op == "open"
+        else (o.op, o.file, o.offset_bytes, o.size_bytes)
+        for o in task.operations
+    ]
+
+
+def accepted(workload: Workload) -> None:
+    """By the checks of both sides, and the same again after a round trip."""
+    workload.check()
+    native.NetworkWorkload(workload.to_json())
+    assert Workload.from_dict(workload.to_dict()) == workload
+
+
+#: 1 writes a; 2 reads a in two calls, thinks, and writes b
+CHAIN: list[Call] = [
+    (2, 3, 1, "a", "write", 0, 100),
+    (5, 6, 1, "a", "write", 100, 100),
+    (10, 11, 2, "a", "read", 0, 150),
+    (13, 14, 2, "a", "read", 150, 50),
+    (17, 18, 2, "b", "write", 0, 60),
+]
+
+
+def test_pr_w_3_operations_thinking_launch_and_the_writer_before_the_reader(tmp_path: Path) -> None:
+    workload = traced_workload([bundle(tmp_path / "T", CHAIN)])
+    accepted(workload)
+    # two calls of 100 are one operation; what was written was computed before
+    assert of(workload, "p1") == [("compute", 0.002), ("write", "a", 0, 200)]
+    assert of(workload, "p2") == [
+        ("open", "a"),
+        ("read", "a", 0, 200),
+        ("compute", 0.005),  # 2 ms between the reads, 3 ms before the write
+        ("write", "b", 0, 60),
+    ]
+    assert [task.launch for task in workload.tasks] == [0.002, 0.004]
+    assert [task.after for task in workload.tasks] == [(), ("p1",)]
+    assert workload.dependencies == ((), (0,))
+    assert [task.stage for task in workload.tasks] == ["level-0", "level-1"]
+    assert not any(file.preloaded for file in workload.files)
+
+
+def test_without_launch_times_the_platform_says_them(tmp_path: Path) -> None:
+    workload = traced_workload([bundle(tmp_path / "T", CHAIN)], launch=False)
+    assert [task.launch for task in workload.tasks] == [None, None]
+
+
+def test_a_pause_parts_operations(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        (0, 1, 1, "a", "write", 0, 10),
+        (11, 12, 1, "a", "write", 10, 10),
+        (512, 513, 1, "a", "write", 20, 10),
+    ]
+    workload = traced_workload([bundle(tmp_path / "T", calls)])
+    assert of(workload, "p1") == [
+        ("compute", 0.01),
+        ("write", "a", 0, 20),
+        ("compute", 0.5),
+        ("write", "a", 20, 10),
+    ]
+
+
+def test_an_input_was_there_before_with_the_size_it_had(tmp_path: Path) -> None:
+    calls: list[Call] = [(1, 2, 1, "in", "read", 10, 20)]
+    workload = traced_workload([bundle(tmp_path / "T", calls, {"in": 500})])
+    assert [(f.name, f.size_bytes, f.preloaded) for f in workload.files] == [("in", 500, True)]
+
+
+def test_a_file_that_is_only_added_to_was_there_before(tmp_path: Path) -> None:
+    calls: list[Call] = [(1, 2, 1, "log", "write", 1000, 20)]
+    workload = traced_workload([bundle(tmp_path / "T", calls, {"log": 1020})])
+    (file,) = workload.files
+    assert (file.size_bytes, file.preloaded) == (1000, True)
+    assert workload.file_sizes == {"log": 1020}
+
+
+def test_files_of_the_system_cost_time_but_are_not_in_the_store(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        (1, 2, 1, "/usr/lib/libc.so", "read", 0, 832),
+        (4, 5, 1, "in", "read", 0, 20),
+        (5, 6, 1, "/proc/self/stat", "read", 0, 9),
+    ]
+    path = bundle(tmp_path / "T", calls, {"in": 20})
+    workload = traced_workload([path])
+    assert of(workload, "p1") == [
+        ("compute", 0.003),  # 1 ms of its library, 2 ms after it
+        ("open", "in"),
+        ("read", "in", 0, 20),
+        ("compute", 0.001),
+    ]
+    assert any("2 files of the system" in note for note in workload.notes)
+    whole = traced_workload([path], under=["/"])
+    assert sum(o.size_bytes for o in whole.tasks[0].operations) == 832 + 20 + 9
+    assert traced_workload([path], under=["/data"]).tasks == workload.tasks
+    with pytest.raises(BadInput, match="no reads or writes of files below /elsewhere"):
+        traced_workload([path], under=["/elsewhere"])
+
+
+def test_random_reads_stay_apart_and_every_byte_counts(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        (i, i + 0.5, 1, "db", "read", (i * 7919) % 97 * 4096, 4096) for i in range(50)
+    ]
+    workload = traced_workload([bundle(tmp_path / "T", calls, {"db": 97 * 4096})])
+    reads = [o for o in workload.tasks[0].operations if o.op == "read"]
+    assert len(reads) == 50
+    assert sum(o.size_bytes for o in reads) == 50 * 4096
+    accepted(workload)
+
+
+def test_a_driver_that_reads_results_is_cut_where_it_does(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        (1, 2, 1, "script", "read", 0, 10),  # the driver, from 1 to 41
+        (10, 11, 2, "part", "write", 0, 100),
+        (20, 21, 3, "part", "read", 0, 100),
+        (25, 26, 3, "result", "write", 0, 50),
+        (40, 41, 1, "result", "read", 0, 50),
+    ]
+    workload = traced_workload([bundle(tmp_path / "T", calls, {"script": 10})])
+    accepted(workload)
+    after = {task.name: task.after for task in workload.tasks}
+    assert after == {"p1.1": (), "p2": (), "p3": ("p2",), "p1.2": ("p1.1", "p3")}
+    # from 2 to 40 it waited but for what no other process worked in: 14 ms after the result was there
+    assert of(workload, "p1.2") == [
+        ("compute", 0.014),
+        ("open", "result"),
+        ("read", "result", 0, 50),
+    ]
+    assert workload.tasks[-1].launch == 0.0
+
+
+def test_a_file_read_while_it_is_written_is_read_as_it_was_before(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        (1, 2, 1, "log", "write", 0, 100),
+        (3, 4, 2, "log", "read", 0, 100),
+        (5, 6, 1, "log", "write", 100, 100),
+    ]
+    workload = traced_workload([bundle(tmp_path / "T", calls)])
+    accepted(workload)
+    assert of(workload, "p2") == [("open", "log@before"), ("read", "log@before", 0, 100)]
+    assert workload.dependencies == ((), ())
+    assert any("1 files are read while another task writes them" in n for n in workload.notes)
+
+
+def test_written_read_and_written_again(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        (1, 2, 1, "f", "write", 0, 100),
+        (3, 4, 2, "f", "read", 0, 100),
+        (5, 6, 3, "f", "write", 0, 100),
+        (7, 8, 4, "f", "read", 0, 100),
+    ]
+    workload = traced_workload([bundle(tmp_path / "T", calls)])
+    accepted(workload)
+    assert workload.tasks[1].after == ("p1",)
+    assert set(workload.tasks[3].after) == {"p1", "p3"}
+
+
+def test_an_input_that_a_later_task_changes(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        (1, 2, 1, "f", "read", 0, 100),
+        (3, 4, 2, "f", "read", 0, 100),
+        (5, 6, 2, "f", "write", 0, 100),
+        (7, 8, 3, "f", "read", 0, 100),
+    ]
+    workload = traced_workload([bundle(tmp_path / "T", calls, {"f": 100})])
+    accepted(workload)
+    assert [t.after for t in workload.tasks] == [(), ("p1",), ("p2",)]
+
+
+def test_in_the_order_observed(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        (0, 50, 9, "other", "write", 0, 1),
+        (1, 2, 1, "a", "write", 0, 1),
+        (3, 4, 2, "b", "write", 0, 1),
+        (3.5, 6, 3, "c", "write", 0, 1),
+        (7, 8, 4, "d", "write", 0, 1),
+    ]
+    path = bundle(tmp_path / "T", calls)
+    assert all(not task.after for task in traced_workload([path]).tasks)
+    ordered = traced_workload([path], order="observed")
+    after = [task.after for task in ordered.tasks]
+    assert after == [(), (), ("p2",), ("p2",), ("p3", "p4")]
+
+
+def test_threads_or_the_whole_command_as_tasks(tmp_path: Path) -> None:
+    path = bundle(tmp_path / "T", CHAIN)
+    assert len(traced_workload([path], per="thread").tasks) == 2
+    (task,) = traced_workload([path], per="command").tasks
+    assert [o.op for o in task.operations] == [
+        "compute",
+        "write",
+        "compute",
+        "open",
+        "read",
+        "compute",
+        "write",
+    ]
+    # 4 ms from the last write to the first read lie between: computing of the one task
+    assert sum(float(o.seconds) for o in task.operations) == pytest.approx(0.011)  # type: ignore[arg-type]
+
+
+def test_computing_in_sum_as_the_sampled_processor_time(tmp_path: Path) -> None:
+    path = bundle(tmp_path / "T", CHAIN, cpu_ms=14)
+    gaps = traced_workload([path])
+    assert any("0.014 s of processor time in 0.007 s between calls" in n for n in gaps.notes)
+    cpu = traced_workload([path], compute="cpu")
+    seconds = [float(o.seconds) for t in cpu.tasks for o in t.operations if o.op == "compute"]  # type: ignore[arg-type]
+    assert seconds == pytest.approx([0.004, 0.01])
+    with pytest.raises(BadInput, match="no processor time was sampled"):
+        traced_workload([bundle(tmp_path / "U", CHAIN)], compute="cpu")
+
+
+def test_several_bundles_are_one_workflow_on_one_clock(tmp_path: Path) -> None:
+    one = bundle(tmp_path / "split", [(1, 2, 1, "part", "write", 0, 100)], real_ms=1000)
+    two = bundle(tmp_path / "join", [(1, 2, 1, "part", "read", 0, 100)], real_ms=2000)
+    for paths in ([one, two], [two, one]):  # their clocks say which was first
+        workload = traced_workload(paths)
+        accepted(workload)
+        assert [task.stage for task in workload.tasks] == ["split", "join"]
+        assert workload.tasks[1].after == ("split/p1",)
+    named = traced_workload([one, two], names=["first", "second"])
+    assert [task.name for task in named.tasks] == ["first/p1", "second/p1"]
+    with pytest.raises(BadInput, match="1 stages for 2 bundles"):
+        traced_workload([one, two], names=["first"])
+
+
+def stages(tmp_path: Path, name: str, size: int, think_ms: float) -> list[Path]:
+    """Bundles of a stage that writes `part` and of one that reads it."""
+    calls: list[Call] = [
+        (1, 2, 1, "part", "write", 0, size),
+        (2 + think_ms, 3 + think_ms, 1, "more", "write", 0, 10),
+    ]
+    return [
+        bundle(tmp_path / f"{name}-1", calls, real_ms=1000),
+        bundle(
+            tmp_path / f"{name}-2",
+            [(1, 2, 1, "part", "read", 0, size)],
+            {"part": size},
+            real_ms=2000,
+        ),
+    ]
+
+
+def test_pr_w_2_a_stage_traced_again_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    old = traced_workload(stages(tmp_path, "old", 100, 5), names=["make", "use"])
+    faster = traced_workload(stages(tmp_path, "fast", 100, 2)[:1], names=["make"])
+    new = replaced(old, faster)
+    accepted(new)
+    assert [task.stage for task in new.tasks] == ["make", "use"]
+    assert ("compute", 0.002) in of(new, "make/p1")
+    assert new.dependencies == ((), (0,))
+    assert new.tasks[1].operations == old.tasks[1].operations
+
+
+def test_pr_w_2_other_outputs_are_refused(tmp_path: Path) -> None:
+    old = traced_workload(stages(tmp_path, "old", 100, 5), names=["make", "use"])
+    larger = traced_workload(stages(tmp_path, "large", 101, 5)[:1], names=["make"])
+    with pytest.raises(
+        BadInput, match="'part' of the stages make was 100 bytes and is 101 bytes now"
+    ):
+        replaced(old, larger)
+    with pytest.raises(BadInput, match="stage other is new; the workload has make, use"):
+        replaced(old, traced_workload(stages(tmp_path, "o", 100, 5)[:1], names=["other"]))
+
+
+def test_lost_events_are_told(tmp_path: Path) -> None:
+    workload = traced_workload([bundle(tmp_path / "T", CHAIN, lost=3)])
+    assert any("3 events were lost" in note for note in workload.notes)
+
+
+def test_read_workload_takes_bundles_and_studies(tmp_path: Path) -> None:
+    path = bundle(tmp_path / "out" / "runs" / "r001", CHAIN)
+    assert len(bundles(tmp_path / "out")) == 1
+    assert read_workload(path).tasks == read_workload(tmp_path / "out").tasks
+    with pytest.raises(BadInput, match="no bundle and no study with a traced run"):
+        read_workload(tmp_path)
+
+
+def test_a_bundle_of_counters_only_is_refused(tmp_path: Path) -> None:
+    with Bundle.create(tmp_path / "T", {"run_id": "r001"}) as made:
+        made.write_table("patterns", pa.table({"file_id": pa.array([1], pa.int64())}))
+    with pytest.raises(BadInput, match="trace with --mode trace"):
+        traced_workload([tmp_path / "T"])
+
+
+def test_a_broken_bundle_is_refused(tmp_path: Path) -> None:
+    path = bundle(tmp_path / "T", CHAIN)
+    (path / "io_events.parquet").write_bytes(b"PAR1 no more")
+    with pytest.raises(BadInput, match="not a whole bundle"):
+        traced_workload([path])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"per": "cpu"}, "a task per"),
+        ({"order": "any"}, "order"),
+        ({"pause_s": float("nan")}, "pause"),
+    ],
+)
+def test_bad_options(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        traced_workload([bundle(tmp_path / "T", CHAIN)], **options)
