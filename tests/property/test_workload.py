@@ -1,0 +1,152 @@
+"""Round trips of any workload, and that both sides refuse the same ones."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import BadInput
+from penstock.workload.check import problems
+from penstock.workload.document import document_of
+from penstock.workload.upgrade import instance_of
+from penstock.workload.wfformat import workload_of_instance
+from penstock.workload.workflow import File, Hints, Operation, Task, Workload
+
+native: Any = importlib.import_module("penstock._native")
+
+FILES = ["a", "b", "c/d", "e f"]
+SIZES = st.one_of(st.integers(0, 100), st.sampled_from([2**40, 2**59]))
+TIMES = st.one_of(
+    st.floats(0, 1e6),
+    st.floats(0.001, 100).map(lambda m: {"kind": "exponential", "mean_s": m}),
+)
+HINTS = st.builds(
+    Hints,
+    placement=st.sampled_from([None, "local", "striped", "random"]),
+    replicas=st.sampled_from([None, 1, 3]),
+    chunk_bytes=st.sampled_from([None, 65536]),
+)
+FILE = st.sampled_from(FILES)
+OPERATION = st.one_of(
+    st.builds(Operation, st.sampled_from(["read", "write"]), FILE, st.integers(0, 50), SIZES),
+    st.builds(Operation, st.sampled_from(["open", "close"]), FILE),
+    st.builds(lambda s: Operation("compute", seconds=s), TIMES),
+    st.builds(lambda f, h: Operation("set_xattr", f, hints=h), FILE, HINTS),
+)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """Workloads of a few tasks on a few files; many of them cannot be run."""
+    names = [f"t{i}" for i in range(draw(st.integers(1, 5)))]
+    tasks = tuple(
+        Task(
+            name,
+            tuple(
+                draw(st.lists(OPERATION, min_size=draw(st.sampled_from([1, 1, 1, 0])), max_size=4))
+            ),
+            draw(st.sampled_from(["", "one", "two"])) or name,
+            after=tuple(draw(st.lists(st.sampled_from(names), max_size=2, unique=True))),
+            launch=draw(st.one_of(st.none(), TIMES)),
+            not_before_s=draw(st.sampled_from([0.0, 2.5])),
+        )
+        for name in names
+    )
+    files = tuple(
+        File(name, draw(SIZES), True, draw(st.one_of(st.none(), HINTS)))
+        for name in FILES
+        if draw(st.booleans())
+    )
+    return Workload("w", files, tasks)
+
+
+QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@QUICK
+@given(workloads())
+def test_the_simulator_takes_exactly_what_the_check_lets_pass(workload: Workload) -> None:
+    found = problems(workload)
+    try:
+        native.NetworkWorkload(workload.to_json())
+        refused = ""
+    except ValueError as error:
+        refused = str(error)
+    # opening what no one writes is a mistake here, and no event there
+    if all("opens" in p.found or "closes" in p.found for p in found):
+        assert not refused, refused
+    else:
+        assert refused, [str(problem) for problem in found]
+
+
+@QUICK
+@given(workloads())
+def test_what_can_be_run_survives_its_text_and_wfformat(workload: Workload) -> None:
+    if problems(workload):
+        try:
+            Workload.from_dict(workload.to_dict())
+        except BadInput:
+            return
+        raise AssertionError("refused by check, taken from its text")
+    assert Workload.from_dict(workload.to_dict()) == workload
+    text = json.dumps(instance_of(workload))
+    assert workload_of_instance(document_of(text.encode(), "w.json")) == workload
+
+
+@QUICK
+@given(workloads())
+def test_levels_are_one_more_than_the_deepest_ahead(workload: Workload) -> None:
+    if problems(workload):
+        return
+    for level, waits in zip(workload.levels, workload.dependencies, strict=True):
+        assert level == max((workload.levels[i] + 1 for i in waits), default=0)
+
+
+JSON = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5)
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@QUICK
+@given(st.dictionaries(st.text(max_size=5), JSON, max_size=4), st.sampled_from([None, 0, 1, 3]))
+def test_positions_in_any_json_are_those_of_the_values(
+    value: dict[str, Any], indent: int | None
+) -> None:
+    if not value:
+        return
+    text = json.dumps(value, indent=indent)
+    document = document_of(text.encode(), "any.json")
+    lines = text.splitlines()
+
+    def walk(found: Any, path: tuple[str | int, ...]) -> None:
+        place = document.at(path)
+        offset = sum(len(line) + 1 for line in lines[: place.line - 1]) + place.column - 1
+        parsed, _ = json.JSONDecoder().raw_decode(text, offset)
+        assert parsed == found
+        if isinstance(found, dict | list):
+            steps = found.items() if isinstance(found, dict) else enumerate(found)
+            for step, inner in steps:
+                walk(inner, (*path, step))
+
+    walk(value, ())
+
+
+@QUICK
+@given(st.text(max_size=40) | st.sampled_from(["{", "[{", '{"a":1,}', '{"schema":', "{}", "[]"]))
+def test_any_text_is_a_workload_or_one_clear_error(text: str) -> None:
+    said = "expected"
+    try:
+        Workload.from_dict(document_of(text.encode("utf-8", "surrogatepass"), "any").value)
+    except BadInput as error:
+        said = str(error)
+    assert "expected" in said
