@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import jsonschema
 import numpy as np
 import pytest
 
+from penstock import cli
 from penstock.errors import BadInput
 from penstock.platform.hosts import Platform, load_platform
+from penstock.platform.paths import dotted, find
 from penstock.platform.power import Price
 from penstock.platform.schema import platform_schema, published_schema, schema_text
 from penstock.platform.stores import STORES
-from penstock.platform.uncertain import amount
+from penstock.platform.uncertain import amount, leaves
 from penstock.profile.load import load_profile
 from penstock.study.load import load_study
 from penstock.study.source import read_source
@@ -474,6 +477,49 @@ def test_what_can_be_emulated_can_be_predicted():
     other = Platform.from_study(study, {**levels, "disk": disk.levels[0].name})
     assert other.lower()["hosts"][0]["storage"]["profile"]["name"] != storage["profile"]["name"]
     assert {a.path for a in platform.assumed} >= {"store.chunk", "network.loopback"}
+
+
+def test_a_platform_written_elsewhere_finds_its_profiles(tmp_path: Path):
+    (tmp_path / "here" / "sub").mkdir(parents=True)
+    profile = load_profile("nvme").to_dict() | {"name": "mine"}
+    (tmp_path / "here" / "mine.json").write_text(json.dumps(profile))
+    document = copy.deepcopy(SMALL)
+    document["hosts"][0]["disks"] = [{"name": "a", "profile": "mine.json"}]
+    document["hosts"][0]["storage"] = {"disk": "a"}
+    platform = Platform.from_dict(document, tmp_path / "here")
+    for folder in (tmp_path, tmp_path / "here", tmp_path / "here" / "sub"):
+        file = folder / "platform.yaml"
+        file.write_text(platform.to_yaml(folder))
+        assert load_platform(file).lower() == platform.lower()
+
+
+def test_a_study_by_the_command(tmp_path: Path, capsys, monkeypatch):
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["penstock", "platform", *arguments])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        return int(left.value.code or 0), *capsys.readouterr()
+
+    study, file = str(ROOT / "examples" / "access-patterns.study.yaml"), tmp_path / "p.yaml"
+    status, out, err = run("study", study, "--level", "disk=sata-ssd", "-o", str(file))
+    assert (status, out, err) == (0, "", "")
+    storage = load_platform(file).lower()["hosts"][0]["storage"]
+    assert storage["profile"]["name"] == "sata-ssd"
+    status, _, err = run("study", study, "--level", "disk=floppy")
+    assert status == 2
+    assert "hdd-7200 or sata-ssd" in err
+    status, _, err = run("check", study)
+    assert status == 2
+    assert "found a study; expected a platform file" in err
+
+
+@pytest.mark.parametrize("path", [*EXAMPLES, SOUND], ids=lambda p: p.stem)
+def test_every_number_has_a_path_of_its_own(path: Path):
+    platform = load_platform(path)
+    numbers = list(leaves(platform.plain, ()))
+    names = [dotted(platform.plain, p) for p in numbers]
+    assert len(set(names)) == len(numbers) > 5
+    assert [find(platform.plain, name) for name in names] == numbers
 
 
 def test_a_study_that_stores_nowhere_is_refused():

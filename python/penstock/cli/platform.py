@@ -1,4 +1,4 @@
-"""penstock platform: what a platform file says, whether it is sound, and the facts of this host as one."""
+"""penstock platform: what a platform file says, whether it is sound; this host or a study's nodes as one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import typer
 from rich.console import Console
 
 from penstock.errors import BadInput
-from penstock.platform.hosts import load_platform
+from penstock.platform.hosts import Platform, load_platform
 from penstock.platform.importing import import_host
 from penstock.platform.show import platform_json, show, summary
+from penstock.study.load import load_study
+from penstock.study.names import listed
 
 app = typer.Typer(
-    help="Platforms to predict with: import this host, show or check a platform file.",
+    help="Platforms to predict with: this host or a study's nodes as a platform file; show, check one.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -42,11 +44,7 @@ def import_platform(
 
     What was measured has its interval; whatever was not is listed under `assumed`, with a range.
     """
-    if output is not None and output.exists() and not force:
-        raise BadInput(f"{output} is there already; --force replaces it")
-    base = (output.parent if output is not None else Path()).resolve()
-    if not base.is_dir():
-        raise BadInput(f"no directory {base} to write {output} into")
+    base = _target(output, force)
     platform = import_host(directory, base, profile, lambda text: _say(f"measuring {text}"))
     text = platform.to_yaml()
     if as_json:
@@ -60,6 +58,49 @@ def import_platform(
         _say(f"{e.path}: {e.value:g} {e.unit} ({e.low:g} to {e.high:g}, n = {e.n}){doubt}")
     _say(f"power: {platform.document['facts']['power_meter']}")
     _say(f"assumed, not measured: {', '.join(a.path for a in platform.assumed)}")
+
+
+@app.command("study")
+def study_platform(
+    study: Path = typer.Argument(..., help="A study file."),
+    levels: list[str] = typer.Option(
+        [], "--level", help="factor=level; the first level where nothing is said. Repeatable."
+    ),
+    disk: str | None = typer.Option(
+        None, "--disk", help="The disk that nodes store on (default: their first with a profile)."
+    ),
+    output: Path | None = typer.Option(None, "--output", "-o", help="The file to write."),
+    force: bool = typer.Option(False, "--force", help="Replace FILE if it is there."),
+    as_json: bool = typer.Option(False, "--json", help="What `show --json` gives."),
+) -> None:
+    """The nodes of STUDY, in one of its treatments, as a platform file."""
+    base = _target(output, force)
+    read = load_study(study)
+    treatment = {f.name: f.levels[0].name for f in read.factors}
+    for text in levels:
+        name, equals, level = text.partition("=")
+        known = {f.name: [x.name for x in f.levels] for f in read.factors}
+        if not equals or level not in known.get(name, []):
+            choices = "; ".join(f"{k}={listed(v)}" for k, v in known.items())
+            raise BadInput(f"--level {text}: factor=level of this study is expected: {choices}")
+        treatment[name] = level
+    platform = Platform.from_study(read, treatment, disk)
+    if output is not None:
+        _write(output, platform.to_yaml(base))
+    if as_json:
+        print(platform_json(platform))
+    elif output is None:
+        print(platform.to_yaml(base), end="")
+
+
+def _target(output: Path | None, force: bool) -> Path:
+    """The directory that a file is written for. BadInput if the file may not be written."""
+    if output is not None and output.exists() and not force:
+        raise BadInput(f"{output} is there already; --force replaces it")
+    base = (output.parent if output is not None else Path()).resolve()
+    if not base.is_dir():
+        raise BadInput(f"no directory {base} to write {output} into")
+    return base
 
 
 def _say(text: str) -> None:

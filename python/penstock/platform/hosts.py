@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,7 @@ from penstock.platform.fromstudy import study_document
 from penstock.platform.lower import Host, Lowering, expand
 from penstock.platform.paths import NoPath, dotted, find, get, put
 from penstock.platform.power import Power, Price
+from penstock.platform.profiles import ready_names
 from penstock.platform.spec import NodeSpec
 from penstock.platform.uncertain import (
     Assumed,
@@ -102,9 +104,12 @@ class Platform:
         """The platform in numbers, "penstock/network/1": bytes, seconds, bytes per second."""
         return Lowering(self.file, list(self.hosts), self.profiles).network()
 
-    def to_yaml(self) -> str:
-        """The platform as a file; reading it gives the same platform."""
-        return dump(self.document)
+    def to_yaml(self, directory: FilePath | None = None) -> str:
+        """The platform as a file of `directory` (by default the one it is from); reading it there gives the
+        same platform."""
+        if directory is None or directory.resolve() == self.base_dir.resolve():
+            return dump(self.document)
+        return dump(_moved(self.document, self.base_dir, directory.resolve()))
 
     def value(self, path: str) -> Any:
         """The value at a dotted path such as `hosts.nodes.count`, None if it is not given. BadInput if there
@@ -162,6 +167,10 @@ def read_platform(raw: bytes, path: FilePath, overrides: Sequence[str] = ()) -> 
     if not isinstance(source.value, dict):
         source.mistake((), "no mapping", "a platform: keys such as name, hosts, network")
         raise BadInput(mistakes=source.mistakes)
+    if "penstock" in source.value and "penstock_platform" not in source.value:
+        expected = "a platform file; `penstock platform study` makes one of a study's nodes"
+        source.mistake(("penstock",), "a study", expected, key=True)
+        raise BadInput(mistakes=source.mistakes)
     values: dict[str, tuple[Any, str]] = {}
     for text in overrides:
         name, equals, value = text.partition("=")
@@ -174,6 +183,19 @@ def read_platform(raw: bytes, path: FilePath, overrides: Sequence[str] = ()) -> 
         _put_all(source, values)
     chosen = frozenset(find(source.value, p) for p in values)
     return _read(source, path.parent.resolve(), {}, chosen, first=True)
+
+
+def _moved(value: Any, old: FilePath, new: FilePath) -> Any:
+    """A copy in which profiles that are files of the directory `old` are named as seen from `new`."""
+    if isinstance(value, list):
+        return [_moved(v, old, new) for v in value]
+    if not isinstance(value, dict):
+        return value
+    found = {k: _moved(v, old, new) if k != "facts" else v for k, v in value.items()}
+    name = found.get("profile")
+    if isinstance(name, str) and name not in ready_names():
+        found["profile"] = os.path.relpath(old / name, new)
+    return found
 
 
 def _number(value: Any) -> Any:
