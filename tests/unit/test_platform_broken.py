@@ -10,10 +10,12 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from penstock.errors import BadInput
 from penstock.platform.hosts import Platform, load_platform
+from penstock.platform.schema import platform_schema
 from penstock.study.source import read_source
 
 BROKEN = Path(__file__).parents[1] / "golden" / "broken-platforms"
@@ -58,6 +60,25 @@ def test_a_quoted_value_stands_where_the_mistake_says(name: str):
             continue
         there = lines[int(quoted[1]) - 1][int(quoted[2]) - 1 :].lstrip("'\"")
         assert there.startswith(quoted[3]), line
+
+
+def test_the_json_schema_refuses_what_is_wrong_in_form():
+    judge = jsonschema.Draft202012Validator(platform_schema())
+    refused = {
+        name
+        for name in FILES
+        if name not in ("empty.platform.yaml", "invalid-yaml.platform.yaml")
+        and not judge.is_valid(read_source((BROKEN / name).read_bytes(), name).value)
+    }
+    assert judge.is_valid(read_source(SOUND.read_bytes(), "sound").value)
+    assert refused >= {
+        f"{name}.platform.yaml"
+        for name in (
+            "bandwidth-of-a-wrong-unit bandwidth-without-unit count-of-none estimate-with-unknown-key "
+            "format-of-the-future many-at-once missing-keys negative-time not-a-mapping "
+            "price-without-time unknown-key unknown-key-top unknown-role unknown-store"
+        ).split()
+    }
 
 
 def test_every_broken_file_by_the_command(capsys, monkeypatch):

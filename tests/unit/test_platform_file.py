@@ -55,16 +55,16 @@ def small(**changes: Any) -> Platform:
 
 def test_the_published_schema_is_current():
     assert published_schema() == schema_text()
+    jsonschema.Draft202012Validator.check_schema(platform_schema())
 
 
 @pytest.mark.parametrize("path", [*EXAMPLES, SOUND], ids=lambda p: p.stem)
 def test_the_schema_takes_what_is_sound_and_refuses_what_is_not(path: Path):
-    jsonschema.Draft202012Validator.check_schema(platform_schema())
+    judge = jsonschema.Draft202012Validator(platform_schema())
     document = read_source(path.read_bytes(), path.name).value
-    jsonschema.validate(document, platform_schema())
+    judge.validate(document)
     document["network"]["bandwith"] = "1 Gbit/s"
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(document, platform_schema())
+    assert not judge.is_valid(document)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)

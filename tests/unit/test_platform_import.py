@@ -11,6 +11,7 @@ import pytest
 
 from penstock import cli
 from penstock.errors import BadInput
+from penstock.platform import importing
 from penstock.platform import meter as meters
 from penstock.platform.hosts import load_platform
 from penstock.platform.importing import frequencies_hz, import_host, links
@@ -150,11 +151,19 @@ def test_what_was_not_measured_is_assumed(sysfs: Path, tmp_path: Path):
     assert platform.power == {}
 
 
+def test_a_host_without_loopback_is_imported(sysfs: Path, tmp_path: Path, monkeypatch):
+    def broken(budget_s: float) -> Measured:
+        raise OSError(99, "Cannot assign requested address")
+
+    monkeypatch.setattr(importing, "loopback_throughput", broken)
+    platform = import_host(tmp_path, tmp_path, sys=sysfs)
+    notes = {a.path: a.note for a in platform.assumed}
+    assert "Cannot assign" in notes["network.loopback"]
+
+
 def test_power_is_measured_where_there_is_a_meter(sysfs: Path, tmp_path: Path, monkeypatch):
     put(sysfs, "class/hwmon/hwmon0/power1_input", "150000000")
     put(sysfs, "class/hwmon/hwmon0/name", "power_meter")
-    from penstock.platform import importing
-
     both = Measured(80.0, 79.0, 81.0, 5, True), Measured(120.0, 119.0, 121.0, 5, True)
     monkeypatch.setattr(importing, "measure", lambda meter: both)
     platform = import_host(tmp_path, tmp_path, sys=sysfs, budget_s=0.2)

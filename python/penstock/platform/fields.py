@@ -30,8 +30,11 @@ def _text(pattern: str, example: str) -> WithJsonSchema:
     )
 
 
+_NUMBER = "[0-9.][0-9.eE+-]*"
+
+
 def _of_units(units: str) -> str:
-    return rf"^\s*[0-9.eE+-]+\s*({units})\s*$"
+    return rf"^\s*\+?{_NUMBER}\s*({units})\s*$"
 
 
 _SIZE = "[kMGTPE]?B|[KMGTPE]iB"
@@ -137,14 +140,14 @@ Capacity = Annotated[
             "memory, disk or unlimited",
         )
     ),
-    _text(rf"^\s*([0-9.eE+-]+\s*({_SIZE}|%)|memory|disk|unlimited)\s*$", "300GB"),
+    _text(rf"^\s*({_NUMBER}\s*({_SIZE}|%)|memory|disk|unlimited)\s*$", "300GB"),
 ]
 Wait = Annotated[
     str,
     BeforeValidator(
         _or_word(parse_duration, ("forever",), "a duration with its unit, such as 2s, or forever")
     ),
-    _text(rf"^\s*([0-9.eE+-]+\s*({_TIME})|forever)\s*$", "2s"),
+    _text(rf"^\s*({_NUMBER}\s*({_TIME})|forever)\s*$", "2s"),
 ]
 Proportional = Annotated[
     bool | str,
@@ -250,3 +253,9 @@ Rack = Annotated[
         }
     ),
 ]
+
+
+#: patterns of the short forms, for the JSON Schema
+TIME_PATTERN = _of_units(_TIME)
+BANDWIDTH_PATTERN = _of_units(f"({_SIZE}|[kMGT]?bit)/({_TIME})")
+PRICE_PATTERN = _of_units(f"[A-Z]+/({_TIME})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from penstock.platform.fields import (
     Bandwidth,
@@ -25,6 +25,7 @@ from penstock.platform.fields import (
     Watts,
     Window,
 )
+from penstock.platform.stores import STORES
 from penstock.study.fields import expect
 from penstock.study.file import MachineFile, Text
 
@@ -185,7 +186,7 @@ class GroupFile(HostFile):
 class StoreFile(_Part):
     """How the object store lays out and moves data."""
 
-    like: str | None = Field(
+    like: Annotated[str, WithJsonSchema({"enum": list(STORES)})] | None = Field(
         None, description="A ready store whose values hold where none is given."
     )
     chunk: PositiveSize | None = Field(None, description="Size of a chunk; 1MiB.")

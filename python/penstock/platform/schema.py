@@ -6,7 +6,12 @@ import json
 from importlib import resources
 from typing import Any
 
-from penstock.platform.fields import UNCERTAIN
+from penstock.platform.fields import (
+    BANDWIDTH_PATTERN,
+    PRICE_PATTERN,
+    TIME_PATTERN,
+    UNCERTAIN,
+)
 from penstock.platform.file import PlatformFile
 
 _VALUE = {"type": ["string", "number"]}
@@ -35,10 +40,18 @@ _ESTIMATE = {
 }
 #: short forms: definition → what may stand in its place
 _SHORT = {
-    "ServiceFile": {"type": "string", "description": "A duration: the overhead alone."},
-    "PriceFile": {"type": "string", "description": "A price per host and time."},
-    "LinkFile": {"type": "string", "description": "A bandwidth."},
-    "NetworkFile": {"type": "string", "description": "A bandwidth."},
+    "ServiceFile": {
+        "type": "string",
+        "pattern": TIME_PATTERN,
+        "description": "A duration: the overhead alone.",
+    },
+    "PriceFile": {
+        "type": "string",
+        "pattern": PRICE_PATTERN,
+        "description": "A price per host and time.",
+    },
+    "LinkFile": {"type": "string", "pattern": BANDWIDTH_PATTERN, "description": "A bandwidth."},
+    "NetworkFile": {"type": "string", "pattern": BANDWIDTH_PATTERN, "description": "A bandwidth."},
     "AssumedFile": {"type": "string", "description": "A path; the value is taken as within 50%."},
 }
 
