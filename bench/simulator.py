@@ -52,10 +52,10 @@ def table(rows: list[dict[str, Any]]) -> None:
         if r["case"] != last:
             print(f"\n{r['case']}")
             last = r["case"]
-        value, low, high = (f"{r[name]:.6g}" for name in ("value", "low", "high"))
+        value, low, high = (f"{r[name]:.4g}" for name in ("value", "low", "high"))
         print(
-            f"  {r['engine']:<31} {r['metric']:<31.31} {value:>11} {r['unit']:<4}"
-            f" {low} to {high}, n={r['n']}"[:100]
+            f"  {r['engine']:<25} {r['metric']:<28} {value:>9} {r['unit']:<4}"
+            f"{low:>9} {high:>9} n={r['n']}"
         )
 
 

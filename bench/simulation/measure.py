@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Timed:
-    """One timed call: wall and CPU seconds of this thread, and what it gave."""
+    """One timed call: wall and CPU seconds of this thread, and what it gave (JSON is parsed, untimed)."""
 
     wall_s: float
     cpu_s: float
@@ -34,7 +34,8 @@ def timed(call: Callable[[], Any]) -> Timed:
     try:
         wall, cpu = time.perf_counter(), time.thread_time()
         result = call()
-        return Timed(time.perf_counter() - wall, time.thread_time() - cpu, result)
+        wall_s, cpu_s = time.perf_counter() - wall, time.thread_time() - cpu
+        return Timed(wall_s, cpu_s, json.loads(result) if isinstance(result, str) else result)
     finally:
         gc.enable()
 
@@ -97,13 +98,20 @@ def linear_r2(x: list[float], y: list[float]) -> float:
 
 
 _CHILD = """
-import json, resource, sys
+import json, sys
 sys.path.insert(0, sys.argv[1])
+from pathlib import Path
 from bench.simulation.penstock_engine import Simulator
+
+def peak():
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
 given = json.load(sys.stdin)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-Simulator(given["workload"]).simulate(given["network"])
-print(before * 1024, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+simulator, network = Simulator(given["workload"]), json.dumps(given["network"])
+before = peak()
+simulator.outcome(network)
+print(before, peak())
 """
 
 

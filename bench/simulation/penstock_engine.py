@@ -16,20 +16,20 @@ class Simulator:
     def __init__(self, workload: Json) -> None:
         self.workload = native.NetworkWorkload(json.dumps(workload))
 
-    def simulate(self, network: Json, seed: int = 1) -> Json:
-        return self.outcome(json.dumps(network), seed)
+    def outcome(self, network_json: str, seed: int = 1) -> str:
+        """JSON in, JSON out: what is timed."""
+        return str(self.workload.simulate(network_json, seed))
 
-    def outcome(self, network_json: str, seed: int = 1) -> Json:
+    def simulate(self, network: Json, seed: int = 1) -> Json:
         """Raises RuntimeError when the store of the simulated platform failed."""
-        found: Json = json.loads(self.workload.simulate(network_json, seed))
+        found: Json = json.loads(self.outcome(json.dumps(network), seed))
         if found["error"] is not None:
             raise RuntimeError(f"the simulated run failed: {found['error']}")
         return found
 
-    def many(self, networks: list[str], seeds: list[int], threads: int = 0) -> list[list[Json]]:
-        """Outcomes by network and seed, on `threads` threads (0: all cores)."""
-        texts = self.workload.simulate_many(networks, seeds, threads)
-        return [[json.loads(text) for text in each] for each in texts]
+    def many(self, networks: list[str], seeds: list[int], threads: int = 0) -> list[list[str]]:
+        """Outcomes as JSON by network and seed, on `threads` threads (0: all cores)."""
+        return list(self.workload.simulate_many(networks, seeds, threads))
 
 
 def frames(network: Json) -> Json:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 ENGINE = "published, other hardware"
-REAL = "published, real run on 20 nodes"
+REAL = "published, real run"
 
 
 def _row(

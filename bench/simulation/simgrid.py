@@ -25,11 +25,13 @@ def missing() -> str | None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Makespan in seconds of simulated time; activities; seconds that SimGrid took to simulate them."""
+    """Makespan in seconds of simulated time; activities; seconds that SimGrid took to simulate
+    them, without starting and reading."""
 
     makespan_s: float
     activities: int
     wall_s: float
+    cpu_s: float
 
 
 class SimGrid:
