@@ -498,19 +498,20 @@ impl Program {
             let mut inside = false;
             for at in thread.first..thread.end {
                 let first = at == thread.first;
-                let step = &mut self.steps[at as usize];
+                let step = &self.steps[at as usize];
                 let long = self.found.idle && step.think_ns > LONG_GAP_NS;
                 if first || (long && !inside) {
-                    let began = step.began_ns;
+                    let (began, gap) = (step.began_ns, step.think_ns as f64);
                     let n = ends.partition_point(|(end, _)| *end <= began);
                     let latest = ends[..n].last().copied();
                     // the thread's own steps come before it anyway
                     let of_another = latest.filter(|l| l.1 < thread.first || l.1 >= thread.end);
-                    let at_once = WAKE_UP_NS.max((step.think_ns as f64 * WAKE_UP_SHARE) as u64);
-                    match of_another {
-                        Some((end, other))
-                            if first || thread.background || began - end <= at_once =>
-                        {
+                    let at_once = WAKE_UP_NS.max((gap * WAKE_UP_SHARE) as u64);
+                    let waits = of_another
+                        .filter(|(end, _)| first || thread.background || began - end <= at_once);
+                    let step = &mut self.steps[at as usize];
+                    match waits {
+                        Some((end, other)) => {
                             step.after = Some((other, began - end));
                             step.think_ns = 0;
                             self.found.waits += 1;
@@ -519,6 +520,7 @@ impl Program {
                         _ => self.found.unexplained_ns += step.think_ns,
                     }
                 }
+                let step = &self.steps[at as usize];
                 inside = (inside || step.takes.is_some()) && step.gives.is_none();
             }
         }

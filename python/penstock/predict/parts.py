@@ -2,14 +2,15 @@
 
 Nothing in a study says so; the trace does. A part is a thread, threads that ran side by side, or the whole
 run. The response belongs to the part whose own time, bytes per second or operations per second come
-nearest to what the program reported of the very run that was traced.
+nearest to what the program reported of the very run that was traced. Who measures a time from outside sees
+no less than the calls took, and a number that nobody would report is of no part: both are left out.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,13 @@ from penstock.study.units import parse_unit
 from penstock.workload.parsers import parser
 
 #: a part explains a response that it meets within this share
-EXPLAINS = 0.1
+EXPLAINS = 0.2
+#: a reported time may be shorter than the part's own by this share, not by more; a rate higher
+OUTSIDE = 0.01
+#: a part has at least this share of all bytes, operations or time of the run
+WORTH_A_NUMBER = 0.02
+#: another part explains the number as well if it is no farther from it by more than this
+AS_WELL = 0.05
 #: threads ran side by side if their common time is at least this share of the time of both
 SIDE_BY_SIDE = 0.95
 #: a part ran for the duration that the program reports if its own time is within this share of it
@@ -46,7 +53,7 @@ class Part:
 
     `counts` is a column of the outcome's threads whose rate per second the response follows, or `time`.
     `rest_s` is time outside all traced operations that belongs to the part. `error` is how far the part's
-    own number was from the reported one, as a share; NaN where the part was only assumed.
+    number `own` was from the reported one, as a share; NaN where the part was only assumed.
     """
 
     tids: tuple[int, ...]
@@ -55,6 +62,7 @@ class Part:
     error: float = math.nan
     seconds: float | None = None
     rest_s: float = 0.0
+    own: float = math.nan
 
     @property
     def bound(self) -> Bound | None:
@@ -121,32 +129,11 @@ def _part(
         return None
     if duration is not None and response.source.kind == "key":
         # what the program reports of a stretch of this duration
-        near = [g for g in groups if abs(_span(basis, g) - duration) <= DURATION * duration]
-        groups = near or groups
+        lasting = [g for g in groups if abs(_span(basis, g) - duration) <= DURATION * duration]
+        groups = lasting or groups
     tried = [(g, _span(basis, g), _counts(basis, g)) for g in groups]
-    parts = []
-    for tids, span, counted in tried:
-        if span <= 0:
-            continue
-        if unit.dimension == "time":
-            parts.append(_claim(tids, "time", span, value, "takes that time"))
-            for counts, word in _COUNTS.items():
-                if counted[counts]:
-                    each = span * len(tids) / counted[counts]
-                    claim = _claim(
-                        tids, counts, each, value, f"takes that time for each of its {word}"
-                    )
-                    parts.append(claim)
-            continue
-        words = _COUNTS if unit.dimension == "1/time" else _BYTES
-        for counts, word in words.items():
-            if counted[counts]:
-                claim = _claim(
-                    tids, counts, counted[counts] / span, value, f"that many {word} per second"
-                )
-                parts.append(claim)
-    best = min(parts, key=lambda p: (p.error, -len(p.tids)), default=None)
-    if best is not None and best.error <= EXPLAINS:
+    best = _best(unit.dimension, value, tried)
+    if best is not None:
         return best
     if duration is not None and groups:
         busiest = max(tried, key=lambda t: (t[2]["calls"] + t[2]["syncs"], len(t[0])))[0]
@@ -155,8 +142,49 @@ def _part(
     return Part((), counts, "assumed: the whole run, nothing in the trace explains the number")
 
 
+def _best(
+    dimension: str, value: float, tried: Sequence[tuple[tuple[int, ...], float, dict[str, float]]]
+) -> Part | None:
+    """Of parts (threads, seconds, counts) the one that explains a value best; None if none is near."""
+    is_time = dimension == "time"
+    claims = []
+    for tids, span, counted in tried:
+        if span <= 0:
+            continue
+        if is_time:
+            claims.append((span, _claim(tids, "time", span, value, "takes that time")))
+        for counts, word in (_BYTES if dimension == "size/time" else _COUNTS).items():
+            if not counted[counts]:
+                continue
+            if is_time:
+                own, why = span * len(tids) / counted[counts], f"the time of each of its {word}"
+            else:
+                own, why = counted[counts] / span, f"that many {word} per second"
+            amount = span if is_time else counted[counts]
+            claims.append((amount, _claim(tids, counts, own, value, why)))
+    if dimension != "1/time":
+        longer = -1 if is_time else 1
+        claims = [c for c in claims if longer * (c[1].own / value - 1) >= -OUTSIDE]
+    whole = max((amount for amount, _ in claims), default=0.0)
+    near = sorted(
+        (part for amount, part in claims if amount >= WORTH_A_NUMBER * whole),
+        key=lambda p: (p.error, -len(p.tids)),
+    )
+    near = [part for part in near if part.error <= EXPLAINS]
+    if not near:
+        return None
+    best = near[0]
+    rivals = {
+        p.tids for p in near if p.error <= best.error + AS_WELL and not set(p.tids) & set(best.tids)
+    }
+    if rivals:
+        why = f"{best.why} (of a part of the run that {len(rivals)} others resemble)"
+        return replace(best, why=why)
+    return best
+
+
 def _claim(tids: tuple[int, ...], counts: str, own: float, value: float, why: str) -> Part:
-    return Part(tids, counts, why, abs(own / value - 1))
+    return Part(tids, counts, why, abs(own / value - 1), own=own)
 
 
 def _with_bound(
@@ -185,7 +213,7 @@ def _with_bound(
 
 def _bounded(part: Part, seconds: float) -> Part:
     why = f"{part.why}, for {seconds:.3g} s"
-    return Part(part.tids, part.counts, why, part.error, seconds, part.rest_s)
+    return replace(part, why=why, seconds=seconds)
 
 
 def _groups(threads: pd.DataFrame) -> list[tuple[int, ...]]:
