@@ -12,7 +12,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 
@@ -47,8 +47,10 @@ class Kind:
 
 def suffix_of(name: str) -> str:
     """The end of a file's name that tells what it is, '' if it has none."""
-    suffix = PurePosixPath(name).suffix
-    return suffix if not suffix[1:].isdigit() else PurePosixPath(name).with_suffix("").suffix
+    own, dot, suffix = name[name.rfind("/") + 1 :].rpartition(".")
+    if suffix.isdigit():
+        own, dot, suffix = own.rpartition(".")
+    return f".{suffix}" if own and dot and suffix else ""
 
 
 def alike(sizes: Mapping[str, int], kinds: Mapping[str, Kind]) -> str:

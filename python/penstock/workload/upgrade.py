@@ -52,7 +52,7 @@ def instance_of(workload: Workload) -> dict[str, Any]:
     from which `workload_of_instance` reads the very same workload. Nothing was run: makespan 0, in 1970.
     """
     if workload.origin is not None:
-        return copy.deepcopy(dict(workload.origin))
+        return workload.origin()
     tasks, executed = [], []
     parents = [[identifier(workload.tasks[i].name) for i in w] for w in workload.dependencies]
     children: dict[str, list[str]] = {identifier(task.name): [] for task in workload.tasks}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from penstock.study.source import Path
@@ -68,8 +69,9 @@ def workload_of_instance(
         tasks = in_order(tasks)
     workload = Workload(instance.name, files, tasks, tuple(notes))
     _check(document, instance, workload)
-    values = document.value if size_model is None else _resized(document.value, sizes)
-    return replace(workload, origin=upgraded(values, _waits(instance, workload)))
+    waits = _waits(instance, workload)
+    given = None if size_model is None else sizes
+    return replace(workload, origin=partial(_instance, document.value, waits, given))
 
 
 def _waits(instance: Instance, workload: Workload) -> list[list[str]]:
@@ -172,7 +174,14 @@ def _own(document: Document, instance: Instance) -> Workload | None:
     parents = [{identifier(workload.tasks[i].name) for i in w} for w in workload.dependencies]
     if sizes != instance.sizes or parents != [set(job.parents) for job in instance.jobs]:
         return None
-    return replace(workload, origin=upgraded(document.value, []))
+    return replace(workload, origin=partial(_instance, document.value, [], None))
+
+
+def _instance(
+    values: dict[str, Any], waits: list[list[str]], sizes: dict[str, int] | None
+) -> dict[str, Any]:
+    """The instance of WfFormat 1.6 for what was read."""
+    return upgraded(values if sizes is None else _resized(values, sizes), waits)
 
 
 def _resized(values: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ task is an operation `compute` of its own, instead of a timestamp on every opera
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -140,16 +140,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Workload:
-    """Files and tasks. `notes`: what was assumed while it was read; `origin`: the document it came from.
+    """Files and tasks. `notes`: what was assumed while it was read; `origin` makes its instance of WfFormat.
 
-    Neither of the two is part of the workload: they are not compared and not in `to_dict`.
+    Neither of the two is part of the workload: they are not compared and not in `to_dict`. `origin` is None
+    where there was no instance; drop it (`replace(workload, origin=None)`) where tasks or files are changed.
     """
 
     name: str
     files: tuple[File, ...]
     tasks: tuple[Task, ...]
     notes: tuple[str, ...] = field(default=(), compare=False)
-    origin: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    origin: Callable[[], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def from_dict(cls, values: Any, where: str = "workload") -> Workload:
