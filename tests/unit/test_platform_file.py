@@ -165,14 +165,37 @@ def test_racks_are_filled_in_equal_parts():
 
 
 def test_single_hosts_may_differ():
-    nodes = {"1": {"speed": 0.5, "storage": {"profile": "hdd-7200", "time_scale": 2}}}
     document = copy.deepcopy(SMALL)
-    document["hosts"][0]["except"] = {**nodes, "1-2": {"storage": {"servers": 4}}}
-    hosts = Platform.from_dict({**document, "hosts": document["hosts"]}).lower()["hosts"]
-    assert [h["client"]["speed"] for h in hosts[:3]] == [1.0, 0.5, 1.0]
-    assert hosts[0]["storage"]["servers"] == 1
-    assert hosts[2]["storage"]["servers"] == 4
+    document["hosts"][0]["count"] = 4
+    document["hosts"][0]["except"] = {
+        "0": {"speed": 0.5, "memory": "8GiB"},
+        "2-3": {"storage": {"servers": 4}, "slots": 2},
+    }
+    platform = Platform.from_dict(document)
+    hosts = platform.lower()["hosts"]
+    assert [h["client"]["speed"] for h in hosts[:4]] == [0.5, 1.0, 1.0, 1.0]
+    assert [h["client"]["slots"] for h in hosts[:4]] == [1, 1, 2, 2]
+    assert [h["storage"]["servers"] for h in hosts[:4]] == [1, 1, 4, 4]
     assert hosts[2]["storage"]["write"]["overhead"] == 0.002
+    assert [n.memory for n in platform.nodes] == ["8GiB", "4GiB", "4GiB", "4GiB", None]
+
+
+def test_what_holds_for_a_single_host_is_checked_as_a_whole():
+    disk = {"name": "a", "profile": "nvme", "size": "1TB"}
+    document = copy.deepcopy(SMALL)
+    document["hosts"][0] |= {"disks": [disk], "storage": {"disk": "a", "capacity": "disk"}}
+    for change, said in (
+        ({"disks": [{"name": "b", "profile": "nvme", "size": "1TB"}]}, "the disk 'a'"),
+        ({"disks": [{"name": "a", "profile": "nvme"}]}, "'disk'"),
+        ({"disks": []}, "the disk 'a'"),
+        ({"storage": {"read": "1ms"}}, "read without write"),
+    ):
+        document["hosts"][0]["except"] = {"1": change}
+        with pytest.raises(BadInput, match=said):
+            Platform.from_dict(document)
+    document["hosts"][0]["except"] = {"0-1": {"speed": 2}, "1": {"slots": 2}}
+    with pytest.raises(BadInput, match="each host in one entry"):
+        Platform.from_dict(document)
 
 
 def test_a_host_with_another_kind_of_storage_keeps_nothing_of_the_groups():

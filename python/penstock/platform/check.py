@@ -140,12 +140,22 @@ def _twice(source: Source, path: Path, names: list[Any], what: str) -> None:
 
 def _excepted(source: Source, path: Path, group: dict[str, Any]) -> None:
     count = _count(group)
+    said: dict[int, str] = {}
     for key in _mapping(group.get("except")):
+        at = (*path, "except", key)
         expected = f"the number of a host from 0 to {max(0, count - 1)}, or a range such as 0-3"
-        if re.fullmatch(r"\d+(-\d+)?", key) is None:
-            source.mistake((*path, "except", key), f"'{key}'", expected, key=True)
-        elif count and not int(key.split("-")[0]) <= int(key.split("-")[-1]) < count:
-            source.mistake((*path, "except", key), f"the host {key} of {count}", expected, key=True)
+        if re.fullmatch(r"\d{1,6}(-\d{1,6})?", key) is None:
+            source.mistake(at, f"'{key}'", expected, key=True)
+            continue
+        first, last = int(key.split("-")[0]), int(key.split("-")[-1])
+        if count and not first <= last < count:
+            source.mistake(at, f"the host {key} of {count}", expected, key=True)
+            continue
+        twice = next((i for i in range(first, last + 1) if i in said), None)
+        if twice is not None:
+            found = f"the host {twice}, of which '{said[twice]}' says something already"
+            source.mistake(at, found, "each host in one entry", key=True)
+        said.update(dict.fromkeys(range(first, last + 1), key))
 
 
 def _racks(source: Source, path: Path, group: dict[str, Any]) -> None:
@@ -265,7 +275,7 @@ def _storage(
     kinds: list[str] = [k for k in ("profile", "disk") if k in storage]
     if {"read", "write"} & set(storage):
         kinds.append("read and write")
-    if said is None and here is not group:
+    if here is not group and not {"storage", "disks", "memory"} & set(here):
         return
     if not kinds:
         if not any("profile" in d for d in disks.values()):
