@@ -135,7 +135,7 @@ def _bars(
         shapes,
         facecolors=colour,
         edgecolors=style.INK if critical else style.PAPER,
-        linewidths=1.1 if critical else 0.25,
+        linewidths=1.1 if critical else 0.25 if len(rows) <= 60 else 0.0,
         zorder=4 if critical else 2,
         rasterized=many,
     )
