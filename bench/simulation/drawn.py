@@ -26,7 +26,15 @@ def network(rng: random.Random) -> Json:
         latency_s=rng.choice([0.0, rng.uniform(0, 1e-3)]),
         manager_s=rng.uniform(0, 1e-3),
     )
+    found["store"]["window"] = rng.choice([None, 1, 3])
+    if rng.random() < 0.3:
+        found["fabric"]["capacity_bps"] = rng.uniform(2e7, 5e8)
+    if rng.random() < 0.3:
+        found["fabric"]["rack_uplink_bps"] = rng.uniform(2e7, 5e8)
     for host in found["hosts"]:
+        host["rack"] = rng.randint(0, 2)
+        if host["client"]:
+            host["client"]["slots"] = rng.choice([1, 1, 2])
         host["network"] = {
             "out_bps": rng.uniform(5e6, 3e8),
             "in_bps": rng.uniform(5e6, 3e8),

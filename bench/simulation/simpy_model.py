@@ -3,14 +3,14 @@ per server.
 
 It shares no code with penstock's simulator and follows spec PR-M-1 to M-10 on its own: FIFO out- and
 in-servers and frames, loopback, manager, storage modules; placement striped, local and collocated; chain
-(by chunk or by frame), parallel and client replication; workqueue and data-location-aware scheduling with one
-task per client. Not here: racks, fabric capacity, windows, distributions, caches, limited capacity.
+(by chunk or by frame), parallel and client replication; workqueue and data-location-aware scheduling;
+racks, core and window. Not here: distributions, caches, limited capacity.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,7 @@ class Host:
 
     name: str
     index: int
+    rack: int
     out_bps: float
     in_bps: float
     loopback_bps: float
@@ -47,7 +48,7 @@ class Host:
     out: simpy.Resource
     into: simpy.Resource
     loopback: simpy.Resource
-    client: bool
+    slots: int
     storage: Json | None
     disk: simpy.Resource | None
     manager: Json | None
@@ -71,6 +72,14 @@ class Store:
         self.frame_bytes = network["protocol"]["frame_bytes"]
         self.control_bytes = network["protocol"]["control_bytes"]
         self.fabric_s = network["fabric"]["latency_s"]
+        self.core_bps = network["fabric"]["capacity_bps"]
+        self.uplink_bps = network["fabric"]["rack_uplink_bps"]
+        self.core = simpy.Resource(self.env)
+        self.racks = {
+            (host["rack"], way): simpy.Resource(self.env)
+            for host in network["hosts"]
+            for way in ("up", "down")
+        }
         self.by_location = network["scheduler"]["kind"] == "data_location"
         self.hosts = [self.host(i, h) for i, h in enumerate(network["hosts"])]
         self.storage = [h for h in self.hosts if h.storage is not None]
@@ -87,9 +96,9 @@ class Store:
 
         link = given["network"]
         return Host(
-            given["name"], index, link["out_bps"], link["in_bps"], link["loopback_bps"],
+            given["name"], index, given["rack"], link["out_bps"], link["in_bps"], link["loopback_bps"],
             link["latency_s"], simpy.Resource(self.env), simpy.Resource(self.env),
-            simpy.Resource(self.env), given["client"] is not None,
+            simpy.Resource(self.env), given["client"]["slots"] if given["client"] else 0,
             given["storage"], server(given["storage"]), given["manager"], server(given["manager"]),
         )  # fmt: skip
 
@@ -126,12 +135,27 @@ class Store:
     def arrive(
         self, source: Host, target: Host, frame: int, inbox: simpy.Store | None = None
     ) -> Steps:
+        for link in self.links(source, target):
+            yield from self.serve(link[0], frame / link[1])
         latency_s = self.fabric_s + source.latency_s + target.latency_s
         if latency_s:
             yield self.env.timeout(latency_s)
         yield from self.serve(target.into, frame / target.in_bps)
         if inbox is not None:
             inbox.put(frame)
+
+    def links(self, source: Host, target: Host) -> list[tuple[simpy.Resource, float]]:
+        """What lies between two hosts: rack's uplink, core, rack's downlink; with rates in bytes per
+        second."""
+        found = []
+        if self.uplink_bps is not None and source.rack != target.rack:
+            found = [
+                (self.racks[source.rack, "up"], self.uplink_bps),
+                (self.racks[target.rack, "down"], self.uplink_bps),
+            ]
+        if self.core_bps is not None:
+            found.insert(1 if found else 0, (self.core, self.core_bps))
+        return found
 
     def stream(self, source: Host, hosts: list[Host], size: int, inbox: simpy.Store) -> Steps:
         """A chunk on its way down the chain, each frame sent on as it comes; ends with the acknowledgement to
@@ -176,10 +200,6 @@ class Store:
 
     def write_chunk(self, client: Host, replicas: list[Host], size: int) -> Steps:
         way = self.rules["replication"]
-        if way == "client":
-            copies = [self.env.process(self.write_copy(client, h, size)) for h in replicas]
-            yield self.env.all_of(copies)
-            return
         if way == "chain" and self.rules["forward"] == "frame":
             inbox = simpy.Store(self.env)
             self.env.process(self.send(client, replicas[0], size, inbox))
@@ -199,13 +219,30 @@ class Store:
         yield from self.use_disk(target, "write", size)
         yield from self.control(target, source)
 
+    def at_most(self, requests: Iterable[Steps]) -> simpy.Event:
+        """All of an operation's chunk requests, as many at a time as the store's window allows."""
+        window = self.rules["window"]
+        turns = simpy.Resource(self.env, window) if window else None
+
+        def in_turn(request: Steps) -> Steps:
+            if turns is None:
+                yield from request
+                return
+            with turns.request() as turn:
+                yield turn
+                yield from request
+
+        return self.env.all_of([self.env.process(in_turn(request)) for request in requests])
+
     def write(self, client: Host, name: str, size: int) -> Steps:
         yield from self.ask_manager(client)
         placed = self.place(name, size, client)
         self.files[name] = placed
-        yield self.env.all_of(
-            [self.env.process(self.write_chunk(client, hosts, n)) for hosts, n in placed.chunks]
-        )
+        if self.rules["replication"] == "client":
+            copies = [(host, n) for hosts, n in placed.chunks for host in hosts]
+            yield self.at_most(self.write_copy(client, host, n) for host, n in copies)
+        else:
+            yield self.at_most(self.write_chunk(client, hosts, n) for hosts, n in placed.chunks)
         yield from self.ask_manager(client)
 
     def read_chunk(self, client: Host, source: Host, size: int) -> Steps:
@@ -214,11 +251,11 @@ class Store:
         yield from self.send(source, client, size)
 
     def read(self, client: Host, name: str) -> Steps:
-        waiting = []
-        for hosts, size in self.files[name].chunks:
-            source = client if client in hosts else self.random.choice(hosts)
-            waiting.append(self.env.process(self.read_chunk(client, source, size)))
-        yield self.env.all_of(waiting)
+        def source(hosts: list[Host]) -> Host:
+            return client if client in hosts else self.random.choice(hosts)
+
+        chunks = self.files[name].chunks
+        yield self.at_most(self.read_chunk(client, source(hosts), n) for hosts, n in chunks)
 
     def run_task(self, host: Host, task: Json) -> Steps:
         for step in task["operations"]:
@@ -267,7 +304,7 @@ class Store:
                 if s["op"] == "read" and s["file"] in writer
             }
             needs.append(before - {number})
-        idle = [h for h in self.hosts if h.client]
+        idle = [h for h in self.hosts for _ in range(h.slots)]
         running: dict[Any, tuple[int, Host]] = {}
         ready = [i for i in range(len(tasks)) if not needs[i]]
         waiting = {i for i in range(len(tasks)) if needs[i]}

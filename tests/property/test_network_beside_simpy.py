@@ -50,7 +50,11 @@ def test_the_scenarios_cover_every_option() -> None:
         seen[network["scheduler"]["kind"]] += 1
         if store["replicas"] > 1:
             seen[f"{store['replication']}, {store['forward']}"] += 1
-    assert len(seen) == 4 + 2 + 6
+        seen["window"] += store["window"] is not None
+        seen["core"] += network["fabric"]["capacity_bps"] is not None
+        seen["racks"] += network["fabric"]["rack_uplink_bps"] is not None
+        seen["slots"] += any(h["client"] and h["client"]["slots"] > 1 for h in network["hosts"])
+    assert len(seen) == 4 + 2 + 6 + 4
     assert min(seen.values()) >= 2
 
 
