@@ -49,8 +49,8 @@ class CrossConformal:
         least = 1 - 2 * (1 - exact(level))
         less = "" if self.method == "jackknife+" else " less sqrt(2/n) at most"
         return (
-            f"{self.method}, {len(self.fold)} points: at least {float(least):.0%}{less} for points drawn "
-            f"like the measured ones, usually {level:.0%}"
+            f"{self.method}, {len(self.fold)} points: at least {float(least):.0%}{less} for points like "
+            f"these, usually {level:.0%}"
         )
 
     def interval(self, of_fold: Floats, level: float) -> tuple[Floats, Floats]:

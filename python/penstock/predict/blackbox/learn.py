@@ -27,14 +27,12 @@ from penstock.predict.blackbox.measure import (
     storage_facts,
 )
 from penstock.predict.blackbox.model import LEAST_POINTS, BlackBoxModel, Overlap, learner, learnt
-from penstock.predict.blackbox.plan import balanced, exploratory, subspace, widest
+from penstock.predict.blackbox.plan import balanced, exploratory, next_round, subspace
 from penstock.predict.blackbox.space import MIB, Point, Space
 from penstock.predict.blackbox.tasks import fitted_overlap, with_computing
 
 #: what a point costs besides its own time: settling, fio's start, collecting [s, a guess]
 AROUND_S = 0.7
-#: shares of the points that the adaptive choice begins with, and that each further round has
-FIRST_SHARE, NEXT_SHARE = 0.4, 0.2
 #: computing over reading of the runs that show how both overlap
 COMPUTING = (0.5, 1.0, 2.0)
 _COMPUTING_REQUEST = 128 << 10
@@ -179,12 +177,8 @@ def _new_points(
     left = [p for p in candidates if p not in set(points)]
     if not wanted.adaptive:
         return _shuffled(balanced(left, total - len(points), wanted.seed), wanted.seed)
-    if len(known) < LEAST_POINTS:
-        count = max(LEAST_POINTS, round(FIRST_SHARE * total)) - len(points)
-        return balanced(left, max(1, min(count, total - len(points))), wanted.seed)
-    count = min(max(1, round(NEXT_SHARE * total)), total - len(points))
-    rates = [known[p] for p in points if p in known]
-    return widest(wanted.space, [p for p in points if p in known], rates, left, count, wanted.seed)
+    failed = len(points) - len(known)  # is not made again, and counts
+    return next_round(wanted.space, known, left, total - failed, wanted.seed)
 
 
 def _shuffled(points: list[Point], seed: int) -> list[Point]:

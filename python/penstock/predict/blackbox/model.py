@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from penstock.errors import BadInput, PenstockError
 from penstock.predict.blackbox.estimator import LEARNERS, restored
 from penstock.predict.blackbox.features import Feature, features, matrix, to_rows
-from penstock.predict.blackbox.intervals import CrossConformal, cross_conformal, folds
+from penstock.predict.blackbox.intervals import CrossConformal, folds
 from penstock.predict.blackbox.space import CATEGORIES, DIMENSIONS, Point, Space, shown_bytes
+from penstock.predict.blackbox.surrogate import completed
 from penstock.predict.intervals import exact
 
 SCHEMA = "penstock/blackbox/1"
@@ -198,37 +199,42 @@ def learnt(
     leaves: int = 24,
     storage: dict[str, Any] | None = None,
     seed: int = 1,
+    complete: bool = True,
 ) -> BlackBoxModel:
     """Trains both learners on the points (Algorithm 1, step 6); errors by cross-validation.
 
-    Intervals are of the chosen learner. Raises PenstockError with fewer than 8 points.
+    `complete`: on the grid that a surrogate completes from the points, else on these alone, as published.
+    Whatever is done to the points is done without the fold that is judged. Intervals are
+    of the chosen learner. Raises PenstockError with fewer than 8 points.
     """
     if len(points) < LEAST_POINTS:
         raise PenstockError(f"{len(points)} points measured; a model needs at least {LEAST_POINTS}")
-    x = matrix(features(space), points)
+    columns = features(space)
     y = np.asarray(throughput_bps, dtype=float)
     fold = folds(len(points), seed)
-    learners, errors = {}, {}
-    conformal: CrossConformal | None = None
-    of_fold: list[Any] = []
+
+    def trained(rows: NDArray[np.int64]) -> dict[str, Any]:
+        known, rates = [points[i] for i in rows], y[rows]
+        if complete:
+            known, rates = completed(space, known, rates)
+        x = matrix(columns, known)
+        return {kind: learner(kind, depth, leaves).fit(x, rates) for kind in LEARNERS}
+
+    learners = trained(np.arange(len(points)))
+    by_fold = [trained(np.flatnonzero(fold != k)) for k in range(int(fold.max()) + 1)]
+    x = matrix(columns, points)
+    errors: dict[str, dict[str, float]] = {}
+    residual = np.zeros(len(y))
     for kind in LEARNERS:
-        learners[kind] = learner(kind, depth, leaves).fit(x, y)
-        models: list[Any] = []
-
-        def fit(rows: NDArray[np.int64], kind: str = kind, models: list[Any] = models) -> Any:
-            model = learner(kind, depth, leaves).fit(x[rows], y[rows])
-            models.append(model)
-            return lambda at: np.log(model.predict(at))
-
-        found, _ = cross_conformal(fit, x, np.log(y), fold)
         predicted = np.empty(len(y))
-        for number, model in enumerate(models):
-            predicted[fold == number] = model.predict(x[fold == number])
+        for number, models in enumerate(by_fold):
+            predicted[fold == number] = models[kind].predict(x[fold == number])
         off = np.abs(predicted / y - 1)
         errors[kind] = {"mean": float(off.mean()), "median": float(np.median(off))}
         if kind == chosen:
-            conformal, of_fold = found, models
-    assert conformal is not None
+            residual = np.abs(np.log(predicted / y))
+    conformal = CrossConformal(fold, residual)
+    of_fold = [models[chosen] for models in by_fold]
     return BlackBoxModel(
         storage or {}, space, list(points), y, chosen, learners, errors, conformal, of_fold
     )

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.ensemble import ExtraTreesRegressor
 
-from penstock.predict.blackbox.features import spread
 from penstock.predict.blackbox.space import CATEGORIES, DIMENSIONS, Point, Space
+from penstock.predict.blackbox.surrogate import Surrogate, widest
 
 Storage = TypeVar("Storage")
 Model = TypeVar("Model")
 
-#: trees of the ensemble whose disagreement is the width of what is not known
-ENSEMBLE = 60
+#: shares of the points that an adaptive choice begins with, and that each further round has
+FIRST_SHARE, NEXT_SHARE = 0.4, 0.2
+#: fewest points that the widths of others are judged from
+LEAST_KNOWN = 8
 #: least share of a value by which throughput must vary for a value to be kept
 TOLERANCE = 0.15
 
@@ -118,35 +118,24 @@ def subspace(space: Space, measured: Mapping[Point, float], tolerance: float = T
     )
 
 
-def widths(
-    space: Space, known: Sequence[Point], throughput: ArrayLike, of: Sequence[Point], seed: int
-) -> NDArray[np.float64]:
-    """How unsure the throughput of each point is: standard deviation of its logarithm over an ensemble of
-    extremely randomised trees (Geurts, Ernst, Wehenkel 2006), each from its own resample."""
-    ensemble = ExtraTreesRegressor(ENSEMBLE, bootstrap=True, random_state=seed)
-    ensemble.fit(spread(space, known), np.log(np.asarray(throughput, dtype=float)))
-    x = spread(space, of)
-    found: NDArray[np.float64] = np.std([tree.predict(x) for tree in ensemble.estimators_], axis=0)
-    return found
-
-
-def widest(
+def next_round(
     space: Space,
-    known: Sequence[Point],
-    throughput: ArrayLike,
+    known: Mapping[Point, float],
     candidates: Sequence[Point],
-    count: int,
+    total: int,
     seed: int,
 ) -> list[Point]:
-    """The next points: drawn without return, in proportion to the squared width, so that a batch spreads
-    over all that is not known instead of heaping at its worst place (PR-B-5)."""
-    left = [p for p in candidates if p not in set(known)]
-    if len(left) <= count:
-        return left
-    weight = widths(space, known, throughput, left, seed) ** 2
-    if not weight.sum() > 0:
-        return balanced(left, count, seed)
-    weight = weight + 1e-6 * weight.max()
-    rng = np.random.default_rng([seed, len(known)])
-    drawn = rng.choice(len(left), count, replace=False, p=weight / weight.sum())
-    return [left[i] for i in drawn]
+    """The points of the next round of an adaptive choice of `total`; none when they are all known.
+
+    The first round is balanced; each later one has a share of the total, where least is known.
+    """
+    left = [p for p in candidates if p not in known]
+    missing = min(total - len(known), len(left))
+    if missing <= 0:
+        return []
+    first = max(LEAST_KNOWN, round(FIRST_SHARE * total)) - len(known)
+    if first > 0:
+        return balanced(left, min(first, missing), seed)
+    count = min(max(1, round(NEXT_SHARE * total)), missing)
+    surrogate = Surrogate(space, list(known), list(known.values()))
+    return [left[i] for i in widest(surrogate.covariance(left), count)]

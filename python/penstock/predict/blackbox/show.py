@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.predict.blackbox.estimator import Nodes
-from penstock.predict.blackbox.features import remaining
+from penstock.predict.blackbox.features import matrix, remaining
 from penstock.predict.blackbox.model import LEVEL, BlackBoxModel, guarantee
 from penstock.predict.blackbox.space import DIMENSIONS
 
@@ -22,27 +22,30 @@ def shown_rate(bps: float) -> str:
     return f"{mb:.0f} MB/s" if mb >= 100 else f"{mb:.3g} MB/s"
 
 
-def tree_of(model: BlackBoxModel, node: int = 0) -> dict[str, Any]:
-    """The CART as nested values: `throughput_bps` and `n` everywhere, at branches `if` and `then`, `else_if`
-    and `else`."""
+def tree_of(model: BlackBoxModel) -> dict[str, Any]:
+    """The CART as nested values: `throughput_bps` and `n` (measured points) everywhere, at branches `if` and
+    `then`, `else_if` and `else`."""
+    x = matrix(model.columns, model.points).astype(np.float32)
+    return _node(model, 0, x)
+
+
+def _node(model: BlackBoxModel, number: int, x: Any) -> dict[str, Any]:
     tree: Nodes = model.learners["cart"].tree_
-    here: dict[str, Any] = {
-        "throughput_bps": float(np.exp(tree.value[node])),
-        "n": int(tree.count[node]),
-    }
-    if tree.left[node] < 0:
+    here: dict[str, Any] = {"throughput_bps": float(np.exp(tree.value[number])), "n": len(x)}
+    if tree.left[number] < 0:
         return here
-    feature = model.columns[tree.feature[node]]
-    threshold = float(tree.threshold[node])
+    column = int(tree.feature[number])
+    feature, threshold = model.columns[column], float(tree.threshold[number])
     low, high = feature.split(threshold, remaining(model.space, feature))
+    goes_left = x[:, column] <= threshold
     return here | {
         "dimension": feature.dimension,
         "value": feature.value,
         "threshold": threshold if feature.value is None else None,
         "if": low,
-        "then": tree_of(model, int(tree.left[node])),
+        "then": _node(model, int(tree.left[number]), x[goes_left]),
         "else_if": high,
-        "else": tree_of(model, int(tree.right[node])),
+        "else": _node(model, int(tree.right[number]), x[~goes_left]),
     }
 
 
@@ -56,7 +59,7 @@ def tree_lines(model: BlackBoxModel) -> list[str]:
             leaf = "if" not in child
             first = below == "then"
             text = before + ("├ " if first else "└ ") + node[condition]
-            points = f"{child['n']} point{'s' * (child['n'] != 1)}"
+            points = f"{child['n']} measured"
             found.append(
                 (text, f"{shown_rate(child['throughput_bps']):>10}  {points}" if leaf else "")
             )
@@ -79,7 +82,7 @@ def summary_lines(model: BlackBoxModel) -> list[str]:
         f"{len(model.points)} points, throughput of one client from "
         f"{shown_rate(float(model.throughput_bps.min()))} to "
         f"{shown_rate(float(model.throughput_bps.max()))}",
-        f"error by cross-validation, mean (median): CART {cart['mean']:.1%} ({cart['median']:.1%}), "
+        f"cross-validated error, mean (median): CART {cart['mean']:.1%} ({cart['median']:.1%}), "
         f"boosting {boosting['mean']:.1%} ({boosting['median']:.1%}); in use: {model.chosen}",
         f"{LEVEL:.0%} interval, typically {widths}",
         guarantee(model),

@@ -1,8 +1,8 @@
 """A point measured on a simulated storage, in virtual time: truth to judge learners and choices of points by.
 
 The station of the profile serves what a page cache lets through: sequential reads as two read-aheads of
-128 KiB under way, skewed reads as their misses (the cache is large enough for what is read), writes and direct
-access as they are.
+128 KiB under way, skewed reads as their misses (the cache is large enough for what is read), writes and
+direct access as they are.
 """
 
 from __future__ import annotations

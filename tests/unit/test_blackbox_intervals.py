@@ -1,0 +1,96 @@
+"""Conformal intervals: exact ranks, and coverage on synthetic truth by an exact binomial test."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from penstock.predict.blackbox.intervals import CrossConformal, cross_conformal, folds
+from penstock.predict.blackbox.model import learner
+from penstock.predict.intervals import conformal_half_width
+
+TRIALS = 720
+LEVEL = 0.9
+
+
+def truth(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points of a storage whose throughput falls with clients, rises with the request, and varies."""
+    x = np.column_stack(
+        [rng.integers(0, 2, n), rng.integers(0, 5, n), 4096 * 2.0 ** rng.integers(0, 9, n)]
+    )
+    log = 17 + 0.3 * np.log(x[:, 2] / 4096) - x[:, 0] * np.log1p(x[:, 1])
+    return x, np.exp(log + rng.normal(0, 0.1 * (1 + x[:, 0]), n))
+
+
+def split_covers(rng: np.random.Generator, planted: bool) -> bool:
+    """Whether a new point lies inside; 19 points are set aside, of which the 18th residual counts."""
+    x, y = truth(rng, 40)
+    model = learner("cart").fit(x[:20], y[:20])
+    aside = slice(0, 19) if planted else slice(20, 39)
+    half = conformal_half_width(np.abs(np.log(model.predict(x[aside]) / y[aside])).tolist(), LEVEL)
+    assert half is not None
+    return bool(abs(np.log(model.predict(x[39:]) / y[39:]))[0] <= half)
+
+
+def test_pr_u_1_split_coverage_is_the_level() -> None:
+    """n = 19: k = 18, so that exactly 18 of 20 are inside; the exact test must not reject 90 %."""
+    rng = np.random.default_rng(20)
+    hits = sum(split_covers(rng, planted=False) for _ in range(TRIALS))
+    assert binomtest(hits, TRIALS, LEVEL).pvalue > 0.05
+
+
+def test_planted_residuals_of_points_learnt_from_do_not_cover() -> None:
+    rng = np.random.default_rng(21)
+    hits = sum(split_covers(rng, planted=True) for _ in range(TRIALS))
+    assert binomtest(hits, TRIALS, LEVEL, alternative="less").pvalue < 1e-6
+
+
+def cross_covers(rng: np.random.Generator, planted: bool) -> bool:
+    x, y = truth(rng, 51)
+    known, log = x[:50], np.log(y[:50])
+
+    def fit(rows: np.ndarray) -> object:
+        rows = np.arange(50) if planted else rows
+        model = learner("cart").fit(known[rows], np.exp(log[rows]))
+        return lambda at: np.log(model.predict(at))
+
+    found, models = cross_conformal(fit, known, log, folds(50, int(rng.integers(1 << 30))))  # type: ignore[arg-type]
+    low, high = found.interval(np.array([m(x[50:]) for m in models]), LEVEL)
+    return bool(low[0] <= np.log(y[50]) <= high[0])
+
+
+def test_cross_conformal_covers_at_least_its_level() -> None:
+    """What CV+ guarantees is less (80 % less sqrt(2/n)); what it reaches is not below 90 %."""
+    rng = np.random.default_rng(22)
+    hits = sum(cross_covers(rng, planted=False) for _ in range(TRIALS))
+    assert binomtest(hits, TRIALS, LEVEL, alternative="less").pvalue > 0.05
+    assert hits / TRIALS < 0.97  # and it is not bought by width
+
+
+def test_planted_folds_that_saw_their_points_do_not_cover() -> None:
+    rng = np.random.default_rng(23)
+    hits = sum(cross_covers(rng, planted=True) for _ in range(300))
+    assert binomtest(hits, 300, LEVEL, alternative="less").pvalue < 1e-6
+
+
+def test_jackknife_plus_by_hand() -> None:
+    """Nine points, 80 %: ranks 2 and 8 of what is left of the centres and right of them."""
+    residual = np.array([0.1, 0.5, 0.2, 0.9, 0.3, 0.8, 0.4, 0.7, 0.6])
+    centre = np.arange(9.0)[:, None]
+    found = CrossConformal(np.arange(9), residual)
+    low, high = found.interval(centre, 0.8)
+    assert low[0] == pytest.approx(sorted(np.arange(9) - residual)[1])
+    assert high[0] == pytest.approx(sorted(np.arange(9) + residual)[7])
+    assert found.method == "jackknife+"
+    assert "at least 80%" in found.guarantee(0.9)
+    low, high = found.interval(centre, 0.95)
+    assert (low[0], high[0]) == (-np.inf, np.inf)
+
+
+def test_folds_are_even_and_few_points_have_one_each() -> None:
+    assert sorted(folds(40, 1)) == list(range(40))
+    counts = np.bincount(folds(95, 1))
+    assert len(counts) == 10
+    assert set(counts) == {9, 10}
+    assert CrossConformal(folds(95, 1), np.ones(95)).method == "CV+"

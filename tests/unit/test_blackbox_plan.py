@@ -1,0 +1,149 @@
+"""Which points are measured: balance, sub-sampling, Algorithm 1, and what the adaptive choice saves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from penstock.predict.blackbox.features import features, matrix
+from penstock.predict.blackbox.model import learner
+from penstock.predict.blackbox.plan import (
+    algorithm_1,
+    balanced,
+    exploratory,
+    next_round,
+    subspace,
+    thinned,
+)
+from penstock.predict.blackbox.simulated import simulated_bps
+from penstock.predict.blackbox.space import DEFAULT, MIB, Point, Space
+from penstock.predict.blackbox.surrogate import completed, widest
+from penstock.profile import load_profile
+
+STORAGES = ["hdd-7200", "sata-ssd", "network-volume", "nvme"]
+SPACE = DEFAULT.with_values(request_bytes=(4096, 16384, 65536, 262144, MIB))
+SEEDS = (1, 2, 3)
+
+
+def test_a_balanced_choice_has_all_values_about_equally_often() -> None:
+    grid = DEFAULT.grid()
+    chosen = balanced(grid, 48, seed=1)
+    assert len(set(chosen)) == 48
+    for dimension, values in DEFAULT.to_dict().items():
+        counts = Counter(getattr(p, dimension) for p in chosen)
+        assert max(counts.values()) - min(counts.values()) <= 2, dimension
+        assert len(counts) == len(values)
+    assert balanced(grid, 20, seed=1) == chosen[:20]
+    assert balanced(grid, 48, seed=2) != chosen
+    assert set(balanced(grid, 10_000, seed=1)) == set(grid)
+
+
+def test_sub_sampling_keeps_what_varies() -> None:
+    """004 L106: any other point along the dimension must not cause a significant variation."""
+    assert thinned([1, 2, 4, 8, 16], [100, 101, 99, 100, 100]) == [1, 16]
+    assert thinned([1, 2, 4, 8, 16], [100, 100, 40, 100, 100]) == [1, 2, 4, 8, 16]
+    knee = thinned([0, 1, 3, 7, 15], [100, 100, 100, 20, 20], tolerance=0.1)
+    assert {3, 7} <= set(knee)
+    assert thinned([4, 8], [1, 9]) == [4, 8]
+
+
+def test_values_that_make_no_difference_are_dropped() -> None:
+    first = exploratory(DEFAULT)
+    assert len(first) == len(set(first)) < len(DEFAULT.grid())
+
+    def flat_but_for_clients(p: Point) -> float:
+        return 1e8 / (1 + p.clients) ** 2
+
+    kept = subspace(DEFAULT, {p: flat_but_for_clients(p) for p in first})
+    assert kept.clients[0] == 0
+    assert len(kept.clients) >= 2
+    assert (kept.request_bytes, kept.data_bytes) == ((4096, MIB), DEFAULT.data_bytes)
+    assert kept.operation == DEFAULT.operation
+
+
+def test_algorithm_1_makes_one_model_per_storage() -> None:
+    grid = DEFAULT.grid()[:30]
+    profiles = {name: load_profile(name) for name in STORAGES[:2]}
+    trained = algorithm_1(
+        profiles,
+        grid,
+        lambda p, s: simulated_bps(profiles[s], p, requests=100),
+        lambda points, rates: learner("cart").fit(matrix(features(DEFAULT), points), rates),
+    )
+    hdd, ssd = (m.predict(matrix(features(DEFAULT), grid)) for m in trained.values())
+    assert np.median(ssd / hdd) > 3
+
+
+def test_each_next_place_is_the_widest_once_the_others_are_measured() -> None:
+    # 0 and 1 are nearly the same thing: measuring one tells the other
+    covariance = np.array([[1.0, 0.99, 0.0], [0.99, 1.0, 0.0], [0.0, 0.0, 0.5]])
+    assert widest(covariance, 2) == [0, 2]
+    assert widest(covariance, 9) == [0, 2, 1]
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Errors on points held out, mean over seeds: the whole pool, half of it chosen, half at random."""
+
+    grid: float
+    chosen: float
+    random: float
+
+
+def judged(kind: str, name: str, choose: Callable[..., list[Point]]) -> Halves:
+    """The published way on the whole pool beside half of the pool, chosen in rounds and completed."""
+    profile, grid = load_profile(name), SPACE.grid()
+    truth = {p: simulated_bps(profile, p, requests=400) for p in grid}
+    columns = features(SPACE)
+
+    def error(points: list[Point], rates: np.ndarray, held_out: list[Point]) -> float:
+        model = learner(kind).fit(matrix(columns, points), rates)
+        actual = np.array([truth[p] for p in held_out])
+        return float(np.mean(np.abs(model.predict(matrix(columns, held_out)) / actual - 1)))
+
+    rows = []
+    for seed in SEEDS:
+        order = [grid[i] for i in np.random.default_rng(seed).permutation(len(grid))]
+        held_out, pool = order[: len(grid) // 4], order[len(grid) // 4 :]
+        half = len(pool) // 2
+        known: dict[Point, float] = {}
+        while new := choose(SPACE, known, pool, half, seed):
+            known.update((p, truth[p]) for p in new)
+        assert len(known) == half
+        points, rates = completed(SPACE, list(known), list(known.values()))
+        rows.append(
+            (
+                error(pool, np.array([truth[p] for p in pool]), held_out),
+                error(points, rates, held_out),
+                error(pool[:half], np.array([truth[p] for p in pool[:half]]), held_out),
+            )
+        )
+    return Halves(*np.mean(rows, axis=0))
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_pr_b_5_half_of_the_points_reach_the_error_of_the_grid(name: str) -> None:
+    found = judged("cart", name, next_round)
+    assert found.chosen <= found.grid
+    assert found.chosen < found.random
+
+
+def test_boosting_too_and_better_than_half_at_random() -> None:
+    found = judged("boosting", "hdd-7200", next_round)
+    assert found.chosen <= found.grid
+    assert found.chosen < 0.8 * found.random
+
+
+def test_planted_choice_where_most_is_known_does_not_reach_it() -> None:
+    def narrow(
+        space: Space, known: dict[Point, float], pool: list[Point], total: int, seed: int
+    ) -> list[Point]:
+        """All of one corner: what lies next to what is known."""
+        return [] if known else sorted(pool, key=lambda p: (p.pattern, p.clients, p.name))[:total]
+
+    found = judged("boosting", "hdd-7200", narrow)
+    assert found.chosen > found.grid
