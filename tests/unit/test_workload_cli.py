@@ -149,3 +149,36 @@ def test_every_mistake_of_a_file_is_told_with_its_place(tmp_path: Path, workload
     done = workload("show", path, "--json", status=2)
     lines = [m["line"] for m in json.loads(done.stdout)["mistakes"]]
     assert lines == [2, 3, 3]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "workload-file.md"
+
+
+def test_the_examples_of_the_page_do_what_it_says(tmp_path: Path, workload: Run) -> None:
+    page = PAGE.read_text()
+    described = tmp_path / "w.yaml"
+    described.write_text(page.split("```yaml\n")[1].split("```")[0])
+    assert json.loads(workload("show", described, "--json").stdout)["compute_s"] == 3.5
+    made = tmp_path / "reduce.json"
+    workload("make", "reduce", "--size", "medium", "-o", made)
+    shown = workload("show", made).stdout.splitlines()
+    block = page.split("$ penstock workload show reduce.json\n")[1].split("\n\n")[0]
+    assert [line[4:].rstrip() for line in block.splitlines()] == [line.rstrip() for line in shown]
+
+
+def test_trace_and_a_stage_traced_again(tmp_path: Path, workload: Run) -> None:
+    from tests.unit.test_workload_traced import stages
+
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    workload(
+        *("trace", *stages(tmp_path, "a", 100, 5), "--stage", "make", "--stage", "use", "-o", old)
+    )
+    assert read_workload(old).stages == ("make", "use")
+    again, other = stages(tmp_path, "b", 100, 2)[0], stages(tmp_path, "c", 101, 2)[0]
+    workload("trace", again, "--stage", "make", "--into", old, "-o", new)
+    assert read_workload(new).stages == ("make", "use")
+    assert read_workload(new) != read_workload(old)
+    refused = tmp_path / "refused.json"
+    done = workload("trace", other, "--stage", "make", "--into", old, "-o", refused, status=2)
+    assert "was 100 bytes and is 101 bytes now" in done.stderr
+    assert not refused.exists()

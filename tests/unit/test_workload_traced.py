@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,41 @@ def test_pr_w_3_operations_thinking_launch_and_the_writer_before_the_reader(tmp_
     assert workload.dependencies == ((), (0,))
     assert [task.stage for task in workload.tasks] == ["level-0", "level-1"]
     assert not any(file.preloaded for file in workload.files)
+
+
+#: one host on which storing and sending cost nothing next to milliseconds
+FREE = {
+    "schema": "penstock/network/1",
+    "store": {"chunk_bytes": 1048576},
+    "protocol": {"frame_bytes": 65536, "control_bytes": 1024},
+    "scheduler": {"kind": "workqueue"},
+    "hosts": [
+        {
+            "name": "h",
+            "group": "all",
+            "rack": 0,
+            "network": {"out_bps": 1e15, "in_bps": 1e15, "loopback_bps": 1e15, "latency_s": 0},
+            "client": {"slots": 8, "speed": 1.0},
+            "storage": {"read": 0, "write": 0, "servers": 1, "capacity_bytes": None},
+            "manager": {"service": 0, "servers": 1},
+        }
+    ],
+}
+
+
+def test_pr_w_3_where_storage_is_free_what_is_left_of_the_run_is_launching_and_computing(
+    tmp_path: Path,
+) -> None:
+    path = bundle(tmp_path / "T", CHAIN)
+    # the run took 18 ms, of which 5 in calls
+    for order in ("files", "observed"):
+        workload = traced_workload([path], order=order)
+        outcome = json.loads(
+            native.NetworkWorkload(workload.to_json()).simulate(json.dumps(FREE), 1)
+        )
+        assert outcome["makespan_s"] == pytest.approx(0.013, rel=1e-6)
+        assert outcome["bytes"]["read"] == 200
+        assert outcome["bytes"]["written"] == 260
 
 
 def test_without_launch_times_the_platform_says_them(tmp_path: Path) -> None:
