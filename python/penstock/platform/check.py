@@ -312,7 +312,7 @@ def _on_disk(
     source: Source, at: Path, storage: dict[str, Any], disks: dict[Any, Any], whole: dict[str, Any]
 ) -> None:
     name = storage.get("disk")
-    disk = _mapping(disks.get(name))
+    disk = _mapping(disks.get(str(name)))
     if isinstance(name, str) and "profile" not in disk:
         known = [str(n) for n, d in disks.items() if "profile" in d]
         expected = f"one of its disks with a profile: {listed(known) or 'it has none'}"

@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.platform.fields import UNCERTAIN
+from penstock.platform.file import PlatformFile
 from penstock.platform.paths import NoPath, dotted, find, get, put
+from penstock.study.mistakes import entry_at
 from penstock.study.names import suggestion
 from penstock.study.source import Path, Source
 from penstock.study.units import Unit, parse_quantity, parse_share
@@ -144,6 +147,9 @@ def _in(text: Any, like: Amount) -> float:
 def check_estimates(source: Source) -> None:
     """Notes what is wrong with estimates, beside their value, which is checked as any other."""
     for path, said in places(source.value):
+        if not _may_be_one(path):
+            source.mistake(path, f"an estimate of {path[-1]}", "a plain value; this one is certain")
+            continue
         for key in said:
             if key not in ESTIMATE_KEYS:
                 expected = f"one of {', '.join(ESTIMATE_KEYS)}{suggestion(key, ESTIMATE_KEYS)}"
@@ -155,6 +161,12 @@ def check_estimates(source: Source) -> None:
             source.mistake((*path, "value"), found, "a number, with its unit where it has one")
         _check_range(source, path, said, said.get("value"), "an estimate's value")
         _check_rest(source, path, said)
+
+
+def _may_be_one(path: Path) -> bool:
+    """Whether the format has room for an estimate at `path`."""
+    entry = entry_at(PlatformFile, path)
+    return any(UNCERTAIN in choice for choice in (entry, *entry.get("anyOf", [])))
 
 
 _REST: dict[str, tuple[type | tuple[type, ...], str]] = {

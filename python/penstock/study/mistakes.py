@@ -123,11 +123,16 @@ def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 def schema_at(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, Any]:
     """The JSON Schema of what stands at `path`; empty where nothing may."""
+    return _deref(entry_at(model, path), _schema_of(model))
+
+
+def entry_at(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, Any]:
+    """As `schema_at`, as the key itself is described: choices and references as they are."""
     whole = _schema_of(model)
     node: dict[str, Any] = whole
     for step in path:
         node = _child(_deref(node, whole), step, whole)
-    return _deref(node, whole)
+    return node
 
 
 def _deref(node: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
