@@ -160,6 +160,39 @@ fn bound_s(workload: &Workload, network: &Network) -> f64 {
     1.0 + 2.0 * (workload.compute_s / speed + moved + asked + launches + waits)
 }
 
+/// Most chunk requests of one run, and most frames.
+const MOST_REQUESTS: f64 = 5e8;
+const MOST_FRAMES: f64 = 1e11;
+
+/// Refuses what would take hours: chunks or frames much too small for the data.
+fn check_amount(workload: &Workload, network: &Network) -> Result<(), SimulationError> {
+    let hinted = |hints: &HintsText| hints.chunk_bytes.unwrap_or(u64::MAX);
+    let smallest = workload
+        .files
+        .iter()
+        .map(|file| hinted(&file.hints))
+        .chain(workload.hints.iter().map(hinted))
+        .fold(network.store.chunk_bytes, u64::min);
+    let requests = workload.moved_bytes / smallest as f64;
+    if requests > MOST_REQUESTS {
+        return Err(bad(format!(
+            "{:.1e} bytes in chunks of {smallest} bytes are {requests:.1e} chunk requests; at most {MOST_REQUESTS:.0e} are expected: take larger chunks",
+            workload.moved_bytes
+        )));
+    }
+    let frame = network.protocol.frame_bytes as f64;
+    let replicas = f64::from(network.store.replicas);
+    let control = 4.0 * (requests + workload.operations[0].len() as f64) * replicas;
+    let frames = workload.moved_bytes * replicas / frame
+        + control * (network.protocol.control_bytes as f64 / frame).max(1.0);
+    if frames > MOST_FRAMES {
+        return Err(bad(format!(
+            "{frames:.1e} frames of {frame} bytes; at most {MOST_FRAMES:.0e} are expected: take larger frames"
+        )));
+    }
+    Ok(())
+}
+
 fn host(
     text: &HostText,
     network: &Network,
@@ -284,6 +317,7 @@ impl<'a> Engine<'a> {
                 "the run may last {bound:.1e} s of virtual time; less than {HORIZON_S:.0e} s are expected"
             )));
         }
+        check_amount(workload, network)?;
         let clock = Clock::for_run_of(bound);
         let mut hosts = Vec::with_capacity(network.hosts.len());
         for (i, text) in network.hosts.iter().enumerate() {

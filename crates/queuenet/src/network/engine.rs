@@ -88,12 +88,11 @@ pub(super) struct Leg {
     pub ticks: f32,
 }
 
-const LEGS: usize = 6;
+const LEGS: usize = 5;
 
 /// A message, or a request at a component: one at a time of the same activity.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Message {
-    pub order: u64,
     /// When it joined the queue that it is in now.
     pub joined: Ticks,
     /// When its last frame leaves the sender.
@@ -132,7 +131,6 @@ pub(super) struct Message {
 
 impl Message {
     pub(super) const EMPTY: Message = Message {
-        order: 0,
         joined: 0,
         departs: 0,
         arrives: 0,

@@ -40,22 +40,28 @@ struct Segment {
     base: Vec<u64>,
 }
 
+/// The remainder, by the cheaper division where both fit.
+#[inline]
+fn modulo(a: u64, b: u64) -> u64 {
+    if (a | b) >> 32 == 0 {
+        u64::from(a as u32 % b as u32)
+    } else {
+        a % b
+    }
+}
+
 impl Segment {
     /// Entry of the node list, and the how-manieth chunk of this segment it is there.
     #[inline]
     fn entry(&self, i: u64, j: u64) -> (usize, u64) {
         let n = self.nodes.len() as u64;
+        // neither a place in the stripe nor a replica's number reaches n
+        let around = |at: u64| (if at >= n { at - n } else { at }) as usize;
         match self.rule {
-            Rule::Stripe { width } => {
-                let at = (i % width + j) % n;
-                (at as usize, i / width * self.replicas + j)
-            }
+            Rule::Stripe { width } => (around(modulo(i, width) + j), i / width * self.replicas + j),
             Rule::Scatter { width, run } => {
-                let at = (i / run % width + j) % n;
-                (
-                    at as usize,
-                    (i / (run * width) * run + i % run) * self.replicas + j,
-                )
+                let at = around(modulo(i / run, width) + j);
+                (at, (i / (run * width) * run + i % run) * self.replicas + j)
             }
             Rule::Pinned if j == 0 => (0, i),
             Rule::Pinned => {
@@ -139,6 +145,15 @@ impl File {
             }
         };
         (chunk >= segment.first && chunk - segment.first < segment.count).then_some(segment)
+    }
+
+    /// Replicas of a chunk, and the host of the first.
+    #[inline]
+    pub fn first_host(&self, chunk: u64) -> (u64, u32) {
+        self.segment(chunk).map_or((0, NONE), |segment| {
+            let at = segment.entry(chunk - segment.first, 0).0;
+            (segment.replicas, segment.nodes[at])
+        })
     }
 
     /// Replicas of a chunk; 0 if it was never allocated.
@@ -431,96 +446,58 @@ impl Nodes {
             }
         }
         let in_order = store.shuffle == Shuffle::None || kind == PlacementKind::RoundRobin;
-        let (rule, wanted) = match (pinned, kind) {
-            (Some(_), _) => (
-                Rule::Pinned,
-                1 + (count.saturating_mul(replicas - 1)).min(n as u64 - 1) as usize,
-            ),
-            (None, PlacementKind::Random) if replicas.saturating_mul(count) <= 1 << 28 => {
-                (Rule::Listed, 0)
-            }
-            (None, PlacementKind::Random) => {
-                return Err(Full::store(format!(
-                "random placement of {count} chunks keeps a list of them; at most {} are expected",
-                1u64 << 28
-            )))
-            }
-            (None, PlacementKind::Scatter) => {
-                let run = file.hints.scatter.unwrap_or(1);
-                let used = (width as u64).min(count.div_ceil(run));
-                (
-                    Rule::Scatter { width: used, run },
-                    (used + replicas - 1).min(n as u64) as usize,
-                )
-            }
-            (None, _) => {
-                let used = (width as u64).min(count);
-                (
-                    Rule::Stripe { width: used },
-                    (used + replicas - 1).min(n as u64) as usize,
-                )
-            }
+        let in_order = in_order && pinned.is_none() || store.shuffle == Shuffle::None;
+        let run = file.hints.scatter.unwrap_or(1);
+        // as many nodes as have work: the stripe, then the further replicas of its last entry
+        let runs = match kind {
+            PlacementKind::Scatter => count.div_ceil(run),
+            _ => count,
         };
-        let mut nodes: Vec<u32> = if rule == Rule::Listed {
-            let mut listed = Vec::with_capacity((count * replicas) as usize);
-            for i in 0..count {
-                let start = mix64(
-                    self.seed ^ mix64(u64::from(claim.file) << 32 | visit) ^ mix64(first + i),
-                ) % n as u64;
-                listed.extend((0..replicas).map(|j| ((start + j) % n as u64) as u32));
-            }
-            listed
-        } else if self.limited && pinned.is_none() {
-            let share = bytes.div_ceil(wanted.max(1) as u64).min(bytes);
-            let order = if in_order {
-                (0..n as u32).collect()
+        let mut width = (width as u64).min(runs);
+        let total = |width: u64| (width + replicas - 1).min(n as u64) as usize;
+        let mut nodes: Vec<u32> = if pinned.is_some() {
+            let others = count.saturating_mul(replicas - 1).min(n as u64 - 1) as usize;
+            if others == 0 {
+                Vec::new()
             } else {
-                self.shuffled(n, &mut draws)
-            };
-            let room: Vec<u32> = order
-                .into_iter()
-                .filter(|node| self.free(*node) >= share)
-                .take(wanted)
-                .collect();
-            if room.len() < wanted {
-                return Err(Full::store(format!(
-                    "the store is full: {} of {wanted} nodes have room for {share} bytes more",
-                    room.len()
-                )));
+                self.shuffled(others + 1, &mut draws)
             }
-            room
-        } else if in_order {
-            (0..wanted as u32).collect()
-        } else if store.shuffle == Shuffle::Constant && pinned.is_none() {
-            self.constant[..wanted].to_vec()
-        } else if pinned.is_some() && wanted == 1 {
-            Vec::new()
+        } else if kind == PlacementKind::Random {
+            self.listed(claim.file, visit, first, count, replicas)?
         } else {
-            self.shuffled(wanted, &mut draws)
+            let order: Vec<u32> = if in_order {
+                (0..if self.limited { n } else { total(width) } as u32).collect()
+            } else if store.shuffle == Shuffle::Constant {
+                self.constant.clone()
+            } else {
+                self.shuffled(if self.limited { n } else { total(width) }, &mut draws)
+            };
+            self.with_room(order, &mut width, replicas, bytes)?
+        };
+        let rule = match (pinned, kind) {
+            (Some(_), _) => Rule::Pinned,
+            (None, PlacementKind::Random) => Rule::Listed,
+            (None, PlacementKind::Scatter) => Rule::Scatter { width, run },
+            (None, _) => Rule::Stripe { width },
         };
         if let Some(own) = pinned {
             // its own node first, then the others as drawn
+            let others = nodes.len().saturating_sub(1);
             nodes.retain(|node| *node != own);
-            nodes.truncate(wanted - 1);
+            nodes.truncate(others);
             if in_order {
-                nodes = (1..wanted as u32).map(|i| (own + i) % n as u32).collect();
+                nodes = (1..=others as u32).map(|i| (own + i) % n as u32).collect();
             }
             nodes.insert(0, own);
         }
         let per_node = match rule {
-            Rule::Stripe { width } | Rule::Scatter { width, .. } => {
-                count.div_ceil(width).saturating_mul(replicas)
-            }
-            Rule::Pinned => count,
-            Rule::Listed => 1,
-        };
-        let per_node = match rule {
-            Rule::Scatter { run, width } => count
-                .div_ceil(run)
+            Rule::Stripe { width } => count.div_ceil(width).saturating_mul(replicas),
+            Rule::Scatter { run, width } => runs
                 .div_ceil(width)
                 .saturating_mul(run)
                 .saturating_mul(replicas),
-            _ => per_node,
+            Rule::Pinned => count,
+            Rule::Listed => 1,
         };
         let region = per_node.saturating_mul(file.chunk_bytes);
         let base = nodes
@@ -543,6 +520,67 @@ impl Nodes {
             nodes,
             base,
         })
+    }
+
+    /// For random placement: the node of every replica of every chunk.
+    fn listed(
+        &self,
+        file: u32,
+        visit: u64,
+        first: u64,
+        count: u64,
+        replicas: u64,
+    ) -> Result<Vec<u32>, Full> {
+        const MOST: u64 = 1 << 27;
+        if count.saturating_mul(replicas) > MOST {
+            return Err(Full::store(format!(
+                "random placement of {count} chunks keeps a list of them; at most {MOST} are expected"
+            )));
+        }
+        let n = self.hosts.len() as u64;
+        let key = self.seed ^ mix64(u64::from(file) << 32 | visit);
+        let mut listed = Vec::with_capacity((count * replicas) as usize);
+        for i in 0..count {
+            let start = mix64(key.wrapping_add(mix64(first + i))) % n;
+            listed.extend((0..replicas).map(|j| ((start + j) % n) as u32));
+        }
+        Ok(listed)
+    }
+
+    /// The nodes of a stripe, in `order`, without those that have no room for their share; where they become too few
+    /// for the width, it is narrowed.
+    fn with_room(
+        &self,
+        mut order: Vec<u32>,
+        width: &mut u64,
+        replicas: u64,
+        bytes: u64,
+    ) -> Result<Vec<u32>, Full> {
+        let n = self.hosts.len() as u64;
+        loop {
+            let wanted = (*width + replicas - 1).min(n) as usize;
+            if !self.limited {
+                order.truncate(wanted);
+                return Ok(order);
+            }
+            let share = bytes.div_ceil(*width).saturating_mul(replicas).min(bytes);
+            let room: Vec<u32> = order
+                .iter()
+                .copied()
+                .filter(|node| self.free(*node) >= share)
+                .take(wanted)
+                .collect();
+            if room.len() == wanted {
+                return Ok(room);
+            }
+            if (room.len() as u64) < replicas || *width == 1 {
+                return Err(Full::store(format!(
+                    "the store is full: {} of {n} nodes have room for {share} bytes more",
+                    room.len()
+                )));
+            }
+            *width = (*width - 1).min(room.len() as u64 + 1 - replicas);
+        }
     }
 
     fn group_node(&mut self, file: &File, store: &Store) -> u32 {

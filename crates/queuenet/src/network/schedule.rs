@@ -205,6 +205,12 @@ impl Engine<'_> {
         let at = &mut self.hosts[host as usize];
         at.slots_free += 1;
         self.scheduler.idle[host as usize / 64] |= 1 << (host % 64);
+        let waiting: usize = self.scheduler.of_host[host as usize]
+            .iter()
+            .map(|class| self.scheduler.classes[*class as usize].waiting.len())
+            .sum::<usize>()
+            + self.scheduler.held[host as usize].len();
+        at.slot_tally.waiting_max = at.slot_tally.waiting_max.max(waiting as u64);
         let mut oldest: Option<(u64, u32)> = self.scheduler.held[host as usize].front().copied();
         let mut from = NONE;
         for class in &self.scheduler.of_host[host as usize] {

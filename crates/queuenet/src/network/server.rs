@@ -161,7 +161,7 @@ impl Service {
         if self.ticks_per_byte == 0.0 {
             fixed
         } else {
-            fixed + (bytes as f64 * self.ticks_per_byte).round() as Ticks
+            fixed + (bytes as f64 * self.ticks_per_byte + 0.5) as Ticks
         }
     }
 }

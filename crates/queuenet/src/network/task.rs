@@ -62,6 +62,8 @@ pub(super) struct Run {
     copy: [u16; 2],
     /// Chunks that the cache does not have, where a cache is kept.
     missing: Option<Vec<u64>>,
+    /// Chunks and replicas on the task's own host, the last one first.
+    own: Vec<(u64, u16)>,
     offset: u64,
     size: u64,
     file: u32,
@@ -95,6 +97,7 @@ impl Run {
             end_chunk: 0,
             copy: [0; 2],
             missing: None,
+            own: Vec::new(),
             offset: 0,
             size: 0,
             file: 0,
@@ -375,17 +378,20 @@ impl Engine<'_> {
         if self.hosts[host as usize].cache.is_some() {
             self.through_cache(task, first, end);
         }
-        let (mut remote, mut local, mut local_bytes) = (0, 0, 0);
-        let run = &self.runs[task as usize];
-        let listed = run.missing.as_ref().map(|missing| missing.len() as u64);
+        let (mut remote, mut local, mut local_bytes, mut remote_bytes) = (0, 0, 0, 0);
+        let listed = self.runs[task as usize]
+            .missing
+            .as_ref()
+            .map(|missing| missing.len() as u64);
         let total = listed.unwrap_or(end - first);
+        let mut own: Vec<(u64, u16)> = Vec::new();
         for i in 0..total {
-            let chunk = match &run.missing {
+            let chunk = match &self.runs[task as usize].missing {
                 Some(missing) => missing[i as usize],
                 None => first + i,
             };
-            let copies = if write { self.copies(file, chunk) } else { 1 };
-            if self.files[file as usize].replicas(chunk) == 0 {
+            let (replicas, first_host) = self.files[file as usize].first_host(chunk);
+            if replicas == 0 {
                 let message = format!(
                     "task \"{}\" reads chunk {chunk} of file \"{}\", which was not yet written",
                     self.workload.tasks[task as usize].name,
@@ -394,27 +400,51 @@ impl Engine<'_> {
                 self.fail("missing", message);
                 return;
             }
+            let copies = if write { self.copies(file, chunk) } else { 1 };
             for copy in 0..copies {
-                let replica = if write {
+                let replica = if write || replicas == 1 {
                     copy
                 } else {
                     self.replica(task, file, chunk)
                 };
-                if self.files[file as usize].host(chunk, u64::from(replica)) == host {
+                let to = if replica == 0 {
+                    first_host
+                } else {
+                    self.files[file as usize].host(chunk, u64::from(replica))
+                };
+                if to == host {
                     local += 1;
                     local_bytes += self.bytes_of(task, chunk);
+                    if remote > 0 || total < 64 {
+                        own.push((chunk, replica));
+                    }
                 } else {
                     remote += 1;
+                    if listed.is_some() {
+                        remote_bytes += self.bytes_of(task, chunk);
+                    }
                 }
             }
+        }
+        // the loopback's share by itself, where finding it again would mean to step over all the others
+        if own.len() as u64 == local && remote > 0 {
+            own.reverse();
+        } else {
+            own = Vec::new();
         }
         let run = &mut self.runs[task as usize];
         if listed.is_some() {
             run.cursor = [0; 2];
             run.end_chunk = total;
         }
-        run.local_bytes = local_bytes;
+        run.local_bytes = if listed.is_some() {
+            // what the cache had is local too
+            size.saturating_sub(remote_bytes)
+        } else {
+            local_bytes.min(size)
+        };
         run.pending = remote + local;
+        run.own = own;
         if remote + local == 0 {
             self.data_over(now, task);
             return;
@@ -484,6 +514,16 @@ impl Engine<'_> {
     /// The next chunk of the operation as a message: of those for the loopback (`local`) or for the network.
     pub fn next_chunk(&mut self, task: u32, local: bool) -> Option<u32> {
         let which = usize::from(local);
+        if local {
+            let run = &mut self.runs[task as usize];
+            if let Some((chunk, replica)) = run.own.pop() {
+                if run.own.is_empty() {
+                    run.cursor[1] = run.end_chunk;
+                }
+                let host = run.host;
+                return Some(self.chunk_message(task, chunk, replica, host));
+            }
+        }
         loop {
             let (replica, chunk, to) = self.next_target(task, which)?;
             if (to == self.runs[task as usize].host) == local {

@@ -43,7 +43,7 @@ impl Clock {
     #[inline]
     #[must_use]
     pub fn ticks(&self, seconds: f64) -> Ticks {
-        (seconds.min(HORIZON_S) * self.per_s).round() as Ticks
+        (seconds.min(HORIZON_S) * self.per_s + 0.5) as Ticks
     }
 
     /// Ticks as seconds.
@@ -57,7 +57,7 @@ impl Clock {
     #[inline]
     #[must_use]
     pub fn from_ns(&self, ns: f64) -> Ticks {
-        (ns * self.per_ns).round() as Ticks
+        (ns * self.per_ns + 0.5) as Ticks
     }
 
     /// Whole nanoseconds, rounded up.

@@ -17,7 +17,7 @@ const BATCH: u32 = 1 << 31;
 
 #[inline]
 fn ticks_of(bytes: u64, per_byte: f64) -> Ticks {
-    (bytes as f64 * per_byte).round() as Ticks
+    (bytes as f64 * per_byte + 0.5) as Ticks
 }
 
 impl Host {
@@ -257,7 +257,6 @@ impl Engine<'_> {
             0
         };
         let message = &mut self.messages[slot as usize];
-        message.order = order;
         message.departs = end;
         message.arrives = end + latency;
         message.left = full;
@@ -417,7 +416,6 @@ impl Engine<'_> {
             self.frame
         };
         let frame = Message {
-            order,
             bytes,
             from,
             to: message.to,
@@ -501,9 +499,9 @@ impl Engine<'_> {
         let frame = self.messages[slot as usize];
         self.release(slot);
         if frame.pending == 1 {
-            self.last_frame_in(now, frame.order, frame.parent, frame.bytes, frame.to);
+            self.last_frame_in(now, 0, frame.parent, frame.bytes, frame.to);
         } else {
-            self.frame_in(now, frame.order, frame.parent, frame.bytes);
+            self.frame_in(now, 0, frame.parent, frame.bytes);
         }
     }
 }

@@ -486,6 +486,19 @@ impl Builder {
                         task.name, spec.name
                     )));
                 }
+                let own_only = writers.iter().all(|writer| *writer == index);
+                if own_only && !spec.preloaded {
+                    let before = &operations[begin as usize..begin as usize + i];
+                    let written = before
+                        .iter()
+                        .any(|op| matches!(op, Operation::Write { file: f, .. } if *f == file));
+                    if !written {
+                        return Err(bad(format!(
+                            "task \"{}\": operations[{i}] reads file \"{}\" before it writes it, and no other task does",
+                            task.name, spec.name
+                        )));
+                    }
+                }
                 let extent = self.extents[file as usize];
                 if offset + size > extent {
                     return Err(bad(format!(
