@@ -29,7 +29,7 @@ from penstock.predict.explore.document import document
 from penstock.predict.explore.expression import parse_constraint, parse_objective
 from penstock.predict.explore.recommend import Recommendation, recommend
 from penstock.predict.explore.record import Record
-from penstock.predict.explore.run import Exploration, Question, Settings, explore
+from penstock.predict.explore.run import Exploration, Question, Settings, check, explore
 from penstock.predict.explore.simulate import Simulated
 from penstock.predict.explore.space import Space, make_space, parse_axis
 from penstock.predict.explore.space_file import Located, SpaceFile, read_space_file
@@ -130,13 +130,12 @@ def command(
     settings = Settings(engine.value, budget, seeds, search_seed, level)
     with _Bar(quiet or as_json) as bar, _evaluator(workload, where, space, threads, cluster) as by:
         record = Record(space, by, output, bar.advanced)
-        _check_currency(question, by.currency)
+        check(question, settings, space, by)
         resumed = record.open(_plan(workload, where, space), resume)
         try:
             found = explore(record, question, settings, bar)
         finally:
-            if output is not None and record.measures:
-                record.finish()
+            record.close()
         found.resumed = resumed
     recommendation = recommend(found)
     plain = json.dumps(document(found, recommendation), allow_nan=False)
@@ -174,17 +173,6 @@ def _question(
     if wanted is not None:
         return Question(parse_objective(wanted.text, wanted.at, keys), tuple(conditions))
     return Question(None, tuple(conditions))
-
-
-def _check_currency(question: Question, currency: str) -> None:
-    said = {c for e in question.constraints for c in e.currencies}
-    if question.objective is not None:
-        said |= question.objective.expression.currencies
-    for other in sorted(said - {currency}):
-        if currency:
-            raise BadInput(
-                f"found an amount in {other}; expected {currency}, the platform's currency"
-            )
 
 
 @contextlib.contextmanager

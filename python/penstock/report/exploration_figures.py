@@ -42,7 +42,7 @@ def fitting(found: Exploration, metric: str, values: Sequence[float]) -> Unit:
         steps = [("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0)]
     else:
         money = found.record.evaluator.currency
-        steps = [(money, 1.0), (f"0.001 {money}", 1e-3), (f"0.000001 {money}", 1e-6)]
+        steps = [(money, 1.0), (f"{money}/1000", 1e-3), (f"{money}/10⁶", 1e-6)]
     return Unit(*next(((n, size) for n, size in steps if largest >= size), steps[-1]))
 
 
@@ -119,6 +119,10 @@ def front_figure(found: Exploration, chosen: Candidate | None, width: float) -> 
     axes.set_ylabel(f"{metric_word(up)} ({unit_y.name})")
     style.grid(axes)
     axes.margins(0.06)
+    # below and left of the front nothing lies: room for its labels
+    corner = axes.transAxes.transform((-0.34 if small else -0.17, -0.07))
+    axes.set_xlim(left=axes.transData.inverted().transform(corner)[0])
+    axes.set_ylim(bottom=axes.transData.inverted().transform(corner)[1])
     _label(found, axes, line, place, chosen, 3 if small else _LABELS)
     return fig
 
@@ -155,20 +159,19 @@ def _label(
     placed: list[tuple[float, float]] = []
     figure = axes.figure  # type: ignore[attr-defined]
     figure.get_layout_engine().execute(figure)
-    box = axes.get_window_extent()  # type: ignore[attr-defined]
     for candidate in dict.fromkeys(order):
         point = place[candidate]
         px, py = axes.transData.transform(point)  # type: ignore[attr-defined]
-        if len(placed) >= most or any(abs(px - a) < 105 and abs(py - b) < 15 for a, b in placed):
+        if len(placed) >= most or any(abs(px - a) < 105 and abs(py - b) < 14 for a, b in placed):
             continue
         placed.append((px, py))
-        right = px < box.x0 + 0.72 * box.width
         axes.annotate(  # type: ignore[attr-defined]
             short(found, candidate),
             point,
             textcoords="offset points",
-            xytext=(7 if right else -7, 5),
-            ha="left" if right else "right",
+            xytext=(-6, -3),
+            ha="right",
+            va="top",
             fontsize=7.5,
             color=style.ORANGE if candidate == chosen else style.INK,
             zorder=5,
@@ -176,13 +179,15 @@ def _label(
 
 
 def short(found: Exploration, candidate: Candidate) -> str:
-    """The levels of the two strongest decisions: `14+5, 256 KiB`."""
+    """The levels of the two strongest decisions that vary along the front: `14+5, 256 KiB`."""
     labels = found.space.labels(candidate)
-    strongest = [e.axis for e in found.effects[main_metric(found)]][:2]
-    kept = [a.name for a in found.space.axes if a.name in strongest]
-    return ", ".join(
-        f"{spaced(labels[n])} hosts" if n.endswith(".count") else spaced(labels[n]) for n in kept
-    )
+    told = []
+    for effect in found.effects[main_metric(found)]:
+        k = next(i for i, a in enumerate(found.space.axes) if a.name == effect.axis)
+        if len({c[k] for c in found.front}) > 1:
+            label = spaced(labels[effect.axis])
+            told.append(f"{label} hosts" if effect.axis.endswith(".count") else label)
+    return ", ".join(told[:2])
 
 
 def _tip(found: Exploration, candidate: Candidate, mean: dict[str, float]) -> str:

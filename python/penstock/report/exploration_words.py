@@ -22,7 +22,8 @@ def amount(found: Exploration, metric: str, value: float) -> str:
     if metric == "makespan_s":
         return words.seconds(value)
     if metric == "cost":
-        return words.money(value, found.record.evaluator.currency)
+        currency = found.record.evaluator.currency
+        return words.money(value, currency) if value >= 1 else f"{words.digits(value)} {currency}"
     return words.joules(value)
 
 
@@ -68,7 +69,7 @@ def front_table(
     columns = [f"#{n}" for n in names]
     if wide:
         columns = [c for n in names for c in (f"#{n}", "#over best")]
-    return Table(title, ("", *axes, "#hosts", *columns), tuple(rows))
+    return Table(title, ("", *axes, "#hosts in all", *columns), tuple(rows))
 
 
 def compared_table(found: Exploration, most: int = 8) -> Table:

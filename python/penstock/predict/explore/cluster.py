@@ -47,8 +47,11 @@ class Clustered(Simulated):
         except (KeyboardInterrupt, SystemExit):
             self._client.cancel(futures)
             raise
-        except OSError as error:
-            raise PenstockError(f"the cluster was lost: {error}") from None
+        except PenstockError:
+            raise
+        except Exception as error:  # whatever the cluster died of: what was evaluated is kept
+            told = " ".join(str(error).split())[:200] or type(error).__name__
+            raise PenstockError(f"the cluster failed: {told}") from None
         return [row for part in parts for row in part]
 
 

@@ -38,7 +38,7 @@ class Record:
     """Measures by candidate and seed; new ones are evaluated in batches of about a second.
 
     With a directory every finished batch is a Parquet file under `evaluations.parts/`, renamed into place
-    when it is whole; `finish` makes one `evaluations.parquet` of them.
+    when it is whole; `close` makes one `evaluations.parquet` of them.
     """
 
     def __init__(
@@ -218,14 +218,17 @@ class Record:
                 known[seed] = Measure(**{k: row[k] for k in Measure._fields})
         return count
 
-    def finish(self) -> Path | None:
-        """Writes `evaluations.parquet` and removes the parts; the file, None without a directory."""
+    def close(self) -> None:
+        """Writes `evaluations.parquet` and removes the parts; where there is nothing, takes all back."""
         if self._directory is None:
-            return None
-        path = self._directory / f"{TABLE}.parquet"
-        _write(self.table(), path)
+            return
+        if self.measures:
+            _write(self.table(), self._directory / f"{TABLE}.parquet")
         shutil.rmtree(self._directory / _PARTS, ignore_errors=True)
-        return path
+        if not self.measures:
+            (self._directory / _PLAN).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it holds something else
+                self._directory.rmdir()
 
 
 def candidate_id(space: Space, candidate: Candidate) -> str:

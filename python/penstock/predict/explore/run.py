@@ -32,6 +32,8 @@ _PILOT, _NOISE = 24, 8
 #: seeds of a first comparison; most contenders compared; most members of a front given more seeds
 _FIRST_SEEDS, _CONTENDERS, _FRONT = 5, 24, 64
 _LEAST_MARGIN = 0.02
+#: these many are compared whatever their distance, so that there is a next best
+_LEAST = 3
 
 Losses = Callable[[list[Candidate]], list[float]]
 #: what is made small, of the columns of one measure or of the means of several
@@ -137,7 +139,6 @@ class _Explorer:
         early = {"hosts"} | {key for axis in self.space.axes for key in (axis.name, *axis.keys)}
         self.early = [c for c in question.constraints if c.needs <= early]
         self.refused: set[Candidate] = set()
-        _check_needs(question, self.evaluator)
 
     def allowed(self, candidate: Candidate) -> bool:
         """Whether it can be built and breaks no condition that is known beforehand."""
@@ -180,11 +181,6 @@ class _Explorer:
         asked = self.settings.engine
         searching = budget or min(max(SEARCH_LEAST, round(SEARCH_SHARE * size)), SEARCH_MOST)
         if asked == "grid":
-            if budget is not None and size > budget:
-                raise BadInput(
-                    f"the grid has {size:,} configurations, the budget is {budget:,}; "
-                    "expected --engine rrs or ga, or a larger budget"
-                )
             return "grid", "asked for", size
         if asked != "auto":
             return asked, "asked for", min(searching, size)
@@ -302,21 +298,18 @@ class _Explorer:
         found = [c for c in self.record.measures if self.allowed(c) and self.admissible(c)]
         return sorted(found, key=self.space.number)
 
-    def noise(self, candidates: Sequence[Candidate]) -> float:
-        """Relative standard deviation of one paired difference of makespans, from a few candidates."""
+    def noise(self, candidates: Sequence[Candidate], lost: Lost, scale: float) -> float:
+        """Standard deviation of the difference of two losses on one seed, over `scale`."""
         some = list(candidates[:_NOISE])
         n = min(_FIRST_SEEDS, len(self.seeds))
-        if n < 2 or len(some) < 1:
+        if n < 2 or len(some) < 2:
             return 0.0
         self.record.evaluate(some, self.seeds[:n])
-        spans = np.array(
-            [[self.record.measures[c][s].makespan_s for s in self.seeds[:n]] for c in some]
-        )
-        relative = spans / spans.mean(axis=1, keepdims=True)
-        if len(some) == 1:
-            return float(relative.std(ddof=1))
-        differences = relative[1:] - relative[0]
-        return float(np.sqrt((differences.var(axis=1, ddof=1)).mean()))
+        seeds = self.seeds[:n]
+        losses = np.array([[lost(self.record.values(c, s)) for s in seeds] for c in some])
+        differences = (losses[1:] - losses[0]) / scale
+        finite = differences[np.isfinite(differences).all(axis=1)]
+        return float(np.sqrt(finite.var(axis=1, ddof=1).mean())) if len(finite) else 0.0
 
     def settle_front(self, candidates: list[Candidate]) -> list[Candidate]:
         """The front by means, its members and what noise may hide given the first seeds of a comparison."""
@@ -325,7 +318,8 @@ class _Explorer:
             points = np.array([self.point(c) for c in candidates])
             member = pareto(points)
             front = [c for c, m in zip(candidates, member, strict=True) if m]
-            margin = 2 * self.noise(front)
+            fastest = min(self.record.mean(c)["makespan_s"] for c in front)
+            margin = 2 * self.noise(front, lambda v: v["makespan_s"], fastest)
             close = near(points, points[member], margin) if margin > 0 else member
             wanted = [c for c, m in zip(candidates, close, strict=True) if m]
             thin = [c for c in wanted if len(self.record.measures[c]) < n]
@@ -343,12 +337,11 @@ class _Explorer:
         """Tells the best of the candidates from what is near it; also how many near it were not compared."""
         means = {c: lost(self.values(c)) for c in candidates}
         ordered = sorted(candidates, key=lambda c: (means[c], self.space.number(c)))
-        noise = self.noise(ordered)
         least = means[ordered[0]]
         scale = abs(least) if relative and least else 1.0
-        margin = max(_LEAST_MARGIN, 4 * noise) * scale
+        margin = max(_LEAST_MARGIN, 4 * self.noise(ordered, lost, scale)) * scale
         close = [c for c in ordered if means[c] <= least + margin]
-        chosen = close[:_CONTENDERS]
+        chosen = close[:_CONTENDERS] if len(close) >= _LEAST else ordered[:_LEAST]
         self.progress.stage("comparing the best", None)
 
         def losses(some: Sequence[Candidate], n: int) -> NDArray[np.float64]:
@@ -364,7 +357,7 @@ class _Explorer:
             level=self.settings.level,
             relative=relative,
         )
-        return found, len(close) - len(chosen)
+        return found, max(0, len(close) - len(chosen))
 
     def robust(
         self, selection: Selection, candidates: list[Candidate], lost: Lost, relative: bool
@@ -423,9 +416,10 @@ def explore(
 ) -> Exploration:
     """Explores the space of `record`. Ctrl-C ends it early: what was evaluated is in the result.
 
-    BadInput where the question asks for what the platform does not give (a cost without prices).
+    BadInput as `check`.
     """
     began = time.monotonic()
+    check(question, settings, record.space, record.evaluator)
     explorer = _Explorer(record, question, settings, progress)
     found = Exploration(question, settings, record, "", "", explorer.metrics)
     try:
@@ -493,12 +487,22 @@ def _summarise(explorer: _Explorer, found: Exploration) -> None:
         found.front = sorted(front, key=lambda c: record.mean(c)["makespan_s"])
 
 
-def _check_needs(question: Question, evaluator: Evaluator) -> None:
-    wanted = [(c.text, c.needs) for c in question.constraints]
+def check(question: Question, settings: Settings, space: Space, evaluator: Evaluator) -> None:
+    """BadInput where the question asks for what the platform does not give, or the grid for too much."""
+    if settings.engine == "grid" and settings.budget is not None and space.size > settings.budget:
+        raise BadInput(
+            f"the grid has {space.size:,} configurations, the budget is {settings.budget:,}; "
+            "expected --engine rrs or ga, or a larger budget"
+        )
+    expressions = list(question.constraints)
     if question.objective is not None:
-        wanted.append((question.objective.name, question.objective.expression.needs))
+        expressions.append(question.objective.expression)
     missing = {"cost": "prices (price.per_host)", "energy_j": "powers (power.idle, …)"}
-    for text, needs in wanted:
+    for expression in expressions:
         for name, what in missing.items():
-            if name in needs and name not in evaluator.objectives:
-                raise BadInput(f"'{text}' needs {what}; the platform has none")
+            if name in expression.needs and name not in evaluator.objectives:
+                raise BadInput(f"'{expression.text}' needs {what}; the platform has none")
+        other = expression.currencies - {evaluator.currency}
+        if other and evaluator.currency:
+            found = f"'{expression.text}' with an amount in {min(other)}"
+            raise BadInput(f"found {found}; expected {evaluator.currency}, the platform's currency")
