@@ -1,4 +1,4 @@
-"""BLAST with a fixed number of queries, divided over the application's machines: writes the workload to stdout.
+"""BLAST with a fixed number of queries, divided over the machines: writes the workload to stdout.
 
 The texts give no sizes and no computing times. Assumed, before any comparison:
 
@@ -6,10 +6,10 @@ The texts give no sizes and no computing times. Assumed, before any comparison:
 - a query then looks at one place of the database, 64 KiB, and computes 0.35 s;
 - a query is 1 kB, its answer 5 kB.
 
-The computing time is not free: reading takes about `a / s · D / B` (a machines of the application, s of storage,
-D bytes, B bytes per second) and computing `C / a`, so that the published optimum, 14 + 5, says
-970 s < C < 1680 s for this D; 1,330 s is its middle. What the model then adds is the chunk size, the distance
-between best and worst, and the costs.
+The computing time is not free: reading takes about `a / s · D / B` (a machines of the application, s of
+storage, D bytes, B bytes per second) and computing `C / a`, so that the published optimum, 14 + 5, says
+970 s < C < 1680 s for this D; 1,330 s is its middle. What the model then adds is the chunk size, the
+distance between best and worst, and the costs.
 """
 
 from __future__ import annotations

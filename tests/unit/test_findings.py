@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -177,3 +179,19 @@ def test_not_a_directory_of_results(tmp_path: Path) -> None:
         findings(tmp_path)
     with pytest.raises(BadInput, match="no such directory"):
         findings(tmp_path / "nowhere")
+
+
+def test_a_factor_of_three_levels_can_explain_most(out: Path) -> None:
+    outcome = Outcome.read(out)
+    assert outcome.effects is not None
+    plain = by_code(findings(outcome), "effect-dominant")
+    table = outcome.effects.copy()
+    row = table[table["term"] == "jobs"].iloc[0].copy()
+    row[["term", "variation_share", "p_value"]] = ["jobs", 99.0, 1e-6]
+    row[["coefficient", "effect", "ci_low", "ci_high", "effect_ci_low", "effect_ci_high"]] = np.nan
+    planted = replace(
+        outcome, effects=pd.concat([table[table["term"] != "jobs"], row.to_frame().T])
+    )
+    told = by_code(findings(planted), "effect-dominant")[0].statement
+    assert "99 %, comes from the jobs (F test, p = 1e-06)" in told
+    assert plain[0].statement != told

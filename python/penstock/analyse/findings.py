@@ -30,6 +30,8 @@ from penstock.analyse.costs import (
 )
 from penstock.analyse.outcome import Outcome, ResponseUnit
 
+_SIGNIFICANT = 0.05
+
 SEVERITIES = ("info", "warning", "error")
 
 #: code → what it states
@@ -318,10 +320,14 @@ def _effects(outcome: Outcome) -> Iterator[Finding]:
                 "Set design.replicates to 2 or more.",
             )
         sure = terms[(terms["ci_low"] > 0) | (terms["ci_high"] < 0)] if pure else terms
-        if sure.empty:
+        of_levels = _by_levels(table[outcome.is_effect(table["term"])], pure)
+        if of_levels is not None and of_levels["variation_share"] > terms["variation_share"].max():
+            yield _dominant_by_levels(response, of_levels)
+        elif sure.empty:
             yield _no_effect(response, terms)
         else:
             yield _dominant(outcome, response, sure, pure)
+        if not sure.empty:
             yield from _interactions(outcome, response, sure)
         if pure and len(sure) < len(terms):
             unsure = terms[~terms.index.isin(sure.index)]
@@ -349,6 +355,34 @@ def _no_effect(response: ResponseUnit, terms: pd.DataFrame) -> Finding:
     )
 
 
+def _by_levels(table: pd.DataFrame, pure: bool) -> pd.Series[Any] | None:
+    """The term of more than two levels with the largest share of the variation.
+
+    With replicates only if an F test finds it significant.
+    """
+    found = table[table["coefficient"].isna()]
+    if pure:
+        found = found[found["p_value"] < _SIGNIFICANT]
+    if found.empty:
+        return None
+    top: pd.Series[Any] = found.sort_values("variation_share", ascending=False).iloc[0]
+    return top
+
+
+def _dominant_by_levels(response: ResponseUnit, top: pd.Series[Any]) -> Finding:
+    """As `_dominant`, where no single difference stands for the effect."""
+    term, share = str(top["term"]), float(top["variation_share"])
+    what = f"the interaction {term_words(term)}" if ":" in term else f"the {term}"
+    sure = f" (F test, p = {top['p_value']:.2g})" if pd.notna(top["p_value"]) else ""
+    words = f"{_amount(share)} of the variation of {response.name}, {share:.0f} %, comes from {what}{sure}."
+    evidence = {"table": "effects", "response": response.name, "term": term}
+    return Finding("effect-dominant", "info", words, evidence)
+
+
+def _amount(share: float) -> str:
+    return "Most" if share > 50 else "The largest part"
+
+
 def _dominant(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame, pure: bool) -> Finding:
     top = terms.iloc[0]
     term = str(top["term"])
@@ -360,8 +394,8 @@ def _dominant(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame, pur
     effect = quantity(float(top["effect"]), response.unit)
     if ":" in term:
         words = (
-            f"The interaction {term_words(term)} explains most of the variation of {response.name}, "
-            f"{share:.0f} %: effect {effect}{interval}."
+            f"The interaction {term_words(term)} explains {_amount(share).lower()} of the variation of "
+            f"{response.name}, {share:.0f} %: effect {effect}{interval}."
         )
     else:
         levels = outcome.factor(term).levels
@@ -370,7 +404,7 @@ def _dominant(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame, pur
         if len(levels) == 2:
             change = f" from {factor.phrase(levels[0])} to {factor.phrase(levels[1])}"
         words = (
-            f"Most of the variation of {response.name}, {share:.0f} %, comes from the {term}: "
+            f"{_amount(share)} of the variation of {response.name}, {share:.0f} %, comes from the {term}: "
             f"going{change} changes it by {effect}{interval}, averaged over everything else."
         )
     evidence = {"table": "effects", "response": response.name, "term": term}

@@ -1,0 +1,78 @@
+"""One published scenario, predicted: workload by name, platform by file; JSON on stdout.
+
+`scenario.py reduce --size medium --scheduler data_location --platform FILE --set a.b=c` is what
+`penstock workload make` and `penstock predict` do one after the other, in one process; the workload carries
+placement hints where the scheduler looks for the data (a store that knows the workflow, WOSS).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import blast_workload
+
+from penstock.platform.hosts import load_platform
+from penstock.predict.network import predict
+from penstock.workload.make import made
+from penstock.workload.workflow import Workload
+
+SEEDS = 39
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of a scenario."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("kind", help="a kind of `penstock workload make`, or blast-split")
+    options.add_argument("--platform", type=Path, required=True)
+    options.add_argument("--size", default="medium")
+    options.add_argument("--width", type=int)
+    options.add_argument("--queries", type=int)
+    options.add_argument("--compute", type=float)
+    options.add_argument("--file-bytes", type=int)
+    options.add_argument("--scheduler", default="workqueue")
+    options.add_argument("--set", action="append", default=[], dest="sets")
+    options.add_argument("--nodes", type=int, help="blast-split: all hosts, the manager's included")
+    options.add_argument("--app", type=int, help="blast-split: hosts of the application")
+    options.add_argument("--storage", type=int, help="blast-split: hosts of the storage")
+    return options
+
+
+def workload(given: argparse.Namespace) -> Workload:
+    """The workload that the options describe."""
+    if given.kind == "blast-split":
+        return blast_workload.blast(given.app, given.compute or blast_workload.QUERY_S)
+    options = {
+        "width": given.width,
+        "queries": given.queries,
+        "compute_s": given.compute,
+        "file_bytes": given.file_bytes,
+        "optimised": given.scheduler == "data_location",
+    }
+    return made(given.kind, given.size, options)
+
+
+def prediction(
+    arguments: Sequence[str], more: Sequence[str] = (), seeds: int = SEEDS
+) -> dict[str, Any]:
+    """The prediction as plain values; `more` are further values of the platform."""
+    given = parser().parse_args(arguments)
+    sets = [*given.sets, f"scheduler.kind={given.scheduler}"]
+    if given.kind == "blast-split":
+        if given.app is None:
+            given.app = given.nodes - 1 - given.storage
+        sets += [f"hosts.app.count={given.app}"]
+        sets += [f"hosts.storage.count={given.nodes - 1 - given.app}"]
+    platform = load_platform(given.platform, [*sets, *more])
+    made = predict(workload(given), platform, seeds=seeds, level=0.9 if seeds >= SEEDS else 0.5)
+    return made.to_dict()
+
+
+if __name__ == "__main__":
+    print(json.dumps(prediction(sys.argv[1:])))
