@@ -14,7 +14,7 @@ from penstock.cli import main
 from penstock.errors import PenstockError
 from penstock.platform.hosts import Platform, load_platform, read_platform
 from penstock.platform.profiles import read_profile
-from penstock.predict.calibration import Pair, add_pairs
+from penstock.predict.calibration import Pair, add_pairs, read_pairs
 from penstock.predict.network import predict, predict_many
 from penstock.predict.prediction import Prediction
 from penstock.profile.model import StorageProfile
@@ -435,23 +435,53 @@ def test_command_writes_page_figures_and_trace(
 def test_command_uses_the_pairs_of_its_platform(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    words = ("w.json", "-p", "p.yaml", "--json", "--no-explain")
+    bare = json.loads(run(capsys, monkeypatch, *words)[1])
     add_pairs(place / "state" / "calibration.json", [Pair("w", "cluster", 10, 11)] * 9)
     add_pairs(place / "state" / "calibration.json", [Pair("w", "other", 10, 99)] * 20)
-    _, out, _ = run(capsys, monkeypatch, "w.json", "-p", "p.yaml", "--json", "--no-explain")
-    made = json.loads(out)
+    made = json.loads(run(capsys, monkeypatch, *words)[1])
     assert made["interval"]["calibration"] == {
         "pairs": 9,
         "rank": 9,
         "half_width": pytest.approx(0.1),
         "status": "calibrated",
+        "simulated_low": pytest.approx(bare["interval"]["low"]),
+        "simulated_high": pytest.approx(bare["interval"]["high"]),
     }
     assert made["interval"]["high"] == pytest.approx(1.1 * made["makespan_s"])
+
+
+def test_measured_runs_are_kept_and_calibrate_the_next_ones(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (
+        "w.json",
+        "-p",
+        "p.yaml",
+        "--no-explain",
+        "--calibration",
+        "pairs.json",
+        "--seeds",
+        "19",
+    )
+    for i in range(9):
+        status, out, err = run(capsys, monkeypatch, *words, "--measured", f"{8 + i / 10:g}s")
+        assert status == 0, err
+        assert "off. Kept in pairs.json" in out
+    pairs = read_pairs(place / "pairs.json")
+    assert [p.measured for p in pairs] == pytest.approx([8 + i / 10 for i in range(9)])
+    assert len({(p.predicted, p.low, p.high) for p in pairs}) == 1, "ends before any calibration"
+    made = json.loads(run(capsys, monkeypatch, *words, "--json")[1])
+    assert made["interval"]["calibration"]["status"] == "calibrated"
+    furthest = max(max(p.low - p.measured, p.measured - p.high) for p in pairs)  # type: ignore[operator]
+    assert made["interval"]["high"] == pytest.approx(pairs[0].high + furthest)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
         (("w.json",), 2, "found a workflow; expected --platform"),
+        (("study.yaml", "--html", "x.html"), 2, "--html is for workflows"),
         (("w.json", "-p", "none.yaml"), 2, "none.yaml"),
         (("none.json", "-p", "p.yaml"), 2, "none.json"),
         (("w.json", "-p", "p.yaml", "--level", "2"), 2, "between 0 and 1"),
@@ -464,6 +494,8 @@ def test_command_uses_the_pairs_of_its_platform(
         (("w.json", "-p", "p.yaml", "--html", "no/x.html"), 2, "found no directory"),
         (("w.json", "-p", "p.yaml", "-o", "w.json"), 2, "found a file"),
         (("w.json", "-p", "p.yaml", "--calibration", "w.json"), 2, "penstock/calibration/1"),
+        (("w.json", "-p", "p.yaml", "--measured", "12"), 2, "--measured: found '12'"),
+        (("w.json", "-p", "p.yaml", "--measured", "0s"), 2, "above 0"),
         (("w.json", "-p", "p.yaml", "--basis", "t01"), 2, "--basis is for studies"),
         (("w.json", "-p", "p.yaml", "--size-model", "zipf"), 2, "zipf"),
         (("w.json", "-p", "p.yaml", "--set", "store.replicas=5"), 2, "replica"),

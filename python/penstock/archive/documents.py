@@ -52,7 +52,7 @@ PREDICTION = Document(
         interval.draws | integer | | simulated runs that it is made of
         interval.method | text | | how it was made, in words
         interval.sources | list of text | | what varied between the runs
-        interval.calibration | object or null | | what measured pairs did: `pairs`, `rank`, `half_width` (share of the prediction, null: unbounded), `status`
+        interval.calibration | object or null | | what measured pairs did: `pairs`, `rank`, `half_width` (share of the prediction, null: unbounded), `status`, `simulated_low`, `simulated_high` (its ends without them)
         bottleneck | object or null | | station with most of the critical path: `station`, `host`, `kind`, `words`, `utilisation`, `critical_share`, `kind_share` (all stations of its kind)
         stages[].name | text | | stages in the order of the run
         stages[].tasks | integer | | how many
@@ -110,6 +110,7 @@ PREDICTION = Document(
         sensitivity[]? | object | | per uncertain value: `path`, `value`, `low`, `high`, `makespan_low_s` and `makespan_high_s` (null: the run cannot end), `change_low`, `change_high`, `swing_s`, `chance_s` (standard error of the larger change over the seeds), `elasticity`, `method`, `note`
         measure_next? | object | | `path` (null: nothing), `narrows` (share of the interval's width), `width_s`, `width_if_known_s`, `method`, `why`
         frequencies? | object | | `states` (`frequency`, `makespan_s`, `energy_j`, `cost`), `conflict` (the fastest does not take least energy), `statement`
+        measured? | object | | with `--measured`: `measured_s`, `ratio` (predicted over measured), `inside` (the interval), `pairs` (now in the store), `store`
     """),
 )
 

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from penstock.errors import BadInput
 from penstock.platform.hosts import load_platform
-from penstock.predict.calibration import Pair, default_store, read_pairs
+from penstock.predict.calibration import Pair, add_pairs, default_store, pair_of, read_pairs
 from penstock.predict.intervals import DRAWS, LEVEL, exact
 from penstock.predict.network import predict
 from penstock.predict.perfetto import write_trace
@@ -25,6 +25,7 @@ from penstock.predict.prediction import Prediction
 from penstock.predict.study import predict_plan, predict_study, score
 from penstock.report import prediction_words as told
 from penstock.study.load import load_study
+from penstock.study.units import parse_duration
 from penstock.workload.read import read_workload
 from penstock.workload.sizes import SizeModel
 
@@ -60,6 +61,11 @@ def command(
         "--calibration",
         help="Measured pairs for the interval (default: the user's own store).",
     ),
+    measured: str | None = typer.Option(
+        None,
+        "--measured",
+        help="What one real run took, such as 12.3s: kept with --calibration, or in the user's own store.",
+    ),
     output: Path | None = typer.Option(
         None, "-o", "--output", help="Directory for prediction.json, the page, figures and trace."
     ),
@@ -82,6 +88,18 @@ def command(
     alone; of a study that was not run, the disks alone are simulated, with programs that never think.
     """
     if platform is None:
+        given = {
+            "--set": overrides,
+            "--measured": measured,
+            "--size-model": size_model,
+            "--calibration": calibration,
+            "-o": output,
+            "--html": html,
+            "--perfetto": perfetto,
+        }
+        lost = [name for name, value in given.items() if value]
+        if lost and not _is_workflow(what):
+            raise BadInput(f"{lost[0]} is for workflows; expected --platform PLATFORM with it")
         _study(what, basis, as_json)
         return
     if basis is not None:
@@ -92,10 +110,11 @@ def command(
             raise BadInput(f"{file.parent}: found no directory; expected one for {file.name}")
     if output is not None and output.exists() and not output.is_dir():
         raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
+    measured_s = None if measured is None else _measured_s(measured)
     model = None if size_model is None else SizeModel.parse(size_model)
     where = load_platform(platform, overrides)
     workload = read_workload(what, size_model=model)
-    pairs = _pairs(calibration, where.name)
+    pairs = _pairs(calibration, where.name, missing_ok=measured is not None)
     files = output is not None or html is not None or perfetto is not None
     with _progress(quiet or as_json) as done:
         made = predict(
@@ -110,6 +129,8 @@ def command(
             calibration_asked=calibration is not None,
             done=done,
         )
+    if measured_s is not None:
+        made = _keep(made, measured_s, calibration or default_store(), platform)
     shown = made if detail else replace(made, tasks=None, task_seed=None)
     text = json.dumps(shown.to_dict(), allow_nan=False)
     written = _write(made, text, output, html, perfetto)
@@ -121,10 +142,34 @@ def command(
         print(f"Wrote {path}.")
 
 
-def _pairs(calibration: Path | None, platform: str) -> list[Pair]:
+def _measured_s(text: str) -> float:
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise BadInput(f"--measured: found '{text}'; expected {error}") from None
+    if found <= 0:
+        raise BadInput(f"--measured: found '{text}'; expected a duration above 0")
+    return found
+
+
+def _keep(made: Prediction, measured_s: float, store: Path, platform: Path) -> Prediction:
+    """Adds the measured run to the store of pairs, beside what was predicted before it was known."""
+    i = made.interval
+    count = add_pairs(store, [pair_of(made, measured_s, source=platform.name)])
+    told = {
+        "measured_s": measured_s,
+        "ratio": made.makespan_s / measured_s,
+        "inside": i.low <= measured_s <= i.high,
+        "pairs": count,
+        "store": str(store),
+    }
+    return replace(made, measured=told)
+
+
+def _pairs(calibration: Path | None, platform: str, *, missing_ok: bool) -> list[Pair]:
     """Pairs of the file asked for, or those of this platform in the user's own store."""
     if calibration is not None:
-        return [p for p in read_pairs(calibration) if p.model == "queue"]
+        return [p for p in read_pairs(calibration, missing_ok=missing_ok) if p.model == "queue"]
     known = read_pairs(default_store(), missing_ok=True)
     return [p for p in known if p.model == "queue" and p.platform == platform]
 
@@ -193,6 +238,8 @@ def _answer(p: Prediction) -> None:
         say(told.measure_sentence(p))
     say(f"Interval: {p.interval.method}.")
     say(f"Simulated: {told.effort(p)}.")
+    if p.measured is not None:
+        say(told.measured_sentence(p))
 
 
 def _table(console: Console, table: told.Table) -> None:

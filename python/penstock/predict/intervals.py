@@ -20,12 +20,15 @@ LEVEL = 0.9
 class Calibrated:
     """What measured pairs did to an interval: how many there were, the rank, and the half-width.
 
-    `half_width` is a share of the prediction, None where there were too few pairs (unbounded).
+    `half_width` is a share of the prediction, None where there were too few pairs (unbounded); `low` and
+    `high` are the ends that were simulated, which a new pair keeps.
     """
 
     pairs: int
     rank: int
     half_width: float | None
+    low: float
+    high: float
 
     @property
     def status(self) -> str:
@@ -39,6 +42,8 @@ class Calibrated:
             "rank": self.rank,
             "half_width": self.half_width,
             "status": self.status,
+            "simulated_low": self.low,
+            "simulated_high": self.high if math.isfinite(self.high) else None,
         }
 
 
@@ -171,7 +176,7 @@ def calibrate(
     """
     rank = conformal_rank(len(scores), interval.level)
     half = conformal_half_width(scores, interval.level)
-    known = Calibrated(len(scores), rank, half)
+    known = Calibrated(len(scores), rank, half, interval.low, interval.high)
     if half is None:
         method = f"{interval.method}; insufficient calibration ({len(scores)} measured pairs, rank {rank})"
         return replace(interval, method=method, calibration=known)

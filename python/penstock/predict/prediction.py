@@ -73,8 +73,8 @@ class Prediction:
     `stations` (ranked; predictions made by the thousand keep the first few and no hosts) and `hosts` are
     means over the same runs. `events` counts those of all `simulations`, `wall_s` is what they took.
     `tasks` (one of these runs: `task_seed`), `sensitivity`, `measure_next` and `frequencies` are None where
-    they were not asked for. `error` is what ended the run early (a full store), None otherwise; all else
-    then describes the run until then.
+    they were not asked for, `measured` where no run was. `error` is what ended the run early (a full
+    store), None otherwise; all else then describes the run until then.
     """
 
     workload: str
@@ -101,6 +101,7 @@ class Prediction:
     sensitivity: list[Row] | None = None
     measure_next: Row | None = None
     frequencies: Row | None = None
+    measured: Row | None = None
 
     @property
     def energy_j(self) -> float | None:
@@ -132,7 +133,14 @@ class Prediction:
             "wall_s": self.wall_s,
             "error": self.error,
         }
-        for name in ("tasks", "task_seed", "sensitivity", "measure_next", "frequencies"):
+        for name in (
+            "tasks",
+            "task_seed",
+            "sensitivity",
+            "measure_next",
+            "frequencies",
+            "measured",
+        ):
             value = getattr(self, name)
             if value is not None:
                 document[name] = value

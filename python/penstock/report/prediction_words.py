@@ -172,6 +172,19 @@ def frequency_table(prediction: Prediction) -> Table:
     return Table("Frequencies", ("frequency", "#time", "#energy", "#cost"), tuple(rows))
 
 
+def measured_sentence(prediction: Prediction) -> str:
+    """What one real run took beside the prediction."""
+    m = prediction.measured
+    if m is None:
+        return ""
+    where = "inside" if m["inside"] else "outside"
+    runs = "1 pair" if m["pairs"] == 1 else f"{m['pairs']} pairs"
+    return (
+        f"Measured: {words.seconds(m['measured_s'])}, {where} the interval; the prediction is "
+        f"{_signed(m['ratio'] - 1)} off. Kept in {m['store']}, which holds {runs}."
+    )
+
+
 def effort(prediction: Prediction) -> str:
     """What the prediction itself took."""
     p = prediction
