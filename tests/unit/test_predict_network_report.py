@@ -15,7 +15,7 @@ from penstock.archive.documents import PREDICTION
 from penstock.errors import PenstockError
 from penstock.predict import words
 from penstock.predict.applies import Applies
-from penstock.predict.intervals import order_statistics
+from penstock.predict.intervals import calibrate, order_statistics
 from penstock.predict.perfetto import slots_of, trace_events, write_trace
 from penstock.predict.prediction import find_bottleneck
 from penstock.report import prediction_words as told
@@ -45,6 +45,10 @@ def test_answer_names_time_bottleneck_cost_and_energy() -> None:
 def test_an_interval_of_too_few_runs_names_what_it_reaches() -> None:
     p = replace(prediction(), interval=order_statistics([4.0, 5.0, 6.0]))
     assert "(50 % between 4 and 6 s)" in told.answer(p)
+    few = replace(p, interval=calibrate(p.interval, 5.0, [0.1] * 8, False))
+    assert "(50 % between 4 and 6 s)" in told.answer(few), "too few pairs calibrate nothing"
+    enough = replace(p, interval=calibrate(p.interval, 5.0, [0.1] * 9, False))
+    assert "(90 % between 4.5 and 5.5 s)" in told.answer(enough)
 
 
 def test_alike_stations_are_one_bottleneck() -> None:

@@ -43,11 +43,12 @@ def answer(prediction: Prediction) -> str:
 def interval(prediction: Prediction) -> str:
     """` (90 % between 4.6 and 5.1 s)`; what stands in its place where there is none."""
     i = prediction.interval
-    if i.draws == 1 and i.calibration is None:
+    calibrated = i.calibration is not None and i.calibration.half_width is not None
+    if i.draws == 1 and not calibrated:
         return " (one run simulated, no interval)"
     if i.low == i.high:
         return " (every run alike)"
-    reached = i.level if i.calibration or i.attained >= i.level else i.attained
+    reached = i.level if calibrated or i.attained >= i.level else i.attained
     return f" ({100 * reached:.0f} % between {words.seconds_range(i.low, i.high)})"
 
 
