@@ -192,7 +192,7 @@ class HostExecutor:
             self._say(f"preparing the data of {run.run_id}")
             scratch = next(iter(disks.values())).parent if disks else self._work_dir
             command = resolved.fill(resolved.prepare, disks, scratch)
-            log = scratch / "prepare.log"
+            log = self._work_dir / "prepare.log"  # not on a disk that this may fill
             with create_run_cgroup("prepare", None, self._journal, run=run.run_id) as cgroup:
                 finished = launch(
                     command,
