@@ -202,3 +202,13 @@ def test_an_input_that_is_written_later_is_not_waited_for() -> None:
     workload = Workload("w", files, (Task("a", (read,)), Task("b", (write,)), Task("c", (read,))))
     workload.check()
     assert workload.dependencies == ((), (), (1,))
+
+
+def test_a_yaml_that_is_too_long_is_told_to_be_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.study.source._MOST", 100)
+    row = "      - {op: compute, seconds: 1}\n"
+    text = "schema: penstock/workload/1\ntasks:\n  - name: a\n    operations:\n" + row * 34
+    with pytest.raises(BadInput, match="expected a workload; JSON where it is as long as this"):
+        read_workload(written(tmp_path, text, "w.yaml"))

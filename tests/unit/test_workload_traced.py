@@ -189,6 +189,55 @@ def test_pr_w_3_where_storage_is_free_what_is_left_of_the_run_is_launching_and_c
         assert outcome["bytes"]["written"] == 260
 
 
+#: a shell reads a line, runs 2 and 3 one after the other, and reads on
+SHELL: list[Call] = [
+    (2, 3, 1, "script", "read", 0, 10),
+    (5, 6, 2, "a", "write", 0, 100),
+    (9, 10, 3, "a", "read", 0, 100),
+    (12, 13, 3, "b", "write", 0, 100),
+    (16, 17, 1, "script", "read", 10, 10),
+]
+
+
+def test_a_shell_waits_for_its_programs_and_as_observed_takes_as_long_as_it_did(
+    tmp_path: Path,
+) -> None:
+    path = bundle(tmp_path / "T", SHELL, {"script": 20})
+    workload = traced_workload([path], order="observed")
+    accepted(workload)
+    after = {task.name: task.after for task in workload.tasks}
+    assert after == {"p1.1": (), "p2": ("p1.1",), "p3": ("p2",), "p1.2": ("p1.1", "p3")}
+    assert of(workload, "p1.2") == [
+        ("compute", 0.003),  # what the shell did once its last program had ended
+        ("open", "script"),
+        ("read", "script", 10, 10),
+    ]
+    outcome = json.loads(native.NetworkWorkload(workload.to_json()).simulate(json.dumps(FREE), 1))
+    assert outcome["makespan_s"] == pytest.approx(0.012, rel=1e-6)  # 17 ms, 5 of them in calls
+    by_files = traced_workload([path])
+    assert {task.name: task.after for task in by_files.tasks} == {"p1": (), "p2": (), "p3": ("p2",)}
+
+
+def test_a_first_process_that_works_beside_the_others_computes(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        (0, 1, 1, "a", "write", 0, 10),  # starts 2 after this
+        (4, 5, 1, "a", "write", 10, 10),
+        (10, 11, 1, "a", "write", 20, 10),  # computes 5 ms while 2 is at work
+        (20, 21, 1, "a", "write", 30, 10),  # 2 ended before, at 15
+        (2, 3, 2, "b", "write", 0, 10),
+        (14, 15, 2, "b", "write", 10, 10),
+    ]
+    workload = traced_workload([bundle(tmp_path / "T", calls)])
+    assert of(workload, "p1") == [
+        ("write", "a", 0, 10),
+        ("compute", 0.005),
+        ("write", "a", 10, 20),
+        ("compute", 0.005),
+        ("write", "a", 30, 10),
+    ]
+    assert of(workload, "p2") == [("compute", 0.011), ("write", "b", 0, 20)]
+
+
 def test_without_launch_times_the_platform_says_them(tmp_path: Path) -> None:
     workload = traced_workload([bundle(tmp_path / "T", CHAIN)], launch=False)
     assert [task.launch for task in workload.tasks] == [None, None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from pathlib import Path as FilePath
 from typing import Any
@@ -81,11 +81,23 @@ def document_of(raw: bytes, file: str) -> Document:
     if not start:
         raise BadInput(mistakes=[Mistake(file, 1, 1, "an empty file", "a workload")])
     if yaml or start[:1] not in b"{[":
-        source = read_source(raw, file)
-        if source.mistakes:
-            raise BadInput(mistakes=source.mistakes[:MOST_MISTAKES])
+        source = _yaml_source(raw, file)
         return Document(file, source.value, source=source)
     return _json_document(raw, file)
+
+
+def _yaml_source(raw: bytes, file: str) -> Source:
+    try:
+        source = read_source(raw, file)
+    except BadInput as error:
+        # what is told of a study file is told of a workload here
+        long = "a workload; JSON where it is as long as this"
+        words = {"values without end": long}
+        told = [replace(m, expected=words.get(m.found, m.expected)) for m in error.mistakes]
+        raise BadInput(mistakes=told) from None
+    if source.mistakes:
+        raise BadInput(mistakes=source.mistakes[:MOST_MISTAKES])
+    return source
 
 
 def _json_document(raw: bytes, file: str) -> Document:

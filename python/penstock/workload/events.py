@@ -44,8 +44,10 @@ class Steps:
     """Steps of all tasks in order of task and time, one row each.
 
     `table`: task, file, write (0 or 1), offset_bytes, size_bytes, start_ns, end_ns, before_ns (computing
-    before it), inside_ns (between its calls). `tasks`: run (index of the bundle), start_ns, end_ns, launch_ns
-    and after_ns (computing after its last step). `files`, by number: path, size_bytes (when first seen).
+    before it), inside_ns (between its calls), parted (others were at work before it: a command's first
+    process). `tasks`: run (index of the bundle), start_ns, end_ns, last_ns (before it waited for others),
+    launch_ns and after_ns (computing after its last step). `files`, by number: path, size_bytes (when it was
+    first seen).
     """
 
     table: pd.DataFrame
@@ -196,15 +198,17 @@ def _merged(
     since = np.r_[0, latest[:-1]] if len(key) else t
     own = np.maximum(t - since, 0)
     own[first] = 0
-    own -= _waiting(tasks, key, np.minimum(since, t), t, first)
     in_scope = events["file"].notna().to_numpy()
+    done = in_scope & (events["done_bytes"].to_numpy() > 0)
+    waited, parted = _waiting(tasks, key, np.minimum(since, t), t, first, done)
+    own -= waited
     # input and output that the store has no part in is the host's own time
     own_after = np.where(in_scope, 0, np.minimum(events["latency_ns"].to_numpy(), latest - t))
     spent = np.cumsum(own + own_after) - own_after
-    done = in_scope & (events["done_bytes"].to_numpy() > 0)
     base = (spent - own)[first]
     total = pd.Series(spent + own_after).groupby(key).last().to_numpy()
-    kept = events[done]
+    tasks["last_ns"] = _lasts(tasks, key, since, done, parted)
+    kept = events[done].assign(gaps=np.cumsum(parted)[done])
     table, last = _steps(kept, key[done], spent[done], base, pause_s)
     tasks["after_ns"] = 0
     tasks.loc[last.index, "after_ns"] = total[last.index] - last.to_numpy()
@@ -229,32 +233,49 @@ def _waiting(
     since_ns: np.ndarray[Any, Any],
     until_ns: np.ndarray[Any, Any],
     first: np.ndarray[Any, Any],
-) -> np.ndarray[Any, Any]:
-    """Of the time between two calls of a run's first task, that in which others of the run were at work.
+    done: np.ndarray[Any, Any],
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Of the time before each call of a run's first task, that until the last of the others had ended.
 
-    The first task is the command itself, such as a shell: it waits for the programs that it starts.
+    The first task is the command itself, such as a shell: it starts programs (which is their launch time) and
+    waits for them. Others are those with operations on files of the store.
     """
-    found = np.zeros(len(key), dtype=np.int64)
+    found, parted = np.zeros(len(key), dtype=np.int64), np.zeros(len(key), dtype=bool)
+    busy = np.bincount(key[done], minlength=len(tasks)) > 0
     for _, own in tasks.groupby("run"):
         root = own["start_ns"].idxmin()
-        others = own.drop(index=root).sort_values("start_ns")
+        others = own[busy[own.index] & (own.index != root)].sort_values("start_ns")
         if not len(others):
             continue
         rows = np.flatnonzero((key == root) & ~first)
-        low = others["start_ns"].to_numpy()
-        high = others["end_ns"].cummax().to_numpy()
-        # disjoint pieces in which at least one of the others is there, and the time in them so far
-        new = np.r_[True, low[1:] > high[:-1]]
-        begin, done = low[new], high[np.r_[np.flatnonzero(new)[1:] - 1, len(high) - 1]]
-        so_far = np.r_[0, np.cumsum(done - begin)]
+        # where none of them began or ended it did not start or await one: it worked beside them
+        moments = np.sort(others[["start_ns", "end_ns"]].to_numpy().ravel())
+        until = np.searchsorted(moments, until_ns[rows], side="right")
+        rows = rows[until > np.searchsorted(moments, since_ns[rows], side="right")]
+        i = np.searchsorted(others["start_ns"].to_numpy(), until_ns[rows], side="left") - 1
+        ended = others["end_ns"].cummax().to_numpy()[np.maximum(i, 0)]
+        last = np.where(i >= 0, np.minimum(ended, until_ns[rows]), since_ns[rows])
+        found[rows] = np.maximum(last - since_ns[rows], 0)
+        parted[rows] = last > since_ns[rows]
+    return found, parted
 
-        def covered(at: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            i = np.searchsorted(begin, at, side="right")  # noqa: B023 - used at once
-            inside = np.where(i > 0, np.minimum(at, done[i - 1]) - begin[i - 1], 0)  # noqa: B023
-            whole: np.ndarray[Any, Any] = so_far[np.maximum(i - 1, 0)] + inside  # noqa: B023
-            return whole
 
-        found[rows] = covered(until_ns[rows]) - covered(since_ns[rows])
+def _lasts(
+    tasks: pd.DataFrame,
+    key: np.ndarray[Any, Any],
+    since_ns: np.ndarray[Any, Any],
+    done: np.ndarray[Any, Any],
+    parted: np.ndarray[Any, Any],
+) -> np.ndarray[Any, Any]:
+    """When each task did something last; of one that waits for others at its end, when it began to wait."""
+    found: np.ndarray[Any, Any] = tasks["end_ns"].to_numpy().copy()
+    for root in np.unique(key[parted]):
+        own = key == root
+        kept = np.flatnonzero(own & done)
+        waits = np.flatnonzero(own & parted)
+        behind = waits[waits > kept[-1]] if len(kept) else waits
+        if len(behind):
+            found[root] = since_ns[behind[0]]
     return found
 
 
@@ -278,7 +299,9 @@ def _steps(
     for column in (file, write):
         begins[1:] |= column[1:] != column[:-1]
     begins[1:] |= offset[1:] != (offset + size)[:-1]
-    begins |= think > pause_s * 1e9
+    gaps = kept["gaps"].to_numpy()
+    parted = np.r_[False, gaps[1:] != gaps[:-1]] & ~new
+    begins |= parted | (think > pause_s * 1e9)
     at = np.flatnonzero(begins)
     table = pd.DataFrame(
         {
@@ -291,6 +314,7 @@ def _steps(
             "end_ns": np.maximum.reduceat(kept["end_ns"].to_numpy(), at),
             "before_ns": think[at],
             "inside_ns": np.add.reduceat(np.where(begins, 0, think), at),
+            "parted": parted[at],
         }
     )
     last = pd.Series(spent).groupby(key).last()

@@ -31,9 +31,15 @@ class Lineage:
     shared: int
 
 
-def lineage(steps: pd.DataFrame, tasks: pd.DataFrame) -> Lineage:
-    """Cuts the tasks and finds the edges. Every edge goes forward in time, so there is no circle."""
+def lineage(steps: pd.DataFrame, tasks: pd.DataFrame, parted: bool = False) -> Lineage:
+    """Cuts the tasks and finds the edges. Every edge goes forward in time, so there is no circle.
+
+    `parted`: cuts a command's first process also wherever it waited for others.
+    """
     cuts: dict[int, list[int]] = {}
+    if parted:
+        for task, at in steps.loc[steps["parted"], ["task", "start_ns"]].to_numpy().tolist():
+            cuts.setdefault(task, []).append(at)
     for _ in range(_ROUNDS):
         segments, number = _segments(steps, tasks, cuts)
         pairs = _pairs(steps, segments, number)
@@ -95,7 +101,7 @@ def _segments(
             begun = int(tasks["start_ns"].iloc[own]) if part == 0 else int(start[low + a])
             done = int(end[low + a : low + b].max())
             if b == high - low:
-                done = max(done, int(tasks["end_ns"].iloc[own]))
+                done = max(done, int(tasks["last_ns"].iloc[own]))
             rows.append((own, begun, done, part))
     return pd.DataFrame(rows, columns=["task", "start_ns", "end_ns", "part"]), number
 

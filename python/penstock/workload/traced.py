@@ -75,7 +75,7 @@ def traced_workload(
         raise BadInput(f"{paths[0]}: not a whole bundle: {error}") from None
     notes = list(steps.notes)
     scale = _scale(steps, compute, notes)
-    line = lineage(steps.table, steps.tasks)
+    line = lineage(steps.table, steps.tasks, parted=order == "observed")
     if line.shared:
         notes.append(
             f"{line.shared} files are read while another task writes them: read as they were before"
