@@ -88,6 +88,7 @@ def traced(study: Study, levels: dict[str, str]) -> pa.Table:
             "size_bytes": np.full(n, 4096),
             "latency_ns": latency,
             "tid": np.full(n, 77),
+            "flags": np.full(n, 1),
         }
     )
 
@@ -212,7 +213,7 @@ def test_without_operations_the_trace_is_replayed(
     assert set(known.index) == {("hdd-7200", "sequential", "1"), ("sata-ssd", "sequential", "1")}
     assert known["sata-ssd", "sequential", "1"] == pytest.approx(0.4, rel=0.01)
     assert known["hdd-7200", "sequential", "1"] > 0.8
-    assert frame["note"].str.contains("more than the disk").sum() == 6
+    assert frame["note"].str.contains("more than disk and memory").sum() == 6
 
 
 def test_jobs_that_begin_at_their_own_places_do_not_share_a_stream(tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ struct State {
     beyond: u64,
     offset: u64,
     holds: bool,
+    idle: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -128,6 +129,8 @@ struct Run<'a> {
     order: u64,
     states: Vec<State>,
     ended: Vec<u64>,
+    /// Steps that were not made because the time was over, and what would only have followed them.
+    skipped: Vec<bool>,
     waiting: HashMap<u32, Vec<u32>>,
     locks: HashMap<u32, Lock>,
     deadlines: Vec<u64>,
@@ -187,6 +190,7 @@ impl Program {
             alive: states.len(),
             states,
             ended: vec![NEVER; self.steps.len()],
+            skipped: vec![false; self.steps.len()],
             waiting: HashMap::new(),
             locks: HashMap::new(),
             deadlines: vec![NEVER; setting.bounds.len()],
@@ -248,44 +252,55 @@ impl Run<'_> {
     fn arrange(&mut self, thread: u32, t: u64) {
         let program = self.program;
         let own = &program.threads[thread as usize];
-        let state = &mut self.states[thread as usize];
-        state.free_ns = t;
-        if state.next == own.end {
-            let more = state.group.is_some_and(|g| self.deadlines[g] > t) && own.end > own.first;
-            if !more {
-                return self.retire(thread, t);
+        loop {
+            let state = &mut self.states[thread as usize];
+            state.free_ns = t;
+            if state.next == own.end {
+                let more =
+                    state.group.is_some_and(|g| self.deadlines[g] > t) && own.end > own.first;
+                if !more {
+                    return self.retire(thread, t);
+                }
+                // the trace is used up before the time is: its later half again, elsewhere
+                state.over = true;
+                state.next = own.first + (own.end - own.first) / 2;
             }
-            // the trace is used up before the time is: its later half again, elsewhere
-            state.over = true;
-            state.next = own.first + (own.end - own.first) / 2;
-        }
-        state.at = state.next;
-        let (group, over) = (state.group, state.over);
-        let step = &program.steps[state.at as usize];
-        // what followed the threads that run for a time follows them here as well
-        let barrier = self
-            .ends
-            .iter_mut()
-            .enumerate()
-            .find(|(g, (end, alive, _))| {
-                group != Some(*g) && *alive > 0 && !over && step.began_ns >= *end
-            });
-        if let Some((_, (_, _, waiting))) = barrier {
-            waiting.push(thread);
-            return;
-        }
-        let mut begin = t + step.think_ns;
-        if let Some((other, then)) = step.after {
-            if state.over {
-                begin += then;
-            } else {
-                match self.ended[other as usize] {
-                    NEVER => return self.waiting.entry(other).or_default().push(thread),
-                    end => begin = begin.max(end + then),
+            state.at = state.next;
+            let (at, group, over) = (state.at, state.group, state.over);
+            let step = &program.steps[at as usize];
+            // what followed the threads that run for a time follows them here as well
+            let barrier = self
+                .ends
+                .iter_mut()
+                .enumerate()
+                .find(|(g, (end, alive, _))| {
+                    group != Some(*g) && *alive > 0 && !over && step.began_ns >= *end
+                });
+            if let Some((_, (_, _, waiting))) = barrier {
+                waiting.push(thread);
+                return;
+            }
+            let mut begin = t + step.think_ns;
+            if let Some((other, then)) = step.after {
+                if over {
+                    begin += then;
+                } else {
+                    match self.ended[other as usize] {
+                        NEVER => return self.waiting.entry(other).or_default().push(thread),
+                        end => begin = begin.max(end + then),
+                    }
+                    self.states[thread as usize].idle =
+                        own.background && self.skipped[other as usize];
                 }
             }
+            if !self.states[thread as usize].idle {
+                return self.push(begin, What::Begin(thread));
+            }
+            // a thread in the background acts on what others did; they did not
+            self.skipped[at as usize] = true;
+            self.states[thread as usize].next = at + 1;
+            self.ended(at, t);
         }
-        self.push(begin, What::Begin(thread));
     }
 
     /// The thread makes no more steps; who waits for one of them goes on.
@@ -304,6 +319,9 @@ impl Run<'_> {
         if !self.states[thread as usize].over {
             self.results[thread as usize].left = u64::from(own.end - from);
             for step in from..own.end {
+                self.skipped[step as usize] = true;
+            }
+            for step in from..own.end {
                 self.ended(step, t);
             }
         }
@@ -316,10 +334,7 @@ impl Run<'_> {
         self.ended[step as usize] = t;
         for thread in self.waiting.remove(&step).unwrap_or_default() {
             let free = self.states[thread as usize].free_ns;
-            let next = &self.program.steps[self.states[thread as usize].at as usize];
-            let then = next.after.map_or(0, |(_, then)| then);
-            let begin = (free + next.think_ns).max(t + then);
-            self.push(begin, What::Begin(thread));
+            self.arrange(thread, free);
         }
     }
 

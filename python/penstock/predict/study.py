@@ -31,6 +31,8 @@ from penstock.study.units import convert
 from penstock.workload.parsers import parser
 
 SEEDS = 21
+#: runs of the basis treatment that are run again, at most
+MOST_RUNS = 4
 #: what a replay of traced operations leaves out
 REPLAY_NOTE = (
     "replay of the traced calls above a model of the page cache, with flushes, write-back and locks; left "
@@ -64,55 +66,71 @@ class _Draws:
 
 
 @dataclass
-class _Bases:
-    """Bundles that predictions start from, the first one before the others; replays made when needed."""
+class _Basis:
+    """A treatment that predictions start from: its traced runs, the one that shows most first."""
 
     bundles: list[Bundle]
-    study: Study
-    measured: dict[tuple[str, str], list[float]]
+    run: ResolvedRun
     _traced: list[Traced] | None = None
-    _parts: dict[int, dict[str, Part]] = field(default_factory=dict)
-    _own: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    _own: list[list[dict[str, Any]]] = field(default_factory=list)
+
+    @property
+    def treatment_id(self) -> str:
+        """The treatment."""
+        return str(self.bundles[0].manifest["treatment_id"])
 
     @property
     def traced(self) -> list[Traced]:
-        """Each basis as a program that can be run again."""
+        """Each run as a program that can be run again."""
         if self._traced is None:
-            self._traced = [
-                traced(b, resolve(self.study, b.manifest["levels"])) for b in self.bundles
-            ]
+            self._traced = [traced(b, self.run) for b in self.bundles[:MOST_RUNS]]
         return self._traced
 
-    def parts(self, number: int) -> dict[str, Part]:
-        """The responses' parts in the trace of one basis."""
-        if number not in self._parts:
-            others = [t for n, t in enumerate(self.traced) if n != number]
-            self._parts[number] = parts_of(self.traced[number], self.study.responses, others)
-        return self._parts[number]
 
-    def own(self, number: int, seeds: int) -> list[dict[str, Any]]:
-        """Outcomes of one basis on its own disk."""
-        if number not in self._own:
-            self._own[number] = self.outcomes(number, self.traced[number].run, seeds, first=10_001)
-        return self._own[number]
+@dataclass
+class _Bases:
+    """Treatments that predictions start from, the first one before the others."""
+
+    each: list[_Basis]
+    study: Study
+    measured: dict[tuple[str, str], list[float]]
+    _parts: dict[tuple[str, int], dict[str, Part]] = field(default_factory=dict)
+
+    def parts(self, basis: _Basis, number: int) -> dict[str, Part]:
+        """The responses' parts in one traced run of a basis."""
+        key = (basis.treatment_id, number)
+        if key not in self._parts:
+            others = [b.traced[0] for b in self.each if b is not basis]
+            self._parts[key] = parts_of(basis.traced[number], self.study.responses, others)
+        return self._parts[key]
+
+    def own(self, basis: _Basis, seeds: int) -> list[list[dict[str, Any]]]:
+        """Outcomes on the basis's own disk, by traced run."""
+        if not basis._own:
+            basis._own = self.outcomes(basis, basis.run, seeds, first=10_001)
+        return basis._own
 
     def outcomes(
-        self, number: int, run: ResolvedRun, seeds: int, first: int = 1
-    ) -> list[dict[str, Any]]:
-        """Outcomes of one basis with the disk and memory of `run`."""
-        bounds = {p.bound for p in self.parts(number).values() if p.bound is not None}
-        ordered = sorted(bounds, key=lambda b: b.tids)
+        self, basis: _Basis, run: ResolvedRun, seeds: int, first: int = 1
+    ) -> list[list[dict[str, Any]]]:
+        """Outcomes of a basis with the disk and memory of `run`, by traced run; the seeds are shared out."""
+        found = []
         disk = disk_of(run, None)
-        return self.traced[number].outcomes(run, disk, ordered, range(first, first + seeds))
+        for number, one in enumerate(basis.traced):
+            bounds = {p.bound for p in self.parts(basis, number).values() if p.bound is not None}
+            ordered = sorted(bounds, key=lambda b: b.tids)
+            mine = range(first + number, first + max(seeds, number + 1), len(basis.traced))
+            found.append(one.outcomes(run, disk, ordered, mine))
+        return found
 
-    def nearest(self, run: ResolvedRun) -> int | None:
+    def nearest(self, run: ResolvedRun) -> _Basis | None:
         """The basis that differs least from a treatment in whatever a replay can change; None if none can."""
         able = [
-            (sum(run.treatment[k] != v for k, v in t.run.treatment.items()), n)
-            for n, t in enumerate(self.traced)
-            if _same_program(t.run, run)
+            (sum(run.treatment[k] != v for k, v in basis.run.treatment.items()), n)
+            for n, basis in enumerate(self.each)
+            if _same_program(basis.run, run)
         ]
-        return min(able)[1] if able else None
+        return self.each[min(able)[1]] if able else None
 
 
 def predict_study(
@@ -136,14 +154,12 @@ def predict_study(
         asked = [basis_treatment] if isinstance(basis_treatment, str) else [*basis_treatment]
     known = {row.treatment_id for row in plan.rows}
     chosen = [_basis(study, made, one, known) for one in asked]
-    basis = chosen[0]
-    costs = client_costs(basis, _directions(resolve(study, basis.manifest["levels"])))
+    costs = client_costs(chosen[0].bundles[0], _directions(chosen[0].run))
     measured = _measured(made)
     rows = _predict(study, plan, costs, _Bases(chosen, study, measured), seeds)
     frame = _beside_measured(pd.DataFrame(rows), measured)
-    named = {str(b.manifest["treatment_id"]) for b in chosen}
-    frame["basis_treatment"] = frame["basis_treatment"].fillna(basis.manifest["treatment_id"])
-    frame["is_basis"] = frame["treatment_id"].isin(named)
+    frame["basis_treatment"] = frame["basis_treatment"].fillna(chosen[0].treatment_id)
+    frame["is_basis"] = frame["treatment_id"].isin([b.treatment_id for b in chosen])
     write_pairs(out_dir, study.name, frame)
     frame = calibrated_by_others(frame)
     table = pa.Table.from_pandas(frame, preserve_index=False)
@@ -167,8 +183,8 @@ def score(predictions: pd.DataFrame, within: float = 0.15) -> Score:
     return Score(within, len(off), int((off <= within).sum()), worst)
 
 
-def _basis(study: Study, made: Sequence[Bundle], asked: str | None, known: set[str]) -> Bundle:
-    """The valid traced run, of the treatment asked for if one is, that shows best what an operation costs.
+def _basis(study: Study, made: Sequence[Bundle], asked: str | None, known: set[str]) -> _Basis:
+    """The treatment asked for, or the one with the valid traced run that shows best what an operation costs.
 
     Where the command says what it does: the fewest threads (they hold each other up least), then the most
     operations. Where the calls themselves are run again: the most operations.
@@ -188,7 +204,10 @@ def _basis(study: Study, made: Sequence[Bundle], asked: str | None, known: set[s
         raise PenstockError(
             f"no valid run{of} was traced; add `trace: {{mode: trace}}` to the study's observers"
         )
-    return max(found, key=lambda t: (t[0], t[1], t[2].manifest["run_id"]))[2]
+    found.sort(key=lambda t: (t[0], t[1], t[2].manifest["run_id"]), reverse=True)
+    best = found[0][2].manifest
+    mine = [b for *_, b in found if b.manifest["treatment_id"] == best["treatment_id"]]
+    return _Basis(mine, resolve(study, best["levels"]))
 
 
 def _jobs(run: ResolvedRun) -> list[Any]:
@@ -261,35 +280,39 @@ def _replayed(
     study: Study, run: ResolvedRun, bases: _Bases, seeds: int
 ) -> tuple[dict[str, _Draws], str, str | None]:
     """The basis's responses, scaled by what their parts take here and on the basis's own disk and memory."""
-    try:
-        number = bases.nearest(run)
-    except ValueError as error:
-        return {}, f"the trace cannot be run again: {error}", None
-    if number is None:
+    basis = bases.nearest(run)
+    if basis is None:
         why = "more than disk and memory differs from the basis, and the command does not say what it asks"
         return {}, why, None
-    basis = bases.traced[number]
-    parts = bases.parts(number)
-    here = bases.outcomes(number, run, seeds)
-    there = bases.own(number, seeds)
+    try:
+        here = bases.outcomes(basis, run, seeds)
+        there = bases.own(basis, seeds)
+    except ValueError as error:
+        return {}, f"the trace cannot be run again: {error}", basis.treatment_id
     found = {}
     for response in study.responses:
         known = bases.measured.get((basis.treatment_id, response.name))
-        part = parts.get(response.name)
-        if part is None or not known:
+        if not known:
             continue
-        measured = float(np.mean(known))
-        a = np.array([part.of(o) for o in here])
-        b = np.array([part.of(o) for o in there])
-        if not (np.isfinite(a).all() and (a > 0).all() and np.isfinite(b).all() and (b > 0).all()):
-            continue
-        as_it_goes = _goes_with(response, part)
-        note = f"{REPLAY_NOTE}; {response.name} is {part.why}" + _own_memory(basis, run)
-        found[response.name] = _Draws(
-            measured * (a.mean() / b.mean()) ** as_it_goes,
-            [float(v) for v in measured * (a / b) ** as_it_goes],
-            note,
-        )
+        scales: list[float] = []
+        singles: list[float] = []
+        why = ""
+        for number, (a_run, b_run) in enumerate(zip(here, there, strict=True)):
+            part = bases.parts(basis, number).get(response.name)
+            if part is None:
+                continue
+            a, b = (np.array([part.of(o) for o in outcomes]) for outcomes in (a_run, b_run))
+            if not (np.isfinite([*a, *b]).all() and min(*a, *b) > 0):
+                continue
+            as_it_goes = _goes_with(response, part)
+            scales.append(float((a.mean() / b.mean()) ** as_it_goes))
+            singles += [float(v) for v in (a / b) ** as_it_goes]
+            why = why or part.why
+        if scales:
+            measured = float(np.mean(known))
+            note = f"{REPLAY_NOTE}; {response.name} is {why}" + _own_memory(basis, run)
+            values = [measured * v for v in singles]
+            found[response.name] = _Draws(measured * float(np.mean(scales)), values, note)
     return found, "neither a time nor a rate of anything in the trace", basis.treatment_id
 
 
@@ -299,8 +322,9 @@ def _goes_with(response: Response, part: Part) -> int:
     return 1 if is_time == (part.counts == "time") else -1
 
 
-def _own_memory(basis: Traced, run: ResolvedRun) -> str:
-    if run.memory_bytes == basis.run.memory_bytes or basis.own.anonymous_bytes is not None:
+def _own_memory(basis: _Basis, run: ResolvedRun) -> str:
+    sampled = all(t.own.anonymous_bytes is not None for t in basis.traced)
+    if run.memory_bytes == basis.run.memory_bytes or sampled:
         return ""
     return "; the program's own memory was not sampled: the page cache gets the whole limit"
 
