@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.archive.documents import EXPLORATION
 from penstock.archive.schemas import TABLES
 from penstock.platform.hosts import load_platform
 from penstock.predict.explore.cluster import Clustered, connected
@@ -132,6 +133,14 @@ def test_json_objective_and_constraints(tmp_path: Path) -> None:
     assert told["counts"]["against_constraints"] == 24
     assert {row["hosts"] for row in told["compared"]} == {11}
     assert told["compared"][0]["verdict"] == "best"
+    described = {k.path.split("[")[0].split(".")[0] for k in EXPLORATION.keys}
+    assert set(told) == described
+    once = penstock(*command, *VARY, "--seeds", "1", "--json")
+    assert once.returncode == 0, once.stderr
+    alone = json.loads(once.stdout)
+    # one seed has no interval, so it decides nothing
+    assert alone["recommendation"]["state"] == "undecided"
+    assert alone["compared"][1]["difference"]["low"] is None
 
 
 def test_threads_and_a_cluster_give_the_same(tmp_path: Path) -> None:

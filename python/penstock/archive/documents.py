@@ -132,4 +132,39 @@ CALIBRATION = Document(
     """),
 )
 
-DOCUMENTS = (PREDICTION, CALIBRATION)
+EXPLORATION = Document(
+    "penstock/exploration/1",
+    "`penstock explore WORKFLOW --platform P --json`, `exploration.json` of `-o DIR`",
+    "which configuration of a platform is best for a workload, predicted, and how sure that is",
+    _keys("""
+        schema | text | | `penstock/exploration/1`
+        recommendation.state | text | | `decided`, `undecided` (run those of `run`), or `none`
+        recommendation.text | text | | the sentence
+        recommendation.rule | text | | by which the configuration was chosen
+        recommendation.configuration | object or null | | `candidate_id` and the level of every axis; null unless decided
+        recommendation.run[] | object | | configurations to be run where it is undecided, as `configuration`
+        recommendation.beside | object or null | | the configuration that it is compared with in the sentence
+        recommendation.ratios[] | object | | `metric`, `ratio` over that of `beside`, `low`, `high` (over common seeds, at `level`), `words`
+        recommendation.notes | list of text | | what is as good, what makes no difference, what is not known
+        objective | text or null | | what was asked for; null: the Pareto front
+        constraints | list of text | | that must hold
+        metrics | list of text | | `makespan_s` (s), `cost` (currency), `energy_j` (J): what the platform allows
+        currency | text | | of `cost`, empty without prices
+        engine | object | | `name` (`grid`, `rrs`, `ga`), `why`, `complete` (everything was looked at)
+        space.axes[] | object | | `name`, `keys` (paths of the platform), `levels`, `ordered`
+        space.size | integer | | combinations, with those that cannot be built
+        counts | object | | `configurations`, `evaluated`, `admissible`, `cannot_be_built` (by reason), `against_constraints`, `failed` (by reason), `evaluations` (simulations made), `read_from_before`
+        front[] | object | | the Pareto front, the fastest first: `candidate_id`, `words`, `levels`, the metrics (means over `seeds`), `hosts`, `seeds`
+        compared[] | object | | what is near the best, as in `front`, with `verdict` (`best`, `worse`, `same`, `undecided`) and `difference` (`mean`, `low`, `high`, `seeds`; a share of the best, or of a distance in logarithms where there is no objective; null: unbounded)
+        level | number | | probability that all comparisons together keep
+        not_compared | integer | | as near on the first seed, left out of the comparison
+        robust | object or null | | `draws` of what is not certain of the platform; `candidates`: `share_within_5_percent`, `mean_regret`, `worst_regret`
+        applies | object or null | | of the best: `verdict`, `reasons`
+        prediction | object or null | | of the best: the same, `makespan_s`, `interval`, `bottleneck`
+        effects | object | | by metric, per axis: `share` of the variation of the logarithm, `worst_loss`, `levels` (`label`, `n`, `mean`, `best`, `loss` over the best of all)
+        stopped | boolean | | ended before its end
+        wall_s | number | s | that it took
+    """),
+)
+
+DOCUMENTS = (PREDICTION, CALIBRATION, EXPLORATION)

@@ -158,7 +158,8 @@ def _facts(found: Exploration, rec: Recommendation) -> list[tuple[str, str]]:
     judgement = found.judgement or {}
     if judgement.get("interval"):
         i = judgement["interval"]
-        told_range = words.seconds_range(i["low"], i["high"])
+        high = float("inf") if i["high"] is None else i["high"]
+        told_range = words.seconds_range(i["low"], high)
         facts.append(
             ("one run of the best", f"{100 * i['level']:.0f} % between {told_range}; {i['method']}")
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from penstock.predict.explore.describe import describe
@@ -15,7 +16,23 @@ SCHEMA = "penstock/exploration/1"
 
 
 def document(found: Exploration, recommendation: Recommendation) -> dict[str, Any]:
-    """The whole exploration, without the single evaluations (those are `evaluations.parquet`)."""
+    """The whole exploration, without the single evaluations (those are `evaluations.parquet`).
+
+    Numbers that are not finite (an interval without a bound) are None.
+    """
+    plain: dict[str, Any] = _finite(_document(found, recommendation))
+    return plain
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _document(found: Exploration, recommendation: Recommendation) -> dict[str, Any]:
     record, space = found.record, found.space
     question = found.question
     selection = found.selection

@@ -206,8 +206,8 @@ def _best(found: Exploration, best: Candidate, notes: list[str]) -> Recommendati
     if rest:
         after = rest[0]
         text += (
-            f"; told apart from the next ({describe(found.space, after.candidate)}), "
-            f"which is {_share(after.low)} to {_share(after.high)} worse"
+            f"; the next that is told apart ({describe(found.space, after.candidate)}) is "
+            f"{_share(after.low)} to {_share(after.high)} worse"
         )
     cheaper = _cheaper(found, best)
     if cheaper is not None:
