@@ -151,8 +151,11 @@ fn covers(means: &[Means], what: fn(&Means) -> f64, expected: f64) -> bool {
     (mean - expected).abs() <= half
 }
 
+/// A mean and its value by theory.
+type Expected = (fn(&Means) -> f64, f64);
+
 /// The expected means are covered; with services 10 % longer the sojourn is not.
-fn holds(rate: f64, laws: &[(Distribution, u32)], expected: &[(fn(&Means) -> f64, f64)]) {
+fn holds(rate: f64, laws: &[(Distribution, u32)], expected: &[Expected]) {
     let means = replicate(rate, laws);
     for (i, (what, value)) in expected.iter().enumerate() {
         assert!(

@@ -259,15 +259,15 @@ fn host(
         store,
         store_busy: Cover::default(),
         manager: text.manager.as_ref().map(|manager| {
-            (
+            Box::new((
                 service(&manager.service, clock),
                 Fifo::new(manager.servers),
                 manager.servers,
-            )
+            ))
         }),
         client: text.client.as_ref().map(|client| {
             let text = client.service.clone().unwrap_or_default();
-            (service(&text, clock), Fifo::new(1))
+            Box::new((service(&text, clock), Fifo::new(1)))
         }),
         slots,
         slots_free: slots,
@@ -275,7 +275,7 @@ fn host(
         slot_tally: Tally::default(),
         computing: Cover::default(),
         tasks: 0,
-        cache: (cache_bytes > 0 && slots > 0).then(|| Lru::new(cache_bytes)),
+        cache: (cache_bytes > 0 && slots > 0).then(|| Box::new(Lru::new(cache_bytes))),
     })
 }
 
@@ -311,13 +311,13 @@ impl<'a> Engine<'a> {
         seed: u64,
         detail: bool,
     ) -> Result<Self, SimulationError> {
+        check_amount(workload, network)?;
         let bound = bound_s(workload, network);
         if bound.is_nan() || bound >= HORIZON_S {
             return Err(bad(format!(
                 "the run may last {bound:.1e} s of virtual time; less than {HORIZON_S:.0e} s are expected"
             )));
         }
-        check_amount(workload, network)?;
         let clock = Clock::for_run_of(bound);
         let mut hosts = Vec::with_capacity(network.hosts.len());
         for (i, text) in network.hosts.iter().enumerate() {
@@ -582,7 +582,7 @@ impl<'a> Engine<'a> {
         let makespan = self.makespan as f64;
         let row = |number: u32, name: String, host: &str, kind, servers: u32, tally: &Tally| {
             let busy = tally.busy as f64;
-            let waited = tally.waited as f64;
+            let waited = tally.waited;
             let requests = tally.requests;
             let over = |x: f64, y: f64| if y > 0.0 { x / y } else { 0.0 };
             StationRow {
@@ -611,8 +611,8 @@ impl<'a> Engine<'a> {
             let client = host
                 .client
                 .as_ref()
-                .filter(|(service, _)| !service.is_nothing())
-                .map(|(_, queue)| (&queue.tally, 1));
+                .filter(|client| !client.0.is_nothing())
+                .map(|client| (&client.1.tally, 1));
             let all = [
                 Some((&host.out, 1)),
                 Some((&host.inn, 1)),

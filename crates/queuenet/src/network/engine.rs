@@ -92,14 +92,11 @@ const LEGS: usize = 5;
 
 /// A message, or a request at a component: one at a time of the same activity.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 pub(super) struct Message {
     /// When it joined the queue that it is in now.
     pub joined: Ticks,
-    /// When its last frame leaves the sender.
-    pub departs: Ticks,
-    /// When its last frame reaches the receiver.
-    pub arrives: Ticks,
-    /// When the receiver's in-queue has served it.
+    /// When the queue that it is in now has served its last frame.
     pub due: Ticks,
     pub bytes: u64,
     /// Bytes of the chunk that it is about.
@@ -111,29 +108,28 @@ pub(super) struct Message {
     pub parent: u32,
     /// The next node's message of a chunk that is streamed through.
     pub child: u32,
-    /// Full frames still to come; of a frame of its own: shared links behind it.
+    /// Full frames still to come; of a frame by itself, shared links behind it; of a chunk that comes frame by frame
+    /// from the node before, the bytes received.
     pub left: u64,
-    /// Bytes received and bytes passed on, of a chunk that is streamed through.
-    pub got: u64,
-    pub passed: u64,
-    pub pending: u32,
     pub spill: u32,
+    pub file: u32,
+    pub pending: u16,
     pub replica: u16,
     pub legs: u8,
     /// Legs of the path when the copy for the next node was made.
     pub fork: u8,
     pub stage: Stage,
     pub write: bool,
+    /// Each frame that arrives is sent on at once.
     pub stream: bool,
-    pub file: u32,
+    /// Some frames were sent on.
+    pub passing: bool,
     pub path: [Leg; LEGS],
 }
 
 impl Message {
     pub(super) const EMPTY: Message = Message {
         joined: 0,
-        departs: 0,
-        arrives: 0,
         due: 0,
         bytes: 0,
         data: 0,
@@ -144,8 +140,6 @@ impl Message {
         parent: NONE,
         child: NONE,
         left: 0,
-        got: 0,
-        passed: 0,
         pending: 0,
         spill: NONE,
         replica: 0,
@@ -154,6 +148,7 @@ impl Message {
         stage: Stage::ToManager,
         write: false,
         stream: false,
+        passing: false,
         file: NONE,
         path: [Leg {
             station: 0,
@@ -222,15 +217,15 @@ pub(super) struct Host {
     // components
     pub store: Store,
     pub store_busy: Cover,
-    pub manager: Option<(Service, Fifo, u32)>,
-    pub client: Option<(Service, Fifo)>,
+    pub manager: Option<Box<(Service, Fifo, u32)>>,
+    pub client: Option<Box<(Service, Fifo)>>,
     pub slots: u32,
     pub slots_free: u32,
     pub speed: f64,
     pub slot_tally: Tally,
     pub computing: Cover,
     pub tasks: u64,
-    pub cache: Option<Lru>,
+    pub cache: Option<Box<Lru>>,
 }
 
 /// A link that several hosts share: the fabric's core, or a rack's up- or downlink.
@@ -463,4 +458,20 @@ pub(super) fn add_up(legs: &mut Vec<Leg>) {
         }
         same
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message is two cache lines: it is touched at every step, and a thousand hosts have thousands under way.
+    #[test]
+    fn a_message_is_two_cache_lines() {
+        assert_eq!(std::mem::size_of::<Message>(), 128);
+        assert!(
+            std::mem::size_of::<Host>() <= 704,
+            "{}",
+            std::mem::size_of::<Host>()
+        );
+    }
 }

@@ -15,7 +15,7 @@ pub struct Tally {
     /// Service times added up.
     pub busy: Ticks,
     /// Waiting times before service added up.
-    pub waited: u128,
+    pub waited: f64,
     /// Longest waiting time.
     pub wait_max: Ticks,
     /// Waiting now.
@@ -43,7 +43,7 @@ impl Tally {
     pub fn serve(&mut self, wait: Ticks, service: Ticks) {
         self.requests += 1;
         self.busy += service;
-        self.waited += u128::from(wait);
+        self.waited += wait as f64;
         self.wait_max = self.wait_max.max(wait);
     }
 }
@@ -127,7 +127,7 @@ impl Fifo {
 #[derive(Debug, Clone)]
 pub struct Service {
     constant: Ticks,
-    drawn: Option<Sampler>,
+    drawn: Option<Box<Sampler>>,
     ticks_per_byte: f64,
 }
 
@@ -139,7 +139,7 @@ impl Service {
             constant: overhead.constant_ns().map_or(0, |ns| clock.from_ns(ns)),
             drawn: match overhead.constant_ns() {
                 Some(_) => None,
-                None => Some(overhead.clone()),
+                None => Some(Box::new(overhead.clone())),
             },
             ticks_per_byte: s_per_byte * clock.per_s(),
         }

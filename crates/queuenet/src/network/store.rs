@@ -20,15 +20,19 @@ impl Engine<'_> {
             Stage::ReadRequest => self.join_storage(now, slot, to),
             Stage::WriteData => {
                 if message.stream {
-                    let rest = message.bytes - message.passed;
-                    self.forward(now, slot, rest);
+                    let rest = if message.passing {
+                        super::wire::last_frame(message.bytes, self.frame)
+                    } else {
+                        message.bytes
+                    };
+                    self.forward(now, slot, rest, now);
                 }
                 self.join_storage(now, slot, to);
             }
             Stage::FrameIn => {
-                let bytes = message.bytes;
+                let (bytes, since) = (message.bytes, message.joined);
                 self.release(slot);
-                self.forward(now, parent, bytes);
+                self.forward(now, parent, bytes, since);
             }
             Stage::FrameOn => {
                 let bytes = message.bytes;
@@ -53,9 +57,10 @@ impl Engine<'_> {
 
     fn join_manager(&mut self, now: Ticks, slot: u32, host: u32) {
         self.messages[slot as usize].joined = now;
-        let Some((_, queue, _)) = &mut self.hosts[host as usize].manager else {
+        let Some(manager) = &mut self.hosts[host as usize].manager else {
             return;
         };
+        let queue = &mut manager.1;
         if queue.arrive(slot, &mut self.links) {
             self.start_manager(now, slot, host);
         }
@@ -63,9 +68,10 @@ impl Engine<'_> {
 
     fn start_manager(&mut self, now: Ticks, slot: u32, host: u32) {
         let (seed, clock, control) = (self.seed, self.clock, self.control);
-        let Some((service, queue, _)) = &mut self.hosts[host as usize].manager else {
+        let Some(manager) = &mut self.hosts[host as usize].manager else {
             return;
         };
+        let (service, queue, _) = &mut **manager;
         let visit = queue.tally.requests;
         let ticks = service.ticks(control, clock, || {
             Engine::draws(seed, draw::MANAGER, u64::from(host), visit)
@@ -80,9 +86,9 @@ impl Engine<'_> {
     /// An operation enters the client's own queue.
     pub fn join_client(&mut self, now: Ticks, task: u32, bytes: u64) -> bool {
         let host = self.runs[task as usize].host;
-        if !matches!(&self.hosts[host as usize].client, Some((service, _)) if !service.is_nothing())
-        {
-            return false;
+        match &self.hosts[host as usize].client {
+            Some(client) if !client.0.is_nothing() => {}
+            _ => return false,
         }
         let slot = self.message(Message {
             joined: now,
@@ -93,7 +99,8 @@ impl Engine<'_> {
             stage: Stage::ClientWork,
             ..Message::EMPTY
         });
-        if let Some((_, queue)) = &mut self.hosts[host as usize].client {
+        if let Some(client) = &mut self.hosts[host as usize].client {
+            let queue = &mut client.1;
             if queue.arrive(slot, &mut self.links) {
                 self.start_client(now, slot, host);
             }
@@ -107,9 +114,10 @@ impl Engine<'_> {
             let message = &self.messages[slot as usize];
             (message.bytes, message.joined)
         };
-        let Some((service, queue)) = &mut self.hosts[host as usize].client else {
+        let Some(client) = &mut self.hosts[host as usize].client else {
             return;
         };
+        let (service, queue) = &mut **client;
         let visit = queue.tally.requests;
         let ticks = service.ticks(bytes, clock, || {
             Engine::draws(seed, draw::CLIENT, u64::from(host), visit)
@@ -184,7 +192,8 @@ impl Engine<'_> {
         match stage {
             Stage::ToManager => {
                 self.leg(slot, station(host, MANAGER), now - joined);
-                if let Some((_, queue, _)) = &mut self.hosts[host as usize].manager {
+                if let Some(manager) = &mut self.hosts[host as usize].manager {
+                    let queue = &mut manager.1;
                     if let Some(next) = queue.depart(&self.links) {
                         self.start_manager(now, next, host);
                     }
@@ -194,7 +203,8 @@ impl Engine<'_> {
             }
             Stage::ClientWork => {
                 self.leg(slot, station(host, CLIENT), now - joined);
-                if let Some((_, queue)) = &mut self.hosts[host as usize].client {
+                if let Some(client) = &mut self.hosts[host as usize].client {
+                    let queue = &mut client.1;
                     if let Some(next) = queue.depart(&self.links) {
                         self.start_client(now, next, host);
                     }
@@ -280,8 +290,8 @@ impl Engine<'_> {
         })
     }
 
-    /// `bytes` more of a chunk are there and go on to the next node of the chain.
-    fn forward(&mut self, now: Ticks, slot: u32, bytes: u64) {
+    /// `bytes` more of a chunk, under way since `since`, are there and go on to the next node of the chain.
+    fn forward(&mut self, now: Ticks, slot: u32, bytes: u64, since: Ticks) {
         let message = &self.messages[slot as usize];
         if bytes == 0 {
             return;
@@ -291,12 +301,15 @@ impl Engine<'_> {
             let next = message.replica + 1;
             let child = self.copy(slot, next);
             self.messages[slot as usize].child = child;
+            self.messages[child as usize].joined = since;
             if whole {
                 self.send(now, child);
                 return;
             }
+            // the child's path tells of the whole time, this message's own way included
+            self.messages[slot as usize].fork = 0;
         }
-        self.messages[slot as usize].passed += bytes;
+        self.messages[slot as usize].passing = true;
         let child = self.messages[slot as usize].child;
         let onward = &self.messages[child as usize];
         let frame = Message {
@@ -314,25 +327,31 @@ impl Engine<'_> {
     /// A frame of a streamed chunk is there; `slot` is the chunk's message.
     fn frame_of_chunk(&mut self, now: Ticks, slot: u32, bytes: u64) {
         let message = &mut self.messages[slot as usize];
-        message.got += bytes;
-        let (there, whole, to, stream) = (message.got, message.bytes, message.to, message.stream);
+        message.left += bytes;
+        let (there, whole, to, stream) = (message.left, message.bytes, message.to, message.stream);
         if stream {
-            self.forward(now, slot, bytes);
+            let since = self.messages[slot as usize].joined;
+            self.forward(now, slot, bytes, since);
         }
         if there == whole {
             // the time since the first message whose frames were passed on
             let mut first = slot;
             loop {
                 let before = self.messages[first as usize].parent;
-                if before == NONE || self.messages[before as usize].passed == 0 {
+                if before == NONE || !self.messages[before as usize].passing {
                     break;
                 }
                 first = before;
             }
-            let Message { path, departs, .. } = self.messages[first as usize];
-            self.messages[slot as usize].path[0] = path[0];
-            self.messages[slot as usize].legs = 1;
-            self.leg(slot, station(to, IN), now - departs);
+            let out = self.messages[first as usize].path[0];
+            let message = &mut self.messages[slot as usize];
+            (message.path[0], message.legs) = (out, 1);
+            let since = now - message.joined;
+            self.leg(
+                slot,
+                station(to, IN),
+                since.saturating_sub(out.ticks as Ticks),
+            );
             self.join_storage(now, slot, to);
         }
     }

@@ -25,6 +25,27 @@ impl Host {
     #[inline]
     fn catch_up(&mut self, time: Ticks, order: u64) {
         let (mut free, frame) = (self.in_free, self.in_frame);
+        if self.trains.len() == 1 && frame >= self.trains[0].period && self.trains[0].period > 0 {
+            // one train, and the in-queue is not the faster one: once begun it is busy until the last frame
+            let train = &mut self.trains[0];
+            if (train.next, train.order) >= (time, order) {
+                return;
+            }
+            let span = time - train.next;
+            let whole = span / train.period;
+            let at_last = whole * train.period == span && train.order >= order;
+            let frames = (whole + u64::from(!at_last)).min(train.left);
+            let start = free.max(train.next);
+            self.in_free = start + frames * frame;
+            self.inn.busy += frames * frame;
+            self.busy.add(start, self.in_free);
+            train.left -= frames;
+            train.next += frames * train.period;
+            if train.left == 0 {
+                self.trains.pop_front();
+            }
+            return;
+        }
         let mut served = 0;
         while let Some(first) = self.trains.front_mut() {
             if (first.next, first.order) >= (time, order) {
@@ -257,8 +278,7 @@ impl Engine<'_> {
             0
         };
         let message = &mut self.messages[slot as usize];
-        message.departs = end;
-        message.arrives = end + latency;
+        message.due = end;
         message.left = full;
         self.bytes.network += bytes;
         if !matches!(
@@ -304,10 +324,11 @@ impl Engine<'_> {
         let to = message.to;
         if message.left > 0 {
             message.left -= 1;
+            let from = &self.hosts[message.from as usize];
             let next = if message.left == 0 {
-                message.arrives
+                message.due + self.latency + from.latency + self.hosts[to as usize].latency
             } else {
-                now + self.hosts[message.from as usize].out_frame
+                now + from.out_frame
             };
             self.heap.replace_top(next, order, kind::ARRIVE, slot);
             let bytes = self.frame;
@@ -343,6 +364,7 @@ impl Engine<'_> {
                 to: message.to,
                 parent: slot,
                 stage: Stage::FrameIn,
+                joined: message.joined,
                 due,
                 ..Message::EMPTY
             };
@@ -362,9 +384,14 @@ impl Engine<'_> {
         host.inn.serve(start - now, service);
         host.busy.add(start, host.in_free);
         let message = &mut self.messages[slot as usize];
-        message.arrives = now;
-        message.due = start + service;
         host.received += message.bytes;
+        let (from, joined, departed) = (message.from, message.joined, message.due);
+        message.joined = now;
+        message.due = start + service;
+        if message.stage != Stage::FrameOn {
+            self.leg(slot, station(from, OUT), departed - joined);
+            self.leg(slot, FABRIC, now - departed);
+        }
         self.await_in(slot);
     }
 
@@ -388,8 +415,7 @@ impl Engine<'_> {
     pub fn received(&mut self, now: Ticks, slot: u32) {
         let next = self.links[slot as usize];
         let message = &self.messages[slot as usize];
-        let (from, to) = (message.from, message.to);
-        let (joined, departs, arrives) = (message.joined, message.departs, message.arrives);
+        let (to, arrived, stage) = (message.to, message.joined, message.stage);
         let host = &mut self.hosts[to as usize];
         host.due_head = next;
         if next != NONE {
@@ -397,10 +423,8 @@ impl Engine<'_> {
             let due = self.messages[next as usize].due;
             self.at(due, kind::DELIVER, next);
         }
-        if self.messages[slot as usize].stage != Stage::FrameIn {
-            self.leg(slot, station(from, OUT), departs - joined);
-            self.leg(slot, FABRIC, arrives - departs);
-            self.leg(slot, station(to, IN), now - arrives);
+        if !matches!(stage, Stage::FrameIn | Stage::FrameOn) {
+            self.leg(slot, station(to, IN), now - arrived);
         }
         self.delivered(now, slot);
     }
@@ -421,7 +445,7 @@ impl Engine<'_> {
             to: message.to,
             parent: slot,
             stage: Stage::FrameOn,
-            pending: u32::from(last),
+            pending: u16::from(last),
             ..Message::EMPTY
         };
         if last {
@@ -429,7 +453,7 @@ impl Engine<'_> {
         } else {
             message.left -= 1;
             let next = if message.left == 0 {
-                message.departs
+                message.due
             } else {
                 now + self.hosts[from as usize].out_frame
             };
@@ -507,6 +531,6 @@ impl Engine<'_> {
 }
 
 /// Bytes of a message's last frame.
-fn last_frame(bytes: u64, frame: u64) -> u64 {
+pub(super) fn last_frame(bytes: u64, frame: u64) -> u64 {
     bytes - bytes.saturating_sub(1) / frame * frame
 }
