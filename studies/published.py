@@ -2,10 +2,10 @@
 
 `studies/published.py [NAME…] [--sensitivity] [--json]` predicts the treatments of
 `studies/published-NAME.study.yaml` (all of them without a name) in this process and prints the published
-numbers beside ours; exit status 3 if a shape does not hold. Numbers that are to be near a published one are judged
-too, but alter no status: what the texts leave open is assumed. `penstock run
-studies/published-NAME.study.yaml` makes the same runs with a report. With `--sensitivity` each assumed value of
-the platform goes to its lower and its upper end, and all is judged again: what rests on an assumption?
+numbers beside ours; exit status 3 if a shape does not hold. Numbers that should be near a published one are
+judged too, but alter no status: what the texts leave open is assumed. `penstock run
+studies/published-NAME.study.yaml` makes the same runs with a report. With `--sensitivity` each assumed value
+of the platform goes to its lower and its upper end, and all is judged again: what rests on an assumption?
 
 Line numbers are those of the thesis text that the scenarios come from (L. B. Costa, 2014), as in the studies.
 """
