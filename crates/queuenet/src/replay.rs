@@ -4,7 +4,7 @@
 //! thread: read, write or sync, what the thread does by itself before it, and whom it waits for. Nothing here knows a
 //! device; [`Program::run`] runs the steps above a page cache and a station.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -439,11 +439,18 @@ impl Program {
                     None => {}
                 }
             }
-            let others: Vec<u64> = self.steps.iter().map(|s| s.think_ns).collect();
             let usual = if alone.len() >= 5 {
                 median(&mut alone)
             } else {
-                median(&mut others.into_iter().filter(|g| *g > 0).collect::<Vec<_>>())
+                // nobody came to an empty place: as long as before any other step
+                let starts: HashSet<u32> = sections.iter().map(|s| s.first).collect();
+                let threads: HashSet<usize> = sections.iter().map(|s| s.thread).collect();
+                let steps = threads
+                    .iter()
+                    .flat_map(|&t| self.threads[t].first + 1..self.threads[t].end);
+                let others = steps.filter(|at| !starts.contains(at));
+                let gaps = others.map(|at| self.steps[at as usize].think_ns);
+                median(&mut gaps.filter(|gap| *gap > 0).collect::<Vec<_>>())
             };
             let usual = usual.unwrap_or(0);
             let handover = median(&mut handovers).unwrap_or(0);
