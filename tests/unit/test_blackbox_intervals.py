@@ -88,6 +88,16 @@ def test_jackknife_plus_by_hand() -> None:
     assert (low[0], high[0]) == (-np.inf, np.inf)
 
 
+def test_a_class_has_the_interval_of_its_own_residuals() -> None:
+    residual = np.concatenate([np.full(20, 0.1), np.full(20, 2.0), np.full(3, 9.0)])
+    found = CrossConformal(np.arange(43), residual)
+    easy = np.arange(43) < 20
+    low, high = found.among(easy, 0.9).interval(np.zeros((43, 1)), 0.9)
+    assert (low[0], high[0]) == pytest.approx((-0.1, 0.1))
+    few = np.arange(43) >= 40
+    assert found.among(few, 0.9) is found  # three points are no class
+
+
 def test_folds_are_even_and_few_points_have_one_each() -> None:
     assert sorted(folds(40, 1)) == list(range(40))
     counts = np.bincount(folds(95, 1))

@@ -65,6 +65,13 @@ class CrossConformal:
         high = np.sort(centre + self.residual[:, None], axis=0)[k - 1]
         return np.minimum(low, high), np.maximum(low, high)
 
+    def among(self, members: NDArray[np.bool_], level: float) -> CrossConformal:
+        """The same of a class of points alone, whose guarantee holds within the class (Mondrian: Vovk 2013);
+        of all points where the class is too small for an interval."""
+        if conformal_rank(int(members.sum()), level) > members.sum():
+            return self
+        return CrossConformal(self.fold[members], self.residual[members])
+
 
 def cross_conformal(
     fit: Callable[[NDArray[np.int64]], Callable[[Floats], Floats]],

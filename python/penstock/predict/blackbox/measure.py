@@ -198,7 +198,9 @@ def measured(out: Path, runs: pd.DataFrame) -> tuple[list[Measured], list[tuple[
 def _read(run: Run, place: Path) -> Measured:
     if isinstance(run, Computing):
         said = document((place / _COMPUTED).read_text(), _COMPUTED)
-        return Measured(run, said["bytes"] / said["wall_s"], said["computing_s"] / said["bytes"])
+        # with waiting for a processor, so that a busy host does not look like a storage that cannot overlap
+        spent_s = said["computing_wall_s"] if run.cpu_ns_per_byte else 0.0
+        return Measured(run, said["bytes"] / said["wall_s"], spent_s / said["bytes"])
     values = parse_fio(place, "", "", 0.0)
     total = values["bytes"].value
     if total <= 0 or values["bandwidth"].value <= 0:

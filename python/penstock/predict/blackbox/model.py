@@ -72,7 +72,13 @@ class BlackBoxModel:
         """Low and high throughput [bytes/s] at each point; 0 and infinite where too few were measured."""
         x = matrix(self.columns, points)
         of_fold = np.array([np.log(m.predict(x)) for m in self.of_fold])
-        low, high = self.conformal.interval(of_fold, level)
+        known = np.array([_class(p) for p in self.points])
+        asked = np.array([_class(p) for p in points])
+        low, high = np.empty(len(points)), np.empty(len(points))
+        for one in set(asked.tolist()):
+            at = asked == one
+            alike = self.conformal.among(known == one, level)
+            low[at], high[at] = alike.interval(of_fold[:, at], level)
         return np.exp(low), np.exp(high)
 
     def departs(self, point: Point) -> list[str]:
@@ -238,6 +244,11 @@ def learnt(
     return BlackBoxModel(
         storage or {}, space, list(points), y, chosen, learners, errors, conformal, of_fold
     )
+
+
+def _class(point: Point) -> str:
+    """What points are compared with for their interval: those of one operation, sequential or not."""
+    return f"{point.operation} {'sequential' if point.pattern == 'sequential' else 'skewed'}"
 
 
 def guarantee(model: BlackBoxModel, level: float = LEVEL) -> str:
