@@ -462,7 +462,8 @@ impl<'a> Engine<'a> {
 
     fn outcome(mut self) -> Outcome {
         if self.failure.is_some() {
-            let last = self.heap.peek().map_or(0, |(now, ..)| now);
+            let next = self.heap.peek();
+            let last = next.map_or(0, |(now, ..)| now);
             self.makespan = self.makespan.max(last);
         }
         let seconds = |ticks: u64| self.clock.seconds(ticks);

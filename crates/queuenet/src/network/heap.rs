@@ -23,6 +23,8 @@ pub const MAX_ORDER: u64 = (1 << (64 - LOW_BITS)) - 1;
 #[derive(Debug, Default, Clone)]
 pub struct EventHeap {
     entries: Vec<u128>,
+    /// The root was taken, and its place not yet filled: what is pushed next goes there.
+    hole: bool,
 }
 
 #[inline]
@@ -47,19 +49,24 @@ impl EventHeap {
     /// How many are to come.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() - usize::from(self.hole)
     }
 
     /// Whether nothing is to come.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len() == 0
     }
 
     /// Adds an event: when, its creation number, what kind (below 8) and of which activity (below 2^27).
     #[inline]
     pub fn push(&mut self, time: Ticks, order: u64, kind: u8, index: u32) {
         let entry = packed(time, order, kind, index);
+        if self.hole {
+            self.hole = false;
+            self.sink(entry);
+            return;
+        }
         let mut at = self.entries.len();
         self.entries.push(entry);
         while at > 0 {
@@ -76,25 +83,37 @@ impl EventHeap {
     /// The next event: (time, creation number, kind, activity).
     #[inline]
     #[must_use]
-    pub fn peek(&self) -> Option<(Ticks, u64, u8, u32)> {
+    pub fn peek(&mut self) -> Option<(Ticks, u64, u8, u32)> {
+        self.fill();
         self.entries.first().copied().map(unpacked)
     }
 
     /// Puts another event in the place of the next one.
     #[inline]
     pub fn replace_top(&mut self, time: Ticks, order: u64, kind: u8, index: u32) {
+        self.fill();
         self.sink(packed(time, order, kind, index));
+    }
+
+    /// Fills the root's place with the last entry.
+    #[inline]
+    fn fill(&mut self) {
+        if self.hole {
+            self.hole = false;
+            if let Some(last) = self.entries.pop() {
+                if !self.entries.is_empty() {
+                    self.sink(last);
+                }
+            }
+        }
     }
 
     /// Takes the next event away.
     #[inline]
     pub fn pop(&mut self) -> Option<(Ticks, u64, u8, u32)> {
+        self.fill();
         let top = self.entries.first().copied()?;
-        if let Some(last) = self.entries.pop() {
-            if !self.entries.is_empty() {
-                self.sink(last);
-            }
-        }
+        self.hole = true;
         Some(unpacked(top))
     }
 
@@ -109,12 +128,19 @@ impl EventHeap {
             if first >= n {
                 break;
             }
-            let mut least = first;
-            for child in first + 1..(first + 4).min(n) {
-                if entries[child] < entries[least] {
-                    least = child;
+            let least = if let Some(four) = entries.get(first..first + 4) {
+                let a = usize::from(four[1] < four[0]);
+                let b = 2 + usize::from(four[3] < four[2]);
+                first + if four[b] < four[a] { b } else { a }
+            } else {
+                let mut least = first;
+                for child in first + 1..n {
+                    if entries[child] < entries[least] {
+                        least = child;
+                    }
                 }
-            }
+                least
+            };
             if entries[least] >= entry {
                 break;
             }
