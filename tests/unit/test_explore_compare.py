@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from penstock.predict.explore.compare import interval, looks, ratio_interval, select
+from penstock.predict.explore.evaluate import Measure
 from penstock.predict.explore.space import Candidate
+from penstock.predict.explore.yardstick import ByKnee
 
 Losses = Callable[[Sequence[Candidate], int], NDArray[np.float64]]
 
@@ -138,3 +140,83 @@ def test_ratio_interval_needs_the_same_seeds() -> None:
         return high - low
 
     assert width(paired=True) < width(paired=False) / 5
+
+
+class Drawn:
+    """Points (time, cost) with noise common to all and of their own: a record that only gives values."""
+
+    def __init__(self, truth: Sequence[tuple[float, float]], seed: int, own: float) -> None:
+        rng = np.random.default_rng(seed)
+        noise = 1 + 0.2 * rng.standard_normal(20) + own * rng.standard_normal((len(truth), 20))
+        points = np.array(truth)[:, None, :] * noise[:, :, None]
+        self.measures = {
+            (i,): {
+                s: Measure(float(t), float(c), None, 1, 0, 0, 0, "")
+                for s, (t, c) in enumerate(row, start=1)
+            }
+            for i, row in enumerate(points)
+        }
+
+    def evaluate(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> None:
+        pass
+
+    def mean(self, candidate: Candidate) -> dict[str, float]:
+        rows = list(self.measures[candidate].values())
+        return {
+            "makespan_s": float(np.mean([m.makespan_s for m in rows])),
+            "cost": float(np.mean([m.cost or 0.0 for m in rows])),
+        }
+
+
+def test_the_knee_is_compared_without_the_noise_that_all_share() -> None:
+    # distances to (100, 10): 0.30 for the ends, 0.06 for the knee
+    truth = [(100, 13.5), (104, 10.5), (135, 10)]
+    record = Drawn(truth, 2, own=0.002)
+    by = ByKnee(record, ("makespan_s", "cost"), list(record.measures))  # type: ignore[arg-type]
+    found = select(
+        list(record.measures),
+        lambda some, n: by.on_seeds(some, range(1, n + 1)),
+        most_seeds=5,
+        relative=False,
+    )
+    assert found.best.candidate == (1,)
+    assert found.best.mean == pytest.approx(np.hypot(np.log(1.04), np.log(1.05)), abs=0.01)
+    assert [c.verdict for c in found.contenders] == ["best", "worse", "worse"]
+
+
+def noisy_best(seed: int) -> Drawn:
+    """Two configurations: the first is better by 2.5 % in both, and noisy on its own."""
+    record = Drawn([(100, 10), (102.5, 10.25)], seed, own=0.0)
+    rng = np.random.default_rng([seed, 5])
+    for s in range(1, 21):
+        factor = 1 + 0.05 * rng.standard_normal()
+        m = record.measures[(0,)][s]
+        record.measures[(0,)][s] = m._replace(
+            makespan_s=m.makespan_s * factor, cost=(m.cost or 0.0) * factor
+        )
+    return record
+
+
+def knees(losses: Callable[[ByKnee, list[int]], NDArray[np.float64]]) -> int:
+    """How often of 40 the better one has the smaller mean loss."""
+    hits = 0
+    for seed in range(40):
+        by = ByKnee(noisy_best(seed), ("makespan_s", "cost"), [(0,), (1,)])  # type: ignore[arg-type]
+        mean = losses(by, list(range(1, 21))).mean(axis=1)
+        hits += mean[0] < mean[1]
+    return hits
+
+
+def test_noise_does_not_push_the_best_away_from_the_ideal() -> None:
+    assert knees(lambda by, seeds: by.on_seeds([(0,), (1,)], seeds)) >= 36
+
+
+def test_planted_failure_distances_seed_by_seed_are_found() -> None:
+    """To an ideal that stays where it is, noise can only enlarge a distance."""
+
+    def fixed(by: ByKnee, seeds: list[int]) -> NDArray[np.float64]:
+        values = by._values([(0,), (1,)], seeds)
+        found: NDArray[np.float64] = np.sqrt((np.log(values / by._ideal) ** 2).sum(axis=-1))
+        return found
+
+    assert knees(fixed) < 30

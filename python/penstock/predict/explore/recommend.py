@@ -156,6 +156,13 @@ def _undecided(
         apart = "these two" if len(candidates) == 2 else f"the {len(candidates)} best"
         why = f"cannot tell {apart} apart, their intervals overlap after {seeds} seeds"
     text = f"Undecided ({why}): run these {len(run)}: {'; '.join(named)}."
+    selection = found.selection
+    rivals = [] if selection is None else selection.of("undecided")
+    most = max((-r.low for r in rivals), default=0.0)
+    if rivals and np.isfinite(most):
+        of = "" if found.question.objective is not None else f" ({_metrics(found, 'and')} together)"
+        loses = f"The first of them loses at most {_share(most)}{of} against any of those compared."
+        notes = [loses, *notes]
     return Recommendation("undecided", text, None, run, tuple(notes), rule=_rule(found))
 
 
@@ -230,9 +237,9 @@ def _told(found: Exploration, candidate: Candidate) -> str:
     return ", ".join(parts)
 
 
-def _metrics(found: Exploration) -> str:
+def _metrics(found: Exploration, last: str = "or") -> str:
     names = {"makespan_s": "time", "cost": "cost", "energy_j": "energy"}
-    return words.listed([names[m] for m in found.metrics], "or")
+    return words.listed([names[m] for m in found.metrics], last)
 
 
 def _cheaper(found: Exploration, best: Candidate) -> Candidate | None:
@@ -279,11 +286,7 @@ def _notes(found: Exploration) -> list[str]:
     selection = found.selection
     assert selection is not None
     notes = []
-    same = [
-        c
-        for c in selection.of("same")
-        if c.candidate not in found.twins.get(selection.best.candidate, [])
-    ]
+    same = selection.of("same")
     if same:
         shown = "; ".join(describe(found.space, c.candidate) for c in same[:2])
         more = f" (and {len(same) - 2} more)" if len(same) > 2 else ""

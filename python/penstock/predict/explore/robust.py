@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,17 +52,12 @@ class Robust:
         return row
 
 
-def robust(
-    candidates: Sequence[Candidate],
-    losses: Callable[[Sequence[Candidate]], NDArray[np.float64]],
-    relative: bool,
-) -> Robust:
-    """Regrets of the candidates from their losses by draw (candidates, draws).
+def robust(candidates: Sequence[Candidate], losses: NDArray[np.float64], relative: bool) -> Robust:
+    """Regrets of the candidates from their losses (candidates, draws).
 
     `relative`: over the size of the draw's best loss; else as differences (a distance in logarithms is
     a share already).
     """
-    values = losses(candidates)
-    least = values.min(axis=0)
+    least = losses.min(axis=0)
     scale = np.where(least != 0, np.abs(least), 1.0) if relative else np.ones_like(least)
-    return Robust(tuple(candidates), (values - least) / scale)
+    return Robust(tuple(candidates), (losses - least) / scale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -13,31 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import BadInput
-from penstock.predict.explore.compare import Selection, select
+from penstock.predict.explore.compare import Selection
 from penstock.predict.explore.effects import AxisEffect, effects
-from penstock.predict.explore.evaluate import DRAWN, Evaluator
+from penstock.predict.explore.evaluate import Evaluator
 from penstock.predict.explore.expression import Expression, Objective
-from penstock.predict.explore.pareto import near, pareto
+from penstock.predict.explore.near import (
+    compare,
+    indifferent,
+    point,
+    robustness,
+    settle_front,
+    twins,
+)
+from penstock.predict.explore.pareto import pareto
 from penstock.predict.explore.record import Record
-from penstock.predict.explore.robust import DRAWS, RIVALS, Robust, robust
+from penstock.predict.explore.robust import Robust
 from penstock.predict.explore.search import ENGINES, drive, grid
 from penstock.predict.explore.space import Candidate, Space
+from penstock.predict.explore.yardstick import ByKnee, ByObjective, Yardstick
 
 #: the whole grid while it has no more points than this (PR-X-1) and takes no longer than this
 GRID_POINTS, GRID_S = 100_000, 600.0
 #: configurations of a search without a budget: 2 % of the space, at least and at most
 SEARCH_SHARE, SEARCH_LEAST, SEARCH_MOST = 0.02, 400, 5000
-#: configurations by which the time of a grid is estimated, and by which the noise is
-_PILOT, _NOISE = 24, 8
-#: seeds of a first comparison; most contenders compared; most members of a front given more seeds
-_FIRST_SEEDS, _CONTENDERS, _FRONT = 5, 24, 64
-_LEAST_MARGIN = 0.02
-#: these many are compared whatever their distance, so that there is a next best
-_LEAST = 3
+#: configurations by which the time of a grid is estimated
+_PILOT = 24
 
 Losses = Callable[[list[Candidate]], list[float]]
-#: what is made small, of the columns of one measure or of the means of several
-Lost = Callable[[Mapping[str, float]], float]
 
 
 class Progress(Protocol):
@@ -77,10 +79,9 @@ class Settings:
 class Exploration:
     """What was found. Candidates are of `record.space`; `front` is sorted by time.
 
-    `twins` are candidates with the same measures on the first seed, by the one that stands for them;
-    `indifferent` differ from the best in one axis and give the same on several seeds. `selection` compares
-    what is near the best (objective), or near the knee of the front; None where nothing was admissible or
-    the exploration was stopped.
+    `selection` compares what is near the best (objective), or near the knee of the front; None where nothing
+    was admissible or the exploration was stopped. `indifferent` differ from the best in one axis and give
+    exactly the same.
     """
 
     question: Question
@@ -92,7 +93,6 @@ class Exploration:
     admissible: list[Candidate] = field(default_factory=list)
     front: list[Candidate] = field(default_factory=list)
     selection: Selection | None = None
-    twins: dict[Candidate, list[Candidate]] = field(default_factory=dict)
     indifferent: list[Candidate] = field(default_factory=list)
     uncompared: int = 0
     broken: int = 0
@@ -278,133 +278,21 @@ class _Explorer:
         """Distance to the best of every metric seen so far, in logarithms."""
         for c in list(self.record.measures)[self._ideal_upto :]:
             if self.admissible(c):
-                point = self.point(c)
-                self._ideal = point if self._ideal is None else np.minimum(self._ideal, point)
+                here = point(self.record, c, self.metrics)
+                self._ideal = here if self._ideal is None else np.minimum(self._ideal, here)
         self._ideal_upto = len(self.record.measures)
         if self._ideal is None:
             return math.inf
-        return float(np.sqrt((np.log(self.point(candidate) / self._ideal) ** 2).sum()))
+        return float(
+            np.sqrt((np.log(point(self.record, candidate, self.metrics) / self._ideal) ** 2).sum())
+        )
 
     _ideal: NDArray[np.float64] | None = None
     _ideal_upto = 0
 
-    def point(self, candidate: Candidate) -> NDArray[np.float64]:
-        mean = self.record.mean(candidate)
-        return np.array([mean[m] for m in self.metrics])
-
-    # ------------------------------------------------------------ what is near the best
-
     def admissible_candidates(self) -> list[Candidate]:
         found = [c for c in self.record.measures if self.allowed(c) and self.admissible(c)]
         return sorted(found, key=self.space.number)
-
-    def noise(self, candidates: Sequence[Candidate], lost: Lost, scale: float) -> float:
-        """Standard deviation of the difference of two losses on one seed, over `scale`."""
-        some = list(candidates[:_NOISE])
-        n = min(_FIRST_SEEDS, len(self.seeds))
-        if n < 2 or len(some) < 2:
-            return 0.0
-        self.record.evaluate(some, self.seeds[:n])
-        seeds = self.seeds[:n]
-        losses = np.array([[lost(self.record.values(c, s)) for s in seeds] for c in some])
-        differences = (losses[1:] - losses[0]) / scale
-        finite = differences[np.isfinite(differences).all(axis=1)]
-        return float(np.sqrt(finite.var(axis=1, ddof=1).mean())) if len(finite) else 0.0
-
-    def settle_front(self, candidates: list[Candidate]) -> list[Candidate]:
-        """The front by means, its members and what noise may hide given the first seeds of a comparison."""
-        n = min(_FIRST_SEEDS, len(self.seeds))
-        for _ in range(8):
-            points = np.array([self.point(c) for c in candidates])
-            member = pareto(points)
-            front = [c for c, m in zip(candidates, member, strict=True) if m]
-            fastest = min(self.record.mean(c)["makespan_s"] for c in front)
-            margin = 2 * self.noise(front, lambda v: v["makespan_s"], fastest)
-            close = near(points, points[member], margin) if margin > 0 else member
-            wanted = [c for c, m in zip(candidates, close, strict=True) if m]
-            thin = [c for c in wanted if len(self.record.measures[c]) < n]
-            first = [c for c in thin if c in set(front)]
-            chosen = (first + [c for c in thin if c not in set(first)])[:_FRONT]
-            if not chosen:
-                return front
-            self.progress.stage("more seeds for the front", len(chosen) * (n - 1))
-            self.record.evaluate(chosen, self.seeds[:n])
-        return front
-
-    def compare(
-        self, candidates: list[Candidate], lost: Lost, relative: bool
-    ) -> tuple[Selection, int]:
-        """Tells the best of the candidates from what is near it; also how many near it were not compared."""
-        means = {c: lost(self.values(c)) for c in candidates}
-        ordered = sorted(candidates, key=lambda c: (means[c], self.space.number(c)))
-        least = means[ordered[0]]
-        scale = abs(least) if relative and least else 1.0
-        margin = max(_LEAST_MARGIN, 4 * self.noise(ordered, lost, scale)) * scale
-        close = [c for c in ordered if means[c] <= least + margin]
-        chosen = close[:_CONTENDERS] if len(close) >= _LEAST else ordered[:_LEAST]
-        self.progress.stage("comparing the best", None)
-
-        def losses(some: Sequence[Candidate], n: int) -> NDArray[np.float64]:
-            self.record.evaluate(list(some), self.seeds[:n])
-            return np.array(
-                [[lost(self.record.values(c, s)) for s in self.seeds[:n]] for c in some]
-            )
-
-        found = select(
-            chosen,
-            losses,
-            most_seeds=len(self.seeds),
-            level=self.settings.level,
-            relative=relative,
-        )
-        return found, max(0, len(close) - len(chosen))
-
-    def robust(
-        self, selection: Selection, candidates: list[Candidate], lost: Lost, relative: bool
-    ) -> Robust | None:
-        """The best and its rivals on platforms drawn from what is not certain; None without a rival.
-
-        Rivals are the next best, and the best candidate of every level of every axis.
-        """
-        means = [lost(self.values(c)) for c in candidates]
-        shifted = [m - min(means) + 1.0 for m in means]
-        by_level = [
-            (level.mean, level.candidate)
-            for axis in effects(self.space, candidates, shifted)
-            for level in axis.levels
-        ]
-        levels = [c for _, c in sorted((lost(self.values(c)), c) for _, c in by_level)]
-        named = [c.candidate for c in selection.contenders]
-        rivals = list(dict.fromkeys([named[0], *named[1:5], *levels]))[:RIVALS]
-        if len(rivals) < 2:
-            return None
-        draws = [DRAWN + i for i in range(1, DRAWS + 1)]
-        self.progress.stage("drawing what is not certain", len(rivals) * len(draws))
-        self.record.evaluate(rivals, draws)
-        sound = [c for c in rivals if not any(self.record.measures[c][d].error for d in draws)]
-        if rivals[0] not in sound or len(sound) < 2:
-            return None
-
-        def losses(some: Sequence[Candidate]) -> NDArray[np.float64]:
-            return np.array([[lost(self.record.values(c, d)) for d in draws] for c in some])
-
-        return robust(sound, losses, relative)
-
-    def twins(self, candidates: Sequence[Candidate]) -> dict[Candidate, list[Candidate]]:
-        """Candidates with the very same measures: the first of each, and the others."""
-        groups: dict[tuple[Any, ...], list[Candidate]] = {}
-        for c in candidates:
-            m = self.record.measures[c][self.seeds[0]]
-            groups.setdefault((m.makespan_s, m.cost, m.energy_j, m.hosts), []).append(c)
-        return {group[0]: group[1:] for group in groups.values()}
-
-    def indifferent(self, best: Candidate, twins: Sequence[Candidate]) -> list[Candidate]:
-        """Candidates that differ from the best in one axis and give the same on each of the first seeds."""
-        seeds = self.seeds[:_FIRST_SEEDS]
-        near = [t for t in twins if sum(a != b for a, b in zip(t, best, strict=True)) == 1]
-        self.record.evaluate([best, *near], seeds)
-        own = [self.record.measures[best][s] for s in seeds]
-        return [t for t in near if [self.record.measures[t][s] for s in seeds] == own]
 
 
 class _Spent(Exception):  # noqa: N818 - a signal, not an error
@@ -435,36 +323,32 @@ def explore(
 
 
 def _conclude(explorer: _Explorer, found: Exploration) -> None:
+    """Front, selection, judgement, robustness of what the search evaluated."""
+    record, settings = explorer.record, explorer.settings
     candidates = explorer.admissible_candidates()
     if not candidates:
         return
-    twins = explorer.twins(candidates)
-    single = list(twins)
+    stage, seeds = explorer.progress.stage, settings.most_seeds
+    alike = twins(record, candidates)
+    single = list(alike)
+    front = settle_front(record, single, explorer.metrics, seeds, stage)
     objective = explorer.question.objective
+    by: Yardstick
     if objective is not None:
-        explorer.settle_front(single)
-        lost: Lost = objective.loss
+        by = ByObjective(record, objective)
     else:
-        front = explorer.settle_front(single)
-        points = np.array([explorer.point(c) for c in front])
-        ideal = points.min(axis=0)
-        if not (ideal > 0).all():
-            raise BadInput("a cost or energy of 0 has no Pareto set; give --objective")
-        metrics = explorer.metrics
-
-        def distance(values: Mapping[str, float]) -> float:
-            point = np.array([values[m] for m in metrics])
-            return float(np.sqrt((np.log(point / ideal) ** 2).sum()))
-
-        lost = distance
-    relative = objective is not None
-    found.selection, found.uncompared = explorer.compare(single, lost, relative)
+        if not all((point(record, c, explorer.metrics) > 0).all() for c in front):
+            raise BadInput("a time, cost or energy of 0 has no knee; give --objective")
+        by = ByKnee(record, explorer.metrics, front)
+    stage("comparing the best", None)
+    found.selection, found.uncompared = compare(
+        single, by, explorer.space.number, seeds, settings.level
+    )
     best = found.selection.best.candidate
-    found.twins = {c.candidate: twins[c.candidate] for c in found.selection.contenders}
-    found.indifferent = explorer.indifferent(best, twins[best])
+    found.indifferent = indifferent(record, best, alike[best], seeds)
     found.judgement = explorer.evaluator.judge(best)
     if explorer.evaluator.uncertain:
-        found.robust = explorer.robust(found.selection, single, lost, relative)
+        found.robust = robustness(record, found.selection, single, by, stage)
 
 
 def _summarise(explorer: _Explorer, found: Exploration) -> None:
@@ -481,8 +365,8 @@ def _summarise(explorer: _Explorer, found: Exploration) -> None:
         if c not in explorer.refused and not record.error(c) and not explorer.admissible(c)
     )
     if found.admissible:
-        single = list(explorer.twins(found.admissible))
-        member = pareto(np.array([explorer.point(c) for c in single]))
+        single = list(twins(record, found.admissible))
+        member = pareto(np.array([point(record, c, found.metrics) for c in single]))
         front = [c for c, m in zip(single, member, strict=True) if m]
         found.front = sorted(front, key=lambda c: record.mean(c)["makespan_s"])
 
