@@ -638,7 +638,9 @@ def observer_receipts(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def agreement(predictions: pd.DataFrame) -> tuple[int, int, float]:
     """(predictions within 15 %, predictions judged, worst ratio), the basis treatment left out."""
     rows = predictions[np.isfinite(predictions["ratio"].astype(float))]
-    if "basis_treatment" in rows:
+    if "is_basis" in rows:
+        rows = rows[~rows["is_basis"].astype(bool)]
+    elif "basis_treatment" in rows:
         rows = rows[rows["treatment_id"] != rows["basis_treatment"]]
     if rows.empty:
         return 0, 0, math.nan
@@ -664,7 +666,7 @@ def _predictions(outcome: Outcome) -> Iterator[Finding]:
             "prediction-agrees" if good else "prediction-departs",
             "info" if good else "warning",
             f"{response}: {within} of {judged} treatments ({100 * within / judged:.0f} %) were "
-            f"predicted within 15 % from the trace of {basis}{known} and the disk profiles alone; the "
+            f"predicted within 15 % from the traces of {basis}{known} and the disk profiles alone; the "
             f"worst prediction is {worst:.2f} of the measurement.",
             {"table": "predictions", "response": str(response), "basis_treatment": basis},
             "" if good else _why_departs(rows),
@@ -674,7 +676,8 @@ def _predictions(outcome: Outcome) -> Iterator[Finding]:
 def _why_departs(rows: pd.DataFrame) -> str:
     """What the model leaves out, in its own words, where it does not agree."""
     notes = [str(n) for n in rows["note"].dropna().unique()] if "note" in rows else []
-    known = "; ".join(note for note in notes if note)
+    said = dict.fromkeys(p.strip() for note in notes for p in note.split(";") if p.strip())
+    known = "; ".join(said)
     what = f" (what it is: {known})" if known else ""
     return f"Do not rely on the model where it departs{what}; see the table."
 

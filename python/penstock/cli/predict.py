@@ -74,10 +74,11 @@ def command(
         None, "--perfetto", help="Write one simulated run as a trace for ui.perfetto.dev."
     ),
     threads: int = typer.Option(0, "--threads", min=0, help="0: all cores; alters no result."),
-    basis: str | None = typer.Option(
-        None,
+    basis: list[str] = typer.Option(
+        [],
         "--basis",
-        help="Of a study: treatment whose trace is used (default: the one traced most).",
+        help="Of a study: treatment whose traces are used (default: the one traced most); repeatable: a "
+        "treatment is predicted from the nearest.",
     ),
     as_json: bool = typer.Option(False, "--json", help="The prediction as one object."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
@@ -102,7 +103,7 @@ def command(
             raise BadInput(f"{lost[0]} is for workflows; expected --platform PLATFORM with it")
         _study(what, basis, as_json)
         return
-    if basis is not None:
+    if basis:
         raise BadInput("--basis is for studies; found --platform, which is for workflows")
     exact(level)
     for file in (html, perfetto):
@@ -254,7 +255,7 @@ def _table(console: Console, table: told.Table) -> None:
     print()
 
 
-def _study(study: Path, basis: str | None, as_json: bool) -> None:
+def _study(study: Path, basis: list[str], as_json: bool) -> None:
     """Every treatment of a study, beside what was measured where it was run."""
     if study.is_dir():
         if not (study / "plan.json").is_file():
@@ -279,7 +280,8 @@ def _study(study: Path, basis: str | None, as_json: bool) -> None:
     if result.treatments:
         print(
             f"{result.hits} of {result.treatments} predictions within {result.within:.0%} of what was "
-            f"measured; the worst is {result.worst:.0%} off. Basis: {frame['basis_treatment'].iloc[0]}."
+            f"measured; the worst is {result.worst:.0%} off. "
+            f"Basis: {', '.join(sorted(frame['basis_treatment'].unique()))}."
         )
 
 

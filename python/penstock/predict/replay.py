@@ -16,9 +16,10 @@ from penstock.predict.clients import disk_events
 from penstock.profile.model import native
 from penstock.study.resolve import ResolvedDisk, ResolvedRun
 
-#: what the kernel reads ahead of a sequential reader of an emulated disk, and the dirty limit of its mount
+#: what the kernel reads ahead of a sequential reader of an emulated disk
 READAHEAD_BYTES = 128 << 10
-DIRTY_BYTES = 64 << 20
+#: dirty pages of an emulated disk's mount at most: this share of the memory, but no less and no more than
+DIRTY_SHARE, LEAST_DIRTY_BYTES, MOST_DIRTY_BYTES = 0.2, 4 << 20, 64 << 20
 #: a file lies at a multiple of this on the device
 _FILE_SPACE = 1 << 40
 _OPS = {"read": 0, "write": 1, "flush": 2}
@@ -70,7 +71,7 @@ class Traced:
             "profile": disk.profile,
             "cache_bytes": self.cache_bytes(run),
             "readahead_bytes": READAHEAD_BYTES,
-            "dirty_bytes": DIRTY_BYTES,
+            "dirty_bytes": dirty_bytes(run.memory_bytes),
             "bounds": [{"tids": list(b.tids), "seconds": b.seconds} for b in bounds],
         }
         found: list[dict[str, Any]] = json.loads(
@@ -83,6 +84,13 @@ class Traced:
         if run.memory_bytes is None:
             return 1 << 46
         return max(1 << 20, run.memory_bytes - self.own.bytes)
+
+
+def dirty_bytes(memory_bytes: int | None) -> int:
+    """Dirty pages of an emulated disk's mount at most, as the disk server sets it."""
+    if memory_bytes is None:
+        return MOST_DIRTY_BYTES
+    return min(MOST_DIRTY_BYTES, max(LEAST_DIRTY_BYTES, int(memory_bytes * DIRTY_SHARE)))
 
 
 def traced(bundle: Bundle, run: ResolvedRun) -> Traced:

@@ -180,10 +180,14 @@ def prediction(outcome: Outcome) -> Table | None:
         if mine.empty:
             continue
         within, judged, worst = agreement(mine)
-        basis = str(mine["basis_treatment"].iloc[0]) if "basis_treatment" in mine else "?"
+        bases = (
+            sorted(set(mine["basis_treatment"].astype(str))) if "basis_treatment" in mine else ["?"]
+        )
+        named = " and ".join(
+            f"{b} ({outcome.phrase(outcome.levels(b)) or 'levels unknown'})" for b in bases
+        )
         sentences.append(
-            f"{response.name}: from the trace of {basis} "
-            f"({outcome.phrase(outcome.levels(basis)) or 'levels unknown'}) and the disk profiles alone, "
+            f"{response.name}: from the traces of {named} and the disk profiles alone, "
             f"{within} of {judged} other treatments ({100 * within / max(1, judged):.0f} %) came within "
             f"15 % (the bar is 85 %); the worst is {worst:.2f} of the measurement."
         )
@@ -191,7 +195,7 @@ def prediction(outcome: Outcome) -> Table | None:
             treatment = str(r["treatment_id"])
             ratio = float(r.get("ratio", math.nan))
             off = math.isfinite(ratio) and abs(ratio - 1) > 0.15
-            is_basis = treatment == basis
+            is_basis = treatment in bases
             interval = ""
             if math.isfinite(float(r.get("ci_low") or math.nan)):
                 interval = f"{_number(r['ci_low'])} to {_number(r['ci_high'])}"
@@ -210,9 +214,30 @@ def prediction(outcome: Outcome) -> Table | None:
     return _table(
         ["", "treatment", "response", "#predicted", "#interval", "#measured", "#ratio"],
         rows,
-        sentence=" ".join(sentences),
+        sentence=" ".join([*_score_of_all(table), *sentences, *_left_out(table)]),
         responses=names,
     )
+
+
+def _score_of_all(table: pd.DataFrame) -> list[str]:
+    """Hits of all responses together, where there are several."""
+    within, judged, _ = agreement(table)
+    if table["response"].nunique() < 2 or not judged:
+        return []
+    return [
+        f"{within} of {judged} predictions ({100 * within / judged:.0f} %) came within 15 % of the "
+        "measurement (the bar is 85 %)."
+    ]
+
+
+def _left_out(table: pd.DataFrame) -> list[str]:
+    """What the model is and leaves out, in its own words, each once."""
+    notes: list[str] = []
+    if "note" in table:
+        notes = [str(note) for note in table["note"].dropna().unique()]
+    parts = dict.fromkeys(p.strip() for note in notes for p in note.split(";") if p.strip())
+    words = "; ".join(parts)
+    return [f"The model: {words}."] if words else []
 
 
 def fractions(outcome: Outcome) -> list[Table]:
