@@ -1,0 +1,225 @@
+"""Memory and the page cache in the prediction of traced programs: against closed forms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from penstock.archive.bundle import Bundle
+from penstock.design.plan import make_plan
+from penstock.predict.parts import Part, parts_of
+from penstock.predict.replay import READAHEAD_BYTES, Traced, dirty_bytes, own_memory, traced
+from penstock.predict.study import predict_study
+from penstock.study.load import load_study
+from penstock.study.resolve import resolve
+
+MIB = 1 << 20
+FILE_PAGES = 6144
+READS = 24_000
+SERVICE_S = 0.005
+HIT_NS, THINK_NS = 3_000, 20_000
+STUDY = """\
+penstock: 1
+name: reader
+question: Does memory make up for the disk?
+factors:
+  disk:   {levels: [service-5ms, sata-ssd]}
+  memory: {levels: [20MiB, 128MiB]}
+design: {kind: full, replicates: 1, seed: 7}
+platform:
+  nodes:
+    - name: node1
+      memory: "{memory}"
+      disks: [{name: data, profile: "{disk}"}]
+workload:
+  prepare: make {data}/file
+  command: my-reader {data}/file
+  timeout: 300s
+responses:
+  time: {from: wall_s, unit: s, better: lower}
+observers:
+  trace: {mode: trace}
+"""
+OWN_BYTES = 8 * MIB
+
+
+def reads() -> pd.DataFrame:
+    """Random reads of single pages, three apart so that no two look like a stream; in memory all of them."""
+    page = np.random.default_rng(3).integers(0, FILE_PAGES, READS) * 3 + 1
+    return pd.DataFrame(
+        {
+            "t_ns": np.arange(READS) * (HIT_NS + THINK_NS),
+            "seq": np.arange(READS, dtype=np.uint64),
+            "direction": "read",
+            "file_id": 1,
+            "offset_bytes": page * 4096,
+            "size_bytes": 4096,
+            "done_bytes": 4096,
+            "latency_ns": HIT_NS,
+            "tid": 7,
+            "flags": 0,
+        }
+    )
+
+
+def expected_s(memory_bytes: int) -> float:
+    """Time of the reads with that memory: every page is missed once, and again where it does not fit.
+
+    Uniform random references find a page with probability resident/pages whatever the replacement.
+    """
+    pages = min(FILE_PAGES, (memory_bytes - OWN_BYTES) // 4096)
+    found = np.zeros(READS, dtype=bool)
+    seen: set[int] = set()
+    draw = np.random.default_rng(11).random(READS)
+    for i, page in enumerate(reads()["offset_bytes"].to_numpy()):
+        known = page in seen
+        seen.add(page)
+        found[i] = known and draw[i] < min(1.0, pages / len(seen))
+    return float((~found).sum() * SERVICE_S + READS * (HIT_NS + THINK_NS) / 1e9)
+
+
+def samples(own_bytes: int = OWN_BYTES) -> pa.Table:
+    rows = []
+    for t in range(3):
+        used = own_bytes if t else 0
+        rows += [
+            (t, "cgroup", "run", "memory", "B", float(used + 30 * MIB)),
+            (t, "cgroup", "run", "page_cache", "B", float(30 * MIB)),
+            (t, "memory", "host", "shared", "B", 5.0 * MIB),
+        ]
+    columns = ["t_ns", "source", "entity", "metric", "unit", "value"]
+    return pa.Table.from_pandas(pd.DataFrame(rows, columns=columns), preserve_index=False)
+
+
+@pytest.fixture(scope="module")
+def truths() -> dict[str, float]:
+    return {"20MiB": expected_s(20 * MIB), "128MiB": expected_s(128 * MIB)}
+
+
+def archive(out: Path, truths: dict[str, float], own_bytes: int = OWN_BYTES) -> Path:
+    """A finished study of the reader on service-5ms; traced with 128 MiB, all pages being there already."""
+    out.mkdir()
+    (out / "study.yaml").write_text(STUDY)
+    plan = make_plan(load_study(out / "study.yaml"))
+    (out / "plan.json").write_text(json.dumps(plan.to_json()))
+    for row in plan.rows:
+        value = truths[row.levels["memory"]] if row.levels["disk"] == "service-5ms" else None
+        manifest: dict[str, Any] = {
+            "schema": "penstock/bundle/1",
+            "treatment_id": row.treatment_id,
+            "run_id": row.run_id,
+            "levels": row.levels,
+            "valid": True,
+            "cpu_ns": READS * (HIT_NS + THINK_NS),
+            "responses": {"time": {"value": value, "unit": "s"}},
+        }
+        with Bundle.create(out / "runs" / row.run_id, manifest) as bundle:
+            if row.levels == {"disk": "service-5ms", "memory": "128MiB"}:
+                bundle.write_table("io_events", pa.Table.from_pandas(reads(), preserve_index=False))
+                bundle.write_table("samples", samples(own_bytes))
+    return out
+
+
+def ratio(frame: pd.DataFrame) -> float:
+    rows = frame.set_index(["disk", "memory"])["ratio"]
+    return float(rows["service-5ms", "20MiB"])
+
+
+def test_less_memory_is_predicted_as_the_closed_form_says(
+    tmp_path: Path, truths: dict[str, float]
+) -> None:
+    """Half the file fits: 12 MiB of 24 MiB; the time nearly trebles."""
+    assert truths["20MiB"] > 1.9 * truths["128MiB"]
+    frame = predict_study(archive(tmp_path / "out", truths), seeds=2)
+    assert ratio(frame) == pytest.approx(1.0, abs=0.05)
+    assert "the whole run" in frame["note"].iloc[0]
+    ours = frame.set_index(["disk", "memory"])["predicted"]
+    # the faster disk too, which was never measured
+    assert ours["sata-ssd", "20MiB"] < 0.1 * ours["service-5ms", "20MiB"]
+
+
+def test_own_memory_that_is_sampled_wrong_is_noticed(
+    tmp_path: Path, truths: dict[str, float]
+) -> None:
+    """Planted failure: of the 20 MiB the program itself is said to take 18."""
+    frame = predict_study(archive(tmp_path / "out", truths, 18 * MIB), seeds=2)
+    assert ratio(frame) > 1.2
+
+
+def basis(tmp_path: Path, tables: dict[str, pa.Table], manifest: dict[str, Any]) -> Traced:
+    (tmp_path / "study.yaml").write_text(STUDY)
+    study = load_study(tmp_path / "study.yaml")
+    run = resolve(study, {"disk": "sata-ssd", "memory": "128MiB"})
+    with Bundle.create(tmp_path / "bundle", {"treatment_id": "t1", **manifest}) as bundle:
+        for name, table in tables.items():
+            bundle.write_table(name, table)
+    return traced(Bundle.open(tmp_path / "bundle"), run)
+
+
+def test_own_memory_is_what_the_page_cache_cannot_have(tmp_path: Path) -> None:
+    events = pa.Table.from_pandas(reads().head(100), preserve_index=False)
+    one = basis(tmp_path, {"io_events": events, "samples": samples()}, {})
+    assert one.own.bytes == OWN_BYTES
+    assert one.cache_bytes(one.run) == 120 * MIB
+    assert own_memory(one.bundle).anonymous_bytes == OWN_BYTES
+    (tmp_path / "2").mkdir()
+    unknown = basis(tmp_path / "2", {"io_events": events}, {})
+    assert unknown.own.anonymous_bytes is None
+    assert unknown.cache_bytes(unknown.run) == 128 * MIB
+
+
+def test_the_limits_of_the_mount_are_those_of_the_disk_server() -> None:
+    from penstock.emulate import disk
+
+    for memory in (None, 8 * MIB, 96 * MIB, 512 * MIB, 4 << 30):
+        assert dirty_bytes(memory) == disk.dirty_bytes(memory)
+    assert READAHEAD_BYTES == 128 << 10
+
+
+def two_readers() -> pd.DataFrame:
+    """A stream of 8 MiB in 0.2 s by thread 7, then single pages by 8 and 9 side by side for 3 s."""
+    frames = []
+    for tid, begin, n, step, size in (
+        (7, 0, 64, 3_125_000, 128 << 10),
+        (8, 10**9, 600, 5_000_000, 4096),
+    ):
+        for number in (tid,) if tid == 7 else (8, 9):
+            frame = reads().head(n).copy()
+            frame["t_ns"] = begin + np.arange(n) * step
+            frame["size_bytes"] = frame["done_bytes"] = size
+            frame["offset_bytes"] = np.arange(n) * size
+            frames.append(frame.assign(tid=number))
+    return pd.concat(frames, ignore_index=True).assign(
+        seq=lambda d: np.arange(len(d), dtype=np.uint64)
+    )
+
+
+@pytest.mark.parametrize(
+    ("response", "value", "tids", "counts"),
+    [
+        ("{from: {regex: 'a ([0-9]+)'}, unit: MiB/s, better: higher}", 39.0, (7,), "read_bytes"),
+        ("{from: {regex: 'a ([0-9]+)'}, unit: 1/s, better: higher}", 400.5, (8, 9), "reads"),
+        ("{from: {regex: 'a ([0-9]+)'}, unit: s, better: lower}", 3.05, (8, 9), "time"),
+        ("{from: {regex: 'a ([0-9]+)'}, unit: ms, better: lower}", 5.0, (8, 9), "reads"),
+        ("{from: {regex: 'a ([0-9]+)'}, unit: MiB/s, better: higher}", 900.0, (), "calls"),
+        ("{from: wall_s, unit: s, better: lower}", 4.2, (), "time"),
+    ],
+)
+def test_the_part_that_a_response_is_about(
+    tmp_path: Path, response: str, value: float, tids: tuple[int, ...], counts: str
+) -> None:
+    text = STUDY.replace("{from: wall_s, unit: s, better: lower}", response)
+    events = pa.Table.from_pandas(two_readers(), preserve_index=False)
+    one = basis(tmp_path, {"io_events": events}, {"responses": {"time": {"value": value}}})
+    (tmp_path / "study.yaml").write_text(text)
+    part: Part = parts_of(one, load_study(tmp_path / "study.yaml").responses)["time"]
+    assert (part.tids, part.counts) == (tids, counts), part
+    assert part.seconds is None
+    if not tids and counts == "calls":
+        assert part.why.startswith("assumed")
