@@ -78,7 +78,7 @@ NORMAL = Scale(
     montage_tasks=1000,
     montage_hosts=(50, 1000),
 )
-FULL = Scale(**{**NORMAL.__dict__, "scaling": (20, *range(25, 1001, 25)), "scaling_rounds": 5})
+FULL = Scale(**{**NORMAL.__dict__, "scaling": (20, *range(25, 1001, 25)), "scaling_rounds": 3})
 
 
 def reduce_case(nodes: int, size: int, optimised: bool) -> tuple[Json, Json]:
