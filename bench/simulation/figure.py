@@ -9,7 +9,7 @@ PANELS = {
     "cost against MB per node: ": "MB per node and stage (reduce, 20 nodes)",
     "cost against hosts, same data: ": "hosts, same data",
     "cost against tasks: ": "tasks (pipeline, 1 MiB files)",
-    "weak scaling, ": "nodes, 100 MB per node and stage",
+    "weak scaling, ": "nodes, same data per node",
 }
 
 
