@@ -1,4 +1,5 @@
-//! How fast stores are simulated on one core: `cargo run --release -p penstock-queuenet --example network_rate [RUNS]`.
+//! How fast stores are simulated on one core: `cargo run --release -p penstock-queuenet --example network_rate [RUNS
+//! [NAME]]`; with a NAME only the cases that contain it.
 //!
 //! An event is one completion of a service at one queue: a frame at an out-queue, a frame at an in-queue, a message at
 //! a loopback, a request at a component; a train of merged frames counts once at each of its two queues. A request is
@@ -129,10 +130,16 @@ fn montage() -> Workload {
     workload(files, tasks)
 }
 
-fn timed(name: &str, runs: usize, workload: &Workload, network: &Value) -> Outcome {
+fn timed(name: &str, runs: usize, workload: &Workload, network: &Value) {
+    if !std::env::args()
+        .nth(2)
+        .is_none_or(|wanted| name.contains(&wanted))
+    {
+        return;
+    }
     let network = Network::from_json(&network.to_string()).expect("a network");
     let (mut walls, mut cpus) = (Vec::new(), Vec::new());
-    let mut last = None;
+    let mut last: Option<Outcome> = None;
     for seed in 0..runs as u64 {
         let (begun, cpu) = (Instant::now(), cpu_s());
         let outcome = simulate(workload, &network, seed, false).expect("a run");
@@ -150,7 +157,6 @@ fn timed(name: &str, runs: usize, workload: &Workload, network: &Value) -> Outco
         outcome.events as f64 / cpu / 1e6,
         outcome.requests as f64 / cpu / 1e6,
     );
-    outcome
 }
 
 /// Time that this thread had a core, seconds (`/proc/thread-self/schedstat`, first field).
@@ -171,7 +177,7 @@ fn main() {
         .unwrap_or(3);
     println!("load before: {}", load().trim());
     for hosts in [50, 200, 1000] {
-        let work = exchange(hosts, 20_000 / hosts as u64);
+        let work = exchange(hosts, 100_000 / hosts as u64);
         timed(
             &format!("exchange, {hosts} hosts, by frame"),
             runs,
@@ -218,6 +224,9 @@ fn main() {
                 &platform,
             );
         }
+    }
+    if std::env::args().nth(2).is_some() {
+        return;
     }
     let networks = vec![network(20, 1, true).to_string(); 10_000 / 10];
     let begun = Instant::now();
