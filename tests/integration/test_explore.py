@@ -18,6 +18,7 @@ import pytest
 
 from penstock.archive.documents import EXPLORATION
 from penstock.archive.schemas import TABLES
+from penstock.cli import main
 from penstock.platform.hosts import load_platform
 from penstock.predict.explore.cluster import Clustered, connected
 from penstock.predict.explore.simulate import Simulated
@@ -240,6 +241,21 @@ def test_outside_the_model_there_is_no_recommendation(tmp_path: Path) -> None:
     assert told["recommendation"]["configuration"] is None
 
 
+def test_a_store_that_fills_up_is_no_choice(tmp_path: Path) -> None:
+    command = write_files(tmp_path)
+    # 12 inputs and 12 parts of 4 MiB and a result of 48 MiB: 144 MiB
+    capacity = ["--set", "hosts.storage.storage.capacity=40MiB"]
+    done = penstock(*command, "--vary", "split=app:storage/8", *capacity, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert sum(told["counts"]["failed"].values()) >= 3
+    assert any("the store is full" in reason for reason in told["counts"]["failed"])
+    assert told["front"]
+    for row in told["front"]:
+        assert int(row["levels"]["split"].split("+")[1]) >= 4
+    assert told["counts"]["admissible"] + sum(told["counts"]["failed"].values()) == 7
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -258,13 +274,20 @@ def test_outside_the_model_there_is_no_recommendation(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_clear_error_and_leaves_nothing(
-    tmp_path: Path, arguments: list[str], complaint: str
+    tmp_path: Path,
+    arguments: list[str],
+    complaint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = write_files(tmp_path)
     out = tmp_path / "out"
-    done = penstock(*command, *arguments, "-o", str(out), cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert complaint in done.stderr
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["penstock", *command, *arguments, "-o", str(out)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    printed, complaints = capsys.readouterr()
+    assert left.value.code == 2
+    assert complaint in complaints
+    assert printed == ""
     assert not out.exists()

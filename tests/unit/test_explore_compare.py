@@ -77,6 +77,19 @@ def test_without_noise_the_difference_is_exact() -> None:
     assert found.seeds == 5
 
 
+def test_what_does_not_always_end_is_worse() -> None:
+    candidates, losses = sampled([100, 101, 99], 1, common=0.01, own=0.0)
+
+    def failing(some: Sequence[Candidate], n: int) -> NDArray[np.float64]:
+        values = losses(some, n).copy()
+        values[[c == (2,) for c in some], 3:] = np.inf
+        return values
+
+    found = select(candidates, failing, most_seeds=10)
+    assert found.best.candidate == (0,)
+    assert {c.candidate: c.verdict for c in found.contenders}[(2,)] == "worse"
+
+
 def test_one_seed_decides_nothing() -> None:
     candidates, losses = sampled([100, 200], 1, common=0.1, own=0.1)
     assert not select(candidates, losses, most_seeds=1).decided

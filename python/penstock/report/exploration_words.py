@@ -78,7 +78,9 @@ def compared_table(found: Exploration, most: int = 8) -> Table:
     selection = found.selection
     for c in selection.contenders[:most] if selection is not None else ():
         told = ""
-        if c.verdict != "best":
+        if c.difference == float("inf"):
+            told = "does not always end"
+        elif c.verdict != "best":
             told = f"{_signed(c.difference)} ({_signed(c.low)} to {_signed(c.high)})"
         rows.append((describe(found.space, c.candidate), told, str(c.seeds), _VERDICTS[c.verdict]))
     columns = ("configuration", "#beside the best", "#seeds", "verdict")

@@ -111,12 +111,15 @@ def select(
     found: dict[Candidate, Contender] = {}
     for n in steps:
         values = losses(alive, n)
-        means = values.mean(axis=1)
+        means = np.where(np.isfinite(values).all(axis=1), values.mean(axis=1), np.inf)
         b = int(np.argmin(means))
-        scale = abs(float(means[b])) if relative and means[b] else 1.0
+        scale = abs(float(means[b])) if relative and means[b] and np.isfinite(means[b]) else 1.0
         found = {}
         for i, candidate in enumerate(alive):
-            mean, low, high = interval(values[i], values[b], scale, alpha)
+            if i != b and not np.isfinite(values[i]).all():  # it does not always end
+                mean = low = high = np.inf
+            else:
+                mean, low, high = interval(values[i], values[b], scale, alpha)
             verdict = _verdict(i == b, low, high, indifference)
             found[candidate] = Contender(candidate, float(means[i]), mean, low, high, n, verdict)
         out |= {c: f for c, f in found.items() if f.verdict == "worse"}

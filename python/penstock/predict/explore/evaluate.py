@@ -14,7 +14,7 @@ DRAWN = 1_000_000
 class Measure(NamedTuple):
     """One candidate predicted with one seed. `cost` and `energy_j` are None without prices or powers.
 
-    `error` is empty, or says what went wrong in the run itself (a full store); its times mean nothing then.
+    `error` is empty, or says what ended the run early (a full store); then it takes for ever.
     """
 
     makespan_s: float

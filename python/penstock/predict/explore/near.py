@@ -86,14 +86,17 @@ def _relative_noise(record: Record, some: Sequence[Candidate], seeds: Sequence[i
         return 0.0
     record.evaluate(some, seeds)
     spans = np.array([[record.measures[c][s].makespan_s for s in seeds] for c in some])
-    return _spread(spans / spans.mean(axis=1, keepdims=True))
+    with np.errstate(invalid="ignore"):
+        return _spread(spans / spans.mean(axis=1, keepdims=True))
 
 
 def _spread(values: NDArray[np.float64]) -> float:
     """Standard deviation of the differences of rows to the first, pooled."""
-    differences = values[1:] - values[0]
-    finite = differences[np.isfinite(differences).all(axis=1)]
-    return float(np.sqrt(finite.var(axis=1, ddof=1).mean())) if len(finite) else 0.0
+    sound = values[np.isfinite(values).all(axis=1)]
+    if len(sound) < 2:
+        return 0.0
+    differences = sound[1:] - sound[0]
+    return float(np.sqrt(differences.var(axis=1, ddof=1).mean()))
 
 
 def compare(
@@ -112,7 +115,8 @@ def compare(
     some, first = ordered[:_NOISE], seeds[:_FIRST_SEEDS]
     noise = 0.0
     if len(some) > 1 and len(first) > 1:
-        noise = _spread(by.on_seeds(some, first) / scale)
+        with np.errstate(invalid="ignore"):
+            noise = _spread(by.on_seeds(some, first) / scale)
     margin = max(_LEAST_MARGIN, 4 * noise) * scale
     close = [c for c in ordered if losses[c] <= least + margin]
     chosen = close[:_CONTENDERS] if len(close) >= _LEAST else ordered[:_LEAST]

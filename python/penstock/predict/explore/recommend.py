@@ -55,6 +55,8 @@ class Ratio:
             return f"exactly {self.words}"
         ends = sorted((self.low, self.high), key=lambda r: abs(np.log(r)) if r > 0 else np.inf)
         told = [_times(self.metric, r) for r in ends]
+        if told[0] == told[1]:
+            return told[0]
         shares = [t.partition(" % ") for t in told]
         if all(unit and rest == shares[0][2] for _, unit, rest in shares):
             return f"{shares[0][0]} to {told[1]}"

@@ -345,6 +345,9 @@ def _conclude(explorer: _Explorer, found: Exploration) -> None:
         single, by, explorer.space.number, seeds, settings.level
     )
     best = found.selection.best.candidate
+    if record.error(best):
+        found.selection = None
+        return
     found.indifferent = indifferent(record, best, alike[best], seeds)
     found.judgement = explorer.evaluator.judge(best)
     if explorer.evaluator.uncertain:

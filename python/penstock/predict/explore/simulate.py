@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.platform.hosts import Platform
 from penstock.predict.cost import run_cost
 from penstock.predict.energy import run_energy
@@ -107,7 +108,10 @@ class Simulated:
     def judge(self, candidate: Candidate) -> dict[str, Any]:
         """As `Evaluator`: the candidate's full prediction."""
         platform = self.platform.with_values(self._composer.values(candidate))
-        made = predict(self.workload, platform, threads=self.threads)
+        try:
+            made = predict(self.workload, platform, threads=self.threads)
+        except PenstockError as error:  # on some seed it cannot end: its store fills up
+            return {"verdict": "outside", "reasons": [str(error)]}
         return {
             "verdict": made.applies.verdict,
             "reasons": [r.text for r in made.applies.reasons if r.severity != "note"],
@@ -127,22 +131,27 @@ class _Meter:
         self.powers = {h.name: h.power for h in hosts.hosts if h.power is not None}
 
     def measure(self, outcome: dict[str, Any]) -> Measure:
-        makespan_s = float(outcome["makespan_s"])
-        cost = run_cost(makespan_s, self.prices)
-        energy_j = None
-        if self.powers:
-            energy_j = run_energy(makespan_s, outcome["hosts"], self.powers).total_j
         error = outcome.get("error")
+        # a run that did not come to its end takes for ever
+        makespan_s = math.inf if error else float(outcome["makespan_s"])
+        cost = energy_j = None
+        if self.prices:
+            paid = None if error else run_cost(makespan_s, self.prices)
+            cost = math.inf if paid is None else paid.amount
+        if self.powers:
+            energy_j = math.inf
+            if not error:
+                energy_j = run_energy(makespan_s, outcome["hosts"], self.powers).total_j
         stations = outcome["stations"]
         top = max(stations, key=lambda s: s["critical_s"] or 0.0) if stations else None
         return Measure(
             makespan_s,
-            None if cost is None else cost.amount,
+            cost,
             energy_j,
             self.count,
             int(outcome["bytes"]["network"]),
             int(outcome["requests"]),
             int(outcome["events"]),
             "" if top is None else str(top["kind"]),
-            "" if error is None else str(error.get("message") or error.get("kind")),
+            str(error.get("message") or error.get("kind")) if error else "",
         )

@@ -84,7 +84,8 @@ class ByKnee:
         for s in range(n):
             rest = np.arange(n) != s
             without = self._far(values[:, rest].mean(axis=1), anchors[:, rest].mean(axis=1))
-            columns.append(n * whole - (n - 1) * without)
+            with np.errstate(invalid="ignore"):  # what does not always end
+                columns.append(n * whole - (n - 1) * without)
         return np.stack(columns, axis=1)
 
     def on_draws(self, candidates: Sequence[Candidate], draws: Sequence[int]) -> Array:
