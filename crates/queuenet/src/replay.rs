@@ -551,11 +551,21 @@ impl Program {
             }
         }
         writes.values_mut().for_each(|w| w.sort_unstable());
+        for intervals in syncs.values_mut() {
+            intervals.sort_unstable();
+            // the end of each becomes the latest one so far, so that one look is enough
+            let mut latest = 0;
+            for (_, to) in intervals {
+                latest = latest.max(*to);
+                *to = latest;
+            }
+        }
         for i in (0..log.t_ns.len()).filter(|&i| log.op[i] == 1 && log.tid[i] == 0) {
             let (file, t) = (log.file[i], log.t_ns[i]);
-            let synced = syncs
-                .get(&file)
-                .is_some_and(|s| s.iter().any(|(from, to)| *from <= t && t <= *to));
+            let synced = syncs.get(&file).is_some_and(|intervals| {
+                let n = intervals.partition_point(|(from, _)| *from <= t);
+                n > 0 && t <= intervals[n - 1].1
+            });
             if synced {
                 continue;
             }
