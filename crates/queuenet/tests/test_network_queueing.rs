@@ -83,7 +83,7 @@ fn open(rate: f64, laws: &[(Distribution, u32)], seed: u64) -> Means {
         } else {
             let which = at[index as usize];
             let stage = &mut stages[which];
-            if let Some(next) = stage.queue.depart(&links) {
+            if let Some(next) = stage.queue.depart(&links[..]) {
                 let wait = now - since[next as usize];
                 if done >= warm && which == 0 {
                     waited += clock.seconds(wait);
@@ -111,7 +111,7 @@ fn open(rate: f64, laws: &[(Distribution, u32)], seed: u64) -> Means {
         if let Some(who) = enter {
             let which = at[who as usize];
             since[who as usize] = now;
-            if stages[which].queue.arrive(who, &mut links) {
+            if stages[which].queue.arrive(who, &mut links[..]) {
                 let (end, who) = start(&mut stages[which], who, now, now, which);
                 order += 1;
                 heap.push(end, order, DEPARTURE, who);
@@ -240,7 +240,7 @@ fn closed(n: u32, demands: &[f64], rounds: u64, seed: u64) -> (f64, f64, Vec<f64
         now + service
     };
     for who in 0..n {
-        if stations[0].queue.arrive(who, &mut links) {
+        if stations[0].queue.arrive(who, &mut links[..]) {
             order += 1;
             let end = start(&mut stations, 0, 0);
             heap.push(end, order, DEPARTURE, who);
@@ -250,7 +250,7 @@ fn closed(n: u32, demands: &[f64], rounds: u64, seed: u64) -> (f64, f64, Vec<f64
         let (time, _, _, who) = heap.pop().expect("an event");
         now = time;
         let which = at[who as usize];
-        if let Some(next) = stations[which].queue.depart(&links) {
+        if let Some(next) = stations[which].queue.depart(&links[..]) {
             order += 1;
             let end = start(&mut stations, which, now);
             heap.push(end, order, DEPARTURE, next);
@@ -258,7 +258,7 @@ fn closed(n: u32, demands: &[f64], rounds: u64, seed: u64) -> (f64, f64, Vec<f64
         let onward = (which + 1) % stations.len();
         done += u64::from(onward == 0);
         at[who as usize] = onward;
-        if stations[onward].queue.arrive(who, &mut links) {
+        if stations[onward].queue.arrive(who, &mut links[..]) {
             order += 1;
             let end = start(&mut stations, onward, now);
             heap.push(end, order, DEPARTURE, who);

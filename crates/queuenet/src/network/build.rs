@@ -392,7 +392,6 @@ impl<'a> Engine<'a> {
             heap: EventHeap::default(),
             order: 0,
             messages: Vec::new(),
-            links: Vec::new(),
             unused: Vec::new(),
             spills: Vec::new(),
             spills_unused: Vec::new(),

@@ -10,7 +10,7 @@ use super::lru::Lru;
 use super::outcome::{Bytes, Failure};
 use super::platform::Network;
 use super::schedule::Scheduler;
-use super::server::{Cover, Fifo, Service, Tally, NONE};
+use super::server::{Cover, Fifo, Links, Service, Tally, NONE};
 use super::task::Run;
 use super::time::{Clock, Ticks};
 use super::workload::{Operation, Workload};
@@ -91,28 +91,25 @@ pub(super) struct Leg {
 const LEGS: usize = 5;
 
 /// A message, or a request at a component: one at a time of the same activity.
+///
+/// Two cache lines, in this order: what each step reads, then what only some do.
 #[derive(Debug, Clone, Copy)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Message {
     /// When it joined the queue that it is in now.
     pub joined: Ticks,
     /// When the queue that it is in now has served its last frame.
     pub due: Ticks,
     pub bytes: u64,
-    /// Bytes of the chunk that it is about.
-    pub data: u64,
-    pub chunk: u64,
+    /// Full frames still to come; of a frame by itself, shared links behind it; of a chunk that comes frame by frame
+    /// from the node before, the bytes received.
+    pub left: u64,
+    /// The one behind it in its queue.
+    pub next: u32,
     pub from: u32,
     pub to: u32,
     pub task: u32,
     pub parent: u32,
-    /// The next node's message of a chunk that is streamed through.
-    pub child: u32,
-    /// Full frames still to come; of a frame by itself, shared links behind it; of a chunk that comes frame by frame
-    /// from the node before, the bytes received.
-    pub left: u64,
-    pub spill: u32,
-    pub file: u32,
     pub pending: u16,
     pub replica: u16,
     pub legs: u8,
@@ -124,13 +121,31 @@ pub(super) struct Message {
     pub stream: bool,
     /// Some frames were sent on.
     pub passing: bool,
+    /// Bytes of the chunk that it is about.
+    pub data: u64,
+    pub chunk: u64,
     pub path: [Leg; LEGS],
+    pub spill: u32,
+    /// The next node's message of a chunk that is streamed through.
+    pub child: u32,
+}
+
+impl Links for [Message] {
+    #[inline]
+    fn next(&self, who: u32) -> u32 {
+        self[who as usize].next
+    }
+    #[inline]
+    fn set_next(&mut self, who: u32, next: u32) {
+        self[who as usize].next = next;
+    }
 }
 
 impl Message {
     pub(super) const EMPTY: Message = Message {
         joined: 0,
         due: 0,
+        next: NONE,
         bytes: 0,
         data: 0,
         chunk: 0,
@@ -149,7 +164,6 @@ impl Message {
         write: false,
         stream: false,
         passing: false,
-        file: NONE,
         path: [Leg {
             station: 0,
             ticks: 0.0,
@@ -268,7 +282,6 @@ pub(super) struct Engine<'a> {
     pub heap: EventHeap,
     pub order: u64,
     pub messages: Vec<Message>,
-    pub links: Vec<u32>,
     pub unused: Vec<u32>,
     pub spills: Vec<Vec<Leg>>,
     pub spills_unused: Vec<u32>,
@@ -373,7 +386,6 @@ impl Engine<'_> {
             );
         }
         self.messages.push(message);
-        self.links.push(NONE);
         self.messages.len() as u32 - 1
     }
 

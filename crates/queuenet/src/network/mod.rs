@@ -60,7 +60,7 @@ pub use outcome::{
     Bytes, Failure, HostRow, OperationRow, Operations, Outcome, Span, Stage, StationRow, TaskRow,
 };
 pub use platform::Network;
-pub use server::{Cover, Fifo, Service, Tally, NONE};
+pub use server::{Cover, Fifo, Links, Service, Tally, NONE};
 pub use time::{Clock, Ticks, HORIZON_S};
 pub use workload::Workload;
 

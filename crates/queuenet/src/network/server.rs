@@ -68,7 +68,26 @@ impl Cover {
     }
 }
 
-/// First come first served, `servers` at a time. Who waits is linked through an array that the caller owns, so that
+/// Who stands behind whom: one place per customer, who waits in one queue at a time.
+pub trait Links {
+    /// Who stands behind `who`.
+    fn next(&self, who: u32) -> u32;
+    /// Puts `next` behind `who`.
+    fn set_next(&mut self, who: u32, next: u32);
+}
+
+impl Links for [u32] {
+    #[inline]
+    fn next(&self, who: u32) -> u32 {
+        self[who as usize]
+    }
+    #[inline]
+    fn set_next(&mut self, who: u32, next: u32) {
+        self[who as usize] = next;
+    }
+}
+
+/// First come first served, `servers` at a time. Who waits is linked through places that the caller owns, so that
 /// a thousand queues cost no more memory than what waits in them.
 #[derive(Debug, Clone)]
 pub struct Fifo {
@@ -93,16 +112,16 @@ impl Fifo {
 
     /// `who` arrives. True if a server takes it at once; else it waits.
     #[inline]
-    pub fn arrive(&mut self, who: u32, links: &mut [u32]) -> bool {
+    pub fn arrive(&mut self, who: u32, links: &mut (impl Links + ?Sized)) -> bool {
         if self.idle > 0 {
             self.idle -= 1;
             return true;
         }
-        links[who as usize] = NONE;
+        links.set_next(who, NONE);
         if self.head == NONE {
             self.head = who;
         } else {
-            links[self.tail as usize] = who;
+            links.set_next(self.tail, who);
         }
         self.tail = who;
         self.tally.join();
@@ -111,13 +130,13 @@ impl Fifo {
 
     /// A server is free again; who it takes up next, if anyone waits.
     #[inline]
-    pub fn depart(&mut self, links: &[u32]) -> Option<u32> {
+    pub fn depart(&mut self, links: &(impl Links + ?Sized)) -> Option<u32> {
         if self.head == NONE {
             self.idle += 1;
             return None;
         }
         let next = self.head;
-        self.head = links[next as usize];
+        self.head = links.next(next);
         self.tally.leave();
         Some(next)
     }

@@ -61,7 +61,7 @@ impl Engine<'_> {
             return;
         };
         let queue = &mut manager.1;
-        if queue.arrive(slot, &mut self.links) {
+        if queue.arrive(slot, &mut self.messages[..]) {
             self.start_manager(now, slot, host);
         }
     }
@@ -101,7 +101,7 @@ impl Engine<'_> {
         });
         if let Some(client) = &mut self.hosts[host as usize].client {
             let queue = &mut client.1;
-            if queue.arrive(slot, &mut self.links) {
+            if queue.arrive(slot, &mut self.messages[..]) {
                 self.start_client(now, slot, host);
             }
         }
@@ -133,12 +133,13 @@ impl Engine<'_> {
         self.requests += 1;
         match &mut self.hosts[host as usize].store {
             Store::Servers { queue, .. } => {
-                if queue.arrive(slot, &mut self.links) {
+                if queue.arrive(slot, &mut self.messages[..]) {
                     self.start_storage(now, slot, host);
                 }
             }
             Store::Profile { station, tally, .. } => {
-                let (file, chunk, replica) = (message.file, message.chunk, message.replica);
+                let (chunk, replica) = (message.chunk, message.replica);
+                let file = self.runs[message.task as usize].file;
                 let offset = self.files[file as usize].place(chunk, u64::from(replica));
                 let t_ns = self.clock.to_ns(now);
                 let served = station.arrive(
@@ -194,7 +195,7 @@ impl Engine<'_> {
                 self.leg(slot, station(host, MANAGER), now - joined);
                 if let Some(manager) = &mut self.hosts[host as usize].manager {
                     let queue = &mut manager.1;
-                    if let Some(next) = queue.depart(&self.links) {
+                    if let Some(next) = queue.depart(&self.messages[..]) {
                         self.start_manager(now, next, host);
                     }
                 }
@@ -205,7 +206,7 @@ impl Engine<'_> {
                 self.leg(slot, station(host, CLIENT), now - joined);
                 if let Some(client) = &mut self.hosts[host as usize].client {
                     let queue = &mut client.1;
-                    if let Some(next) = queue.depart(&self.links) {
+                    if let Some(next) = queue.depart(&self.messages[..]) {
                         self.start_client(now, next, host);
                     }
                 }
@@ -217,7 +218,7 @@ impl Engine<'_> {
                 self.leg(slot, station(host, STORAGE), now - joined);
                 match &mut self.hosts[host as usize].store {
                     Store::Servers { queue, .. } => {
-                        if let Some(next) = queue.depart(&self.links) {
+                        if let Some(next) = queue.depart(&self.messages[..]) {
                             self.start_storage(now, next, host);
                         }
                     }
@@ -246,7 +247,8 @@ impl Engine<'_> {
     /// Replicas that the node of this message has to see to (PR-M-9).
     fn copies_from(&self, slot: u32) -> std::ops::Range<u16> {
         let message = &self.messages[slot as usize];
-        let replicas = self.files[message.file as usize].replicas(message.chunk) as u16;
+        let replicas = self.files[self.runs[message.task as usize].file as usize]
+            .replicas(message.chunk) as u16;
         match self.network.store.replication {
             Replication::Client => 0..0,
             Replication::Chain => {
@@ -268,15 +270,19 @@ impl Engine<'_> {
     /// The message that takes a chunk from the node that has it to the node of another replica.
     fn copy(&mut self, slot: u32, replica: u16) -> u32 {
         let message = self.messages[slot as usize];
-        let to = self.files[message.file as usize].host(message.chunk, u64::from(replica));
-        let stream = self.streams(message.file, message.chunk, replica);
+        let to = self.files[self.runs[message.task as usize].file as usize]
+            .host(message.chunk, u64::from(replica));
+        let stream = self.streams(
+            self.runs[message.task as usize].file,
+            message.chunk,
+            replica,
+        );
         self.messages[slot as usize].pending += 1;
         self.messages[slot as usize].fork = message.legs;
         self.message(Message {
             bytes: message.data,
             data: message.data,
             chunk: message.chunk,
-            file: message.file,
             from: message.to,
             to,
             task: message.task,

@@ -66,7 +66,7 @@ pub(super) struct Run {
     own: Vec<(u64, u16)>,
     offset: u64,
     size: u64,
-    file: u32,
+    pub file: u32,
     write: bool,
     pending: u64,
     /// Path of a chunk whose end lets the next one begin.
@@ -284,7 +284,6 @@ impl Engine<'_> {
             from,
             to,
             task,
-            file,
             stage: Stage::ToManager,
             ..Message::EMPTY
         });
@@ -567,7 +566,6 @@ impl Engine<'_> {
             bytes: if write { data } else { self.control },
             data,
             chunk,
-            file,
             from,
             to,
             task,

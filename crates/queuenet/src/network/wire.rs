@@ -181,7 +181,7 @@ impl Engine<'_> {
 
     fn set_link(&mut self, entry: u32, next: u32, batch: usize) {
         if entry & BATCH == 0 {
-            self.links[entry as usize] = next;
+            self.messages[entry as usize].next = next;
         } else {
             self.runs[(entry & !BATCH) as usize].links[batch] = next;
         }
@@ -189,7 +189,7 @@ impl Engine<'_> {
 
     fn link(&self, entry: u32, batch: usize) -> u32 {
         if entry & BATCH == 0 {
-            self.links[entry as usize]
+            self.messages[entry as usize].next
         } else {
             self.runs[(entry & !BATCH) as usize].links[batch]
         }
@@ -443,7 +443,7 @@ impl Engine<'_> {
     fn await_in(&mut self, slot: u32) {
         let message = &self.messages[slot as usize];
         let (to, due) = (message.to as usize, message.due);
-        self.links[slot as usize] = NONE;
+        self.messages[slot as usize].next = NONE;
         let host = &mut self.hosts[to];
         let tail = std::mem::replace(&mut host.due_tail, slot);
         if host.due_head == NONE {
@@ -451,13 +451,13 @@ impl Engine<'_> {
             self.at(due, kind::DELIVER, slot);
         } else {
             host.inn.join();
-            self.links[tail as usize] = slot;
+            self.messages[tail as usize].next = slot;
         }
     }
 
     /// The in-queue has served the last frame of its oldest message.
     pub fn received(&mut self, now: Ticks, slot: u32) {
-        let next = self.links[slot as usize];
+        let next = self.messages[slot as usize].next;
         let message = &self.messages[slot as usize];
         let (to, arrived, stage) = (message.to, message.joined, message.stage);
         let host = &mut self.hosts[to as usize];
