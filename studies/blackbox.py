@@ -1,0 +1,203 @@
+"""Time of real programs from models of the disks that never saw a program, beside what they took.
+
+`studies/blackbox.py` puts four emulated disks up, learns each with `penstock learn`, makes the runs of
+`studies/blackbox-programs.study.yaml` (grep with a fixed string and with a pattern, a table scan in
+PostgreSQL, a word count in Spark; `--program` chooses) and prints predicted beside measured, with the
+accuracy 1 - |predicted - measured| / measured, from the storage alone as published and with computing added.
+`--quick`: two disks, grep, small files, about a minute. Nothing that is there already is made again; runs
+on a disk that was not delivered are left out and counted. Needs root.
+
+The published figures are those of I. Mytilinis et al., I/O Performance Modeling for Big Data Applications
+over Cloud Infrastructures. Exit status 3 if a shape does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from penstock.errors import PenstockError
+from penstock.predict.blackbox.learn import retrained
+from penstock.predict.blackbox.model import load_model
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "blackbox"))
+
+from compare import PUBLISHED, TASKS, Compared, claims, compared, turned  # noqa: E402
+from disks import LATE_LIMIT, learnt, penstock  # noqa: E402
+from observed import observed  # noqa: E402
+
+STUDY = HERE / "blackbox-programs.study.yaml"
+TIME_SCALE = 8.0
+DISKS = {
+    "hdd-7200": "hdd-7200",
+    "sata-ssd": "sata-ssd",
+    "network-volume": "network-volume",
+    "sd-card": str(HERE / "blackbox" / "sd-card.json"),
+}
+QUICK_DISKS = ("hdd-7200", "sd-card")
+LEARN = [
+    "--dimension=clients=0,1",
+    "--dimension=request=4KiB,64KiB,1MiB",
+    "--dimension=size=32MiB,128MiB",
+    "--points=72",
+    "--cell=800ms",
+]
+QUICK_LEARN = [
+    "--dimension=pattern=sequential,skew-90-10",
+    "--dimension=clients=0",
+    "--dimension=request=4KiB,128KiB",
+    "--dimension=size=16MiB",
+    "--points=8",
+    "--cell=500ms",
+]
+
+
+def levels(given: argparse.Namespace) -> list[str]:
+    """`--set` options of `penstock run` for the programs and the size asked for."""
+    asked = given.program or (["grep"] if given.quick else list(TASKS))
+    programs = [p for p in TASKS if p == "grep-fixed" or any(p.startswith(a) for a in asked)]
+    if len(programs) == 1:
+        programs.append("grep-regex")
+    found = [f"factors.program.levels=[{', '.join(programs)}]"]
+    if given.quick:
+        found += [
+            "factors.disk.levels={hdd-7200: hdd-7200, sd-card: blackbox/sd-card.json}",
+            "factors.size.levels={16MiB: 16, 24MiB: 24}",
+            "design.replicates=1",
+        ]
+    if given.replicates:
+        found.append(f"design.replicates={given.replicates}")
+    return [word for one in found for word in ("--set", one)]
+
+
+def _show(rows: list[Compared]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("program", "disk", "size"):
+        table.add_column(heading)
+    for heading in ("storage s", "computing s", "measured s", "accuracy", "with computing"):
+        table.add_column(heading, justify="right")
+    keys = sorted(
+        {(r.run.program, r.run.disk, r.run.size) for r in rows},
+        key=lambda k: (list(TASKS).index(k[0]), list(DISKS).index(k[1]), len(k[2]), k[2]),
+    )
+    for key in keys:
+        one = [r for r in rows if (r.run.program, r.run.disk, r.run.size) == key]
+        times = sorted(r.run.time_s for r in one)
+        spread = f"{times[0]:.2f}" + (f" to {times[-1]:.2f}" if len(times) > 1 else "")
+        table.add_row(
+            *key,
+            f"{fmean(r.storage_s for r in one):.2f}",
+            f"{fmean(r.whole_s for r in one):.2f}",
+            spread,
+            f"{fmean(r.plain for r in one):.0%}",
+            f"{fmean(r.corrected for r in one):.0%}",
+        )
+    Console(width=100, highlight=False).print(table)
+
+
+def _show_claims(found: list[dict[str, Any]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("kind", "claim", "ours", "holds"):
+        table.add_column(heading, overflow="fold")
+    for one in found:
+        table.add_row(one["kind"], one["claim"], one["ours"], "yes" if one["holds"] else "NO")
+    Console(width=100, highlight=False).print(table)
+
+
+def _plain(rows: list[Compared]) -> list[dict[str, Any]]:
+    return [
+        {
+            **vars(r.run),
+            "storage_s": r.storage_s,
+            "whole_s": r.whole_s,
+            "interval_s": [r.low_s, r.high_s],
+            "accuracy": r.plain,
+            "accuracy_with_computing": r.corrected,
+        }
+        for r in rows
+    ]
+
+
+def main() -> int:
+    """Exit status: 0 all shapes hold, 1 something failed, 3 a shape does not hold."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "blackbox")
+    options.add_argument("--quick", action="store_true", help="two disks, grep, about a minute")
+    options.add_argument(
+        "--program", action="append", help=f"of {', '.join(TASKS)}, or how they begin; repeatable"
+    )
+    options.add_argument("--replicates", type=int, help="of the programs (default 2, quick 1)")
+    options.add_argument("--model", default="cart", choices=("cart", "boosting"))
+    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
+    options.add_argument("--swap", action="store_true", help="plant models of other disks")
+    options.add_argument("--json", action="store_true", help="the result as one object")
+    given = options.parse_args()
+    if given.program and (
+        odd := [p for p in given.program if not any(t.startswith(p) for t in TASKS)]
+    ):
+        options.error(f"found the program {odd[0]}; expected {', '.join(TASKS)}")
+    out: Path = given.out.resolve()
+    names = QUICK_DISKS if given.quick else tuple(DISKS)
+    needed = [
+        out / "programs" / "runs.parquet",
+        *(out / "learn" / n / "served.json" for n in names),
+    ]
+    if given.compare and (missing := [p for p in needed if not p.exists()]):
+        options.error(f"--compare: {missing[0]} is missing; expected what a run without it leaves")
+    try:
+        served = {}
+        for name in names:
+            print(f"blackbox: learning {name}", file=sys.stderr)
+            learning = QUICK_LEARN if given.quick else LEARN
+            where = out / "learn" / name
+            served[name] = learnt(name, DISKS[name], TIME_SCALE, where, learning)
+        programs = out / "programs"
+        if not given.compare:
+            print("blackbox: running the programs", file=sys.stderr)
+            more = ["--resume"] if (programs / "campaign.json").exists() else []
+            penstock("run", STUDY, "-o", programs, *levels(given), *more)
+        runs, left_out = observed(programs)
+        models = {name: load_model(out / "learn" / name) for name in names}
+    except PenstockError as error:
+        print(f"blackbox: {error}", file=sys.stderr)
+        return 1
+    if given.model != "cart":
+        models = {name: retrained(m, chosen=given.model) for name, m in models.items()}
+    others = [compared(runs, turned(models, by), names) for by in range(1, len(names))]
+    rows = compared(runs, turned(models, 1) if given.swap else models, names)
+    if not rows:
+        print("blackbox: no run is valid on two disks; the host is too busy", file=sys.stderr)
+        return 1
+    judged = claims(rows, others)
+    doubted = [name for name, one in served.items() if one["late_share"] > LATE_LIMIT]
+    if given.json:
+        said = {"runs": _plain(rows), "left_out": left_out, "claims": judged, "served": served}
+        said["published"] = {k: v[0] for k, v in PUBLISHED.items()}
+        said["models"] = {
+            name: {"errors": m.errors, "overlap": vars(m.overlap) if m.overlap else None}
+            for name, m in models.items()
+        }
+        print(json.dumps(said))
+    else:
+        _show(rows)
+        print()
+        _show_claims(judged)
+        print(f"\n{len(rows)} runs of {len(rows) + len(left_out)}; left out: {len(left_out)}")
+        for line in left_out:
+            print(f"  {line}")
+        for name, one in served.items():
+            note = ", doubtful" if name in doubted else ""
+            print(f"{name} while it was learnt: {one['late_share']:.1%} replies late{note}")
+    return 0 if all(one["holds"] for one in judged if one["kind"] == "shape") else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""text.py FILE BYTES [SEED]: lines of words, their frequencies falling with rank (Zipf)."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+WORDS, LINE_WORDS, BLOCK_LINES = 20_000, 10, 100_000
+
+
+def block(seed: int) -> bytes:
+    """Lines of words of 2 to 10 letters, with a newline at the end."""
+    chance = random.Random(seed)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["".join(chance.choices(letters, k=chance.randint(2, 10))) for _ in range(WORDS)]
+    weights = [1 / (rank + 1) for rank in range(WORDS)]
+    drawn = chance.choices(words, weights, k=LINE_WORDS * BLOCK_LINES)
+    lines = (" ".join(drawn[i : i + LINE_WORDS]) for i in range(0, len(drawn), LINE_WORDS))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def main() -> None:
+    """The command line."""
+    path, size, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) if sys.argv[3:] else 1
+    whole, left = block(seed), size
+    with open(path, "wb") as file:
+        while left > 0:
+            left -= file.write(whole[:left])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""word_count.py DIR RUN_DIR: counts the words of DIR/text with Spark, on one core, shuffle and result in DIR.
+
+Writes RUN_DIR/moved.json: the bytes that Spark's own event log says its map and reduce tasks read and wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+def bytes_moved(log: Path) -> dict[str, int]:
+    """Bytes read and written by the tasks of an event log, as `penstock learn --predict mapreduce` names
+    them: `map_in` from files, `map_out` to the shuffle, `reduce_in` from it, `reduce_out` to files."""
+    found = dict.fromkeys(("map_in", "map_out", "reduce_in", "reduce_out"), 0)
+    for line in log.read_text().splitlines():
+        event: dict[str, Any] = json.loads(line)
+        metrics = event.get("Task Metrics") if event["Event"] == "SparkListenerTaskEnd" else None
+        if metrics:
+            shuffled = metrics["Shuffle Read Metrics"]
+            found["map_in"] += metrics["Input Metrics"]["Bytes Read"]
+            found["map_out"] += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+            found["reduce_in"] += shuffled["Remote Bytes Read"] + shuffled["Local Bytes Read"]
+            found["reduce_out"] += metrics["Output Metrics"]["Bytes Written"]
+    return found
+
+
+def main() -> None:
+    """The command line."""
+    data, kept = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+    events = kept / "events"
+    events.mkdir()
+    session = (
+        SparkSession.builder.master("local[1]")
+        .appName("word count")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(data / "shuffle"))
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.dir", events.as_uri())
+        .getOrCreate()
+    )
+    lines = session.read.text(str(data / "text"))
+    words = lines.selectExpr("explode(split(value, ' ')) as word")
+    words.groupBy("word").count().write.csv((data / "counts").as_uri())
+    session.stop()
+    (log,) = (p for p in events.iterdir() if p.is_file() and not p.name.startswith("."))
+    (kept / "moved.json").write_text(json.dumps(bytes_moved(log)))
+
+
+if __name__ == "__main__":
+    main()
