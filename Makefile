@@ -61,7 +61,9 @@ studies: build ## the studies on real systems, one after the other, results unde
 	done
 
 bench: build ## every measurement, beside its peers
-	for bench in bench/*.py; do echo "== $$bench"; $(PY) $$bench; done
+	missed=0
+	for bench in bench/*.py; do echo "== $$bench"; $(PY) $$bench || missed=1; done
+	exit $$missed
 
 clean: ## remove what was built
 	rm -rf target $(VENV) .mypy_cache .ruff_cache .pytest_cache demo
