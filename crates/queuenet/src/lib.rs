@@ -11,6 +11,8 @@ pub mod network;
 mod pattern;
 mod quantiles;
 mod replay;
+mod replay_io;
+mod replay_locks;
 mod replay_run;
 
 pub use closed::{

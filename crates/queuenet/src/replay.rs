@@ -4,25 +4,21 @@
 //! thread: read, write or sync, what the thread does by itself before it, and whom it waits for. Nothing here knows a
 //! device; [`Program::run`] runs the steps above a page cache and a station.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::closed::SimulationError;
 
 /// Gaps above this may be waiting for another thread, or sleeping.
-const LONG_GAP_NS: u64 = 5_000_000;
+pub(crate) const LONG_GAP_NS: u64 = 5_000_000;
 /// A step that begins within this of another thread's end, or within this share of its gap, was waiting for it.
-const WAKE_UP_NS: u64 = 200_000;
+pub(crate) const WAKE_UP_NS: u64 = 200_000;
 const WAKE_UP_SHARE: f64 = 0.02;
 /// A thread that is active for no more than this share of its time is in the background.
 const BACKGROUND_SHARE: f64 = 0.1;
 /// Write-back that follows a write within this was asked for by the program (`sync_file_range`).
 const SOON_NS: u64 = 100_000_000;
-/// A place is held by one thread at a time if no more than this share of its sections overlap.
-const OVERLAP_SHARE: f64 = 0.03;
-/// ... and at least so many would if the threads did not mind each other.
-const OVERLAPS_EXPECTED: f64 = 5.0;
 
 /// Reads and writes that the tracer saw, one array per column, all of one length.
 #[derive(Debug, Clone, Default)]
@@ -178,7 +174,7 @@ pub struct Program {
     pub found: Found,
 }
 
-fn median(values: &mut [u64]) -> Option<u64> {
+pub(crate) fn median(values: &mut [u64]) -> Option<u64> {
     if values.is_empty() {
         return None;
     }
@@ -338,132 +334,6 @@ impl Program {
                 end,
                 background: false,
             });
-        }
-    }
-
-    /// Writes to a place and the flush that follows, as sections; and the places where one waits for the other.
-    fn take_flushes_of_places(&mut self) {
-        struct Section {
-            first: u32,
-            last: u32,
-            thread: usize,
-        }
-        let mut places: HashMap<u32, Vec<Section>> = HashMap::new();
-        for (number, thread) in self.threads.iter().enumerate() {
-            for at in thread.first..thread.end {
-                let step = &self.steps[at as usize];
-                if step.kind != Kind::Sync {
-                    continue;
-                }
-                let place = self.files[step.file as usize].place;
-                let mut first = at;
-                while first > thread.first {
-                    let before = &self.steps[first as usize - 1];
-                    let same = self.files[before.file as usize].place == place;
-                    if before.kind != Kind::Write || !same {
-                        break;
-                    }
-                    first -= 1;
-                }
-                places.entry(place).or_default().push(Section {
-                    first,
-                    last: at,
-                    thread: number,
-                });
-            }
-        }
-        let mut order: Vec<u32> = places.keys().copied().collect();
-        order.sort_unstable();
-        for place in order {
-            let Some(mut sections) = places.remove(&place) else {
-                continue;
-            };
-            let began = |s: &Section| self.steps[s.first as usize].began_ns;
-            let ended = |s: &Section| self.steps[s.last as usize].ended_ns;
-            sections.sort_by_key(began);
-            let mut busy: HashMap<usize, u64> = HashMap::new();
-            for s in &sections {
-                *busy.entry(s.thread).or_default() += ended(s) - began(s);
-            }
-            let (Some(start), Some(end)) = (
-                sections.first().map(began),
-                sections.iter().map(ended).max(),
-            ) else {
-                continue;
-            };
-            let all: u64 = busy.values().sum();
-            let mut overlaps = 0u32;
-            let mut expected = 0.0;
-            let mut latest = (0u64, usize::MAX);
-            for s in &sections {
-                overlaps += u32::from(began(s) < latest.0 && latest.1 != s.thread);
-                expected += (all - busy[&s.thread]) as f64 / (end - start).max(1) as f64;
-                latest = latest.max((ended(s), s.thread));
-            }
-            if expected < OVERLAPS_EXPECTED
-                || f64::from(overlaps) > OVERLAP_SHARE * sections.len() as f64
-            {
-                continue;
-            }
-            self.found.locks.push(place);
-            let mut lasted: Vec<u64> = sections.iter().map(|s| ended(s) - began(s)).collect();
-            let usual_ns = median(&mut lasted).unwrap_or(0);
-            // who came while another was inside waited; the others show what comes before a section by itself
-            let mut alone = Vec::new();
-            let mut handovers = Vec::new();
-            let mut waited = Vec::new();
-            for (n, s) in sections.iter().enumerate() {
-                let gap = self.steps[s.first as usize].think_ns;
-                let came = began(s) - gap;
-                let before = sections[..n].iter().rev().take(8);
-                let holder = before
-                    .filter(|o| o.thread != s.thread && ended(o) > came)
-                    .map(&ended)
-                    .max();
-                match holder {
-                    Some(end)
-                        if end <= began(s) && began(s) - end <= WAKE_UP_NS.max(usual_ns / 10) =>
-                    {
-                        handovers.push(began(s) - end);
-                        if !self.threads[s.thread].background {
-                            waited.push(s.first);
-                        }
-                    }
-                    Some(_) => {}
-                    // a long gap of a thread that does not compute is waiting for something else
-                    None if s.first > self.threads[s.thread].first
-                        && !(self.found.idle && gap > LONG_GAP_NS) =>
-                    {
-                        alone.push(gap);
-                    }
-                    None => {}
-                }
-            }
-            let usual = if alone.len() >= 5 {
-                median(&mut alone)
-            } else {
-                // nobody came to an empty place: as long as before any other step
-                let starts: HashSet<u32> = sections.iter().map(|s| s.first).collect();
-                let threads: HashSet<usize> = sections.iter().map(|s| s.thread).collect();
-                let steps = threads
-                    .iter()
-                    .flat_map(|&t| self.threads[t].first + 1..self.threads[t].end);
-                let others = steps.filter(|at| !starts.contains(at));
-                let gaps = others.map(|at| self.steps[at as usize].think_ns);
-                median(&mut gaps.filter(|gap| *gap > 0).collect::<Vec<_>>())
-            };
-            let usual = usual.unwrap_or(0);
-            let handover = median(&mut handovers).unwrap_or(0);
-            for first in waited {
-                let step = &mut self.steps[first as usize];
-                step.think_ns = step.think_ns.min(usual);
-            }
-            self.found.waits += handovers.len() as u64;
-            self.handover_ns.insert(place, handover);
-            for s in &sections {
-                self.steps[s.first as usize].takes = Some(place);
-                self.steps[s.last as usize].gives = Some(place);
-            }
         }
     }
 

@@ -3,18 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-use penstock_station::{Draws, Op, Request, Station, StorageProfile};
+use penstock_station::{Draws, Station, StorageProfile};
 use serde::{Deserialize, Serialize};
 
-use crate::cache::{Page, PageCache, Readahead, Window, PAGE_BYTES};
+use crate::cache::{PageCache, Readahead, PAGE_BYTES};
 use crate::closed::SimulationError;
 use crate::replay::{Kind, Program, Step};
+use crate::replay_io::WAKE_NS;
 
-/// Largest request to the device, in pages.
-const MOST_PAGES: u32 = 256;
-/// How often the kernel looks for pages to write back, and how old they are then (`vm.dirty_*_centisecs`).
-const WAKE_NS: u64 = 5_000_000_000;
-const OLD_NS: u64 = 30_000_000_000;
 const NEVER: u64 = u64::MAX;
 
 /// Threads that run for a time, not for a number of operations.
@@ -87,7 +83,7 @@ pub struct Replayed {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+pub(crate) enum What {
     Begin(u32),
     Go(u32),
     Flush(u32),
@@ -97,48 +93,50 @@ enum What {
 }
 
 #[derive(Debug, Clone, Default)]
-struct State {
-    next: u32,
-    at: u32,
-    page: u64,
-    missed: bool,
-    free_ns: u64,
-    group: Option<usize>,
-    over: bool,
-    beyond: u64,
-    offset: u64,
-    holds: bool,
-    idle: bool,
+pub(crate) struct State {
+    pub(crate) next: u32,
+    pub(crate) at: u32,
+    pub(crate) page: u64,
+    pub(crate) missed: bool,
+    pub(crate) free_ns: u64,
+    pub(crate) group: Option<usize>,
+    pub(crate) over: bool,
+    pub(crate) beyond: u64,
+    pub(crate) offset: u64,
+    pub(crate) holds: bool,
+    pub(crate) idle: bool,
+    /// When the present round over the later half began.
+    pub(crate) round_ns: u64,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Lock {
+pub(crate) struct Lock {
     held: bool,
     queue: VecDeque<u32>,
 }
 
-struct Run<'a> {
-    program: &'a Program,
-    setting: &'a Setting,
-    seed: u64,
-    station: Station,
-    cache: PageCache,
-    readers: HashMap<(u32, u32), Readahead>,
-    sizes: Vec<u64>,
-    events: BinaryHeap<Reverse<(u64, u64, What)>>,
-    order: u64,
-    states: Vec<State>,
-    ended: Vec<u64>,
+pub(crate) struct Run<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) setting: &'a Setting,
+    pub(crate) seed: u64,
+    pub(crate) station: Station,
+    pub(crate) cache: PageCache,
+    pub(crate) readers: HashMap<(u32, u32), Readahead>,
+    pub(crate) sizes: Vec<u64>,
+    pub(crate) events: BinaryHeap<Reverse<(u64, u64, What)>>,
+    pub(crate) order: u64,
+    pub(crate) states: Vec<State>,
+    pub(crate) ended: Vec<u64>,
     /// Steps that were not made because the time was over, and what would only have followed them.
-    skipped: Vec<bool>,
-    waiting: HashMap<u32, Vec<u32>>,
-    locks: HashMap<u32, Lock>,
-    deadlines: Vec<u64>,
+    pub(crate) skipped: Vec<bool>,
+    pub(crate) waiting: HashMap<u32, Vec<u32>>,
+    pub(crate) locks: HashMap<u32, Lock>,
+    pub(crate) deadlines: Vec<u64>,
     /// By bound: when its threads ended in the trace, how many go on here, and who waits for them to end.
-    ends: Vec<(u64, usize, Vec<u32>)>,
-    results: Vec<ThreadResult>,
-    out: Replayed,
-    alive: usize,
+    pub(crate) ends: Vec<(u64, usize, Vec<u32>)>,
+    pub(crate) results: Vec<ThreadResult>,
+    pub(crate) out: Replayed,
+    pub(crate) alive: usize,
 }
 
 impl Program {
@@ -212,7 +210,7 @@ impl Program {
 }
 
 impl Run<'_> {
-    fn push(&mut self, t_ns: u64, what: What) {
+    pub(crate) fn push(&mut self, t_ns: u64, what: What) {
         self.order += 1;
         self.events.push(Reverse((t_ns, self.order, what)));
     }
@@ -244,7 +242,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn step(&self, thread: u32) -> &Step {
+    pub(crate) fn step(&self, thread: u32) -> &Step {
         &self.program.steps[self.states[thread as usize].at as usize]
     }
 
@@ -256,11 +254,13 @@ impl Run<'_> {
             let state = &mut self.states[thread as usize];
             state.free_ns = t;
             if state.next == own.end {
-                let more =
-                    state.group.is_some_and(|g| self.deadlines[g] > t) && own.end > own.first;
+                // (a round that takes no time would never end)
+                let advanced = !state.over || t > state.round_ns;
+                let more = state.group.is_some_and(|g| self.deadlines[g] > t) && advanced;
                 if !more {
                     return self.retire(thread, t);
                 }
+                state.round_ns = t;
                 // the trace is used up before the time is: its later half again, elsewhere
                 state.over = true;
                 state.next = own.first + (own.end - own.first) / 2;
@@ -391,241 +391,6 @@ impl Run<'_> {
         ((draws.uniform() * blocks as f64) as u64).min(blocks - 1) * step.size
     }
 
-    fn device(&mut self, t: u64, op: Op, file: u32, offset: u64, size: u64) -> u64 {
-        let base = self.program.files[file as usize].base;
-        self.out.requests[op as usize] += 1;
-        self.out.bytes[op as usize] += size;
-        let request = Request {
-            op,
-            offset: base + offset,
-            size,
-        };
-        self.station.arrive(t, request).due_ns
-    }
-
-    /// Goes on with a read, write or sync that has begun.
-    fn go(&mut self, thread: u32, t: u64) {
-        let program = self.program;
-        let step = &program.steps[self.states[thread as usize].at as usize];
-        if step.kind == Kind::Sync {
-            return self.sync(thread, t, step.file);
-        }
-        let offset = self.states[thread as usize].offset;
-        if step.direct || step.size == 0 {
-            let op = if step.kind == Kind::Read {
-                Op::Read
-            } else {
-                Op::Write
-            };
-            let mut due = t;
-            let mut at = 0;
-            let most = u64::from(MOST_PAGES) * PAGE_BYTES;
-            while at < step.size {
-                let size = most.min(step.size - at);
-                due = due.max(self.device(t, op, step.file, offset + at, size));
-                at += size;
-            }
-            let path = if step.size > 0 {
-                program.found.path_ns
-            } else {
-                0
-            };
-            return self.push(due + step.own_ns + path, What::End(thread));
-        }
-        let last = (offset + step.size - 1) / PAGE_BYTES;
-        let wait = match step.kind {
-            Kind::Read => self.read_on(thread, t, step, last),
-            _ => self.write_on(thread, t, step, last),
-        };
-        if let Some(ready) = wait {
-            self.states[thread as usize].missed = true;
-            return self.push(ready, What::Go(thread));
-        }
-        let path = if self.states[thread as usize].missed {
-            program.found.path_ns
-        } else {
-            0
-        };
-        self.push(t + step.own_ns + path, What::End(thread));
-    }
-
-    /// Reads pages until one is not there yet (when will it be?) or the call is served (`filemap_read`).
-    fn read_on(&mut self, thread: u32, t: u64, step: &Step, last: u64) -> Option<u64> {
-        let file = step.file;
-        let limit = self.setting.readahead_bytes / PAGE_BYTES;
-        let mut index = self.states[thread as usize].page;
-        while index <= last {
-            let page = (file, index as u32);
-            let mut reader = *self.readers.entry((thread, file)).or_default();
-            let mut found = self.cache.find(page);
-            if found.is_none() {
-                let cache = &self.cache;
-                let cached = |n: u64| cache.find((file, n as u32)).is_some();
-                let window = reader.missed(index, last - index + 1, limit, cached);
-                self.fetch(t, file, window);
-                found = self.cache.find(page);
-            } else if found.is_some_and(|f| f.marked) {
-                self.cache.unmark(page);
-                let cache = &self.cache;
-                let cached = |n: u64| cache.find((file, n as u32)).is_some();
-                if let Some(window) = reader.reached(index, last - index + 1, limit, cached) {
-                    self.fetch(t, file, window);
-                }
-            }
-            self.readers.insert((thread, file), reader);
-            let Some(found) = found else {
-                // beyond the end of the file
-                index += 1;
-                continue;
-            };
-            if found.ready_ns > t {
-                self.out.pages_missed += 1;
-                self.states[thread as usize].page = index;
-                return Some(found.ready_ns);
-            }
-            if let Some(reader) = self.readers.get_mut(&(thread, file)) {
-                // parts of one page, one after the other, are one access (mm/filemap.c, filemap_read)
-                if reader.last_page != index {
-                    self.cache.touch(page);
-                }
-            }
-            self.out.pages_found += 1;
-            index += 1;
-        }
-        let end = self.states[thread as usize].offset + step.size;
-        if let Some(reader) = self.readers.get_mut(&(thread, file)) {
-            reader.last_page = end / PAGE_BYTES;
-        }
-        self.states[thread as usize].page = index;
-        None
-    }
-
-    /// Asks the device for the pages of a window that are missing, in requests as long as they can be.
-    fn fetch(&mut self, t: u64, file: u32, window: Window) {
-        let pages = self.sizes[file as usize].div_ceil(PAGE_BYTES);
-        let end = (window.first + window.pages).min(pages);
-        let mut first = window.first;
-        while first < end {
-            if self.cache.find((file, first as u32)).is_some() {
-                first += 1;
-                continue;
-            }
-            let mut n = 1;
-            while first + n < end
-                && n < u64::from(MOST_PAGES)
-                && self.cache.find((file, (first + n) as u32)).is_none()
-            {
-                n += 1;
-            }
-            let size = (n * PAGE_BYTES).min(self.sizes[file as usize] - first * PAGE_BYTES);
-            let due = self.device(t, Op::Read, file, first * PAGE_BYTES, size);
-            for index in first..first + n {
-                let marked = window.mark == Some(index);
-                self.hold((file, index as u32), due, marked, t);
-            }
-            first += n;
-        }
-    }
-
-    fn hold(&mut self, page: Page, ready: u64, marked: bool, t: u64) {
-        for dirty in self.cache.insert(page, ready, marked, t) {
-            self.write_back(t, dirty.0, dirty.1, dirty.1 + 1);
-        }
-    }
-
-    /// Writes pages of a file back that are dirty, from `first` on and before `end`; when the last one is done.
-    fn write_back(&mut self, t: u64, file: u32, first: u32, end: u32) -> u64 {
-        let mut done = t;
-        for (start, n) in self.cache.dirty_runs(file, first, end, MOST_PAGES) {
-            let offset = u64::from(start) * PAGE_BYTES;
-            let left = self.sizes[file as usize].saturating_sub(offset);
-            let size = (u64::from(n) * PAGE_BYTES).min(left).max(1);
-            let due = self.device(t, Op::Write, file, offset, size);
-            for page in start..start + n {
-                self.cache.clean((file, page), due);
-            }
-            done = done.max(due);
-        }
-        done
-    }
-
-    fn write_on(&mut self, thread: u32, t: u64, step: &Step, last: u64) -> Option<u64> {
-        let file = step.file;
-        let begin = self.states[thread as usize].offset;
-        let end = begin + step.size;
-        let size = self.sizes[file as usize];
-        let mut index = self.states[thread as usize].page;
-        while index <= last {
-            let page = (file, index as u32);
-            let from = index * PAGE_BYTES;
-            match self.cache.find(page) {
-                Some(found) if found.ready_ns > t => {
-                    self.states[thread as usize].page = index;
-                    return Some(found.ready_ns);
-                }
-                Some(_) => {}
-                None => {
-                    let partly = begin > from || end < (from + PAGE_BYTES).min(size);
-                    if partly && from < size {
-                        let window = Window {
-                            first: index,
-                            pages: 1,
-                            mark: None,
-                        };
-                        self.fetch(t, file, window);
-                        if let Some(found) = self.cache.find(page) {
-                            self.states[thread as usize].page = index;
-                            return Some(found.ready_ns.max(t + 1));
-                        }
-                    }
-                    self.hold(page, t, false, t);
-                }
-            }
-            self.cache.touch(page);
-            self.cache.soil(page, t);
-            index += 1;
-        }
-        self.sizes[file as usize] = size.max(end);
-        self.states[thread as usize].page = index;
-        let dirty = self.cache.dirty as u64 * PAGE_BYTES;
-        if dirty * 2 > self.setting.dirty_bytes {
-            let mut files: Vec<(u64, u32)> = self
-                .cache
-                .dirt
-                .iter()
-                .map(|(f, d)| (d.since_ns, *f))
-                .collect();
-            files.sort_unstable();
-            let mut done = t;
-            for (_, file) in files {
-                done = done.max(self.write_back(t, file, 0, u32::MAX));
-            }
-            if dirty > self.setting.dirty_bytes {
-                return Some(done);
-            }
-        }
-        None
-    }
-
-    fn sync(&mut self, thread: u32, t: u64, file: u32) {
-        let under_way = self.cache.dirt.get(&file).map_or(0, |d| d.written_ns);
-        let wrote = self
-            .cache
-            .dirt
-            .get(&file)
-            .is_some_and(|d| !d.pages.is_empty());
-        let done = self.write_back(t, file, 0, u32::MAX).max(under_way).max(t);
-        let path = if wrote { self.program.found.path_ns } else { 0 };
-        self.push(done + path, What::Flush(thread));
-    }
-
-    fn flush(&mut self, thread: u32, t: u64) {
-        let file = self.step(thread).file;
-        let done = self.device(t, Op::Flush, file, 0, 0);
-        let path = self.program.found.path_ns;
-        self.push(done + path, What::End(thread));
-    }
-
     fn end(&mut self, thread: u32, t: u64) {
         let program = self.program;
         let at = self.states[thread as usize].at;
@@ -667,28 +432,5 @@ impl Run<'_> {
         state.next = at + 1;
         state.beyond += u64::from(over);
         self.arrange(thread, t);
-    }
-
-    fn kick(&mut self, step: u32, n: u32, t: u64) {
-        let (_, file, offset, size) = self.program.steps[step as usize].kicks[n as usize];
-        let first = (offset / PAGE_BYTES) as u32;
-        let end = (offset + size).div_ceil(PAGE_BYTES) as u32;
-        self.write_back(t, file, first, end.max(first + 1));
-    }
-
-    /// The kernel's timer: files whose oldest dirty page is old are written back.
-    fn wake(&mut self, t: u64) {
-        let mut old: Vec<(u64, u32)> = self
-            .cache
-            .dirt
-            .iter()
-            .filter(|(_, d)| !d.pages.is_empty() && d.since_ns + OLD_NS <= t)
-            .map(|(file, d)| (d.since_ns, *file))
-            .collect();
-        old.sort_unstable();
-        for (_, file) in old {
-            self.write_back(t, file, 0, u32::MAX);
-        }
-        self.push(t + WAKE_NS, What::Wake);
     }
 }

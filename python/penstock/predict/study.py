@@ -310,7 +310,9 @@ def _replayed(
             why = why or part.why
         if scales:
             measured = float(np.mean(known))
-            note = f"{REPLAY_NOTE}; {response.name} is {why}" + _own_memory(basis, run)
+            note = f"{REPLAY_NOTE}; {response.name} is {why}{_own_memory(basis, run)}"
+            if len(run.disks) > 1:
+                note += f"; of the disks only {run.disks[0].disk_id} is replayed"
             values = [measured * v for v in singles]
             found[response.name] = _Draws(measured * float(np.mean(scales)), values, note)
     return found, "neither a time nor a rate of anything in the trace", basis.treatment_id
