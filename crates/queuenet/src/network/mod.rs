@@ -38,8 +38,10 @@
 //! ```
 
 mod build;
+mod data;
 mod engine;
 mod files;
+mod graph;
 mod heap;
 mod lru;
 mod number;
@@ -47,7 +49,9 @@ mod outcome;
 mod platform;
 mod schedule;
 mod server;
+mod shared;
 mod store;
+mod summary;
 mod task;
 mod time;
 mod wire;

@@ -112,10 +112,7 @@ impl Engine<'_> {
         };
         let (best, best_idle) = self.most_data(task, class);
         let chosen = match (best, wait) {
-            (Some(best), Some(0)) => {
-                let _ = best;
-                best_idle.or_else(|| self.scheduler.lowest_idle(class))
-            }
+            (Some(_), Some(0)) => best_idle.or_else(|| self.scheduler.lowest_idle(class)),
             (Some(best), _) if self.scheduler.is_idle(best) => Some(best),
             (Some(best), wait) => {
                 // its data are on a machine that is busy: wait for that one

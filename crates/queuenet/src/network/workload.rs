@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use penstock_station::Sampler;
 use serde::Deserialize;
 
+use super::graph::link;
 use super::number::{at_least_zero, Duration};
 use super::SimulationError;
 
@@ -560,73 +561,4 @@ pub(super) fn aggregated(operations: &[Operation]) -> Vec<Operation> {
         }
     }
     merged
-}
-
-/// Enters the dependencies into the tasks; refuses cycles.
-fn link(tasks: &mut [TaskSpec], edges: Vec<(u32, u32)>) -> Result<Vec<u32>, SimulationError> {
-    let mut successors = Vec::with_capacity(edges.len());
-    let mut at = 0;
-    for (index, task) in tasks.iter_mut().enumerate() {
-        let begin = successors.len() as u32;
-        while at < edges.len() && edges[at].0 as usize == index {
-            successors.push(edges[at].1);
-            at += 1;
-        }
-        task.successors = (begin, successors.len() as u32);
-    }
-    for after in &successors {
-        tasks[*after as usize].predecessors += 1;
-    }
-    let mut left: Vec<u32> = tasks.iter().map(|task| task.predecessors).collect();
-    let mut ready: Vec<usize> = (0..tasks.len()).filter(|i| left[*i] == 0).collect();
-    let mut done = 0;
-    while let Some(index) = ready.pop() {
-        done += 1;
-        let (begin, end) = tasks[index].successors;
-        for after in &successors[begin as usize..end as usize] {
-            left[*after as usize] -= 1;
-            if left[*after as usize] == 0 {
-                ready.push(*after as usize);
-            }
-        }
-    }
-    if done < tasks.len() {
-        return Err(bad(cycle(tasks, &edges, &left)));
-    }
-    Ok(successors)
-}
-
-/// Names the tasks of one cycle.
-fn cycle(tasks: &[TaskSpec], edges: &[(u32, u32)], left: &[u32]) -> String {
-    let before = |after: u32| {
-        edges
-            .iter()
-            .find(|(b, a)| *a == after && left[*b as usize] > 0)
-            .map_or(after, |(b, _)| *b)
-    };
-    let mut path: Vec<u32> = Vec::new();
-    let mut at = left.iter().position(|n| *n > 0).unwrap_or(0) as u32;
-    while !path.contains(&at) {
-        path.push(at);
-        at = before(at);
-    }
-    path.retain({
-        let mut inside = false;
-        move |task| {
-            inside |= *task == at;
-            inside
-        }
-    });
-    path.push(at);
-    path.reverse();
-    let shown: Vec<String> = path
-        .iter()
-        .take(8)
-        .map(|task| format!("\"{}\"", tasks[*task as usize].name))
-        .collect();
-    format!(
-        "tasks wait for each other in a circle: {}{}",
-        shown.join(" before "),
-        if path.len() > 8 { " …" } else { "" }
-    )
 }

@@ -1,0 +1,108 @@
+//! Links that several hosts share: racks' up- and downlinks and the core, each first come first served by frame
+//! (003 L929; what the seed lacked, L1472). Every frame is an event of its own here: no merging.
+
+use super::engine::{kind, Engine, Message, Stage};
+use super::time::Ticks;
+use super::wire::{last_frame, ticks_of};
+
+impl Engine<'_> {
+    /// A frame leaves the sender where links are shared: it goes on by itself, the message turns to its next frame.
+    pub fn arrive_at_shared(&mut self, now: Ticks, order: u64, slot: u32) {
+        let message = &mut self.messages[slot as usize];
+        let from = message.from;
+        let last = message.left == 0;
+        let bytes = if last {
+            last_frame(message.bytes, self.frame)
+        } else {
+            self.frame
+        };
+        let frame = Message {
+            bytes,
+            from,
+            to: message.to,
+            parent: slot,
+            stage: Stage::FrameOn,
+            pending: u16::from(last),
+            ..Message::EMPTY
+        };
+        if last {
+            self.heap.pop();
+        } else {
+            message.left -= 1;
+            let next = if message.left == 0 {
+                message.due
+            } else {
+                now + self.hosts[from as usize].out_frame
+            };
+            self.heap.replace_top(next, order, kind::ARRIVE, slot);
+        }
+        let frame = self.message(frame);
+        self.hop(now, frame);
+        if last {
+            self.next_out(now, from);
+        }
+    }
+
+    /// A frame has passed a shared link (or none yet) and goes to the next one, or to the receiver.
+    ///
+    /// `left` counts the links passed: rack uplink, core, rack downlink.
+    pub fn hop(&mut self, now: Ticks, slot: u32) {
+        let frame = self.messages[slot as usize];
+        let (from, to) = (frame.from as usize, frame.to as usize);
+        let (up, down) = (self.hosts[from].rack, self.hosts[to].rack);
+        let mut passed = frame.left;
+        let link = loop {
+            passed += 1;
+            match passed {
+                1 if up != down => {
+                    if let Some(first) = self.racks {
+                        break Some(first + 2 * up);
+                    }
+                }
+                2 => {
+                    if let Some(core) = self.core {
+                        break Some(core);
+                    }
+                }
+                3 if up != down => {
+                    if let Some(first) = self.racks {
+                        break Some(first + 2 * down + 1);
+                    }
+                }
+                1 | 3 => {}
+                4 => break None,
+                _ => {
+                    self.frame_through(now, slot);
+                    return;
+                }
+            }
+        };
+        self.messages[slot as usize].left = passed;
+        match link {
+            Some(link) => {
+                let shared = &mut self.shared[link as usize];
+                let start = shared.free.max(now);
+                let service = ticks_of(frame.bytes, shared.per_byte);
+                shared.free = start + service;
+                shared.tally.serve(start - now, service);
+                self.events += 1;
+                self.at(start + service, kind::HOP, slot);
+            }
+            None => {
+                let latency = self.latency + self.hosts[from].latency + self.hosts[to].latency;
+                self.at(now + latency, kind::HOP, slot);
+            }
+        }
+    }
+
+    /// A frame that came over shared links reaches the in-queue.
+    fn frame_through(&mut self, now: Ticks, slot: u32) {
+        let frame = self.messages[slot as usize];
+        self.release(slot);
+        if frame.pending == 1 {
+            self.last_frame_in(now, 0, frame.parent, frame.bytes, frame.to);
+        } else {
+            self.frame_in(now, 0, frame.parent, frame.bytes);
+        }
+    }
+}
