@@ -7,8 +7,10 @@ the verb that is asked for is imported; all are for the help page.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+import os
 import pkgutil
 import sys
 
@@ -73,12 +75,34 @@ def main() -> None:
     except KeyboardInterrupt:
         print("penstock: stopped", file=sys.stderr)
         sys.exit(130)
+    except OSError as error:
+        _report(PenstockError(_what_failed(error)))
+        _forget_output()
+        sys.exit(1)
+    except MemoryError:
+        _report(PenstockError("there is not memory enough for this"))
+        sys.exit(1)
+
+
+def _what_failed(error: OSError) -> str:
+    """`/data/x: No space left on device`; without a file it was what is printed."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else f"cannot go on: {reason}"
+
+
+def _forget_output() -> None:
+    """What could not be printed is not tried again while Python ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(error: PenstockError) -> None:
     """One clear message on stderr; with `--json`, one object on stdout as well."""
     if "--json" in sys.argv and "--" not in sys.argv[: sys.argv.index("--json")]:
         mistakes = [vars(m) for m in error.mistakes] if isinstance(error, BadInput) else []
-        print(json.dumps({"error": str(error), "mistakes": mistakes}))
+        with contextlib.suppress(OSError):
+            print(json.dumps({"error": str(error), "mistakes": mistakes}))
     for line in str(error).splitlines() or [type(error).__name__]:
         print(f"penstock: {line}", file=sys.stderr)

@@ -224,7 +224,7 @@ def _write(
 
 
 def _show(found: Exploration, recommendation: Recommendation) -> None:
-    console = Console(width=_WIDTH, highlight=False)
+    console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
 
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=False)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
 
 import typer
@@ -17,6 +15,7 @@ from penstock.platform.importing import import_host
 from penstock.platform.show import platform_json, show, summary
 from penstock.study.load import load_study
 from penstock.study.names import listed
+from penstock.writing import check_target, write_whole
 
 app = typer.Typer(
     help="Platforms to predict with: this host or a study's nodes as a platform file; show, check one.",
@@ -52,7 +51,7 @@ def import_platform(
     if output is None:
         print(text, end="")
     else:
-        _write(output, text)
+        write_whole(output, text)
     for e in platform.estimates:
         doubt = "" if e.converged else "; not within 5 %, the host is busy or uneven"
         _say(f"{e.path}: {e.value:g} {e.unit} ({e.low:g} to {e.high:g}, n = {e.n}){doubt}")
@@ -86,7 +85,7 @@ def study_platform(
         treatment[name] = level
     platform = Platform.from_study(read, treatment, disk)
     if output is not None:
-        _write(output, platform.to_yaml(base))
+        write_whole(output, platform.to_yaml(base))
     if as_json:
         print(platform_json(platform))
     elif output is None:
@@ -95,31 +94,16 @@ def study_platform(
 
 def _target(output: Path | None, force: bool) -> Path:
     """The directory that a file is written for. BadInput if the file may not be written."""
-    if output is not None and output.exists() and not force:
+    if output is None:
+        return Path().resolve()
+    check_target(output)
+    if output.is_file() and not force:
         raise BadInput(f"{output} is there already; --force replaces it")
-    base = (output.parent if output is not None else Path()).resolve()
-    if not base.is_dir():
-        raise BadInput(f"no directory {base} to write {output} into")
-    return base
+    return output.parent.resolve()
 
 
 def _say(text: str) -> None:
     print(f"penstock: {text}", file=sys.stderr)
-
-
-def _write(path: Path, text: str) -> None:
-    """All of it or nothing."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 @app.command("show")

@@ -28,6 +28,7 @@ from penstock.study.load import load_study
 from penstock.study.units import parse_duration
 from penstock.workload.read import read_workload
 from penstock.workload.sizes import SizeModel
+from penstock.writing import check_target, whole_file, whole_folder
 
 _WIDTH = 100
 
@@ -107,8 +108,8 @@ def command(
         raise BadInput("--basis is for studies; found --platform, which is for workflows")
     exact(level)
     for file in (html, perfetto):
-        if file is not None and not file.absolute().parent.is_dir():
-            raise BadInput(f"{file.parent}: found no directory; expected one for {file.name}")
+        if file is not None:
+            check_target(file)
     if output is not None and output.exists() and not output.is_dir():
         raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
     measured_s = None if measured is None else _measured_s(measured)
@@ -182,18 +183,19 @@ def _write(
 
     written = []
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / "prediction.json").write_text(text + "\n", encoding="utf-8")
-        write_figures(made, output / "figures")
-        html_here, trace_here = output / "prediction.html", output / "trace.json"
-        written += [output / "prediction.json", html_here, trace_here]
-        write_page(made, html_here)
-        write_trace(made, trace_here)
+        with whole_folder(output) as draft:
+            (draft / "prediction.json").write_text(text + "\n", encoding="utf-8")
+            write_figures(made, draft / "figures")
+            write_page(made, draft / "prediction.html")
+            write_trace(made, draft / "trace.json")
+        written += [output / n for n in ("prediction.json", "prediction.html", "trace.json")]
     if html is not None:
-        write_page(made, html)
+        with whole_file(html) as draft:
+            write_page(made, draft)
         written.append(html)
     if perfetto is not None:
-        write_trace(made, perfetto)
+        with whole_file(perfetto) as draft:
+            write_trace(made, draft)
         written.append(perfetto)
     return written
 
@@ -211,7 +213,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[int], None] | None]:
 
 
 def _answer(p: Prediction) -> None:
-    console = Console(width=_WIDTH, highlight=False)
+    console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
 
     def say(text: str) -> None:
         print(textwrap.fill(text, _WIDTH, subsequent_indent="    " if text[:1] == " " else ""))
@@ -312,7 +314,7 @@ def _show(rows: list[dict[object, object]], measured: int) -> None:
             cells += [_number(row["measured_mean"]), _number(row["ratio"])]
             cells.append("basis" if row["is_basis"] else "")
         table.add_row(*cells)
-    Console(width=100, highlight=False).print(table)
+    Console(width=100, highlight=False, markup=False, emoji=False).print(table)
     print(f"Response: {', '.join(responses)}.")
     for note in sorted({str(row["note"]) for row in rows} - {""}):
         print(f"Note: {note}.")

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from penstock.errors import BadInput
+from penstock.predict.words import counted
 from penstock.workload.read import read_workload
 from penstock.workload.save import save, text_of
 from penstock.workload.show import document_of, show
@@ -168,7 +169,7 @@ def _write(workload: Workload, output: Path, to: str) -> None:
         print(text_of(workload, to), end="")
         return
     save(workload, output, to)
-    tasks, files = len(workload.tasks), len(workload.file_sizes)
-    typer.echo(f"{output}: {tasks:,} tasks, {files:,} files", err=True)
+    tasks = counted(len(workload.tasks), "task")
+    typer.echo(f"{output}: {tasks}, {counted(len(workload.file_sizes), 'file')}", err=True)
     for note in workload.notes:
         typer.echo(f"note: {note}", err=True)

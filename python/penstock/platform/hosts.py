@@ -37,7 +37,7 @@ from penstock.platform.uncertain import (
 )
 from penstock.study.mistakes import in_order, note
 from penstock.study.model import Study
-from penstock.study.source import Path, Position, Source, dump, read_source, read_value
+from penstock.study.source import Path, Position, Source, dump, read_input, read_source, read_value
 
 PAGE = "docs/platform-file.md"
 _STORAGES = (("profile",), ("disk",), ("read", "write"))
@@ -154,11 +154,7 @@ def load_platform(path: FilePath | str, overrides: Sequence[str] = ()) -> Platfo
     Profiles are relative to the file's directory. BadInput holds every mistake with its line and column.
     """
     path = FilePath(path)
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}; expected a platform file") from None
-    return read_platform(raw, path, overrides)
+    return read_platform(read_input(path, "a platform file"), path, overrides)
 
 
 def read_platform(raw: bytes, path: FilePath, overrides: Sequence[str] = ()) -> Platform:

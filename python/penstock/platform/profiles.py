@@ -32,7 +32,9 @@ def read_profile(name: str, base_dir: Path) -> dict[str, Any]:
             raise BadInput(f"profile {name} cannot be read: {error}") from None
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
+    except RecursionError:
+        raise BadInput(f"profile {name} is nested without end") from None
+    except ValueError as error:
         raise BadInput(f"profile {name} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadInput(f"profile {name} is not a JSON object")

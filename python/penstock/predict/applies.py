@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.predict import words
-from penstock.predict.intervals import conformal_rank
+from penstock.predict.intervals import conformal_rank, least_pairs
 
 Severity = Literal["note", "caution", "outside"]
 _VERDICTS = {"note": "ok", "caution": "caution", "outside": "outside"}
@@ -136,8 +136,8 @@ def _short_tasks(c: Conditions) -> list[Reason]:
             if seconds >= SHORT_TASK_S:
                 return []
             text = (
-                f"the median task takes {seconds:.2g} s: below {SHORT_TASK_S:g} s any variation of the hosts "
-                "shows (25 % error in the published validation)"
+                f"the median task takes {words.seconds(seconds, 2)}: below {SHORT_TASK_S:g} s any variation "
+                "of the hosts shows (25 % error in the published validation)"
             )
             return [Reason("short-tasks", "caution", text)]
     return []
@@ -206,20 +206,28 @@ def _pairs(c: Conditions) -> list[Reason]:
     rank = conformal_rank(c.pairs, c.level)
     if rank <= c.pairs:
         return []
-    need = c.pairs
-    while conformal_rank(need, c.level) > need:
-        need += 1
+    need = least_pairs(c.level)
     if c.pairs == 0 and not c.calibration_asked:
-        text = f"the interval comes from the simulation alone: no measured run calibrates it ({need} needed)"
+        text = (
+            "the interval comes from the simulation alone: no measured run calibrates it "
+            f"({need:,} needed)"
+        )
         return [Reason("not-calibrated", "note", text)]
-    text = f"insufficient calibration: {c.pairs} measured runs, {need} needed for {c.level:.0%}"
+    text = (
+        f"insufficient calibration: {words.counted(c.pairs, 'measured run')}, {need:,} needed for "
+        f"{words.percent(c.level)}"
+    )
     return [Reason("few-pairs", "caution", text)]
 
 
 def _draws(c: Conditions) -> list[Reason]:
     if not c.draws or c.draws >= c.least_draws:
         return []
-    text = f"{c.draws} simulated runs make no {c.level:.0%} interval; {c.least_draws} are needed"
+    verb = "makes" if c.draws == 1 else "make"
+    text = (
+        f"{words.counted(c.draws, 'simulated run')} {verb} no {words.percent(c.level)} interval; "
+        f"{c.least_draws:,} are needed"
+    )
     return [Reason("few-seeds", "caution", text)]
 
 

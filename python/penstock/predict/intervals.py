@@ -106,6 +106,12 @@ def conformal_half_width(scores: Sequence[float], level: float = LEVEL) -> float
     return sorted(scores)[rank - 1] if rank <= len(scores) else None
 
 
+def least_pairs(level: float = LEVEL) -> int:
+    """The fewest pairs for which `conformal_rank` is not above their number: 9 for 90 %."""
+    share = exact(level)
+    return math.ceil(share / (1 - share))
+
+
 def least_draws(level: float = LEVEL) -> int:
     """The fewest draws whose order statistics can reach the level: 19 for 90 %."""
     return math.ceil(2 / (1 - exact(level))) - 1
@@ -140,7 +146,7 @@ def order_statistics(
     else:
         method = (
             f"smallest and largest of {m} simulated runs, which cover a further run with probability "
-            f"{attained:.3g} only; {least_draws(level)} runs are needed for {float(level):g}"
+            f"{attained:.3g} only; {least_draws(level):,} runs are needed for {float(level):g}"
         )
     return Interval(low, high, level, attained, m, method, sources)
 

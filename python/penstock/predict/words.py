@@ -22,9 +22,26 @@ def digits(value: float, count: int = 3) -> str:
     return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
 
 
-def seconds(value: float) -> str:
-    """`4.8 s`, `12.5 ms`, `2.25 h`."""
-    return " ".join(_time_parts(value))
+def seconds(value: float, count: int = 3) -> str:
+    """`4.8 s`, `12.5 ms`, `2.25 h`, to `count` digits."""
+    return " ".join(_time_parts(value, count))
+
+
+def counted(number: float, what: str, several: str | None = None) -> str:
+    """`1 task`, `2 tasks`, `1,234 tasks`."""
+    return f"{number:,.0f} {what if number == 1 else several or f'{what}s'}"
+
+
+def percent(share: float) -> str:
+    """`90 %`, `99.9 %`: a probability as it was asked for, never rounded up to certainty."""
+    return f"{100 * share:.10g} %"
+
+
+def named(name: str, most: int = 60) -> str:
+    """A name for a table or a sentence: what is longer than `most` characters loses its middle."""
+    if len(name) <= most:
+        return name
+    return f"{name[: most // 2]}…{name[-(most - most // 2 - 1) :]}"
 
 
 def seconds_range(low: float, high: float, between: str = " and ") -> str:
@@ -33,12 +50,16 @@ def seconds_range(low: float, high: float, between: str = " and ") -> str:
         return f"{seconds(low)}{between}unbounded"
     unit = _unit(high)
     factor = next(f for f, u in _TIMES if u == unit)
-    # as many digits as it takes to tell the two apart, and one more
-    apart = high - low
-    count = 3
-    if 0 < apart < high:
-        count = min(6, max(3, math.floor(math.log10(high)) - math.floor(math.log10(apart)) + 2))
+    count = digits_apart(low, high)
     return f"{digits(low / factor, count)}{between}{digits(high / factor, count)} {unit}"
+
+
+def digits_apart(low: float, high: float) -> int:
+    """As many digits as it takes to tell the two apart, and one more; 3 to 6."""
+    apart = high - low
+    if not 0 < apart < high or not math.isfinite(high):
+        return 3
+    return min(6, max(3, math.floor(math.log10(high)) - math.floor(math.log10(apart)) + 2))
 
 
 def _unit(value: float) -> str:
@@ -49,12 +70,12 @@ def _unit(value: float) -> str:
     return "µs" if value else "s"
 
 
-def _time_parts(value: float) -> tuple[str, str]:
+def _time_parts(value: float, count: int = 3) -> tuple[str, str]:
     if not math.isfinite(value):
         return digits(value), ""
     unit = _unit(value)
     factor = next(f for f, u in _TIMES if u == unit)
-    return digits(value / factor), unit
+    return digits(value / factor, count), unit
 
 
 def size(value: float) -> str:

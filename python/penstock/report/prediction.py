@@ -90,7 +90,11 @@ def _tiles(p: Prediction) -> list[dict[str, str]]:
     found = [(words.seconds(p.makespan_s), "predicted time", "")]
     if i.low < i.high:
         found.append(
-            (words.seconds_range(i.low, i.high, "–"), f"{100 * i.level:.0f} % of runs between", "")
+            (
+                words.seconds_range(i.low, i.high, "–"),
+                f"{words.percent(i.level)} of runs between",
+                "",
+            )
         )
     if p.bottleneck is not None:
         found.append((words.share(p.bottleneck.utilisation), f"{p.bottleneck.station} busy", ""))

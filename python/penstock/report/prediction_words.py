@@ -28,7 +28,8 @@ class Table:
 def answer(prediction: Prediction) -> str:
     """The prediction in one sentence: time and interval, bottleneck, cost and energy."""
     p = prediction
-    told = f"{p.workload} takes {words.seconds(p.makespan_s)}{interval(p)}"
+    count = words.digits_apart(p.interval.low, p.interval.high)
+    told = f"{words.named(p.workload)} takes {words.seconds(p.makespan_s, count)}{interval(p)}"
     if p.bottleneck is not None:
         busy = words.share(p.bottleneck.utilisation)
         told += f"; the bottleneck is {p.bottleneck.words}, {busy} busy"
@@ -49,7 +50,7 @@ def interval(prediction: Prediction) -> str:
     if i.low == i.high:
         return " (every run alike)"
     reached = i.level if calibrated or i.attained >= i.level else i.attained
-    return f" ({100 * reached:.0f} % between {words.seconds_range(i.low, i.high)})"
+    return f" ({words.percent(reached)} between {words.seconds_range(i.low, i.high)})"
 
 
 def stage_table(prediction: Prediction) -> Table:
@@ -64,7 +65,7 @@ def stage_table(prediction: Prediction) -> Table:
         local = words.share(s["local_bytes"] / moved) if moved else "–"
         rows.append(
             (
-                str(s["name"]),
+                words.named(str(s["name"])),
                 f"{s['tasks']:,.0f}",
                 words.seconds(s["start_s"]),
                 span,
@@ -179,7 +180,7 @@ def measured_sentence(prediction: Prediction) -> str:
     if m is None:
         return ""
     where = "inside" if m["inside"] else "outside"
-    runs = "1 pair" if m["pairs"] == 1 else f"{m['pairs']} pairs"
+    runs = words.counted(m["pairs"], "pair")
     return (
         f"Measured: {words.seconds(m['measured_s'])}, {where} the interval; the prediction is "
         f"{_signed(m['ratio'] - 1)} off. Kept in {m['store']}, which holds {runs}."
@@ -189,8 +190,8 @@ def measured_sentence(prediction: Prediction) -> str:
 def effort(prediction: Prediction) -> str:
     """What the prediction itself took."""
     p = prediction
-    runs = "1 simulated run" if p.simulations == 1 else f"{p.simulations:,} simulated runs"
-    return f"{runs}, {p.events:,} events, {words.seconds(p.wall_s)}"
+    runs = words.counted(p.simulations, "simulated run")
+    return f"{runs}, {words.counted(p.events, 'event')}, {words.seconds(p.wall_s)}"
 
 
 def _range(low: str, high: str) -> str:

@@ -36,7 +36,7 @@ from penstock.study.model import (
     Workload,
 )
 from penstock.study.override import apply_override, apply_quick
-from penstock.study.source import dump, read_source
+from penstock.study.source import dump, read_input, read_source
 from penstock.study.units import parse_duration, parse_share
 
 
@@ -52,11 +52,7 @@ def load_study(
     holds every mistake with its line and column.
     """
     path = Path(path)
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}; expected a study file") from None
-    return read_study(raw, path, overrides, quick, base_dir)
+    return read_study(read_input(path, "a study file"), path, overrides, quick, base_dir)
 
 
 def read_study(

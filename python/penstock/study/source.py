@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -16,6 +18,8 @@ from penstock.errors import BadInput, Mistake
 Path = tuple[str | int, ...]
 #: aliases can refer to themselves, or multiply
 _DEEPEST, _MOST = 50, 100_000
+#: of a whole number; more than any quantity has, and what Python reads in no time
+_MOST_DIGITS = 300
 _INT = re.compile(r"[-+]?(0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)")
 
 
@@ -71,6 +75,20 @@ class Source:
         self.mistake(path, found, expected)
 
 
+def read_input(path: FilePath, what: str) -> bytes:
+    """The bytes of a file that the user named; BadInput, with `what` as expected, if it cannot be read.
+
+    A device is none: /dev/zero has no end.
+    """
+    try:
+        if stat.S_ISCHR(path.stat().st_mode) or stat.S_ISBLK(path.stat().st_mode):
+            raise BadInput(f"{path}: found a device; expected {what}")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"{path}: {reason}; expected {what}") from None
+
+
 def read_source(
     raw: bytes, file: str, what: str = "a study; `penstock init -- CMD` writes one"
 ) -> Source:
@@ -90,6 +108,8 @@ def read_source(
         root = _yaml().compose(text)
     except MarkedYAMLError as error:
         raise _invalid(error, text, file) from None
+    except RecursionError:
+        raise _bad(file, 1, 1, "values nested without end", what) from None
     except (YAMLError, ValueError) as error:
         found = f"text that is not YAML ({' '.join(str(error).split())[:120]})"
         raise _bad(file, 1, 1, found, "a YAML mapping") from None
@@ -102,7 +122,13 @@ def read_source(
 
 def read_value(text: str) -> Any:
     """The plain value of one YAML text, as after `--set key=`; BadInput if it is not YAML."""
-    source = read_source(text.encode(), "--set") if text.strip() else Source("--set", "")
+    if not text.strip():
+        return ""
+    try:
+        source = read_source(text.encode("utf-8", "surrogateescape"), f"--set …={text}")
+    except BadInput as error:
+        example = "a value, such as 14, 256KiB or [1, 2]"
+        raise BadInput(mistakes=[replace(m, expected=example) for m in error.mistakes]) from None
     if source.mistakes:
         raise BadInput(mistakes=source.mistakes)
     return source.value
@@ -146,7 +172,8 @@ def _plain(node: Node, path: Path, source: Source) -> Any:
     mark = node.start_mark
     source.values[path] = Position(source.file, mark.line + 1, mark.column + 1)
     if len(path) > _DEEPEST or len(source.values) > _MOST:
-        raise _bad(source.file, mark.line + 1, mark.column + 1, "values without end", "a study")
+        most = f"at most {_DEEPEST} levels and {_MOST:,} values"
+        raise _bad(source.file, mark.line + 1, mark.column + 1, "values without end", most)
     source.ends[path] = node.end_mark.line + 1
     if isinstance(node, MappingNode):
         return _mapping(node, path, source)
@@ -185,6 +212,9 @@ def _scalar(node: Node, path: Path, source: Source) -> Any:
     if kind == "bool":
         return text.lower() == "true"
     if kind == "int" and _INT.fullmatch(text):
+        if len(text) > _MOST_DIGITS:
+            source.mistake(path, f"a number of {len(text)} digits", "a number that can be meant")
+            return 0
         return int(text.replace("_", ""), 0 if text.lstrip("+-")[:2] in ("0o", "0x") else 10)
     if kind == "float":
         special = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -9,8 +10,29 @@ from penstock.study.source import Path
 from penstock.workload.graph import circle
 from penstock.workload.workflow import Task, Workload
 
+#: names go into tables, files and addresses: no control characters, no halves of surrogate pairs
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+#: characters of a name
+MOST_NAME = 4096
+#: the longest time that a task may give, in seconds: the simulator's clock ends at some 190 years
+MOST_SECONDS = 5e9
+
 #: the largest file and the largest end of an operation: the simulator's, 1 EiB
 MOST_BYTES = 2**60
+
+
+def unprintable(name: str) -> str:
+    """What keeps a text from being a name, in words; empty if nothing does."""
+    found = _UNPRINTABLE.search(name)
+    if found:
+        return f"the character U+{ord(found[0]):04X} in a name"
+    return f"a name of {len(name):,} characters" if len(name) > MOST_NAME else ""
+
+
+def printable(name: str) -> str:
+    """The text as a name: what cannot be printed as an escape such as `\\x0a`; cut where it is too long."""
+    told = _UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode(), name)
+    return told if len(told) <= MOST_NAME else f"{told[: MOST_NAME - 1]}…"
 
 
 @dataclass(frozen=True)
@@ -34,12 +56,29 @@ def problems(workload: Workload) -> list[Problem]:
     twice = _twice("tasks", "the task", [t.name for t in workload.tasks])
     found += twice
     names = {task.name for task in workload.tasks}
+    found += _unnamed(workload)
     for i, task in enumerate(workload.tasks):
         found += _of_task(i, task, names)
     found += _of_files(workload)
     if not twice:
         found += _circle(workload)
     return found
+
+
+def _unnamed(workload: Workload) -> list[Problem]:
+    """Names that cannot be shown."""
+    named: list[tuple[Path, str]] = [(("name",), workload.name)]
+    named += [(("files", i, "name"), file.name) for i, file in enumerate(workload.files)]
+    for i, task in enumerate(workload.tasks):
+        named.append((("tasks", i, "name"), task.name))
+        if task.stage != task.name:
+            named.append((("tasks", i, "stage"), task.stage))
+        for k, o in enumerate(task.operations):
+            if o.file is not None:
+                named.append((("tasks", i, "operations", k, "file"), o.file))
+    wrong = {name: found for name in {n for _, n in named} if (found := unprintable(name))}
+    expected = f"a name of at most {MOST_NAME:,} characters that can be printed"
+    return [Problem(path, wrong[name], expected) for path, name in named if name in wrong]
 
 
 def _twice(kind: str, what: str, names: list[str]) -> list[Problem]:
@@ -122,10 +161,14 @@ def _verb(op: str) -> str:
     return {"open": "opens", "read": "reads", "close": "closes"}.get(op, "uses")
 
 
+def _waits_for_itself(task: Task) -> bool:
+    return task.name in task.after
+
+
 def _circle(workload: Workload) -> list[Problem]:
     around = circle(workload.dependencies)
-    if not around:
-        return []
+    if not around or (len(around) == 1 and _waits_for_itself(workload.tasks[around[0]])):
+        return []  # the latter is told at its `after`
     names = [workload.tasks[i].name for i in around]
     shown = [*names[:4], "…", names[-1]] if len(names) > 6 else names
     text = f"tasks that wait for each other: {' → '.join([*shown, names[0]])}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypeGuard
 
 from penstock.study.source import Path
-from penstock.workload.check import MOST_BYTES, problems
+from penstock.workload.check import MOST_BYTES, MOST_SECONDS, problems, unprintable
 from penstock.workload.distribution import wrong_with
 from penstock.workload.document import Document, shown
 from penstock.workload.workflow import (
@@ -97,7 +96,7 @@ class _Reader:
         start = self.seconds((*at, "not_before_s"), values.get("not_before_s", 0), whose)
         launch = values.get("launch")
         machine = values.get("machine")
-        if machine is not None and not isinstance(machine, str):
+        if machine is not None and (not isinstance(machine, str) or unprintable(machine)):
             self.wrong((*at, "machine"), machine, "the name of a host or a group")
         operations = self.array(at, values, "operations", [])
         return Task(
@@ -161,7 +160,7 @@ class _Reader:
                 if value not in PLACEMENTS:
                     self.wrong((*at, name), value, f"one of {', '.join(PLACEMENTS)}")
             elif name in _TEXTS:
-                if not isinstance(value, str) or not value:
+                if not isinstance(value, str) or not value or unprintable(value):
                     self.wrong((*at, name), value, "a name")
             elif not _is_whole(value) or value < 1:
                 self.wrong((*at, name), value, "a whole number of at least 1")
@@ -179,9 +178,10 @@ class _Reader:
         return 0
 
     def seconds(self, at: Path, value: Any, whose: str) -> float:
-        if _is_number(value) and math.isfinite(value) and value >= 0:
+        if _is_number(value) and 0 <= value <= MOST_SECONDS:
             return float(value)
-        self.wrong(at, value, f"seconds, a finite number of at least 0 ({whose})")
+        most = f"from 0 to {MOST_SECONDS:.0e}".replace("e+0", "e")
+        self.wrong(at, value, f"seconds, a finite number {most} ({whose})")
         return 0.0
 
     def time(self, at: Path, value: Any, whose: str) -> Time:
@@ -206,7 +206,8 @@ class _Reader:
         value = values.get(name, otherwise)
         if isinstance(value, list):
             return value
-        self.wrong((*at, name) if name in values else at, value, f"a list of {name}")
+        what = {"after": "names of tasks", "tasks": "tasks"}.get(name, name)
+        self.wrong((*at, name) if name in values else at, value, f"a list of {what} (`{name}`)")
         return []
 
     def object(self, at: Path, values: Any, expected: str) -> bool:

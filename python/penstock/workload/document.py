@@ -15,10 +15,13 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from penstock.errors import BadInput, Mistake
-from penstock.study.source import Path, Position, Source, read_source
+from penstock.study.source import Path, Position, Source, read_input, read_source
 
 #: mistakes told at once
 MOST_MISTAKES = 20
+
+#: of a whole number: what a float still holds
+_MOST_DIGITS = 300
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _PLAIN = json.JSONDecoder()
@@ -67,11 +70,7 @@ def read_document(path: FilePath) -> Document:
     Raises BadInput with line and column: no file, not UTF-8, no JSON or YAML, a name twice in one object,
     NaN or Infinity (which JSON does not have).
     """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}") from None
-    return document_of(raw, str(path))
+    return document_of(read_input(path, "a workload"), str(path))
 
 
 def document_of(raw: bytes, file: str) -> Document:
@@ -118,6 +117,12 @@ def _json_document(raw: bytes, file: str) -> Document:
     except RecursionError:
         mistake = Mistake(file, 1, 1, "values nested without end", "a workload")
         raise BadInput(mistakes=[mistake]) from None
+    except _TooLongError as error:
+        at = text.find(str(error))
+        line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+        found = f"a number of {len(str(error))} digits"
+        mistake = Mistake(file, line, column, found, "a number that can be meant")
+        raise BadInput(mistakes=[mistake]) from None
     document = Document(file, value, text=text)
     if suspects:
         _tell_suspects(document)
@@ -138,7 +143,17 @@ def _decoder(suspects: list[str]) -> json.JSONDecoder:
         suspects.append(name)
         return float(name.replace("Infinity", "inf"))
 
-    return json.JSONDecoder(object_pairs_hook=pairs, parse_constant=constant)
+    return json.JSONDecoder(object_pairs_hook=pairs, parse_constant=constant, parse_int=_whole)
+
+
+class _TooLongError(Exception):
+    """A whole number of more digits than any quantity has."""
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise _TooLongError(text)
+    return int(text)
 
 
 def _tell_suspects(document: Document) -> None:

@@ -10,8 +10,20 @@ from typing import Any
 
 from penstock.errors import BadInput
 from penstock.workload.applications import DATABASE_BYTES, IMAGES, blast, montage
+from penstock.workload.check import MOST_BYTES, MOST_SECONDS
 from penstock.workload.synthetic import PATTERNS, SIZES, Shape
 from penstock.workload.workflow import Workload
+
+#: tasks of a made workload: beyond, reading it takes longer than anyone waits
+MOST_TASKS = 1_000_000
+#: the largest value of an option
+MOST = {
+    "file_bytes": 2**50,
+    "compute_s": MOST_SECONDS,
+    "launch": MOST_SECONDS,
+    "every_s": MOST_SECONDS,
+    "queries": 1_000_000,
+}
 
 KINDS = (*PATTERNS, "blast", "montage")
 
@@ -30,7 +42,18 @@ def made(kind: str, size: str = "medium", options: Mapping[str, Any] | None = No
     for name in ("compute_s", "launch", "every_s"):
         if name in given and not (math.isfinite(given[name]) and given[name] >= 0):
             raise BadInput(f"{name} is {given[name]}; a finite number of at least 0 is expected")
+    for name, most in MOST.items():
+        if name in given and not 0 <= given[name] <= most:
+            raise BadInput(f"{name} is {given[name]:,}; 0 to {most:,.0f} is expected")
+    side_by_side = given.get("width", 1)
+    in_turn = 8 if kind == "montage" else max(given.get("stages", 3), given.get("rounds", 3))
+    if side_by_side * in_turn > MOST_TASKS:
+        found = f"{side_by_side:,} tasks side by side, {in_turn:,} in turn"
+        raise BadInput(f"found {found}; expected at most {MOST_TASKS:,} tasks in all")
     workload = _of_kind(kind, size, given)
+    largest = max(workload.file_sizes.values())
+    if largest > MOST_BYTES:
+        raise BadInput(f"found a file of {largest:,} bytes; expected at most {MOST_BYTES:,} (2^60)")
     if "launch" not in given:
         return workload
     tasks = tuple(replace(task, launch=given["launch"]) for task in workload.tasks)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput
 from penstock.workload.upgrade import instance_of
 from penstock.workload.workflow import Workload
+from penstock.writing import write_whole
 
 FORMATS = ("penstock", "wfformat")
 
@@ -23,12 +23,5 @@ def text_of(workload: Workload, to: str = "penstock") -> str:
 
 
 def save(workload: Workload, path: Path, to: str = "penstock") -> None:
-    """Writes the workload, whole or not at all; a file that is there is replaced."""
-    text = text_of(workload, to)
-    draft = path.with_name(f".{path.name}.partial")
-    try:
-        draft.write_text(text)
-        os.replace(draft, path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise PenstockError(f"{path} cannot be written: {error.strerror or error}") from error
+    """Writes the workload, whole or not at all; a file that is there is replaced (`whole_file`)."""
+    write_whole(path, text_of(workload, to))

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from penstock.predict import words
 from penstock.workload.distribution import mean_s
 from penstock.workload.graph import named
 from penstock.workload.workflow import Operation, Workload
@@ -111,11 +112,12 @@ def _goes_on(last: Operation, o: Operation) -> bool:
 def show(workload: Workload, aggregate: bool = False) -> None:
     """Prints what `document_of` says, with a line for every level of the graph."""
     found = document_of(workload, aggregate)
-    console = Console(width=_WIDTH, highlight=False)
+    console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
     moved = found["bytes"]
     console.print(
-        f"{found['name']}: {found['tasks']:,} tasks in {len(found['stages'])} stages, "
-        f"{found['files']:,} files, {found['operations']:,} operations"
+        f"{words.named(found['name'])}: {words.counted(found['tasks'], 'task')} in "
+        f"{words.counted(len(found['stages']), 'stage')}, {words.counted(found['files'], 'file')}, "
+        f"{words.counted(found['operations'], 'operation')}"
     )
     console.print(
         f"{size(moved['preloaded'])} there before, {size(moved['read'])} read, "
@@ -128,7 +130,7 @@ def show(workload: Workload, aggregate: bool = False) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for row in found["stages"]:
         table.add_row(
-            row["stage"],
+            words.named(row["stage"]),
             str(row["first_level"]),
             f"{row['tasks']:,}",
             f"{row['compute_s']:,.4g}",

@@ -17,6 +17,7 @@ import pandas as pd
 
 from penstock.archive.runs import bundles
 from penstock.errors import BadInput, PenstockError
+from penstock.workload.check import printable
 from penstock.workload.events import PAUSE_S, Steps, read_steps
 from penstock.workload.graph import levels
 from penstock.workload.lineage import Lineage, lineage
@@ -81,10 +82,10 @@ def traced_workload(
             f"{line.shared} files are read while another task writes them: read as they were before"
         )
     edges = set(line.edges) | (_observed(line) if order == "observed" else set())
-    stages = list(names) or ([path.name for path in paths] if len(paths) > 1 else [])
+    stages = list(names) or ([printable(path.name) for path in paths] if len(paths) > 1 else [])
     built = _Built(steps, line, edges, stages, scale, launch)
     workload = Workload(
-        os.path.basename(paths[0].resolve()) if len(paths) == 1 else "joined",
+        printable(os.path.basename(paths[0].resolve())) if len(paths) == 1 else "joined",
         built.files(),
         built.tasks(),
         tuple(notes),
@@ -232,7 +233,7 @@ def _file_names(files: pd.DataFrame) -> dict[int, str]:
     paths = files["path"].tolist()
     top = os.path.commonpath([os.path.dirname(p) or "/" for p in paths]) if paths else "/"
     return {
-        int(str(number)): os.path.relpath(path, top) if top != "/" else path
+        int(str(number)): printable(os.path.relpath(path, top) if top != "/" else path)
         for number, path in zip(files.index, paths, strict=True)
     }
 
