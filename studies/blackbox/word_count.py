@@ -1,12 +1,14 @@
 """word_count.py DIR RUN_DIR: counts the words of DIR/text with Spark, on one core, shuffle and result in DIR.
 
-Writes RUN_DIR/moved.json: the bytes that Spark's own event log says its map and reduce tasks read and wrote.
+Writes RUN_DIR/task.json: when the job began and ended in a session that had started, and the bytes that
+Spark's own event log says its map and reduce tasks read and wrote.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +49,15 @@ def main() -> None:
         .config("spark.eventLog.dir", events.as_uri())
         .getOrCreate()
     )
+    begin_ns = time.time_ns()
     lines = session.read.text(str(data / "text"))
     words = lines.selectExpr("explode(split(value, ' ')) as word")
     words.groupBy("word").count().write.csv((data / "counts").as_uri())
+    end_ns = time.time_ns()
     session.stop()
     (log,) = (p for p in events.iterdir() if p.is_file() and not p.name.startswith("."))
-    (kept / "moved.json").write_text(json.dumps(bytes_moved(log)))
+    task = {"begin_ns": begin_ns, "end_ns": end_ns, "seconds": (end_ns - begin_ns) / 1e9}
+    (kept / "task.json").write_text(json.dumps({**task, "moved": bytes_moved(log)}))
 
 
 if __name__ == "__main__":

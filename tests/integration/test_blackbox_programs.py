@@ -1,4 +1,4 @@
-"""grep on two emulated disks, predicted by models that never saw it: the smallest size of studies/blackbox.py.
+"""grep on two emulated disks, predicted by models that never saw it: studies/blackbox.py at its smallest.
 
 What is compared are ratios: of the task to what its disk delivered by its own certificate, of a prediction to
 a measurement. A host too busy to deliver the disks measures nothing, and the test says so.
