@@ -346,8 +346,13 @@ fn slots_speed_launch_and_stagger() {
     one["hosts"][0]["client"] = json!({"slots": 2, "speed": 4});
     let fast = run(&four, &one);
     assert_eq!(fast.makespan_s, 1.0);
-    // two at a time is one time of computing for energy
+    // energy: two at a time load the whole processor, three tasks of 0.5 s on two slots three quarters of it
     assert_eq!(fast.hosts[0].app_s, 1.0);
+    let three = json!((0..3)
+        .map(|i| json!({"name": format!("t{i}"), "operations": [{"op": "compute", "seconds": 2}]}))
+        .collect::<Vec<_>>());
+    let fast = run(&work(json!([]), three), &one);
+    assert_eq!((fast.makespan_s, fast.hosts[0].app_s), (1.0, 0.75));
     one["launch"] = json!({"overhead": 0.25});
     assert_eq!(run(&four, &one).makespan_s, 1.5);
     one["launch"] = json!({"overhead": {"kind": "uniform", "low_s": 0.1, "high_s": 0.3}});

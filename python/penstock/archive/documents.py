@@ -85,7 +85,7 @@ PREDICTION = Document(
         stations[].critical_s | number | s | of the critical path, waiting and service
         stations[].critical_share | number | | the same over the makespan
         hosts[].name | text | | hosts of the platform
-        hosts[].app_s | number | s | with at least one task computing
+        hosts[].app_s | number | s | spent computing: the mean over the host's slots
         hosts[].storage_s | number | s | with at least one storage server busy
         hosts[].network_s | number | s | sending or receiving
         hosts[].stored_bytes | number | B | at the end

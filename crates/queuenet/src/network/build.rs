@@ -273,7 +273,7 @@ fn host(
         slots_free: slots,
         speed: text.client.as_ref().map_or(1.0, |client| client.speed),
         slot_tally: Tally::default(),
-        computing: Cover::default(),
+        computing: 0.0,
         tasks: 0,
         cache: (cache_bytes > 0 && slots > 0).then(|| Box::new(Lru::new(cache_bytes))),
     })

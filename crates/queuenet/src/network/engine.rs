@@ -237,7 +237,8 @@ pub(super) struct Host {
     pub slots_free: u32,
     pub speed: f64,
     pub slot_tally: Tally,
-    pub computing: Cover,
+    /// Computing of all slots together.
+    pub computing: f64,
     pub tasks: u64,
     pub cache: Option<Box<Lru>>,
 }

@@ -77,7 +77,7 @@ pub struct StationRow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostRow {
     pub name: String,
-    /// Time with at least one task computing.
+    /// Time spent computing, as if by all slots at once: the mean over them.
     pub app_s: f64,
     /// Time with at least one storage server busy.
     pub storage_s: f64,

@@ -40,7 +40,7 @@ impl Engine<'_> {
             .enumerate()
             .map(|(i, (host, text))| HostRow {
                 name: text.name.clone(),
-                app_s: seconds(host.computing.total),
+                app_s: host.computing / self.clock.per_s() / f64::from(host.slots.max(1)),
                 storage_s: seconds(host.store_busy.total),
                 network_s: seconds(host.busy.total),
                 stored_bytes: self.nodes.used_on(i as u32),

@@ -217,7 +217,7 @@ impl Engine<'_> {
                         run.at += 1;
                         continue;
                     }
-                    at.computing.add(now, now + ticks);
+                    at.computing += ticks as f64;
                     run.spent.compute += ticks;
                     run.phase = Phase::Compute;
                     run.path.push(Leg {
