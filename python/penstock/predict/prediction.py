@@ -28,8 +28,10 @@ KINDS = {
     "manager": "the manager on",
     "client": "the storage client of",
     "slots": "computing on",
-    "fabric": "the core of the network",
 }
+
+#: the station that stands for what all messages cross without waiting
+LATENCY = "fabric"
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,9 @@ class Bottleneck:
     @property
     def words(self) -> str:
         """`the in-queue of node-3`."""
-        name = KINDS.get(self.kind, f"{self.kind} of")
-        return name if self.kind == "fabric" else f"{name} {self.host}"
+        if self.kind == "fabric":
+            return _shared(self.station)
+        return f"{KINDS.get(self.kind, f'{self.kind} of')} {self.host}"
 
     def to_dict(self) -> Row:
         """As in `penstock/prediction/1`."""
@@ -63,6 +66,16 @@ class Bottleneck:
             "critical_share": self.critical_share,
             "kind_share": self.kind_share,
         }
+
+
+def _shared(station: str) -> str:
+    """A link that several hosts share, or the latency between all of them, in words."""
+    if station == LATENCY:
+        return "the latency of the network"
+    rack, _, way = station.partition("/")
+    if rack.startswith("rack-"):
+        return f"the {way}link of rack {rack.removeprefix('rack-')}"
+    return "the core of the network"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,11 @@ from penstock.workload.workflow import Workload
 
 Row = dict[str, Any]
 
+#: bytes of memory that a chunk request under way takes, and the most requests of one run (the simulator's)
+_REQUEST_BYTES, _MOST_REQUESTS = 240, 12_000_000
+#: share of the free memory that all runs at the same time may take
+_MEMORY = 0.5
+
 #: platforms handed to the simulator at once, so that outcomes of thousands are not held as text
 _BATCH = 64
 
@@ -34,6 +39,12 @@ class Simulator:
         self.events = 0
         self.simulations = 0
         self._done = done or (lambda _: None)
+        moved = [o for task in workload.tasks for o in task.operations if o.size_bytes]
+        self._bytes = sum(o.size_bytes for o in moved)
+        hints = [file.hints for file in workload.files] + [
+            o.hints for task in workload.tasks for o in task.operations if o.op == "set_xattr"
+        ]
+        self._chunks = [h.chunk_bytes for h in hints if h is not None and h.chunk_bytes]
         try:
             self._native: Any = native.NetworkWorkload(json.dumps(workload.to_dict()))
         except ValueError as error:
@@ -50,16 +61,27 @@ class Simulator:
     def many(self, networks: Iterable[Row], seeds: Sequence[int]) -> Iterator[list[Row]]:
         """Per network the outcomes of all seeds, network by network."""
         batch: list[str] = []
+        threads = self.threads
         for network in networks:
             batch.append(json.dumps(network))
+            threads = min(threads, self._side_by_side(network))
             if len(batch) == _BATCH:
-                yield from self._batch(batch, seeds)
-                batch = []
+                yield from self._batch(batch, seeds, threads)
+                batch, threads = [], self.threads
         if batch:
-            yield from self._batch(batch, seeds)
+            yield from self._batch(batch, seeds, threads)
 
-    def _batch(self, batch: list[str], seeds: Sequence[int]) -> Iterator[list[Row]]:
-        texts = _refused(self._native.simulate_many, batch, list(seeds), self.threads)
+    def _side_by_side(self, network: Row) -> int:
+        """How many runs fit into memory at the same time, if each has all its requests under way at once."""
+        chunk = min([int(network["store"]["chunk_bytes"]), *self._chunks])
+        requests = min(_MOST_REQUESTS, self._bytes // chunk)
+        if requests * _REQUEST_BYTES * self.threads < 2**28:
+            return self.threads
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return max(1, min(self.threads, int(_MEMORY * free / (requests * _REQUEST_BYTES))))
+
+    def _batch(self, batch: list[str], seeds: Sequence[int], threads: int) -> Iterator[list[Row]]:
+        texts = _refused(self._native.simulate_many, batch, list(seeds), threads)
         for of_one in texts:
             yield [self._read(text) for text in of_one]
 
@@ -70,8 +92,9 @@ class Simulator:
             network, seed = pair
             return str(_refused(self._native.simulate_many, [json.dumps(network)], [seed], 1)[0][0])
 
-        pairs = zip(networks, seeds, strict=True)
-        with ThreadPoolExecutor(self.threads) as pool:
+        pairs = list(zip(networks, seeds, strict=True))
+        threads = min((self._side_by_side(network) for network, _ in pairs), default=1)
+        with ThreadPoolExecutor(threads) as pool:
             return [self._read(text) for text in pool.map(one, pairs)]
 
     def _read(self, text: str) -> Row:

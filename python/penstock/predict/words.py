@@ -104,6 +104,8 @@ def money(amount: float, currency: str) -> str:
 
 def share(value: float) -> str:
     """`97 %`."""
+    if 0 < value < 1e-4:
+        return "< 0.01 %"
     if 0 < value < 0.01:
         return f"{digits(100 * value, 1)} %"
     return f"{100 * value:.0f} %"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.predict import words
-from penstock.predict.prediction import Prediction
+from penstock.predict.prediction import LATENCY, Prediction
 
 Row = dict[str, Any]
 
@@ -31,8 +31,9 @@ def answer(prediction: Prediction) -> str:
     count = words.digits_apart(p.interval.low, p.interval.high)
     told = f"{words.named(p.workload)} takes {words.seconds(p.makespan_s, count)}{interval(p)}"
     if p.bottleneck is not None:
-        busy = words.share(p.bottleneck.utilisation)
-        told += f"; the bottleneck is {p.bottleneck.words}, {busy} busy"
+        busy = f", {words.share(p.bottleneck.utilisation)} busy"
+        told += f"; the bottleneck is {p.bottleneck.words}"
+        told += busy if p.bottleneck.station != LATENCY else ""
     paid = []
     if p.cost is not None:
         paid.append(words.money(p.cost.amount, p.cost.currency))

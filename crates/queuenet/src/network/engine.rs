@@ -76,6 +76,12 @@ pub(super) const SLOTS: u32 = 6;
 /// Station number of what lies between hosts.
 pub(super) const FABRIC: u32 = NONE - 1;
 
+/// Number of a link that several hosts share, as a station.
+#[inline]
+pub(super) fn shared_station(link: u32) -> u32 {
+    FABRIC - 1 - link
+}
+
 #[inline]
 pub(super) fn station(host: u32, which: u32) -> u32 {
     host * 8 + which
@@ -263,8 +269,8 @@ pub(super) mod draw {
     pub const REPLICA: u64 = 0x7265_706c;
 }
 
-/// More messages than this at once is an error: 1.5 GB.
-const MOST_MESSAGES: usize = 8_000_000;
+/// More messages than this at once is an error, at some 2 GB: a file of 10 TB in chunks of 1 MiB must do.
+const MOST_MESSAGES: usize = 12_000_000;
 
 /// A run under way.
 pub(super) struct Engine<'a> {

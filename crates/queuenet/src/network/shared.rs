@@ -1,7 +1,7 @@
 //! Links that several hosts share: racks' up- and downlinks and the core, each first come first served by frame
 //! (003 L929; what the seed lacked, L1472). Every frame is an event of its own here: no merging.
 
-use super::engine::{kind, Engine, Message, Stage};
+use super::engine::{kind, shared_station, Engine, Leg, Message, Stage, FABRIC};
 use super::time::Ticks;
 use super::wire::{last_frame, ticks_of};
 
@@ -87,11 +87,24 @@ impl Engine<'_> {
                 shared.tally.serve(start - now, service);
                 self.events += 1;
                 self.at(start + service, kind::HOP, slot);
+                self.longest(slot, shared_station(link), start + service - now);
             }
             None => {
                 let latency = self.latency + self.hosts[from].latency + self.hosts[to].latency;
+                self.longest(slot, FABRIC, latency);
                 self.at(now + latency, kind::HOP, slot);
             }
+        }
+    }
+
+    /// Notes where a frame was longest: the first leg of its path.
+    fn longest(&mut self, slot: u32, station: u32, spent: Ticks) {
+        let leg = &mut self.messages[slot as usize].path[0];
+        if spent as f32 >= leg.ticks {
+            *leg = Leg {
+                station,
+                ticks: spent as f32,
+            };
         }
     }
 
@@ -100,7 +113,9 @@ impl Engine<'_> {
         let frame = self.messages[slot as usize];
         self.release(slot);
         if frame.pending == 1 {
-            self.last_frame_in(now, 0, frame.parent, frame.bytes, frame.to);
+            // a message has room for one leg here: all of its way counts for where its last frame was longest
+            let longest = frame.path[0].station;
+            self.last_frame_in(now, 0, frame.parent, frame.bytes, frame.to, longest);
         } else {
             self.frame_in(now, 0, frame.parent, frame.bytes);
         }

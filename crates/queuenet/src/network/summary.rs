@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::engine::{station, Engine, Leg, Store, FABRIC, KINDS, KIND_NAMES};
+use super::engine::{shared_station, station, Engine, Leg, Store, FABRIC, KINDS, KIND_NAMES};
 use super::outcome::{HostRow, OperationRow, Operations, Outcome, Stage, StationRow, TaskRow};
 use super::server::{Tally, NONE};
 
@@ -184,9 +184,9 @@ impl Engine<'_> {
                 }
             }
         }
-        for shared in &self.shared {
+        for (link, shared) in self.shared.iter().enumerate() {
             rows.push(row(
-                NONE,
+                shared_station(link as u32),
                 shared.name.clone(),
                 "",
                 "fabric",

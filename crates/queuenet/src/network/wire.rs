@@ -382,7 +382,7 @@ impl Engine<'_> {
         self.heap.pop();
         let from = message.from;
         let last = last_frame(message.bytes, self.frame);
-        self.last_frame_in(now, order, slot, last, to);
+        self.last_frame_in(now, order, slot, last, to, FABRIC);
         if self.same_latency {
             self.next_out(now, from);
         }
@@ -417,7 +417,16 @@ impl Engine<'_> {
         }
     }
 
-    pub fn last_frame_in(&mut self, now: Ticks, order: u64, slot: u32, bytes: u64, to: u32) {
+    /// A message's last frame passes the in-queue; `crossing`: the station that its way there counts for.
+    pub fn last_frame_in(
+        &mut self,
+        now: Ticks,
+        order: u64,
+        slot: u32,
+        bytes: u64,
+        to: u32,
+        crossing: u32,
+    ) {
         let host = &mut self.hosts[to as usize];
         if !host.trains.is_empty() {
             host.catch_up(now, order);
@@ -434,7 +443,7 @@ impl Engine<'_> {
         message.due = start + service;
         if message.stage != Stage::FrameOn {
             self.leg(slot, station(from, OUT), departed - joined);
-            self.leg(slot, FABRIC, now - departed);
+            self.leg(slot, crossing, now - departed);
         }
         self.await_in(slot);
     }
