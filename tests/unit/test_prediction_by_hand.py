@@ -457,3 +457,15 @@ def test_latency_that_limits_is_named_as_latency():
     made = predicted(workload(task("w", write("f", 0))), platform(network={"latency": "100ms"}))
     assert made.bottleneck is not None
     assert made.bottleneck.words == "the latency of the network"
+
+
+def test_who_waits_for_a_slot_waits_for_what_its_task_does():
+    # ten files of 0 bytes by one client in turn: the manager and the way to it are all there is
+    made = predicted(workload(*(task(f"t{i}", write(f"f{i}", 0)) for i in range(10))), platform())
+    assert made.makespan_s == pytest.approx(20 * ALLOT, rel=1e-6)
+    assert made.bottleneck is not None
+    assert made.bottleneck.kind == "manager"
+    shares = {s["name"]: s["critical_share"] for s in made.stations}
+    assert shares["app-0/slots"] == 0
+    assert shares["boss-0/manager"] == pytest.approx(MA / ALLOT, rel=1e-4)
+    assert all(t["critical"] for t in made.tasks or ())

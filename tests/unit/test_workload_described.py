@@ -193,7 +193,7 @@ def test_a_file_changed_in_place_waits_for_the_writers_ahead_in_the_list() -> No
         ),
     )
     workload.check()
-    assert workload.dependencies == ((), (0,), (0, 1), (0, 1, 2))
+    assert workload.dependencies == ((), (0,), (1,), (0, 1, 2))
 
 
 def test_an_input_that_is_written_later_is_not_waited_for() -> None:

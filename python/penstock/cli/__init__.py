@@ -66,9 +66,8 @@ def main() -> None:
     """Runs the command line and exits with its status (0 done, 1 failed, 2 bad input, 3 finding)."""
     known = verbs()
     asked = next((a for a in sys.argv[1:] if not a.startswith("-")), None)
-    app = _build([asked] if asked in known else known)
     try:
-        app()
+        _build([asked] if asked in known else known)()
     except PenstockError as error:
         _report(error)
         sys.exit(error.exit_status)

@@ -31,6 +31,7 @@ from penstock.workload.sizes import SizeModel
 from penstock.writing import check_target, whole_file, whole_folder
 
 _WIDTH = 100
+_MOST_ROWS = 40
 
 
 def command(
@@ -251,9 +252,11 @@ def _table(console: Console, table: told.Table) -> None:
         number = name.startswith("#")
         justify = "right" if number else "left"
         grid.add_column(name.lstrip("#"), justify=justify, no_wrap=number, overflow="fold")  # type: ignore[arg-type]
-    for row in table.rows:
+    for row in table.rows[:_MOST_ROWS]:
         grid.add_row(*row)
     console.print(grid)
+    if len(table.rows) > _MOST_ROWS:
+        print(f"... {len(table.rows) - _MOST_ROWS:,} further ones in --json")
     print()
 
 

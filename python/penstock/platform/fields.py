@@ -77,8 +77,19 @@ PricePerTime = Annotated[
 ]
 
 
-def _positive_size(text: str) -> int:
+#: the largest size: what the simulator counts
+_MOST_BYTES = 2**60
+
+
+def _plain_size(text: str) -> int:
     size = parse_size(text)
+    if size > _MOST_BYTES:
+        raise ValueError("a size of at most 2^60 bytes, such as 1TiB")
+    return size
+
+
+def _positive_size(text: str) -> int:
+    size = _plain_size(text)
     if size <= 0:
         raise ValueError("a size above 0, such as 1MiB")
     return size
@@ -91,7 +102,7 @@ PositiveSize = Annotated[
 ]
 PlainSize = Annotated[
     str,
-    BeforeValidator(quantity(parse_size, "a size with its unit, such as 1KiB")),
+    BeforeValidator(quantity(_plain_size, "a size with its unit, such as 1KiB")),
     _text(_of_units(_SIZE), "1KiB"),
 ]
 

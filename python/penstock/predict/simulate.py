@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from penstock.errors import BadInput
@@ -111,8 +112,24 @@ def makespan(outcome: Row) -> float:
 
 
 def _refused(call: Callable[..., Any], *arguments: Any) -> Any:
-    """What the simulator refuses is bad input."""
+    """What the simulator refuses is bad input. Ctrl-C is heard while it works."""
     try:
+        if threading.current_thread() is threading.main_thread():
+            return _interruptible(call, *arguments)
         return call(*arguments)
     except ValueError as error:
         raise BadInput(f"the simulator refuses this: {error}") from None
+
+
+def _interruptible(call: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a native call, made by a thread that does not keep the process from ending."""
+    made: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            made.set_result(call(*arguments))
+        except BaseException as error:
+            made.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return made.result()

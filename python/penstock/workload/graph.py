@@ -15,17 +15,31 @@ def dependencies(
     """For each task the indices of those it waits for: `after`, and the writers of the files it reads.
 
     A task that writes the file itself, or reads one that was there before the run, waits only for writers
-    that stand before it in the list (the simulator's rule). Names in `after` that are no task are passed
-    over; `check` tells them.
+    that stand before it in the list (the simulator's rule); of those that read the file too the last one,
+    which waits for the others. Names in `after` that are no task are passed over; `check` tells them.
     """
     waits = _after(tasks)
     writers = _writers(tasks)
     given = set(preloaded)
-    for i, task in enumerate(tasks):
-        for name in _reads(task, writers):
+    reads = [_reads(task, writers) for task in tasks]
+    wrote: list[list[str]] = [[] for _ in tasks]
+    for name, found in writers.items():
+        for i in found:
+            wrote[i].append(name)
+    ahead: dict[str, list[int]] = {}  # of each file, the writers so far that no later one waits for
+    for i in range(len(tasks)):
+        for name in reads[i]:
             found = writers[name]
-            earlier = name in given or i in found
-            waits[i] |= {w for w in found if w != i and (w < i or not earlier)}
+            if name in given or i in found:
+                waits[i].update(ahead.get(name, ()))
+            else:
+                waits[i] |= found
+        for name in reads[i]:
+            if i in writers[name]:
+                ahead[name] = [i]
+        for name in wrote[i]:
+            if name not in reads[i]:
+                ahead.setdefault(name, []).append(i)
     return tuple(tuple(sorted(w)) for w in waits)
 
 

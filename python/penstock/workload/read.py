@@ -38,6 +38,8 @@ def read_workload(
         return workload_of_instance(document, size_model=size_model, io_share=io_share)
     if size_model is not None:
         raise BadInput(f"{place}: a size model is for WfFormat instances; this one is {SCHEMA}")
+    if io_share is not None:
+        raise BadInput(f"{place}: an I/O share is for WfFormat instances; this one is {SCHEMA}")
     values = document.value
     if isinstance(values, dict) and "schema" not in values:
         expected = f"`schema: {SCHEMA}`, or `schemaVersion` of WfFormat"

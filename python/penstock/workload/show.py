@@ -16,6 +16,7 @@ from penstock.workload.workflow import Operation, Workload
 _WIDTH = 100
 _BAR = 30
 _MOST_LEVELS = 40
+_MOST_STAGES = 40
 
 
 def document_of(workload: Workload, aggregate: bool = False) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def show(workload: Workload, aggregate: bool = False) -> None:
     table.add_column("stage", overflow="fold")
     for name in ("level", "tasks", "compute s", "read", "files", "written", "files"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in found["stages"]:
+    for row in found["stages"][:_MOST_STAGES]:
         table.add_row(
             words.named(row["stage"]),
             str(row["first_level"]),
@@ -140,6 +141,8 @@ def show(workload: Workload, aggregate: bool = False) -> None:
             f"{row['files_written']:,}",
         )
     console.print(table)
+    if len(found["stages"]) > _MOST_STAGES:
+        console.print(f"... {len(found['stages']) - _MOST_STAGES:,} further stages in --json")
     console.print(picture(found["levels"]), markup=False)
     if aggregate:
         merged = found["aggregate"]

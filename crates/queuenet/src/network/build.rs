@@ -414,6 +414,7 @@ impl<'a> Engine<'a> {
             unfinished: workload.tasks(),
             makespan: 0,
             last_task: 0,
+            freed: NONE,
             events: 0,
             requests: 0,
             bytes: super::outcome::Bytes::default(),

@@ -306,6 +306,8 @@ pub(super) struct Engine<'a> {
     pub unfinished: usize,
     pub makespan: Ticks,
     pub last_task: u32,
+    /// The task that has just ended, while its slot is given away.
+    pub freed: u32,
     pub events: u64,
     pub requests: u64,
     pub bytes: Bytes,

@@ -45,7 +45,7 @@ pub(super) struct Run {
     pub number: u64,
     pub held: u32,
     pub predecessors: u32,
-    /// The task whose end made this one ready.
+    /// The task whose end made this one ready, or gave it the slot that it waited for.
     pub cause: u32,
     pub ready: Ticks,
     pub start: Ticks,
@@ -148,6 +148,9 @@ impl Engine<'_> {
         run.start = now;
         run.phase = Phase::Launch;
         let waited = now - run.ready;
+        // what it waited for is what the task before it on the slot did
+        let before = self.freed;
+        let blamed = waited > 0 && before != NONE && self.runs[before as usize].host == host;
         self.hosts[host as usize].slot_tally.serve(waited, 0);
         self.hosts[host as usize].tasks += 1;
         let mut draws = Engine::draws(self.seed, draw::LAUNCH, u64::from(task), 0);
@@ -158,9 +161,12 @@ impl Engine<'_> {
         let launch = self.clock.from_ns(ns);
         let run = &mut self.runs[task as usize];
         run.spent.launch = launch;
+        if blamed {
+            run.cause = before;
+        }
         run.path.push(Leg {
             station: station(host, SLOTS),
-            ticks: (waited + launch) as f32,
+            ticks: (if blamed { launch } else { waited + launch }) as f32,
         });
         if launch > 0 {
             self.at(now + launch, kind::TASK, task);
@@ -414,7 +420,9 @@ impl Engine<'_> {
             }
         }
         // who already waited comes first
+        self.freed = task;
         self.slot_free(now, host);
+        self.freed = NONE;
         for next in freed {
             self.unblock(now, next, 0);
         }

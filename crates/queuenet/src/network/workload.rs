@@ -453,7 +453,8 @@ impl Builder {
     /// Dependencies (before, after): those stated, and a reader's on the writers of what it reads.
     ///
     /// A task that writes the file itself, or reads one that was there before the run, waits only for writers that
-    /// stand before it in the list: else two that share a file would wait for each other.
+    /// stand before it in the list: else two that share a file would wait for each other. Of those that read the file
+    /// as well the last one is enough, as it waits for the others.
     fn edges(
         &self,
         text: &WorkloadText,
@@ -461,6 +462,8 @@ impl Builder {
         operations: &[Operation],
     ) -> Result<Vec<(u32, u32)>, SimulationError> {
         let mut edges = Vec::new();
+        let mut last_change = vec![0; self.files.len()];
+        let mut changes = Vec::new();
         for (index, (task, described)) in tasks.iter().zip(&text.tasks).enumerate() {
             let index = index as u32;
             for name in &described.after {
@@ -487,7 +490,8 @@ impl Builder {
                         task.name, spec.name
                     )));
                 }
-                let own_only = writers.iter().all(|writer| *writer == index);
+                // in order of the tasks, each once
+                let own_only = writers.is_empty() || *writers == [index];
                 if own_only && !spec.preloaded {
                     let before = &operations[begin as usize..begin as usize + i];
                     let written = before
@@ -507,12 +511,22 @@ impl Builder {
                         task.name, spec.name, offset + size
                     )));
                 }
-                let only_earlier = spec.preloaded || writers.contains(&index);
-                for before in writers {
-                    if *before != index && (!only_earlier || *before < index) {
-                        edges.push((*before, index));
-                    }
+                let changed = writers.binary_search(&index).is_ok();
+                let ahead = if spec.preloaded || changed {
+                    let first =
+                        writers.partition_point(|writer| *writer < last_change[file as usize]);
+                    let here = writers.partition_point(|writer| *writer < index);
+                    &writers[first..here.max(first)]
+                } else {
+                    &writers[..]
+                };
+                edges.extend(ahead.iter().map(|before| (*before, index)));
+                if changed {
+                    changes.push(file);
                 }
+            }
+            for file in changes.drain(..) {
+                last_change[file as usize] = index;
             }
         }
         edges.sort_unstable();
