@@ -39,6 +39,7 @@ from penstock.report import prediction_words
 from penstock.workload.read import read_workload
 from penstock.workload.sizes import SizeModel
 from penstock.workload.workflow import Workload
+from penstock.writing import whole_folder
 
 _WIDTH = 100
 
@@ -216,11 +217,12 @@ def _write(
 ) -> list[Path]:
     from penstock.report.exploration import Named, write_figures, write_page
 
-    json_file, page = output / "exploration.json", output / "exploration.html"
-    json_file.write_text(plain + "\n", encoding="utf-8")
-    write_page(found, recommendation, Named(workload.name, platform.name), page)
-    write_figures(found, recommendation, output / "figures")
-    return [output / "evaluations.parquet", json_file, page]
+    with whole_folder(output) as draft:
+        (draft / "exploration.json").write_text(plain + "\n", encoding="utf-8")
+        page = draft / "exploration.html"
+        write_page(found, recommendation, Named(workload.name, platform.name), page)
+        write_figures(found, recommendation, draft / "figures")
+    return [output / n for n in ("evaluations.parquet", "exploration.json", "exploration.html")]
 
 
 def _show(found: Exploration, recommendation: Recommendation) -> None:

@@ -30,6 +30,7 @@ from penstock.predict.blackbox.model import LEAST_POINTS, BlackBoxModel, Overlap
 from penstock.predict.blackbox.plan import balanced, exploratory, next_round, subspace
 from penstock.predict.blackbox.space import MIB, Point, Space
 from penstock.predict.blackbox.tasks import fitted_overlap, with_computing
+from penstock.writing import whole_folder
 
 #: what a point costs besides its own time: settling, fio's start, collecting [s, a guess]
 AROUND_S = 0.7
@@ -253,11 +254,12 @@ def write_results(model: BlackBoxModel, out: Path) -> None:
     """The model and what is to be read of it."""
     from penstock.predict.blackbox.show import figure, points_csv, tree_lines, tree_of
 
-    model.save(out / "model.json")
-    (out / "tree.txt").write_text("\n".join(tree_lines(model)) + "\n")
-    (out / "tree.json").write_text(json.dumps(tree_of(model), indent=1) + "\n")
-    (out / "points.csv").write_text(points_csv(model))
-    (out / "tree.svg").write_bytes(figure(model))
+    with whole_folder(out) as draft:
+        model.save(draft / "model.json")
+        (draft / "tree.txt").write_text("\n".join(tree_lines(model)) + "\n")
+        (draft / "tree.json").write_text(json.dumps(tree_of(model), indent=1) + "\n")
+        (draft / "points.csv").write_text(points_csv(model))
+        (draft / "tree.svg").write_bytes(figure(model))
 
 
 def retrained(model: BlackBoxModel, **options: Any) -> BlackBoxModel:
