@@ -3,8 +3,8 @@
     E = Σ over client and storage hosts of  P_idle · T + P_app · T_app + P_sm · T_sm + P_net · T_net
 
 T is the makespan, T_app the time spent computing (the mean over the host's slots, as P_app is the power of
-a processor at full load), T_sm the time with the storage server busy, T_net the time in which the host sent or received; P_app, P_sm and
-P_net are powers *above* idle.
+a processor at full load), T_sm the time with the storage server busy, T_net the time in which the host sent
+or received; P_app, P_sm and P_net are powers *above* idle.
 """
 
 from __future__ import annotations
