@@ -16,22 +16,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
 from penstock.errors import PenstockError
 from penstock.predict.blackbox.learn import retrained
-from penstock.predict.blackbox.model import load_model
+from penstock.predict.blackbox.model import BlackBoxModel, load_model
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))
 
 from compare import PUBLISHED, TASKS, Compared, claims, compared, turned  # noqa: E402
-from disks import LATE_LIMIT, learnt, penstock  # noqa: E402
+from disks import TIME_LIMIT, learnt, penstock  # noqa: E402
 from observed import observed  # noqa: E402
 
 STUDY = HERE / "blackbox-programs.study.yaml"
@@ -126,6 +128,16 @@ def _plain(rows: list[Compared]) -> list[dict[str, Any]]:
     ]
 
 
+def record(models: Mapping[str, BlackBoxModel], file: Path) -> None:
+    """Every measured point of every disk, one row each; bytes, and bytes per second of one client."""
+    rows = [
+        {"disk": name, **vars(point), "throughput_bps": float(rate)}
+        for name, model in models.items()
+        for point, rate in zip(model.points, model.throughput_bps, strict=True)
+    ]
+    pd.DataFrame(rows).to_parquet(file, index=False)
+
+
 def main() -> int:
     """Exit status: 0 all shapes hold, 1 something failed, 3 a shape does not hold."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -137,6 +149,7 @@ def main() -> int:
     options.add_argument("--replicates", type=int, help="of the programs (default 2, quick 1)")
     options.add_argument("--model", default="cart", choices=("cart", "boosting"))
     options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
+    options.add_argument("--record", type=Path, help="keep the learnt points in this Parquet file")
     options.add_argument("--swap", action="store_true", help="plant models of other disks")
     options.add_argument("--json", action="store_true", help="the result as one object")
     given = options.parse_args()
@@ -169,6 +182,8 @@ def main() -> int:
     except PenstockError as error:
         print(f"blackbox: {error}", file=sys.stderr)
         return 1
+    if given.record:
+        record(models, given.record)
     if given.model != "cart":
         models = {name: retrained(m, chosen=given.model) for name, m in models.items()}
     others = [compared(runs, turned(models, by), names) for by in range(1, len(names))]
@@ -177,7 +192,7 @@ def main() -> int:
         print("blackbox: no run is valid on two disks; the host is too busy", file=sys.stderr)
         return 1
     judged = claims(rows, others)
-    doubted = [name for name, one in served.items() if one["late_share"] > LATE_LIMIT]
+    doubted = [name for name, one in served.items() if abs(one["time_ratio"] - 1) > TIME_LIMIT]
     if given.json:
         said = {"runs": _plain(rows), "left_out": left_out, "claims": judged, "served": served}
         said["published"] = {k: v[0] for k, v in PUBLISHED.items()}
@@ -195,7 +210,7 @@ def main() -> int:
             print(f"  {line}")
         for name, one in served.items():
             note = ", doubtful" if name in doubted else ""
-            print(f"{name} while it was learnt: {one['late_share']:.1%} replies late{note}")
+            print(f"{name} while learnt: {one['time_ratio']:.3f} of the time asked for{note}")
     return 0 if all(one["holds"] for one in judged if one["kind"] == "shape") else 3
 
 

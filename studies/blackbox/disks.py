@@ -11,8 +11,8 @@ from typing import Any
 
 from penstock.errors import PenstockError
 
-#: largest share of late replies of a disk that is believed while it is learnt, as of a run (fidelity)
-LATE_LIMIT = 0.05
+#: largest departure of the mean time in a disk that is believed while it is learnt, as of a run (fidelity)
+TIME_LIMIT = 0.03
 
 
 def penstock(*words: str | Path, quiet: bool = False) -> str:
@@ -29,7 +29,8 @@ def penstock(*words: str | Path, quiet: bool = False) -> str:
 def learnt(
     name: str, profile: str, time_scale: float, out: Path, options: Sequence[str]
 ) -> dict[str, Any]:
-    """Learns the disk `name` in `out`; gives how it was served meanwhile (`late_share` of its requests).
+    """Learns the disk `name` in `out`; gives how it was served meanwhile: `time_ratio` is the time
+    that its requests spent in it over the time asked for.
 
     What was learnt before is not learnt again. Raises PenstockError if a command fails.
     """
@@ -49,8 +50,9 @@ def learnt(
             penstock("disk", "down", mount)
         stats = disk["stats"]
         requests = stats["reads"] + stats["writes"] + stats["flushes"]
-        late = stats["late_count"] / max(1, requests)
         said = {"profile": profile, "time_scale": time_scale, "requests": requests}
-        served.write_text(json.dumps({**said, "late_share": late}))
+        time = stats["delivered_time_ns"] / max(1, stats["asked_time_ns"])
+        late = stats["late_count"] / max(1, requests)
+        served.write_text(json.dumps({**said, "time_ratio": time, "late_share": late}))
     found: dict[str, Any] = json.loads(served.read_text())
     return found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -21,12 +19,12 @@ from penstock.predict.blackbox.plan import (
 )
 from penstock.predict.blackbox.simulated import simulated_bps
 from penstock.predict.blackbox.space import DEFAULT, MIB, Point, Space
-from penstock.predict.blackbox.surrogate import completed, widest
+from penstock.predict.blackbox.surrogate import widest
 from penstock.profile import load_profile
+from tests.unit.blackbox_halves import Choice, Halves, halves
 
 STORAGES = ["hdd-7200", "sata-ssd", "network-volume", "nvme"]
 SPACE = DEFAULT.with_values(request_bytes=(4096, 16384, 65536, 262144, MIB))
-SEEDS = (1, 2, 3)
 
 
 def test_a_balanced_choice_has_all_values_about_equally_often() -> None:
@@ -85,44 +83,11 @@ def test_each_next_place_is_the_widest_once_the_others_are_measured() -> None:
     assert widest(covariance, 9) == [0, 2, 1]
 
 
-@dataclass(frozen=True)
-class Halves:
-    """Errors on points held out, mean over seeds: the whole pool, half of it chosen, half at random."""
-
-    grid: float
-    chosen: float
-    random: float
-
-
-def judged(kind: str, name: str, choose: Callable[..., list[Point]]) -> Halves:
-    """The published way on the whole pool beside half of the pool, chosen in rounds and completed."""
-    profile, grid = load_profile(name), SPACE.grid()
-    truth = {p: simulated_bps(profile, p, requests=400) for p in grid}
-    columns = features(SPACE)
-
-    def error(points: list[Point], rates: np.ndarray, held_out: list[Point]) -> float:
-        model = learner(kind).fit(matrix(columns, points), rates)
-        actual = np.array([truth[p] for p in held_out])
-        return float(np.mean(np.abs(model.predict(matrix(columns, held_out)) / actual - 1)))
-
-    rows = []
-    for seed in SEEDS:
-        order = [grid[i] for i in np.random.default_rng(seed).permutation(len(grid))]
-        held_out, pool = order[: len(grid) // 4], order[len(grid) // 4 :]
-        half = len(pool) // 2
-        known: dict[Point, float] = {}
-        while new := choose(SPACE, known, pool, half, seed):
-            known.update((p, truth[p]) for p in new)
-        assert len(known) == half
-        points, rates = completed(SPACE, list(known), list(known.values()))
-        rows.append(
-            (
-                error(pool, np.array([truth[p] for p in pool]), held_out),
-                error(points, rates, held_out),
-                error(pool[:half], np.array([truth[p] for p in pool[:half]]), held_out),
-            )
-        )
-    return Halves(*np.mean(rows, axis=0))
+def judged(kind: str, name: str, choose: Choice) -> Halves:
+    """`halves` on a simulated storage."""
+    profile = load_profile(name)
+    truth = {p: simulated_bps(profile, p, requests=400) for p in SPACE.grid()}
+    return halves(kind, SPACE, truth, choose)
 
 
 @pytest.mark.parametrize("name", STORAGES)

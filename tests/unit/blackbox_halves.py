@@ -1,0 +1,89 @@
+"""What half of the points is worth: errors on points held out, on storages whose every point is known.
+
+`python -m tests.unit.blackbox_halves` prints them for the recorded grids of tests/golden/blackbox-grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from penstock.predict.blackbox.features import features, matrix
+from penstock.predict.blackbox.model import learner
+from penstock.predict.blackbox.plan import next_round
+from penstock.predict.blackbox.space import DIMENSIONS, Point, Space
+from penstock.predict.blackbox.surrogate import completed
+
+RECORDED = Path(__file__).parents[1] / "golden" / "blackbox-grid" / "points.parquet"
+#: (space, known, pool, total, seed) → next points; none when there are enough
+Choice = Callable[..., list[Point]]
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Mean errors, mean over seeds: the whole pool, half of it chosen, half at random."""
+
+    grid: float
+    chosen: float
+    random: float
+
+
+def halves(
+    kind: str,
+    space: Space,
+    truth: Mapping[Point, float],
+    choose: Choice,
+    seeds: Sequence[int] = (1, 2, 3),
+) -> Halves:
+    """The published way on the whole pool (three quarters) beside half of it, chosen and completed."""
+    grid, columns = space.grid(), features(space)
+
+    def error(points: list[Point], rates: Sequence[float], held_out: list[Point]) -> float:
+        model = learner(kind).fit(matrix(columns, points), np.asarray(rates))
+        actual = np.array([truth[p] for p in held_out])
+        return float(np.mean(np.abs(model.predict(matrix(columns, held_out)) / actual - 1)))
+
+    rows = []
+    for seed in seeds:
+        order = [grid[i] for i in np.random.default_rng(seed).permutation(len(grid))]
+        held_out, pool = order[: len(grid) // 4], order[len(grid) // 4 :]
+        half = len(pool) // 2
+        known: dict[Point, float] = {}
+        while new := choose(space, known, pool, half, seed):
+            known.update((p, truth[p]) for p in new)
+        assert len(known) == half
+        points, rates = completed(space, list(known), list(known.values()))
+        at_random = pool[:half]
+        rows.append(
+            (
+                error(pool, [truth[p] for p in pool], held_out),
+                error(points, rates.tolist(), held_out),
+                error(at_random, [truth[p] for p in at_random], held_out),
+            )
+        )
+    return Halves(*np.mean(rows, axis=0))
+
+
+def recorded() -> dict[str, tuple[Space, dict[Point, float]]]:
+    """Disks → their space, and throughput [bytes/s] of one client at every point of it, as measured."""
+    found = {}
+    for disk, rows in pd.read_parquet(RECORDED).groupby("disk"):
+        names = list(DIMENSIONS)
+        points = [Point(**one) for one in rows[names].to_dict("records")]
+        space = Space.from_dict({d: list(dict.fromkeys(rows[d])) for d in names})
+        found[str(disk)] = (space, dict(zip(points, rows["throughput_bps"], strict=True)))
+    return found
+
+
+if __name__ == "__main__":
+    for disk, (space, truth) in recorded().items():
+        for kind in ("cart", "boosting"):
+            one = halves(kind, space, truth, next_round)
+            said = (
+                f"all {one.grid:.1%}, half chosen {one.chosen:.1%}, half at random {one.random:.1%}"
+            )
+            print(f"{disk} ({len(truth)} points), {kind}: {said}")
