@@ -245,3 +245,8 @@ def test_show_and_check(tmp_path: Path, run: Run):
     assert as_json["network"] == load_platform(example).lower()
     assert as_json["price"]["hdd-0"]["per_hour"] == pytest.approx(0.16)
     assert run("check", str(example), cwd=tmp_path)[1].startswith(f"{example} is sound.")
+
+
+def test_a_place_without_space_is_no_storage():
+    with pytest.raises(BadInput, match="/proc: found no free space"):
+        import_host(Path("/proc"), Path())

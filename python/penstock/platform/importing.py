@@ -83,7 +83,7 @@ def import_host(
     if profile is not None and profile not in ready_names():
         load_profile(profile, Path())
     facts = host_facts(directory)
-    if not facts["free_bytes"]:
+    if not facts["storage"]["free_bytes"]:
         raise BadInput(f"{directory}: found no free space; expected a directory that can hold data")
     assumed: list[dict[str, Any]] = []
     group = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:32].strip("-") or "host"
