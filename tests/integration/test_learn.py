@@ -15,7 +15,7 @@ import pytest
 
 from penstock.archive.runs import bundles
 from penstock.cli import main
-from penstock.host.journal import Journal
+from tests.integration.ground import clean, prepared
 
 pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio")
 
@@ -32,21 +32,7 @@ SMALL = [
 
 @pytest.fixture
 def ground(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """A directory to be measured, and the environment of a state of its own."""
-    (tmp_path / "device").mkdir()
-    environment = {
-        **os.environ,
-        "PENSTOCK_STATE": str(tmp_path / "state"),
-        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
-    }
-    environment.pop("PENSTOCK_ARCHIVE", None)
-    return tmp_path / "device", environment
-
-
-def clean(device: Path) -> bool:
-    """Whether nothing of ours is left in the directory and in the journal."""
-    journal = Journal(device.parent / "state" / "journal.jsonl")
-    return not list(device.iterdir()) and not journal.open_entries()
+    return prepared(tmp_path)
 
 
 def penstock(words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

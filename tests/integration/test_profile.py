@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -15,8 +14,8 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles
-from penstock.host.journal import Journal
 from penstock.profile import StorageProfile
+from tests.integration.ground import clean, prepared
 
 pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio")
 
@@ -25,21 +24,7 @@ LINE = [sys.executable, "-c", "from penstock.cli import main; main()", "profile"
 
 @pytest.fixture
 def ground(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """A directory to be measured, and the environment of a state of its own."""
-    (tmp_path / "device").mkdir()
-    environment = {
-        **os.environ,
-        "PENSTOCK_STATE": str(tmp_path / "state"),
-        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
-    }
-    environment.pop("PENSTOCK_ARCHIVE", None)
-    return tmp_path / "device", environment
-
-
-def clean(device: Path) -> bool:
-    """Whether nothing of ours is left in the directory and in the journal."""
-    journal = Journal(device.parent / "state" / "journal.jsonl")
-    return not list(device.iterdir()) and not journal.open_entries()
+    return prepared(tmp_path)
 
 
 @pytest.mark.timeout(240)
