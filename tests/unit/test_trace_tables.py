@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from penstock.observe.trace.closing import closing_sentence
-from penstock.observe.trace.events import EVENT, OPERATIONS, events_table, files_table, read_spool
+from penstock.observe.trace.events import EVENT, NUMBERS, events_table, files_table, read_spool
 from penstock.observe.trace.patterns import judge_events, patterns_table, size_in_words
 
 
 def calls(n: int, op: str = "pread64", **columns: object) -> np.ndarray:
     events = np.zeros(n, EVENT)
     events["t_ns"] = np.arange(n) * 1000
-    events["op"] = OPERATIONS.index(op)
+    events["op"] = NUMBERS[op]
     events["size_bytes"] = events["done_bytes"] = 4096
     events["offset_bytes"] = np.arange(n) * 4096
     events["latency_ns"] = 500

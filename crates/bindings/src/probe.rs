@@ -16,8 +16,19 @@ fn probe_features(py: Python<'_>) -> String {
     py.detach(|| penstock_probe::features::features().to_string())
 }
 
+/// Number, name and direction (`read`, `write`, `sync`, `meta`) of every operation the tracer records.
+#[pyfunction]
+fn trace_operations() -> Vec<(u8, &'static str, &'static str)> {
+    use penstock_probe::layout::{Direction, OPERATIONS};
+    OPERATIONS
+        .iter()
+        .map(|&(number, name)| (number, name, Direction::of(number).name()))
+        .collect()
+}
+
 /// Adds this crate's functions and classes to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tracer_main, module)?)?;
+    module.add_function(wrap_pyfunction!(trace_operations, module)?)?;
     module.add_function(wrap_pyfunction!(probe_features, module)?)
 }

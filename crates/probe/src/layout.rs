@@ -1,9 +1,56 @@
 //! The structures of `bpf/layout.h`, field for field.
 
-/// Names of `Event::op`, in order.
-pub const OPERATIONS: [&str; 10] = [
-    "read", "pread64", "readv", "preadv", "preadv2", "write", "pwrite64", "writev", "pwritev",
-    "pwritev2",
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// Bytes come out of the file.
+    Read,
+    /// Bytes go into it.
+    Write,
+    /// It is made durable.
+    Sync,
+    /// Its name, size or presence changes, or it is opened or closed.
+    Meta,
+}
+
+impl Direction {
+    /// `read`, `write`, `sync` or `meta`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Meta => "meta",
+        }
+    }
+
+    /// Of the operation with this number.
+    pub fn of(op: u8) -> Self {
+        match op {
+            0..32 => Self::Read,
+            32..64 => Self::Write,
+            64..96 => Self::Sync,
+            _ => Self::Meta,
+        }
+    }
+}
+
+/// Number and name of every operation (`Event::op`).
+#[rustfmt::skip]
+pub const OPERATIONS: [(u8, &str); 50] = [
+    (0, "read"), (1, "pread64"), (2, "readv"), (3, "preadv"),
+    (4, "preadv2"), (5, "aio_pread"), (6, "aio_preadv"), (7, "uring_read"),
+    (8, "uring_readv"), (9, "uring_read_fixed"), (10, "sendfile_in"), (11, "splice_in"),
+    (12, "copy_in"), (13, "fault_read"), (14, "fault_around"), (32, "write"),
+    (33, "pwrite64"), (34, "writev"), (35, "pwritev"), (36, "pwritev2"),
+    (37, "aio_pwrite"), (38, "aio_pwritev"), (39, "uring_write"), (40, "uring_writev"),
+    (41, "uring_write_fixed"), (42, "sendfile_out"), (43, "splice_out"), (44, "copy_out"),
+    (45, "fault_write"), (64, "fsync"), (65, "fdatasync"), (66, "sync_file_range"),
+    (67, "syncfs"), (68, "sync"), (69, "msync"), (70, "aio_fsync"),
+    (71, "aio_fdsync"), (72, "uring_fsync"), (96, "open"), (97, "create"),
+    (98, "close"), (99, "unlink"), (100, "rename"), (101, "link"),
+    (102, "truncate"), (103, "ftruncate"), (104, "fallocate"), (105, "fadvise"),
+    (106, "mmap"), (107, "munmap"),
 ];
 
 /// One call, as it lies in the rings and in the spool file.
@@ -26,7 +73,7 @@ pub struct Event {
     pub tid: u32,
     /// Process.
     pub pid: u32,
-    /// Index into [`OPERATIONS`].
+    /// Number of the operation, see [`OPERATIONS`].
     pub op: u8,
     /// 1 direct, 2 append, 4 sync, 8 vectored, 16 at the descriptor's position.
     pub flags: u8,
@@ -159,6 +206,30 @@ mod tests {
         assert_eq!(offset_of!(Ledger, tail), 128);
         assert_eq!(size_of::<Stream>(), 384);
         assert_eq!(size_of::<Introduction>(), 40);
+    }
+
+    #[test]
+    fn operations_have_the_numbers_of_the_programs() {
+        let header = include_str!("bpf/layout.h");
+        let mut next = 0u8;
+        let mut found = Vec::new();
+        for line in header.lines().map(str::trim) {
+            let Some(rest) = line.strip_prefix("OP_") else {
+                continue;
+            };
+            let (name, number) = rest
+                .trim_end_matches(',')
+                .split_once(" = ")
+                .unwrap_or((rest.trim_end_matches(','), ""));
+            next = number.parse().unwrap_or(next);
+            found.push((next, name.to_lowercase()));
+            next += 1;
+        }
+        let ours: Vec<_> = OPERATIONS
+            .iter()
+            .map(|&(n, name)| (n, name.to_owned()))
+            .collect();
+        assert_eq!(found, ours);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
 use serde_json::{json, Value};
 
-use crate::layout::{path_of, Event, Introduction, Ledger, Stream, OPERATIONS};
+use crate::layout::{path_of, Event, Introduction, Ledger, Stream};
 use crate::mapped::Mapped;
 use crate::ProbeError;
 
@@ -380,7 +380,6 @@ impl Tracer {
             "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             "hook": "tp_btf/sys_enter, tp_btf/sys_exit",
             "ring_bytes": self.slots * self.cpus * std::mem::size_of::<Event>(),
-            "operations": OPERATIONS,
             "cgroups": cgroups,
             "bpf": run_time,
         }))

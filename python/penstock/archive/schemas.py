@@ -117,13 +117,13 @@ _TABLES = (
     TableSchema(
         "io_events",
         _BUNDLE,
-        "one read or write system call on a regular file, by a process of the run",
+        "one operation on a regular file by a process of the run: a system call, an asynchronous request, a page fault",
         (*_RUN_KEY, "seq"),
         _columns("""
             t_ns | i64 | ns | when the call was entered, CLOCK_MONOTONIC
             seq | u64 | | order in which the events were recorded
-            op | text | | `read`, `pread64`, `readv`, `preadv`, `preadv2` and the same for writing
-            direction | text | | `read` or `write`
+            op | text | | the call: `read`, `pread64`, … `fsync`, … `open`, …; `fault_read`, `fault_write` of mapped files; halves of `sendfile`, `splice`, `copy` end in `_in` and `_out`
+            direction | text | | `read`, `write`, `sync` (durability) or `meta` (open, close, names, sizes)
             file_id | i64 | | the file, in `files`
             offset_bytes | i64 | B | where in the file
             size_bytes | i64 | B | asked for
@@ -133,7 +133,7 @@ _TABLES = (
             pid | i64 | | process
             tid | i64 | | thread
             cgroup_id | u64 | | control group of the thread
-            flags | i64 | | bits: 1 direct, 2 append, 4 synchronous, 8 vectored, 16 at the position of the descriptor
+            flags | i64 | | bits: 1 direct, 2 append, 4 synchronous, 8 vectored, 16 at the position of the descriptor, 32 not to wait, 64 asynchronous, 128 its end is when it was fetched; of faults: 1 major, 2 huge page, 4 private copy
         """),
     ),
     TableSchema(

@@ -3,19 +3,70 @@
 #ifndef PENSTOCK_LAYOUT_H
 #define PENSTOCK_LAYOUT_H
 
-/* Families of calls, as recorded in `op`; the order is that of OPERATIONS in layout.rs. */
+/*
+ * Operations, as recorded in `op`: reads from 0, writes from 32, durability from 64, metadata from 96.
+ * layout.rs has the same numbers, and a test that compares them. A call that both reads and writes
+ * (sendfile, splice, copy_file_range) leaves two events with one time and thread, its halves.
+ */
 enum {
-	OP_READ,
+	/* read */
+	OP_READ = 0,
 	OP_PREAD64,
 	OP_READV,
 	OP_PREADV,
 	OP_PREADV2,
-	OP_WRITE,
+	OP_AIO_PREAD,
+	OP_AIO_PREADV,
+	OP_URING_READ,
+	OP_URING_READV,
+	OP_URING_READ_FIXED,
+	OP_SENDFILE_IN,
+	OP_SPLICE_IN,
+	OP_COPY_IN,
+	OP_FAULT_READ,
+	OP_FAULT_AROUND,
+	/* write */
+	OP_WRITE = 32,
 	OP_PWRITE64,
 	OP_WRITEV,
 	OP_PWRITEV,
 	OP_PWRITEV2,
+	OP_AIO_PWRITE,
+	OP_AIO_PWRITEV,
+	OP_URING_WRITE,
+	OP_URING_WRITEV,
+	OP_URING_WRITE_FIXED,
+	OP_SENDFILE_OUT,
+	OP_SPLICE_OUT,
+	OP_COPY_OUT,
+	OP_FAULT_WRITE,
+	/* sync */
+	OP_FSYNC = 64,
+	OP_FDATASYNC,
+	OP_SYNC_FILE_RANGE,
+	OP_SYNCFS,
+	OP_SYNC,
+	OP_MSYNC,
+	OP_AIO_FSYNC,
+	OP_AIO_FDSYNC,
+	OP_URING_FSYNC,
+	/* meta */
+	OP_OPEN = 96,
+	OP_CREATE,
+	OP_CLOSE,
+	OP_UNLINK,
+	OP_RENAME,
+	OP_LINK,
+	OP_TRUNCATE,
+	OP_FTRUNCATE,
+	OP_FALLOCATE,
+	OP_FADVISE,
+	OP_MMAP,
+	OP_MUNMAP,
 };
+#define FIRST_WRITE 32
+#define FIRST_SYNC 64
+#define FIRST_META 96
 
 enum {
 	FLAG_DIRECT = 1,
@@ -23,6 +74,14 @@ enum {
 	FLAG_SYNC = 4,
 	FLAG_VECTORED = 8,
 	FLAG_AT_POSITION = 16, /* the offset is the descriptor's position, not an argument */
+	FLAG_NOWAIT = 32,
+	FLAG_ASYNC = 64, /* the latency is from submission to completion */
+	FLAG_REAPED = 128, /* and its end is when the program fetched it: an upper bound */
+
+	/* of faults, in the same byte */
+	FAULT_MAJOR = 1, /* waited for the device */
+	FAULT_HUGE = 2,
+	FAULT_PRIVATE = 4, /* a private copy was made: not a write of the file */
 };
 
 /* One call. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+_native: Any = importlib.import_module("penstock._native")
 
 #: one call in the spool file (crates/probe, layout.rs)
 EVENT = np.dtype(
@@ -29,12 +32,24 @@ EVENT = np.dtype(
     ]
 )
 
-#: names of `op`; reads come first
-OPERATIONS = "read pread64 readv preadv preadv2 write pwrite64 writev pwritev pwritev2".split()
-FIRST_WRITE = OPERATIONS.index("write")
+#: number of each operation by its name, as in `op`
+NUMBERS: dict[str, int] = {name: number for number, name, _ in _native.trace_operations()}
+
+#: of `direction`; an operation's is its number // 32
+DIRECTIONS = ["read", "write", "sync", "meta"]
+FIRST_WRITE = 32
 
 #: bits of `flags`
-FLAGS = {"direct": 1, "append": 2, "sync": 4, "vectored": 8, "at_position": 16}
+FLAGS = {
+    "direct": 1,
+    "append": 2,
+    "sync": 4,
+    "vectored": 8,
+    "at_position": 16,
+    "nowait": 32,
+    "async": 64,
+    "reaped": 128,
+}
 
 Events = npt.NDArray[np.void]
 
@@ -52,13 +67,16 @@ def events_table(events: Events, cgroups: Mapping[int, int]) -> pa.Table:
     slots = np.zeros(max(cgroups, default=0) + 1, np.uint64)
     slots[list(cgroups)] = list(cgroups.values())
     slot = np.minimum(events["cgroup_slot"], len(slots) - 1)
-    direction = (events["op"] >= FIRST_WRITE).astype(np.int8)
+    names = list(NUMBERS)
+    index = np.zeros(256, np.int8)
+    index[list(NUMBERS.values())] = np.arange(len(names))
+    direction = np.minimum(events["op"] // 32, 3).astype(np.int8)
     return pa.table(
         {
             "t_ns": pa.array(events["t_ns"].astype(np.int64)),
             "seq": pa.array(np.arange(len(events), dtype=np.uint64)),
-            "op": pa.DictionaryArray.from_arrays(events["op"].astype(np.int8), OPERATIONS),
-            "direction": pa.DictionaryArray.from_arrays(direction, ["read", "write"]),
+            "op": pa.DictionaryArray.from_arrays(index[events["op"]], names),
+            "direction": pa.DictionaryArray.from_arrays(direction, DIRECTIONS),
             "file_id": pa.array(events["file_id"].astype(np.int64)),
             "offset_bytes": pa.array(events["offset_bytes"]),
             "size_bytes": pa.array(events["size_bytes"].astype(np.int64)),

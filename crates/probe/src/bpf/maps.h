@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the programs keep in the kernel, and the constants fixed at loading. */
+#ifndef PENSTOCK_MAPS_H
+#define PENSTOCK_MAPS_H
+
+#define S_IFMT 00170000
+#define S_IFREG 0100000
+#define O_APPEND 00002000
+#define O_DSYNC 00010000
+#define O_DIRECT 00040000
+#define EBADF 9
+#define TS_COMPAT 2
+#define KNOWN 4
+#define NO_STREAM 0xffffffff
+#define NEAR_BYTES 131072
+#define SAMPLE_MASK 15
+
+extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
+
+/* Fixed at loading, so that the verifier removes the branches of the other mode. */
+const volatile __u32 ring_mask = 0; /* records of one CPU's ring, less one */
+const volatile __u32 patterns_only = 0;
+const volatile __u32 stream_count = 0;
+const volatile __u32 tid_limit = 0; /* size of threads_by_tid; 0: too many numbers, use task storage */
+
+struct control control = {};
+
+struct known_file {
+	__u64 inode_pointer;
+	__u64 super_pointer;
+	__u64 inode;
+	__u32 generation;
+	__u32 file_id;
+	__u32 stream[2];
+};
+
+struct thread_state {
+	__u64 start_ns; /* of the call in flight; 0: none */
+	__u32 epoch;
+	__u32 pad;
+	struct known_file known[KNOWN];
+};
+
+struct file_key {
+	__u64 inode;
+	__u32 device;
+	__u32 generation;
+};
+
+struct stream_key {
+	__u32 file_id;
+	__u32 tid;
+	__u32 direction;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread_state);
+} threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct thread_state);
+} threads_by_tid SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ledger);
+} ledgers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct event);
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stream);
+} streams SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct file_key);
+	__type(value, __u32);
+} files SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct stream_key);
+	__type(value, __u32);
+} stream_numbers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65535);
+	__type(key, __u64);
+	__type(value, __u32);
+} cgroups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 * 1024 * 1024);
+} introductions SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct introduction);
+} drafts SEC(".maps");
+
+#endif
