@@ -9,6 +9,8 @@ mod probe;
 mod replay;
 mod sampler;
 mod station;
+mod tiles;
+mod tracefmt;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -20,5 +22,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     pattern::register(module)?;
     replay::register(module)?;
     sampler::register(module)?;
+    tracefmt::register(module)?;
+    tiles::register(module)?;
     Ok(())
 }

@@ -1,0 +1,1 @@
+//! The binary files of blktrace, one per CPU.

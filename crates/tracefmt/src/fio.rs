@@ -1,0 +1,1 @@
+//! fio's I/O log, written (v3) and read (v2, v3).

@@ -1,0 +1,1 @@
+//! Paraver `.prv`, `.pcf` and `.row`.

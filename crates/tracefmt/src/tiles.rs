@@ -1,0 +1,1 @@
+//! Density tiles of offset figures.
