@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.observe.trace.patterns import size_in_words
+from penstock.analyse.words import duration, percent, size
 
 _CACHED_NS = 20_000  # below this mean a call did not wait for a device
 _LITTLE = 0.05
@@ -37,12 +37,12 @@ def closing_sentence(
     same_way_ns = sum(row["time_ns"] for row in rows if row["direction"] == direction)
     mean_ns = top["time_ns"] / max(top["calls"], 1)
     share = 100 * top["time_ns"] / same_way_ns
-    what = f"{size_in_words(verdict['median_size_bytes'])} {verdict['class']} {direction}s"
+    what = f"{size(verdict['median_size_bytes'])} {verdict['class']} {direction}s"
     if verdict["k"]:
         what = what.replace("interleaved", f"interleaved ({verdict['k']} streams)")
     where = paths.get(top["file_id"]) or f"file {top['file_id']}"
     said = f"{share:.0f} % of {direction} time: {what} on {where}"
-    said += f", {_duration(mean_ns)} each, {_share(total_ns / max(wall_ns, 1))} of the run"
+    said += f", {duration(mean_ns)} each, {percent(total_ns / max(wall_ns, 1))} of the run"
     if total_ns < _LITTLE * wall_ns:
         return f"{said}; storage is not what it waits for.{warning}"
     if mean_ns < _CACHED_NS:
@@ -50,19 +50,7 @@ def closing_sentence(
         return f"{said}; {why}.{warning}"
     advice = _ADVICE.get((direction, verdict["class"]))
     if advice is None and verdict["median_size_bytes"] < 65536:
-        advice = f"ask for more per call than {size_in_words(verdict['median_size_bytes'])}"
+        advice = f"ask for more per call than {size(verdict['median_size_bytes'])}"
     elif advice is None:
         advice = "the order is good: only more bandwidth makes it faster"
     return f"{said}; {advice}.{warning}"
-
-
-def _share(part: float) -> str:
-    """Percent; more than 100 where threads wait side by side."""
-    return f"{100 * part:.0f} %" if part >= 0.01 else "less than 1 %"
-
-
-def _duration(ns: float) -> str:
-    for limit, unit in ((1e3, "ns"), (1e6, "µs"), (1e9, "ms")):
-        if ns < limit:
-            return f"{ns / (limit / 1e3):.3g} {unit}"
-    return f"{ns / 1e9:.3g} s"

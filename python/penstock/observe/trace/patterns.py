@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.analyse.words import size as size_in_words
 from penstock.observe.trace.events import FIRST_WRITE, Events
 
 _native: Any = importlib.import_module("penstock._native")
@@ -140,15 +141,6 @@ def sentence(verdict: Row) -> str:
             why = f"{_percent(verdict['consecutive_share'])} consecutive, "
             why += f"{_percent(verdict['forward_share'])} forward"
     return f"{kind}: {why} ({n} requests, median {size})"
-
-
-def size_in_words(size_bytes: float) -> str:
-    """4096 as `4 KiB`."""
-    units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    while size_bytes >= 1000 and len(units) > 1:
-        size_bytes /= 1024
-        units.pop(0)
-    return f"{size_bytes:.3g} {units[0]}"
 
 
 def _percent(share: float) -> str:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.observe.trace.patterns import size_in_words
+from penstock.analyse.words import size as size_in_words
 from penstock.observe.trace.session import Traced
 
 _SHOWN = 12

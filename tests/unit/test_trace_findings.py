@@ -1,0 +1,272 @@
+"""Findings over traced runs: each fires on its case and keeps quiet on the harmless twin of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.analyse.trace_findings import CODES, findings_of
+from penstock.errors import BadInput
+
+SECOND = 1_000_000_000
+MIB = 1 << 20
+
+
+class Trace:
+    """A traced run of one file, of which a test says what it needs."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        path.mkdir()
+        self.receipt: dict[str, Any] = {"seen": 1000, "kept": 1000, "lost": 0, "mode": "trace"}
+        self.file_bytes = 64 * MIB
+        self.patterns: list[dict[str, Any]] = []
+        self.events: list[pa.Table] = []
+
+    def verdict(
+        self,
+        kind: str,
+        *,
+        calls: int = 1000,
+        mean_ns: float = 100_000,
+        size: float = 4096,
+        direction: str = "read",
+        basis: str = "calls",
+    ) -> Trace:
+        evidence = json.dumps({"calls": calls, "time_ns": round(calls * mean_ns)})
+        self.patterns.append(
+            {
+                "file_id": 1,
+                "path": "/data/t",
+                "direction": direction,
+                "tid": None,
+                "class": kind,
+                "requests": calls,
+                "bytes": int(calls * size),
+                "basis": basis,
+                "median_size_bytes": float(size),
+                "evidence": evidence,
+                "phase_id": None,
+            }
+        )
+        return self
+
+    def calls(
+        self,
+        offsets: Any,
+        *,
+        size: int = 4096,
+        done: int | None = None,
+        latency_ns: int = 100_000,
+        direction: str = "read",
+        flags: int = 0,
+        at_once: int = 1,
+    ) -> Trace:
+        count = len(offsets)
+        times = np.arange(count) // at_once * latency_ns
+        self.events.append(
+            pa.table(
+                {
+                    "t_ns": pa.array(times),
+                    "op": pa.array(["pread64" if direction == "read" else direction] * count),
+                    "direction": pa.array([direction] * count),
+                    "file_id": pa.array(np.ones(count, np.int64)),
+                    "offset_bytes": pa.array(np.asarray(offsets, np.int64)),
+                    "size_bytes": pa.array(np.full(count, size, np.int64)),
+                    "done_bytes": pa.array(
+                        np.full(count, size if done is None else done, np.int64)
+                    ),
+                    "latency_ns": pa.array(np.full(count, latency_ns, np.int64)),
+                    "flags": pa.array(np.full(count, flags, np.int64)),
+                }
+            )
+        )
+        return self
+
+    def extents(self, share: float) -> Trace:
+        row = {"file_id": 1, "count": 500, "contiguous_share": share}
+        pq.write_table(pa.Table.from_pylist([row]), self.path / "extents.parquet")
+        return self
+
+    def codes(self, wall_s: float = 0.2) -> set[str]:
+        manifest = {
+            "receipts": {"trace": self.receipt},
+            "times": {"start_ns": 0, "end_ns": round(wall_s * SECOND)},
+        }
+        (self.path / "manifest.json").write_text(json.dumps(manifest))
+        files = [{"file_id": 1, "path": "/data/t", "size_bytes": self.file_bytes}]
+        pq.write_table(pa.Table.from_pylist(files), self.path / "files.parquet")
+        if self.patterns:
+            pq.write_table(pa.Table.from_pylist(self.patterns), self.path / "patterns.parquet")
+        if self.events:
+            pq.write_table(pa.concat_tables(self.events), self.path / "io_events.parquet")
+        found = findings_of(self.path)
+        assert {f.code for f in found} <= set(CODES)
+        assert all(f.statement and f.severity in {"info", "warning"} for f in found)
+        return {f.code for f in found}
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Trace:
+    return Trace(tmp_path / "T")
+
+
+def test_random_reads_that_wait(traced: Trace) -> None:
+    assert "trace-random-reads" in traced.verdict("random").codes()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "wall_s"),
+    [
+        ({"kind": "consecutive"}, 0.2),
+        ({"kind": "random", "mean_ns": 900}, 0.001),  # from the page cache
+        ({"kind": "random", "calls": 50}, 0.005),  # too few
+        ({"kind": "random"}, 60.0),  # too little of the run
+        ({"kind": "random", "direction": "write"}, 0.2),
+    ],
+)
+def test_random_reads_guards(traced: Trace, verdict: dict[str, Any], wall_s: float) -> None:
+    assert "trace-random-reads" not in traced.verdict(**verdict).codes(wall_s)
+
+
+def test_small_requests_in_order(traced: Trace) -> None:
+    traced.verdict("consecutive", size=100, calls=10_000, mean_ns=1_000)
+    found = traced.codes(wall_s=0.02)
+    assert "trace-small-requests" in found
+    assert "trace-cached" in found
+
+
+@pytest.mark.parametrize("kind", ["random", "consecutive"])
+def test_small_requests_guards(traced: Trace, kind: str) -> None:
+    """Scattered ones cannot be joined; large ones need not be."""
+    size = 100 if kind == "random" else 65536
+    traced.verdict(kind, size=size, calls=10_000, mean_ns=1_000)
+    assert "trace-small-requests" not in traced.codes(wall_s=0.02)
+
+
+def test_cached_is_not_said_where_one_file_waits(traced: Trace) -> None:
+    traced.verdict("random", calls=100, mean_ns=1e6).verdict(
+        "consecutive", calls=100_000, mean_ns=500, direction="write"
+    )
+    assert "trace-cached" not in traced.codes()
+
+
+def test_little_io(traced: Trace) -> None:
+    assert traced.verdict("random").codes(wall_s=10.0) == {"trace-not-io-bound"}
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "done", "flags", "says"),
+    [
+        (512, 4096, 4096, 1, True),
+        (0, 1000, 1000, 1, True),
+        (0, 4096, 100, 1, False),  # the short end of a file
+        (0, 4096, 4096, 1, False),
+        (512, 4096, 4096, 0, False),  # through the page cache
+    ],
+)
+def test_unaligned_direct(
+    traced: Trace, offset: int, size: int, done: int, flags: int, says: bool
+) -> None:
+    offsets = np.arange(1000) * 8192 + offset
+    traced.calls(offsets, size=size, done=done, flags=flags)
+    assert ("trace-unaligned-direct" in traced.codes()) == says
+
+
+def test_a_few_unaligned_are_left_alone(traced: Trace) -> None:
+    offsets = np.arange(1000) * 4096
+    offsets[:10] += 512
+    assert "trace-unaligned-direct" not in traced.calls(offsets, flags=1).codes()
+
+
+@pytest.mark.parametrize(("times", "mean_ns", "says"), [(4, 100_000, True), (1, 100_000, False)])
+def test_rereads(traced: Trace, times: int, mean_ns: int, says: bool) -> None:
+    offsets = np.tile(np.arange(1000) * 4096, times)
+    traced.verdict("sequential", calls=len(offsets), mean_ns=mean_ns).calls(offsets)
+    assert ("trace-rereads" in traced.codes()) == says
+
+
+def test_rereads_from_the_cache_are_left_alone(traced: Trace) -> None:
+    offsets = np.tile(np.arange(1000) * 4096, 4)
+    traced.verdict("sequential", calls=4000, mean_ns=900).calls(offsets, latency_ns=900)
+    assert "trace-rereads" not in traced.codes(wall_s=0.005)
+
+
+@pytest.mark.parametrize(
+    ("flushes", "writes", "flush_ns", "says"),
+    [
+        (200, 200, 500_000, True),
+        (200, 20_000, 500_000, False),  # many writes to each
+        (20, 20, 5_000_000, False),  # few
+        (200, 200, 5_000, False),  # they cost little
+    ],
+)
+def test_flushes(traced: Trace, flushes: int, writes: int, flush_ns: int, says: bool) -> None:
+    traced.calls(np.arange(writes) * 4096, direction="write", latency_ns=1000)
+    traced.calls(np.zeros(flushes), size=0, direction="sync", latency_ns=flush_ns)
+    assert ("trace-fsync-storm" in traced.codes()) == says
+
+
+@pytest.mark.parametrize(
+    ("kind", "at_once", "says"),
+    [("random", 1, True), ("random", 8, False), ("consecutive", 1, False)],
+)
+def test_low_concurrency(traced: Trace, kind: str, at_once: int, says: bool) -> None:
+    traced.verdict(kind, calls=1000).calls(np.arange(1000) * 4096, at_once=at_once)
+    assert ("trace-low-concurrency" in traced.codes(wall_s=0.11)) == says
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "requests", "says"),
+    [
+        ("consecutive", "random", 1000, True),
+        ("consecutive", "sequential", 1000, False),
+        ("random", "random", 1000, False),
+        ("consecutive", "random", 10, False),
+    ],
+)
+def test_disorder_at_the_device(
+    traced: Trace, above: str, below: str, requests: int, says: bool
+) -> None:
+    traced.verdict(above).verdict(below, calls=requests, basis="device")
+    assert ("trace-device-disorder" in traced.codes()) == says
+
+
+@pytest.mark.parametrize(
+    ("share", "kind", "nbytes", "says"),
+    [
+        (0.1, "consecutive", 64 * MIB, True),
+        (0.999, "consecutive", 64 * MIB, False),
+        (0.1, "random", 64 * MIB, False),
+        (0.1, "consecutive", MIB, False),
+    ],
+)
+def test_fragmented(traced: Trace, share: float, kind: str, nbytes: int, says: bool) -> None:
+    traced.file_bytes = nbytes
+    assert ("trace-fragmented" in traced.verdict(kind).extents(share).codes()) == says
+
+
+def test_losses_and_cost_are_said(traced: Trace) -> None:
+    traced.receipt |= {"lost": 10, "added_share": 0.2}
+    found = traced.codes()
+    assert {"trace-lost", "trace-overhead"} <= found
+
+
+def test_nothing_to_say_of_an_empty_trace(traced: Trace) -> None:
+    assert traced.codes() == set()
+
+
+@pytest.mark.parametrize("what", ["nothing", "not JSON", "not Parquet"])
+def test_foreign_directories(tmp_path: Path, what: str) -> None:
+    if what != "nothing":
+        (tmp_path / "manifest.json").write_text("{" if what == "not JSON" else "{}")
+    if what == "not Parquet":
+        (tmp_path / "patterns.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(BadInput, match="expected"):
+        findings_of(tmp_path)
