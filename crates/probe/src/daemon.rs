@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{json, Value};
 
+use crate::hooks::Limits;
 use crate::tracer::{Mode, Tracer};
 use crate::ProbeError;
 
@@ -31,6 +32,12 @@ pub struct Config {
     /// Planted loss, for tests: every n-th record is dropped and counted as lost.
     #[serde(default)]
     pub drop_every: u32,
+    /// `auto`, or the only kind of hook to use.
+    #[serde(default = "default_hooks")]
+    pub hooks: String,
+    /// Planted refusals, for tests: kinds of hook or programs treated as if the kernel denied them.
+    #[serde(default)]
+    pub deny: Vec<String>,
     /// Time between two visits of the rings.
     #[serde(default = "default_poll")]
     pub poll_ms: u64,
@@ -46,6 +53,10 @@ fn default_ring() -> usize {
     64 << 20
 }
 
+fn default_hooks() -> String {
+    "auto".into()
+}
+
 fn default_poll() -> u64 {
     20
 }
@@ -59,7 +70,8 @@ struct Caller {
 pub fn serve(config_json: &str) -> Result<(), ProbeError> {
     let config: Config = serde_json::from_str(config_json)
         .map_err(|error| ProbeError::Request(format!("configuration: {error}")))?;
-    let mut tracer = Tracer::load(Mode::named(&config.mode)?, config.ring_bytes)?;
+    let limits = Limits::new(&config.hooks, config.deny.clone())?;
+    let mut tracer = Tracer::load(Mode::named(&config.mode)?, config.ring_bytes, &limits)?;
     let name = config.socket.display().to_string();
     let listener = UnixListener::bind(&config.socket).map_err(ProbeError::io(name.clone()))?;
     listener

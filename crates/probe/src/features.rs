@@ -6,6 +6,8 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{ErrorExt, ErrorKind};
 use serde_json::{json, Value};
 
+use crate::hooks::Kind;
+
 #[allow(clippy::all, dead_code, missing_docs, unused)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/features.skel.rs"));
@@ -35,6 +37,29 @@ pub fn features() -> Value {
         .collect();
     libbpf_rs::set_print(before);
     Value::Object(found)
+}
+
+/// Kinds that a kernel may refuse altogether, asked once with an empty program.
+#[derive(Default)]
+pub(crate) struct Trials {
+    fentry: Option<Option<String>>,
+}
+
+impl Trials {
+    /// The kernel's words, if it takes no program of this kind.
+    pub(crate) fn refused(&mut self, kind: Kind) -> Option<String> {
+        if kind != Kind::Fentry {
+            return None; // always there, or not worth a trial apart from the programs themselves
+        }
+        self.fentry
+            .get_or_insert_with(|| {
+                let before = libbpf_rs::set_print(None);
+                let answer = trial("fentry").err().map(|error| words(&error));
+                libbpf_rs::set_print(before);
+                answer
+            })
+            .clone()
+    }
 }
 
 fn inconclusive(hook: &str, kind: ErrorKind) -> bool {

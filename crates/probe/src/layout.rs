@@ -81,15 +81,14 @@ pub struct Event {
     pub cgroup_slot: u16,
 }
 
-/// Counts of one CPU, and the place in its ring.
+/// Names of the sources of operations, by their number in [`Ledger::sources`].
+pub const SOURCES: [&str; 4] = ["calls", "rare", "async", "faults"];
+
+/// Counts of one source.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ledger {
-    /// Records put into the ring since loading.
-    pub head: u64,
-    /// Not used.
-    pub entered: u64,
-    /// Calls of the families by the target.
+pub struct Source {
+    /// Operations by the target.
     pub seen: u64,
     /// Recorded, or counted into a stream.
     pub kept: u64,
@@ -103,6 +102,43 @@ pub struct Ledger {
     pub lost_unresolved: u64,
     /// No memory for the state of the thread or stream.
     pub lost_storage: u64,
+    /// Room to grow.
+    pub spare: u64,
+}
+
+impl Source {
+    /// All ways of losing together.
+    pub fn lost(&self) -> u64 {
+        self.lost_ring + self.lost_planted + self.lost_unresolved + self.lost_storage
+    }
+
+    /// Field by field.
+    pub fn with(&self, other: &Self, join: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            seen: join(self.seen, other.seen),
+            kept: join(self.kept, other.kept),
+            filtered: join(self.filtered, other.filtered),
+            lost_ring: join(self.lost_ring, other.lost_ring),
+            lost_planted: join(self.lost_planted, other.lost_planted),
+            lost_unresolved: join(self.lost_unresolved, other.lost_unresolved),
+            lost_storage: join(self.lost_storage, other.lost_storage),
+            spare: 0,
+        }
+    }
+}
+
+/// Counts of one CPU, and the place in its ring. The last one is shared, see `bpf/books.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ledger {
+    /// Records put into the ring since loading.
+    pub head: u64,
+    /// Somebody is at work in it.
+    pub busy: u64,
+    /// Drafts of paths in use.
+    pub drafting: u64,
+    /// Records that went to the overflow ring (shared ledger only).
+    pub overflowed: u64,
     /// 32-bit calls, not decoded and not in `seen`.
     pub compat: u64,
     /// Files whose path could not be handed over.
@@ -110,7 +146,9 @@ pub struct Ledger {
     /// Draws of the latency sample.
     pub draws: u64,
     /// Room to grow.
-    pub spare: [u64; 4],
+    pub spare: u64,
+    /// By source.
+    pub sources: [Source; 6],
     /// Records taken out of the ring.
     pub tail: u64,
     /// Fills the cache line.
@@ -118,9 +156,25 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// All ways of losing together.
-    pub fn lost(&self) -> u64 {
-        self.lost_ring + self.lost_planted + self.lost_unresolved + self.lost_storage
+    /// All sources together.
+    pub fn total(&self) -> Source {
+        let none = Source::default();
+        (self.sources.iter()).fold(none, |sum, one| sum.with(one, u64::wrapping_add))
+    }
+
+    /// Counts joined field by field; head and tail are places, not counts, and left out.
+    pub fn with(&self, other: &Self, join: impl Fn(u64, u64) -> u64 + Copy) -> Self {
+        let mut sources = self.sources;
+        for (mine, theirs) in sources.iter_mut().zip(&other.sources) {
+            *mine = mine.with(theirs, join);
+        }
+        Self {
+            overflowed: join(self.overflowed, other.overflowed),
+            compat: join(self.compat, other.compat),
+            nameless: join(self.nameless, other.nameless),
+            sources,
+            ..Self::default()
+        }
     }
 }
 
@@ -202,8 +256,9 @@ mod tests {
     #[test]
     fn sizes_are_those_of_the_programs() {
         assert_eq!(size_of::<Event>(), 48);
-        assert_eq!(size_of::<Ledger>(), 192);
-        assert_eq!(offset_of!(Ledger, tail), 128);
+        assert_eq!(size_of::<Source>(), 64);
+        assert_eq!(size_of::<Ledger>(), 512);
+        assert_eq!(offset_of!(Ledger, tail), 448);
         assert_eq!(size_of::<Stream>(), 384);
         assert_eq!(size_of::<Introduction>(), 40);
     }

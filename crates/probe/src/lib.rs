@@ -2,6 +2,7 @@
 //! group, and the process that loads them, empties their rings and writes what they saw.
 //!
 //! - [`layout`] is what the programs (`src/bpf/`) and the reader share.
+//! - [`hooks`] is the table of what can be seen and on which hooks; the first that the kernel takes is used.
 //! - [`tracer`] loads, arms and disarms, and drains the rings into a spool file.
 //! - [`daemon`] puts a tracer behind a control socket.
 //!
@@ -13,7 +14,9 @@
 
 pub mod daemon;
 pub mod features;
+pub mod hooks;
 pub mod layout;
+mod load;
 mod mapped;
 pub mod tracer;
 
@@ -25,6 +28,14 @@ pub enum ProbeError {
     /// The kernel refused the programs or the maps.
     #[error("the kernel does not take the tracing programs ({0}); it must offer BPF with type information (CONFIG_DEBUG_INFO_BTF) and we need CAP_BPF and CAP_PERFMON")]
     Load(libbpf_rs::Error),
+    /// It takes none of the ways in which something indispensable can be seen.
+    #[error("this kernel lets us see no {what} ({hooks})")]
+    Refused {
+        /// What.
+        what: String,
+        /// Each way and why not.
+        hooks: String,
+    },
     /// A later operation on them failed.
     #[error("tracing programs: {0}")]
     Bpf(#[from] libbpf_rs::Error),

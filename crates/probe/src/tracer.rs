@@ -3,26 +3,21 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
-use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
+use libbpf_rs::skel::Skel;
+use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use serde_json::{json, Value};
 
-use crate::layout::{path_of, Event, Introduction, Ledger, Stream};
+use crate::hooks::{report, Limits};
+use crate::layout::{path_of, Event, Introduction, Ledger, Source, Stream, SOURCES};
+use crate::load::{load, Loaded, Needs, OpenTraceSkel};
 use crate::mapped::Mapped;
 use crate::ProbeError;
-
-#[allow(clippy::all, dead_code, missing_docs, unused)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
-}
-use skeleton::{TraceSkel, TraceSkelBuilder};
 
 /// What the programs keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,13 +52,13 @@ const BATCH: usize = 65_536;
 
 /// The programs in the kernel and their maps in our memory. Dropping it, or our end, takes them away.
 pub struct Tracer {
-    links: Vec<Link>,
     names: RingBuffer<'static>,
     announced: Receiver<Vec<u8>>,
+    aside: Receiver<Vec<u8>>,
     ledgers: Mapped<Ledger>,
     rings: Mapped<Event>,
     streams: Mapped<Stream>,
-    skeleton: TraceSkel<'static>,
+    loaded: Loaded,
     mode: Mode,
     cpus: usize,
     slots: usize,
@@ -86,7 +81,7 @@ struct Recording {
 
 impl Tracer {
     /// Loads and attaches. `ring_bytes` is for all CPUs together.
-    pub fn load(mode: Mode, ring_bytes: usize) -> Result<Self, ProbeError> {
+    pub fn load(mode: Mode, ring_bytes: usize, limits: &Limits) -> Result<Self, ProbeError> {
         let cpus = libbpf_rs::num_possible_cpus()?.max(1);
         let wanted = ring_bytes / cpus / std::mem::size_of::<Event>();
         let slots = match mode {
@@ -94,78 +89,40 @@ impl Tracer {
             Mode::Pattern | Mode::Empty => 1,
         };
         let stream_count = if mode == Mode::Pattern { STREAMS } else { 1 };
-        // Lives as long as the process: the generated types borrow from it.
-        let place: &'static mut MaybeUninit<OpenObject> =
-            Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = TraceSkelBuilder::default()
-            .open(place)
-            .map_err(ProbeError::Load)?;
-        let constants = open
-            .maps
-            .rodata_data
-            .as_deref_mut()
-            .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
-        constants.ring_mask = u32::try_from(slots - 1).unwrap_or(u32::MAX);
-        constants.patterns_only = u32::from(mode == Mode::Pattern);
-        constants.stream_count = u32::try_from(stream_count).unwrap_or(u32::MAX);
-        let tids = std::fs::read_to_string("/proc/sys/kernel/pid_max")
-            .ok()
-            .and_then(|text| text.trim().parse::<usize>().ok())
-            .filter(|&most| most <= MOST_TIDS && mode != Mode::Empty)
-            .unwrap_or(0);
-        constants.tid_limit = u32::try_from(tids).unwrap_or(0);
-        let entries = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        open.maps.ledgers.set_max_entries(entries(cpus))?;
-        open.maps.rings.set_max_entries(entries(cpus * slots))?;
-        open.maps
-            .threads_by_tid
-            .set_max_entries(entries(tids.max(1)))?;
-        open.maps.streams.set_max_entries(entries(stream_count))?;
-        let empty = mode == Mode::Empty;
-        open.progs.enter.set_autoload(!empty);
-        open.progs.leave.set_autoload(!empty);
-        open.progs.empty_enter.set_autoload(empty);
-        open.progs.empty_leave.set_autoload(empty);
-        let skeleton = open.load().map_err(ProbeError::Load)?;
-
-        let ledgers = Mapped::new(skeleton.maps.ledgers.as_fd(), cpus, "the counts")?;
-        let rings = Mapped::new(skeleton.maps.rings.as_fd(), cpus * slots, "the rings")?;
-        let streams = Mapped::new(skeleton.maps.streams.as_fd(), stream_count, "the streams")?;
+        let needs = Needs {
+            mode,
+            entries: true,
+        };
+        let loaded = load(needs, limits, |open| {
+            prepare(open, mode, cpus, slots, stream_count)
+        })?;
+        let maps = &loaded.skeleton.maps;
+        let ledgers = Mapped::new(maps.ledgers.as_fd(), cpus + 1, "the counts")?;
+        let rings = Mapped::new(maps.rings.as_fd(), cpus * slots, "the rings")?;
+        let streams = Mapped::new(maps.streams.as_fd(), stream_count, "the streams")?;
         let (send, announced) = channel();
+        let (send_aside, aside) = channel();
         let mut builder = RingBufferBuilder::new();
-        builder.add(&skeleton.maps.introductions, move |bytes: &[u8]| {
+        builder.add(&maps.introductions, move |bytes: &[u8]| {
             i32::from(send.send(bytes.to_vec()).is_err())
         })?;
+        builder.add(&maps.overflow, move |bytes: &[u8]| {
+            i32::from(send_aside.send(bytes.to_vec()).is_err())
+        })?;
         let names = builder.build()?;
-        let mut tracer = Self {
-            links: Vec::new(),
+        Ok(Self {
             names,
             announced,
+            aside,
             ledgers,
             rings,
             streams,
-            skeleton,
+            loaded,
             mode,
             cpus,
             slots,
             recording: None,
-        };
-        tracer.attach()?;
-        Ok(tracer)
-    }
-
-    fn attach(&mut self) -> Result<(), ProbeError> {
-        let programs = &self.skeleton.progs;
-        let pair = if self.mode == Mode::Empty {
-            [&programs.empty_leave, &programs.empty_enter]
-        } else {
-            [&programs.leave, &programs.enter]
-        };
-        for program in pair {
-            self.links
-                .push(program.attach_trace().map_err(ProbeError::Load)?);
-        }
-        Ok(())
+        })
     }
 
     /// What it keeps.
@@ -217,6 +174,7 @@ impl Tracer {
         };
         self.forget()?;
         let control = &mut self
+            .loaded
             .skeleton
             .maps
             .bss_data
@@ -239,7 +197,7 @@ impl Tracer {
 
     /// Files, streams and control groups of the recording before.
     fn forget(&mut self) -> Result<(), ProbeError> {
-        let maps = &self.skeleton.maps;
+        let maps = &self.loaded.skeleton.maps;
         for map in [
             &maps.files as &dyn MapCore,
             &maps.stream_numbers,
@@ -251,6 +209,7 @@ impl Tracer {
             }
         }
         let used = self
+            .loaded
             .skeleton
             .maps
             .bss_data
@@ -259,11 +218,12 @@ impl Tracer {
         self.streams.clear(used.min(STREAMS));
         let _ = self.names.consume();
         while self.announced.try_recv().is_ok() {}
+        while self.aside.try_recv().is_ok() {}
         Ok(())
     }
 
     fn set_armed(&mut self, armed: u32) {
-        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+        if let Some(bss) = self.loaded.skeleton.maps.bss_data.as_deref_mut() {
             fence(Ordering::SeqCst);
             // SAFETY: our own mapping; volatile because the programs read it at any time.
             unsafe { std::ptr::write_volatile(&mut bss.control.armed, armed) };
@@ -272,7 +232,7 @@ impl Tracer {
     }
 
     fn balance(&self) -> Vec<Ledger> {
-        (0..self.cpus).map(|cpu| self.ledgers.read(cpu)).collect()
+        (0..=self.cpus).map(|cpu| self.ledgers.read(cpu)).collect()
     }
 
     /// Takes what is in the rings. Gives the number of records taken.
@@ -290,6 +250,10 @@ impl Tracer {
             if let Err(error) = recording.files.write_all(line.as_bytes()) {
                 recording.fail(ProbeError::io(recording.files_name.clone())(error));
             }
+        }
+        while let Ok(bytes) = self.aside.try_recv() {
+            recording.keep(&bytes);
+            taken += 1;
         }
         recording.written += taken;
         self.recording = Some(recording);
@@ -311,11 +275,7 @@ impl Tracer {
             let slot = at as usize & (self.slots - 1);
             let count = ((end - at) as usize).min(self.slots - slot).min(BATCH);
             let bytes = self.rings.bytes(cpu * self.slots + slot, count);
-            if recording.failure.is_none() {
-                if let Err(error) = recording.spool.write_all(bytes) {
-                    recording.fail(ProbeError::io(recording.spool_name.clone())(error));
-                }
-            }
+            recording.keep(bytes);
             at += count as u64;
             tail.store(at, Ordering::Release);
         }
@@ -338,19 +298,14 @@ impl Tracer {
             return Err(failure);
         }
         let now = self.balance();
-        let per_cpu: Vec<Ledger> = now
-            .iter()
-            .zip(&recording.start)
-            .map(|(now, before)| difference(now, before))
-            .collect();
-        let total = per_cpu
-            .iter()
-            .fold(Ledger::default(), |sum, one| add(&sum, one));
-        let run_time: Vec<Value> = self
-            .run_times()
-            .iter()
+        let per_cpu = (now.iter().zip(&recording.start)).map(|(n, b)| n.with(b, u64::wrapping_sub));
+        let ledger = per_cpu.fold(Ledger::default(), |sum, one| {
+            sum.with(&one, u64::wrapping_add)
+        });
+        let total = ledger.total();
+        let run_time: Vec<Value> = (self.run_times().iter())
             .zip(&recording.run_time)
-            .zip(["sys_enter", "sys_exit"])
+            .zip(&self.loaded.programs)
             .map(|((now, before), name)| {
                 json!({"program": name, "run_time_ns": now.0 - before.0, "runs": now.1 - before.1})
             })
@@ -362,23 +317,15 @@ impl Tracer {
             "kept": total.kept,
             "filtered": total.filtered,
             "lost": total.lost(),
-            "per_probe": {"sys_exit": {
-                "seen": total.seen,
-                "kept": total.kept,
-                "filtered": total.filtered,
-                "lost": total.lost(),
-                "lost_ring_full": total.lost_ring,
-                "lost_planted": total.lost_planted,
-                "lost_unresolved": total.lost_unresolved,
-                "lost_no_memory": total.lost_storage,
-                "compat_calls": total.compat,
-                "nameless_files": total.nameless,
-            }},
+            "per_probe": per_source(&ledger),
+            "compat_calls": ledger.compat,
+            "nameless_files": ledger.nameless,
+            "overflowed": ledger.overflowed,
             "spooled": recording.written,
             "streams": streams,
             "cpu_ns": cpu_time_ns().saturating_sub(recording.start_cpu_ns),
             "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            "hook": "tp_btf/sys_enter, tp_btf/sys_exit",
+            "hooks": report(&self.loaded.chosen, &self.loaded.findings),
             "ring_bytes": self.slots * self.cpus * std::mem::size_of::<Event>(),
             "cgroups": cgroups,
             "bpf": run_time,
@@ -390,12 +337,11 @@ impl Tracer {
         let Some(recording) = &self.recording else {
             return json!({"armed": false});
         };
-        let total = self
-            .balance()
-            .iter()
-            .zip(&recording.start)
-            .map(|(now, before)| difference(now, before))
-            .fold(Ledger::default(), |sum, one| add(&sum, &one));
+        let total = (self.balance().iter().zip(&recording.start))
+            .map(|(now, before)| now.with(before, u64::wrapping_sub).total())
+            .fold(Source::default(), |sum, one| {
+                sum.with(&one, u64::wrapping_add)
+            });
         json!({
             "armed": true, "seen": total.seen, "kept": total.kept,
             "filtered": total.filtered, "lost": total.lost(), "spooled": recording.written,
@@ -407,6 +353,7 @@ impl Tracer {
             return 0;
         }
         let used = self
+            .loaded
             .skeleton
             .maps
             .bss_data
@@ -421,7 +368,7 @@ impl Tracer {
 
     /// Every file's identity once more, without path: for those whose announcement found no room.
     fn write_unannounced(&self, recording: &mut Recording) -> Result<(), ProbeError> {
-        let map = &self.skeleton.maps.files;
+        let map = &self.loaded.skeleton.maps.files;
         for key in map.keys() {
             let Some(value) = map.lookup(&key, MapFlags::ANY)? else {
                 continue;
@@ -443,7 +390,7 @@ impl Tracer {
     }
 
     fn cgroup_slots(&self, target: u64) -> HashMap<String, u64> {
-        let map = &self.skeleton.maps.cgroups;
+        let map = &self.loaded.skeleton.maps.cgroups;
         let mut slots = HashMap::from([("0".to_owned(), target)]);
         for key in map.keys() {
             if let (Ok(id), Ok(Some(slot))) = (
@@ -459,37 +406,99 @@ impl Tracer {
         slots
     }
 
-    /// (ns, runs) of the entry and exit programs; zero unless the kernel's BPF statistics are on.
+    /// (ns, runs) of each attached program; zero unless the kernel's BPF statistics are on.
     fn run_times(&self) -> Vec<(u64, u64)> {
-        let programs = &self.skeleton.progs;
-        [&programs.enter, &programs.leave]
-            .iter()
-            .map(|program| {
-                let mut info = libbpf_rs::libbpf_sys::bpf_prog_info::default();
-                let mut size = std::mem::size_of_val(&info) as u32;
-                use std::os::fd::AsRawFd;
-                if self.mode == Mode::Empty {
-                    return (0, 0);
-                }
-                // SAFETY: the kernel writes at most `size` bytes into `info`.
-                let status = unsafe {
-                    libbpf_rs::libbpf_sys::bpf_obj_get_info_by_fd(
-                        program.as_fd().as_raw_fd(),
-                        (&raw mut info).cast(),
-                        &mut size,
-                    )
-                };
-                if status == 0 {
-                    (info.run_time_ns, info.run_cnt)
-                } else {
-                    (0, 0)
-                }
-            })
+        let object = self.loaded.skeleton.object();
+        let of = |name: &&str| object.progs().find(|program| program.name() == *name);
+        let programs = self.loaded.programs.iter();
+        programs
+            .map(|name| of(name).map_or((0, 0), |program| run_time(program.as_fd())))
             .collect()
     }
 }
 
+fn run_time(program: BorrowedFd<'_>) -> (u64, u64) {
+    let mut info = libbpf_rs::libbpf_sys::bpf_prog_info::default();
+    let mut size = std::mem::size_of_val(&info) as u32;
+    // SAFETY: the kernel writes at most `size` bytes into `info`.
+    let status = unsafe {
+        libbpf_rs::libbpf_sys::bpf_obj_get_info_by_fd(
+            program.as_raw_fd(),
+            (&raw mut info).cast(),
+            &mut size,
+        )
+    };
+    if status == 0 {
+        (info.run_time_ns, info.run_cnt)
+    } else {
+        (0, 0)
+    }
+}
+
+/// Constants and sizes of a fresh object.
+fn prepare(
+    open: &mut OpenTraceSkel<'static>,
+    mode: Mode,
+    cpus: usize,
+    slots: usize,
+    stream_count: usize,
+) -> Result<(), ProbeError> {
+    let entries = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let constants = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
+    constants.ring_mask = entries(slots - 1);
+    constants.patterns_only = u32::from(mode == Mode::Pattern);
+    constants.stream_count = entries(stream_count);
+    constants.cpu_count = entries(cpus);
+    let tids = std::fs::read_to_string("/proc/sys/kernel/pid_max")
+        .ok()
+        .and_then(|text| text.trim().parse::<usize>().ok())
+        .filter(|&most| most <= MOST_TIDS && mode != Mode::Empty)
+        .unwrap_or(0);
+    constants.tid_limit = entries(tids);
+    open.maps.ledgers.set_max_entries(entries(cpus + 1))?;
+    open.maps.rings.set_max_entries(entries(cpus * slots))?;
+    open.maps
+        .threads_by_tid
+        .set_max_entries(entries(tids.max(1)))?;
+    open.maps.streams.set_max_entries(entries(stream_count))?;
+    Ok(())
+}
+
+/// {source: its counts}, of those that saw anything; the calls always.
+fn per_source(ledger: &Ledger) -> Value {
+    let rows = SOURCES.iter().zip(&ledger.sources);
+    let told = rows.filter(|(name, counts)| counts.seen > 0 || **name == "calls");
+    let row = |counts: &Source| {
+        json!({
+            "seen": counts.seen,
+            "kept": counts.kept,
+            "filtered": counts.filtered,
+            "lost": counts.lost(),
+            "lost_ring_full": counts.lost_ring,
+            "lost_planted": counts.lost_planted,
+            "lost_unresolved": counts.lost_unresolved,
+            "lost_no_memory": counts.lost_storage,
+        })
+    };
+    Value::Object(
+        told.map(|(name, counts)| ((*name).to_owned(), row(counts)))
+            .collect(),
+    )
+}
+
 impl Recording {
+    fn keep(&mut self, records: &[u8]) {
+        if self.failure.is_none() {
+            if let Err(error) = self.spool.write_all(records) {
+                self.fail(ProbeError::io(self.spool_name.clone())(error));
+            }
+        }
+    }
+
     fn fail(&mut self, error: ProbeError) {
         self.failure.get_or_insert(error);
     }
@@ -565,28 +574,4 @@ fn cpu_time_ns() -> u64 {
     // SAFETY: a valid place for the answer.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-fn combine(a: &Ledger, b: &Ledger, with: impl Fn(u64, u64) -> u64) -> Ledger {
-    Ledger {
-        head: with(a.head, b.head),
-        seen: with(a.seen, b.seen),
-        kept: with(a.kept, b.kept),
-        filtered: with(a.filtered, b.filtered),
-        lost_ring: with(a.lost_ring, b.lost_ring),
-        lost_planted: with(a.lost_planted, b.lost_planted),
-        lost_unresolved: with(a.lost_unresolved, b.lost_unresolved),
-        lost_storage: with(a.lost_storage, b.lost_storage),
-        compat: with(a.compat, b.compat),
-        nameless: with(a.nameless, b.nameless),
-        ..Ledger::default()
-    }
-}
-
-fn difference(now: &Ledger, before: &Ledger) -> Ledger {
-    combine(now, before, u64::wrapping_sub)
-}
-
-fn add(a: &Ledger, b: &Ledger) -> Ledger {
-    combine(a, b, u64::wrapping_add)
 }

@@ -17,31 +17,28 @@ static __always_inline bool of_family(__u64 number)
 }
 
 /* At the entry of a call of the read and write families. */
-static __always_inline int call_entered(long number)
+static __always_inline int call_entered(__u64 number)
 {
 	struct task_struct *task;
 	struct thread_state *state;
-	struct ledger *ledger;
+	struct books books;
 
 	if (!control.armed || !of_family(number))
 		return 0;
 	task = bpf_get_current_task_btf();
 	if (slot_of(task) < 0)
 		return 0;
-	if (patterns_only) {
-		ledger = ledger_here();
-		if (!ledger || (ledger->draws++ & SAMPLE_MASK))
-			return 0;
-	}
+	if (patterns_only && !drawn())
+		return 0;
 	state = state_of(task, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (state) {
 		state->start_ns = bpf_ktime_get_ns();
 		return 0;
 	}
-	ledger = ledger_here();
-	if (ledger && !patterns_only) {
-		ledger->seen++;
-		ledger->lost_storage++;
+	if (!patterns_only && open_books(&books)) {
+		COUNT(&books, SOURCE_CALLS, seen);
+		COUNT(&books, SOURCE_CALLS, lost_storage);
+		close_books(&books);
 	}
 	return 0;
 }
@@ -74,63 +71,73 @@ static __always_inline __u64 asked_by_vectors(struct pt_regs *regs)
 	return sum.bytes;
 }
 
-/* At the exit of a call of the read and write families. */
-static __always_inline int call_left(struct pt_regs *regs, long result)
+static __always_inline __u32 op_of(__u64 number)
 {
-	__u64 number = regs->orig_ax, start, now = 0, asked;
+	switch (number) {
+	case 0:
+		return OP_READ;
+	case 1:
+		return OP_WRITE;
+	case 17:
+		return OP_PREAD64;
+	case 18:
+		return OP_PWRITE64;
+	case 19:
+		return OP_READV;
+	case 20:
+		return OP_WRITEV;
+	case 295:
+		return OP_PREADV;
+	case 296:
+		return OP_PWRITEV;
+	case 327:
+		return OP_PREADV2;
+	default:
+		return OP_PWRITEV2;
+	}
+}
+
+/* With the books open: exactly one of kept, filtered and lost_* grows. */
+static __always_inline void call_counted(struct pt_regs *regs, long result, __u64 number, int slot,
+					 struct task_struct *task, struct books *books)
+{
+	__u64 start, now = 0, asked;
 	struct thread_state *state;
 	struct known_file *known;
-	struct ledger *ledger;
-	struct task_struct *task;
 	struct call call;
 	struct inode *inode;
 	struct file *file;
-	__u32 descriptor, cpu, flags;
+	__u32 descriptor, flags, op;
 	__s64 offset;
-	int slot, op;
 
-	if (!control.armed || !of_family(number))
-		return 0;
-	task = bpf_get_current_task_btf();
-	slot = slot_of(task);
-	if (slot < 0)
-		return 0;
-	cpu = bpf_get_smp_processor_id();
-	ledger = bpf_map_lookup_elem(&ledgers, &cpu);
-	if (!ledger)
-		return 0;
-	if (task->thread_info.status & TS_COMPAT) {
-		ledger->compat++;
-		return 0;
-	}
-	ledger->seen++;
+	COUNT(books, SOURCE_CALLS, seen);
 	state = state_of(task, patterns_only ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 	if (!state) {
 		if (patterns_only)
-			ledger->lost_storage++;
+			COUNT(books, SOURCE_CALLS, lost_storage);
 		else
-			ledger->filtered++; /* armed while the call was under way */
-		return 0;
+			COUNT(books, SOURCE_CALLS, filtered); /* armed while the call was under way */
+		return;
 	}
 	start = state->start_ns;
 	state->start_ns = 0;
 	if ((!start && !patterns_only) || (result <= -512 && result >= -516)) {
-		ledger->filtered++; /* as above; or interrupted, and about to be made again */
-		return 0;
+		COUNT(books, SOURCE_CALLS, filtered); /* as above; or interrupted, and about to be made again */
+		return;
 	}
 	descriptor = regs->di;
 	file = file_of(task, descriptor);
 	if (!file) {
 		if (result == -EBADF)
-			ledger->filtered++;
+			COUNT(books, SOURCE_CALLS, filtered);
 		else
-			ledger->lost_unresolved++;
-		return 0;
+			COUNT(books, SOURCE_CALLS, lost_unresolved);
+		return;
 	}
-	inode = file->f_inode;
-	if ((inode->i_mode & S_IFMT) != S_IFREG) {
-		ledger->filtered++;
-		return 0;
+	inode = FIELD(file, f_inode);
+	if ((FIELD(inode, i_mode) & S_IFMT) != S_IFREG) {
+		COUNT(books, SOURCE_CALLS, filtered);
+		return;
 	}
 	if (start)
 		now = bpf_ktime_get_ns();
@@ -142,44 +149,14 @@ static __always_inline int call_left(struct pt_regs *regs, long result)
 			state->known[i].inode_pointer = 0;
 	}
 	known = &state->known[descriptor & (KNOWN - 1)];
-	if (known->inode_pointer != (__u64)inode || known->inode != inode->i_ino ||
-	    known->generation != inode->i_generation || known->super_pointer != (__u64)inode->i_sb)
-		recall(file, known, ledger);
+	if (known->inode_pointer != (__u64)inode || known->inode != FIELD(inode, i_ino) ||
+	    known->generation != FIELD(inode, i_generation) ||
+	    known->super_pointer != (__u64)FIELD(inode, i_sb))
+		recall(file, known, books);
 
-	flags = file->f_flags;
+	op = op_of(number);
+	flags = FIELD(file, f_flags);
 	asked = regs->dx;
-	switch (number) {
-	case 0:
-		op = OP_READ;
-		break;
-	case 1:
-		op = OP_WRITE;
-		break;
-	case 17:
-		op = OP_PREAD64;
-		break;
-	case 18:
-		op = OP_PWRITE64;
-		break;
-	case 19:
-		op = OP_READV;
-		break;
-	case 20:
-		op = OP_WRITEV;
-		break;
-	case 295:
-		op = OP_PREADV;
-		break;
-	case 296:
-		op = OP_PWRITEV;
-		break;
-	case 327:
-		op = OP_PREADV2;
-		break;
-	default:
-		op = OP_PWRITEV2;
-		break;
-	}
 	flags = (flags & O_DIRECT ? FLAG_DIRECT : 0) | (flags & O_APPEND ? FLAG_APPEND : 0) |
 		(flags & O_DSYNC ? FLAG_SYNC : 0);
 	if (number >= 19) {
@@ -190,10 +167,10 @@ static __always_inline int call_left(struct pt_regs *regs, long result)
 	if (op == OP_READ || op == OP_WRITE || op == OP_READV || op == OP_WRITEV ||
 	    (offset == -1 && number >= 327)) {
 		flags |= FLAG_AT_POSITION;
-		offset = file->f_pos - (result > 0 ? result : 0);
+		offset = FIELD(file, f_pos) - (result > 0 ? result : 0);
 	} else if (op >= FIRST_WRITE && (flags & FLAG_APPEND)) {
 		/* pwrite(2), BUGS: with O_APPEND the offset argument is not heeded */
-		offset = inode->i_size - (result > 0 ? result : 0);
+		offset = FIELD(inode, i_size) - (result > 0 ? result : 0);
 	}
 
 	call.start_ns = start;
@@ -206,7 +183,27 @@ static __always_inline int call_left(struct pt_regs *regs, long result)
 	call.slot = slot;
 	call.op = op;
 	call.flags = flags;
-	record(&call, known, task, ledger, cpu);
+	record(&call, known, task, books, SOURCE_CALLS);
+}
+
+/* At the exit of a call of the read and write families. */
+static __always_inline int call_left(struct pt_regs *regs, long result, __u64 number)
+{
+	struct task_struct *task;
+	struct books books;
+	int slot;
+
+	if (!control.armed || !of_family(number))
+		return 0;
+	task = bpf_get_current_task_btf();
+	slot = slot_of(task);
+	if (slot < 0 || !open_books(&books))
+		return 0;
+	if (task->thread_info.status & TS_COMPAT)
+		tally(&books, &books.ledger->compat);
+	else
+		call_counted(regs, result, number, slot, task, &books);
+	close_books(&books);
 	return 0;
 }
 

@@ -3,7 +3,7 @@
 #ifndef PENSTOCK_FILES_H
 #define PENSTOCK_FILES_H
 
-#include "maps.h"
+#include "books.h"
 
 struct walk {
 	struct dentry *dentry;
@@ -11,6 +11,7 @@ struct walk {
 	struct mount *mount;
 	__u32 used;
 	__u32 complete;
+	__u32 draft;
 };
 
 /* One step up: writes a component, or crosses a mount point. Ends (1) at the root of all. */
@@ -22,7 +23,7 @@ static long step_up(__u64 index, void *context)
 	struct vfsmount *view = walk->view;
 	struct introduction *draft;
 	const unsigned char *name;
-	__u32 zero = 0, used = walk->used;
+	__u32 number = walk->draft, used = walk->used;
 	long length;
 
 	if (dentry == BPF_CORE_READ(view, mnt_root)) {
@@ -40,7 +41,7 @@ static long step_up(__u64 index, void *context)
 	parent = BPF_CORE_READ(dentry, d_parent);
 	if (parent == dentry) /* lazily unmounted, or never mounted */
 		return 1;
-	draft = bpf_map_lookup_elem(&drafts, &zero);
+	draft = bpf_map_lookup_elem(&drafts, &number);
 	if (!draft || used >= PATH_BYTES)
 		return 1;
 	name = BPF_CORE_READ(dentry, d_name.name);
@@ -52,30 +53,48 @@ static long step_up(__u64 index, void *context)
 	return 0;
 }
 
-static __noinline int introduce(struct file *file, __u32 file_id, struct ledger *ledger)
+static __always_inline void describe(struct introduction *draft, struct file *file, __u32 file_id)
 {
+	struct inode *inode = FIELD(file, f_inode);
+	struct super_block *super = FIELD(inode, i_sb);
+
+	draft->file_id = file_id;
+	draft->device = FIELD(super, s_dev);
+	draft->magic = FIELD(super, s_magic);
+	draft->inode = FIELD(inode, i_ino);
+	draft->generation = FIELD(inode, i_generation);
+	draft->size_bytes = FIELD(inode, i_size);
+}
+
+/* Hands identity and path of a file to user space. */
+static __noinline int introduce(struct file *file, __u32 file_id, struct books *books)
+{
+	__u32 cpu = books->cpu, number;
 	struct introduction *draft;
-	struct inode *inode = file->f_inode;
+	struct ledger *own;
 	struct dentry *dentry;
 	struct vfsmount *view;
 	struct walk walk = {};
-	__u32 zero = 0, size;
+	__u32 size;
 
-	draft = bpf_map_lookup_elem(&drafts, &zero);
-	if (!draft)
+	own = bpf_map_lookup_elem(&ledgers, &cpu);
+	if (!own)
 		return 0;
-	draft->file_id = file_id;
-	draft->device = inode->i_sb->s_dev;
-	draft->magic = inode->i_sb->s_magic;
-	draft->inode = inode->i_ino;
-	draft->generation = inode->i_generation;
-	draft->size_bytes = inode->i_size;
-	dentry = file->f_path.dentry;
-	view = file->f_path.mnt;
+	number = __sync_fetch_and_add(&own->drafting, 1);
+	draft = bpf_map_lookup_elem(&drafts, &number);
+	if (!draft) {
+		__sync_fetch_and_add(&own->drafting, -1);
+		tally(books, &books->ledger->nameless);
+		return 0;
+	}
+	describe(draft, file, file_id);
+	dentry = BPF_CORE_READ(file, f_path.dentry);
+	view = BPF_CORE_READ(file, f_path.mnt);
 	draft->unlinked = !BPF_CORE_READ(dentry, d_hash.pprev);
 	walk.dentry = dentry;
 	walk.view = view;
 	walk.mount = (void *)view - bpf_core_field_offset(struct mount, mnt);
+	walk.draft = number;
 	bpf_loop(4200, step_up, &walk, 0);
 	draft->complete = walk.complete;
 	size = walk.used;
@@ -84,12 +103,13 @@ static __noinline int introduce(struct file *file, __u32 file_id, struct ledger 
 	draft->path_bytes = size;
 	size += __builtin_offsetof(struct introduction, path);
 	if (bpf_ringbuf_output(&introductions, draft, size, BPF_RB_NO_WAKEUP))
-		ledger->nameless++;
+		tally(books, &books->ledger->nameless);
+	__sync_fetch_and_add(&own->drafting, -1);
 	return 0;
 }
 
 static __always_inline __u32 number_of_file(struct file *file, struct file_key *key,
-					    struct ledger *ledger)
+					    struct books *books)
 {
 	__u32 *found = bpf_map_lookup_elem(&files, key);
 	__u32 id;
@@ -98,7 +118,7 @@ static __always_inline __u32 number_of_file(struct file *file, struct file_key *
 		return *found;
 	id = __sync_fetch_and_add(&control.next_file, 1) + 1;
 	if (!bpf_map_update_elem(&files, key, &id, BPF_NOEXIST)) {
-		introduce(file, id, ledger);
+		introduce(file, id, books);
 		return id;
 	}
 	found = bpf_map_lookup_elem(&files, key);
@@ -106,16 +126,16 @@ static __always_inline __u32 number_of_file(struct file *file, struct file_key *
 }
 
 /* Fills the thread's entry for a file it has not used lately. */
-static __noinline int recall(struct file *file, struct known_file *known, struct ledger *ledger)
+static __noinline int recall(struct file *file, struct known_file *known, struct books *books)
 {
-	struct inode *inode = file->f_inode;
-	struct super_block *super = inode->i_sb;
+	struct inode *inode = FIELD(file, f_inode);
+	struct super_block *super = FIELD(inode, i_sb);
 	struct file_key key = {};
 
-	key.inode = inode->i_ino;
-	key.device = super->s_dev;
-	key.generation = inode->i_generation;
-	known->file_id = number_of_file(file, &key, ledger);
+	key.inode = FIELD(inode, i_ino);
+	key.device = FIELD(super, s_dev);
+	key.generation = FIELD(inode, i_generation);
+	known->file_id = number_of_file(file, &key, books);
 	known->inode_pointer = (__u64)inode;
 	known->super_pointer = (__u64)super;
 	known->inode = key.inode;
@@ -128,12 +148,15 @@ static __noinline int recall(struct file *file, struct known_file *known, struct
 static __always_inline struct file *file_of(struct task_struct *task, __u32 descriptor)
 {
 	struct fdtable *table = task->files->fdt;
-	struct file **slot;
+	struct file **slot, *file = NULL;
 
 	if (descriptor >= table->max_fds)
 		return NULL;
 	slot = table->fd + descriptor;
-	return ((struct kiocb *)bpf_rdonly_cast(slot, bpf_core_type_id_kernel(struct kiocb)))->ki_filp;
+	if (!probe_reads)
+		return ((struct kiocb *)bpf_rdonly_cast(slot, bpf_core_type_id_kernel(struct kiocb)))->ki_filp;
+	bpf_probe_read_kernel(&file, sizeof(file), slot);
+	return file;
 }
 
 #endif

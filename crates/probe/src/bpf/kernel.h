@@ -138,6 +138,23 @@ struct task_struct {
 
 #pragma clang attribute pop
 
+/* Contexts of raw and classic tracepoints (the latter as /sys/kernel/tracing/events/raw_syscalls says). */
+struct bpf_raw_tracepoint_args {
+	__u64 args[2];
+};
+
+struct classic_enter {
+	__u64 common;
+	long number;
+	unsigned long arguments[6];
+};
+
+struct classic_exit {
+	__u64 common;
+	long number;
+	long result;
+};
+
 /* of user space */
 struct iovec {
 	void *iov_base;

@@ -113,10 +113,16 @@ struct control {
 	__u32 pad;
 };
 
-/* Of one CPU: the place in its ring, and its counts. */
-struct ledger {
-	__u64 head; /* written by the programs: records put in since loading */
-	__u64 entered;
+/* Where operations are seen. Each source balances by itself: seen = kept + filtered + lost_*. */
+enum {
+	SOURCE_CALLS = 0, /* the read and write families */
+	SOURCE_RARE, /* durability, metadata, copies within the kernel */
+	SOURCE_ASYNC, /* libaio, io_uring */
+	SOURCE_FAULTS, /* of mapped files */
+	SOURCES = 6,
+};
+
+struct source {
 	__u64 seen;
 	__u64 kept;
 	__u64 filtered;
@@ -124,10 +130,23 @@ struct ledger {
 	__u64 lost_planted;
 	__u64 lost_unresolved; /* the descriptor was closed during the call */
 	__u64 lost_storage; /* no memory for the thread's state, or no stream left */
+	__u64 spare;
+};
+
+/*
+ * Of one CPU: the place in its ring, and its counts. One more, the last, is shared by those who find the
+ * CPU's own in use by a task or program they interrupted (books.h).
+ */
+struct ledger {
+	__u64 head; /* written by the programs: records put in since loading */
+	__u64 busy; /* somebody is at work in this ledger and its ring */
+	__u64 drafting; /* how many drafts of the CPU are in use */
+	__u64 overflowed; /* records that went to the overflow ring (shared ledger only) */
 	__u64 compat; /* 32-bit calls of the target: not decoded */
 	__u64 nameless; /* files whose path could not be handed over */
 	__u64 draws; /* of the latency sample */
-	__u64 spare[4];
+	__u64 spare;
+	struct source sources[SOURCES];
 	__u64 tail; /* written by the reader; on a cache line of its own */
 	__u64 spare_too[7];
 };

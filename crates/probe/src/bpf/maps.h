@@ -14,6 +14,13 @@
 #define NO_STREAM 0xffffffff
 #define NEAR_BYTES 131072
 #define SAMPLE_MASK 15
+#define DRAFTS 4 /* per CPU: of a task, and of those that interrupted it */
+
+/*
+ * A field of a kernel structure: a plain load where the verifier knows the pointer's type, as it does of all
+ * that comes from the current task, or has been told by bpf_rdonly_cast.
+ */
+#define FIELD(pointer, field) (probe_reads ? BPF_CORE_READ(pointer, field) : (pointer)->field)
 
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
@@ -22,6 +29,9 @@ const volatile __u32 ring_mask = 0; /* records of one CPU's ring, less one */
 const volatile __u32 patterns_only = 0;
 const volatile __u32 stream_count = 0;
 const volatile __u32 tid_limit = 0; /* size of threads_by_tid; 0: too many numbers, use task storage */
+const volatile __u32 cpu_count = 0; /* and the number of the shared ledger */
+const volatile bool interruptible = false; /* another program may run on this CPU before ours has ended */
+const volatile bool probe_reads = false; /* no bpf_rdonly_cast (before 6.2): read through helpers */
 
 struct control control = {};
 
@@ -122,9 +132,15 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, DRAFTS);
 	__type(key, __u32);
 	__type(value, struct introduction);
 } drafts SEC(".maps");
+
+/* Records of those that found the CPU's own ring in use. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1024 * 1024);
+} overflow SEC(".maps");
 
 #endif

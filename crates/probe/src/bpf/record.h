@@ -3,7 +3,7 @@
 #ifndef PENSTOCK_RECORD_H
 #define PENSTOCK_RECORD_H
 
-#include "maps.h"
+#include "books.h"
 #include "streams.h"
 
 /* One finished operation on a regular file, wherever it was seen. */
@@ -20,14 +20,47 @@ struct call {
 	__u8 flags;
 };
 
+static __always_inline void fill(struct event *event, const struct call *call, __u32 file_id)
+{
+	event->t_ns = call->start_ns;
+	event->offset_bytes = call->offset_bytes;
+	event->latency_ns = call->now_ns - call->start_ns;
+	event->size_bytes = call->asked_bytes > 0xffffffff ? 0xffffffff : call->asked_bytes;
+	event->done_bytes = call->result;
+	event->file_id = file_id;
+	event->tid = call->tid;
+	event->pid = call->pid;
+	event->op = call->op;
+	event->flags = call->flags;
+	event->cgroup_slot = call->slot;
+}
+
+/* For whom the CPU's own ring is taken: slower, and safe in any context. */
+static __noinline int record_aside(struct call *call, __u32 file_id, struct books *books, __u32 source)
+{
+	struct event event;
+
+	if (source >= SOURCES)
+		return 0;
+	fill(&event, call, file_id);
+	if (bpf_ringbuf_output(&overflow, &event, sizeof(event), BPF_RB_NO_WAKEUP)) {
+		COUNT(books, source, lost_ring);
+		return 0;
+	}
+	tally(books, &books->ledger->overflowed);
+	COUNT(books, source, kept);
+	return 0;
+}
+
 /*
- * Keeps a call as the mode says and balances the ledger: exactly one of kept and lost_* grows. To be called
- * in the context of a task, with preemption off, after `seen` was counted.
+ * Keeps a call as the mode says and balances the source's counts: exactly one of kept and lost_* grows. To be
+ * called with the books open, after `seen` was counted. `source` is a constant.
  */
 static __always_inline void record(struct call *call, struct known_file *known, struct task_struct *task,
-				   struct ledger *ledger, __u32 cpu)
+				   struct books *books, __u32 source)
 {
 	__u32 key, direction = call->op >= FIRST_WRITE;
+	struct ledger *ledger = books->ledger;
 	struct event *event;
 	__u64 index;
 
@@ -39,42 +72,34 @@ static __always_inline void record(struct call *call, struct known_file *known, 
 		key = known->stream[direction];
 		stream = bpf_map_lookup_elem(&streams, &key);
 		if (!stream) {
-			ledger->lost_storage++;
+			COUNT(books, source, lost_storage);
 			return;
 		}
 		count(stream, call->offset_bytes, call->asked_bytes, call->result, call->start_ns, call->now_ns);
-		ledger->kept++;
+		COUNT(books, source, kept);
 		return;
 	}
 
-	if (control.drop_every && (ledger->seen % control.drop_every) == 0) {
-		ledger->lost_planted++;
+	if (control.drop_every && (ledger->sources[source].seen % control.drop_every) == 0) {
+		COUNT(books, source, lost_planted);
+		return;
+	}
+	if (interruptible && books->shared) {
+		record_aside(call, known->file_id, books, source);
 		return;
 	}
 	index = ledger->head;
-	if (index - ledger->tail > ring_mask) {
-		ledger->lost_ring++;
+	key = books->cpu * (ring_mask + 1) + (index & ring_mask);
+	event = index - ledger->tail > ring_mask ? NULL : bpf_map_lookup_elem(&rings, &key);
+	if (!event) {
+		COUNT(books, source, lost_ring);
 		return;
 	}
-	key = cpu * (ring_mask + 1) + (index & ring_mask);
-	event = bpf_map_lookup_elem(&rings, &key);
-	if (!event)
-		return;
-	event->t_ns = call->start_ns;
-	event->offset_bytes = call->offset_bytes;
-	event->latency_ns = call->now_ns - call->start_ns;
-	event->size_bytes = call->asked_bytes > 0xffffffff ? 0xffffffff : call->asked_bytes;
-	event->done_bytes = call->result;
-	event->file_id = known->file_id;
-	event->tid = call->tid;
-	event->pid = call->pid;
-	event->op = call->op;
-	event->flags = call->flags;
-	event->cgroup_slot = call->slot;
+	fill(event, call, known->file_id);
 	/* x86 keeps stores in order: the record is there before the head says so */
 	asm volatile("" ::: "memory");
 	ledger->head = index + 1;
-	ledger->kept++;
+	COUNT(books, source, kept);
 }
 
 #endif

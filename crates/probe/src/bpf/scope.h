@@ -36,13 +36,6 @@ static __always_inline int slot_of(struct task_struct *task)
 	return slot ? *slot & 0xffff : 0;
 }
 
-static __always_inline struct ledger *ledger_here(void)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-
-	return bpf_map_lookup_elem(&ledgers, &cpu);
-}
-
 /*
  * Where thread numbers are few (pid_max of 32768 is usual on small machines) an array indexed by them saves
  * the call of task storage. A thread always leaves its call before it ends, so that a number that is used

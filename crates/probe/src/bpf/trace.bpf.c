@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * Reads and writes of one control group's tasks on regular files, taken at the entry and exit of the
- * system call.
+ * system call. The same bodies are put on four kinds of hook (hooks.rs says which is taken when).
  *
  * At entry only the time is noted. Everything else is still there at exit: the number and the arguments in
  * the saved registers, and for calls that use the descriptor's position that position less what was done,
@@ -9,7 +9,7 @@
  * kernel holds the position lock only in between.
  *
  * Since Linux 6.13 system-call tracepoints may fault; BPF programs on them still run with preemption off,
- * so a CPU's ring has one producer at a time.
+ * so a CPU's ring has one producer at a time. Programs of fentry and fexit can be preempted: see books.h.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -27,8 +27,64 @@ int BPF_PROG(enter, struct pt_regs *regs, long number)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(leave, struct pt_regs *regs, long result)
 {
-	return call_left(regs, result);
+	return call_left(regs, result, regs->orig_ax);
 }
+
+/* Raw and classic tracepoints: the registers are those that the task left on its stack. */
+static __always_inline struct pt_regs *registers(void)
+{
+	return (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+}
+
+SEC("raw_tp/sys_enter")
+int raw_enter(struct bpf_raw_tracepoint_args *context)
+{
+	return call_entered(context->args[1]);
+}
+
+SEC("raw_tp/sys_exit")
+int raw_leave(struct bpf_raw_tracepoint_args *context)
+{
+	struct pt_regs *regs = registers();
+
+	return call_left(regs, context->args[1], regs->orig_ax);
+}
+
+SEC("tracepoint/raw_syscalls/sys_enter")
+int classic_enter(struct classic_enter *context)
+{
+	return call_entered(context->number);
+}
+
+SEC("tracepoint/raw_syscalls/sys_exit")
+int classic_leave(struct classic_exit *context)
+{
+	return call_left(registers(), context->result, context->number);
+}
+
+/* One pair for each call: other calls, and other processes in those, then pay nothing or little. */
+#define ON_FUNCTION(name, number) \
+	SEC("fentry/__x64_sys_" #name) \
+	int BPF_PROG(in_##name, struct pt_regs *regs) \
+	{ \
+		return call_entered(number); \
+	} \
+	SEC("fexit/__x64_sys_" #name) \
+	int BPF_PROG(out_##name, struct pt_regs *regs, long result) \
+	{ \
+		return call_left(regs, result, number); \
+	}
+
+ON_FUNCTION(read, 0)
+ON_FUNCTION(write, 1)
+ON_FUNCTION(pread64, 17)
+ON_FUNCTION(pwrite64, 18)
+ON_FUNCTION(readv, 19)
+ON_FUNCTION(writev, 20)
+ON_FUNCTION(preadv, 295)
+ON_FUNCTION(pwritev, 296)
+ON_FUNCTION(preadv2, 327)
+ON_FUNCTION(pwritev2, 328)
 
 /* What the hooks cost by themselves: the base of every figure in bench/trace_overhead.py. */
 SEC("tp_btf/sys_enter")

@@ -35,7 +35,7 @@ def as_document(traced: Traced) -> dict[str, Any]:
             "added_share": receipt["added_share"],
             "tracer_cpu_ns": receipt["cpu_ns"],
             "tracer_cpu_share": receipt["tracer_cpu_share"],
-            "hook": receipt["hook"],
+            "hooks": receipt["hooks"],
             "ring_bytes": receipt["ring_bytes"],
             "per_probe": receipt["per_probe"],
         },

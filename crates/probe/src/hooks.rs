@@ -1,0 +1,315 @@
+//! Which program goes on which hook: a table, and the choice by trial.
+//!
+//! A [`Feature`] is something the tracer can see. It has [`Way`]s of being seen, the best one first; the first
+//! that the running kernel takes is used. What was taken, what was refused and why, and what is therefore
+//! missing from the results is told in every receipt ([`report`]).
+
+use std::collections::BTreeMap;
+
+use serde_json::{json, Value};
+
+use crate::tracer::Mode;
+
+/// A kind of hook, the cheapest for the traced program first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Entry and exit of one kernel function; nobody else pays.
+    Fentry,
+    /// A tracepoint, with typed arguments.
+    TpBtf,
+    /// A tracepoint, with plain numbers as arguments.
+    RawTp,
+    /// A tracepoint by the tracing file system.
+    Tracepoint,
+}
+
+impl Kind {
+    /// As the user writes it (`--hooks`).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fentry => "fentry",
+            Self::TpBtf => "tp_btf",
+            Self::RawTp => "raw_tp",
+            Self::Tracepoint => "tracepoint",
+        }
+    }
+
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Fentry, Self::TpBtf, Self::RawTp, Self::Tracepoint];
+}
+
+/// One way of seeing a feature: programs that go together.
+#[derive(Debug)]
+pub struct Way {
+    /// What they hang on.
+    pub kind: Kind,
+    /// Programs of the object, needed in every mode.
+    pub programs: &'static [&'static str],
+    /// Programs that only note when an operation began.
+    pub entries: &'static [&'static str],
+    /// What even this way does not see; empty: nothing is missing.
+    pub misses: &'static str,
+}
+
+/// Something the tracer can see.
+#[derive(Debug)]
+pub struct Feature {
+    /// As in receipts and `--require`.
+    pub name: &'static str,
+    /// Without it there is no tracing.
+    pub required: bool,
+    /// In these modes it is loaded.
+    pub modes: &'static [Mode],
+    /// What results lack without it.
+    pub without: &'static str,
+    /// The best first.
+    pub ways: &'static [Way],
+}
+
+const RECORDING: &[Mode] = &[Mode::Trace, Mode::Pattern];
+
+/// Everything, in the order of attaching.
+pub const FEATURES: &[Feature] = &[
+    Feature {
+        name: "calls",
+        required: true,
+        modes: RECORDING,
+        without: "reads and writes",
+        ways: &[
+            Way {
+                kind: Kind::Fentry,
+                programs: &[
+                    "out_read",
+                    "out_write",
+                    "out_pread64",
+                    "out_pwrite64",
+                    "out_readv",
+                    "out_writev",
+                    "out_preadv",
+                    "out_pwritev",
+                    "out_preadv2",
+                    "out_pwritev2",
+                ],
+                entries: &[
+                    "in_read",
+                    "in_write",
+                    "in_pread64",
+                    "in_pwrite64",
+                    "in_readv",
+                    "in_writev",
+                    "in_preadv",
+                    "in_pwritev",
+                    "in_preadv2",
+                    "in_pwritev2",
+                ],
+                misses: "",
+            },
+            Way {
+                kind: Kind::TpBtf,
+                programs: &["leave"],
+                entries: &["enter"],
+                misses: "",
+            },
+            Way {
+                kind: Kind::RawTp,
+                programs: &["raw_leave"],
+                entries: &["raw_enter"],
+                misses: "",
+            },
+            Way {
+                kind: Kind::Tracepoint,
+                programs: &["classic_leave"],
+                entries: &["classic_enter"],
+                misses: "",
+            },
+        ],
+    },
+    Feature {
+        name: "empty",
+        required: true,
+        modes: &[Mode::Empty],
+        without: "the base of measurements",
+        ways: &[Way {
+            kind: Kind::TpBtf,
+            programs: &["empty_leave"],
+            entries: &["empty_enter"],
+            misses: "",
+        }],
+    },
+];
+
+/// What the user, or a test, rules out.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// Only this kind of hook, where a feature has it.
+    pub forced: Option<Kind>,
+    /// Kinds (`fentry`) or programs (`leave`) treated as if the kernel refused them.
+    pub denied: Vec<String>,
+}
+
+impl Limits {
+    /// From the words of the command line: `auto` or the name of a kind.
+    pub fn new(hooks: &str, denied: Vec<String>) -> Result<Self, crate::ProbeError> {
+        let forced = Kind::ALL.into_iter().find(|kind| kind.name() == hooks);
+        if forced.is_none() && hooks != "auto" {
+            let names = Kind::ALL.map(Kind::name).join(", ");
+            return Err(crate::ProbeError::Request(format!(
+                "no kind of hook {hooks}: it is auto or one of {names}"
+            )));
+        }
+        Ok(Self { forced, denied })
+    }
+
+    fn refuses(&self, feature: &Feature, way: &Way) -> Option<String> {
+        let denied = |name: &str| self.denied.iter().any(|d| d == name);
+        if denied(way.kind.name()) || way.programs.iter().chain(way.entries).any(|p| denied(p)) {
+            return Some("EPERM (denied for a test)".into());
+        }
+        let other = self.forced.filter(|&kind| kind != way.kind)?;
+        let has_it = feature.ways.iter().any(|way| way.kind == other);
+        has_it.then(|| format!("only {} was asked for", other.name()))
+    }
+}
+
+/// What has been found out: why ways cannot be taken, by feature and number of the way.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    refused: BTreeMap<(&'static str, usize), String>,
+}
+
+impl Findings {
+    /// Notes that a way does not work, and why.
+    pub fn refuse(&mut self, feature: &'static Feature, way: &Way, reason: String) {
+        if let Some(number) = feature.ways.iter().position(|w| std::ptr::eq(w, way)) {
+            self.refused.entry((feature.name, number)).or_insert(reason);
+        }
+    }
+
+    fn reasons(&self, feature: &Feature) -> String {
+        let words: Vec<String> = feature
+            .ways
+            .iter()
+            .enumerate()
+            .filter_map(|(number, way)| {
+                let reason = self.refused.get(&(feature.name, number))?;
+                Some(format!("{}: {reason}", way.kind.name()))
+            })
+            .collect();
+        words.join("; ")
+    }
+}
+
+/// A feature and how it is seen; None: not at all.
+pub type Choice = (&'static Feature, Option<&'static Way>);
+
+/// The first way of each feature of a mode that nothing speaks against.
+///
+/// `there` tells whether the kernel has what a program of the object hangs on.
+pub fn choose(
+    mode: Mode,
+    limits: &Limits,
+    findings: &mut Findings,
+    there: impl Fn(&str) -> Result<(), String>,
+) -> Vec<Choice> {
+    let mut chosen = Vec::new();
+    for feature in FEATURES.iter().filter(|f| f.modes.contains(&mode)) {
+        let mut taken = None;
+        for (number, way) in feature.ways.iter().enumerate() {
+            if findings.refused.contains_key(&(feature.name, number)) {
+                continue;
+            }
+            let missing = || {
+                way.programs
+                    .iter()
+                    .chain(way.entries)
+                    .find_map(|p| there(p).err())
+            };
+            match limits.refuses(feature, way).or_else(missing) {
+                None => {
+                    taken = Some(way);
+                    break;
+                }
+                Some(reason) => {
+                    findings.refused.insert((feature.name, number), reason);
+                }
+            }
+        }
+        chosen.push((feature, taken));
+    }
+    chosen
+}
+
+/// For each feature {state: full, degraded or absent; hook; reason: what was refused; missing from the results}.
+pub fn report(chosen: &[Choice], findings: &Findings) -> Value {
+    let rows = chosen.iter().map(|(feature, way)| {
+        let (state, hook, missing) = match way {
+            None => ("absent", "", feature.without),
+            Some(way) if way.misses.is_empty() => ("full", way.kind.name(), ""),
+            Some(way) => ("degraded", way.kind.name(), way.misses),
+        };
+        let row = json!({
+            "state": state, "hook": hook, "reason": findings.reasons(feature), "missing": missing,
+        });
+        (feature.name.to_owned(), row)
+    });
+    Value::Object(rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls(choice: &[Choice]) -> Option<Kind> {
+        let (_, way) = choice.iter().find(|(f, _)| f.name == "calls")?;
+        way.map(|way| way.kind)
+    }
+
+    fn chosen(
+        limits: &Limits,
+        there: impl Fn(&str) -> Result<(), String>,
+    ) -> (Option<Kind>, Value) {
+        let mut findings = Findings::default();
+        let choice = choose(Mode::Trace, limits, &mut findings, there);
+        (calls(&choice), report(&choice, &findings)["calls"].clone())
+    }
+
+    #[test]
+    fn every_denial_leads_to_the_next_kind() {
+        let mut limits = Limits::default();
+        for kind in Kind::ALL {
+            let (taken, row) = chosen(&limits, |_| Ok(()));
+            assert_eq!(taken, Some(kind));
+            assert_eq!(row["state"], "full");
+            assert_eq!(
+                row["reason"].as_str().unwrap().matches("EPERM").count(),
+                limits.denied.len()
+            );
+            limits.denied.push(kind.name().into());
+        }
+        let (taken, row) = chosen(&limits, |_| Ok(()));
+        assert_eq!(taken, None);
+        assert_eq!(row["state"], "absent");
+        assert_eq!(row["missing"], "reads and writes");
+    }
+
+    #[test]
+    fn a_function_that_is_not_there_is_named() {
+        let lacks = |program: &str| match program {
+            "out_preadv2" => Err("ENOENT (no __x64_sys_preadv2)".to_owned()),
+            _ => Ok(()),
+        };
+        let (taken, row) = chosen(&Limits::default(), lacks);
+        assert_eq!(taken, Some(Kind::TpBtf));
+        assert!(row["reason"]
+            .as_str()
+            .unwrap()
+            .contains("__x64_sys_preadv2"));
+    }
+
+    #[test]
+    fn a_forced_kind_is_the_only_one() {
+        let limits = Limits::new("raw_tp", Vec::new()).unwrap();
+        assert_eq!(chosen(&limits, |_| Ok(())).0, Some(Kind::RawTp));
+        assert!(Limits::new("kprobe", Vec::new()).is_err());
+    }
+}

@@ -1,0 +1,198 @@
+//! Opens the object, puts the chosen programs into the kernel, and falls back where it refuses them.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+
+use libbpf_rs::btf::types::{Func, Typedef};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{Link, OpenObject};
+
+use crate::features::Trials;
+use crate::hooks::{choose, Choice, Findings, Kind, Limits};
+use crate::tracer::Mode;
+use crate::ProbeError;
+
+#[allow(clippy::all, dead_code, missing_docs, unused)]
+pub(crate) mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
+}
+pub(crate) use skeleton::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
+
+/// Programs in the kernel and attached, and how they came there.
+pub(crate) struct Loaded {
+    pub skeleton: TraceSkel<'static>,
+    /// Held for their end only.
+    pub _links: Vec<Link>,
+    /// Names of the attached programs.
+    pub programs: Vec<&'static str>,
+    pub chosen: Vec<Choice>,
+    pub findings: Findings,
+}
+
+/// What the loader needs to know beyond the choice of hooks.
+#[derive(Clone, Copy)]
+pub(crate) struct Needs {
+    pub mode: Mode,
+    /// Entry programs too: latencies are wanted.
+    pub entries: bool,
+}
+
+/// Loads and attaches by the first ways that work; `prepare` sets constants and sizes of a fresh object.
+pub(crate) fn load(
+    needs: Needs,
+    limits: &Limits,
+    prepare: impl Fn(&mut OpenTraceSkel<'static>) -> Result<(), ProbeError>,
+) -> Result<Loaded, ProbeError> {
+    let kernel = Btf::from_vmlinux().map_err(ProbeError::Load)?;
+    let mut findings = Findings::default();
+    let mut trials = Trials::default();
+    let sections = sections()?;
+    loop {
+        let chosen = choose(needs.mode, limits, &mut findings, |program| {
+            let section = sections.get(program).map_or("", String::as_str);
+            present(&kernel, section)
+        });
+        if let Some((feature, _)) = chosen.iter().find(|(f, way)| f.required && way.is_none()) {
+            return Err(ProbeError::Refused {
+                what: feature.without.into(),
+                hooks: crate::hooks::report(&chosen, &findings)[feature.name]["reason"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .into(),
+            });
+        }
+        // Some kinds are refused altogether; asked with an empty program, that is known at less cost.
+        let refused = chosen.iter().find_map(|&(feature, way)| {
+            let way = way?;
+            Some((feature, way, trials.refused(way.kind)?))
+        });
+        if let Some((feature, way, reason)) = refused {
+            findings.refuse(feature, way, reason);
+            continue;
+        }
+        match attempt(needs, &chosen, &kernel, &prepare) {
+            Ok((skeleton, links, programs)) => {
+                return Ok(Loaded {
+                    skeleton,
+                    _links: links,
+                    programs,
+                    chosen,
+                    findings,
+                });
+            }
+            Err(error) => {
+                let culprits = blame(needs, &chosen, &kernel, &prepare);
+                if culprits.is_empty() {
+                    return Err(error);
+                }
+                for (choice, reason) in culprits {
+                    if let (feature, Some(way)) = choice {
+                        findings.refuse(feature, way, reason);
+                    }
+                }
+            }
+        }
+    }
+}
+
+type Attached = (TraceSkel<'static>, Vec<Link>, Vec<&'static str>);
+
+fn attempt(
+    needs: Needs,
+    chosen: &[Choice],
+    kernel: &Btf<'_>,
+    prepare: &impl Fn(&mut OpenTraceSkel<'static>) -> Result<(), ProbeError>,
+) -> Result<Attached, ProbeError> {
+    let ways = || chosen.iter().filter_map(|(_, way)| *way);
+    let exits = ways().flat_map(|way| way.programs);
+    let entries = ways().flat_map(|way| way.entries).filter(|_| needs.entries);
+    // exits first: a call whose entry was not seen is told apart, one whose exit is missed would dangle
+    let programs: Vec<&'static str> = exits.chain(entries).copied().collect();
+    let mut open = open()?;
+    let constants = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
+    let can_cast = kernel.type_by_name::<Func<'_>>("bpf_rdonly_cast").is_some();
+    let typed = |kind| matches!(kind, Kind::Fentry | Kind::TpBtf);
+    constants.probe_reads = !can_cast || ways().any(|way| !typed(way.kind));
+    constants.interruptible = ways().any(|way| way.kind == Kind::Fentry);
+    prepare(&mut open)?;
+    for mut program in open.open_object_mut().progs_mut() {
+        let wanted = program
+            .name()
+            .to_str()
+            .is_some_and(|name| programs.contains(&name));
+        program.set_autoload(wanted);
+    }
+    let skeleton = open.load().map_err(ProbeError::Load)?;
+    let mut links = Vec::new();
+    for name in &programs {
+        let mut all = skeleton.object().progs_mut();
+        let program = all
+            .find(|program| program.name() == *name)
+            .ok_or_else(|| ProbeError::Request(format!("the object has no program {name}")))?;
+        links.push(program.attach().map_err(ProbeError::Load)?);
+    }
+    Ok((skeleton, links, programs))
+}
+
+/// Which of the choices the kernel refuses, each tried by itself, and its words.
+fn blame(
+    needs: Needs,
+    chosen: &[Choice],
+    kernel: &Btf<'_>,
+    prepare: &impl Fn(&mut OpenTraceSkel<'static>) -> Result<(), ProbeError>,
+) -> Vec<(Choice, String)> {
+    let taken = chosen.iter().filter(|(_, way)| way.is_some());
+    taken
+        .filter_map(|choice| {
+            let alone = std::slice::from_ref(choice);
+            let error = attempt(needs, alone, kernel, prepare).err()?;
+            Some((*choice, reason(&error)))
+        })
+        .collect()
+}
+
+fn reason(error: &ProbeError) -> String {
+    match error {
+        ProbeError::Load(inner) => format!("{inner:#}"),
+        other => other.to_string(),
+    }
+}
+
+fn open() -> Result<OpenTraceSkel<'static>, ProbeError> {
+    // Lives as long as the process: the generated types borrow from it.
+    let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    TraceSkelBuilder::default()
+        .open(place)
+        .map_err(ProbeError::Load)
+}
+
+/// The section of every program, which says what it hangs on.
+fn sections() -> Result<HashMap<String, String>, ProbeError> {
+    let open = open()?;
+    let words = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+    let pairs = open
+        .open_object()
+        .progs()
+        .map(|p| (words(p.name()), words(p.section())));
+    Ok(pairs.collect())
+}
+
+/// Whether the kernel's type information knows the function or tracepoint of a section.
+fn present(kernel: &Btf<'_>, section: &str) -> Result<(), String> {
+    let (kind, target) = section.split_once('/').unwrap_or((section, ""));
+    let known = match kind {
+        "fentry" | "fexit" => kernel.type_by_name::<Func<'_>>(target).is_some(),
+        "tp_btf" => kernel
+            .type_by_name::<Typedef<'_>>(&format!("btf_trace_{target}"))
+            .is_some(),
+        _ => true,
+    };
+    known
+        .then_some(())
+        .ok_or_else(|| format!("ENOENT (this kernel has no {target})"))
+}
