@@ -6,18 +6,8 @@
 # OUT/claims.json: the bytes PostgreSQL itself says it read of the scanned table's file.
 set -euo pipefail
 dir=$1 out=$2 seconds=$3 clients=$4
-bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
-as() { if [ "$(id -u)" = 0 ]; then setpriv --reuid postgres --regid postgres --init-groups "$@"; else "$@"; fi; }
-
-sockets=$(mktemp -d)
-[ "$(id -u)" != 0 ] || chown postgres: "$sockets"
-cd "$sockets"
-stop() { as "$bin/pg_ctl" -D "$dir/pg" -m fast -w -t 120 stop >/dev/null 2>&1 || true; rm -rf "$sockets"; }
-trap stop EXIT
-as "$bin/pg_ctl" -D "$dir/pg" -w -t 120 -l "$sockets/server.log" -o "-c listen_addresses='' -k $sockets \
-  -c shared_buffers=16MB -c max_parallel_workers_per_gather=0 -c synchronize_seqscans=off -c autovacuum=off \
-  -c huge_pages=off -c checkpoint_timeout=1h" start >/dev/null
-sql() { as "$bin/psql" -h "$sockets" -U postgres -X -q -A -t -v ON_ERROR_STOP=1 postgres "$@"; }
+. "$(dirname "$0")/server.sh"
+pg_start "$dir/pg"
 
 blocks_read() {
   sql -c "select coalesce(heap_blks_read, 0) from pg_statio_user_tables where relname = 'scanned'"

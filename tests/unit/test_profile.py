@@ -19,7 +19,15 @@ from penstock.profile import (
     scaled,
 )
 
-READY = ["hdd-7200", "network-volume", "nvme", "rate-20mib", "sata-ssd", "service-5ms"]
+READY = [
+    "hdd-7200",
+    "network-volume",
+    "nvme",
+    "px05smb040",
+    "rate-20mib",
+    "sata-ssd",
+    "service-5ms",
+]
 MIB = 1 << 20
 
 

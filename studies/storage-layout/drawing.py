@@ -1,0 +1,97 @@
+"""The figures of the storage-layout studies: offsets before and after, time against disorder."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from claims import by_load, disks_of
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from steps import Step, by_replicate, reads
+
+from penstock.archive.bundle import Bundle
+from penstock.report import style
+from penstock.report.render import published
+
+#: reads drawn per panel; the lowest and highest of each stretch are among them
+MOST = 1400
+TITLES = {"scan-loaded": "as loaded", "scan-rewritten": "rewritten in key order"}
+WORDS = {"hard-disk": "hard disk", "flash": "flash drive"}
+
+
+def chosen(offset: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Indices of at most about MOST values: extremes of every stretch and an even rest."""
+    n = len(offset)
+    if n <= MOST:
+        return np.arange(n)
+    edges = np.linspace(0, n, MOST // 4 + 1).astype(np.int64)
+    low = [a + int(np.argmin(offset[a:b])) for a, b in pairwise(edges)]
+    high = [a + int(np.argmax(offset[a:b])) for a, b in pairwise(edges)]
+    even = np.linspace(0, n - 1, MOST // 2).astype(np.int64)
+    return np.unique(np.concatenate([low, high, even]))
+
+
+def offsets(out: Path, found: list[Step]) -> Figure:
+    """Offset against request number; a row per disk, before on the left and after on the right."""
+    disks = disks_of(found)
+    fig = style.figure(style.WIDE_INCHES, 2.3 * len(disks) + 0.2)
+    grid = fig.subplots(len(disks), 2, squeeze=False, sharey="row")
+    for row, disk in enumerate(disks):
+        for column, step in enumerate(TITLES):
+            one = by_replicate(found, disk=disk, step=step)
+            axes = grid[row][column]
+            if not one:
+                axes.text(0.5, 0.5, "no valid run", transform=axes.transAxes, ha="center")
+                continue
+            run = one[min(one)]
+            mine = reads(Bundle.open(out / "runs" / run.run_id), run.table)
+            y = mine["offset_bytes"].to_numpy(float) / 2**20
+            kept = chosen(y)
+            axes.plot(kept + 1, y[kept], ls="", marker="o", ms=1.6, mew=0, color=style.BLUE)
+            axes.set_title(f"{WORDS[disk]}, {TITLES[step]}: {run.verdict}, {run.time_s:.3g} s")
+            axes.set_xlabel(f"request number (shown {len(kept):,} of {len(y):,} reads)", fontsize=8)
+            axes.xaxis.set_major_formatter(FuncFormatter(style.plain_number))
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+            if column == 0:
+                axes.set_ylabel("offset in the table's file (MiB)")
+            style.grid(axes)
+    return fig
+
+
+def disorder(found: list[Step]) -> Figure:
+    """Time of the scan against the share of its reads that are consecutive, a panel per disk."""
+    disks = disks_of(found)
+    fig = style.figure(style.WIDE_INCHES, 2.7)
+    for axes, disk in zip(fig.subplots(1, len(disks), squeeze=False)[0], disks, strict=True):
+        loads = by_load(found, disk)
+        x = loads["consecutive_share"]
+        spread = [loads["time_s"] - loads["low_s"], loads["high_s"] - loads["time_s"]]
+        axes.errorbar(x, loads["time_s"], yerr=spread, fmt="o", ms=4, color=style.BLUE, lw=1)
+        for row in loads.to_dict("records"):
+            at = (row["consecutive_share"], row["time_s"])
+            axes.annotate(
+                f"{row['shuffled']:.0f}",
+                at,
+                textcoords="offset points",
+                xytext=(5, 3),
+                fontsize=7.5,
+                color=style.MUTED,
+            )
+        axes.set_title(WORDS[disk])
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(-0.04, 1.04)
+        axes.set_xlabel("share of reads that start where the last one ended")
+        axes.set_ylabel("time of the scan (s)")
+        style.grid(axes)
+    return fig
+
+
+def save(fig: Figure, file: Path) -> None:
+    """As SVG."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with style.look():
+        file.write_bytes(published(fig, "svg"))

@@ -1,0 +1,143 @@
+"""Storage layout: what reading in another order than the file's costs real storage engines, and the remedy.
+
+`studies/storage_layout.py` makes the runs of `studies/storage-layout-*.study.yaml` (WiredTiger, PostgreSQL,
+tables with more and more keys out of order; name some of them to choose), each on an emulated hard disk and an
+emulated flash drive, judges them beside the published case and draws its figures as SVG. What is there already
+is not measured again. `--quick`: one replicate of small tables, a few minutes. Needs root.
+
+The published case is section 4.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020):
+MongoDB and Cassandra. Exit status 3 if something that must hold does not, 1 if something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from penstock.errors import PenstockError
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "blackbox"))
+sys.path.insert(0, str(HERE / "storage-layout"))
+
+from claims import Claim, disks_of, layout_claims, shuffled_claims  # noqa: E402
+from disks import penstock  # noqa: E402
+from drawing import disorder, offsets, save  # noqa: E402
+from steps import Step, mean_interval, steps  # noqa: E402
+
+STUDIES = ("wiredtiger", "postgres", "shuffled")
+
+
+def measure(name: str, out: Path, quick: bool) -> None:
+    """Makes the runs of one study that are not there yet."""
+    words = ["--resume"] if (out / "campaign.json").exists() else []
+    if quick:
+        words += ["--quick", "--set", "design.replicates=1"]
+    penstock("run", HERE / f"storage-layout-{name}.study.yaml", "-o", out, *words)
+
+
+def judged(name: str, found: list[Step]) -> list[Claim]:
+    """The claims on one study."""
+    return shuffled_claims(found) if name == "shuffled" else layout_claims(name, found)
+
+
+def show_steps(name: str, found: list[Step]) -> None:
+    """One row per treatment: time with its interval and the verdict on the reads of the table."""
+    table = Table(box=None, pad_edge=False, title=f"{name} (times four times those of the disks)")
+    for heading in (
+        "disk",
+        "step",
+        "time s",
+        "reads",
+        "median",
+        "consecutive",
+        "forward",
+        "verdict",
+    ):
+        table.add_column(heading, justify="left" if heading in ("disk", "step") else "right")
+    last = "shuffled" if name == "shuffled" else "step"
+    for disk in disks_of(found):
+        for level in dict.fromkeys(s.levels[last] for s in sorted(found, key=_order)):
+            mine = [s for s in found if s.levels["disk"] == disk and s.levels[last] == level]
+            if not mine:
+                continue
+            table.add_row(
+                disk,
+                level,
+                str(mean_interval(s.time_s for s in mine)),
+                str(mine[0].requests),
+                f"{mine[0].median_size_bytes / 1024:.3g} KiB",
+                f"{mean_interval(s.consecutive_share for s in mine).value:.3f}",
+                f"{mean_interval(s.forward_share for s in mine).value:.3f}",
+                "/".join(sorted({s.verdict for s in mine})),
+            )
+    Console(width=110, highlight=False).print(table)
+
+
+def _order(step: Step) -> float:
+    return float(step.levels.get("shuffled", 0))
+
+
+def show_claims(claims: list[Claim]) -> None:
+    """Published beside ours."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("of", "claim", "published", "ours (95 % interval)", "holds"):
+        table.add_column(heading, overflow="fold")
+    words = {True: "yes", False: "NO", None: ""}
+    for one in claims:
+        table.add_row(one.of, one.says, one.published, one.ours, words[one.holds])
+    Console(width=110, highlight=False).print(table)
+
+
+def main() -> int:
+    """Exit status: 0 all holds, 1 something failed, 3 something does not hold."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("study", nargs="*", help=f"of {', '.join(STUDIES)}; default all")
+    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "storage-layout")
+    options.add_argument("--quick", action="store_true", help="small tables, one replicate")
+    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
+    options.add_argument("--figures", type=Path, help="directory of the SVG files (default OUT)")
+    options.add_argument("--json", action="store_true", help="the result as one object")
+    given = options.parse_args()
+    if odd := [s for s in given.study if s not in STUDIES]:
+        options.error(f"found the study {odd[0]}; expected {', '.join(STUDIES)}")
+    out: Path = given.out.resolve()
+    figures: Path = given.figures or out
+    claims: list[Claim] = []
+    shown: dict[str, list[Step]] = {}
+    try:
+        for name in given.study or STUDIES:
+            runs = out / name
+            if given.compare and not (runs / "runs.parquet").exists():
+                continue
+            if not given.compare:
+                print(f"storage-layout: {name}", file=sys.stderr)
+                measure(name, runs, given.quick)
+            found, left_out = steps(runs)
+            for reason in left_out:
+                print(f"storage-layout: left out: {reason}", file=sys.stderr)
+            shown[name] = found
+            claims += judged(name, found)
+            figure = disorder(found) if name == "shuffled" else offsets(runs, found)
+            save(figure, figures / f"storage-layout-{name}.svg")
+    except PenstockError as error:
+        print(f"storage-layout: {error}", file=sys.stderr)
+        return 1
+    if given.json:
+        said = {name: [vars(s) for s in found] for name, found in shown.items()}
+        print(json.dumps({"runs": said, "claims": [vars(c) for c in claims]}))
+    else:
+        for name, found in shown.items():
+            show_steps(name, found)
+            print()
+        show_claims(claims)
+    return 0 if all(c.holds is not False for c in claims) else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
