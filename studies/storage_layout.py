@@ -1,12 +1,12 @@
 """Storage layout: what reading in another order than the file's costs real storage engines, and the remedy.
 
 `studies/storage_layout.py` makes the runs of `studies/storage-layout-*.study.yaml` (WiredTiger, PostgreSQL,
-tables with more and more keys out of order; name some of them to choose), each on an emulated hard disk and an
-emulated flash drive, judges them beside the published case and draws its figures as SVG. What is there already
-is not measured again. `--quick`: one replicate of small tables, a few minutes. Needs root.
+tables with more and more keys out of order; name some of them to choose), each on an emulated hard disk and
+an emulated flash drive, judges them beside the published case and draws its figures as SVG. What is there
+already is not measured again. `--quick`: one replicate of small tables, a few minutes. Needs root.
 
-The published case is section 4.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020):
-MongoDB and Cassandra. Exit status 3 if something that must hold does not, 1 if something failed.
+The published case is section 4.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems
+(2020): MongoDB and Cassandra. Exit status 3 if something that must hold does not, 1 if something failed.
 """
 
 from __future__ import annotations

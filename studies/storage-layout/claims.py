@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 from steps import Interval, Step, by_replicate, mean_interval, rank_correlation, ratio_interval
 
@@ -66,6 +67,9 @@ def layout_claims(system: str, found: list[Step]) -> list[Claim]:
         least, published_gain = GAIN[disk]
         said = f"{published_gain:.3g}" if system == "wiredtiger" else ""
         one = gain(found, disk)
+        if np.isnan(one.value):
+            made.append(Claim(system, f"{disk}: the gain", said, "no pair of valid runs", None))
+            continue
         says = f"{disk}: the scan is {least:g} times as fast after, or more"
         made.append(Claim(system, says, said, str(one), one.lowest >= least))
         paid = break_even(found, disk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from claims import by_load, disks_of
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path as Outline
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from steps import Step, by_replicate, reads
 
@@ -18,7 +21,7 @@ from penstock.report import style
 from penstock.report.render import published
 
 #: reads drawn per panel; the lowest and highest of each stretch are among them
-MOST = 1400
+MOST = 1000
 TITLES = {"scan-loaded": "as loaded", "scan-rewritten": "rewritten in key order"}
 WORDS = {"hard-disk": "hard disk", "flash": "flash drive"}
 
@@ -33,6 +36,18 @@ def chosen(offset: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     high = [a + int(np.argmax(offset[a:b])) for a, b in pairwise(edges)]
     even = np.linspace(0, n - 1, MOST // 2).astype(np.int64)
     return np.unique(np.concatenate([low, high, even]))
+
+
+def dots(axes: Any, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
+    """Dots as one outline of very short lines with round ends: a tenth of the size of markers in SVG."""
+    ends = np.repeat(np.column_stack([x, y]).astype(float), 2, axis=0)
+    ends[1::2, 0] += 1e-4 * float(np.max(x))
+    codes = np.tile([Outline.MOVETO, Outline.LINETO], len(x))
+    line = PathPatch(Outline(ends, codes), fill=False, edgecolor=style.BLUE, linewidth=1.6)
+    line.set_capstyle("round")
+    axes.add_artist(line)
+    axes.set_xlim(-0.02 * float(np.max(x)), 1.02 * float(np.max(x)))
+    axes.set_ylim(-0.04 * float(np.max(y)), 1.04 * float(np.max(y)))
 
 
 def offsets(out: Path, found: list[Step]) -> Figure:
@@ -51,7 +66,7 @@ def offsets(out: Path, found: list[Step]) -> Figure:
             mine = reads(Bundle.open(out / "runs" / run.run_id), run.table)
             y = mine["offset_bytes"].to_numpy(float) / 2**20
             kept = chosen(y)
-            axes.plot(kept + 1, y[kept], ls="", marker="o", ms=1.6, mew=0, color=style.BLUE)
+            dots(axes, kept + 1, y[kept])
             axes.set_title(f"{WORDS[disk]}, {TITLES[step]}: {run.verdict}, {run.time_s:.3g} s")
             axes.set_xlabel(f"request number (shown {len(kept):,} of {len(y):,} reads)", fontsize=8)
             axes.xaxis.set_major_formatter(FuncFormatter(style.plain_number))
@@ -91,7 +106,8 @@ def disorder(found: list[Step]) -> Figure:
 
 
 def save(fig: Figure, file: Path) -> None:
-    """As SVG."""
+    """As SVG, in hundredths of a point."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with style.look():
-        file.write_bytes(published(fig, "svg"))
+        text = published(fig, "svg").decode()
+    file.write_text(re.sub(r"-?\d+\.\d{3,}", lambda n: f"{float(n[0]):.2f}", text))

@@ -116,10 +116,10 @@ class Interval:
 
 
 def mean_interval(values: Iterable[float]) -> Interval:
-    """Mean with Student's interval; one value alone has none (the interval is not a number)."""
+    """Mean with Student's interval; one value alone has none, no value no mean (not a number)."""
     x = np.asarray(list(values), float)
     if len(x) < 2:
-        return Interval(float(x.mean()), float("nan"), float("nan"))
+        return Interval(float(x[0]) if len(x) else float("nan"), float("nan"), float("nan"))
     half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
     return Interval(float(x.mean()), float(x.mean() - half), float(x.mean() + half))
 
