@@ -227,12 +227,42 @@ pub struct Introduction {
     pub device: u32,
     pub inode: u64,
     pub size_bytes: i64,
+    pub t_ns: u64,
     pub generation: u32,
     pub magic: u32,
     pub path_bytes: u32,
     pub unlinked: u8,
     pub complete: u8,
     pub pad: [u8; 2],
+}
+
+/// The head of one piece of what a call said about names; its bytes follow. Its `file_id` is 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct NamePiece {
+    pub file_id: u32,
+    pub tid: u32,
+    pub t_ns: u64,
+    pub result: i64,
+    pub op: u32,
+    pub which: u32,
+    pub bytes: u32,
+    pub directory: u8,
+    pub complete: u8,
+    pub pad: [u8; 2],
+    pub flags: u64,
+}
+
+/// What the rare operations of one kind on one file came to.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct OperationSum {
+    pub calls: u64,
+    pub errors: u64,
+    pub time_ns: u64,
+    pub longest_ns: u64,
 }
 
 /// Puts the components of an announcement together: `b"db\0var\0"` is `/var/db`.
@@ -260,7 +290,9 @@ mod tests {
         assert_eq!(size_of::<Ledger>(), 512);
         assert_eq!(offset_of!(Ledger, tail), 448);
         assert_eq!(size_of::<Stream>(), 384);
-        assert_eq!(size_of::<Introduction>(), 40);
+        assert_eq!(size_of::<Introduction>(), 48);
+        assert_eq!(size_of::<NamePiece>(), 48);
+        assert_eq!(size_of::<OperationSum>(), 32);
     }
 
     #[test]

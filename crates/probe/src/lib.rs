@@ -18,6 +18,7 @@ pub mod hooks;
 pub mod layout;
 mod load;
 mod mapped;
+mod names;
 pub mod tracer;
 
 pub use tracer::{Mode, Tracer};

@@ -14,9 +14,10 @@ use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use serde_json::{json, Value};
 
 use crate::hooks::{report, Limits};
-use crate::layout::{path_of, Event, Introduction, Ledger, Source, Stream, SOURCES};
+use crate::layout::{Event, Ledger, Source, Stream, SOURCES};
 use crate::load::{load, Loaded, Needs, OpenTraceSkel};
 use crate::mapped::Mapped;
+use crate::names::{introduction, operation_line};
 use crate::ProbeError;
 
 /// What the programs keep.
@@ -202,6 +203,7 @@ impl Tracer {
             &maps.files as &dyn MapCore,
             &maps.stream_numbers,
             &maps.cgroups,
+            &maps.operations,
         ] {
             let keys: Vec<_> = map.keys().collect();
             for key in keys {
@@ -294,6 +296,7 @@ impl Tracer {
         let mut recording = self.recording.take().expect("armed, as just checked");
         let streams = self.write_streams(&mut recording);
         self.write_unannounced(&mut recording)?;
+        self.write_operations(&mut recording)?;
         if let Some(failure) = recording.failure {
             return Err(failure);
         }
@@ -383,6 +386,20 @@ impl Tracer {
                 "generation": number(&key[12..16]),
             });
             if let Err(error) = writeln!(recording.files, "{line}") {
+                recording.fail(ProbeError::io(recording.files_name.clone())(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the rare operations came to, one line for each file and operation.
+    fn write_operations(&self, recording: &mut Recording) -> Result<(), ProbeError> {
+        let map = &self.loaded.skeleton.maps.operations;
+        for key in map.keys() {
+            let line = map
+                .lookup(&key, MapFlags::ANY)?
+                .and_then(|sum| operation_line(&key, &sum));
+            if let Some(Err(error)) = line.map(|line| recording.files.write_all(line.as_bytes())) {
                 recording.fail(ProbeError::io(recording.files_name.clone())(error));
             }
         }
@@ -502,32 +519,6 @@ impl Recording {
     fn fail(&mut self, error: ProbeError) {
         self.failure.get_or_insert(error);
     }
-}
-
-/// One JSON line of the files' table.
-fn introduction(bytes: &[u8]) -> String {
-    const HEAD: usize = std::mem::size_of::<Introduction>();
-    if bytes.len() < HEAD {
-        return String::new();
-    }
-    // SAFETY: long enough, and plain numbers.
-    let head: Introduction = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
-    let used = (head.path_bytes as usize).min(bytes.len() - HEAD);
-    let path = path_of(&bytes[HEAD..HEAD + used], head.complete != 0);
-    let hex: String = path.iter().map(|byte| format!("{byte:02x}")).collect();
-    let line = json!({
-        "file_id": head.file_id,
-        "dev_major": head.device >> 20,
-        "dev_minor": head.device & 0xf_ffff,
-        "inode": head.inode,
-        "generation": head.generation,
-        "size_bytes": head.size_bytes,
-        "file_system_magic": head.magic,
-        "unlinked": head.unlinked != 0,
-        "path_complete": head.complete != 0,
-        "path_hex": hex,
-    });
-    format!("{line}\n")
 }
 
 /// How deep a control group lies in the unified hierarchy (its root is 0).

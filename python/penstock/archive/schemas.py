@@ -153,6 +153,33 @@ _TABLES = (
         """),
     ),
     TableSchema(
+        "file_names",
+        _BUNDLE,
+        "one name that a file got or lost while it was traced",
+        (*_RUN_KEY, "file_id", "t_ns", "kind", "path"),
+        _columns("""
+            file_id | i64 | | the file, in `files`
+            t_ns | i64 | ns | when, CLOCK_MONOTONIC: of a first use when it was recorded, of a change when its call was entered
+            kind | text | | `first`: the path at first use; `rename`, `link`: a name it got; `unlink`: a name it lost
+            path | text | | the path; bytes that are not UTF-8 as `\\udcXX`
+            path_hex | text | | its bytes in hexadecimal, where they are not UTF-8; else null
+        """),
+    ),
+    TableSchema(
+        "operations",
+        _BUNDLE,
+        "the operations of one kind, other than reads and writes, on one file",
+        (*_RUN_KEY, "file_id", "op"),
+        _columns("""
+            file_id | i64 | | the file, in `files`; 0 where there is none (`sync`, a failed `open`) or the call gave only a name
+            op | text | | the operation, as in `io_events`
+            calls | i64 | | how many
+            errors | i64 | | of these, failed
+            time_ns | i64 | ns | from entry to return, all together
+            longest_ns | i64 | ns | the longest
+        """),
+    ),
+    TableSchema(
         "patterns",
         _BUNDLE,
         "the verdict on one file, direction and thread",

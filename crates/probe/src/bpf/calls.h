@@ -6,6 +6,7 @@
 #include "scope.h"
 #include "files.h"
 #include "record.h"
+#include "rare.h"
 
 /* read, write, pread64, pwrite64, readv, writev; preadv, pwritev, preadv2, pwritev2 */
 static __always_inline bool of_family(__u64 number)
@@ -17,14 +18,16 @@ static __always_inline bool of_family(__u64 number)
 }
 
 /* At the entry of a call of the read and write families. */
-static __always_inline int call_entered(__u64 number)
+static __always_inline int call_entered(struct pt_regs *regs, __u64 number)
 {
 	struct task_struct *task;
 	struct thread_state *state;
 	struct books books;
 
-	if (!control.armed || !of_family(number))
+	if (!control.armed)
 		return 0;
+	if (!of_family(number))
+		return rare_number(number) ? rare_entered(regs, number) : 0;
 	task = bpf_get_current_task_btf();
 	if (slot_of(task) < 0)
 		return 0;
@@ -193,8 +196,10 @@ static __always_inline int call_left(struct pt_regs *regs, long result, __u64 nu
 	struct books books;
 	int slot;
 
-	if (!control.armed || !of_family(number))
+	if (!control.armed)
 		return 0;
+	if (!of_family(number))
+		return rare_number(number) ? rare_left(regs, result, number) : 0;
 	task = bpf_get_current_task_btf();
 	slot = slot_of(task);
 	if (slot < 0 || !open_books(&books))

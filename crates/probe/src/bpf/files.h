@@ -64,6 +64,7 @@ static __always_inline void describe(struct introduction *draft, struct file *fi
 	draft->inode = FIELD(inode, i_ino);
 	draft->generation = FIELD(inode, i_generation);
 	draft->size_bytes = FIELD(inode, i_size);
+	draft->t_ns = bpf_ktime_get_ns();
 }
 
 /* Hands identity and path of a file to user space. */

@@ -45,6 +45,8 @@ struct pt_regs {
 	unsigned long si;
 	unsigned long dx;
 	unsigned long r10;
+	unsigned long r8;
+	unsigned long r9;
 	unsigned long orig_ax;
 };
 
@@ -93,6 +95,7 @@ struct path {
 struct file {
 	struct inode *f_inode;
 	unsigned int f_flags;
+	unsigned int f_mode;
 	long long f_pos;
 	struct path f_path;
 };
@@ -109,6 +112,17 @@ struct fdtable {
 
 struct files_struct {
 	struct fdtable *fdt;
+};
+
+struct fs_struct {
+	struct path root;
+	struct path pwd;
+};
+
+struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_pgoff;
+	struct file *vm_file;
 };
 
 struct kernfs_node {
@@ -132,6 +146,7 @@ struct task_struct {
 	struct thread_info thread_info;
 	int pid;
 	int tgid;
+	struct fs_struct *fs;
 	struct files_struct *files;
 	struct css_set *cgroups;
 };

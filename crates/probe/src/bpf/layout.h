@@ -159,6 +159,7 @@ struct introduction {
 	__u32 device;
 	__u64 inode;
 	__s64 size_bytes;
+	__u64 t_ns; /* of its first use */
 	__u32 generation;
 	__u32 magic; /* of the file system */
 	__u32 path_bytes;
@@ -166,6 +167,37 @@ struct introduction {
 	__u8 complete; /* the walk reached the root */
 	__u8 pad[2];
 	__u8 path[PATH_BYTES + NAME_BYTES];
+};
+
+/*
+ * In the same stream, with file_id 0: what a call said about names. `path` follows as in an introduction: a
+ * text of the caller, or (directory 1) the components of the directory it starts from.
+ */
+struct name_piece {
+	__u32 file_id; /* 0 */
+	__u32 tid;
+	__u64 t_ns; /* of the call: with the thread, what ties the pieces and the event together */
+	__s64 result;
+	__u32 op;
+	__u32 which; /* 0: the old or only name, 1: the new */
+	__u32 bytes;
+	__u8 directory;
+	__u8 complete; /* the walk reached the root */
+	__u8 pad[2];
+	__u64 flags; /* of renameat2 */
+};
+
+/* What the rare operations of one kind on one file came to. */
+struct operation_key {
+	__u32 file_id; /* 0: none, or not known in the kernel */
+	__u32 op;
+};
+
+struct operation_sum {
+	__u64 calls;
+	__u64 errors;
+	__u64 time_ns;
+	__u64 longest_ns;
 };
 
 /* Pattern mode: what one thread did to one file in one direction. */

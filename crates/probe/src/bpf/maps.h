@@ -47,7 +47,7 @@ struct known_file {
 struct thread_state {
 	__u64 start_ns; /* of the call in flight; 0: none */
 	__u32 epoch;
-	__u32 pad;
+	__u32 held_file; /* of the close in flight */
 	struct known_file known[KNOWN];
 };
 

@@ -21,7 +21,7 @@
 SEC("tp_btf/sys_enter")
 int BPF_PROG(enter, struct pt_regs *regs, long number)
 {
-	return call_entered(number);
+	return call_entered(regs, number);
 }
 
 SEC("tp_btf/sys_exit")
@@ -39,7 +39,7 @@ static __always_inline struct pt_regs *registers(void)
 SEC("raw_tp/sys_enter")
 int raw_enter(struct bpf_raw_tracepoint_args *context)
 {
-	return call_entered(context->args[1]);
+	return call_entered(registers(), context->args[1]);
 }
 
 SEC("raw_tp/sys_exit")
@@ -53,7 +53,7 @@ int raw_leave(struct bpf_raw_tracepoint_args *context)
 SEC("tracepoint/raw_syscalls/sys_enter")
 int classic_enter(struct classic_enter *context)
 {
-	return call_entered(context->number);
+	return call_entered(registers(), context->number);
 }
 
 SEC("tracepoint/raw_syscalls/sys_exit")
@@ -67,7 +67,7 @@ int classic_leave(struct classic_exit *context)
 	SEC("fentry/__x64_sys_" #name) \
 	int BPF_PROG(in_##name, struct pt_regs *regs) \
 	{ \
-		return call_entered(number); \
+		return call_entered(regs, number); \
 	} \
 	SEC("fexit/__x64_sys_" #name) \
 	int BPF_PROG(out_##name, struct pt_regs *regs, long result) \

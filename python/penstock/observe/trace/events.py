@@ -38,6 +38,7 @@ NUMBERS: dict[str, int] = {name: number for number, name, _ in _native.trace_ope
 #: of `direction`; an operation's is its number // 32
 DIRECTIONS = ["read", "write", "sync", "meta"]
 FIRST_WRITE = 32
+FIRST_SYNC = 64
 
 #: bits of `flags`
 FLAGS = {
@@ -116,6 +117,8 @@ def files_table(path: Path, disks: Mapping[tuple[int, int], str]) -> pa.Table:
             if not line.endswith("\n"):
                 break
             row = json.loads(line)
+            if "file_id" not in row:
+                continue  # about names or sums: names.py
             rows[row["file_id"]] = row | rows.get(row["file_id"], {})
     made = [_file(rows[number], disks) for number in sorted(rows)]
     return pa.Table.from_pylist(made, schema=_FILES)

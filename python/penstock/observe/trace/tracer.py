@@ -16,7 +16,8 @@ from penstock.host.cgroup import RunCgroup
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Journal
 from penstock.observe.trace.closing import closing_sentence
-from penstock.observe.trace.events import events_table, files_table, read_spool
+from penstock.observe.trace.events import FIRST_SYNC, events_table, files_table, read_spool
+from penstock.observe.trace.names import read_names
 from penstock.observe.trace.patterns import judge_events, judge_streams, patterns_table
 
 MODES = ("trace", "pattern")
@@ -129,18 +130,19 @@ class Tracer:
         self.stop()
 
     def _result(
-        self, receipt: dict[str, Any], spool: Path, names: Path, wall_ns: int
+        self, receipt: dict[str, Any], spool: Path, names_path: Path, wall_ns: int
     ) -> TraceResult:
-        files = files_table(names, self._disks)
+        files = files_table(names_path, self._disks)
         paths = dict(
             zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)
         )
-        tables = {"files": files}
+        names = read_names(names_path)
+        tables = {"files": files, "file_names": names.table(), "operations": names.sums()}
         if self.mode == "trace":
-            events = read_spool(spool)
+            events = names.settle(read_spool(spool))
             cgroups = {int(slot): number for slot, number in receipt["cgroups"].items()}
             tables["io_events"] = events_table(events, cgroups)
-            rows = judge_events(events)
+            rows = judge_events(events[events["op"] < FIRST_SYNC])
         else:
             rows = judge_streams(spool)
         tables["patterns"] = patterns_table(rows, paths)

@@ -1,0 +1,208 @@
+"""What the traced files were called while they were traced, and what was done to them rarely.
+
+The kernel side knows a file by its inode and gives its path once, at first use. A later rename, link or
+unlink it sees only as the texts of the call and the directories that these start from. Here the texts become
+paths, the paths files; the events of such calls, which come without a file, get theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.archive.schemas import TABLES
+from penstock.observe.trace.events import NUMBERS, Events
+
+_RENAME_EXCHANGE = 2
+
+#: operations whose events the kernel side records without a file
+_BY_NAME = ("unlink", "rename", "link", "truncate")
+
+
+@dataclass
+class Names:
+    """The history of names; made by `read_names`."""
+
+    _rows: list[tuple[int, int, str, bytes]] = field(default_factory=list)
+    _sums: list[dict[str, Any]] = field(default_factory=list)
+    _files: dict[tuple[int, int], int] = field(default_factory=dict)
+    _bearer: dict[bytes, int] = field(default_factory=dict)
+
+    def table(self) -> pa.Table:
+        """Table `file_names` (docs/formats.md), in order of time."""
+        rows = sorted(self._rows, key=lambda row: row[1])
+        return pa.Table.from_pylist(
+            [
+                {
+                    "file_id": number,
+                    "t_ns": t_ns,
+                    "kind": kind,
+                    "path": readable(path),
+                    "path_hex": None if _is_text(path) else path.hex(),
+                }
+                for number, t_ns, kind, path in rows
+            ],
+            schema=TABLES["file_names"].arrow,
+        )
+
+    def sums(self) -> pa.Table:
+        """Table `operations` (docs/formats.md): calls, errors and time per file and rare operation."""
+        rows = sorted(self._sums, key=lambda row: (row["file_id"], row["op"]))
+        return pa.Table.from_pylist(rows, schema=TABLES["operations"].arrow)
+
+    def settle(self, events: Events) -> Events:
+        """The same events; those of calls that name a file have its number where it is known."""
+        lacking = (events["file_id"] == 0) & np.isin(
+            events["op"], [NUMBERS[name] for name in _BY_NAME]
+        )
+        for place in np.flatnonzero(lacking):
+            event = events[place]
+            number = self._files.get((int(event["t_ns"]), int(event["tid"])))
+            if number is not None:
+                events["file_id"][place] = number
+        return events
+
+    def _introduce(self, row: dict[str, Any]) -> None:
+        path = bytes.fromhex(row["path_hex"])
+        self._rows.append((row["file_id"], row["t_ns"], "first", path))
+        if path and not row["unlinked"]:
+            self._bearer[path] = row["file_id"]
+
+    def _change(self, call: _Naming) -> None:
+        old = call.path(0, self._bearer)
+        if old is None:
+            return
+        number = self._bearer.get(old)
+        if number is not None:
+            self._files[call.t_ns, call.tid] = number
+        if call.errno:
+            return
+        match call.op:
+            case "unlink":
+                self._forget(old, call.t_ns)
+            case "link":
+                new = call.path(1, self._bearer)
+                if new is not None and number is not None:
+                    self._bear(new, number, "link", call.t_ns)
+            case "rename":
+                new = call.path(1, self._bearer)
+                if new is not None:
+                    self._rename(old, new, call)
+
+    def _rename(self, old: bytes, new: bytes, call: _Naming) -> None:
+        if self._bearer.get(old) == self._bearer.get(new, -1):
+            return  # two links to one file: rename(2) does nothing
+        going, coming = self._below(old), []
+        if call.flags & _RENAME_EXCHANGE:
+            coming = self._below(new)
+        else:
+            self._forget(new, call.t_ns)
+        for path, _ in going + coming:
+            del self._bearer[path]
+        for path, number in going:
+            self._bear(new + path[len(old) :], number, "rename", call.t_ns)
+        for path, number in coming:
+            self._bear(old + path[len(new) :], number, "rename", call.t_ns)
+
+    def _below(self, path: bytes) -> list[tuple[bytes, int]]:
+        """The file of that name; or, were it a directory, the files in it."""
+        if path in self._bearer:
+            return [(path, self._bearer[path])]
+        inside = path + b"/"
+        return [(p, number) for p, number in self._bearer.items() if p.startswith(inside)]
+
+    def _bear(self, path: bytes, number: int, kind: str, t_ns: int) -> None:
+        self._bearer[path] = number
+        self._rows.append((number, t_ns, kind, path))
+
+    def _forget(self, path: bytes, t_ns: int) -> None:
+        number = self._bearer.pop(path, None)
+        if number is not None:
+            self._rows.append((number, t_ns, "unlink", path))
+
+
+@dataclass
+class _Naming:
+    """A call that names files: its texts and the directories they start from, old (0) and new (1)."""
+
+    op: str
+    t_ns: int
+    tid: int
+    errno: int
+    flags: int
+    texts: dict[int, bytes] = field(default_factory=dict)
+    directories: dict[int, bytes] = field(default_factory=dict)
+
+    def whole(self) -> bool:
+        """Whether every piece has come."""
+        names = 1 if self.op in {"unlink", "truncate"} else 2
+        return len(self.texts) == names == len(self.directories)
+
+    def path(self, which: int, known: dict[bytes, int]) -> bytes | None:
+        """The absolute path; where no file is known by its plain form, symbolic links are followed now."""
+        if which not in self.texts or which not in self.directories:
+            return None
+        text = self.texts[which].lstrip(b"/")
+        plain = os.path.normpath(self.directories[which] + b"/" + text)
+        plain = b"/" + plain.lstrip(b"/")
+        if plain in known:
+            return plain
+        parent, name = os.path.split(plain)
+        return os.path.join(os.path.realpath(parent), name)
+
+
+def read_names(path: Path) -> Names:
+    """The history in the daemon's JSON lines; a torn last line is left out."""
+    names = Names()
+    open_calls: dict[tuple[int, int], _Naming] = {}
+    with path.open(encoding="ascii") as lines:
+        for line in lines:
+            if not line.endswith("\n"):
+                break
+            row = json.loads(line)
+            if "naming" in row:
+                _add_piece(row, open_calls, names)
+            elif "operation" in row:
+                names._sums.append(
+                    {"file_id": row["of_file"], "op": row["operation"]}
+                    | {name: row[name] for name in ("calls", "errors", "time_ns", "longest_ns")}
+                )
+            elif "path_hex" in row:
+                names._introduce(row)
+    return names
+
+
+def _add_piece(
+    row: dict[str, Any], open_calls: dict[tuple[int, int], _Naming], names: Names
+) -> None:
+    """Pieces of calls on several processors come mixed; a call counts when its last piece is there."""
+    key = (row["t_ns"], row["tid"])
+    call = open_calls.get(key)
+    if call is None:
+        call = _Naming(row["naming"], *key, row["errno"], row["flags"])
+        open_calls[key] = call
+    if "text_hex" in row:
+        call.texts[row["which"]] = bytes.fromhex(row["text_hex"])
+    else:
+        call.directories[row["which"]] = bytes.fromhex(row["directory_hex"])
+    if call.whole():
+        names._change(open_calls.pop(key))
+
+
+def readable(path: bytes) -> str | None:
+    """As in table `files`: bytes that are not UTF-8 as `\\udcXX`; None for the empty path."""
+    return os.fsdecode(path).encode("utf-8", "backslashreplace").decode() or None
+
+
+def _is_text(path: bytes) -> bool:
+    try:
+        path.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

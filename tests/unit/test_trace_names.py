@@ -1,0 +1,129 @@
+"""The history of names from the daemon's lines."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.observe.trace.events import EVENT, NUMBERS
+from penstock.observe.trace.names import Names, read_names
+
+
+def first(number: int, path: bytes, t_ns: int = 1, unlinked: bool = False) -> dict[str, Any]:
+    return {"file_id": number, "t_ns": t_ns, "path_hex": path.hex(), "unlinked": unlinked}
+
+
+def call(
+    op: str, t_ns: int, *names: tuple[bytes, bytes], errno: int = 0, flags: int = 0
+) -> list[dict[str, Any]]:
+    """The pieces of a call: (directory, text) of each name."""
+    common = {"naming": op, "t_ns": t_ns, "tid": 7, "errno": errno, "flags": flags}
+    return [
+        common | {"which": which} | piece
+        for which, (directory, text) in enumerate(names)
+        for piece in ({"text_hex": text.hex()}, {"directory_hex": directory.hex()})
+    ]
+
+
+def history(tmp_path: Path, *rows: dict[str, Any]) -> Names:
+    lines = tmp_path / "lines"
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="ascii")
+    return read_names(lines)
+
+
+def changes(names: Names) -> list[tuple[int, str, str]]:
+    return [
+        (row["file_id"], row["kind"], row["path"])
+        for row in names.table().to_pylist()
+        if row["kind"] != "first"
+    ]
+
+
+def test_texts_start_from_the_directory_of_the_call(tmp_path: Path) -> None:
+    names = history(
+        tmp_path,
+        first(1, b"/d/a"),
+        *call("rename", 2, (b"/d/sub", b"../a"), (b"/", b"/d//./b")),
+        *call("unlink", 3, (b"/d", b"b")),
+    )
+    assert changes(names) == [(1, "rename", "/d/b"), (1, "unlink", "/d/b")]
+
+
+def test_a_replaced_file_loses_its_name_first(tmp_path: Path) -> None:
+    names = history(
+        tmp_path,
+        first(1, b"/a"),
+        first(2, b"/b"),
+        *call("rename", 2, (b"/", b"a"), (b"/", b"b")),
+        *call("unlink", 3, (b"/", b"b")),
+    )
+    assert changes(names) == [(2, "unlink", "/b"), (1, "rename", "/b"), (1, "unlink", "/b")]
+
+
+def test_exchanged_names(tmp_path: Path) -> None:
+    swap = call("rename", 2, (b"/", b"a"), (b"/", b"b"), flags=2)
+    names = history(tmp_path, first(1, b"/a"), first(2, b"/b"), *swap)
+    assert changes(names) == [(1, "rename", "/b"), (2, "rename", "/a")]
+
+
+def test_files_move_with_their_directory_and_neighbours_stay(tmp_path: Path) -> None:
+    move = call("rename", 2, (b"/", b"d"), (b"/", b"e"))
+    names = history(tmp_path, first(1, b"/d/x"), first(2, b"/dd/x"), *move)
+    assert changes(names) == [(1, "rename", "/e/x")]
+
+
+def test_failed_calls_change_nothing_and_two_links_to_one_file_stay(tmp_path: Path) -> None:
+    names = history(
+        tmp_path,
+        first(1, b"/a"),
+        *call("unlink", 2, (b"/", b"a"), errno=13),
+        *call("link", 3, (b"/", b"a"), (b"/", b"b")),
+        *call("rename", 4, (b"/", b"a"), (b"/", b"b")),
+    )
+    assert changes(names) == [(1, "link", "/b")]
+
+
+def test_a_directory_reached_through_a_symbolic_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "way").symlink_to("real")
+    here = os.fsencode(tmp_path)
+    unlink = call("unlink", 2, (here, b"way/x"))
+    names = history(tmp_path, first(1, here + b"/real/x"), *unlink)
+    assert changes(names) == [(1, "unlink", f"{tmp_path}/real/x")]
+
+
+def test_pieces_of_two_calls_may_come_mixed(tmp_path: Path) -> None:
+    one = call("unlink", 2, (b"/", b"a"))
+    other = [row | {"tid": 8} for row in call("unlink", 2, (b"/", b"b"))]
+    mixed = [one[0], other[0], other[1], one[1]]
+    names = history(tmp_path, first(1, b"/a"), first(2, b"/b"), *mixed)
+    assert changes(names) == [(2, "unlink", "/b"), (1, "unlink", "/a")]
+
+
+def test_events_that_name_a_file_get_its_number(tmp_path: Path) -> None:
+    names = history(tmp_path, first(4, b"/a"), *call("unlink", 2, (b"/", b"a")))
+    events = np.zeros(3, EVENT)
+    events["t_ns"] = [2, 2, 3]
+    events["tid"] = 7
+    events["op"] = [NUMBERS["unlink"], NUMBERS["read"], NUMBERS["unlink"]]
+    assert list(names.settle(events)["file_id"]) == [4, 0, 0]
+
+
+def test_bytes_of_names_are_kept(tmp_path: Path) -> None:
+    odd = b"/n\n\xff'"
+    rows = history(tmp_path, first(1, odd), first(2, b"/plain")).table().to_pylist()
+    assert bytes.fromhex(rows[0]["path_hex"]) == odd
+    assert rows[1]["path_hex"] is None
+
+
+def test_sums_of_operations(tmp_path: Path) -> None:
+    line = {"operation": "fsync", "of_file": 3, "calls": 5, "errors": 1}
+    names = history(tmp_path, line | {"time_ns": 50, "longest_ns": 20})
+    rows = names.sums().to_pylist()
+    assert rows == [
+        {"file_id": 3, "op": "fsync", "calls": 5, "errors": 1, "time_ns": 50, "longest_ns": 20}
+    ]
