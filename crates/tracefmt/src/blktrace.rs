@@ -1,1 +1,433 @@
-//! The binary files of blktrace, one per CPU.
+//! Reads what blktrace wrote: binary files, one per processor (`sda.blktrace.0`, …), or blkparse's dump.
+//!
+//! The events are the requests in the order in which they were issued to the device (action D); where a
+//! device has no such records (one that remaps), the order in which they were queued (Q). The bytes a
+//! request covers, and its thread, come from the queue record at its sector, if there is one.
+
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use crate::imported::{unreadable, Imported, DEVICE_FLUSH, DEVICE_READ, DEVICE_WRITE};
+use crate::spool::{Record, Spool};
+use crate::ReadError;
+
+/// `struct blk_io_trace` in linux/blktrace_api.h.
+const HEADER: usize = 48;
+const MAGIC: u32 = 0x6561_7400;
+const VERSION: u32 = 7;
+const SECTOR: u64 = 512;
+
+/// Categories, the upper half of `action`.
+const WRITE: u32 = 1 << 1;
+const FLUSH: u32 = 1 << 2;
+const READ: u32 = 1;
+const NOTIFY: u32 = 1 << 10;
+const DISCARD: u32 = 1 << 13;
+/// Actions, the lower half, less the bit that says a control group follows.
+const FROM_CGROUP: u32 = 1 << 8;
+const QUEUE: u32 = 1;
+const ISSUE: u32 = 7;
+const COMPLETE: u32 = 8;
+const NOTE_PROCESS: u32 = 0;
+const NOTE_TIMESTAMP: u32 = 1;
+
+/// Requests under way at once, at most; more are taken as never completed.
+const MOST_UNDER_WAY: usize = 1 << 20;
+
+/// One request of a device.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub struct DeviceRequest {
+    pub queued_ns: u64,
+    pub issued_ns: u64,
+    /// 0: the trace ended before it was completed.
+    pub done_ns: u64,
+    pub offset: u64,
+    pub size: u32,
+    pub op: u8,
+    pub pid: u32,
+    pub device: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    sequence: u32,
+    time: u64,
+    sector: u64,
+    bytes: u32,
+    action: u32,
+    pid: u32,
+    device: u32,
+    error: u16,
+    payload: Vec<u8>,
+}
+
+/// One processor's file.
+struct Source {
+    path: PathBuf,
+    input: BufReader<File>,
+    at: u64,
+    swapped: Option<bool>,
+}
+
+impl Source {
+    fn open(path: &Path) -> Result<Self, ReadError> {
+        let file = File::open(path).map_err(|e| unreadable(path, e))?;
+        Ok(Source {
+            path: path.to_owned(),
+            input: BufReader::with_capacity(1 << 18, file),
+            at: 0,
+            swapped: None,
+        })
+    }
+
+    fn fill(&mut self, into: &mut [u8]) -> Result<usize, ReadError> {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.input.read(&mut into[filled..]) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(unreadable(&self.path, e)),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn wrong(&self, what: String) -> ReadError {
+        ReadError::Malformed(format!(
+            "{}: at byte {}: {what}",
+            self.path.display(),
+            self.at
+        ))
+    }
+
+    fn next(&mut self) -> Result<Option<Entry>, ReadError> {
+        let mut head = [0; HEADER];
+        let n = self.fill(&mut head)?;
+        if n == 0 {
+            return Ok(None);
+        }
+        if n < HEADER {
+            let what =
+                format!("found {n} bytes of a record; expected {HEADER} (a truncated file?)");
+            return Err(self.wrong(what));
+        }
+        let raw = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        let swapped = match self.swapped {
+            Some(swapped) => swapped,
+            None => raw & 0xffff_ff00 != MAGIC && raw.swap_bytes() & 0xffff_ff00 == MAGIC,
+        };
+        self.swapped = Some(swapped);
+        let u16_at = |i: usize| {
+            let v = u16::from_le_bytes([head[i], head[i + 1]]);
+            if swapped {
+                v.swap_bytes()
+            } else {
+                v
+            }
+        };
+        let u32_at = |i: usize| {
+            let v = u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+            if swapped {
+                v.swap_bytes()
+            } else {
+                v
+            }
+        };
+        let u64_at = |i: usize| {
+            let (a, b) = (u64::from(u32_at(i)), u64::from(u32_at(i + 4)));
+            if swapped {
+                a << 32 | b
+            } else {
+                b << 32 | a
+            }
+        };
+        let magic = u32_at(0);
+        if magic & 0xffff_ff00 != MAGIC {
+            return Err(self.wrong(format!(
+                "found {magic:#010x}; expected a record of blktrace ({:#010x})",
+                MAGIC | VERSION
+            )));
+        }
+        if magic & 0xff != VERSION {
+            let what = format!("found version {}; expected {VERSION}", magic & 0xff);
+            return Err(self.wrong(what));
+        }
+        let payload_bytes = usize::from(u16_at(46));
+        let entry = Entry {
+            sequence: u32_at(4),
+            time: u64_at(8),
+            sector: u64_at(16),
+            bytes: u32_at(24),
+            action: u32_at(28),
+            pid: u32_at(32),
+            device: u32_at(36),
+            error: u16_at(44),
+            payload: Vec::new(),
+        };
+        let mut payload = vec![0; payload_bytes];
+        let n = self.fill(&mut payload)?;
+        if n < payload_bytes {
+            let what = format!(
+                "found {n} bytes after a record; expected {payload_bytes} (a truncated file?)"
+            );
+            return Err(self.wrong(what));
+        }
+        self.at += (HEADER + payload_bytes) as u64;
+        Ok(Some(Entry { payload, ..entry }))
+    }
+}
+
+/// The files merged by time.
+struct Merged {
+    sources: Vec<Source>,
+    heads: Vec<Option<Entry>>,
+    order: BinaryHeap<std::cmp::Reverse<(u64, u32, usize)>>,
+}
+
+impl Merged {
+    fn open(paths: &[PathBuf]) -> Result<Self, ReadError> {
+        let mut made = Merged {
+            sources: Vec::new(),
+            heads: Vec::new(),
+            order: BinaryHeap::new(),
+        };
+        for path in paths {
+            made.sources.push(Source::open(path)?);
+            made.heads.push(None);
+            made.advance(made.sources.len() - 1)?;
+        }
+        Ok(made)
+    }
+
+    fn advance(&mut self, which: usize) -> Result<(), ReadError> {
+        self.heads[which] = self.sources[which].next()?;
+        if let Some(entry) = &self.heads[which] {
+            self.order
+                .push(std::cmp::Reverse((entry.time, entry.sequence, which)));
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<Entry>, ReadError> {
+        let Some(std::cmp::Reverse((_, _, which))) = self.order.pop() else {
+            return Ok(None);
+        };
+        let entry = self.heads[which].take();
+        self.advance(which)?;
+        Ok(entry)
+    }
+}
+
+/// Requests in order of issue, released once completed.
+#[derive(Default)]
+struct UnderWay {
+    queue: VecDeque<(DeviceRequest, Option<u16>)>,
+    first: u64,
+    at: HashMap<(u32, u64, u8), u64>,
+}
+
+impl UnderWay {
+    fn issue(&mut self, request: DeviceRequest) {
+        let number = self.first + self.queue.len() as u64;
+        let key = (request.device, request.offset / SECTOR, request.op);
+        self.at.insert(key, number);
+        self.queue.push_back((request, None));
+    }
+
+    fn complete(&mut self, device: u32, sector: u64, op: u8, time: u64, error: u16) {
+        if let Some(number) = self.at.remove(&(device, sector, op)) {
+            if let Some(index) = number.checked_sub(self.first) {
+                if let Some(entry) = self.queue.get_mut(index as usize) {
+                    entry.0.done_ns = time;
+                    entry.1 = Some(error);
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, all: bool) -> Option<(DeviceRequest, Option<u16>)> {
+        let ready = self.queue.front()?.1.is_some();
+        if ready || all || self.queue.len() > MOST_UNDER_WAY {
+            self.first += 1;
+            return self.queue.pop_front();
+        }
+        None
+    }
+}
+
+/// Reads the files; events go to the spool, requests with all their times to `each`.
+///
+/// The first pass looks for issued requests, the second, if there are none, for queued ones.
+pub fn read(
+    paths: &[PathBuf],
+    out: &mut Spool,
+    to: &mut Imported,
+    each: &mut dyn FnMut(&DeviceRequest) -> std::io::Result<()>,
+) -> Result<(), ReadError> {
+    let mut issued = false;
+    let mut merged = Merged::open(paths)?;
+    while let Some(entry) = merged.next()? {
+        let notify = (entry.action >> 16) & NOTIFY != 0;
+        issued |= !notify && entry.action & 0xffff & !FROM_CGROUP == ISSUE;
+    }
+    let start = if issued { ISSUE } else { QUEUE };
+    to.about.push(format!(
+        "requests in the order in which they were {}",
+        if issued {
+            "issued to the device (D)"
+        } else {
+            "queued (Q): the device was never issued any"
+        }
+    ));
+    pass(paths, start, out, to, each)
+}
+
+fn pass(
+    paths: &[PathBuf],
+    start: u32,
+    out: &mut Spool,
+    to: &mut Imported,
+    each: &mut dyn FnMut(&DeviceRequest) -> std::io::Result<()>,
+) -> Result<(), ReadError> {
+    let mut merged = Merged::open(paths)?;
+    let mut under_way = UnderWay::default();
+    let mut queued: HashMap<(u32, u64), (u64, u32)> = HashMap::new();
+    let mut names: HashMap<u32, String> = HashMap::new();
+    let mut open_ended = 0;
+    let first = paths.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
+    while let Some(entry) = merged.next()? {
+        let category = entry.action >> 16;
+        let action = entry.action & 0xffff & !FROM_CGROUP;
+        if category & NOTIFY != 0 {
+            note(&entry, action, &mut names, to);
+            continue;
+        }
+        let place = (entry.device, entry.sector);
+        let op = match category {
+            c if c & DISCARD != 0 => None,
+            c if c & WRITE != 0 && entry.bytes > 0 => Some(DEVICE_WRITE),
+            c if c & FLUSH != 0 => Some(DEVICE_FLUSH),
+            c if c & READ != 0 => Some(DEVICE_READ),
+            _ => None,
+        };
+        if action == QUEUE {
+            queued.insert(place, (entry.time, entry.pid));
+        }
+        if action == start {
+            to.seen += 1;
+            match op {
+                Some(op) => {
+                    let asked = if start == ISSUE {
+                        queued.remove(&place)
+                    } else {
+                        None
+                    };
+                    let (queued_ns, pid) = asked.unwrap_or((entry.time, entry.pid));
+                    under_way.issue(DeviceRequest {
+                        queued_ns,
+                        issued_ns: entry.time,
+                        done_ns: 0,
+                        offset: entry.sector.saturating_mul(SECTOR),
+                        size: entry.bytes,
+                        op,
+                        pid,
+                        device: entry.device,
+                    });
+                }
+                None => to.filtered += 1,
+            }
+        }
+        if action == COMPLETE {
+            if let Some(op) = op {
+                under_way.complete(entry.device, entry.sector, op, entry.time, entry.error);
+            }
+        }
+        while let Some((request, error)) = under_way.release(false) {
+            open_ended += u64::from(error.is_none());
+            keep(first, &request, error, &names, out, to, each)?;
+        }
+    }
+    while let Some((request, error)) = under_way.release(true) {
+        open_ended += u64::from(error.is_none());
+        keep(first, &request, error, &names, out, to, each)?;
+    }
+    if open_ended > 0 {
+        to.about.push(format!(
+            "{open_ended} requests have no completion: their latency is 0"
+        ));
+    }
+    for (tid, name) in &names {
+        to.rename(*tid, name);
+    }
+    Ok(())
+}
+
+fn note(entry: &Entry, action: u32, names: &mut HashMap<u32, String>, to: &mut Imported) {
+    match action {
+        NOTE_PROCESS => {
+            let end = entry.payload.iter().position(|&b| b == 0);
+            let name = &entry.payload[..end.unwrap_or(entry.payload.len())];
+            names.insert(entry.pid, String::from_utf8_lossy(name).into_owned());
+        }
+        NOTE_TIMESTAMP if entry.payload.len() >= 8 => {
+            let word = |i: usize| {
+                u32::from_le_bytes([
+                    entry.payload[i],
+                    entry.payload[i + 1],
+                    entry.payload[i + 2],
+                    entry.payload[i + 3],
+                ])
+            };
+            to.about.push(format!(
+                "time {} ns of the trace was {}.{:09} s since 1970",
+                entry.time,
+                word(0),
+                word(4)
+            ));
+        }
+        _ => {}
+    }
+}
+
+fn keep(
+    path: &Path,
+    request: &DeviceRequest,
+    error: Option<u16>,
+    names: &HashMap<u32, String>,
+    out: &mut Spool,
+    to: &mut Imported,
+    each: &mut dyn FnMut(&DeviceRequest) -> std::io::Result<()>,
+) -> Result<(), ReadError> {
+    let (major, minor) = (request.device >> 20, request.device & 0xf_ffff);
+    let file_id = to.file(&format!("device {major}:{minor}"));
+    if let Some(file) = to.files.get_mut(file_id as usize - 1) {
+        (file.dev_major, file.dev_minor) = (major, minor);
+    }
+    let offset = i64::try_from(request.offset).unwrap_or(i64::MAX);
+    let size = i32::try_from(request.size).unwrap_or(i32::MAX);
+    to.reaches(file_id, offset.saturating_add(i64::from(size)));
+    let name = names.get(&request.pid).map_or("", String::as_str);
+    to.thread(request.pid, request.pid, name, request.issued_ns);
+    to.kept += 1;
+    let latency_ns = request.done_ns.saturating_sub(request.issued_ns);
+    let failed = error.is_some_and(|e| e != 0);
+    out.push(&Record {
+        t_ns: request.issued_ns,
+        offset,
+        latency_ns,
+        size: request.size,
+        // the record holds the error of the block layer, not an error number: EIO
+        done: if failed { -5 } else { size },
+        file_id,
+        tid: request.pid,
+        pid: request.pid,
+        op: request.op,
+        flags: 0,
+    })
+    .map_err(|e| unreadable(path, e))?;
+    each(request).map_err(|e| unreadable(path, e))
+}

@@ -1,1 +1,146 @@
-//! The text of darshan-dxt-parser.
+//! Reads the text that `darshan-dxt-parser` prints of a Darshan log with extended tracing.
+//!
+//! The POSIX module's segments become events, a rank being a process. The same bytes appear once more under
+//! MPI-IO where a program uses it; those lines are counted, not taken. Times are seconds from the start of
+//! the job with four decimals: requests closer than 0.1 ms keep the order of the text.
+
+use std::path::Path;
+
+use crate::imported::{malformed, shown, Imported};
+use crate::lines;
+use crate::spool::{Record, Spool};
+use crate::ReadError;
+
+/// Operation numbers of the tracer: offsets are the requests' own.
+const READ: u8 = 1;
+const WRITE: u8 = 33;
+
+/// Reads the text and writes its requests to the spool in order of time.
+pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadError> {
+    let mut records: Vec<Record> = Vec::new();
+    let mut file_id = 0;
+    let mut known = false;
+    // segments that a header promises and that have not been seen: a torn file ends with some
+    let mut promised: i64 = 0;
+    let mut header = (0, String::new());
+    lines::for_each(path, |number, line| {
+        let bad = |expected: &str| malformed(path, number, shown(line), expected);
+        if let Some(comment) = line.strip_prefix('#') {
+            let comment = comment.trim();
+            if let Some(dxt) = comment.strip_prefix("DXT,") {
+                known = true;
+                if let Some((_, name)) = dxt.split_once("file_name:") {
+                    file_id = to.file(name.trim());
+                }
+                if dxt.contains("write_count:") {
+                    if promised > 0 {
+                        return Err(bad(&format!("{promised} more segments of {}", header.1)));
+                    }
+                    let counts: Option<Vec<i64>> = dxt
+                        .split(',')
+                        .map(|part| {
+                            part.split_once(':')
+                                .and_then(|(_, n)| n.trim().parse().ok())
+                        })
+                        .collect();
+                    let counts = counts.ok_or_else(|| bad("write_count: N, read_count: N"))?;
+                    promised = counts.iter().sum();
+                    header = (
+                        number,
+                        shown(
+                            &to.files
+                                .get(file_id.max(1) as usize - 1)
+                                .map_or(String::new(), |f| f.path.clone()),
+                        ),
+                    );
+                }
+            } else if comment.starts_with("darshan log version") || comment.starts_with("exe:") {
+                known = true;
+                to.about.push(comment.to_owned());
+            }
+            return Ok(());
+        }
+        if line.trim().is_empty() {
+            return Ok(());
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let expected = "MODULE RANK read|write SEGMENT OFFSET LENGTH START END";
+        let [module, rank, direction, _segment, offset, length, start, end, ..] = words[..] else {
+            return Err(bad(expected));
+        };
+        if !known || file_id == 0 {
+            return Err(bad(
+                "`# DXT, file_id: …, file_name: …` before the first segment",
+            ));
+        }
+        to.seen += 1;
+        promised -= 1;
+        let tid: i64 = rank.parse().map_err(|_| bad(expected))?;
+        let offset: i64 = offset.parse().map_err(|_| bad(expected))?;
+        let length: i64 = length.parse().map_err(|_| bad(expected))?;
+        let seconds = |word: &str| {
+            word.parse::<f64>()
+                .ok()
+                .filter(|s| s.is_finite() && (0.0..1e9).contains(s))
+                .map(|s| (s * 1e9).round() as u64)
+                .ok_or_else(|| bad(expected))
+        };
+        let (start, end) = (seconds(start)?, seconds(end)?);
+        if end < start || offset < 0 || length < 0 {
+            return Err(bad("times in order and sizes that are not negative"));
+        }
+        let op = match direction {
+            "read" => READ,
+            "write" => WRITE,
+            _ => return Err(bad("read or write")),
+        };
+        if module != "X_POSIX" {
+            to.filtered += 1;
+            return Ok(());
+        }
+        let size = i32::try_from(length).map_err(|_| bad("a request below 2 GiB"))?;
+        let rank = u32::try_from(tid.max(0)).map_err(|_| bad(expected))?;
+        let reach = offset
+            .checked_add(length)
+            .ok_or_else(|| bad("an offset below 2^63"))?;
+        to.reaches(file_id, reach);
+        to.kept += 1;
+        records.push(Record {
+            t_ns: start,
+            offset,
+            latency_ns: end - start,
+            size: size as u32,
+            done: size,
+            file_id,
+            // the tracer's numbers begin at 1: rank 0 is process 1
+            tid: rank.saturating_add(1),
+            pid: rank.saturating_add(1),
+            op,
+            flags: 0,
+        });
+        Ok(())
+    })?;
+    if !known {
+        let expected = "the output of darshan-dxt-parser (`# DXT, …`)";
+        return Err(malformed(path, 1, "another text", expected));
+    }
+    if promised > 0 {
+        return Err(malformed(
+            path,
+            header.0,
+            format!(
+                "the end of the file, {promised} segments of {} missing",
+                header.1
+            ),
+            "as many segments as the header says",
+        ));
+    }
+    records.sort_by_key(|record| record.t_ns);
+    for record in &records {
+        let name = format!("rank {}", record.tid - 1);
+        to.thread(record.pid, record.tid, &name, record.t_ns);
+        out.push(record)
+            .map_err(|e| crate::imported::unreadable(path, e))?;
+    }
+    Ok(())
+}

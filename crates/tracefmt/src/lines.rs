@@ -1,0 +1,40 @@
+//! Text files line by line, of any bytes.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use crate::imported::unreadable;
+use crate::ReadError;
+
+/// Longest line accepted; a longer one is no trace but something else.
+const LONGEST: usize = 1 << 20;
+
+/// Calls `each` with every line (number from 1, without its end); bytes that are not UTF-8 are replaced.
+pub fn for_each(
+    path: &Path,
+    mut each: impl FnMut(u64, &str) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
+    let file = File::open(path).map_err(|e| unreadable(path, e))?;
+    let mut reader = BufReader::with_capacity(1 << 20, file);
+    let mut line = Vec::new();
+    let mut number = 0;
+    loop {
+        line.clear();
+        let read = std::io::Read::take(&mut reader, LONGEST as u64)
+            .read_until(b'\n', &mut line)
+            .map_err(|e| unreadable(path, e))?;
+        if read == 0 {
+            return Ok(());
+        }
+        number += 1;
+        if read == LONGEST {
+            let found = "a line of more than 1 MiB";
+            return Err(crate::imported::malformed(path, number, found, "text"));
+        }
+        while matches!(line.last(), Some(b'\n' | b'\r')) {
+            line.pop();
+        }
+        each(number, &String::from_utf8_lossy(&line))?;
+    }
+}

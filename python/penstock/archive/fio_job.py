@@ -1,0 +1,206 @@
+"""fio jobs from a trace: to replay the logs, to make the same kind of load, to make the files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.archive.trace_rows import Numbers, TraceRows
+
+#: files that get a job of their own, those with most requests
+_JOBS = 16
+#: block sizes told apart in one job
+_SIZES = 32
+_SECTOR = 512
+_RANDOM = {"random", "hot-set", "irregular", "mixed"}
+
+
+class JobCounts:
+    """Sizes, threads and directions per file, counted while the events go by."""
+
+    def __init__(self, rows: TraceRows):
+        ways = dict(rows.operations.values())
+        self._way = np.full(256, 2, np.int64)
+        for number, way in ways.items():
+            if way in ("read", "write"):
+                self._way[number] = int(way == "write")
+        for name, (number, _) in rows.operations.items():
+            if name.startswith("fault_"):
+                self._way[number] = 2
+        #: (file_id, direction 0 read 1 write, size) → requests
+        self.sizes: Counter[tuple[int, int, int]] = Counter()
+        #: file_id → threads
+        self.threads: dict[int, set[int]] = {}
+        #: (first, last) time of a request of each file [ns]
+        self.span: dict[int, tuple[int, int]] = {}
+
+    def add(self, batch: dict[str, Numbers]) -> None:
+        """Counts one batch."""
+        way = self._way[np.minimum(batch["op"], 255)]
+        good = (way < 2) & (batch["done_bytes"] > 0)
+        if not good.any():
+            return
+        file_id, done = batch["file_id"][good], batch["done_bytes"][good]
+        keys = np.stack([file_id, way[good], done], axis=1)
+        found, n = np.unique(keys, axis=0, return_counts=True)
+        for row, count in zip(found.tolist(), n.tolist(), strict=True):
+            self.sizes[row[0], row[1], row[2]] += count
+        for row in np.unique(np.stack([file_id, batch["tid"][good]], axis=1), axis=0).tolist():
+            self.threads.setdefault(row[0], set()).add(row[1])
+        times = batch["t_ns"][good]
+        for number in np.unique(file_id).tolist():
+            own = times[file_id == number]
+            first, last = self.span.get(number, (int(own[0]), int(own[-1])))
+            self.span[number] = (min(first, int(own[0])), max(last, int(own[-1])))
+
+    def main_files(self) -> list[int]:
+        """Files with at least a hundredth of the requests, most first, 16 at most."""
+        per: Counter[int] = Counter()
+        for (number, _, _), n in self.sizes.items():
+            per[number] += n
+        return [number for number, n in per.most_common(_JOBS) if 100 * n >= per.total()]
+
+
+def write_jobs(folder: Path, rows: TraceRows, counts: JobCounts, written: dict[str, Any]) -> None:
+    """Writes `replay.fio`, `job.fio`, `files.fio` and `names.json` beside the logs."""
+    ends = {int(number): int(end) for number, end in written["ends"].items()}
+    (folder / "replay.fio").write_text(_replay(written["threads"]))
+    (folder / "files.fio").write_text(_layout(ends))
+    (folder / "job.fio").write_text(_job(rows, counts, ends, written))
+    names = {_name(number): rows.paths.get(number, "") for number in sorted(ends)}
+    document = {"files": names, "not_replayed": written["skipped"], "threads": written["threads"]}
+    (folder / "names.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _name(file_id: int) -> str:
+    return f"file-{file_id:06}"
+
+
+def _replay(threads: list[dict[str, Any]]) -> str:
+    lines = [
+        "; The recorded calls once more, a job per thread, each in its own order and at its recorded times.",
+        "; Make the files first: fio files.fio. As fast as it goes: --replay_no_stall=1.",
+        "[global]",
+        "thread",
+        "allow_file_create=0",
+        "",
+    ]
+    for number, thread in enumerate(threads, 1):
+        asynchronous = 2 * thread["asynchronous"] > thread["requests"]
+        lines += [f"[thread-{number}]", f"read_iolog={thread['log']}"]
+        lines += [f"ioengine={'libaio' if asynchronous else 'psync'}"]
+        lines += [f"iodepth={thread['depth'] if asynchronous else 1}"]
+        lines += [f"direct={int(2 * thread['direct'] > max(thread['requests'], 1))}"]
+        # fio counts the times of a log from its first line
+        lines += [f"startdelay={thread['first_us']}us", ""]
+    return "\n".join(lines)
+
+
+def _layout(ends: dict[int, int]) -> str:
+    lines = ["; Scratch files of the sizes that the recorded calls need.", "[global]"]
+    lines += ["rw=write", "ioengine=psync", "end_fsync=1", ""]
+    for number, end in sorted(ends.items()):
+        if end > 0:
+            block = min(-(-end // _SECTOR) * _SECTOR, 1 << 20)
+            lines += [f"[file-{number}]", f"filename={_name(number)}", f"bs={block}"]
+            lines += [f"size={-(-end // block) * block}", ""]
+    return "\n".join(lines)
+
+
+def _job(rows: TraceRows, counts: JobCounts, ends: dict[int, int], written: dict[str, Any]) -> str:
+    depth = max((t["depth"] for t in written["threads"] if t["asynchronous"]), default=1)
+    asynchronous = any(2 * t["asynchronous"] > t["requests"] for t in written["threads"])
+    requests = sum(t["requests"] for t in written["threads"])
+    direct = 2 * sum(t["direct"] for t in written["threads"]) > max(requests, 1)
+    lines = [
+        "; The same kind of load, not the calls themselves: mix, sizes, order and rate as recorded.",
+        "[global]",
+        f"ioengine={'libaio' if asynchronous else 'psync'}",
+        f"iodepth={depth if asynchronous else 1}",
+        f"direct={int(direct)}",
+        "randrepeat=1",
+        "norandommap",
+        "",
+    ]
+    verdicts: dict[tuple[int, str], dict[str, Any]] = {
+        (row["file_id"], row["direction"]): row for row in rows.pattern_rows() if row["tid"] is None
+    }
+    for number in counts.main_files():
+        lines += _section(number, counts, ends.get(number, 0), verdicts)
+    return "\n".join(lines)
+
+
+def _section(
+    number: int,
+    counts: JobCounts,
+    end: int,
+    verdicts: dict[tuple[int, str], dict[str, Any]],
+) -> list[str]:
+    sizes: list[Counter[int]] = [Counter(), Counter()]
+    for (file_id, way, size), n in counts.sizes.items():
+        if file_id == number:
+            sizes[way][-(-size // _SECTOR) * _SECTOR] += n
+    reads, writes = sizes[0].total(), sizes[1].total()
+    bytes_of = [sum(size * n for size, n in part.items()) for part in sizes]
+    main = "write" if writes > reads else "read"
+    verdict = verdicts.get((number, main), {})
+    random = verdict.get("class") in _RANDOM
+    kind = "rw" if reads and writes else main
+    jobs = max(1, len(counts.threads.get(number, ())))
+    first, last = counts.span[number]
+    seconds = max((last - first) / 1e9, 1e-3)
+    lines = [
+        f"[file-{number}]",
+        f"filename={_name(number)}",
+        f"size={max(-(-end // _SECTOR) * _SECTOR, _SECTOR)}",
+        f"rw={'rand' if random else ''}{kind}{_step(verdict, sizes[main == 'write'])}",
+    ]
+    if reads and writes:
+        lines.append(f"rwmixread={round(100 * reads / (reads + writes))}")
+    splits = [_split(part) for part in sizes]
+    lines.append(f"bssplit={splits[0] or splits[1]},{splits[1] or splits[0]}")
+    if random:
+        lines.append(f"random_distribution={_distribution(verdict)}")
+    lines.append(f"numjobs={jobs}")
+    lines.append(f"io_size={max(sum(bytes_of) // jobs, _SECTOR)}")
+    rates = [max(int(n / seconds / jobs), 1) if n else "" for n in bytes_of]
+    lines += [f"rate={rates[0]},{rates[1]}", ""]
+    return lines
+
+
+def _split(sizes: Counter[int]) -> str:
+    """`4096/70:8192/30`: sizes with their share in whole percent, 100 together."""
+    total = sizes.total()
+    if not total:
+        return ""
+    common = sizes.most_common(_SIZES)
+    shares = {size: round(100 * n / total) for size, n in common}
+    kept = {size: share for size, share in shares.items() if share > 0} or {common[0][0]: 100}
+    kept[max(kept, key=lambda size: kept[size])] += 100 - sum(kept.values())
+    return ":".join(f"{size}/{share}" for size, share in sorted(kept.items()))
+
+
+def _step(verdict: dict[str, Any], sizes: Counter[int]) -> str:
+    """fio's offset modifier of a strided order: the hole between two requests."""
+    if verdict.get("class") == "reverse" and sizes:
+        return f":-{sizes.most_common(1)[0][0] * 2}"
+    evidence = verdict.get("evidence")
+    steps = evidence.get("strides_bytes") if isinstance(evidence, dict) else None
+    if verdict.get("class") == "strided" and steps and len(steps) == 1 and sizes:
+        hole = int(steps[0]) - sizes.most_common(1)[0][0]
+        return f":{hole}" if hole else ""
+    return ""
+
+
+def _distribution(verdict: dict[str, Any]) -> str:
+    evidence = verdict.get("evidence")
+    spread = evidence.get("spread") if isinstance(evidence, dict) else None
+    theta = spread.get("zipf_exponent") if isinstance(spread, dict) else None
+    if verdict.get("class") == "hot-set" and isinstance(theta, (int, float)) and theta > 0:
+        # fio refuses an exponent of exactly 1
+        return f"zipf:{theta if abs(theta - 1) > 1e-3 else 1.001:.3f}"
+    return "random"
