@@ -175,6 +175,52 @@ pub const FEATURES: &[Feature] = &[
         ],
     },
     Feature {
+        name: "faults",
+        required: false,
+        modes: RECORDING,
+        without: "reads and writes of mapped files",
+        ways: &[
+            Way {
+                kind: Kind::Fentry,
+                programs: &[
+                    "fault_minor",
+                    "fault_major",
+                    "fault_around_exit",
+                    "fault_asked",
+                    "fault_handled",
+                    "fault_of_kernel",
+                    "fault_of_user",
+                ],
+                entries: &[],
+                misses: "",
+            },
+            Way {
+                kind: Kind::TpBtf,
+                programs: &[
+                    "fault_minor",
+                    "fault_major",
+                    "fault_around",
+                    "fault_in_page_cache",
+                    "fault_of_kernel",
+                    "fault_of_user",
+                ],
+                entries: &[],
+                misses: "",
+            },
+            Way {
+                kind: Kind::TpBtf,
+                programs: &[
+                    "fault_minor",
+                    "fault_major",
+                    "fault_of_kernel",
+                    "fault_of_user",
+                ],
+                entries: &[],
+                misses: "pages of mapped files that the kernel maps around a fault",
+            },
+        ],
+    },
+    Feature {
         name: "empty",
         required: true,
         modes: &[Mode::Empty],

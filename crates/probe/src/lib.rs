@@ -13,6 +13,7 @@
 //! `seen = kept + filtered + lost`.
 
 pub mod daemon;
+mod faults;
 pub mod features;
 pub mod hooks;
 pub mod layout;

@@ -134,7 +134,11 @@ fn attempt(
         let program = all
             .find(|program| program.name() == *name)
             .ok_or_else(|| ProbeError::Request(format!("the object has no program {name}")))?;
-        links.push(program.attach().map_err(ProbeError::Load)?);
+        if program.section() == "perf_event" {
+            links.extend(crate::faults::attach(&program, name.ends_with("major"))?);
+        } else {
+            links.push(program.attach().map_err(ProbeError::Load)?);
+        }
     }
     Ok((skeleton, links, programs))
 }

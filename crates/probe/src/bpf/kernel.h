@@ -30,6 +30,7 @@ enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 	BPF_F_NO_PREALLOC = 1,
@@ -72,9 +73,15 @@ struct super_block {
 struct inode {
 	unsigned short i_mode;
 	struct super_block *i_sb;
+	struct address_space *i_mapping;
 	unsigned long i_ino;
 	long long i_size;
 	__u32 i_generation;
+};
+
+struct address_space {
+	struct inode *host;
+	unsigned long nrpages;
 };
 
 struct vfsmount {
@@ -103,6 +110,22 @@ struct file {
 /* Its first field is a file pointer: by reading a slot of a descriptor table as one, the verifier learns the type. */
 struct kiocb {
 	struct file *ki_filp;
+};
+
+struct seqcount {
+	unsigned int sequence;
+};
+
+struct mm_struct {
+	struct seqcount mm_lock_seq;
+};
+
+struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_end;
+	unsigned long vm_flags;
+	unsigned long vm_pgoff;
+	struct file *vm_file;
 };
 
 struct fdtable {
@@ -147,6 +170,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	struct fs_struct *fs;
+	struct mm_struct *mm;
 	struct files_struct *files;
 	struct css_set *cgroups;
 };
@@ -168,6 +192,13 @@ struct classic_exit {
 	__u64 common;
 	long number;
 	long result;
+};
+
+/* of a perf event's program: after the registers as user space knows them */
+struct bpf_perf_event_data {
+	unsigned long regs[21];
+	__u64 sample_period;
+	__u64 addr;
 };
 
 /* of user space */

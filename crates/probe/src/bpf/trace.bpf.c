@@ -17,6 +17,7 @@
 #include <bpf/bpf_tracing.h>
 #include "layout.h"
 #include "calls.h"
+#include "faults.h"
 
 SEC("tp_btf/sys_enter")
 int BPF_PROG(enter, struct pt_regs *regs, long number)

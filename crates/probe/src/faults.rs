@@ -1,0 +1,94 @@
+//! The kernel's software events of page faults, by which a fault's end is seen.
+
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+
+use libbpf_rs::{Link, ProgramMut};
+
+use crate::ProbeError;
+
+const TYPE_SOFTWARE: u32 = 1;
+const FAULTS_MINOR: u64 = 5;
+const FAULTS_MAJOR: u64 = 6;
+
+/// The first 64 bytes of the kernel's `perf_event_attr`, all that its first version had.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_type: u32,
+    config1: u64,
+}
+
+/// Attaches a program to the end of every minor, or every major, fault of the machine.
+pub(crate) fn attach(program: &ProgramMut<'_>, major: bool) -> Result<Vec<Link>, ProbeError> {
+    let mut links = Vec::new();
+    for cpu in online()? {
+        let event = open(if major { FAULTS_MAJOR } else { FAULTS_MINOR }, cpu)
+            .map_err(ProbeError::io("the kernel's count of page faults"))?;
+        links.push(program.attach_perf_event(event.into_raw_fd())?);
+    }
+    Ok(links)
+}
+
+fn open(config: u64, cpu: i32) -> std::io::Result<OwnedFd> {
+    const CLOSE_ON_EXEC: libc::c_ulong = 8;
+    let attributes = Attributes {
+        kind: TYPE_SOFTWARE,
+        size: std::mem::size_of::<Attributes>() as u32,
+        config,
+        sample_period: 1,
+        ..Attributes::default()
+    };
+    // SAFETY: a whole structure of the size it names; every process (-1) on this CPU, no group.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            -1,
+            cpu,
+            -1,
+            CLOSE_ON_EXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that the kernel just gave us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Numbers of the CPUs that are running, from a list as `0-3,6`.
+fn online() -> Result<Vec<i32>, ProbeError> {
+    const LIST: &str = "/sys/devices/system/cpu/online";
+    let text = std::fs::read_to_string(LIST).map_err(ProbeError::io(LIST))?;
+    Ok(numbers(text.trim()))
+}
+
+fn numbers(list: &str) -> Vec<i32> {
+    list.split(',')
+        .filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.parse().ok()?..=last.parse().ok()?)
+        })
+        .flatten()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_understood() {
+        assert_eq!(numbers("0"), [0]);
+        assert_eq!(numbers("0-3,6,8-9"), [0, 1, 2, 3, 6, 8, 9]);
+        assert_eq!(numbers(""), [0_i32; 0]);
+    }
+}
