@@ -239,7 +239,7 @@ def test_offsets_however_the_position_came_about(tmp_path: Path) -> None:
         ("read", 24, 0, 9),
     ]
     assert len({r["pid"] for r in rows if r["file_id"] == files[str(path)]}) == 2
-    assert all(row["latency_ns"] > 0 for row in rows)
+    assert all(row["latency_ns"] > 0 for row in rows if row["op"] != "fault_around")
 
 
 def test_names_of_any_bytes_and_equal_names_are_kept_apart(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
-//! The kernel's software events of page faults, by which a fault's end is seen.
+//! The kernel's software events of page faults, by which a fault's end is seen, and the way to its page tables.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
-use libbpf_rs::{Link, ProgramMut};
+use libbpf_rs::{Link, ProgramInput, ProgramMut};
 
+use crate::load::TraceSkel;
 use crate::ProbeError;
 
 const TYPE_SOFTWARE: u32 = 1;
@@ -35,6 +38,37 @@ pub(crate) fn attach(program: &ProgramMut<'_>, major: bool) -> Result<Vec<Link>,
         links.push(program.attach_perf_event(event.into_raw_fd())?);
     }
     Ok(links)
+}
+
+/// A page that is one in memory: aligned, so that its words lie at its beginning.
+#[repr(C, align(4096))]
+struct Page([u64; 512]);
+
+/// Lets the kernel side find its own view of physical memory, by a page of ours that no other is like.
+///
+/// Where it does not find it (`direct_map` stays 0), huge pages and what is mapped around a fault go unseen.
+pub(crate) fn find_direct_map(skeleton: &mut TraceSkel<'static>) -> Result<(), ProbeError> {
+    let mut page = Box::new(Page([0; 512]));
+    for (number, word) in page.0.iter_mut().enumerate() {
+        *word = RandomState::new().hash_one(number);
+    }
+    let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let five_levels = flags.split_whitespace().any(|flag| flag == "la57");
+    let bss = skeleton
+        .maps
+        .bss_data
+        .as_deref_mut()
+        .ok_or_else(|| ProbeError::Request("the programs lack their variables".into()))?;
+    bss.five_levels = u32::from(five_levels);
+    bss.known_address = std::ptr::from_ref(page.as_ref()) as u64;
+    bss.known_words = [page.0[0], page.0[1]];
+    skeleton
+        .progs
+        .find_direct_map
+        .test_run(ProgramInput::default())
+        .map_err(ProbeError::Load)?;
+    drop(page);
+    Ok(())
 }
 
 fn open(config: u64, cpu: i32) -> std::io::Result<OwnedFd> {

@@ -183,6 +183,7 @@ pub const FEATURES: &[Feature] = &[
             Way {
                 kind: Kind::Fentry,
                 programs: &[
+                    "find_direct_map",
                     "fault_minor",
                     "fault_major",
                     "fault_around_exit",
@@ -197,6 +198,7 @@ pub const FEATURES: &[Feature] = &[
             Way {
                 kind: Kind::TpBtf,
                 programs: &[
+                    "find_direct_map",
                     "fault_minor",
                     "fault_major",
                     "fault_around",
@@ -210,6 +212,7 @@ pub const FEATURES: &[Feature] = &[
             Way {
                 kind: Kind::TpBtf,
                 programs: &[
+                    "find_direct_map",
                     "fault_minor",
                     "fault_major",
                     "fault_of_kernel",

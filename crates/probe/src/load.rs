@@ -127,17 +127,22 @@ fn attempt(
             .is_some_and(|name| programs.contains(&name));
         program.set_autoload(wanted);
     }
-    let skeleton = open.load().map_err(ProbeError::Load)?;
+    let mut skeleton = open.load().map_err(ProbeError::Load)?;
+    if programs.contains(&"find_direct_map") {
+        crate::faults::find_direct_map(&mut skeleton)?;
+    }
     let mut links = Vec::new();
     for name in &programs {
         let mut all = skeleton.object().progs_mut();
         let program = all
             .find(|program| program.name() == *name)
             .ok_or_else(|| ProbeError::Request(format!("the object has no program {name}")))?;
-        if program.section() == "perf_event" {
-            links.extend(crate::faults::attach(&program, name.ends_with("major"))?);
-        } else {
-            links.push(program.attach().map_err(ProbeError::Load)?);
+        match program.section().to_str() {
+            Some("perf_event") => {
+                links.extend(crate::faults::attach(&program, name.ends_with("major"))?);
+            }
+            Some("syscall") => {} // only ever run by ourselves
+            _ => links.push(program.attach().map_err(ProbeError::Load)?),
         }
     }
     Ok((skeleton, links, programs))

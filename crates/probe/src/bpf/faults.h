@@ -25,6 +25,7 @@
 #include "scope.h"
 #include "files.h"
 #include "record.h"
+#include "pages.h"
 
 #define PAGE_BYTES 4096ULL
 #define FAULT_PRESENT 1 /* of the exception's error code */
@@ -84,8 +85,6 @@ struct {
 
 struct vm_fault;
 
-/* The page cache tells of faults here: from when it first does, its silence means something, too. */
-__u32 page_cache_tells = 0;
 
 /* A mapping, as far as it is needed. */
 struct mapping {
@@ -289,12 +288,42 @@ static __always_inline void record_around(struct fault_state *state, struct area
 		return;
 	COUNT(books, SOURCE_FAULTS, seen);
 	call->op = OP_FAULT_AROUND;
-	call->flags &= FAULT_HUGE;
+	call->flags = 0;
 	call->now_ns = call->start_ns;
 	call->offset_bytes = state->around_first << 12;
 	call->asked_bytes = (state->around_last - state->around_first + 1) << 12;
 	call->result = call->asked_bytes;
 	record(call, &area->known, task, books, SOURCE_FAULTS);
+}
+
+/* What the process's tables hold after the fault: one huge page, or a run of pages around it. */
+static __always_inline void mapped_with(struct fault_state *state, struct area *area, __u64 address, __u64 page,
+					struct call *call, struct task_struct *task)
+{
+	__u32 at = (address >> 12) & (ENTRIES - 1), lowest = 0, highest = ENTRIES - 1, first, last;
+	__u64 chunk = address & ~(ENTRIES * PAGE_BYTES - 1);
+	struct page_table *table;
+	bool huge;
+
+	table = table_at(task, address, &huge);
+	if (huge) {
+		call->flags |= FAULT_HUGE;
+		call->asked_bytes = ENTRIES * PAGE_BYTES;
+		call->result = ENTRIES * PAGE_BYTES;
+		call->offset_bytes = (page - at) << 12;
+		state->around = 0;
+		return;
+	}
+	if (!table || (state->error_code & FAULT_PRESENT))
+		return;
+	if (area->start > chunk)
+		lowest = ((area->start - chunk) >> 12) & (ENTRIES - 1);
+	if (area->end < chunk + ENTRIES * PAGE_BYTES)
+		highest = ((area->end - 1 - chunk) >> 12) & (ENTRIES - 1);
+	run_around(table, at, lowest, highest, &first, &last);
+	state->around = first != last;
+	state->around_first = page - (at - first);
+	state->around_last = page + (last - at);
 }
 
 /* A fault that succeeded, of a thread that is traced. */
@@ -346,13 +375,7 @@ static __always_inline void fault_counted(struct fault_state *state, __u64 addre
 		else
 			call.flags |= FAULT_PRIVATE;
 	}
-	if (!(code & FAULT_PRESENT) && !state->in_page_cache && !state->around && page_cache_tells) {
-		/* neither asked for nor mapped around, and there all the same: all of a huge page at once */
-		call.flags |= FAULT_HUGE;
-		state->around = 1;
-		state->around_first = page & ~511ULL;
-		state->around_last = page | 511;
-	}
+	mapped_with(state, area, address, page, &call, task);
 	record(&call, &area->known, task, books, SOURCE_FAULTS);
 	if (state->around && !patterns_only)
 		record_around(state, area, &call, task, books);
@@ -390,7 +413,6 @@ static __always_inline void fault_in_cache(bool around, __u64 first, __u64 last)
 
 	if (!state)
 		return;
-	page_cache_tells = 1;
 	if (around) {
 		state->around = 1;
 		state->around_first = first;

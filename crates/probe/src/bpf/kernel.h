@@ -118,6 +118,7 @@ struct seqcount {
 
 struct mm_struct {
 	struct seqcount mm_lock_seq;
+	void *pgd;
 };
 
 struct vm_area_struct {

@@ -1,0 +1,153 @@
+"""Mapped files: the faults seen against the program's own list of pages. Needs root and BPF."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
+    pytest.mark.skipif(
+        not Path("/sys/kernel/btf/vmlinux").exists(), reason="the kernel has no type information"
+    ),
+]
+
+PAGE = 4096
+FILE_BYTES = 64 << 20
+PAGES = FILE_BYTES // PAGE
+TOUCHED = 1009
+
+#: Two processes map one file; each reads pages of its own choice at random, then writes every seventh.
+TWO_PROCESSES = """
+import json, mmap, os, random, sys
+path, told, pages = sys.argv[1], sys.argv[2], int(sys.argv[3])
+fd = os.open(path, os.O_RDWR)
+children = []
+for seed in (1, 2):
+    child = os.fork()
+    if child:
+        children.append(child)
+        continue
+    mapped = mmap.mmap(fd, 0)
+    mapped.madvise(mmap.MADV_NOHUGEPAGE)
+    touched = random.Random(seed).sample(range(len(mapped) // 4096), pages)
+    for page in touched:
+        mapped[page * 4096 + 77]
+    written = list(range(0, len(mapped) // 4096, 7))
+    for page in written:
+        mapped[page * 4096 + 4095] = seed
+    with open(f'{told}.{seed}', 'w') as out:
+        json.dump({'pid': os.getpid(), 'read': touched, 'written': written}, out)
+    os._exit(0)
+for child in children:
+    os.waitpid(child, 0)
+"""
+
+
+def traced(bundle: Path, *command: str | Path, options: tuple[str, ...] = ()) -> Any:
+    """Traces a command into a bundle; gives what --json says."""
+    words = ["trace", "--json", "-m", "trace", *options, "-o", bundle, "--", *command]
+    done = subprocess.run(
+        [Path(sys.executable).with_name("penstock"), *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def events_of(bundle: Path, path: Path) -> pd.DataFrame:
+    """The events of one file."""
+    files = pq.read_table(bundle / "files.parquet").to_pylist()
+    number = next(row["file_id"] for row in files if row["path"] == str(path))
+    events = pq.read_table(bundle / "io_events.parquet").to_pandas()
+    return events[events["file_id"] == number]
+
+
+def pages_of(events: pd.DataFrame, *ops: str) -> set[int]:
+    """Numbers of the pages that events of these kinds are about."""
+    chosen = events[events["op"].isin(ops)]
+    ranges = zip(chosen["offset_bytes"] // PAGE, chosen["size_bytes"] // PAGE, strict=True)
+    return {page for first, count in ranges for page in range(first, first + count)}
+
+
+def differences(events: pd.DataFrame, told: dict[str, Any]) -> list[str]:
+    """What is wrong with the events of one process, by its own account."""
+    own = events[events["pid"] == told["pid"]]
+    wrong = []
+    if pages_of(own, "fault_write") != set(told["written"]):
+        wrong.append("written pages")
+    if not pages_of(own, "fault_read") <= set(told["read"]):
+        wrong.append("pages that were not read")
+    seen = pages_of(own, "fault_read", "fault_around", "fault_write")
+    if not set(told["read"]) <= seen:
+        wrong.append("pages that were read and not seen")
+    if set(own[own["op"] != "fault_around"]["size_bytes"]) - {PAGE}:
+        wrong.append("sizes")
+    if (own[own["op"] != "fault_around"]["latency_ns"] <= 0).any():
+        wrong.append("latencies")
+    return wrong
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "mapped"
+    path.write_bytes(os.urandom(1 << 20) * (FILE_BYTES >> 20))
+    return path
+
+
+@pytest.mark.parametrize("drop_every", [0, 500])
+def test_ta_10_two_processes_and_one_file(target: Path, tmp_path: Path, drop_every: int) -> None:
+    bundle, told = tmp_path / "T", tmp_path / "told"
+    options = ("--drop-every", str(drop_every))
+    document = traced(
+        bundle,
+        *(sys.executable, "-c", TWO_PROCESSES, target, told, str(TOUCHED)),
+        options=options,
+    )
+    events = events_of(bundle, target)
+    accounts = [json.loads(Path(f"{told}.{seed}").read_text()) for seed in (1, 2)]
+    wrong = [differences(events, account) for account in accounts]
+    if drop_every:
+        assert document["lost_events"] > 0
+        assert ["written pages" in one for one in wrong] == [True, True]
+    else:
+        assert document["lost_events"] == 0
+        assert wrong == [[], []]
+
+
+PRIVATE = """
+import mmap, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+os.fsync(fd)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+copy = mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE)
+copy.madvise(mmap.MADV_RANDOM)
+for page in range(0, 1000, 10):
+    copy[page * 4096] = 7
+for page in range(0, 1000, 10):     # the copies: the file has nothing to do with them
+    copy[page * 4096 + 1] = 7
+"""
+
+
+def test_a_private_copy_is_a_read_of_the_file_and_waits_for_the_device(
+    target: Path, tmp_path: Path
+) -> None:
+    traced(tmp_path / "T", sys.executable, "-c", PRIVATE, target)
+    events = events_of(tmp_path / "T", target)
+    assert "fault_write" not in set(events["op"])
+    copied = events[events["op"] == "fault_read"]
+    assert sorted(copied["offset_bytes"] // PAGE) == list(range(0, 1000, 10))
+    assert set(copied["flags"] & 4) == {4}
+    assert (copied["flags"] & 1).sum() >= 95  # of pages that were in no cache
+    assert (copied["latency_ns"] > 0).all()
