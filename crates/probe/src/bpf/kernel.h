@@ -143,12 +143,6 @@ struct fs_struct {
 	struct path pwd;
 };
 
-struct vm_area_struct {
-	unsigned long vm_start;
-	unsigned long vm_pgoff;
-	struct file *vm_file;
-};
-
 struct kernfs_node {
 	__u64 id;
 };
