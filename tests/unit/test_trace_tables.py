@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from penstock.analyse.words import size as size_in_words
+from penstock.archive.bundle import Bundle
 from penstock.observe.trace.closing import closing_sentence
-from penstock.observe.trace.events import EVENT, NUMBERS, events_table, files_table, read_spool
-from penstock.observe.trace.patterns import judge_events, patterns_table, size_in_words
+from penstock.observe.trace.events import (
+    ENCODINGS,
+    EVENT,
+    NUMBERS,
+    SCHEMA,
+    SpoolReader,
+    files_table,
+    write_events,
+)
+from penstock.observe.trace.patterns import judge_events, patterns_table, verdicts
 
 
 def calls(n: int, op: str = "pread64", **columns: object) -> np.ndarray:
@@ -26,23 +39,63 @@ def calls(n: int, op: str = "pread64", **columns: object) -> np.ndarray:
     return events
 
 
+def in_bundle(
+    directory: Path, events: np.ndarray, cgroups: dict[int, int], torn: bytes = b""
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of `io_events` and verdicts, by way of a spool file."""
+    spool = directory / "spool.events"
+    spool.write_bytes(events.tobytes() + torn)
+    judge = importlib.import_module("penstock._native").Judge()
+    reader = SpoolReader(spool, cgroups, judge)
+    assert reader.events == len(events)
+    with (
+        Bundle.create(directory / "T", {"run_id": "r001"}) as bundle,
+        bundle.table_writer("io_events", SCHEMA, ENCODINGS) as writer,
+    ):
+        assert write_events(reader, writer) == len(events)
+    table = pq.read_table(directory / "T" / "io_events.parquet")
+    assert table.schema.field("t_ns").metadata[b"unit"] == b"ns"
+    return table.to_pylist(), verdicts(judge)
+
+
 def test_spool_is_sorted_and_a_torn_tail_dropped(tmp_path: Path) -> None:
     assert EVENT.itemsize == 48
-    spool = tmp_path / "spool"
     events = calls(100)
-    spool.write_bytes(events[::-1].tobytes() + b"torn")
-    assert (read_spool(spool) == events).all()
+    rows, (row,) = in_bundle(tmp_path, events[::-1], {0: 77}, b"torn")
+    assert [r["t_ns"] for r in rows] == events["t_ns"].tolist()
+    assert [r["offset_bytes"] for r in rows] == events["offset_bytes"].tolist()
+    assert row["together"]["class"] == "consecutive"
+    assert rows[0]["run_id"] == "r001"
 
 
-def test_events_table_tells_bytes_from_errors() -> None:
+def test_events_table_tells_bytes_from_errors(tmp_path: Path) -> None:
     events = calls(3, done_bytes=[4096, 0, -5], cgroup_slot=[0, 1, 9])
-    table = events_table(events, {0: 77, 1: 78}).to_pylist()
+    table, (row,) = in_bundle(tmp_path, events, {0: 77, 1: 78})
     assert [row["done_bytes"] for row in table] == [4096, 0, 0]
     assert [row["errno"] for row in table] == [0, 0, 5]
     assert [row["seq"] for row in table] == [0, 1, 2]
     assert [row["cgroup_id"] for row in table] == [77, 78, 78]
     assert {row["op"] for row in table} == {"pread64"}
     assert {row["direction"] for row in table} == {"read"}
+    assert (row["calls"], row["errors"], row["done_bytes"]) == (3, 1, 4096)
+
+
+def test_faults_are_judged_apart_and_a_page_with_the_range_around_it_is_one_access() -> None:
+    pages = np.arange(200)
+    reads = calls(200, "fault_read", offset_bytes=pages * 65536)
+    around = calls(200, "fault_around", offset_bytes=pages * 65536)
+    around["size_bytes"] = around["done_bytes"] = 65536
+    private = calls(200, "fault_write", flags=4)
+    both = np.concatenate([calls(100), np.ravel([reads, around], order="F"), private])
+    rows = {(r["direction"], r["basis"]): r for r in judge_events(both)}
+    assert set(rows) == {("read", "calls"), ("read", "faults"), ("write", "faults")}
+    faults = rows["read", "faults"]
+    assert faults["calls"] == 400
+    assert faults["together"]["requests"] == 200
+    assert faults["together"]["class"] == "consecutive"
+    assert rows["write", "faults"]["together"]["requests"] == 0  # private copies
+    sync = judge_events(calls(50, "fsync"))
+    assert sync == []
 
 
 def test_files_keep_identity_where_the_name_is_missing(tmp_path: Path) -> None:

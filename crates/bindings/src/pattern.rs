@@ -1,12 +1,15 @@
-//! Python names of the `pattern` crate.
+//! Python names of the `pattern` crate, and of the spool that feeds it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 
-use penstock_pattern::{judge, judge_counters, Counters};
-use penstock_probe::layout::Stream;
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyValueError;
+use penstock_pattern::{judge, judge_epochs, Epoch, Epochs, Operation, Stream, EXACT_REQUESTS};
+use penstock_probe::layout::{Event, Stream as RawStream, OPERATIONS};
+use penstock_probe::spool::Spool;
+use pyo3::buffer::{Element, PyBuffer};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
 use serde_json::json;
 
 /// Judges requests of one file and direction, in order of time; gives JSON {together, threads}.
@@ -31,19 +34,256 @@ fn classify(
             "offsets, sizes and tids must have one length",
         ));
     }
-    let judgement = py.detach(|| judge(&offsets, &sizes, &tids));
+    let judgement = py.detach(|| judge(&offsets, &sizes, &tids, &[]));
     serde_json::to_string(&judgement).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-/// Judges the streams of mode `pattern` (bytes of the spool file); gives JSON, a list of
-/// {file_id, direction, together, threads} with sampled latencies and errors.
+fn broken(error: impl std::fmt::Display) -> PyErr {
+    PyRuntimeError::new_err(error.to_string())
+}
+
+/// Judges a stream of operations in order of time, in bounded memory.
+///
+/// `phases`: (first, last) times of stretches to be judged by themselves too [ns]; `exact`: a sequence of more
+/// requests than this is judged by epochs.
+#[pyclass]
+struct Judge {
+    stream: Option<Stream>,
+}
+
+/// A buffer's items, for as long as the buffer is held.
+struct Items<T: Element>(PyBuffer<T>);
+
+impl<T: Element> Items<T> {
+    fn get(&self) -> &[T] {
+        // SAFETY: contiguous (checked when taken), read only, and held by us; whoever gives it must not write.
+        unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.item_count()) }
+    }
+}
+
+fn items<T: Element>(buffer: PyBuffer<T>, count: Option<usize>) -> PyResult<Items<T>> {
+    if !buffer.is_c_contiguous() || count.is_some_and(|n| n != buffer.item_count()) {
+        return Err(PyValueError::new_err(
+            "columns must be contiguous and of one length",
+        ));
+    }
+    Ok(Items(buffer))
+}
+
+#[pymethods]
+impl Judge {
+    #[new]
+    #[pyo3(signature = (phases=Vec::new(), exact=EXACT_REQUESTS))]
+    fn new(phases: Vec<(u64, u64)>, exact: usize) -> Self {
+        Self {
+            stream: Some(Stream::new(phases, exact)),
+        }
+    }
+
+    /// The next operations, column by column: int64 arrays but `op` and `flags` (uint8).
+    #[allow(clippy::too_many_arguments)]
+    fn feed(
+        &mut self,
+        py: Python<'_>,
+        t_ns: PyBuffer<i64>,
+        op: PyBuffer<u8>,
+        file_id: PyBuffer<i64>,
+        offset_bytes: PyBuffer<i64>,
+        done_bytes: PyBuffer<i64>,
+        errno: PyBuffer<i64>,
+        latency_ns: PyBuffer<i64>,
+        tid: PyBuffer<i64>,
+        flags: PyBuffer<u8>,
+    ) -> PyResult<()> {
+        let n = Some(t_ns.item_count());
+        let t_ns = items(t_ns, n)?;
+        let (op, flags) = (items(op, n)?, items(flags, n)?);
+        let file_id = items(file_id, n)?;
+        let (offset, done) = (items(offset_bytes, n)?, items(done_bytes, n)?);
+        let (errno, latency) = (items(errno, n)?, items(latency_ns, n)?);
+        let tid = items(tid, n)?;
+        let Some(stream) = self.stream.as_mut() else {
+            return Err(broken("the verdicts were given"));
+        };
+        let (t_ns, op, file_id) = (t_ns.get(), op.get(), file_id.get());
+        let (offset, done, errno) = (offset.get(), done.get(), errno.get());
+        let (latency, tid, flags) = (latency.get(), tid.get(), flags.get());
+        py.detach(|| {
+            for i in 0..t_ns.len() {
+                stream.push(&Operation {
+                    t_ns: t_ns[i] as u64,
+                    file_id: file_id[i] as u32,
+                    tid: tid[i] as u32,
+                    offset: offset[i],
+                    done: if errno[i] == 0 { done[i] } else { -errno[i] },
+                    latency_ns: latency[i] as u64,
+                    op: op[i],
+                    flags: flags[i],
+                });
+            }
+        });
+        Ok(())
+    }
+
+    /// Takes over what `later` was fed with: the operations after these. `later` is empty then.
+    fn append(&mut self, py: Python<'_>, mut later: PyRefMut<'_, Judge>) -> PyResult<()> {
+        let (Some(stream), Some(more)) = (self.stream.as_mut(), later.stream.take()) else {
+            return Err(broken("the verdicts were given"));
+        };
+        py.detach(|| stream.append(more));
+        Ok(())
+    }
+
+    /// JSON: a list of {file_id, direction, basis, phase, calls, errors, done_bytes, time_ns, first_ns, last_ns,
+    /// together, threads}.
+    fn verdicts(&mut self, py: Python<'_>) -> PyResult<String> {
+        let stream = self.stream.take();
+        let stream = stream.ok_or_else(|| broken("the verdicts were given"))?;
+        py.detach(|| serde_json::to_string(&stream.finish()))
+            .map_err(broken)
+    }
+}
+
+/// Operations from here on have no place in an order of offsets.
+const FIRST_SYNC: u8 = 64;
+
+/// A spool in order of time, part by part: columns for the table, and the judge fed on the way.
+#[pyclass]
+struct SpoolReader {
+    spool: Spool,
+    seq: u64,
+    names: [i8; 256],
+    cgroups: Vec<u64>,
+    named: HashMap<(u64, u32), u32>,
+}
+
+#[pymethods]
+impl SpoolReader {
+    /// `cgroups`: the control group behind each slot. `named`: (time, thread, file) of calls that name their file.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        cgroups: Vec<u64>,
+        named: Vec<(u64, u32, u32)>,
+    ) -> PyResult<Self> {
+        let spool = py.detach(|| Spool::open(&path)).map_err(broken)?;
+        let mut names = [0; 256];
+        for (index, &(number, _)) in OPERATIONS.iter().enumerate() {
+            names[usize::from(number)] = index as i8;
+        }
+        Ok(Self {
+            spool,
+            seq: 0,
+            names,
+            cgroups,
+            named: named
+                .into_iter()
+                .map(|(t, tid, id)| ((t, tid), id))
+                .collect(),
+        })
+    }
+
+    /// Whole records in the spool.
+    #[getter]
+    fn events(&self) -> u64 {
+        self.spool.events()
+    }
+
+    /// The next events: their columns by name as bytes (int64, `op` and `direction` int8 indices), or None at the
+    /// end. `judge` is fed with them; with `columns` False nothing else is made.
+    fn next_part<'py>(
+        &mut self,
+        py: Python<'py>,
+        mut judge: PyRefMut<'py, Judge>,
+        columns: bool,
+    ) -> PyResult<Option<(usize, Bound<'py, PyDict>)>> {
+        let stream = judge.stream.as_mut();
+        let stream = stream.ok_or_else(|| broken("the verdicts were given"))?;
+        let (spool, named) = (&mut self.spool, &self.named);
+        let part = py.detach(|| -> Result<_, _> {
+            let mut part = spool.next_part()?;
+            for event in &mut part {
+                if event.file_id == 0 && event.op >= FIRST_SYNC {
+                    event.file_id = *named.get(&(event.t_ns, event.tid)).unwrap_or(&0);
+                }
+                stream.push(&Operation {
+                    t_ns: event.t_ns,
+                    file_id: event.file_id,
+                    tid: event.tid,
+                    offset: event.offset_bytes,
+                    done: i64::from(event.done_bytes),
+                    latency_ns: event.latency_ns,
+                    op: event.op,
+                    flags: event.flags,
+                });
+            }
+            Ok::<_, penstock_probe::ProbeError>(part)
+        });
+        let part = part.map_err(broken)?;
+        if part.is_empty() {
+            return Ok(None);
+        }
+        let made = PyDict::new(py);
+        if columns {
+            let first = self.seq;
+            let fallback = self.cgroups.last().copied().unwrap_or(0);
+            let group =
+                |slot: u16| *self.cgroups.get(usize::from(slot)).unwrap_or(&fallback) as i64;
+            let names = &self.names;
+            let wide = |name: &str, of: &dyn Fn(&Event) -> i64| -> PyResult<()> {
+                let column = PyBytes::new_with(py, part.len() * 8, |bytes| {
+                    for (place, event) in bytes.chunks_exact_mut(8).zip(&part) {
+                        place.copy_from_slice(&of(event).to_le_bytes());
+                    }
+                    Ok(())
+                })?;
+                made.set_item(name, column)
+            };
+            wide("t_ns", &|e| e.t_ns as i64)?;
+            wide("file_id", &|e| i64::from(e.file_id))?;
+            wide("offset_bytes", &|e| e.offset_bytes)?;
+            wide("size_bytes", &|e| i64::from(e.size_bytes))?;
+            wide("done_bytes", &|e| i64::from(e.done_bytes.max(0)))?;
+            wide("errno", &|e| i64::from(e.done_bytes.min(0)).abs())?;
+            wide("latency_ns", &|e| e.latency_ns as i64)?;
+            wide("pid", &|e| i64::from(e.pid))?;
+            wide("tid", &|e| i64::from(e.tid))?;
+            wide("cgroup_id", &|e| group(e.cgroup_slot))?;
+            wide("flags", &|e| i64::from(e.flags))?;
+            let seq = PyBytes::new_with(py, part.len() * 8, |bytes| {
+                for (place, i) in bytes.chunks_exact_mut(8).zip(first..) {
+                    place.copy_from_slice(&i.to_le_bytes());
+                }
+                Ok(())
+            })?;
+            made.set_item("seq", seq)?;
+            let narrow = |name: &str, of: &dyn Fn(&Event) -> i8| -> PyResult<()> {
+                let column = PyBytes::new_with(py, part.len(), |bytes| {
+                    for (place, event) in bytes.iter_mut().zip(&part) {
+                        *place = of(event) as u8;
+                    }
+                    Ok(())
+                })?;
+                made.set_item(name, column)
+            };
+            narrow("op", &|e| names[usize::from(e.op)])?;
+            narrow("direction", &|e| (e.op / 32).min(3) as i8)?;
+        }
+        self.seq += part.len() as u64;
+        Ok(Some((part.len(), made)))
+    }
+}
+
+/// Judges the streams of mode `pattern` (bytes of the spool file); gives JSON as `Judge.verdicts` does, with the
+/// calls whose latency was sampled.
 #[pyfunction]
 fn classify_streams(spool: &[u8]) -> PyResult<String> {
-    const SIZE: usize = std::mem::size_of::<Stream>();
-    let mut groups: BTreeMap<(u32, u32), Vec<Stream>> = BTreeMap::new();
+    const SIZE: usize = std::mem::size_of::<RawStream>();
+    let mut groups: BTreeMap<(u32, u32), Vec<RawStream>> = BTreeMap::new();
     for bytes in spool.chunks_exact(SIZE) {
         // SAFETY: as long as the structure, which is plain numbers.
-        let stream: Stream = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+        let stream: RawStream = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
         if stream.file_id > 0 {
             let key = (stream.file_id, stream.direction);
             groups.entry(key).or_default().push(stream);
@@ -52,15 +292,17 @@ fn classify_streams(spool: &[u8]) -> PyResult<String> {
     let rows: Vec<_> = groups
         .iter()
         .map(|((file_id, direction), streams)| {
-            let counters: Vec<Counters> = streams.iter().map(counters).collect();
-            let judgement = judge_counters(&counters);
-            let sum = |of: fn(&Stream) -> u64| streams.iter().map(of).sum::<u64>();
+            let threads: Vec<_> = streams.iter().map(|s| (s.tid, epochs_of(s))).collect();
+            let judgement = judge_epochs(&threads);
+            let sum = |of: fn(&RawStream) -> u64| streams.iter().map(of).sum::<u64>();
             json!({
                 "file_id": file_id,
                 "direction": if *direction == 0 { "read" } else { "write" },
+                "basis": "calls",
+                "phase": null,
                 "together": judgement.together,
                 "threads": judgement.threads,
-                "requests": sum(|s| s.requests + s.errors),
+                "calls": sum(|s| s.requests + s.errors),
                 "errors": sum(|s| s.errors),
                 "done_bytes": sum(|s| s.done_bytes),
                 "sampled": sum(|s| s.sampled),
@@ -71,27 +313,39 @@ fn classify_streams(spool: &[u8]) -> PyResult<String> {
     Ok(json!(rows).to_string())
 }
 
-fn counters(stream: &Stream) -> Counters {
-    let long = stream.chain_requests.iter().filter(|&&n| n >= 8).count();
-    Counters {
-        tid: stream.tid,
+fn epochs_of(stream: &RawStream) -> Epochs {
+    let long = stream.chain_requests.iter().filter(|&&n| n >= 8).count() as u64;
+    let mut epochs = Epochs::new(64, 4096);
+    let mut epoch = Epoch {
+        first_ns: stream.first_ns,
+        last_ns: stream.last_ns.max(stream.first_ns),
         requests: stream.requests,
         bytes: stream.done_bytes,
-        consecutive: stream.consecutive,
+        steps: stream.requests.saturating_sub(1),
+        zero: stream.consecutive,
         near: stream.near,
         forward: stream.forward,
         reverse: stream.reverse,
-        same_step: stream.same_step,
-        last_step: stream.last_step,
+        cycle: [stream.same_step, 0, 0, 0],
+        distances: [stream.last_step, 0, 0, 0],
         chained: stream.chained,
-        long_chains: u32::try_from(long).unwrap_or(0),
-        size_class: stream.size_class.iter().map(|&n| u64::from(n)).collect(),
-        span_ns: (stream.first_ns, stream.last_ns.max(stream.first_ns)),
+        chains: long,
+        open_sum: long * stream.requests,
+        low: stream.lowest,
+        high: stream.highest,
+        ..Epoch::default()
+    };
+    for (class, &count) in stream.size_class.iter().enumerate() {
+        epoch.size_class[class] = u64::from(count);
     }
+    epochs.push(epoch, 1);
+    epochs
 }
 
 /// Adds this crate's functions and classes to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Judge>()?;
+    module.add_class::<SpoolReader>()?;
     module.add_function(wrap_pyfunction!(classify, module)?)?;
     module.add_function(wrap_pyfunction!(classify_streams, module)?)
 }

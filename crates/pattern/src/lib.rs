@@ -18,10 +18,17 @@
 //! ```
 
 mod chains;
-mod counters;
+mod epoch;
 mod hotset;
 mod phases;
+mod sequence;
+mod stream;
+mod summary;
 mod verdict;
 
-pub use counters::{judge_counters, Counters};
+pub use epoch::{spread_bits, Counter, Epoch, BLOCK_BITS, SIZE_CLASSES};
+pub use hotset::{HotSample, Spread};
+pub use sequence::{Request, EPOCH_REQUESTS};
+pub use stream::{Operation, Row, Stream, EXACT_REQUESTS};
+pub use summary::{classify_epochs, judge_epochs, Epochs, MOST_EPOCHS};
 pub use verdict::{classify, judge, Class, Judgement, Phase, ThreadVerdict, Verdict};

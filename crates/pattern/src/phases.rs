@@ -1,107 +1,285 @@
-//! Phases: stretches of one class, found over windows and bordered to the request.
+//! Phases: stretches of one class, found over windows or epochs and bordered to the request.
 
-use crate::verdict::{classify_whole, median, near_bytes, steps, Class, Phase};
+use crate::epoch::{Counter, Epoch};
+use crate::hotset::within;
+use crate::verdict::{classify_whole, Class, Phase};
 
 const WINDOWS: usize = 200;
 const SMALLEST_WINDOW: usize = 64;
 const LEAST_SHARE: f64 = 0.05;
+const COVERED_SHARE: f64 = 0.9;
+/// Hashes of one epoch that are looked at for a hot set within it.
+pub(crate) const LOOKED: usize = 512;
 
-/// The phases of a sequence, each at least 0.05 of it, neighbours of different class; one or none if it has no parts.
-pub fn find(offsets: &[i64], sizes: &[i64]) -> Vec<Phase> {
-    let n = offsets.len();
-    let window = SMALLEST_WINDOW.max(n / WINDOWS);
-    if n < 4 * window {
-        return Vec::new();
-    }
-    let near = near_bytes(median(sizes));
-    let labels: Vec<(usize, usize, Option<Class>)> = (0..n)
-        .step_by(window)
-        .map(|first| {
-            let end = (first + window).min(n);
-            (
-                first,
-                end,
-                label(&offsets[first..end], &sizes[first..end], near),
-            )
-        })
-        .collect();
-    let mut runs: Vec<Phase> = Vec::new();
-    for run in labels.chunk_by(|a, b| a.2 == b.2) {
-        let (first, end) = (run[0].0, run[run.len() - 1].1);
-        let (Some(class), true) = (run[0].2, (end - first) as f64 >= LEAST_SHARE * n as f64) else {
-            continue;
-        };
-        match runs.last_mut() {
-            Some(last) if last.class == class => last.end = end,
-            _ => runs.push(Phase { first, end, class }),
-        }
-    }
-    let covered: usize = runs.iter().map(|run| run.end - run.first).sum();
-    if runs.len() < 2 || (covered as f64) < 0.9 * n as f64 {
-        return Vec::new();
-    }
-    runs[0].first = 0;
-    let last = runs.len() - 1;
-    runs[last].end = n;
-    for i in 0..last {
-        let (left, right) = (runs[i].class, runs[i + 1].class);
-        let low = runs[i].end.saturating_sub(window).max(1);
-        let high = (runs[i + 1].first + window).min(n);
-        let border = border(offsets, sizes, near, (left, right), low, high);
-        runs[i].end = border;
-        runs[i + 1].first = border;
-    }
-    for run in &mut runs {
-        run.class = classify_whole(&offsets[run.first..run.end], &sizes[run.first..run.end]).class;
-    }
-    runs
+/// Epochs of one class; the first request of the first and the end of the last are bordered by the caller.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Run {
+    pub first: usize,
+    pub end: usize,
+    pub class: Class,
 }
 
-fn label(offsets: &[i64], sizes: &[i64], near: i64) -> Option<Class> {
-    let found = steps(offsets, sizes, near);
-    let of = offsets.len().saturating_sub(1).max(1) as f64;
-    let share = |hits: u64| hits as f64 / of;
-    if share(found.zero) >= 0.95 {
+/// The class that an epoch by itself looks like. Less strict than the rules: those judge the whole phase.
+pub(crate) fn label(epoch: &Epoch) -> Option<Class> {
+    let share = |hits: u64| epoch.share(hits);
+    let (_, cycle) = best_cycle(epoch);
+    if share(epoch.zero) >= 0.85 {
         Some(Class::Consecutive)
-    } else if share(found.reverse) >= 0.95 {
+    } else if share(epoch.reverse) >= 0.85 {
         Some(Class::Reverse)
-    } else if share(found.near) >= 0.95 {
+    } else if epoch.chained as f64 >= 0.85 * epoch.requests as f64 && epoch.open() >= 1.5 {
+        Some(Class::Interleaved)
+    } else if cycle >= 0.80 && epoch.distances[0] != 0 {
+        Some(Class::Strided)
+    } else if share(epoch.near) >= 0.85 {
         Some(Class::Sequential)
-    } else if share(found.zero) <= 0.1 && (0.3..=0.7).contains(&share(found.forward)) {
+    } else if epoch.concentrated() {
+        Some(Class::HotSet)
+    } else if share(epoch.zero) <= 0.1 && (0.3..=0.7).contains(&share(epoch.forward)) {
         Some(Class::Random)
     } else {
         None
     }
 }
 
-/// The request at which steps cease to fit the left class and begin to fit the right one.
-fn border(
-    offsets: &[i64],
-    sizes: &[i64],
-    near: i64,
-    (left, right): (Class, Class),
-    low: usize,
-    high: usize,
-) -> usize {
-    let fits = |i: usize, class: Class| {
-        let distance = offsets[i] - offsets[i - 1] - sizes[i - 1];
-        match class {
-            Class::Consecutive => distance == 0,
-            Class::Reverse => offsets[i] + sizes[i] == offsets[i - 1],
-            Class::Sequential => (0..=near).contains(&distance),
-            _ => !(0..=near).contains(&distance) && offsets[i] + sizes[i] != offsets[i - 1],
+/// Whether re-access is worth counting: an order that a rule before `hot-set` explains has none to tell.
+pub(crate) fn without_order(epoch: &Epoch) -> bool {
+    !matches!(
+        label(epoch),
+        Some(
+            Class::Consecutive
+                | Class::Reverse
+                | Class::Interleaved
+                | Class::Strided
+                | Class::Sequential
+        )
+    )
+}
+
+/// The cycle of start-to-start distances that fits best, the shorter of equals: its length and share.
+pub(crate) fn best_cycle(epoch: &Epoch) -> (usize, f64) {
+    let mut best = (1, 0.0);
+    for (i, &hits) in epoch.cycle.iter().enumerate() {
+        let share = epoch.share(hits);
+        if share > best.1 + 0.02 {
+            best = (i + 1, share);
         }
-    };
-    let mut score = 0i64;
-    let mut best = (i64::MIN, low);
-    for i in low..high {
-        if score > best.0 {
-            best = (score, i);
-        }
-        score += i64::from(fits(i, left)) - i64::from(fits(i, right));
     }
-    if score > best.0 {
-        best.1 = high;
+    best
+}
+
+/// Runs of epochs with one label, each at least 0.05 of the requests, neighbours different, together 0.9 of them
+/// (an epoch between two runs may hold their border). Fewer than two: none.
+pub(crate) fn runs(epochs: &[Epoch]) -> Vec<Run> {
+    let labels: Vec<Option<Class>> = epochs.iter().map(label).collect();
+    let total: u64 = epochs.iter().map(|epoch| epoch.requests).sum();
+    let requests = |first: usize, end: usize| -> f64 {
+        epochs[first..end].iter().map(|e| e.requests as f64).sum()
+    };
+    let mut found: Vec<Run> = Vec::new();
+    let mut first = 0;
+    for run in labels.chunk_by(|a, b| a == b) {
+        let (start, end) = (first, first + run.len());
+        first = end;
+        let Some(class) = run[0] else { continue };
+        if requests(start, end) < LEAST_SHARE * total as f64 {
+            continue;
+        }
+        match found.last_mut() {
+            Some(last) if last.class == class => last.end = end,
+            _ => found.push(Run {
+                first: start,
+                end,
+                class,
+            }),
+        }
+    }
+    if found.len() < 2 {
+        return Vec::new();
+    }
+    if found[0].first <= 1 {
+        found[0].first = 0;
+    }
+    let last = found.len() - 1;
+    if found[last].end + 1 >= epochs.len() {
+        found[last].end = epochs.len();
+    }
+    let mut covered: f64 = found.iter().map(|run| requests(run.first, run.end)).sum();
+    for pair in found.windows(2) {
+        if pair[1].first - pair[0].end == 1 {
+            covered += requests(pair[0].end, pair[1].first);
+        }
+    }
+    if covered < COVERED_SHARE * total as f64 {
+        return Vec::new();
+    }
+    found[0].first = 0;
+    found[last].end = epochs.len();
+    found
+}
+
+/// The phases of a sequence, each at least 0.05 of it, neighbours of different class; none if it has no parts.
+pub fn find(offsets: &[i64], sizes: &[i64], block_bytes: i64) -> Vec<Phase> {
+    let n = offsets.len();
+    let window = SMALLEST_WINDOW.max(n / WINDOWS);
+    if n < 4 * window {
+        return Vec::new();
+    }
+    let epochs = windows(offsets, sizes, window, block_bytes);
+    let runs = runs(&epochs);
+    let mut found: Vec<Phase> = Vec::new();
+    let mut first = 0;
+    for (i, run) in runs.iter().enumerate() {
+        let end = runs.get(i + 1).map_or(n, |next| {
+            let low = (run.end - 1) * window;
+            let high = ((next.first + 1) * window).min(n);
+            border(offsets, sizes, window, low.max(1), high)
+        });
+        if end <= first {
+            continue;
+        }
+        let class = classify_whole(&offsets[first..end], &sizes[first..end]).class;
+        push(
+            &mut found,
+            Phase {
+                first,
+                end,
+                class,
+                ..Phase::default()
+            },
+        );
+        first = end;
+    }
+    accepted(found, n)
+}
+
+/// Appends a phase, or lengthens the last one of the same class.
+pub(crate) fn push(phases: &mut Vec<Phase>, phase: Phase) {
+    match phases.last_mut() {
+        Some(last) if last.class == phase.class => {
+            last.end = phase.end;
+            last.end_ns = phase.end_ns;
+        }
+        _ => phases.push(phase),
+    }
+}
+
+/// The phases if there are two or more, each of a class and of at least 0.05 of `n`, up to a border's width.
+pub(crate) fn accepted(phases: Vec<Phase>, n: usize) -> Vec<Phase> {
+    let fine = phases.len() >= 2
+        && phases.iter().all(|phase| {
+            phase.class != Class::Insufficient
+                && (phase.end - phase.first) as f64 >= 0.9 * LEAST_SHARE * n as f64
+        });
+    if fine {
+        phases
+    } else {
+        Vec::new()
+    }
+}
+
+fn windows(offsets: &[i64], sizes: &[i64], window: usize, block_bytes: i64) -> Vec<Epoch> {
+    let mut counter = Counter::default();
+    let mut epochs = Vec::with_capacity(offsets.len() / window + 1);
+    for (offsets, sizes) in offsets.chunks(window).zip(sizes.chunks(window)) {
+        for (&offset, &size) in offsets.iter().zip(sizes) {
+            counter.push(offset, size, 0);
+        }
+        let mut epoch = counter.cut();
+        look_within(&mut epoch, offsets.iter().copied(), block_bytes);
+        epochs.push(epoch);
+    }
+    epochs
+}
+
+/// Fills in what an epoch shows of a hot set by itself, if it shows no order.
+pub(crate) fn look_within(epoch: &mut Epoch, offsets: impl Iterator<Item = i64>, block_bytes: i64) {
+    if !without_order(epoch) {
+        return;
+    }
+    let mut hashes: Vec<u32> = offsets
+        .take(LOOKED)
+        .map(|offset| offset.div_euclid(block_bytes) as u32)
+        .collect();
+    (epoch.looked, epoch.again, epoch.top_fifth) = within(&mut hashes);
+}
+
+const FEATURES: usize = 6;
+
+/// The request between `low` and `high` from which on the requests are rather like those after `high`.
+///
+/// Each request has six yes-or-no features; how often each is true in the window before `low` and after `high`
+/// gives a likelihood for both sides, and the border is where their product is greatest.
+fn border(offsets: &[i64], sizes: &[i64], window: usize, low: usize, high: usize) -> usize {
+    let from = low.saturating_sub(2 * window);
+    let to = (high + window).min(offsets.len());
+    let features: Vec<[bool; FEATURES]> = features(&offsets[from..to], &sizes[from..to]);
+    let rates = |range: std::ops::Range<usize>| -> [f64; FEATURES] {
+        let of = range.len().max(1) as f64;
+        std::array::from_fn(|f| {
+            let hits = features[range.clone()].iter().filter(|x| x[f]).count() as f64;
+            (hits / of).clamp(0.01, 0.99)
+        })
+    };
+    let left = rates(window.min(low - from)..low - from);
+    let right = rates(high - from..to - from);
+    let weight = |feature: &[bool; FEATURES]| -> f64 {
+        (0..FEATURES)
+            .map(|f| {
+                if feature[f] {
+                    (left[f] / right[f]).ln()
+                } else {
+                    ((1.0 - left[f]) / (1.0 - right[f])).ln()
+                }
+            })
+            .sum()
+    };
+    let mut sum = 0.0;
+    let mut best = (0.0, low);
+    for i in low..high {
+        sum += weight(&features[i - from]);
+        if sum > best.0 {
+            best = (sum, i + 1);
+        }
     }
     best.1
+}
+
+fn features(offsets: &[i64], sizes: &[i64]) -> Vec<[bool; FEATURES]> {
+    let mut counter = Counter::default();
+    let mut found = Vec::with_capacity(offsets.len());
+    for (&offset, &size) in offsets.iter().zip(sizes) {
+        found.push(counter.features(offset, size));
+    }
+    found
+}
+
+/// Of the epoch between two runs, the part that belongs to the left one: where its shares lie between theirs.
+pub(crate) fn part(left: &Epoch, middle: &Epoch, right: &Epoch) -> f64 {
+    let vector = |e: &Epoch| {
+        let chained = (e.chained as f64 / e.requests.max(1) as f64).min(1.0);
+        let s = |hits| e.share(hits);
+        [
+            s(e.zero),
+            s(e.reverse),
+            s(e.near),
+            s(e.forward),
+            s(e.cycle[0]),
+            s(e.cycle[1]),
+            s(e.cycle[2]),
+            s(e.cycle[3]),
+            chained,
+        ]
+    };
+    let (l, m, r) = (vector(left), vector(middle), vector(right));
+    let (mut dot, mut square) = (0.0, 0.0);
+    for i in 0..l.len() {
+        dot += (m[i] - r[i]) * (l[i] - r[i]);
+        square += (l[i] - r[i]) * (l[i] - r[i]);
+    }
+    if square > 0.0 {
+        (dot / square).clamp(0.0, 1.0)
+    } else {
+        0.5
+    }
 }

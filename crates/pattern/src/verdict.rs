@@ -34,7 +34,7 @@ pub enum Class {
 
 /// Fewer requests than this are not judged.
 pub const ENOUGH: usize = 32;
-const MOST_OPEN: u32 = 64;
+pub(crate) const MOST_OPEN: u32 = 64;
 
 /// A stretch of requests with one class.
 #[derive(Clone, Debug, Serialize)]
@@ -45,6 +45,22 @@ pub struct Phase {
     pub end: usize,
     /// Its class.
     pub class: Class,
+    /// When it began, CLOCK_MONOTONIC; 0 if the times were not given [ns].
+    pub start_ns: u64,
+    /// When it ended [ns].
+    pub end_ns: u64,
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self {
+            first: 0,
+            end: 0,
+            class: Class::Insufficient,
+            start_ns: 0,
+            end_ns: 0,
+        }
+    }
 }
 
 /// What one sequence of requests is, and on what that rests. Shares are of the n − 1 steps.
@@ -72,6 +88,41 @@ pub struct Verdict {
     pub median_size_bytes: i64,
     /// The rest: W, chains, strides, spread, phases, Darshan's counters.
     pub evidence: Value,
+}
+
+impl Verdict {
+    /// Fills in when the phases began and ended.
+    fn add_times(&mut self, times: &[u64]) {
+        let Some(phases) = self
+            .evidence
+            .get_mut("phases")
+            .and_then(Value::as_array_mut)
+        else {
+            return;
+        };
+        for phase in phases {
+            let at = |name: &str| phase[name].as_u64().unwrap_or(0) as usize;
+            let (first, end) = (at("first"), at("end"));
+            if let (Some(start_ns), Some(end_ns)) =
+                (times.get(first), times.get(end.wrapping_sub(1)))
+            {
+                phase["start_ns"] = json!(start_ns);
+                phase["end_ns"] = json!(end_ns);
+            }
+        }
+    }
+
+    /// Its order is none by offsets alone, but its threads go their own ways, `k` at once.
+    pub(crate) fn interleaved_by_threads(&mut self, k: u32, confidence: f64, share: f64) {
+        self.class = Class::Interleaved;
+        self.k = Some(k);
+        self.confidence = confidence;
+        self.evidence["basis"] = json!("threads");
+        self.evidence["held_by_threads_share"] = json!(share);
+        if let Some(evidence) = self.evidence.as_object_mut() {
+            evidence.remove("phases");
+        }
+    }
 }
 
 /// Verdict of one thread.
@@ -143,21 +194,26 @@ pub(crate) fn median(sizes: &[i64]) -> i64 {
 }
 
 /// Judges one sequence: offsets and sizes [bytes] of the completed requests, in order.
+///
+/// Phases are found first, unless one plain rule holds for all; then the rules are tried on the whole.
 pub fn classify(offsets: &[i64], sizes: &[i64]) -> Verdict {
     let mut verdict = classify_whole(offsets, sizes);
-    if verdict.class == Class::Irregular {
-        let found = phases::find(offsets, sizes);
-        if found.len() > 1 {
-            let largest = found.iter().map(|p| p.end - p.first).max().unwrap_or(0);
-            let n = offsets.len() as f64;
-            verdict.class = Class::Mixed;
-            verdict.confidence = wilson(
-                n - (n - found.iter().map(|p| (p.end - p.first) as f64).sum::<f64>()),
-                n,
-            );
-            verdict.evidence["largest_phase_share"] = json!(largest as f64 / n);
-            verdict.evidence["phases"] = json!(found);
-        }
+    if matches!(
+        verdict.class,
+        Class::Consecutive | Class::Reverse | Class::Insufficient
+    ) {
+        return verdict;
+    }
+    let block_bytes = verdict.median_size_bytes.clamp(512, 1 << 20);
+    let found = phases::find(offsets, sizes, block_bytes);
+    if found.len() > 1 {
+        let largest = found.iter().map(|p| p.end - p.first).max().unwrap_or(0);
+        let n = offsets.len() as f64;
+        verdict.class = Class::Mixed;
+        verdict.k = None;
+        verdict.confidence = wilson(n, n);
+        verdict.evidence["largest_phase_share"] = json!(largest as f64 / n);
+        verdict.evidence["phases"] = json!(found);
     }
     verdict
 }
@@ -232,7 +288,7 @@ pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
     }
     let spread = hotset::spread(offsets, median_size_bytes.clamp(512, 1 << 20));
     verdict.evidence["spread"] = json!(spread);
-    if spread.reaccess_share >= 0.5 && spread.top_fifth_share >= 0.8 {
+    if spread.hot() {
         decided(&mut verdict, Class::HotSet, spread.top_fifth_share);
         return verdict;
     }
@@ -318,8 +374,11 @@ fn uniformity(offsets: &[i64]) -> Value {
 ///
 /// Threads that each go forward in their own way are `interleaved` when at least two are at work at once, even
 /// where their requests by offsets alone would not show it.
-pub fn judge(offsets: &[i64], sizes: &[i64], tids: &[u32]) -> Judgement {
+///
+/// `times` [ns] go into the phases; it may be empty.
+pub fn judge(offsets: &[i64], sizes: &[i64], tids: &[u32], times: &[u64]) -> Judgement {
     let mut together = classify(offsets, sizes);
+    together.add_times(times);
     let mut order: Vec<u32> = (0..tids.len() as u32).collect();
     if tids.iter().any(|&tid| tid != tids[0]) {
         order.sort_by_key(|&i| tids[i as usize]);
@@ -339,20 +398,19 @@ pub fn judge(offsets: &[i64], sizes: &[i64], tids: &[u32]) -> Judgement {
         let own =
             |values: &[i64]| -> Vec<i64> { run.iter().map(|&i| values[i as usize]).collect() };
         spans.push((run[0], run[run.len() - 1] + 1));
+        let mut verdict = classify(&own(offsets), &own(sizes));
+        if verdict.class == Class::Mixed && !times.is_empty() {
+            let own: Vec<u64> = run.iter().map(|&i| times[i as usize]).collect();
+            verdict.add_times(&own);
+        }
         threads.push(ThreadVerdict {
             tid: tids[run[0] as usize],
-            verdict: classify(&own(offsets), &own(sizes)),
+            verdict,
         });
     }
-    let orderly = |t: &ThreadVerdict| {
-        matches!(
-            t.verdict.class,
-            Class::Consecutive | Class::Reverse | Class::Sequential
-        )
-    };
     let held: u64 = threads
         .iter()
-        .filter(|t| orderly(t))
+        .filter(|t| orderly(t.verdict.class))
         .map(|t| t.verdict.requests)
         .sum();
     let n = offsets.len();
@@ -363,14 +421,47 @@ pub fn judge(offsets: &[i64], sizes: &[i64], tids: &[u32]) -> Judgement {
     if unclear && n >= ENOUGH && held as f64 >= 0.95 * n as f64 {
         let k = open_median(&spans, n);
         if (2..=MOST_OPEN).contains(&k) {
-            together.class = Class::Interleaved;
-            together.k = Some(k);
-            together.confidence = wilson(held as f64, n as f64);
-            together.evidence["basis"] = json!("threads");
-            together.evidence["held_by_threads_share"] = json!(held as f64 / n as f64);
+            let share = held as f64 / n as f64;
+            together.interleaved_by_threads(k, wilson(held as f64, n as f64), share);
         }
     }
     Judgement { together, threads }
+}
+
+/// A thread of which it can be said that it goes its own way.
+pub(crate) fn orderly(class: Class) -> bool {
+    matches!(
+        class,
+        Class::Consecutive | Class::Reverse | Class::Sequential
+    )
+}
+
+/// Median over the requests of the threads at work at once; of each thread its first and last time and requests.
+pub(crate) fn at_once(spans: &[(u64, u64, u64)]) -> u32 {
+    let mut edges: Vec<(u64, i32, f64)> = Vec::with_capacity(2 * spans.len());
+    for &(first, last, requests) in spans {
+        let rate = requests as f64 / (last - first).max(1) as f64;
+        edges.push((first, 1, rate));
+        edges.push((last, -1, -rate));
+    }
+    edges.sort_by_key(|edge| (edge.0, edge.1));
+    let mut spent = vec![0.0; spans.len() + 1];
+    let (mut open, mut rate, mut at) = (0usize, 0.0, 0);
+    for (edge, change, more) in edges {
+        spent[open] += rate * (edge - at) as f64;
+        open = open.wrapping_add_signed(change as isize);
+        rate += more;
+        at = edge;
+    }
+    let half = spent.iter().sum::<f64>() / 2.0;
+    let mut sum = 0.0;
+    for (open, requests) in spent.iter().enumerate() {
+        sum += requests;
+        if sum >= half && sum > 0.0 {
+            return open as u32;
+        }
+    }
+    0
 }
 
 /// Median over the requests of the number of threads between their first and last request.

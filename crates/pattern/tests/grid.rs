@@ -1,6 +1,6 @@
 //! Generated sequences of known truth (TA-15), and those that must not be mistaken (TA-16).
 
-use penstock_pattern::{classify, judge, judge_counters, Class, Counters};
+use penstock_pattern::{classify, judge, Class};
 
 const KIB: i64 = 1024;
 
@@ -132,7 +132,7 @@ fn threads_reading_one_file_from_its_start_are_interleaved() {
             working = [draws.below(4) as usize, draws.below(4) as usize];
         }
     }
-    let judged = judge(&offsets, &sizes(offsets.len(), 4 * KIB), &tids);
+    let judged = judge(&offsets, &sizes(offsets.len(), 4 * KIB), &tids, &[]);
     assert_eq!(judged.together.class, Class::Interleaved);
     assert!(
         matches!(judged.together.k, Some(3 | 4)),
@@ -221,7 +221,7 @@ fn guards() {
         tids.push(thread as u32);
         next[thread] += 4 * KIB;
     }
-    let judged = judge(&offsets, &sizes(offsets.len(), 4 * KIB), &tids);
+    let judged = judge(&offsets, &sizes(offsets.len(), 4 * KIB), &tids, &[]);
     assert_eq!(
         (judged.together.class, judged.together.k),
         (Class::Interleaved, Some(2))
@@ -255,47 +255,4 @@ fn strides_in_a_cycle_are_named() {
         .collect();
     values.sort_unstable();
     assert_eq!(values, [64, 128, 512]);
-}
-
-#[test]
-fn counters_give_the_same_verdicts_as_requests() {
-    let count = |consecutive, near, forward, reverse, chained, long_chains| Counters {
-        requests: 1001,
-        bytes: 1001 * 4096,
-        consecutive,
-        near,
-        forward,
-        reverse,
-        chained,
-        long_chains,
-        size_class: {
-            let mut classes = vec![0; 28];
-            classes[12] = 1001;
-            classes
-        },
-        span_ns: (0, 100),
-        ..Counters::default()
-    };
-    let class = |c: &Counters| judge_counters(std::slice::from_ref(c)).together.class;
-    assert_eq!(
-        class(&count(1000, 1000, 1000, 0, 1000, 1)),
-        Class::Consecutive
-    );
-    assert_eq!(class(&count(0, 0, 0, 1000, 0, 0)), Class::Reverse);
-    assert_eq!(class(&count(0, 980, 980, 0, 10, 0)), Class::Sequential);
-    assert_eq!(class(&count(2, 5, 505, 1, 9, 0)), Class::Random);
-    assert_eq!(class(&count(400, 420, 505, 1, 990, 3)), Class::Interleaved);
-    assert_eq!(class(&count(400, 420, 705, 1, 500, 0)), Class::Irregular);
-    let consecutive = count(1000, 1000, 1000, 0, 1000, 1);
-    let both = judge_counters(&[consecutive.clone(), consecutive.clone()]);
-    assert_eq!(
-        (both.together.class, both.together.k),
-        (Class::Interleaved, Some(2))
-    );
-    let later = Counters {
-        span_ns: (200, 300),
-        ..consecutive.clone()
-    };
-    let one_after_the_other = judge_counters(&[consecutive, later]);
-    assert_eq!(one_after_the_other.together.class, Class::Consecutive);
 }

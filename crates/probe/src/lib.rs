@@ -20,6 +20,7 @@ pub mod layout;
 mod load;
 mod mapped;
 mod names;
+pub mod spool;
 pub mod tracer;
 
 pub use tracer::{Mode, Tracer};

@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -130,6 +131,26 @@ class Bundle:
         write_parquet(path, described(name, keyed))
         return path
 
+    @contextlib.contextmanager
+    def table_writer(
+        self, name: str, schema: pa.Schema, encodings: dict[str, str] | None = None
+    ) -> Iterator[TableWriter]:
+        """For a table too long for memory: gives a TableWriter, and the file its name when the block ends.
+
+        `schema` is without key columns; `encodings` names a Parquet encoding per column, the others are
+        dictionaries where that is shorter. If the block raises, nothing is left.
+        """
+        values = {"host_id": self.manifest.get("host", {}).get("host_id", ""), **self.manifest}
+        path = self.path / f"{name}.parquet"
+        draft = path.with_name(f".{path.name}.partial")
+        try:
+            with TableWriter(draft, name, schema, values, encodings or {}) as writer:
+                yield writer
+            os.replace(draft, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                draft.unlink()
+
     def finish(self) -> Path:
         """Writes the manifest, syncs, and gives the bundle its name."""
         if self._final_path is None:
@@ -161,6 +182,46 @@ class Bundle:
             self.finish()
         else:
             self.discard()
+
+
+class TableWriter:
+    """Writes a table part by part as one Parquet file (zstd, row groups of at most 1 M rows)."""
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        schema: pa.Schema,
+        values: dict[str, Any],
+        encodings: dict[str, str],
+    ) -> None:
+        self._name, self._schema = name, schema
+        self._values = values
+        keyed = self._keyed(schema.empty_table())
+        self._writer = pq.ParquetWriter(
+            path,
+            keyed.schema,
+            compression="zstd",
+            use_dictionary=[c for c in keyed.column_names if c not in encodings],
+            column_encoding=encodings or None,
+        )
+
+    def write(self, table: pa.Table) -> None:
+        """Appends rows, the key columns in front."""
+        self._writer.write_table(self._keyed(table), row_group_size=ROW_GROUP_ROWS)
+
+    def _keyed(self, table: pa.Table) -> pa.Table:
+        keys = [k for k in BUNDLE_KEYS if k.name not in self._schema.names]
+        columns = [_constant(self._values.get(k.name), k.arrow, table.num_rows) for k in keys]
+        names = [k.name for k in keys]
+        schema = _joined(names, columns, self._schema)
+        return described(self._name, pa.table([*columns, *table.columns], schema=schema))
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
 
 
 def partial_path(final: Path) -> Path:

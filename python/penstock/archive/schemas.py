@@ -183,12 +183,14 @@ _TABLES = (
         "patterns",
         _BUNDLE,
         "the verdict on one file, direction and thread",
-        (*_RUN_KEY, "file_id", "direction", "tid"),
+        (*_RUN_KEY, "file_id", "direction", "tid", "basis", "phase_id"),
         _columns("""
             file_id | i64 | | the file, in `files`
             path | text | | its path
             direction | text | | `read` or `write`
             tid | i64 | | thread, null for all threads together
+            basis | text | | what was judged: `calls`; `faults` (page faults on a mapped file: a lower bound of its accesses); `device` (requests as the device got them)
+            phase_id | text | | the phase that was judged, in `phases`; null for the whole
             class | text | | `consecutive`, `sequential`, `interleaved`, `random`, `mixed`, `irregular`, `insufficient`, …
             k | i64 | | number of interleaved streams, null where it is not that
             requests | i64 | | requests judged

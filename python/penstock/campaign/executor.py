@@ -291,7 +291,7 @@ class HostExecutor:
                     work.oom_kills = work.cgroup.oom_kills()
                     work.cpu_ns = work.cgroup.cpu_ns()
             if self._observers is not None:
-                work.observation = self._observers.finish()
+                work.observation = self._observers.finish(work.bundle)
             if self._disks is not None:
                 work.observation.disks = self._disks.end(
                     work.observation.observed.get("utilisation"), work.cpu_ns
@@ -337,7 +337,7 @@ class HostExecutor:
         assert finished is not None
         with attempt.phase("collect"):
             tables = work.observation.tables()
-            witnessed = confirmation(tables, work.mounts, work.resolved)
+            witnessed = confirmation(work.observation, work.mounts, work.resolved)
             if witnessed is not None:
                 tables["confirmation"] = witnessed
             for name, table in tables.items():
@@ -445,7 +445,7 @@ class HostExecutor:
         mount = str(next(iter(work.mounts.values())))
         table = agreement(
             read_claims(claims),
-            tables.get("io_events"),
+            work.observation.events(["file_id", "direction", "done_bytes"]),
             tables.get("files"),
             tables.get("device_requests"),
             mount,

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from penstock.archive.bundle import Bundle
 from penstock.campaign.run_disks import DiskObservation
 from penstock.emulate.disk import EmulatedDisk
 from penstock.host.cgroup import RunCgroup
@@ -26,9 +28,16 @@ class Observation:
     observed: dict[str, pa.Table] = field(default_factory=dict)
     receipts: dict[str, Any] = field(default_factory=dict)
     disks: DiskObservation = field(default_factory=DiskObservation)
+    events_path: Path | None = None
+
+    def events(self, columns: list[str]) -> pa.Table | None:
+        """Columns of the table `io_events`, which lies in the run's bundle; None if there is none."""
+        if self.events_path is None:
+            return None
+        return pq.read_table(self.events_path, columns=columns)
 
     def tables(self) -> dict[str, pa.Table]:
-        """All tables by name."""
+        """All tables by name, those that are small."""
         return {**self.observed, **self.disks.tables}
 
     @property
@@ -76,15 +85,16 @@ class RunObservers:
             self._tracer.arm(cgroup, out_dir, devices)
             self._on.append("trace")
 
-    def finish(self) -> Observation:
-        """Ends the run's observation, of those that were armed; the tracer first."""
+    def finish(self, bundle: Bundle) -> Observation:
+        """Ends the run's observation, of those armed; the tracer first, its events into `bundle`."""
         seen = Observation()
         while self._on:
             name = self._on.pop()
             if name == "trace":
                 assert self._tracer is not None
-                traced = self._tracer.disarm()
+                traced = self._tracer.disarm(bundle)
                 seen.observed.update(traced.tables)
+                seen.events_path = traced.events_path
                 seen.receipts[name] = traced.receipt
             else:
                 assert self._monitor is not None

@@ -8,24 +8,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.analyse.fidelity import confirm
+from penstock.campaign.observation import Observation
 from penstock.errors import PenstockError
 from penstock.study.resolve import ResolvedRun, example_command
 from penstock.workload.parsers import parser
 
 
 def confirmation(
-    tables: dict[str, pa.Table], mounts: dict[str, Path], resolved: ResolvedRun
+    seen: Observation, mounts: dict[str, Path], resolved: ResolvedRun
 ) -> pa.Table | None:
     """The table `confirmation` of a run, one disk below the other; None where a witness is missing.
 
     Also None unless the command is known to read and write directly: only then is one call one request,
     else the page cache lies between the witnesses. `mounts`: where each disk was mounted.
     """
-    if not {"io_events", "files", "device_requests"} <= set(tables) or not asks_directly(resolved):
+    tables = seen.tables()
+    if not {"files", "device_requests"} <= set(tables) or not asks_directly(resolved):
+        return None
+    traced = seen.events(["file_id", "direction", "done_bytes", "latency_ns"])
+    if traced is None:
         return None
     parts = []
     for disk_id, mount in mounts.items():
-        events = _events_of(tables["io_events"], tables["files"], disk_id, mount)
+        events = _events_of(traced, tables["files"], disk_id, mount)
         requests = tables["device_requests"]
         requests = requests.filter(pc.equal(requests["disk_id"].cast(pa.string()), disk_id))
         if events.num_rows == 0 or requests.num_rows == 0:
@@ -61,6 +66,6 @@ def _events_of(events: pa.Table, files: pa.Table, disk_id: str, mount: Path) -> 
             "path": pa.array(list(paths.values()), pa.string()),
         }
     )
-    wanted = events.select(["file_id", "direction", "done_bytes", "latency_ns"])
-    wanted = wanted.set_column(1, "direction", wanted["direction"].cast(pa.string()))
+    at = events.schema.get_field_index("direction")
+    wanted = events.set_column(at, "direction", events["direction"].cast(pa.string()))
     return wanted.join(names, "file_id", join_type="inner").combine_chunks()

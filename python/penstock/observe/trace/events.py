@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from penstock.archive.bundle import TableWriter
 
 _native: Any = importlib.import_module("penstock._native")
 
@@ -54,42 +56,92 @@ FLAGS = {
 
 Events = npt.NDArray[np.void]
 
+_NAMED = pa.dictionary(pa.int8(), pa.string())
 
-def read_spool(path: Path) -> Events:
-    """The recorded calls in order of their start; a torn last record is left out."""
-    whole = path.stat().st_size // EVENT.itemsize
-    events = np.fromfile(path, EVENT, count=whole)
-    return events[np.argsort(events["t_ns"], kind="stable")]
+#: columns of `io_events`, without the keys that a bundle adds
+SCHEMA = pa.schema(
+    [
+        ("t_ns", pa.int64()),
+        ("seq", pa.uint64()),
+        ("op", _NAMED),
+        ("direction", _NAMED),
+        ("file_id", pa.int64()),
+        ("offset_bytes", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("done_bytes", pa.int64()),
+        ("errno", pa.int64()),
+        ("latency_ns", pa.int64()),
+        ("pid", pa.int64()),
+        ("tid", pa.int64()),
+        ("cgroup_id", pa.uint64()),
+        ("flags", pa.int64()),
+    ]
+)
+
+#: how the columns lie in Parquet (docs/adr/0009): steps for what grows, values by number for what repeats
+ENCODINGS = {
+    "t_ns": "DELTA_BINARY_PACKED",
+    "seq": "DELTA_BINARY_PACKED",
+    "latency_ns": "DELTA_BINARY_PACKED",
+}
 
 
-def events_table(events: Events, cgroups: Mapping[int, int]) -> pa.Table:
-    """Table `io_events` (docs/formats.md); `cgroups` gives the control group behind each slot."""
-    done = events["done_bytes"]
-    slots = np.zeros(max(cgroups, default=0) + 1, np.uint64)
-    slots[list(cgroups)] = list(cgroups.values())
-    slot = np.minimum(events["cgroup_slot"], len(slots) - 1)
-    names = list(NUMBERS)
-    index = np.zeros(256, np.int8)
-    index[list(NUMBERS.values())] = np.arange(len(names))
-    direction = np.minimum(events["op"] // 32, 3).astype(np.int8)
-    return pa.table(
-        {
-            "t_ns": pa.array(events["t_ns"].astype(np.int64)),
-            "seq": pa.array(np.arange(len(events), dtype=np.uint64)),
-            "op": pa.DictionaryArray.from_arrays(index[events["op"]], names),
-            "direction": pa.DictionaryArray.from_arrays(direction, DIRECTIONS),
-            "file_id": pa.array(events["file_id"].astype(np.int64)),
-            "offset_bytes": pa.array(events["offset_bytes"]),
-            "size_bytes": pa.array(events["size_bytes"].astype(np.int64)),
-            "done_bytes": pa.array(np.maximum(done, 0).astype(np.int64)),
-            "errno": pa.array(np.maximum(-done, 0).astype(np.int64)),
-            "latency_ns": pa.array(events["latency_ns"].astype(np.int64)),
-            "pid": pa.array(events["pid"].astype(np.int64)),
-            "tid": pa.array(events["tid"].astype(np.int64)),
-            "cgroup_id": pa.array(slots[slot]),
-            "flags": pa.array(events["flags"].astype(np.int64)),
-        }
-    )
+class SpoolReader:
+    """A spool in order of time, read in parts of bounded size; a torn last record is left out.
+
+    `judge` (a `_native.Judge`) sees every event on the way. `cgroups` gives the group behind each slot,
+    `named` the files of calls that name theirs: (time [ns], thread, file_id).
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        cgroups: Mapping[int, int],
+        judge: Any,
+        named: Sequence[tuple[int, int, int]] = (),
+    ) -> None:
+        groups = [int(cgroups.get(slot, 0)) for slot in range(max(cgroups, default=0) + 1)]
+        self._reader = _native.SpoolReader(path, groups, list(named))
+        self._judge = judge
+
+    @property
+    def events(self) -> int:
+        """Whole records in the spool."""
+        return int(self._reader.events)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Parts of table `io_events` (docs/formats.md), in order of time."""
+        while (part := self._reader.next_part(self._judge, True)) is not None:
+            yield _table(*part)
+
+    def judge_only(self) -> None:
+        """Reads everything for the judge alone."""
+        while self._reader.next_part(self._judge, False) is not None:
+            pass
+
+
+def _table(rows: int, columns: Mapping[str, bytes]) -> pa.Table:
+    names = pa.array(list(NUMBERS), pa.string())
+    directions = pa.array(DIRECTIONS, pa.string())
+
+    def array(field: pa.Field) -> pa.Array:
+        values = pa.py_buffer(columns[field.name])
+        if field.type != _NAMED:
+            return pa.Array.from_buffers(field.type, rows, [None, values])
+        index = pa.Array.from_buffers(pa.int8(), rows, [None, values])
+        known = names if field.name == "op" else directions
+        return pa.DictionaryArray.from_arrays(index, known)
+
+    return pa.Table.from_arrays([array(field) for field in SCHEMA], schema=SCHEMA)
+
+
+def write_events(reader: SpoolReader, writer: TableWriter) -> int:
+    """Writes a spool as table `io_events`, one part after the other. Gives the number of events."""
+    rows = 0
+    for table in reader.tables():
+        writer.write(table)
+        rows += table.num_rows
+    return rows
 
 
 _FILES = pa.schema(

@@ -13,16 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
-from penstock.observe.trace.events import NUMBERS, Events
 
 _RENAME_EXCHANGE = 2
-
-#: operations whose events the kernel side records without a file
-_BY_NAME = ("unlink", "rename", "link", "truncate")
 
 
 @dataclass
@@ -56,17 +51,9 @@ class Names:
         rows = sorted(self._sums, key=lambda row: (row["file_id"], row["op"]))
         return pa.Table.from_pylist(rows, schema=TABLES["operations"].arrow)
 
-    def settle(self, events: Events) -> Events:
-        """The same events; those of calls that name a file have its number where it is known."""
-        lacking = (events["file_id"] == 0) & np.isin(
-            events["op"], [NUMBERS[name] for name in _BY_NAME]
-        )
-        for place in np.flatnonzero(lacking):
-            event = events[place]
-            number = self._files.get((int(event["t_ns"]), int(event["tid"])))
-            if number is not None:
-                events["file_id"][place] = number
-        return events
+    def numbers(self) -> list[tuple[int, int, int]]:
+        """Of calls that name a file, whose events come without one: time [ns], thread, number of the file."""
+        return [(t_ns, tid, number) for (t_ns, tid), number in self._files.items()]
 
     def _introduce(self, row: dict[str, Any]) -> None:
         path = bytes.fromhex(row["path_hex"])

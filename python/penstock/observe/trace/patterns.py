@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.analyse.words import size as size_in_words
-from penstock.observe.trace.events import FIRST_WRITE, Events
+from penstock.observe.trace.events import Events
 
 _native: Any = importlib.import_module("penstock._native")
 
@@ -22,6 +22,8 @@ _SCHEMA = pa.schema(
         ("path", pa.string()),
         ("direction", pa.string()),
         ("tid", pa.int64()),
+        ("basis", pa.string()),
+        ("phase_id", pa.string()),
         ("class", pa.string()),
         ("k", pa.int64()),
         ("requests", pa.int64()),
@@ -41,53 +43,46 @@ Row = dict[str, Any]
 
 
 def judge_events(events: Events) -> list[Row]:
-    """One row per file and direction with the verdict of all threads together, each thread's under `threads`.
+    """One row per file, direction and basis: all threads' verdict, and each one's under `threads`.
 
-    `events` are in order of time. Calls that failed or did nothing are counted but not judged.
+    `events` (records as in the spool) are in order of time. Calls that failed or did nothing are counted but
+    not judged; page faults on mapped files are judged apart, with `basis` `faults`.
     """
-    if len(events) == 0:
-        return []
-    key = events["file_id"].astype(np.int64) * 2 + (events["op"] >= FIRST_WRITE)
-    order = np.argsort(key, kind="stable")
-    borders = np.flatnonzero(np.diff(key[order])) + 1
-    rows = []
-    for group in np.split(order, borders):
-        calls = events[group]
-        done = calls["done_bytes"]
-        judged = calls[done > 0]
-        verdicts = json.loads(
-            _native.classify(
-                np.ascontiguousarray(judged["offset_bytes"]),
-                judged["done_bytes"].astype(np.int64),
-                np.ascontiguousarray(judged["tid"]),
-            )
+    judge = _native.Judge()
+    done = events["done_bytes"].astype(np.int64)
+    wide = [
+        np.ascontiguousarray(column, np.int64)
+        for column in (
+            *(events["t_ns"], events["file_id"], events["offset_bytes"]),
+            *(np.maximum(done, 0), np.maximum(-done, 0), events["latency_ns"], events["tid"]),
         )
-        rows.append(
-            {
-                "file_id": int(calls["file_id"][0]),
-                "direction": "write" if calls["op"][0] >= FIRST_WRITE else "read",
-                "calls": len(calls),
-                "errors": int((done < 0).sum()),
-                "done_bytes": int(np.maximum(done, 0).sum(dtype=np.int64)),
-                "time_ns": int(calls["latency_ns"].sum()),
-                **verdicts,
-            }
-        )
-    return rows
+    ]
+    op, flags = (np.ascontiguousarray(events[name]) for name in ("op", "flags"))
+    judge.feed(wide[0], op, *wide[1:], flags)
+    return verdicts(judge)
+
+
+def verdicts(judge: Any) -> list[Row]:
+    """The rows of a `_native.Judge` that has seen all events."""
+    return list(json.loads(judge.verdicts()))
 
 
 def judge_streams(spool: Path) -> list[Row]:
     """The same from the streams of mode `pattern`; times are those of the sampled calls, scaled up."""
     rows = json.loads(_native.classify_streams(spool.read_bytes()))
     for row in rows:
-        row["calls"] = row["requests"]
         mean_ns = row["sampled_ns"] / row["sampled"] if row["sampled"] else 0
         row["time_ns"] = round(mean_ns * row["calls"])
     return list(rows)
 
 
-def patterns_table(rows: list[Row], paths: Mapping[int, str | None]) -> pa.Table:
-    """Table `patterns` (docs/formats.md): a row for all threads together (tid null), then one per thread."""
+def patterns_table(
+    rows: list[Row], paths: Mapping[int, str | None], phases: Sequence[str] = ()
+) -> pa.Table:
+    """Table `patterns` (docs/formats.md): a row for all threads together (tid null), then one per thread.
+
+    `phases` are the names of those that the judge was given, in their order.
+    """
     made = []
     for row in rows:
         path = paths.get(row["file_id"])
@@ -103,6 +98,8 @@ def patterns_table(rows: list[Row], paths: Mapping[int, str | None]) -> pa.Table
                     "path": path,
                     "direction": row["direction"],
                     "tid": tid,
+                    "basis": row["basis"],
+                    "phase_id": None if row["phase"] is None else phases[row["phase"]],
                     "evidence": json.dumps(evidence),
                     "sentence": sentence(verdict),
                 }

@@ -67,7 +67,7 @@ def trace_command(words: list[str], session: Session) -> Traced:
             with _stdout(session, bundle) as sink:
                 finished = launch(words, group, stdout=sink, stdin=None)
             clocks.append(clock_row("end"))
-            result = tracer.disarm()
+            result = tracer.disarm(bundle)
         except BaseException:
             if bundle is not None:
                 bundle.discard()
@@ -96,7 +96,7 @@ def trace_cgroup(directory: Path, seconds: float | None, session: Session) -> Tr
                 time.sleep(seconds)
         end_ns = time.monotonic_ns()
         clocks.append(clock_row("end"))
-        result = tracer.disarm()
+        result = tracer.disarm(bundle)
     made = _finish(bundle, result, [], 0, start_ns, end_ns, clocks)
     return Traced([], 0, start_ns, end_ns, session.mode, result, made)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,14 +12,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
 from penstock.host.cgroup import RunCgroup
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Journal
 from penstock.observe.trace.closing import closing_sentence
-from penstock.observe.trace.events import FIRST_SYNC, events_table, files_table, read_spool
+from penstock.observe.trace.events import ENCODINGS, SpoolReader, files_table, write_events
+from penstock.observe.trace.events import SCHEMA as EVENTS_SCHEMA
 from penstock.observe.trace.names import read_names
-from penstock.observe.trace.patterns import judge_events, judge_streams, patterns_table
+from penstock.observe.trace.patterns import judge_streams, patterns_table, verdicts
+
+_native: Any = importlib.import_module("penstock._native")
 
 MODES = ("trace", "pattern")
 RING_BYTES = 64 << 20
@@ -29,15 +34,19 @@ NOMINAL_NS = {"trace": 170, "pattern": 110}
 
 @dataclass(frozen=True)
 class TraceResult:
-    """What tracing one run left: tables `io_events` (mode trace), `files`, `patterns`; the receipt.
+    """What tracing one run left: tables `files`, `patterns`, in memory; `io_events` in a file; the receipt.
 
-    `verdicts` are the rows behind `patterns`, one per file and direction; `closing` is the sentence.
+    `verdicts` are the rows behind `patterns`, one per file, direction and basis; `closing` is the
+    sentence. `events` is how many `io_events` there are and `events_path` where: nowhere in mode
+    pattern, or without a bundle.
     """
 
     tables: dict[str, pa.Table]
     receipt: dict[str, Any]
     verdicts: list[dict[str, Any]] = field(repr=False)
     closing: str
+    events: int = 0
+    events_path: Path | None = None
 
 
 class Tracer:
@@ -104,15 +113,21 @@ class Tracer:
         """Counts so far: seen, kept, filtered, lost, spooled."""
         return self._daemon.call("status")
 
-    def disarm(self) -> TraceResult:
-        """Stops recording; tables, verdicts and the receipt of what was recorded."""
+    def disarm(
+        self, bundle: Bundle | None = None, phases: Mapping[str, tuple[int, int]] | None = None
+    ) -> TraceResult:
+        """Stops recording; tables, verdicts and the receipt of what was recorded.
+
+        The events go into `bundle` as table `io_events`, part by part: memory does not grow with them.
+        `phases` (name: first and last time [ns]) are judged by themselves too.
+        """
         if self._where is None:
             raise PenstockError("the tracer is not armed")
         receipt = self._daemon.call("disarm")
         wall_ns = time.monotonic_ns() - self._started_ns
         spool, names = self._where
         try:
-            return self._result(receipt, spool, names, wall_ns)
+            return self._result(receipt, spool, names, wall_ns, bundle, dict(phases or {}))
         finally:
             self._where = None
             for path in (spool, names):
@@ -130,7 +145,13 @@ class Tracer:
         self.stop()
 
     def _result(
-        self, receipt: dict[str, Any], spool: Path, names_path: Path, wall_ns: int
+        self,
+        receipt: dict[str, Any],
+        spool: Path,
+        names_path: Path,
+        wall_ns: int,
+        bundle: Bundle | None,
+        phases: dict[str, tuple[int, int]],
     ) -> TraceResult:
         files = files_table(names_path, self._disks)
         paths = dict(
@@ -138,14 +159,23 @@ class Tracer:
         )
         names = read_names(names_path)
         tables = {"files": files, "file_names": names.table(), "operations": names.sums()}
+        events, events_path = 0, None
         if self.mode == "trace":
-            events = names.settle(read_spool(spool))
+            judge = _native.Judge(list(phases.values()))
             cgroups = {int(slot): number for slot, number in receipt["cgroups"].items()}
-            tables["io_events"] = events_table(events, cgroups)
-            rows = judge_events(events[events["op"] < FIRST_SYNC])
+            reader = SpoolReader(spool, cgroups, judge, names.numbers())
+            events = reader.events
+            if bundle is None:
+                reader.judge_only()
+            else:
+                with bundle.table_writer("io_events", EVENTS_SCHEMA, ENCODINGS) as writer:
+                    write_events(reader, writer)
+                events_path = bundle.path / "io_events.parquet"
+            rows = verdicts(judge)
         else:
             rows = judge_streams(spool)
-        tables["patterns"] = patterns_table(rows, paths)
+        tables["patterns"] = patterns_table(rows, paths, list(phases))
+        rows = [row for row in rows if row["phase"] is None]
         receipt = dict(receipt) | {
             "added_ns_per_call": NOMINAL_NS[self.mode],
             "added_ns_basis": "nominal, of the machine that bench/trace_overhead.py was run on",
@@ -154,4 +184,4 @@ class Tracer:
             "wall_ns": wall_ns,
         }
         closing = closing_sentence(rows, paths, wall_ns, receipt["lost"])
-        return TraceResult(tables, receipt, rows, closing)
+        return TraceResult(tables, receipt, rows, closing, events, events_path)

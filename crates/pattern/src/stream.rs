@@ -1,0 +1,472 @@
+//! Verdicts on a stream of operations: bounded memory, whatever its length.
+//!
+//! Per file, direction, basis and phase the requests are kept as they are until there are too many; then as
+//! epochs, of all threads together and of each. What two streams saw of one recording, one part after the
+//! other, can be put together: so a file of events is judged by several threads at once.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use crate::sequence::{Request, Sequence};
+use crate::summary::{classify_epochs, MOST_EPOCHS};
+use crate::verdict::{
+    at_once, judge, median, orderly, wilson, Class, Judgement, ThreadVerdict, ENOUGH, MOST_OPEN,
+};
+
+/// Requests of one sequence that are kept as they are, and judged by the exact rules.
+pub const EXACT_REQUESTS: usize = 1 << 18;
+/// Of all sequences together.
+const BUFFERED: usize = 6 << 20;
+/// Blocks told apart per file, and per thread of it.
+const BLOCKS: usize = 1 << 15;
+const THREAD_BLOCKS: usize = 1 << 11;
+
+/// Files with a number below this are found without hashing.
+const DIRECT: u32 = 1 << 20;
+
+/// Operations that are page faults on mapped files.
+const FAULT_READ: u8 = 13;
+const FAULT_AROUND: u8 = 14;
+const FAULT_WRITE: u8 = 45;
+const FIRST_WRITE: u8 = 32;
+const FIRST_SYNC: u8 = 64;
+const FAULT_PRIVATE: u8 = 4;
+
+/// One operation, as far as verdicts need it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Operation {
+    /// When it was made, CLOCK_MONOTONIC [ns].
+    pub t_ns: u64,
+    /// Its file.
+    pub file_id: u32,
+    /// Its thread.
+    pub tid: u32,
+    /// Start [bytes].
+    pub offset: i64,
+    /// Bytes done, or below 0 for an error.
+    pub done: i64,
+    /// Its latency [ns].
+    pub latency_ns: u64,
+    /// Number of the operation (the tracer's layout).
+    pub op: u8,
+    /// Flags (the tracer's layout).
+    pub flags: u8,
+}
+
+/// What one verdict is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Key {
+    file_id: u32,
+    phase: u32,
+    /// 0 read, 1 write; 2 more for faults
+    kind: u32,
+}
+
+/// Verdict on one file, direction and phase.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The file.
+    pub file_id: u32,
+    /// `read` or `write`.
+    pub direction: &'static str,
+    /// `calls`, or `faults`.
+    pub basis: &'static str,
+    /// Number of the phase among those given; None for the whole.
+    pub phase: Option<usize>,
+    /// Operations, those that failed or did nothing too.
+    pub calls: u64,
+    /// Operations that failed.
+    pub errors: u64,
+    /// Bytes done.
+    pub done_bytes: u64,
+    /// Their latencies [ns].
+    pub time_ns: u64,
+    /// The first [ns].
+    pub first_ns: u64,
+    /// The last [ns].
+    pub last_ns: u64,
+    /// All threads, and each.
+    #[serde(flatten)]
+    pub judgement: Judgement,
+}
+
+#[derive(Default)]
+struct Group {
+    calls: u64,
+    errors: u64,
+    done_bytes: u64,
+    time_ns: u64,
+    first_ns: u64,
+    last_ns: u64,
+    kept: Vec<Request>,
+    long: Option<Box<Long>>,
+    fault: Option<Request>,
+}
+
+struct Long {
+    together: Sequence,
+    first_tid: u32,
+    /// Empty while there is only one.
+    threads: HashMap<u32, Sequence>,
+    block_bytes: i64,
+}
+
+/// Judges operations in the order of their time.
+pub struct Stream {
+    groups: Vec<(Key, Group)>,
+    /// Number of the group less one, of the whole of a file with a small number: by file and kind. 0: none.
+    direct: Vec<u32>,
+    index: HashMap<Key, usize>,
+    phases: Vec<(u64, u64)>,
+    exact: usize,
+    buffered: usize,
+}
+
+impl Stream {
+    /// `phases`: first and last time of stretches that are to be judged by themselves too [ns]. Sequences of
+    /// more than `exact` requests are judged by epochs.
+    pub fn new(phases: Vec<(u64, u64)>, exact: usize) -> Self {
+        Self {
+            groups: Vec::new(),
+            direct: Vec::new(),
+            index: HashMap::new(),
+            phases,
+            exact,
+            buffered: 0,
+        }
+    }
+
+    /// One more operation.
+    #[inline]
+    pub fn push(&mut self, operation: &Operation) {
+        if operation.op >= FIRST_SYNC {
+            return;
+        }
+        let fault = matches!(operation.op, FAULT_READ | FAULT_AROUND | FAULT_WRITE);
+        let kind = u32::from(operation.op >= FIRST_WRITE) + 2 * u32::from(fault);
+        self.push_to(operation, kind, 0);
+        for i in 0..self.phases.len() {
+            if (self.phases[i].0..=self.phases[i].1).contains(&operation.t_ns) {
+                self.push_to(operation, kind, i as u32 + 1);
+            }
+        }
+        if self.buffered > BUFFERED {
+            self.relieve();
+        }
+    }
+
+    #[inline]
+    fn push_to(&mut self, operation: &Operation, kind: u32, phase: u32) {
+        let key = Key {
+            file_id: operation.file_id,
+            phase,
+            kind,
+        };
+        let at = self.place(key);
+        let group = &mut self.groups[at].1;
+        self.buffered += group.push(operation, kind >= 2);
+        if group.kept.len() > self.exact {
+            self.buffered = self.buffered.saturating_sub(group.lengthen());
+        }
+    }
+
+    /// Number of a key's group, made if it is new.
+    #[inline]
+    fn place(&mut self, key: Key) -> usize {
+        if key.phase > 0 || key.file_id >= DIRECT {
+            return *self.index.entry(key).or_insert_with(|| {
+                self.groups.push((key, Group::default()));
+                self.groups.len() - 1
+            });
+        }
+        let slot = (key.file_id * 4 + key.kind) as usize;
+        if slot >= self.direct.len() {
+            self.direct.resize((slot + 1).next_power_of_two(), 0);
+        }
+        if self.direct[slot] == 0 {
+            self.groups.push((key, Group::default()));
+            self.direct[slot] = self.groups.len() as u32;
+        }
+        self.direct[slot] as usize - 1
+    }
+
+    /// Too much is kept as it is: the largest go over to epochs.
+    fn relieve(&mut self) {
+        for most in [1 << 14, 1 << 10, 1 << 6] {
+            for (_, group) in &mut self.groups {
+                if group.kept.len() > most {
+                    self.buffered = self.buffered.saturating_sub(group.lengthen());
+                }
+            }
+            if self.buffered < BUFFERED / 2 {
+                return;
+            }
+        }
+        // what is left are very many very small ones: they stay
+        self.buffered = 0;
+    }
+
+    /// Takes over what another stream saw of the operations after these.
+    pub fn append(&mut self, later: Self) {
+        for (key, group) in later.groups {
+            let at = self.place(key);
+            let mine = &mut self.groups[at].1;
+            if mine.calls == 0 {
+                *mine = group;
+            } else {
+                mine.append(group, self.exact);
+            }
+        }
+    }
+
+    /// The verdicts, by file, phase and direction.
+    pub fn finish(self) -> Vec<Row> {
+        let groups: BTreeMap<Key, Group> = self.groups.into_iter().collect();
+        groups
+            .into_iter()
+            .map(|(key, group)| group.row(key))
+            .collect()
+    }
+}
+
+impl Group {
+    /// Gives the number of requests that it keeps more than before.
+    #[inline]
+    fn push(&mut self, operation: &Operation, fault: bool) -> usize {
+        if self.calls == 0 {
+            self.first_ns = operation.t_ns;
+        }
+        self.calls += 1;
+        self.last_ns = operation.t_ns;
+        self.time_ns += operation.latency_ns;
+        self.errors += u64::from(operation.done < 0);
+        if operation.done <= 0 {
+            return 0;
+        }
+        self.done_bytes += operation.done as u64;
+        let request = Request {
+            offset: operation.offset,
+            t_ns: operation.t_ns,
+            size: operation.done.min(i64::from(u32::MAX)) as u32,
+            tid: operation.tid,
+        };
+        if !fault {
+            return self.take(request);
+        }
+        if operation.op == FAULT_WRITE && operation.flags & FAULT_PRIVATE != 0 {
+            return 0; // a private copy: not a write of the file
+        }
+        // The page that a thread asked for and the range mapped around it are one access.
+        let within = |inner: Request, outer: Request| {
+            inner.tid == outer.tid
+                && inner.offset >= outer.offset
+                && inner.offset + i64::from(inner.size) <= outer.offset + i64::from(outer.size)
+        };
+        match self.fault {
+            Some(before) if within(request, before) => 0,
+            Some(before) if within(before, request) => {
+                self.fault = Some(request);
+                0
+            }
+            before => {
+                self.fault = Some(request);
+                before.map_or(0, |before| self.take(before))
+            }
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, request: Request) -> usize {
+        if let Some(long) = &mut self.long {
+            long.push(request);
+            return 0;
+        }
+        self.kept.push(request);
+        1
+    }
+
+    /// Goes over to epochs; gives the number of requests that were kept.
+    fn lengthen(&mut self) -> usize {
+        let kept = std::mem::take(&mut self.kept);
+        let long = self.long.get_or_insert_with(|| {
+            let sizes: Vec<i64> = kept.iter().map(|r| i64::from(r.size)).collect();
+            Box::new(Long::new(
+                kept.first().map_or(0, |r| r.tid),
+                median(&sizes).clamp(512, 1 << 20),
+            ))
+        });
+        for &request in &kept {
+            long.push(request);
+        }
+        kept.len()
+    }
+
+    fn append(&mut self, mut later: Self, exact: usize) {
+        self.calls += later.calls;
+        self.errors += later.errors;
+        self.done_bytes += later.done_bytes;
+        self.time_ns += later.time_ns;
+        self.last_ns = later.last_ns;
+        if let Some(fault) = self.fault.take() {
+            self.take(fault);
+        }
+        self.fault = later.fault.take();
+        if later.long.is_none()
+            && (self.long.is_some() || self.kept.len() + later.kept.len() <= exact)
+        {
+            for &request in &later.kept {
+                self.take(request);
+            }
+            return;
+        }
+        if self.long.is_none() {
+            self.lengthen();
+        }
+        if later.long.is_none() {
+            later.lengthen();
+        }
+        if let (Some(long), Some(other)) = (&mut self.long, later.long) {
+            long.append(*other);
+        }
+    }
+
+    fn row(mut self, key: Key) -> Row {
+        if let Some(fault) = self.fault.take() {
+            self.take(fault);
+        }
+        let judgement = match self.long {
+            Some(long) => long.judge(),
+            None => {
+                let offsets: Vec<i64> = self.kept.iter().map(|r| r.offset).collect();
+                let sizes: Vec<i64> = self.kept.iter().map(|r| i64::from(r.size)).collect();
+                let tids: Vec<u32> = self.kept.iter().map(|r| r.tid).collect();
+                let times: Vec<u64> = self.kept.iter().map(|r| r.t_ns).collect();
+                judge(&offsets, &sizes, &tids, &times)
+            }
+        };
+        Row {
+            file_id: key.file_id,
+            direction: if key.kind % 2 == 1 { "write" } else { "read" },
+            basis: if key.kind >= 2 { "faults" } else { "calls" },
+            phase: (key.phase as usize).checked_sub(1),
+            calls: self.calls,
+            errors: self.errors,
+            done_bytes: self.done_bytes,
+            time_ns: self.time_ns,
+            first_ns: self.first_ns,
+            last_ns: self.last_ns,
+            judgement,
+        }
+    }
+}
+
+impl Long {
+    fn new(first_tid: u32, block_bytes: i64) -> Self {
+        Self {
+            together: Sequence::new(BLOCKS, block_bytes),
+            first_tid,
+            threads: HashMap::new(),
+            block_bytes,
+        }
+    }
+
+    /// Epochs kept of each thread.
+    fn most(&self) -> usize {
+        (8 * MOST_EPOCHS / self.threads.len().max(1)).clamp(16, MOST_EPOCHS)
+    }
+
+    #[inline]
+    fn push(&mut self, request: Request) {
+        if request.tid != self.first_tid || !self.threads.is_empty() {
+            self.several();
+            let most = self.most();
+            let block_bytes = self.block_bytes;
+            self.threads
+                .entry(request.tid)
+                .or_insert_with(|| Sequence::new(THREAD_BLOCKS, block_bytes))
+                .push(request, most);
+        }
+        self.together.push(request, MOST_EPOCHS);
+    }
+
+    /// From here on threads are told apart: so far all was the first one's.
+    fn several(&mut self) {
+        if self.threads.is_empty() {
+            self.threads.insert(self.first_tid, self.together.clone());
+        }
+    }
+
+    fn append(&mut self, mut later: Self) {
+        self.together.flush(MOST_EPOCHS);
+        later.together.flush(MOST_EPOCHS);
+        if self.first_tid != later.first_tid
+            || !self.threads.is_empty()
+            || !later.threads.is_empty()
+        {
+            self.several();
+            later.several();
+            let most = self.most();
+            for (tid, mut sequence) in later.threads {
+                sequence.flush(most);
+                match self.threads.entry(tid) {
+                    std::collections::hash_map::Entry::Vacant(place) => {
+                        place.insert(sequence);
+                    }
+                    std::collections::hash_map::Entry::Occupied(mut place) => {
+                        place.get_mut().flush(most);
+                        place.get_mut().epochs.append(sequence.epochs, most);
+                    }
+                }
+            }
+        }
+        self.together
+            .epochs
+            .append(later.together.epochs, MOST_EPOCHS);
+    }
+
+    fn judge(mut self) -> Judgement {
+        self.together.flush(MOST_EPOCHS);
+        let mut together = classify_epochs(&self.together.epochs);
+        if self.threads.is_empty() {
+            let own = ThreadVerdict {
+                tid: self.first_tid,
+                verdict: together.clone(),
+            };
+            return Judgement {
+                together,
+                threads: vec![own],
+            };
+        }
+        let most = self.most();
+        let sorted: BTreeMap<u32, Sequence> = self.threads.into_iter().collect();
+        let mut threads = Vec::with_capacity(sorted.len());
+        let (mut spans, mut held) = (Vec::new(), 0);
+        for (tid, mut sequence) in sorted {
+            sequence.flush(most);
+            let verdict = classify_epochs(&sequence.epochs);
+            let list = &sequence.epochs.list;
+            if orderly(verdict.class) {
+                held += verdict.requests;
+            }
+            if let (Some(first), Some(last)) = (list.first(), list.last()) {
+                spans.push((first.first_ns, last.last_ns + 1, verdict.requests));
+            }
+            threads.push(ThreadVerdict { tid, verdict });
+        }
+        let n = together.requests as f64;
+        let unclear = matches!(
+            together.class,
+            Class::Random | Class::HotSet | Class::Irregular | Class::Mixed
+        );
+        let k = at_once(&spans);
+        if unclear
+            && together.requests >= ENOUGH as u64
+            && held as f64 >= 0.95 * n
+            && (2..=MOST_OPEN).contains(&k)
+        {
+            together.interleaved_by_threads(k, wilson(held as f64, n), held as f64 / n);
+        }
+        Judgement { together, threads }
+    }
+}

@@ -1,0 +1,368 @@
+//! Verdicts from epochs: the same rules as for requests, on their counts.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde_json::json;
+
+use crate::epoch::Epoch;
+use crate::hotset::HotSample;
+use crate::phases::{self, best_cycle, part, Run};
+use crate::verdict::{
+    at_once, near_bytes, orderly, wilson, Class, Judgement, Phase, ThreadVerdict, Verdict, ENOUGH,
+    MOST_OPEN,
+};
+
+/// The epochs of one sequence in their order, and how its requests without order spread over blocks.
+#[derive(Clone, Debug)]
+pub struct Epochs {
+    /// In order of time.
+    pub list: Vec<Epoch>,
+    /// Re-access, of the epochs that no rule about order explains.
+    pub hot: HotSample,
+}
+
+/// Epochs that are kept of one sequence; when there are more, neighbours become one.
+pub const MOST_EPOCHS: usize = 2048;
+
+impl Epochs {
+    /// None yet; at most `blocks` blocks of `block_bytes` are told apart.
+    pub fn new(blocks: usize, block_bytes: i64) -> Self {
+        Self {
+            list: Vec::new(),
+            hot: HotSample::new(blocks, block_bytes),
+        }
+    }
+
+    /// Appends an epoch; of more than `most` neighbours become one.
+    pub fn push(&mut self, epoch: Epoch, most: usize) {
+        if epoch.requests == 0 {
+            return;
+        }
+        self.list.push(epoch);
+        if self.list.len() > most {
+            self.list = self
+                .list
+                .chunks(2)
+                .map(|pair| {
+                    let mut sum = pair[0].clone();
+                    if let Some(later) = pair.get(1) {
+                        sum.add(later);
+                    }
+                    sum
+                })
+                .collect();
+        }
+    }
+
+    /// Appends what was counted of the requests after these.
+    pub fn append(&mut self, later: Self, most: usize) {
+        for epoch in later.list {
+            self.push(epoch, most);
+        }
+        self.hot.merge(&later.hot);
+    }
+
+    /// Requests in all.
+    pub fn requests(&self) -> u64 {
+        self.list.iter().map(|epoch| epoch.requests).sum()
+    }
+}
+
+/// Judges one sequence.
+pub fn classify_epochs(epochs: &Epochs) -> Verdict {
+    let order: Vec<&Epoch> = epochs.list.iter().collect();
+    with_phases(&order, &epochs.hot, &|part| {
+        whole(order[part].iter().copied(), &epochs.hot)
+    })
+}
+
+/// Phases first, unless one plain rule holds for all; then the rules on the whole.
+fn with_phases(
+    epochs: &[&Epoch],
+    hot: &HotSample,
+    judge: &dyn Fn(Range<usize>) -> Verdict,
+) -> Verdict {
+    let mut verdict = judge(0..epochs.len());
+    if matches!(
+        verdict.class,
+        Class::Consecutive | Class::Reverse | Class::Insufficient
+    ) {
+        return verdict;
+    }
+    let owned: Vec<Epoch> = epochs.iter().map(|&epoch| epoch.clone()).collect();
+    let found = bordered(&owned, &phases::runs(&owned), hot, judge);
+    if found.len() >= 2 {
+        let n = verdict.requests as f64;
+        let largest = found.iter().map(|p| p.end - p.first).max().unwrap_or(0);
+        verdict.class = Class::Mixed;
+        verdict.k = None;
+        verdict.confidence = wilson(n, n);
+        verdict.evidence["largest_phase_share"] = json!(largest as f64 / n);
+        verdict.evidence["phases"] = json!(found);
+    }
+    verdict
+}
+
+fn bordered(
+    epochs: &[Epoch],
+    runs: &[Run],
+    hot: &HotSample,
+    judge: &dyn Fn(Range<usize>) -> Verdict,
+) -> Vec<Phase> {
+    let mut before = vec![0u64];
+    for epoch in epochs {
+        before.push(before[before.len() - 1] + epoch.requests);
+    }
+    let sum = |first: usize, end: usize| {
+        let mut sum = Epoch::default();
+        for epoch in &epochs[first..end] {
+            sum.add(epoch);
+        }
+        sum
+    };
+    // what certainly belongs to a run: without the epochs at its borders, if there are others
+    let inner = |run: &Run| {
+        let long = run.end - run.first > 2;
+        (
+            run.first + usize::from(long && run.first > 0),
+            run.end - usize::from(long && run.end < epochs.len()),
+        )
+    };
+    let n = before[epochs.len()] as usize;
+    let mut found: Vec<Phase> = Vec::new();
+    let (mut first, mut first_ns) = (0usize, epochs.first().map_or(0, |e| e.first_ns));
+    for (i, run) in runs.iter().enumerate() {
+        let (low, high) = inner(run);
+        let mut end = n;
+        let mut end_ns = epochs.last().map_or(0, |e| e.last_ns);
+        if let Some(next) = runs.get(i + 1) {
+            let (next_low, next_high) = inner(next);
+            let (left, right) = (sum(low, high), sum(next_low, next_high));
+            let mut at = before[high] as f64;
+            let mut at_ns = epochs[high].first_ns as f64;
+            for middle in &epochs[high..next_low] {
+                let share = part(&left, middle, &right);
+                at += share * middle.requests as f64;
+                at_ns += share * middle.last_ns.saturating_sub(middle.first_ns) as f64;
+            }
+            end = (at.round() as usize).min(n);
+            end_ns = at_ns as u64;
+        }
+        let mut class = judge(low..high).class;
+        if class == Class::HotSet || class == Class::Random {
+            // the sample of blocks is of all phases without order; if there are both kinds, each epoch tells its own
+            let kinds = |class| runs.iter().any(|run| run.class == class);
+            class = if kinds(Class::HotSet) && kinds(Class::Random) {
+                run.class
+            } else if hot.spread().hot() {
+                Class::HotSet
+            } else {
+                class
+            };
+        }
+        phases::push(
+            &mut found,
+            Phase {
+                first,
+                end,
+                class,
+                start_ns: first_ns,
+                end_ns,
+            },
+        );
+        (first, first_ns) = (end, end_ns);
+    }
+    phases::accepted(found, n)
+}
+
+/// The rules in their order, without phases.
+fn whole<'a>(epochs: impl Iterator<Item = &'a Epoch> + Clone, hot: &HotSample) -> Verdict {
+    let mut sum = Epoch::default();
+    for epoch in epochs.clone() {
+        sum.add(epoch);
+    }
+    let n = sum.requests as f64;
+    let chained = (sum.chained as f64 / n.max(1.0)).min(1.0);
+    let median = sum.median_size_bytes();
+    let mut verdict = Verdict {
+        class: Class::Insufficient,
+        k: None,
+        requests: sum.requests,
+        bytes: sum.bytes,
+        confidence: 0.0,
+        consecutive_share: sum.share(sum.zero),
+        forward_share: sum.share(sum.forward),
+        sequential_share: sum.share(sum.near),
+        reverse_share: sum.share(sum.reverse),
+        median_size_bytes: median,
+        evidence: json!({
+            "basis": "epochs",
+            "epochs": epochs.clone().count(),
+            "near_bytes": near_bytes(median),
+            "darshan_consec": sum.zero,
+            "darshan_seq": sum.higher,
+        }),
+    };
+    if sum.requests < ENOUGH as u64 {
+        return verdict;
+    }
+    let k = open_median(epochs.clone());
+    let (period, cycle) = best_cycle(&sum);
+    if sum.chains > 0 {
+        verdict.evidence["chains"] = json!({
+            "held_share": chained,
+            "count": sum.chains,
+            "open_median": k,
+            "backward_share": sum.backward as f64 / n,
+        });
+    }
+    let strides = (cycle >= 0.90)
+        .then(|| strides(epochs, period))
+        .flatten()
+        .filter(|values| values.iter().all(|&v| v > 0) || values.iter().all(|&v| v < 0));
+    let (class, deciding) = if verdict.consecutive_share >= 0.95 {
+        (Class::Consecutive, verdict.consecutive_share)
+    } else if verdict.reverse_share >= 0.95 {
+        (Class::Reverse, verdict.reverse_share)
+    } else if chained >= 0.95 && (2..=MOST_OPEN).contains(&k) {
+        verdict.k = Some(k);
+        (Class::Interleaved, chained)
+    } else if let Some(values) = strides {
+        verdict.evidence["strides_bytes"] = json!(values);
+        (Class::Strided, cycle)
+    } else if verdict.sequential_share >= 0.95 {
+        (Class::Sequential, verdict.sequential_share)
+    } else {
+        let spread = hot.spread();
+        if hot.offered() > 0 {
+            verdict.evidence["spread"] = json!(spread);
+        }
+        if spread.hot() && hot.offered() as f64 >= 0.5 * n {
+            (Class::HotSet, spread.top_fifth_share)
+        } else if verdict.consecutive_share <= 0.05 && (0.4..=0.6).contains(&verdict.forward_share)
+        {
+            (Class::Random, 1.0 - verdict.consecutive_share)
+        } else {
+            (Class::Irregular, 0.5)
+        }
+    };
+    let steps = sum.steps.max(1) as f64;
+    verdict.class = class;
+    verdict.confidence = wilson(deciding * steps, steps);
+    verdict
+}
+
+/// Median over the requests of the chains open at once.
+fn open_median<'a>(epochs: impl Iterator<Item = &'a Epoch>) -> u32 {
+    let mut open: Vec<(u32, u64)> = epochs
+        .map(|epoch| {
+            let mean = epoch.open();
+            // all became long here and stayed: their number is exact, the mean lacks the way there
+            let all = epoch.chains as f64;
+            let k = if all >= mean && all <= 1.15 * mean + 0.5 {
+                all
+            } else {
+                mean.round()
+            };
+            (k as u32, epoch.requests)
+        })
+        .collect();
+    open.sort_unstable();
+    let half = open.iter().map(|one| one.1).sum::<u64>().div_ceil(2);
+    let mut sum = 0;
+    for (k, requests) in open {
+        sum += requests;
+        if sum >= half {
+            return k;
+        }
+    }
+    0
+}
+
+/// The cycle of distances that most requests' epochs end with.
+fn strides<'a>(epochs: impl Iterator<Item = &'a Epoch>, period: usize) -> Option<Vec<i64>> {
+    let mut votes: BTreeMap<Vec<i64>, u64> = BTreeMap::new();
+    for epoch in epochs.filter(|epoch| epoch.steps > 2 * period as u64) {
+        let mut values: Vec<i64> = epoch.distances[..period].to_vec();
+        values.reverse();
+        let least = (0..period).min_by_key(|&i| values[i].unsigned_abs())?;
+        values.rotate_left(least);
+        *votes.entry(values).or_default() += epoch.requests;
+    }
+    votes
+        .into_iter()
+        .max_by_key(|vote| vote.1)
+        .map(|vote| vote.0)
+}
+
+/// Judges one file and direction from the epochs of each thread: where the order among threads was not kept.
+///
+/// Threads that each go forward, at work at once, are `interleaved`.
+pub fn judge_epochs(threads: &[(u32, Epochs)]) -> Judgement {
+    let verdicts: Vec<ThreadVerdict> = threads
+        .iter()
+        .map(|(tid, epochs)| ThreadVerdict {
+            tid: *tid,
+            verdict: classify_epochs(epochs),
+        })
+        .collect();
+    if let ([one], [_]) = (verdicts.as_slice(), threads) {
+        return Judgement {
+            together: one.verdict.clone(),
+            threads: verdicts,
+        };
+    }
+    let mut hot = threads
+        .first()
+        .map_or_else(|| HotSample::new(64, 4096), |one| one.1.hot.clone());
+    for (_, epochs) in threads.iter().skip(1) {
+        hot.merge(&epochs.hot);
+    }
+    let mut order: Vec<(&Epoch, u32)> = threads
+        .iter()
+        .flat_map(|(tid, epochs)| epochs.list.iter().map(move |epoch| (epoch, *tid)))
+        .collect();
+    order.sort_by_key(|(epoch, _)| epoch.first_ns / 2 + epoch.last_ns / 2);
+    let sorted: Vec<&Epoch> = order.iter().map(|one| one.0).collect();
+    let of_all = |part: Range<usize>| side_by_side(&order[part], &hot);
+    let mut together = of_all(0..order.len());
+    if together.class != Class::Interleaved {
+        together = with_phases(&sorted, &hot, &of_all);
+    }
+    Judgement {
+        together,
+        threads: verdicts,
+    }
+}
+
+fn side_by_side(epochs: &[(&Epoch, u32)], hot: &HotSample) -> Verdict {
+    let mut verdict = whole(epochs.iter().map(|one| one.0), hot);
+    if verdict.class == Class::Insufficient {
+        return verdict;
+    }
+    let mut threads: BTreeMap<u32, Vec<&Epoch>> = BTreeMap::new();
+    for &(epoch, tid) in epochs {
+        threads.entry(tid).or_default().push(epoch);
+    }
+    let mut spans = Vec::new();
+    let mut held = 0;
+    for own in threads.values() {
+        let one = whole(own.iter().copied(), hot);
+        if orderly(one.class) {
+            held += one.requests;
+            let first = own.iter().map(|e| e.first_ns).min().unwrap_or(0);
+            let last = own.iter().map(|e| e.last_ns).max().unwrap_or(0);
+            spans.push((first, last.max(first + 1), one.requests));
+        }
+    }
+    let n = verdict.requests as f64;
+    let k = at_once(&spans);
+    if held as f64 >= 0.95 * n && (2..=MOST_OPEN).contains(&k) {
+        verdict.class = Class::Interleaved;
+        verdict.k = Some(k);
+        verdict.confidence = wilson(held as f64, n);
+        verdict.evidence["basis"] = json!("epochs of each thread");
+    }
+    verdict
+}

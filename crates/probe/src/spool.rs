@@ -1,0 +1,354 @@
+//! The spool in order of time, in memory that does not grow with it.
+//!
+//! Events lie in the spool in the order in which the rings were emptied: nearly that of their ends. A first
+//! reading notes, of every part, the earliest start that is still to come; the second one sorts parts and gives
+//! out what nothing can precede any more. Events that took long would hold everything up: they are put aside,
+//! sorted in runs of their own, and merged in again.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use crate::layout::Event;
+use crate::ProbeError;
+
+const RECORD: usize = std::mem::size_of::<Event>();
+/// Events read and given out at a time.
+pub const PART: usize = 1 << 20;
+/// Events that took longer are put aside [ns].
+const LATE_NS: u64 = 100_000_000;
+
+/// Reads a spool in order of time.
+pub struct Spool {
+    file: File,
+    name: String,
+    events: u64,
+    part: usize,
+    earliest: VecDeque<u64>,
+    window: Vec<Event>,
+    late: Late,
+    read: u64,
+    given: u64,
+}
+
+impl Spool {
+    /// Opens a spool and reads it once. A torn last record is left out.
+    pub fn open(path: &Path) -> Result<Self, ProbeError> {
+        Self::with_part(path, PART)
+    }
+
+    fn with_part(path: &Path, part: usize) -> Result<Self, ProbeError> {
+        let name = path.display().to_string();
+        let broken = |error| ProbeError::io(name.clone())(error);
+        let mut file = File::open(path).map_err(broken)?;
+        let events = file.metadata().map_err(broken)?.len() / RECORD as u64;
+        let mut late = Late::new(path.with_extension("late"), part);
+        let mut minima = Vec::new();
+        let mut buffer = Vec::new();
+        let mut left = events;
+        while left > 0 {
+            let count = left.min(part as u64) as usize;
+            read_events(&mut file, &mut buffer, count).map_err(broken)?;
+            left -= count as u64;
+            let mut earliest = u64::MAX;
+            for event in &buffer {
+                if event.latency_ns > LATE_NS {
+                    late.put_aside(*event)?;
+                } else {
+                    earliest = earliest.min(event.t_ns);
+                }
+            }
+            minima.push(earliest);
+        }
+        late.sorted()?;
+        file.seek(SeekFrom::Start(0)).map_err(broken)?;
+        // of each part, the earliest in the parts after it
+        let mut after = u64::MAX;
+        let mut earliest = VecDeque::with_capacity(minima.len());
+        for &minimum in minima.iter().rev() {
+            earliest.push_front(after);
+            after = after.min(minimum);
+        }
+        Ok(Self {
+            file,
+            name,
+            events,
+            part,
+            earliest,
+            window: Vec::new(),
+            late,
+            read: 0,
+            given: 0,
+        })
+    }
+
+    /// Whole records in the spool.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Events given out so far.
+    pub fn given(&self) -> u64 {
+        self.given
+    }
+
+    /// The next events in order of their start, about [`PART`] of them; empty at the end.
+    pub fn next_part(&mut self) -> Result<Vec<Event>, ProbeError> {
+        let mut buffer = Vec::new();
+        while let Some(bound) = self.earliest.pop_front() {
+            let count = (self.events - self.read).min(self.part as u64);
+            self.read += count;
+            read_events(&mut self.file, &mut buffer, count as usize)
+                .map_err(ProbeError::io(self.name.clone()))?;
+            let timely = buffer.iter().filter(|event| event.latency_ns <= LATE_NS);
+            self.window.extend(timely);
+            self.window.sort_by_key(|event| event.t_ns);
+            let ready = self.window.partition_point(|event| event.t_ns <= bound);
+            if ready == 0 && self.late.first_ns() > bound {
+                continue;
+            }
+            let rest = self.window.split_off(ready);
+            let timely = std::mem::replace(&mut self.window, rest);
+            let part = self.late.merged(timely, bound)?;
+            if !part.is_empty() {
+                self.given += part.len() as u64;
+                return Ok(part);
+            }
+        }
+        // only what is late may be left
+        let rest = self
+            .late
+            .merged(std::mem::take(&mut self.window), u64::MAX)?;
+        self.given += rest.len() as u64;
+        Ok(rest)
+    }
+}
+
+/// Events put aside: sorted runs in a file of their own when they are many.
+struct Late {
+    path: PathBuf,
+    most: usize,
+    waiting: Vec<Event>,
+    runs: Vec<Run>,
+    file: Option<File>,
+    written: u64,
+}
+
+/// A sorted run: what of it is in memory, and where the rest lies.
+struct Run {
+    ready: VecDeque<Event>,
+    source: Option<BufReader<std::io::Take<File>>>,
+}
+
+impl Late {
+    fn new(path: PathBuf, most: usize) -> Self {
+        Self {
+            path,
+            most,
+            waiting: Vec::new(),
+            runs: Vec::new(),
+            file: None,
+            written: 0,
+        }
+    }
+
+    fn put_aside(&mut self, event: Event) -> Result<(), ProbeError> {
+        self.waiting.push(event);
+        if self.waiting.len() < self.most {
+            return Ok(());
+        }
+        let name = self.path.display().to_string();
+        let broken = |error| ProbeError::io(name.clone())(error);
+        self.waiting.sort_by_key(|event| event.t_ns);
+        if self.file.is_none() {
+            self.file = Some(File::create(&self.path).map_err(broken)?);
+        }
+        let file = self.file.as_mut().expect("made just now");
+        file.write_all(as_bytes(&self.waiting)).map_err(broken)?;
+        let mut source = File::open(&self.path).map_err(broken)?;
+        source
+            .seek(SeekFrom::Start(self.written * RECORD as u64))
+            .map_err(broken)?;
+        let bytes = (self.waiting.len() * RECORD) as u64;
+        self.runs.push(Run {
+            ready: VecDeque::new(),
+            source: Some(BufReader::with_capacity(1 << 16, source.take(bytes))),
+        });
+        self.written += self.waiting.len() as u64;
+        self.waiting.clear();
+        Ok(())
+    }
+
+    fn sorted(&mut self) -> Result<(), ProbeError> {
+        self.waiting.sort_by_key(|event| event.t_ns);
+        self.runs.push(Run {
+            ready: std::mem::take(&mut self.waiting).into(),
+            source: None,
+        });
+        if self.file.is_some() {
+            // the runs have it open; it has no name any more, so nothing of it is ever left behind
+            let _ = std::fs::remove_file(&self.path);
+        }
+        for run in &mut self.runs {
+            run.fill().map_err(ProbeError::io("put aside"))?;
+        }
+        Ok(())
+    }
+
+    fn first_ns(&self) -> u64 {
+        self.runs
+            .iter()
+            .filter_map(|run| run.ready.front())
+            .map(|event| event.t_ns)
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    /// `timely` with those put aside that belong before it or before `bound`; at the end all of them.
+    fn merged(&mut self, timely: Vec<Event>, bound: u64) -> Result<Vec<Event>, ProbeError> {
+        if self.first_ns() > bound.min(u64::MAX - 1) {
+            return Ok(timely);
+        }
+        let mut merged = Vec::with_capacity(timely.len());
+        let mut next = timely.into_iter().peekable();
+        loop {
+            let first = self.first_ns();
+            let own = next.peek().map(|event| event.t_ns);
+            if first <= bound && first != u64::MAX && own.is_none_or(|own| first < own) {
+                for run in &mut self.runs {
+                    if run.ready.front().is_some_and(|event| event.t_ns == first) {
+                        merged.extend(run.ready.pop_front());
+                        run.fill().map_err(ProbeError::io("put aside"))?;
+                        break;
+                    }
+                }
+            } else if let Some(event) = next.next() {
+                merged.push(event);
+            } else {
+                return Ok(merged);
+            }
+        }
+    }
+}
+
+impl Run {
+    fn fill(&mut self) -> std::io::Result<()> {
+        let Some(source) = self.source.as_mut().filter(|_| self.ready.is_empty()) else {
+            return Ok(());
+        };
+        let left = (source.get_ref().limit() as usize + source.buffer().len()) / RECORD;
+        let count = left.min(4096);
+        if count == 0 {
+            self.source = None;
+            return Ok(());
+        }
+        let mut buffer = Vec::new();
+        read_events(source, &mut buffer, count)?;
+        self.ready = buffer.into();
+        Ok(())
+    }
+}
+
+fn read_events(
+    source: &mut impl Read,
+    buffer: &mut Vec<Event>,
+    count: usize,
+) -> std::io::Result<()> {
+    buffer.clear();
+    buffer.resize(count, Event::default());
+    // SAFETY: events are plain numbers, of which any bytes are a value.
+    let bytes =
+        unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<u8>(), count * RECORD) };
+    source.read_exact(bytes)
+}
+
+fn as_bytes(events: &[Event]) -> &[u8] {
+    // SAFETY: plain numbers without padding.
+    unsafe {
+        std::slice::from_raw_parts(events.as_ptr().cast::<u8>(), std::mem::size_of_val(events))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spool(name: &str, events: &[Event], torn: usize) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("penstock-{}-{name}", std::process::id()));
+        let mut bytes = as_bytes(events).to_vec();
+        bytes.extend(vec![7; torn]);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn read(path: &Path, part: usize) -> Vec<(u64, u32)> {
+        let mut spool = Spool::with_part(path, part).unwrap();
+        let mut found = Vec::new();
+        let mut most = 0;
+        loop {
+            let next = spool.next_part().unwrap();
+            if next.is_empty() {
+                break;
+            }
+            most = most.max(next.len());
+            found.extend(next.iter().map(|event| (event.t_ns, event.tid)));
+        }
+        assert_eq!(spool.given, spool.events());
+        assert!(most <= 4 * part, "{most} at once");
+        std::fs::remove_file(path).unwrap();
+        found
+    }
+
+    /// Events of `n` threads as two rings would have them, emptied by turns, some of them late.
+    fn events(n: u64, late_every: u64) -> Vec<Event> {
+        let mut ends: Vec<Event> = (0..n)
+            .map(|i| Event {
+                t_ns: 1000 + i * 700 % (n * 700),
+                latency_ns: if i % late_every == 5 {
+                    LATE_NS + i * 977 % 500_000_000
+                } else {
+                    200 + i * 7919 % 90_000
+                },
+                tid: (i % 2) as u32,
+                ..Event::default()
+            })
+            .collect();
+        ends.sort_by_key(|event| event.t_ns + event.latency_ns);
+        // emptied every 50 events, one ring after the other
+        let mut spooled = Vec::new();
+        for part in ends.chunks(50) {
+            spooled.extend(part.iter().filter(|event| event.tid == 0));
+            spooled.extend(part.iter().filter(|event| event.tid == 1));
+        }
+        spooled
+    }
+
+    #[test]
+    fn order_is_that_of_the_starts_whatever_came_late() {
+        for (n, late_every) in [
+            (0, 10),
+            (1, 10),
+            (999, 10),
+            (10_007, 10),
+            (10_007, 9_999_999),
+        ] {
+            let all = events(n, late_every);
+            let mut truth: Vec<(u64, u32)> = all.iter().map(|e| (e.t_ns, e.tid)).collect();
+            truth.sort_unstable();
+            let path = spool(&format!("order-{n}-{late_every}"), &all, 0);
+            assert_eq!(
+                read(&path, 256),
+                truth,
+                "{n} events, one in {late_every} late"
+            );
+        }
+    }
+
+    #[test]
+    fn a_torn_record_is_left_out_and_the_rest_kept() {
+        let all = events(1000, 10);
+        let path = spool("torn", &all, 47);
+        assert_eq!(read(&path, 64).len(), 1000);
+    }
+}
