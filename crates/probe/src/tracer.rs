@@ -46,8 +46,10 @@ impl Mode {
 }
 
 const STREAMS: usize = 65_536;
-/// With more thread numbers than this, the threads' state lies in task storage instead of an array (176 bytes each).
+/// With more thread numbers than this, the threads' state lies in task storage instead of an array ([`THREAD_BYTES`] each).
 const MOST_TIDS: usize = 65_536;
+/// Of `struct thread_state` in `bpf/maps.h`.
+const THREAD_BYTES: usize = 256;
 /// Records written at once are at most this many (3 MiB), so that a reader of the socket never waits long.
 const BATCH: usize = 65_536;
 
@@ -98,7 +100,7 @@ impl Tracer {
             prepare(open, mode, cpus, slots, stream_count)
         })?;
         let maps = &loaded.skeleton.maps;
-        let ledgers = Mapped::new(maps.ledgers.as_fd(), cpus + 1, "the counts")?;
+        let ledgers = Mapped::new(maps.bss_ledgers.as_fd(), cpus + 1, "the counts")?;
         let rings = Mapped::new(maps.rings.as_fd(), cpus * slots, "the rings")?;
         let streams = Mapped::new(maps.streams.as_fd(), stream_count, "the streams")?;
         let (send, announced) = channel();
@@ -476,11 +478,10 @@ fn prepare(
         .filter(|&most| most <= MOST_TIDS && mode != Mode::Empty)
         .unwrap_or(0);
     constants.tid_limit = entries(tids);
-    open.maps.ledgers.set_max_entries(entries(cpus + 1))?;
+    let size = |n: usize, each: usize| entries(n * each);
+    (open.maps.bss_ledgers).set_value_size(size(cpus + 1, std::mem::size_of::<Ledger>()))?;
+    (open.maps.bss_threads).set_value_size(size(tids.max(1), THREAD_BYTES))?;
     open.maps.rings.set_max_entries(entries(cpus * slots))?;
-    open.maps
-        .threads_by_tid
-        .set_max_entries(entries(tids.max(1)))?;
     open.maps.streams.set_max_entries(entries(stream_count))?;
     Ok(())
 }

@@ -17,17 +17,20 @@ struct books {
 	bool shared;
 };
 
+static __always_inline struct ledger *ledger_of(__u32 number)
+{
+	return number > cpu_count ? NULL : AT(ledgers, number);
+}
+
 /* Every successful opening is to be followed by close_books on every way out. */
 static __always_inline bool open_books(struct books *books)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), last = cpu_count;
-
-	books->cpu = cpu;
+	books->cpu = bpf_get_smp_processor_id();
 	books->shared = false;
-	books->ledger = bpf_map_lookup_elem(&ledgers, &cpu);
+	books->ledger = ledger_of(books->cpu);
 	if (interruptible && books->ledger && __sync_lock_test_and_set(&books->ledger->busy, 1)) {
 		books->shared = true;
-		books->ledger = bpf_map_lookup_elem(&ledgers, &last);
+		books->ledger = ledger_of(cpu_count);
 	}
 	return books->ledger;
 }
@@ -48,13 +51,19 @@ static __always_inline void tally(struct books *books, __u64 *counter)
 		*counter += 1;
 }
 
-/* Whether this call's latency is in the sample of mode pattern. */
+/*
+ * Whether this call's latency is in the sample of mode pattern: one in SAMPLE_EVERY at random, so that no
+ * period in the program's calls meets one of ours (the generator: Knuth, The Art of Computer Programming 2,
+ * section 3.3.4, table 1, line 26).
+ */
 static __always_inline bool drawn(void)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct ledger *ledger = bpf_map_lookup_elem(&ledgers, &cpu);
+	struct ledger *ledger = ledger_of(bpf_get_smp_processor_id());
 
-	return ledger && !(ledger->draws++ & SAMPLE_MASK);
+	if (!ledger)
+		return false;
+	ledger->draws = ledger->draws * 6364136223846793005ULL + 1442695040888963407ULL;
+	return ledger->draws >> 60 == 0;
 }
 
 /* One more in a count of a source: COUNT(&books, SOURCE_CALLS, filtered). */

@@ -28,10 +28,10 @@ static __always_inline int call_entered(struct pt_regs *regs, __u64 number)
 		return 0;
 	if (!of_family(number))
 		return rare_number(number) ? rare_entered(regs, number) : 0;
+	if (patterns_only && !drawn())
+		return 0;
 	task = bpf_get_current_task_btf();
 	if (slot_of(task) < 0)
-		return 0;
-	if (patterns_only && !drawn())
 		return 0;
 	state = state_of(task, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (state) {
@@ -123,13 +123,14 @@ static __always_inline void call_counted(struct pt_regs *regs, long result, __u6
 		return;
 	}
 	start = state->start_ns;
-	state->start_ns = 0;
+	if (start)
+		state->start_ns = 0;
 	if ((!start && !patterns_only) || (result <= -512 && result >= -516)) {
 		COUNT(books, SOURCE_CALLS, filtered); /* as above; or interrupted, and about to be made again */
 		return;
 	}
 	descriptor = regs->di;
-	file = file_of(task, descriptor);
+	file = file_at(task, descriptor, result >= 0);
 	if (!file) {
 		if (result == -EBADF)
 			COUNT(books, SOURCE_CALLS, filtered);
@@ -137,29 +138,25 @@ static __always_inline void call_counted(struct pt_regs *regs, long result, __u6
 			COUNT(books, SOURCE_CALLS, lost_unresolved);
 		return;
 	}
-	inode = FIELD(file, f_inode);
-	if ((FIELD(inode, i_mode) & S_IFMT) != S_IFREG) {
-		COUNT(books, SOURCE_CALLS, filtered);
-		return;
-	}
 	if (start)
 		now = bpf_ktime_get_ns();
 
-	if (state->epoch != control.epoch) {
-		state->epoch = control.epoch;
-#pragma unroll
-		for (int i = 0; i < KNOWN; i++)
-			state->known[i].inode_pointer = 0;
-	}
+	inode = FIELD(file, f_inode);
 	known = &state->known[descriptor & (KNOWN - 1)];
-	if (known->inode_pointer != (__u64)inode || known->inode != FIELD(inode, i_ino) ||
-	    known->generation != FIELD(inode, i_generation) ||
-	    known->super_pointer != (__u64)FIELD(inode, i_sb))
+	if (known->inode_pointer != (__u64)inode || known->epoch != control.epoch ||
+	    known->inode != FIELD(inode, i_ino) || known->generation != FIELD(inode, i_generation) ||
+	    known->super_pointer != (__u64)FIELD(inode, i_sb)) {
+		if ((FIELD(inode, i_mode) & S_IFMT) != S_IFREG) {
+			COUNT(books, SOURCE_CALLS, filtered);
+			return;
+		}
 		recall(file, known, books);
+	}
 
 	op = op_of(number);
-	flags = FIELD(file, f_flags);
 	asked = regs->dx;
+	/* the counters of mode pattern do without flags, but for where an appending call wrote */
+	flags = !patterns_only || op == OP_PWRITE64 || op == OP_PWRITEV || op == OP_PWRITEV2 ? FIELD(file, f_flags) : 0;
 	flags = (flags & O_DIRECT ? FLAG_DIRECT : 0) | (flags & O_APPEND ? FLAG_APPEND : 0) |
 		(flags & O_DSYNC ? FLAG_SYNC : 0);
 	if (number >= 19) {

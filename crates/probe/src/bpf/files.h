@@ -70,7 +70,7 @@ static __always_inline void describe(struct introduction *draft, struct file *fi
 /* Hands identity and path of a file to user space. */
 static __noinline int introduce(struct file *file, __u32 file_id, struct books *books)
 {
-	__u32 cpu = books->cpu, number;
+	__u32 number;
 	struct introduction *draft;
 	struct ledger *own;
 	struct dentry *dentry;
@@ -78,7 +78,7 @@ static __noinline int introduce(struct file *file, __u32 file_id, struct books *
 	struct walk walk = {};
 	__u32 size;
 
-	own = bpf_map_lookup_elem(&ledgers, &cpu);
+	own = ledger_of(books->cpu);
 	if (!own)
 		return 0;
 	number = __sync_fetch_and_add(&own->drafting, 1);
@@ -141,23 +141,33 @@ static __noinline int recall(struct file *file, struct known_file *known, struct
 	known->super_pointer = (__u64)super;
 	known->inode = key.inode;
 	known->generation = key.generation;
+	known->epoch = control.epoch;
 	known->stream[0] = NO_STREAM;
 	known->stream[1] = NO_STREAM;
 	return 0;
 }
 
-static __always_inline struct file *file_of(struct task_struct *task, __u32 descriptor)
+/*
+ * `certain`: the kernel found a file there during this very call; tables never shrink, so the descriptor is
+ * inside, and what is there now is a file or NULL.
+ */
+static __always_inline struct file *file_at(struct task_struct *task, __u32 descriptor, bool certain)
 {
 	struct fdtable *table = task->files->fdt;
 	struct file **slot, *file = NULL;
 
-	if (descriptor >= table->max_fds)
+	if (!certain && descriptor >= table->max_fds)
 		return NULL;
 	slot = table->fd + descriptor;
 	if (!probe_reads)
 		return ((struct kiocb *)bpf_rdonly_cast(slot, bpf_core_type_id_kernel(struct kiocb)))->ki_filp;
 	bpf_probe_read_kernel(&file, sizeof(file), slot);
 	return file;
+}
+
+static __always_inline struct file *file_of(struct task_struct *task, __u32 descriptor)
+{
+	return file_at(task, descriptor, false);
 }
 
 #endif

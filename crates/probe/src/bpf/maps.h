@@ -13,7 +13,6 @@
 #define KNOWN 4
 #define NO_STREAM 0xffffffff
 #define NEAR_BYTES 131072
-#define SAMPLE_MASK 15
 #define DRAFTS 4 /* per CPU: of a task, and of those that interrupted it */
 
 /*
@@ -42,12 +41,15 @@ struct known_file {
 	__u32 generation;
 	__u32 file_id;
 	__u32 stream[2];
+	__u32 epoch; /* of the recording in which this was noted */
+	__u32 spare;
 };
 
 struct thread_state {
 	__u64 start_ns; /* of the call in flight; 0: none */
-	__u32 epoch;
 	__u32 held_file; /* of the close in flight */
+	__u32 spare_too;
+	__u64 spare[6];
 	struct known_file known[KNOWN];
 };
 
@@ -70,20 +72,19 @@ struct {
 	__type(value, struct thread_state);
 } threads SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct thread_state);
-} threads_by_tid SEC(".maps");
+/*
+ * Two arrays that every call needs, as data sections (one array map each, made longer before loading): their
+ * addresses are constants of the programs, which spares the look-up. AT hides the declared length.
+ */
+struct thread_state threads_by_tid[1] SEC(".bss.threads");
+struct ledger ledgers[1] SEC(".bss.ledgers");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct ledger);
-} ledgers SEC(".maps");
+#define AT(array, number) \
+	({ \
+		typeof(&(array)[0]) first = (array); \
+		asm volatile("" : "+r"(first)); \
+		first + (number); \
+	})
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -239,11 +239,11 @@ static __noinline int send_name(struct naming *naming, struct books *books)
 	struct name_piece *piece;
 	struct walk walk = {};
 	struct file *file;
-	__u32 cpu = books->cpu, number;
+	__u32 number;
 	struct ledger *own;
 	long length;
 
-	own = bpf_map_lookup_elem(&ledgers, &cpu);
+	own = ledger_of(books->cpu);
 	if (!own)
 		return 0;
 	number = __sync_fetch_and_add(&own->drafting, 1);

@@ -48,7 +48,7 @@ static __always_inline struct thread_state *state_of(struct task_struct *task, _
 	if (!tid_limit)
 		return bpf_task_storage_get(&threads, task, NULL, flags);
 	tid = task->pid;
-	return bpf_map_lookup_elem(&threads_by_tid, &tid);
+	return tid >= tid_limit ? NULL : AT(threads_by_tid, tid);
 }
 
 #endif
