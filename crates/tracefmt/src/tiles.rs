@@ -1,1 +1,421 @@
-//! Density tiles of offset figures.
+//! Density tiles of a trace's figures, made from its columns in one pass and bounded memory.
+//!
+//! A figure of few requests keeps every one ([`points`]); one of many keeps counts per cell of a sparse grid
+//! that grows coarser while it is filled, so that it never holds more cells than it may ([`grid`]). Throughput
+//! and calls in flight are exact per time bin ([`clock`]). A viewer derives every coarser view by adding cells,
+//! so that one finest level is the whole pyramid; what lies below it is counted from the requests ([`window`]).
+
+use serde::{Deserialize, Serialize};
+
+pub mod clock;
+pub mod grid;
+pub mod pack;
+pub mod points;
+pub mod totals;
+pub mod window;
+
+use clock::Clock;
+use grid::{Axis, Grid};
+use points::Points;
+
+/// Kinds of marks in one figure: reads, writes, ranges mapped around a fault.
+pub const CHANNELS: usize = 3;
+/// Columns and rows of a grid before it has to grow coarser, 2 to this power.
+const FINEST_BITS: u32 = 14;
+/// Latency rows per doubling, 2 to this power.
+const OCTAVE_BITS: u32 = 3;
+
+/// What an event is for a figure: bits 0–2 one of the kinds below, bit 3 a page fault.
+pub mod kind {
+    /// Bytes come out of the file.
+    pub const READ: u8 = 0;
+    /// Bytes go into it.
+    pub const WRITE: u8 = 1;
+    /// A range mapped around a fault: pages made present, not accessed.
+    pub const AROUND: u8 = 2;
+    /// Made durable.
+    pub const SYNC: u8 = 3;
+    /// Names, sizes, opening and closing.
+    pub const META: u8 = 4;
+    /// Mask of the above.
+    pub const MASK: u8 = 7;
+    /// A page fault.
+    pub const FAULT: u8 = 8;
+}
+
+/// Columns of one batch of events, in the order of the trace; all of one length.
+#[derive(Clone, Copy)]
+pub struct Batch<'a> {
+    /// Start of the operation [ns].
+    pub t_ns: &'a [i64],
+    /// File.
+    pub file_id: &'a [i64],
+    /// See [`kind`].
+    pub kind: &'a [u8],
+    /// Where in the file [bytes].
+    pub offset: &'a [i64],
+    /// Transferred [bytes]; what transferred nothing is not drawn.
+    pub done: &'a [i64],
+    /// Until its end [ns].
+    pub latency: &'a [i64],
+}
+
+impl Batch<'_> {
+    /// Number of events; `None` where the columns differ in length.
+    pub fn rows(&self) -> Option<usize> {
+        let n = self.t_ns.len();
+        let same = [self.file_id.len(), self.kind.len(), self.offset.len()];
+        let more = [self.done.len(), self.latency.len()];
+        (same.iter().chain(&more).all(|&m| m == n)).then_some(n)
+    }
+}
+
+/// Which file to draw, and its totals from an earlier pass.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Wanted {
+    /// The file.
+    pub file_id: i64,
+    /// Events to draw, in all channels.
+    pub drawn: u64,
+    /// Time that counts as 0 [ns].
+    pub origin_ns: i64,
+    /// First start less origin, last end less origin [ns].
+    pub first_ns: u64,
+    /// See `first_ns`.
+    pub last_ns: u64,
+    /// Lowest offset [bytes].
+    pub low: u64,
+    /// Highest offset [bytes].
+    pub high: u64,
+    /// Keep every request, not cells.
+    pub each: bool,
+    /// Most cells of a grid.
+    pub cells: usize,
+    /// Borders given as (channel, n): before the request number n of that channel, in rising order of n.
+    #[serde(default)]
+    pub borders: Vec<(u8, u64)>,
+    /// Moments [ns after the origin], rising, whose request number is wanted.
+    #[serde(default)]
+    pub moments: Vec<u64>,
+}
+
+/// What one file's figures are drawn from.
+pub struct FileTiles {
+    wanted: Wanted,
+    seen: u64,
+    counts: [u64; CHANNELS],
+    /// (time, number) of each border found so far.
+    borders: Vec<Option<(u64, u64)>>,
+    moments: Vec<u64>,
+    kept: Kept,
+}
+
+// one value per figure, and the larger variant is the rule where it matters
+#[allow(clippy::large_enum_variant)]
+enum Kept {
+    Each(Points),
+    Cells {
+        number: Grid,
+        time: Grid,
+        latency: Grid,
+        clock: Clock,
+    },
+}
+
+/// A packed figure: its description, and named byte sections (see [`pack`]).
+pub struct Packed {
+    /// JSON-able description.
+    pub head: Head,
+    /// Sections by name.
+    pub sections: Vec<(String, Vec<u8>)>,
+}
+
+/// Describes one file's packed figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Head {
+    /// The file.
+    pub file_id: i64,
+    /// `points` or `cells`.
+    pub form: &'static str,
+    /// Events drawn per channel.
+    pub counts: [u64; CHANNELS],
+    /// Of `cells`: the axes of the three grids, by name.
+    pub grids: Vec<(String, grid::Shape)>,
+    /// Of `cells`: width of a clock bin [ns] and its first bin's start.
+    pub clock: Option<clock::Shape>,
+    /// Of `points`: offsets are multiples of this [bytes].
+    pub granule: u64,
+    /// Time [ns after the origin] and request number of each border asked for; none where it was not reached.
+    pub borders: Vec<Option<(u64, u64)>>,
+    /// Request number at each moment asked for.
+    pub moments: Vec<u64>,
+}
+
+impl FileTiles {
+    /// An empty one.
+    pub fn new(wanted: Wanted) -> Self {
+        let kept = if wanted.each {
+            Kept::Each(Points::new(wanted.drawn))
+        } else {
+            let y = Axis::over(wanted.low, wanted.high, FINEST_BITS);
+            let time = Axis::over(wanted.first_ns, wanted.last_ns, FINEST_BITS);
+            Kept::Cells {
+                number: Grid::new(
+                    Axis::over(0, wanted.drawn.max(1) - 1, FINEST_BITS),
+                    y,
+                    wanted.cells,
+                ),
+                time: Grid::new(time, y, wanted.cells),
+                latency: Grid::new(
+                    Axis::over(wanted.first_ns, wanted.last_ns, 10),
+                    Axis::over(0, 511, 9),
+                    1 << 20,
+                ),
+                clock: Clock::new(wanted.first_ns, wanted.last_ns),
+            }
+        };
+        let borders = vec![None; wanted.borders.len()];
+        Self {
+            wanted,
+            seen: 0,
+            counts: [0; CHANNELS],
+            borders,
+            moments: Vec::new(),
+            kept,
+        }
+    }
+
+    fn add(&mut self, kind: u8, t_ns: i64, offset: i64, done: i64, latency: i64) {
+        let channel = (kind & kind::MASK) as usize;
+        let t = u64::try_from(t_ns.saturating_sub(self.wanted.origin_ns)).unwrap_or(0);
+        let offset = u64::try_from(offset).unwrap_or(0);
+        let latency = u64::try_from(latency).unwrap_or(0);
+        let number = self.seen;
+        while self
+            .wanted
+            .moments
+            .get(self.moments.len())
+            .is_some_and(|&moment| moment <= t)
+        {
+            self.moments.push(number);
+        }
+        for (border, found) in self.wanted.borders.iter().zip(&mut self.borders) {
+            if *border == (channel as u8, self.counts[channel]) {
+                *found = Some((t, number));
+            }
+        }
+        self.seen += 1;
+        self.counts[channel] += 1;
+        match &mut self.kept {
+            Kept::Each(points) => points.add(channel, t, offset, done, latency),
+            Kept::Cells {
+                number: by_number,
+                time,
+                latency: by_latency,
+                clock,
+            } => {
+                by_number.add(number, offset, channel);
+                time.add(t, offset, channel);
+                if channel != kind::AROUND as usize {
+                    by_latency.add(t, latency_row(latency), channel);
+                    clock.add(channel, t, done.unsigned_abs(), latency);
+                }
+            }
+        }
+    }
+
+    /// Packs what was gathered.
+    pub fn packed(mut self) -> Packed {
+        self.moments.resize(self.wanted.moments.len(), self.seen);
+        let mut head = Head {
+            file_id: self.wanted.file_id,
+            form: "points",
+            counts: self.counts,
+            grids: Vec::new(),
+            clock: None,
+            granule: 1,
+            borders: self.borders,
+            moments: self.moments,
+        };
+        let mut sections = Vec::new();
+        match self.kept {
+            Kept::Each(points) => {
+                head.granule = points.granule();
+                sections.extend(points.packed());
+            }
+            Kept::Cells {
+                number,
+                time,
+                latency,
+                clock,
+            } => {
+                head.form = "cells";
+                for (name, grid) in [("number", number), ("time", time), ("latency", latency)] {
+                    let grid = grid.finish();
+                    head.grids.push((name.to_owned(), grid.shape()));
+                    sections.push((name.to_owned(), grid.packed_cells()));
+                    sections.push((format!("{name}_edges"), grid.packed_edges()));
+                }
+                head.clock = Some(clock.shape());
+                sections.extend(clock.packed());
+            }
+        }
+        Packed { head, sections }
+    }
+}
+
+/// Row of a latency in the latency grid: eight per doubling.
+pub fn latency_row(latency_ns: u64) -> u64 {
+    let v = latency_ns.max(1);
+    let octave = 63 - v.leading_zeros();
+    let fraction = if octave >= OCTAVE_BITS {
+        (v >> (octave - OCTAVE_BITS)) & ((1 << OCTAVE_BITS) - 1)
+    } else {
+        (v << (OCTAVE_BITS - octave)) & ((1 << OCTAVE_BITS) - 1)
+    };
+    (u64::from(octave) << OCTAVE_BITS) | fraction
+}
+
+/// Tiles of several files, filled batch by batch.
+pub struct Tiles {
+    files: Vec<FileTiles>,
+    /// Place in `files` + 1 by file id; ids beyond it are looked up by search.
+    places: Vec<u32>,
+}
+
+impl Tiles {
+    /// For these files.
+    pub fn new(wanted: Vec<Wanted>) -> Self {
+        let most = wanted.iter().map(|w| w.file_id).max().unwrap_or(0);
+        let mut places = vec![0; usize::try_from(most.clamp(0, 1 << 24)).unwrap_or(0) + 1];
+        for (place, w) in wanted.iter().enumerate() {
+            if let Some(slot) = usize::try_from(w.file_id)
+                .ok()
+                .and_then(|i| places.get_mut(i))
+            {
+                *slot = u32::try_from(place + 1).unwrap_or(0);
+            }
+        }
+        Self {
+            files: wanted.into_iter().map(FileTiles::new).collect(),
+            places,
+        }
+    }
+
+    /// Adds a batch; false, and nothing added, where its columns differ in length.
+    pub fn add(&mut self, batch: Batch<'_>) -> bool {
+        let Some(n) = batch.rows() else { return false };
+        for i in 0..n {
+            let id = batch.file_id[i];
+            let kind = batch.kind[i];
+            if (kind & kind::MASK) > kind::AROUND || batch.done[i] <= 0 {
+                continue;
+            }
+            let place = match usize::try_from(id).ok().and_then(|id| self.places.get(id)) {
+                Some(&place) => place as usize,
+                None => self
+                    .files
+                    .iter()
+                    .position(|f| f.wanted.file_id == id)
+                    .map_or(0, |place| place + 1),
+            };
+            if place > 0 {
+                self.files[place - 1].add(
+                    kind,
+                    batch.t_ns[i],
+                    batch.offset[i],
+                    batch.done[i],
+                    batch.latency[i],
+                );
+            }
+        }
+        true
+    }
+
+    /// Packs all files, in the order in which they were asked for.
+    pub fn packed(self) -> Vec<Packed> {
+        self.files.into_iter().map(FileTiles::packed).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(each: bool, n: u64) -> Wanted {
+        Wanted {
+            file_id: 4,
+            drawn: n,
+            origin_ns: 1000,
+            first_ns: 0,
+            last_ns: n * 10 + 100,
+            low: 0,
+            high: n * 4096,
+            each,
+            cells: 10_000,
+            borders: vec![(0, 50), (1, 10), (1, 1 << 40)],
+            moments: vec![0, 505, 1 << 50],
+        }
+    }
+
+    #[test]
+    fn only_what_moved_bytes_of_the_file_asked_for_is_drawn() {
+        let n = 3000u64;
+        let (mut t, mut file, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut offset, mut done) = (Vec::new(), Vec::new());
+        for i in 0..n {
+            t.push(1000 + i as i64 * 10);
+            file.push(if i % 5 == 4 { 9 } else { 4 });
+            kinds.push([kind::READ, kind::WRITE, kind::SYNC][(i % 3) as usize]);
+            offset.push(i as i64 * 4096);
+            done.push(if i % 7 == 0 { 0 } else { 4096 });
+        }
+        let latency = vec![100; t.len()];
+        let batch = Batch {
+            t_ns: &t,
+            file_id: &file,
+            kind: &kinds,
+            offset: &offset,
+            done: &done,
+            latency: &latency,
+        };
+        let drawn: Vec<u64> = (0..n)
+            .filter(|i| i % 5 != 4 && i % 3 != 2 && i % 7 != 0)
+            .collect();
+        let reads: Vec<u64> = drawn.iter().copied().filter(|i| i % 3 == 0).collect();
+        for each in [true, false] {
+            let mut tiles = Tiles::new(vec![wanted(each, n)]);
+            assert!(tiles.add(batch));
+            let head = tiles.packed().remove(0).head;
+            assert_eq!(head.counts.iter().sum::<u64>(), drawn.len() as u64);
+            assert_eq!(head.counts[0], reads.len() as u64);
+            let place = |i: u64| drawn.iter().position(|&d| d == i).unwrap() as u64;
+            assert_eq!(head.borders[0], Some((reads[50] * 10, place(reads[50]))));
+            assert_eq!(head.borders[2], None);
+            let before = drawn.iter().filter(|&&i| i * 10 < 505).count() as u64;
+            assert_eq!(head.moments, vec![0, before, drawn.len() as u64]);
+        }
+        let mut totals = totals::Totals::default();
+        assert!(totals.add(batch));
+        let mine = totals.files().iter().find(|f| f.file_id == 4).unwrap();
+        assert_eq!(mine.drawn.iter().sum::<u64>(), drawn.len() as u64);
+        let short = Batch {
+            done: &done[1..],
+            ..batch
+        };
+        assert!(!totals.add(short));
+    }
+
+    #[test]
+    fn latency_rows_rise_with_latency_and_hold_an_eighth_of_a_doubling() {
+        let mut last = 0;
+        for v in 1..100_000u64 {
+            let row = latency_row(v);
+            assert!(row >= last);
+            last = row;
+        }
+        assert_eq!(latency_row(0), latency_row(1));
+        assert_eq!(latency_row(2048) - latency_row(1024), 8);
+        assert!(latency_row(u64::MAX) <= 511);
+    }
+}

@@ -20,11 +20,37 @@ class Open(StrEnum):
 
 
 def command(
-    out: Path = typer.Argument(..., metavar="OUT", help="The directory of a study's results."),
+    out: Path = typer.Argument(
+        ..., metavar="OUT", help="The directory of a study's results, or a trace bundle."
+    ),
     show: Open = typer.Option(Open.no, "--open", help="Show the page in a browser."),
     as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
 ) -> None:
     """Write OUT/report.html, its figures and the findings, from the tables in OUT."""
+    of = _of_trace if (out / "manifest.json").is_file() else _of_study
+    page = of(out, as_json)
+    if show is Open.yes or (show is Open.auto and sys.stdout.isatty()):
+        webbrowser.open(page.resolve().as_uri())
+
+
+def _of_trace(bundle: Path, as_json: bool) -> Path:
+    from penstock.analyse.trace_findings import findings_of
+    from penstock.report.trace.page import write_trace_report
+
+    page = write_trace_report(bundle)
+    found = findings_of(bundle)
+    closing = json.loads((bundle / "manifest.json").read_text()).get("closing") or ""
+    if as_json:
+        value = {"report": str(page), "closing": closing, "findings": [vars(f) for f in found]}
+        print(json.dumps(value, default=str, indent=1))
+    else:
+        print(page)
+        for sentence in [closing, *(f.statement for f in found)]:
+            print(sentence, file=sys.stderr)
+    return page
+
+
+def _of_study(out: Path, as_json: bool) -> Path:
     from penstock.analyse.findings import answer, findings
     from penstock.analyse.outcome import Outcome
     from penstock.report.html import write_report
@@ -39,5 +65,4 @@ def command(
         print(page)
         for sentence in answer(outcome):
             print(sentence, file=sys.stderr)
-    if show is Open.yes or (show is Open.auto and sys.stdout.isatty()):
-        webbrowser.open(page.resolve().as_uri())
+    return page

@@ -25,7 +25,7 @@ def write_report(out_dir: Path | str) -> Path:
     outcome = Outcome.read(out_dir)
     found = write_findings(outcome)
     main = outcome.responses[0].name if outcome.responses else None
-    page = _template().render(
+    page = template("report.html.j2").render(
         title=outcome.name,
         study_id=outcome.study_id,
         question=outcome.question,
@@ -50,8 +50,8 @@ def write_report(out_dir: Path | str) -> Path:
         anova=sections.anova(outcome),
         all_runs=sections.all_runs(outcome),
         version=__version__,
-        css=Markup(_text("page.css")),
-        js=Markup(_text("page.js")),
+        css=Markup(text_of("page.css")),
+        js=Markup(text_of("page.js")),
     )
     path = outcome.path / "report.html"
     path.write_text(page, encoding="utf-8")
@@ -59,13 +59,15 @@ def write_report(out_dir: Path | str) -> Path:
 
 
 @functools.cache
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
+    """A template, style sheet or script of the report as text."""
     folder = resources.files("penstock.report") / "templates"
     return (folder / name).read_text(encoding="utf-8")
 
 
-def _template() -> Template:
+def template(name: str) -> Template:
+    """A template that escapes what it is given and knows every name it uses."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.from_string(_text("report.html.j2"))
+    return environment.from_string(text_of(name))

@@ -2,6 +2,7 @@
   "use strict";
   var tip = document.getElementById("tip");
   function show(event) {
+    if (event.target.tagName === "CANVAS") return; // it tells what lies under the pointer itself
     var mark = event.target.closest && event.target.closest("[data-tip]");
     if (!mark) { tip.hidden = true; return; }
     tip.textContent = mark.getAttribute("data-tip");
@@ -17,7 +18,8 @@
   document.addEventListener("scroll", function () { tip.hidden = true; }, { passive: true });
 
   function value(row, column) {
-    var text = row.cells[column].textContent.trim();
+    var cell = row.cells[column];
+    var text = cell.dataset.value || cell.textContent.trim();
     var number = parseFloat(text.replace(/[,<≤]/g, "").replace("−", "-"));
     return isNaN(number) ? text : number;
   }

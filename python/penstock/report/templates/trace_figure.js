@@ -1,0 +1,325 @@
+// One file's figures: offset against number and against time, and the clock beneath, with zoom by mouse, touch and keys.
+"use strict";
+
+const NAMES = ["read", "write", "mapped around"];
+
+class Figure {
+  constructor(box, head, text) {
+    this.box = box;
+    this.head = head;
+    this.text = text;
+    this.on = [true, true, true];
+    this.total = head.counts.reduce((a, b) => a + b, 0);
+    const tall = Math.max(head.high - head.low, head.tallest, 1);
+    const whole = { y0: Math.max(0, head.low - 0.03 * tall), y1: head.high + head.tallest + 0.03 * tall };
+    if (head.low < 0.1 * head.high) whole.y0 = -0.02 * head.high;
+    const n = Math.max(this.total, 2), span = Math.max(head.until - head.from, 1);
+    this.whole = {
+      number: { x0: -0.01 * n, x1: 1.01 * (n - 1), ...whole },
+      time: { x0: head.from - 0.01 * span, x1: head.until + 0.01 * span, ...whole },
+    };
+    this.view = { number: { ...this.whole.number }, time: { ...this.whole.time } };
+    this.canvases = {};
+    box.querySelectorAll("canvas").forEach((canvas) => { this.canvases[canvas.dataset.panel] = canvas; });
+    this.said = {};
+    box.querySelectorAll("[data-shown]").forEach((p) => { this.said[p.dataset.shown] = p; });
+    this.deeper = {};
+    for (const axis of ["number", "time"]) this.listen(this.canvases[axis], axis);
+    for (const panel of ["throughput", "latency", "depth"]) this.listen(this.canvases[panel], "time", panel);
+    box.querySelectorAll("button[data-do]").forEach((b) => b.addEventListener("click", () => this.press(b)));
+    this.begun = null;
+  }
+
+  begin() {
+    if (!this.begun) {
+      this.begun = requestsOf(this.head, this.text).then((requests) => { this.requests = requests; this.draw(); });
+      this.text = null;
+    }
+    return this.begun;
+  }
+
+  press(button) {
+    const what = button.dataset.do, axis = button.dataset.axis;
+    if (what === "toggle") {
+      const c = +button.dataset.channel;
+      this.on[c] = !this.on[c];
+      button.setAttribute("aria-pressed", this.on[c]);
+      this.draw();
+    } else if (what === "whole") this.look(axis, this.whole[axis]);
+    else this.zoom(axis, what === "in" ? 0.5 : 2);
+  }
+
+  // Looks at a range; the range of offsets holds for both figures.
+  look(axis, view) {
+    const whole = this.whole[axis], other = axis === "time" ? "number" : "time";
+    const fit = (low, high, least, most, smallest) => {
+      let size = Math.min(Math.max(high - low, smallest), most - least);
+      let from = Math.min(Math.max((low + high - size) / 2, least), most - size);
+      return [from, from + size];
+    };
+    const [x0, x1] = fit(view.x0, view.x1, whole.x0, whole.x1, axis === "time" ? 100 : 4);
+    const [y0, y1] = fit(view.y0, view.y1, whole.y0, whole.y1, 64);
+    this.view[axis] = { x0, x1, y0, y1 };
+    Object.assign(this.view[other], { y0, y1 });
+    this.draw();
+  }
+
+  // Zooms about a place, given as shares of the plot from the left and from the bottom.
+  zoom(axis, factor, fx = 0.5, fy = 0.5, which = "xy") {
+    const v = { ...this.view[axis] };
+    if (which.includes("x")) {
+      const at = v.x0 + fx * (v.x1 - v.x0), size = (v.x1 - v.x0) * factor;
+      v.x0 = at - fx * size; v.x1 = v.x0 + size;
+    }
+    if (which.includes("y")) {
+      const at = v.y0 + fy * (v.y1 - v.y0), size = (v.y1 - v.y0) * factor;
+      v.y0 = at - fy * size; v.y1 = v.y0 + size;
+    }
+    this.look(axis, v);
+  }
+
+  shift(axis, dx, dy) {
+    const v = this.view[axis], w = v.x1 - v.x0, h = v.y1 - v.y0;
+    this.look(axis, { x0: v.x0 + dx * w, x1: v.x1 + dx * w, y0: v.y0 + dy * h, y1: v.y1 + dy * h });
+  }
+
+  area(canvas, panel) {
+    const width = canvas.clientWidth, narrow = width < 520, offsets = panel === "number" || panel === "time";
+    const height = offsets ? (narrow ? 230 : 300) : 84;
+    const last = offsets || panel === "depth";
+    return { left: narrow ? 46 : 58, top: 24, width: Math.max(40, width - (narrow ? 56 : 74)), height, all: height + 24 + (last ? 40 : 12) };
+  }
+
+  draw() {
+    if (!this.requests || this.waiting) return;
+    this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.drawNow(); });
+  }
+
+  drawNow() {
+    const begun = performance.now();
+    for (const axis of ["number", "time"]) this.drawOffsets(axis);
+    this.drawClock();
+    this.took = performance.now() - begun;
+  }
+
+  drawOffsets(axis) {
+    const canvas = this.canvases[axis], area = this.area(canvas, axis), view = this.view[axis];
+    const { pen, ratio } = prepared(canvas, canvas.clientWidth, area.all);
+    frame(pen, area, view, axis === "time" ? "time" : "count", "bytes", axis === "time" ? "time" : "request number", "offset");
+    const sx = area.width / (view.x1 - view.x0), sy = area.height / (view.y1 - view.y0);
+    const { points, cells } = this.requests, deeper = this.deeper[axis];
+    let inView, how;
+    if (points || (deeper && deeper.points && same(deeper.view, view))) {
+      const source = points || deeper.points, on = this.on;
+      const raster = new Raster(area);
+      inView = source.each(axis, view, on, (x, y, c) => raster.add((x - view.x0) * sx, (y - view.y0) * sy, 0, 0, 1, c));
+      if (inView <= MANY) marks(pen, area, view, axis, source, on);
+      else raster.paint(pen, area, ratio);
+      how = "each as one mark";
+    } else if (deeper && deeper.counts && same(deeper.view, view)) {
+      const raster = new Raster(area);
+      inView = deeper.each(this.on, (x, y, w, h, n, c) => raster.add((x - view.x0) * sx, (y - view.y0) * sy, w * sx, h * sy, n, c));
+      raster.paint(pen, area, ratio);
+      how = "counted for this view";
+    } else {
+      const raster = new Raster(area), grid = cells[axis];
+      inView = grid.each(view, this.on, (x, y, w, h, n, c) => raster.add((x - view.x0) * sx, (y - view.y0) * sy, w * sx, h * sy, n, c));
+      raster.paint(pen, area, ratio);
+      const wide = axis === "time" ? timeText(grid.width) : `${plain(grid.width)} requests`;
+      how = `as counts per cell of ${wide} × ${bytesText(grid.height)}`;
+      if (window.penstockDeeper && grid.width * sx > 1.01) window.penstockDeeper(this, axis, { ...view }, area);
+    }
+    stretches(pen, area, view, this.head.phases[axis], this.head.lost[axis]);
+    const range = `offsets ${bytesText(Math.max(0, view.y0))} to ${bytesText(view.y1)}`;
+    const x = axis === "time" ? `${timeText(Math.max(0, view.x0))} to ${timeText(view.x1)}` : `requests ${plain(Math.max(0, Math.round(view.x0)))} to ${plain(Math.round(view.x1))}`;
+    this.said[axis].textContent = `Shown ${plain(inView)} of ${plain(this.total)} requests, ${how}. ${x}, ${range}.`;
+  }
+
+  drawClock() {
+    const view = this.view.time, on = this.on;
+    const bins = Math.max(20, Math.floor(this.area(this.canvases.depth, "depth").width / 3));
+    const clock = this.clock = this.requests.clock(view.x0, view.x1, bins);
+    const ways = [0, 1].filter((c) => on[c] && this.head.counts[c]);
+    const top = (lists) => lists.reduce((m, list) => list.reduce((k, v) => (v > k ? v : k), m), 0);
+    const panel = (name, y0, y1, kind, title, last, body) => {
+      const canvas = this.canvases[name], area = this.area(canvas, name), v = { x0: view.x0, x1: view.x1, y0, y1 };
+      const { pen } = prepared(canvas, canvas.clientWidth, area.all);
+      frame(pen, area, v, last ? "time" : "", kind, "time", title);
+      body(pen, area, v);
+      stretches(pen, area, v, [], this.head.lost.time);
+    };
+    const line_ = [[], [5, 3]], same_ = (v) => v;
+    const rate = top(ways.map((c) => clock.bytes[c])) || 1;
+    panel("throughput", 0, 1.08 * rate, "rate", "throughput", false, (pen, area, v) => {
+      ways.forEach((c) => line(pen, area, v, clock.bytes[c], same_, colourOf(COLOURS[c]), line_[c], true));
+    });
+    this.drawLatency(clock, ways, panel);
+    const most = Math.max(1, top([clock.most]));
+    panel("depth", 0, 1.1 * most, "number", "calls in flight", true, (pen, area, v) => {
+      line(pen, area, v, clock.most, (x) => (x ? x : NaN), colourOf("muted"), [1.5, 2.5], true);
+      line(pen, area, v, clock.flight, same_, colourOf("green"), [], true);
+    });
+  }
+
+  drawLatency(clock, ways, panel) {
+    let low = Infinity, high = 0;
+    for (const c of ways) {
+      clock.median[c].forEach((v) => { if (v > 0 && v < low) low = v; });
+      clock.tail[c].forEach((v) => { if (v > high) high = v; });
+    }
+    if (!(low < high)) { low = (high || 1000) / 2; high = (high || 1000) * 2; }
+    const [a, b] = [Math.log10(low) - 0.15, Math.log10(high) + 0.15];
+    panel("latency", a, b, "none", "latency", false, (pen, area, v) => {
+      pen.textAlign = "right"; pen.textBaseline = "middle";
+      let last = Infinity;
+      for (let d = Math.ceil(a); d <= b; d++) {
+        const y = area.top + area.height * (1 - (d - a) / (b - a));
+        pen.strokeStyle = colourOf("grid");
+        pen.beginPath(); pen.moveTo(area.left, y); pen.lineTo(area.left + area.width, y); pen.stroke();
+        if (last - y < 14) continue;
+        last = y;
+        pen.fillStyle = colourOf("ink");
+        pen.fillText(timeText(Math.pow(10, d)), area.left - 6, y);
+      }
+      const dash = [[], [5, 3]], log = (x) => (x > 0 ? Math.log10(x) : NaN);
+      ways.forEach((c) => {
+        line(pen, area, v, clock.median[c], log, colourOf(COLOURS[c]), dash[c], false);
+        pen.globalAlpha = 0.55;
+        line(pen, area, v, clock.tail[c], log, colourOf(COLOURS[c]), c ? [7, 2, 1, 2] : [1, 2], false);
+        pen.globalAlpha = 1;
+      });
+    });
+  }
+
+  // What lies under the pointer, in words.
+  told(axis, panel, px, py) {
+    const canvas = this.canvases[panel || axis], area = this.area(canvas, panel || axis), view = this.view[axis];
+    const ux = px - area.left, uy = py - area.top;
+    if (!this.requests || ux < 0 || uy < -4 || ux > area.width || uy > area.height + 4) return "";
+    const x = view.x0 + (ux / area.width) * (view.x1 - view.x0);
+    if (panel) {
+      const k = this.clock, n = k.flight.length, b = Math.min(n - 1, Math.floor((ux / area.width) * n));
+      const at = `at ${timeText(view.x0 + ((b + 0.5) / n) * (view.x1 - view.x0))}: `;
+      const of = (list) => list[Math.min(list.length - 1, Math.floor((ux / area.width) * list.length))];
+      if (panel === "throughput") return at + [0, 1].filter((c) => this.head.counts[c]).map((c) => `${NAMES[c]} ${bytesText(k.bytes[c][b], 3)}/s`).join(", ");
+      if (panel === "depth") return `${at}${(+k.flight[b].toPrecision(3))} calls in flight on average, ${plain(k.most[b])} at most`;
+      const part = [0, 1].filter((c) => of(k.median[c]) > 0).map((c) => `${NAMES[c]} median ${timeText(of(k.median[c]))}, 99 % within ${timeText(of(k.tail[c]))}`);
+      return part.length ? at + part.join("; ") : `${at}no call began`;
+    }
+    const y = view.y0 + (1 - uy / area.height) * (view.y1 - view.y0);
+    const points = this.requests.points || (this.deeper[axis] && same(this.deeper[axis].view, view) && this.deeper[axis].points);
+    if (points) {
+      const i = points.nearest(axis, view, area, this.on, ux, uy);
+      if (i < 0) return "";
+      const c = points.channel[i];
+      const number = points.first === undefined ? i : points.first + i;
+      return `${NAMES[c]}, request ${plain(number)} at ${timeText(points.t[i])}: ${bytesText(points.done[i])} at offset ${plain(points.offset[i])}, took ${timeText(points.latency[i])}`;
+    }
+    const cell = this.requests.cells[axis].at(x, y);
+    if (!cell) return "";
+    const across = axis === "time" ? `${timeText(cell.x)} to ${timeText(cell.x + cell.width)}` : `requests ${plain(cell.x)} to ${plain(cell.x + cell.width - 1)}`;
+    const counts = cell.n.map((n, c) => (n ? `${plain(n)} ${NAMES[c]}` : "")).filter(Boolean).join(", ") || "none";
+    const low = Math.min(...cell.low.filter((v) => v >= 0)), high = Math.max(...cell.high.filter((v) => v >= 0));
+    const column = isFinite(low) ? ` Column: lowest ${plain(low)}, highest ${plain(high)}.` : "";
+    return `${across}, offsets ${bytesText(cell.y)} to ${bytesText(cell.y + cell.height)}: ${counts}.${column}`;
+  }
+
+  listen(canvas, axis, panel) {
+    const place = (event) => {
+      const box = canvas.getBoundingClientRect(), area = this.area(canvas, panel || axis);
+      const px = event.clientX - box.left, py = event.clientY - box.top;
+      return { px, py, fx: (px - area.left) / area.width, fy: 1 - (py - area.top) / area.height, area };
+    };
+    const which = panel ? "x" : "xy", pointers = new Map();
+    let held = null;
+    canvas.addEventListener("keydown", (event) => {
+      const step = 0.2, moves = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] };
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (moves[event.key]) this.shift(axis, ...moves[event.key]);
+      else if (event.key === "+" || event.key === "=") this.zoom(axis, 0.5, 0.5, 0.5, which);
+      else if (event.key === "-") this.zoom(axis, 2, 0.5, 0.5, which);
+      else if (event.key === "]") this.zoom(axis, 0.5, 0.5, 0.5, "x");
+      else if (event.key === "[") this.zoom(axis, 2, 0.5, 0.5, "x");
+      else if (event.key === "0" || event.key === "Home") this.look(axis, this.whole[axis]);
+      else return;
+      event.preventDefault();
+    });
+    canvas.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey && document.activeElement !== canvas) return;
+      event.preventDefault();
+      const { fx, fy } = place(event);
+      this.zoom(axis, Math.exp(Math.sign(event.deltaY) * 0.25), fx, fy, event.shiftKey ? "x" : which);
+    }, { passive: false });
+    canvas.addEventListener("dblclick", (event) => {
+      const { fx, fy } = place(event);
+      this.zoom(axis, 0.4, fx, fy, which);
+    });
+    canvas.addEventListener("pointerdown", (event) => {
+      pointers.set(event.pointerId, place(event));
+      canvas.setPointerCapture(event.pointerId);
+      held = { view: { ...this.view[axis] }, at: place(event), gap: this.gap(pointers) };
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      const here = place(event);
+      if (!pointers.has(event.pointerId) || !held) { tell(this.told(axis, panel, here.px, here.py), event); return; }
+      pointers.set(event.pointerId, here);
+      const v = held.view;
+      if (pointers.size > 1) {
+        const gap = this.gap(pointers), factor = held.gap / Math.max(gap, 10);
+        this.view[axis] = { ...v };
+        this.zoom(axis, factor, held.at.fx, held.at.fy, which);
+        return;
+      }
+      const dx = ((held.at.px - here.px) / here.area.width) * (v.x1 - v.x0);
+      const dy = panel ? 0 : ((here.py - held.at.py) / here.area.height) * (v.y1 - v.y0);
+      this.look(axis, { x0: v.x0 + dx, x1: v.x1 + dx, y0: v.y0 + dy, y1: v.y1 + dy });
+    });
+    const let_go = (event) => { pointers.delete(event.pointerId); if (!pointers.size) held = null; };
+    canvas.addEventListener("pointerup", let_go);
+    canvas.addEventListener("pointercancel", let_go);
+    canvas.addEventListener("pointerleave", () => tell(""));
+  }
+
+  gap(pointers) {
+    const [a, b] = [...pointers.values()];
+    return b ? Math.hypot(a.px - b.px, a.py - b.py) : 0;
+  }
+}
+
+const same = (a, b) => a && b && ["x0", "x1", "y0", "y1"].every((k) => a[k] === b[k]);
+
+function tell(text, event) {
+  const tip = document.getElementById("tip");
+  tip.hidden = !text;
+  if (!text) return;
+  tip.textContent = text;
+  const x = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 6);
+  let y = event.clientY + 16;
+  if (y + tip.offsetHeight > window.innerHeight) y = event.clientY - tip.offsetHeight - 10;
+  tip.style.left = Math.max(4, x) + "px";
+  tip.style.top = y + "px";
+}
+
+const penstockFigures = [];
+document.querySelectorAll(".trace-figure").forEach((box) => {
+  const head = JSON.parse(document.getElementById("head-" + box.id).textContent);
+  const bytes = document.getElementById("data-" + box.id);
+  const figure = new Figure(box, head, bytes.textContent);
+  bytes.remove();
+  penstockFigures.push(figure);
+});
+if (typeof DecompressionStream === "undefined") {
+  document.querySelectorAll("[data-shown]").forEach((p) => { p.textContent = "Not drawn: this browser is too old (it lacks DecompressionStream)."; });
+} else {
+  // figures are unpacked when they come near the window
+  const near = new IntersectionObserver((seen) => seen.forEach((s) => {
+    if (!s.isIntersecting) return;
+    near.unobserve(s.target);
+    penstockFigures.find((f) => f.box === s.target).begin();
+  }), { rootMargin: "800px" });
+  penstockFigures.forEach((f) => near.observe(f.box));
+  const again = () => penstockFigures.forEach((f) => f.draw());
+  new ResizeObserver(again).observe(document.querySelector("main"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  window.addEventListener("beforeprint", () => penstockFigures.forEach((f) => f.begin().then(() => f.drawNow())));
+}

@@ -1,0 +1,78 @@
+"""Figures as the page holds them: JSON and compressed bytes, both safe inside a script element."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import Any
+
+from penstock.report.trace.gather import Drawing
+from penstock.report.trace.run import Bundle
+
+#: a file that is used for less of the run than this has a clock of its own
+_WIDE = 0.3
+
+
+def script_json(value: Any) -> str:
+    """JSON that no HTML parser ends a script element in, whatever a file is called."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def packed(drawing: Drawing) -> str:
+    """All sections one after the other, deflated, base64."""
+    whole = b"".join(drawing.sections.values())
+    return base64.b64encode(zlib.compress(whole, 6)).decode("ascii")
+
+
+def head_of(drawing: Drawing, bundle: Bundle, origin_ns: int) -> dict[str, Any]:
+    """What the page's script has to know of one file's figures."""
+    totals, head = drawing.totals, drawing.head
+    first, last = totals["first_ns"] - origin_ns, totals["last_ns"] - origin_ns
+    whole = bundle.workload
+    if whole is not None and last - first >= _WIDE * (whole.end_ns - whole.start_ns):
+        first, last = min(first, whole.start_ns - origin_ns), max(last, whole.end_ns - origin_ns)
+    phases, lost = _stretches(drawing, bundle, origin_ns)
+    return {
+        **{k: head[k] for k in ("file_id", "form", "counts", "grids", "clock", "granule")},
+        "sections": [[name, len(content)] for name, content in drawing.sections.items()],
+        "low": totals["low"],
+        "high": totals["high"],
+        "tallest": totals["end"] - totals["high"],
+        "from": first,
+        "until": last,
+        "phases": phases,
+        "lost": lost,
+    }
+
+
+def _stretches(drawing: Drawing, bundle: Bundle, origin_ns: int) -> tuple[Any, Any]:
+    """Phases and gaps on both axes: time, and the request number at that time."""
+    spans, gaps = bundle.drawn_spans, bundle.gaps
+    edges = sorted(edge for s in (*spans, *gaps) for edge in (s.start_ns, s.end_ns))
+    at = dict(zip(edges, drawing.head["moments"], strict=False))
+    phases: dict[str, list[Any]] = {"number": [], "time": []}
+    lost: dict[str, list[Any]] = {"number": [], "time": []}
+    for many, into in ((spans, phases), (gaps, lost)):
+        for span in many:
+            times = (span.start_ns - origin_ns, span.end_ns - origin_ns)
+            numbers = (at.get(span.start_ns, 0), at.get(span.end_ns, 0))
+            for axis, (start, end) in (("time", times), ("number", numbers)):
+                into[axis].append({"from": start, "to": end, "name": span.name, "line": 0})
+    borders = iter(drawing.head["borders"])
+    total = sum(drawing.head["counts"])
+    last = drawing.totals["last_ns"] - origin_ns
+    line = 1 if spans else 0
+    of_all = bundle.class_phases(drawing.totals["file_id"])
+    for direction, found in of_all:
+        for phase in found:
+            start = next(borders, None) or (0, 0)
+            end = next(borders, None) or (last, total)
+            name = f"{direction}s {phase['class']}" if len(of_all) > 1 else str(phase["class"])
+            for axis, which in (("time", 0), ("number", 1)):
+                phases[axis].append(
+                    {"from": start[which], "to": end[which], "name": name, "line": line}
+                )
+        line += 1
+    return phases, lost

@@ -1,0 +1,145 @@
+"""From the events of a traced run to what its figures are drawn from, in two passes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.report.trace.columns import batches
+
+_native: Any = importlib.import_module("penstock._native")
+
+#: files with figures of their own, those with most time first, until they have this share of it
+FILES = 8
+SHARE = 0.98
+#: a file of at most so many requests keeps every one; all such files together
+POINTS_EACH = 120_000
+POINTS_ALL = 400_000
+#: cells of one figure and of all: they bound the size of a page
+CELLS_EACH = 600_000
+CELLS_ALL = 2_400_000
+
+Totals = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Figures of one file: the totals behind it, how its sections are to be read, and the sections."""
+
+    totals: Totals
+    head: dict[str, Any]
+    sections: dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What is drawn across a file's figures: moments [ns, CLOCK_MONOTONIC], and (channel, number) borders."""
+
+    moments: list[int] = field(default_factory=list)
+    borders: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All files' totals (most time first), drawings of some, the time that counts as 0 [ns]."""
+
+    files: list[Totals]
+    drawings: list[Drawing]
+    origin_ns: int
+
+    @property
+    def events(self) -> int:
+        """Events that could be drawn, of all files."""
+        return sum(sum(f["drawn"]) for f in self.files)
+
+
+def totals_of(events: Path) -> list[Totals]:
+    """Per file its calls, bytes, times and ranges, the one with most time first."""
+    totals = _native.TraceTotals()
+    for batch in batches(events):
+        totals.add(*batch.arrays)
+    return sorted(json.loads(totals.files()), key=_importance, reverse=True)
+
+
+def _importance(file: Totals) -> tuple[int, int]:
+    return sum(file["time_ns"]), sum(file["drawn"])
+
+
+def worth_drawing(files: list[Totals], most: int = FILES) -> list[Totals]:
+    """The files that carry nearly all of the time, or of the requests where no time was taken."""
+    can = [f for f in files if sum(f["drawn"]) > 0]
+    enough = SHARE * sum(sum(f["time_ns"]) for f in can)
+    chosen: list[Totals] = []
+    reached = 0
+    for file in can[:most]:
+        if chosen and reached >= enough:
+            break
+        chosen.append(file)
+        reached += sum(file["time_ns"])
+    return chosen
+
+
+def gather(
+    events: Path,
+    origin_ns: int | None = None,
+    marks: Callable[[int], Marks] | None = None,
+    most_files: int = FILES,
+) -> Gathered:
+    """Reads a table `io_events` twice: what there is, then the figures of the files worth drawing.
+
+    `origin_ns` is the time that counts as 0 (default: the first event drawn); `marks` gives
+    those of a file. Raises BadInput where the table is none.
+    """
+    files = totals_of(events)
+    chosen = worth_drawing(files, most_files)
+    if not chosen:
+        return Gathered(files, [], origin_ns or 0)
+    earliest = min(f["first_ns"] for f in chosen)
+    origin = earliest if origin_ns is None else min(origin_ns, earliest)
+    each = _small_enough(chosen)
+    dense = 2 * (len(chosen) - len(each))
+    wanted = [
+        {
+            "file_id": f["file_id"],
+            "drawn": sum(f["drawn"]),
+            "origin_ns": origin,
+            "first_ns": f["first_ns"] - origin,
+            "last_ns": f["last_ns"] - origin,
+            "low": f["low"],
+            "high": f["high"],
+            "each": f["file_id"] in each,
+            "cells": min(CELLS_EACH, CELLS_ALL // max(dense, 1)),
+            **_asked(marks(f["file_id"]) if marks else Marks(), origin),
+        }
+        for f in chosen
+    ]
+    tiles = _native.TraceTiles(json.dumps(wanted))
+    for batch in batches(events):
+        tiles.add(*batch.arrays)
+    drawings = [
+        Drawing(file, json.loads(head), sections)
+        for file, (head, sections) in zip(chosen, tiles.packed(), strict=True)
+    ]
+    return Gathered(files, drawings, origin)
+
+
+def _asked(marks: Marks, origin: int) -> dict[str, Any]:
+    moments = sorted(max(0, moment - origin) for moment in marks.moments)
+    return {"moments": moments, "borders": [list(b) for b in marks.borders]}
+
+
+def _small_enough(chosen: list[Totals]) -> set[int]:
+    """Files that keep every request: the small ones, as long as all together are not too many."""
+    kept: set[int] = set()
+    room = POINTS_ALL
+    for file in sorted(chosen, key=lambda f: sum(f["drawn"])):
+        n = sum(file["drawn"])
+        if n > min(POINTS_EACH, room):
+            break
+        room -= n
+        kept.add(file["file_id"])
+    return kept

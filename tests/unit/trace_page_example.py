@@ -1,0 +1,89 @@
+"""Trace bundles written from the published table formats alone, for the tests of pages and figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.archive.bundle import Bundle
+from penstock.observe.trace.events import EVENT, NUMBERS, events_table
+from penstock.observe.trace.patterns import judge_events, patterns_table
+
+START_NS = 5_000_000_000
+
+
+def events(
+    n: int, *, files: int = 2, seed: int = 1, span_bytes: int = 1 << 30, depth: int = 1
+) -> np.ndarray[Any, Any]:
+    """Random reads and sequential writes in turns; one call in a hundred goes to file `files`, some fail."""
+    rng = np.random.default_rng(seed)
+    made = np.zeros(n, EVENT)
+    write = rng.random(n) < 0.3
+    made["t_ns"] = START_NS + 1000 + np.arange(n) * 100_000
+    made["latency_ns"] = (rng.lognormal(11, 0.5, n) * depth).astype(np.uint64)
+    made["op"] = np.where(write, NUMBERS["pwrite64"], NUMBERS["pread64"])
+    made["offset_bytes"] = np.where(
+        write, np.cumsum(write) * 8192, rng.integers(0, span_bytes // 4096, n) * 4096
+    )
+    made["size_bytes"] = np.where(write, 8192, 4096)
+    made["done_bytes"] = made["size_bytes"]
+    made["done_bytes"][::997] = -5
+    made["op"][::1009] = NUMBERS["fsync"]
+    made["file_id"] = np.where(rng.random(n) < 0.01, files, 1)
+    made["pid"] = made["tid"] = 4711
+    return made
+
+
+def write_bundle(
+    path: Path,
+    made: np.ndarray[Any, Any],
+    *,
+    names: dict[int, str] | None = None,
+    receipt: dict[str, Any] | None = None,
+    phases: tuple[tuple[str, int, int], ...] = (),
+    command: tuple[str, ...] = ("program", "--with", "words"),
+) -> Path:
+    """A bundle of these events as the tracer would leave it."""
+    names = names or {}
+    end_ns = int(made["t_ns"].max()) + 10_000_000
+    kept = len(made)
+    with Bundle.create(path, {"command": list(command), "run_id": "r001"}) as bundle:
+        ids = sorted({int(i) for i in np.unique(made["file_id"])})
+        paths = {i: names.get(i, f"/data/file{i}") for i in ids}
+        rows = [
+            {
+                "file_id": i,
+                "dev_major": 254,
+                "dev_minor": 0,
+                "inode": 100 + i,
+                "generation": 0,
+                "path": paths[i],
+                "size_bytes": 1 << 30,
+                "disk_id": None,
+            }
+            for i in ids
+        ]
+        bundle.write_table("files", pa.Table.from_pylist(rows))
+        bundle.write_table("io_events", events_table(made, {0: 77}))
+        judged = made[made["op"] < NUMBERS["fsync"]]
+        bundle.write_table("patterns", patterns_table(judge_events(judged), paths))
+        spans = [("workload", START_NS, end_ns), *phases]
+        table = [{"phase_id": p, "start_ns": s, "end_ns": e} for p, s, e in spans]
+        bundle.write_table("phases", pa.Table.from_pylist(table))
+        full = {"mode": "trace", "seen": kept, "kept": kept, "filtered": 0, "lost": 0}
+        bundle.manifest.update(
+            exit_status=0,
+            closing="100 % of read time: 4 KiB random reads.",
+            receipts={"trace": full | (receipt or {})},
+            times={"start_ns": START_NS, "end_ns": end_ns},
+        )
+    return path
+
+
+def manifest(path: Path) -> Any:
+    """The bundle's manifest."""
+    return json.loads((path / "manifest.json").read_text())
