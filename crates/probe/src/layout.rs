@@ -37,17 +37,17 @@ impl Direction {
 
 /// Number and name of every operation (`Event::op`).
 #[rustfmt::skip]
-pub const OPERATIONS: [(u8, &str); 50] = [
+pub const OPERATIONS: [(u8, &str); 53] = [
     (0, "read"), (1, "pread64"), (2, "readv"), (3, "preadv"),
     (4, "preadv2"), (5, "aio_pread"), (6, "aio_preadv"), (7, "uring_read"),
     (8, "uring_readv"), (9, "uring_read_fixed"), (10, "sendfile_in"), (11, "splice_in"),
-    (12, "copy_in"), (13, "fault_read"), (14, "fault_around"), (32, "write"),
+    (12, "copy_in"), (13, "fault_read"), (14, "fault_around"), (31, "device_read"), (32, "write"),
     (33, "pwrite64"), (34, "writev"), (35, "pwritev"), (36, "pwritev2"),
     (37, "aio_pwrite"), (38, "aio_pwritev"), (39, "uring_write"), (40, "uring_writev"),
     (41, "uring_write_fixed"), (42, "sendfile_out"), (43, "splice_out"), (44, "copy_out"),
-    (45, "fault_write"), (64, "fsync"), (65, "fdatasync"), (66, "sync_file_range"),
+    (45, "fault_write"), (63, "device_write"), (64, "fsync"), (65, "fdatasync"), (66, "sync_file_range"),
     (67, "syncfs"), (68, "sync"), (69, "msync"), (70, "aio_fsync"),
-    (71, "aio_fdsync"), (72, "uring_fsync"), (96, "open"), (97, "create"),
+    (71, "aio_fdsync"), (72, "uring_fsync"), (95, "device_flush"), (96, "open"), (97, "create"),
     (98, "close"), (99, "unlink"), (100, "rename"), (101, "link"),
     (102, "truncate"), (103, "ftruncate"), (104, "fallocate"), (105, "fadvise"),
     (106, "mmap"), (107, "munmap"),

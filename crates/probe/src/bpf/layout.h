@@ -25,6 +25,8 @@ enum {
 	OP_COPY_IN,
 	OP_FAULT_READ,
 	OP_FAULT_AROUND,
+	/* of a disk's log or another tool's trace, here and below: the programs record none */
+	OP_DEVICE_READ = 31,
 	/* write */
 	OP_WRITE = 32,
 	OP_PWRITE64,
@@ -40,6 +42,7 @@ enum {
 	OP_SPLICE_OUT,
 	OP_COPY_OUT,
 	OP_FAULT_WRITE,
+	OP_DEVICE_WRITE = 63,
 	/* sync */
 	OP_FSYNC = 64,
 	OP_FDATASYNC,
@@ -50,6 +53,7 @@ enum {
 	OP_AIO_FSYNC,
 	OP_AIO_FDSYNC,
 	OP_URING_FSYNC,
+	OP_DEVICE_FLUSH = 95,
 	/* meta */
 	OP_OPEN = 96,
 	OP_CREATE,

@@ -1,0 +1,31 @@
+"""penstock import: another tool's trace as a bundle."""  # noqa: N999 - named after the verb
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+
+def command(
+    files: list[Path] = typer.Argument(
+        metavar="FILE...", help="The trace; of blktrace all its files, or their common name."
+    ),
+    output: Path = typer.Option(..., "-o", "--output", help="Where the bundle goes."),
+    form: str = typer.Option(
+        None, "--format", help="blktrace, dxt or iolog; found out by itself if left away."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
+) -> None:
+    """Make a trace bundle of blktrace's files, darshan-dxt-parser's text or fio's I/O logs, and judge it.
+
+    What the source cannot know is said, and stands in the bundle's manifest.
+    """
+    from penstock.observe.trace import foreign, foreign_words
+
+    judged = foreign.import_trace(files, output, form)
+    if as_json:
+        print(json.dumps(foreign_words.as_document(judged)))
+    else:
+        foreign_words.show(judged)

@@ -1,0 +1,311 @@
+"""Traces of other tools become bundles: what they hold, what they cannot know, and what is malformed."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from penstock.archive.bundle import Bundle
+from penstock.archive.trace_export import export
+from penstock.errors import BadInput
+from penstock.observe.trace.foreign import import_trace
+from tests.unit.trace_example import event, random_rows, write_bundle
+
+# from linux/blktrace_api.h: categories in the upper half of `action`, the act in the lower
+READ, WRITE, QUEUE, ISSUE, COMPLETE, NOTIFY = 1, 2, 1 << 4, 1 << 6, 1 << 7, 1 << 10
+SDA = 8 << 20
+
+
+def record(
+    sequence: int,
+    time: int,
+    sector: int,
+    size: int,
+    action: int,
+    pid: int = 0,
+    cpu: int = 0,
+    payload: bytes = b"",
+    order: str = "<",
+    magic: int = 0x65617407,
+) -> bytes:
+    head = struct.pack(
+        order + "IIQQIIIIIHH",
+        *(magic, sequence, time, sector, size, action, pid, SDA, cpu, 0, len(payload)),
+    )
+    return head + payload
+
+
+def blktrace(folder: Path, n: int, order: str = "<") -> list[dict[str, int]]:
+    """Two processors' files of n requests: queued by pid 70, issued by a worker, completed elsewhere."""
+    draw = random.Random(5)
+    parts: dict[int, list[tuple[int, bytes]]] = {0: [], 1: []}
+    sequence = [0, 0]
+
+    def put(cpu: int, time: int, *rest: Any, **more: Any) -> None:
+        sequence[cpu] += 1
+        parts[cpu].append((time, record(sequence[cpu], time, *rest, cpu=cpu, order=order, **more)))
+
+    note = (NOTIFY << 16) | 0
+    put(0, 0, 0, 0, note, pid=70, payload=b"reader\0\0")
+    made = []
+    for i in range(n):
+        time = 1000 + 50_000 * i
+        way = WRITE if draw.random() < 0.3 else READ
+        sector, size = draw.randrange(0, 1 << 20) * 8, 4096 * draw.randint(1, 4)
+        put(i % 2, time, sector, size, (QUEUE | way) << 16 | 1, pid=70)
+        put(0, time + 500, sector, size, (ISSUE | way) << 16 | 7, pid=9)
+        put(1, time + 20_000 + i, sector, size, (COMPLETE | way) << 16 | 8)
+        made.append(
+            {
+                "t_ns": time + 500,
+                "offset_bytes": sector * 512,
+                "size_bytes": size,
+                "latency_ns": 19_500 + i,
+                "write": int(way == WRITE),
+            }
+        )
+    for cpu, records in parts.items():
+        records.sort(key=lambda pair: pair[0])
+        (folder / f"sda.blktrace.{cpu}").write_bytes(b"".join(data for _, data in records))
+    return made
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_blktrace_requests_in_order_of_issue(tmp_path: Path, order: str) -> None:
+    made = blktrace(tmp_path, 211, order)
+    judged = import_trace([tmp_path / "sda"], tmp_path / "b")
+    assert (judged.counts["seen"], judged.counts["kept"], judged.counts["lost"]) == (211, 211, 0)
+    bundle = Bundle.open(tmp_path / "b")
+    events = bundle.table("io_events").to_pylist()
+    found = [
+        {name: row[name] for name in ("t_ns", "offset_bytes", "size_bytes", "latency_ns")}
+        | {"write": int(row["op"] == "device_write")}
+        for row in events
+    ]
+    assert found == made
+    assert {row["tid"] for row in events} == {70}  # who queued it, not the worker that issued it
+    assert bundle.table("threads")["program"].to_pylist() == ["reader"]
+    assert bundle.table("files")["path"].to_pylist() == ["device 8:0"]
+    requests = bundle.table("device_requests").to_pylist()
+    assert [r["wait_ns"] for r in requests] == [500] * 211
+    assert [r["done_ns"] - r["t_ns"] for r in requests] == [20_000 + i for i in range(211)]
+    assert pc.unique(bundle.table("patterns")["basis"]).to_pylist() == ["device"]
+    assert "page cache let through" in bundle.manifest["closing"]
+    assert len(bundle.manifest["source"]["not_known"]) == 3
+
+
+@pytest.mark.skipif(shutil.which("blkparse") is None, reason="blktrace is not installed")
+def test_blktrace_agrees_with_blkparse(tmp_path: Path) -> None:
+    blktrace(tmp_path, 101)
+    done = subprocess.run(
+        ["blkparse", "-i", "sda", "-f", "%a %d %S %n %T %t\n", "-d", "dump"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    issued = re.findall(r"^\s*D (\w+) (\d+) (\d+) (\d+) (\d+)$", done.stdout, re.M)
+    assert len(issued) == 101
+    # blkparse counts from the first request, queued 500 ns before it was issued, in its dump too
+    theirs = [
+        (int(sector) * 512, int(n) * 512, int(s) * 10**9 + int(ns), "W" in way)
+        for way, sector, n, s, ns in issued
+    ]
+    for number, source in enumerate(("sda", "dump")):
+        import_trace([tmp_path / source], tmp_path / f"b{number}")
+        rows = Bundle.open(tmp_path / f"b{number}").table("io_events").to_pylist()
+        t0 = rows[0]["t_ns"] - 500
+        ours = [
+            (r["offset_bytes"], r["size_bytes"], r["t_ns"] - t0, r["direction"] == "write")
+            for r in rows
+        ]
+        assert ours == theirs
+
+
+def test_blktrace_without_issues_goes_by_queue(tmp_path: Path) -> None:
+    records = [record(n, n * 1000, 8 * n, 4096, (QUEUE | READ) << 16 | 1) for n in range(1, 41)]
+    (tmp_path / "dm.blktrace.0").write_bytes(b"".join(records))
+    judged = import_trace([tmp_path / "dm"], tmp_path / "b")
+    assert judged.verdicts[0]["together"]["class"] == "consecutive"
+    assert any("queued (Q)" in line for line in judged.source["about"])
+    assert any("40 requests have no completion" in line for line in judged.source["about"])
+
+
+DXT = """# darshan log version: 3.41
+# exe: ./app
+# DXT, file_id: 111, file_name: /scratch/out file.dat
+# DXT, rank: 0, hostname: n1
+# DXT, write_count: 2, read_count: 1
+# DXT, mnt_pt: /, fs_type: ext4
+# Module    Rank  Wt/Rd  Segment          Offset       Length    Start(s)      End(s)
+ X_POSIX       0  write        0               0          4096      0.0010      0.0020
+ X_POSIX       0  write        1            4096          4096      0.0020      0.0025  [OST: 3]
+ X_POSIX       0   read        0               0           512      0.0040      0.0041
+
+# DXT, file_id: 111, file_name: /scratch/out file.dat
+# DXT, rank: 3, hostname: n2
+# DXT, write_count: 1, read_count: 0
+# DXT, mnt_pt: /, fs_type: ext4
+# Module    Rank  Wt/Rd  Segment          Offset       Length    Start(s)      End(s)
+ X_POSIX       3  write        0            8192          4096      0.0015      0.0022
+# DXT, file_id: 222, file_name: /scratch/shared
+# DXT, rank: -1, hostname: n2
+# DXT, write_count: 0, read_count: 1
+ X_MPIIO      -1   read        0               0          4096      0.0100      0.0110
+"""
+
+
+def test_darshan_segments_become_events(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text(DXT)
+    judged = import_trace([tmp_path / "log.txt"], tmp_path / "b")
+    assert (judged.counts["seen"], judged.counts["kept"], judged.counts["filtered"]) == (5, 4, 1)
+    rows = Bundle.open(tmp_path / "b").table("io_events").to_pylist()
+    found = [
+        (r["t_ns"], r["direction"], r["offset_bytes"], r["done_bytes"], r["latency_ns"], r["tid"])
+        for r in rows
+    ]
+    assert found == [
+        (1_000_000, "write", 0, 4096, 1_000_000, 1),
+        (1_500_000, "write", 8192, 4096, 700_000, 4),
+        (2_000_000, "write", 4096, 4096, 500_000, 1),
+        (4_000_000, "read", 0, 512, 100_000, 1),
+    ]
+    bundle = Bundle.open(tmp_path / "b")
+    assert bundle.table("files")["path"].to_pylist()[0] == "/scratch/out file.dat"
+    assert bundle.table("threads")["program"].to_pylist() == ["rank 0", "rank 3"]
+
+
+def test_an_exported_log_comes_back(tmp_path: Path) -> None:
+    rows = random_rows(307)
+    write_bundle(tmp_path / "t", rows, paths={1: "/a", 2: "/b"})
+    written = export(tmp_path / "t", "fio", tmp_path / "o")
+    logs = [tmp_path / "o" / thread["log"] for thread in written["threads"]]
+    judged = import_trace(logs, tmp_path / "b")
+    back = Bundle.open(tmp_path / "b").table("io_events").to_pylist()
+    for number, thread in enumerate(written["threads"], 1):
+        own = [r for r in back if r["tid"] == number and r["direction"] in ("read", "write")]
+        expected = [
+            (r["offset_bytes"], r["done_bytes"], r["direction"])
+            for r in rows
+            if r["tid"] == thread["tid"] and r["done_bytes"] > 0
+        ]
+        assert [(r["offset_bytes"], r["done_bytes"], r["direction"]) for r in own] == expected
+    assert judged.counts["kept"] == written["events"]
+
+
+def test_iolog_version_2_has_only_its_waits(tmp_path: Path) -> None:
+    text = (
+        "fio version 2 iolog\n/x add\n/x open\n/x read 0 4096\n/x wait 2500 0\n/x write 8192 512\n"
+    )
+    (tmp_path / "log").write_text(text + "/x trim 0 512\n/x close\n")
+    judged = import_trace([tmp_path / "log"], tmp_path / "b")
+    rows = Bundle.open(tmp_path / "b").table("io_events").to_pylist()
+    assert [(r["t_ns"], r["op"], r["offset_bytes"], r["size_bytes"]) for r in rows] == [
+        (0, "pread64", 0, 4096),
+        (2_500_000, "pwrite64", 8192, 512),
+    ]
+    assert judged.counts == {"seen": 3, "kept": 2, "filtered": 1, "lost": 0}
+    assert "says nothing of their time" in judged.closing
+
+
+HEAD = "fio version 3 iolog\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("empty", b"", "found an empty file at its beginning; expected blktrace"),
+        ("text", b"hello world", "found 'hello world' at its beginning"),
+        ("v4", b"fio version 4 iolog\n", ":1: found .fio version 4 iolog.; expected"),
+        ("words", (HEAD + "5 f read 0\n").encode(), ":2: found .5 f read 0.; expected FILE ACTION"),
+        ("time", (HEAD + "x f read 0 1\n").encode(), ":2: .*begins with microseconds"),
+        ("back", (HEAD + "9 f read 0 1\n5 f read 0 1\n").encode(), ":3: .*not before the last"),
+        ("wait", (HEAD + "9 f wait 9 0\n").encode(), ":2: .*no `wait` in version 3"),
+        ("huge", (HEAD + "9 f read 0 4294967296\n").encode(), ":2: .*below 2 GiB"),
+        ("far", (HEAD + "9 f read 9223372036854775807 9\n").encode(), ":2: .*below 2\\^63"),
+        ("none", HEAD.encode(), "holds no reads or writes"),
+        ("dxtcut", DXT[:396].encode(), "expected MODULE RANK"),
+        (
+            "dxtshort",
+            DXT[: DXT.index(" X_POSIX       0   read")].encode(),
+            "1 segments of .* missing",
+        ),
+        ("dxtbad", DXT.replace("8192 ", "-8192").encode(), ":17: found .*not negative"),
+        (
+            "blkcut",
+            record(1, 5, 0, 4096, (QUEUE | READ) << 16 | 1)[:30],
+            "found 30 bytes of a record",
+        ),
+        ("blkold", record(1, 5, 0, 8, 65, magic=0x65617405), "found version 5; expected 7"),
+        (
+            "blkodd",
+            record(1, 5, 0, 8, (QUEUE | READ) << 16 | 1) + b"\0" * 48,
+            "at byte 48: found 0x00000000",
+        ),
+        ("blkpdu", record(1, 5, 0, 8, 1 << 26, payload=b"abcdefgh")[:-3], "found 5 bytes after"),
+    ],
+)
+def test_malformed_is_one_clear_error(tmp_path: Path, name: str, data: bytes, told: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(BadInput) as caught:
+        import_trace([tmp_path / name], tmp_path / "b")
+    assert re.search(told, str(caught.value)), str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [name]
+
+
+def test_cut_anywhere_never_crashes(tmp_path: Path) -> None:
+    blktrace(tmp_path, 5)
+    whole = (tmp_path / "sda.blktrace.1").read_bytes()
+    path = tmp_path / "cut"
+    for n in range(0, len(whole), 7):
+        path.write_bytes(whole[:n])
+        output = tmp_path / f"b{n}"
+        try:
+            import_trace([path], output)
+        except BadInput:
+            assert not output.exists()
+        else:
+            assert n % 48 == 0
+
+
+def test_kinds_are_not_mixed_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(HEAD + "1 f read 0 512\n")
+    (tmp_path / "d").write_text(DXT)
+    with pytest.raises(BadInput, match="several kinds"):
+        import_trace([tmp_path / "a", tmp_path / "d"], tmp_path / "b")
+    with pytest.raises(BadInput, match="no such file"):
+        import_trace([tmp_path / "none"], tmp_path / "b")
+    import_trace([tmp_path / "a"], tmp_path / "b")
+    with pytest.raises(BadInput, match="exists already"):
+        import_trace([tmp_path / "a"], tmp_path / "b")
+
+
+def test_an_imported_trace_is_exported_like_any_other(tmp_path: Path) -> None:
+    blktrace(tmp_path, 53)
+    import_trace([tmp_path / "sda"], tmp_path / "b")
+    for form in ("perfetto", "paraver", "jsonl"):
+        assert export(tmp_path / "b", form, tmp_path / f"o.{form}")["events"] == 53
+    lines = (tmp_path / "o.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["path"] == "device 8:0"
+
+
+def test_a_request_left_out_is_noticed(tmp_path: Path) -> None:
+    rows = [event(1000 * n, offset_bytes=4096 * n) for n in range(40)]
+    write_bundle(tmp_path / "t", rows)
+    export(tmp_path / "t", "fio", tmp_path / "o")
+    log = tmp_path / "o" / "thread-1.log"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:9] + lines[10:]))
+    judged = import_trace([log], tmp_path / "b")
+    assert judged.counts["kept"] == 39
+    assert judged.verdicts[0]["together"]["consecutive_share"] < 1
