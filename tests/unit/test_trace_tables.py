@@ -172,3 +172,12 @@ def test_sizes_in_words() -> None:
         "28 KiB",
         "3 GiB",
     ]
+
+
+def test_closing_names_flushes_where_they_take_the_time() -> None:
+    flushes = {"file_id": 1, "direction": "sync", "calls": 100, "time_ns": 90_000_000}
+    said = closing_sentence([flushes], {1: "/data/log"}, 100_000_000)
+    assert "100 flushes of /data/log, 900 µs each" in said
+    assert "90 % of the run" in said
+    assert "groups" in said
+    assert "not what it waits for" in closing_sentence([flushes], {}, 100_000_000_000)
