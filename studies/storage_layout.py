@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.errors import PenstockError
+from penstock.report import style
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))
@@ -123,8 +124,9 @@ def main() -> int:
                 print(f"storage-layout: left out: {reason}", file=sys.stderr)
             shown[name] = found
             claims += judged(name, found)
-            figure = disorder(found) if name == "shuffled" else offsets(runs, found)
-            save(figure, figures / f"storage-layout-{name}.svg")
+            with style.look():
+                figure = disorder(found) if name == "shuffled" else offsets(runs, found)
+                save(figure, figures / f"storage-layout-{name}.svg")
     except PenstockError as error:
         print(f"storage-layout: {error}", file=sys.stderr)
         return 1

@@ -22,7 +22,7 @@ from penstock.report.render import published
 
 #: reads drawn per panel; the lowest and highest of each stretch are among them
 MOST = 1000
-TITLES = {"scan-loaded": "as loaded", "scan-rewritten": "rewritten in key order"}
+TITLES = {"scan-loaded": "as loaded", "scan-rewritten": "rewritten"}
 WORDS = {"hard-disk": "hard disk", "flash": "flash drive"}
 
 
@@ -108,6 +108,5 @@ def disorder(found: list[Step]) -> Figure:
 def save(fig: Figure, file: Path) -> None:
     """As SVG, in hundredths of a point."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with style.look():
-        text = published(fig, "svg").decode()
+    text = published(fig, "svg").decode()
     file.write_text(re.sub(r"-?\d+\.\d{3,}", lambda n: f"{float(n[0]):.2f}", text))

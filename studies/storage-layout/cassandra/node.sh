@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# node.sh LIB DIR NUMBER WORDS…: one Cassandra node (5.0, data files mapped) with its data in DIR/cassandra, on loopback
+# ports of its own (NUMBER), runs `Rows WORDS`. Its log goes to DIR/cassandra.log; Rows' output to stdout.
+#   HEAP      -Xmx of the JVM (default 384m)
+#   ACCESS    disk_access_mode (default mmap)
+set -euo pipefail
+lib=$1 dir=$2 number=$3
+shift 3
+conf=$(mktemp -d)
+trap 'rm -rf "$conf"' EXIT
+port=$((17000 + 10 * number))
+cat > "$conf/cassandra.yaml" <<Y
+cluster_name: storage-layout
+num_tokens: 1
+initial_token: "0"
+partitioner: org.apache.cassandra.dht.Murmur3Partitioner
+data_file_directories: [$dir/cassandra/data]
+commitlog_directory: $dir/cassandra/commitlog
+saved_caches_directory: $dir/cassandra/saved_caches
+hints_directory: $dir/cassandra/hints
+cdc_raw_directory: $dir/cassandra/cdc_raw
+commitlog_sync: periodic
+commitlog_sync_period: 10000ms
+commitlog_segment_size: 8MiB
+commitlog_total_space: 64MiB
+disk_access_mode: ${ACCESS:-mmap}
+memtable_heap_space: 96MiB
+memtable_offheap_space: 16MiB
+memtable_flush_writers: 1
+concurrent_reads: 2
+concurrent_writes: 2
+concurrent_compactors: 1
+autocompaction_on_startup_enabled: false
+seed_provider: [{class_name: org.apache.cassandra.locator.SimpleSeedProvider, parameters: [{seeds: "127.0.0.1:$port"}]}]
+listen_address: 127.0.0.1
+rpc_address: 127.0.0.1
+storage_port: $port
+start_native_transport: false
+native_transport_port: $((port + 1))
+endpoint_snitch: SimpleSnitch
+auto_bootstrap: false
+Y
+cat > "$conf/logback.xml" <<'X'
+<configuration>
+  <appender name="ERR" class="ch.qos.logback.core.ConsoleAppender">
+    <target>System.err</target>
+    <encoder><pattern>%d %-5level %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="ERR"/></root>
+</configuration>
+X
+mkdir -p "$dir/cassandra"
+# what Cassandra's own start script opens of Java 17
+exports="java.base/jdk.internal.misc java.base/java.lang.ref java.management/com.sun.jmx.remote.security
+  java.management.rmi/com.sun.jmx.remote.internal.rmi java.rmi/sun.rmi.registry java.rmi/sun.rmi.server
+  java.rmi/sun.rmi.transport.tcp java.sql/java.sql jdk.unsupported/sun.misc"
+opens="java.base/java.io java.base/java.lang java.base/java.lang.module java.base/java.lang.reflect java.base/java.nio
+  java.base/java.util java.base/java.util.concurrent java.base/java.util.concurrent.atomic java.base/sun.nio.ch
+  java.base/jdk.internal.loader java.base/jdk.internal.ref java.base/jdk.internal.reflect java.base/jdk.internal.math
+  java.base/jdk.internal.module java.base/jdk.internal.util.jar jdk.management/com.sun.management.internal"
+flags=()
+for name in $exports; do flags+=(--add-exports "$name=ALL-UNNAMED"); done
+for name in $opens; do flags+=(--add-opens "$name=ALL-UNNAMED"); done
+java -Xms128m -Xmx"${HEAP:-384m}" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:MaxDirectMemorySize=128m \
+  -Djdk.attach.allowAttachSelf=true "${flags[@]}" -Dcassandra.config="file://$conf/cassandra.yaml" \
+  -Dcassandra.storagedir="$dir/cassandra" -Dcassandra.ring_delay_ms=100 -Dcassandra.skip_wait_for_gossip_to_settle=0 \
+  -Dcassandra.jmx.local.port=$((port + 2)) -Dcassandra-foreground=yes -Dlogback.configurationFile="$conf/logback.xml" \
+  -Djava.io.tmpdir="$conf" -cp "$lib/classes:$lib/lib/*" Rows "$@" 2> "$dir/cassandra.log" ||
+  { status=$?; grep -v WARN "$dir/cassandra.log" | tail -n 5 >&2; exit $status; }
