@@ -1,0 +1,281 @@
+"""What tracing adds where a program waits for its device: every mode beside no tracer, in interleaved rounds.
+
+Each round runs the generator once with every mode, forwards and backwards in turn (AB/BA), so that a mode
+and `none` of one round are a pair. Two answers per case and mode, against the limit of 0.8 % (TR-11, TR-35):
+
+  computed   events × added ns per event (measured here first, on cached reads) over the generator's time;
+             the events of starting its server count too
+  paired     time with over time without, with its 95 % interval
+
+`passed`: the upper end is below the limit; `failed`: the lower end is above it; else `undecided`. Time is
+that of the generator's own clock. The emulated drive gives equal requests equal times, so that pairs on it
+differ less than on a shared machine's own device. Exit status 0 all passed, 1 something failed, 3 undecided.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "device_bound"))
+
+from cases import Case, Direct, Postgres, Rocks, missing
+
+from penstock.emulate.disk import DiskServer
+from penstock.host.cgroup import create_run_cgroup
+from penstock.host.daemon import start_daemon
+from penstock.host.journal import Journal
+from penstock.host.launch import launch
+from penstock.observe.trace.tracer import MODES
+from penstock.profile import load_profile
+
+LIMIT = 0.008
+TIME_SCALE = 4.0
+GIB = 1 << 30
+MIB = 1 << 20
+RING_BYTES = 8 * MIB
+
+FULL = {
+    "direct, host's device": {"file": GIB, "bytes": 2 * GIB},
+    "direct, emulated drive": {"file": GIB, "bytes": 256 * MIB},
+    "rocksdb, emulated drive": {"entries": 400_000, "reads": 8_000},
+    "postgres, emulated drive": {"scale": 20, "transactions": 6_000},
+    "postgres, rate-limited": {"scale": 20, "transactions": 2_000, "rate": 250},
+}
+QUICK = {
+    "direct, host's device": {"file": 64 * MIB, "bytes": 128 * MIB},
+    "direct, emulated drive": {"file": 64 * MIB, "bytes": 16 * MIB},
+    "rocksdb, emulated drive": {"entries": 100_000, "reads": 800},
+    "postgres, emulated drive": {"scale": 8, "transactions": 500},
+    "postgres, rate-limited": {"scale": 8, "transactions": 250, "rate": 250},
+}
+KINDS = {"direct": Direct, "rocksdb": Rocks, "postgres": Postgres}
+MEMORY = {"direct": None, "rocksdb": 96 * MIB, "postgres": 96 * MIB}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One run: generator's time [s], 99.9th percentile [ns] if known, the receipt if traced."""
+
+    time_s: float
+    p999_ns: float | None
+    receipt: dict[str, Any]
+
+
+class Bench:
+    """Runs generators with and without the tracer."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.journal = Journal()
+
+    @contextlib.contextmanager
+    def traced(self, mode: str, memory_bytes: int | None = None) -> Any:
+        """A control group, traced in `mode`; gives it with a dictionary that holds the receipt afterwards."""
+        receipt: dict[str, Any] = {}
+        with contextlib.ExitStack() as stack:
+            group = stack.enter_context(create_run_cgroup("bench", memory_bytes, self.journal))
+            daemon = None
+            if mode != "none":
+                words = {"mode": mode, "ring_bytes": RING_BYTES}
+                daemon = stack.enter_context(start_daemon("tracer", words, self.journal))
+                places = {name: str(self.directory / name) for name in ("spool", "files")}
+                daemon.call("arm", cgroup_id=group.cgroup_id, **places)
+            yield group, receipt
+            if daemon is not None:
+                receipt |= daemon.call("disarm")
+
+    def run(self, case: Case, mode: str) -> Sample:
+        """The generator once."""
+        with self.traced(mode, case.memory_bytes) as (group, receipt):
+            time_s, p999_ns = case.run(group, self.directory / "answer")
+        return Sample(time_s, p999_ns, receipt)
+
+    def calibrate(self, modes: list[str], rounds: int, operations: int) -> dict[str, Interval]:
+        """Added ns of processor time per event of each mode, on cached reads of 4 KiB, paired by round."""
+        program = self.directory / "cached_read"
+        source = Path(__file__).with_name("cached_read.c")
+        subprocess.run(["cc", "-O2", "-o", program, source], check=True)
+        file = self.directory / "cached"
+        file.write_bytes(bytes(4 * MIB))
+        took: dict[str, list[float]] = {mode: [] for mode in ("none", *modes)}
+        for number in range(rounds):
+            for mode in order(number, list(took)):
+                answer = self.directory / "answer"
+                with self.traced(mode) as (group, _):
+                    launch([str(program), str(file), str(operations)], group, stdout=answer)
+                took[mode].append(float(answer.read_text().split()[-2]))
+        return {m: interval(np.subtract(took[m], took["none"])) for m in modes}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Median of pairs with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def verdict(self) -> str:
+        """Against the limit."""
+        if self.high < LIMIT:
+            return "passed"
+        return "failed" if self.low > LIMIT else "undecided"
+
+
+def interval(values: Any) -> Interval:
+    """Median and its interval by order statistics (exact, Conover 1999, section 3.2)."""
+    x = sorted(float(v) for v in values)
+    n = len(x)
+    rank = int(stats.binom.ppf(0.025, n, 0.5)) - 1
+    if rank < 0:  # too few pairs for one: it is not known
+        return Interval(statistics.median(x), float("-inf"), float("inf"))
+    return Interval(statistics.median(x), x[rank], x[n - 1 - rank])
+
+
+def order(number: int, modes: list[str]) -> list[str]:
+    """Forwards and backwards in turn, each pair of rounds beginning with another mode."""
+    turn = number // 2 % len(modes)
+    turned = modes[turn:] + modes[:turn]
+    return turned if number % 2 == 0 else turned[::-1]
+
+
+def judge(case: str, mode: str, rounds: list[dict[str, Sample]], cost: Interval) -> dict[str, Any]:
+    """One row: computed and paired overhead as shares of time."""
+    pairs = [(one[mode], one["none"]) for one in rounds]
+    paired = interval([on.time_s / off.time_s - 1 for on, off in pairs])
+    shares = [on.receipt["kept"] / on.time_s for on, _ in pairs]
+    per_s = statistics.median(shares)
+    computed = Interval(*(per_s * ns / 1e9 for ns in (cost.value, cost.low, cost.high)))
+    row: dict[str, Any] = {
+        "case": case,
+        "mode": mode,
+        "pairs": len(pairs),
+        "events_per_s": per_s,
+        "ns_per_event": [cost.value, cost.low, cost.high],
+        "computed": [computed.value, computed.low, computed.high],
+        "computed_verdict": computed.verdict(),
+        "paired": [paired.value, paired.low, paired.high],
+        "paired_verdict": paired.verdict(),
+        "lost": sum(on.receipt["lost"] for on, _ in pairs),
+        "reader_cpu_share": statistics.median(
+            on.receipt["cpu_ns"] / 1e9 / on.time_s for on, _ in pairs
+        ),
+    }
+    tails = [
+        on.p999_ns / off.p999_ns for on, off in pairs if on.p999_ns is not None and off.p999_ns
+    ]
+    if tails:
+        tail = interval(tails)
+        row["p999_ratio"] = [tail.value, tail.low, tail.high]
+    return row
+
+
+def measure(asked: argparse.Namespace) -> list[dict[str, Any]]:
+    sizes = QUICK if asked.quick else FULL
+    rounds = asked.rounds or (2 if asked.quick else 15)
+    modes = [m for m in ("count", "pattern", "trace") if m in MODES]
+    absent = missing()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="penstock-device-", dir=asked.directory) as name:
+        base = Path(name)
+        base.chmod(0o755)
+        bench = Bench(base)
+        operations = 50_000 if asked.quick else 400_000
+        costs = bench.calibrate(modes, max(rounds, 6), operations)
+        with DiskServer(bench.journal, base / "state") as server:
+            for label, size in sizes.items():
+                kind = label.split(",")[0]
+                if asked.case and not any(word in label for word in asked.case):
+                    continue
+                if kind in absent:
+                    print(f"{label}: not run, needs {absent[kind]}", file=sys.stderr)
+                    continue
+                rows += one_case(bench, server, label, size, modes, rounds, costs)
+    return rows
+
+
+def one_case(
+    bench: Bench,
+    server: DiskServer,
+    label: str,
+    size: dict[str, int],
+    modes: list[str],
+    rounds: int,
+    costs: dict[str, Interval],
+) -> list[dict[str, Any]]:
+    kind = label.split(",")[0]
+    ground = bench.directory / label.replace(", ", "-").replace(" ", "-").replace("'", "")
+    places = {name: ground / name for name in ("backing", "mount")}
+    for place in places.values():
+        place.mkdir(parents=True)
+    emulated = "host" not in label
+    mount = places["mount"] if emulated else places["backing"]
+    case = KINDS[kind](label, mount, places["backing"], size, MEMORY[kind])
+    case.prepare()
+    if emulated:
+        profile = load_profile("px05smb040").scaled(TIME_SCALE)
+        memory = MEMORY[kind]
+        server.add(
+            label.replace(" ", "-"),
+            places["mount"],
+            places["backing"],
+            profile,
+            memory_bytes=memory,
+        )
+    try:
+        bench.run(case, "none")  # a warm-up, not counted
+        seen: list[dict[str, Sample]] = []
+        for number in range(rounds):
+            seen.append({m: bench.run(case, m) for m in order(number, ["none", *modes])})
+            print(f"{label}: round {number + 1} of {rounds}", file=sys.stderr)
+    finally:
+        if emulated:
+            server.remove(label.replace(" ", "-"))
+    return [judge(label, mode, seen, costs[mode]) for mode in modes]
+
+
+def percent(values: list[float]) -> str:
+    return f"{100 * values[0]:.3f} % [{100 * values[1]:.3f}, {100 * values[2]:.3f}]"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="two rounds of small cases")
+    parser.add_argument("--rounds", type=int, help="pairs per mode (15; quick 2)")
+    parser.add_argument("--case", action="append", help="only cases whose name has this in it")
+    parser.add_argument(
+        "--directory", type=Path, help="where the data lies (a temporary directory)"
+    )
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    rows = measure(asked)
+    if asked.json:
+        print(json.dumps({"limit": LIMIT, "rows": rows}))
+    else:
+        for r in rows:
+            print(
+                f"{r['case']:<25} {r['mode']:<8} computed {percent(r['computed'])} {r['computed_verdict']}; "
+                f"paired {percent(r['paired'])} {r['paired_verdict']} (n={r['pairs']}, "
+                f"{r['events_per_s']:.0f} events/s, lost {r['lost']}, "
+                f"reader {100 * r['reader_cpu_share']:.2f} % CPU)"
+            )
+    verdicts = {r[which] for r in rows for which in ("computed_verdict", "paired_verdict")}
+    if "failed" in verdicts:
+        return 1
+    return 3 if "undecided" in verdicts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
