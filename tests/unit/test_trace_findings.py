@@ -208,9 +208,16 @@ def test_rereads_from_the_cache_are_left_alone(traced: Trace) -> None:
     ],
 )
 def test_flushes(traced: Trace, flushes: int, writes: int, flush_ns: int, says: bool) -> None:
-    traced.calls(np.arange(writes) * 4096, direction="write", latency_ns=1000)
+    traced.verdict("consecutive", direction="write", calls=writes, mean_ns=1000)
     traced.calls(np.zeros(flushes), size=0, direction="sync", latency_ns=flush_ns)
     assert ("trace-fsync-storm" in traced.codes()) == says
+
+
+def test_flushes_from_the_sums_that_need_no_events(traced: Trace) -> None:
+    row = {"file_id": 1, "op": "fdatasync", "calls": 200, "errors": 0, "time_ns": 100_000_000}
+    pq.write_table(pa.Table.from_pylist([row]), traced.path / "operations.parquet")
+    assert traced.codes() == {"trace-fsync-storm"}
+    assert "trace-fsync-storm" not in traced.codes(wall_s=10.0)
 
 
 @pytest.mark.parametrize(

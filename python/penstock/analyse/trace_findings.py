@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from penstock.analyse.findings import Finding
 from penstock.analyse.traced_run import TracedRun
@@ -82,7 +83,7 @@ def _lost(run: TracedRun) -> Iterator[Finding]:
 def _bound(run: TracedRun) -> Iterator[Finding]:
     """Guard of `trace-cached`: enough time, and no file of the run that waits for a device."""
     total = sum(row.time_ns for row in run.judged) + _sync_ns(run)
-    if not run.judged:
+    if not run.judged and not total:
         return
     evidence = {"time_ns": total, "wall_ns": run.wall_ns}
     if run.share(total) < LITTLE:
@@ -219,39 +220,38 @@ def _rereads(run: TracedRun) -> Iterator[Finding]:
             )
 
 
+_FLUSHES = """SELECT file_id, sum(calls) AS flushes, sum(time_ns) AS ns FROM operations
+    WHERE op IN ('fsync', 'fdatasync', 'sync_file_range', 'syncfs', 'sync', 'msync') GROUP BY file_id"""
+_FLUSH_EVENTS = """SELECT file_id, count(*) AS flushes, sum(latency_ns) AS ns FROM io_events
+    WHERE direction = 'sync' GROUP BY file_id"""
+
+
+def _flush_rows(run: TracedRun) -> list[dict[str, Any]]:
+    """Flushes per file: from the sums that every mode keeps, else from the events."""
+    if run.has("operations", "op", "calls", "time_ns"):
+        return run.ask(_FLUSHES)
+    return run.ask(_FLUSH_EVENTS) if run.has("io_events", "direction", "latency_ns") else []
+
+
 def _sync_ns(run: TracedRun) -> int:
-    if not run.has("io_events", "direction", "latency_ns"):
-        return 0
-    rows = run.ask(
-        "SELECT coalesce(sum(latency_ns), 0) AS ns FROM io_events WHERE direction = 'sync'"
-    )
-    return int(rows[0]["ns"])
+    return sum(int(row["ns"]) for row in _flush_rows(run))
 
 
 def _flushes(run: TracedRun) -> Iterator[Finding]:
     """Guard: many writes per flush, few flushes, or flushes that cost little."""
-    if not run.has("io_events", "direction", "latency_ns"):
-        return
-    rows = run.ask(
-        f"""SELECT file_id,
-            count(*) FILTER (direction = 'sync') AS flushes,
-            count(*) FILTER (direction = 'write') AS writes,
-            sum(latency_ns) FILTER (direction = 'sync') AS ns
-        FROM io_events WHERE direction IN ('sync', 'write')
-        GROUP BY file_id HAVING flushes >= {ENOUGH}
-            AND writes <= {WRITES_PER_FLUSH} * flushes AND ns >= {FLUSH_TIME * run.wall_ns}
-        ORDER BY ns DESC"""
-    )
-    for row in rows:
-        per = row["writes"] / row["flushes"]
+    writes = {row.file_id: row.calls for row in run.judged if row.direction == "write"}
+    for row in sorted(_flush_rows(run), key=lambda row: -row["ns"]):
+        count, ns = int(row["flushes"]), float(row["ns"])
+        per = writes.get(row["file_id"], 0) / max(count, 1)
+        if count < ENOUGH or per > WRITES_PER_FLUSH or run.share(ns) < FLUSH_TIME:
+            continue
         yield Finding(
             "trace-fsync-storm",
             "warning",
-            f"{run.name(row['file_id'])}: {row['flushes']:,} flushes to the device, one after "
-            f"every "
-            f"{per:.1f} writes, of {duration(row['ns'] / row['flushes'])} each: "
-            f"{percent(run.share(row['ns']))} of the run.",
-            {"io_events": {"file_id": row["file_id"], "direction": "sync"}},
+            f"{run.name(row['file_id'])}: {count:,} flushes to the device, one after every "
+            f"{per:.1f} writes, of {duration(ns / count)} each: "
+            f"{percent(run.share(ns))} of the run.",
+            {"operations": {"file_id": row["file_id"], "direction": "sync"}},
             "Group commits (commit_delay, larger batches), or put the log on a device with a "
             "protected cache.",
         )

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
+from penstock.observe.trace.events import DIRECTIONS, NUMBERS
 
 _RENAME_EXCHANGE = 2
 
@@ -50,6 +51,18 @@ class Names:
         """Table `operations` (docs/formats.md): calls, errors and time per file and rare operation."""
         rows = sorted(self._sums, key=lambda row: (row["file_id"], row["op"]))
         return pa.Table.from_pylist(rows, schema=TABLES["operations"].arrow)
+
+    def flushes(self) -> list[dict[str, Any]]:
+        """Rows of direction `sync` beside the verdicts: calls and time [ns] of flushes per file."""
+        sums: dict[int, dict[str, Any]] = {}
+        for row in self._sums:
+            if NUMBERS[row["op"]] // 32 != DIRECTIONS.index("sync"):
+                continue
+            blank = {"file_id": row["file_id"], "direction": "sync", "calls": 0, "time_ns": 0}
+            flushed = sums.setdefault(row["file_id"], blank)
+            flushed["calls"] += row["calls"]
+            flushed["time_ns"] += row["time_ns"]
+        return list(sums.values())
 
     def numbers(self) -> list[tuple[int, int, int]]:
         """Of calls that name a file, whose events come without one: time [ns], thread, number of the file."""

@@ -183,5 +183,5 @@ class Tracer:
             "tracer_cpu_share": receipt["cpu_ns"] / max(wall_ns, 1),
             "wall_ns": wall_ns,
         }
-        closing = closing_sentence(rows, paths, wall_ns, receipt["lost"])
+        closing = closing_sentence([*rows, *names.flushes()], paths, wall_ns, receipt["lost"])
         return TraceResult(tables, receipt, rows, closing, events, events_path)
