@@ -7,9 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from penstock.observe.trace.events import EVENT, NUMBERS
 from penstock.observe.trace.names import Names, read_names
 
 
@@ -106,11 +103,7 @@ def test_pieces_of_two_calls_may_come_mixed(tmp_path: Path) -> None:
 
 def test_events_that_name_a_file_get_its_number(tmp_path: Path) -> None:
     names = history(tmp_path, first(4, b"/a"), *call("unlink", 2, (b"/", b"a")))
-    events = np.zeros(3, EVENT)
-    events["t_ns"] = [2, 2, 3]
-    events["tid"] = 7
-    events["op"] = [NUMBERS["unlink"], NUMBERS["read"], NUMBERS["unlink"]]
-    assert list(names.settle(events)["file_id"]) == [4, 0, 0]
+    assert names.numbers() == [(2, 7, 4)]
 
 
 def test_bytes_of_names_are_kept(tmp_path: Path) -> None:
