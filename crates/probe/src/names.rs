@@ -85,6 +85,13 @@ fn operation_name(op: u32) -> &'static str {
         .map_or("unknown", |(_, name)| name)
 }
 
+/// Whether a request of the map was recorded already, and only not removed.
+pub(crate) fn is_done(request: &[u8]) -> bool {
+    request
+        .last_chunk::<4>()
+        .is_some_and(|tail| tail != &[0; 4])
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

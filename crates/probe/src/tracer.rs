@@ -17,7 +17,7 @@ use crate::hooks::{report, Limits};
 use crate::layout::{Event, Ledger, Source, Stream, SOURCES};
 use crate::load::{load, Loaded, Needs, OpenTraceSkel};
 use crate::mapped::Mapped;
-use crate::names::{introduction, operation_line};
+use crate::names::{introduction, is_done, operation_line};
 use crate::ProbeError;
 
 /// What the programs keep.
@@ -206,6 +206,7 @@ impl Tracer {
             &maps.stream_numbers,
             &maps.cgroups,
             &maps.operations,
+            &maps.requests,
         ] {
             let keys: Vec<_> = map.keys().collect();
             for key in keys {
@@ -299,6 +300,7 @@ impl Tracer {
         let streams = self.write_streams(&mut recording);
         self.write_unannounced(&mut recording)?;
         self.write_operations(&mut recording)?;
+        let in_flight = self.in_flight();
         if let Some(failure) = recording.failure {
             return Err(failure);
         }
@@ -327,6 +329,7 @@ impl Tracer {
             "nameless_files": ledger.nameless,
             "overflowed": ledger.overflowed,
             "spooled": recording.written,
+            "in_flight": in_flight,
             "streams": streams,
             "cpu_ns": cpu_time_ns().saturating_sub(recording.start_cpu_ns),
             "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
@@ -392,6 +395,15 @@ impl Tracer {
             }
         }
         Ok(())
+    }
+
+    /// Asynchronous requests that were submitted and of which no end was seen.
+    fn in_flight(&self) -> usize {
+        let map = &self.loaded.skeleton.maps.requests;
+        map.keys()
+            .filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten())
+            .filter(|request| !is_done(request))
+            .count()
     }
 
     /// What the rare operations came to, one line for each file and operation.

@@ -107,9 +107,125 @@ struct file {
 	struct path f_path;
 };
 
-/* Its first field is a file pointer: by reading a slot of a descriptor table as one, the verifier learns the type. */
+/*
+ * Also a stand-in for a slot of a descriptor table: its first field being a file pointer, the verifier learns
+ * from it the type of what the slot holds.
+ */
 struct kiocb {
 	struct file *ki_filp;
+	long long ki_pos;
+	void (*ki_complete)(struct kiocb *request, long result);
+};
+
+struct io_event {
+	__u64 data;
+	__u64 obj;
+	__s64 res;
+};
+
+struct kioctx {
+	unsigned long user_id;
+};
+
+struct kioctx_table {
+	unsigned int nr;
+	struct kioctx *table[];
+};
+
+/* Begins with its kiocb. */
+struct aio_kiocb {
+	struct kioctx *ki_ctx;
+	struct io_event ki_res;
+};
+
+struct io_cqe {
+	int fd;
+};
+
+struct io_sq_data {
+	int task_pid;
+	int task_tgid;
+};
+
+/* The table of registered files since 6.13, and before. */
+struct io_rsrc_node___since_6_13 {
+	unsigned long file_ptr;
+};
+
+struct io_rsrc_data___since_6_13 {
+	unsigned int nr;
+	struct io_rsrc_node___since_6_13 **nodes;
+};
+
+struct io_file_table___since_6_13 {
+	struct io_rsrc_data___since_6_13 data;
+};
+
+struct io_fixed_file {
+	unsigned long file_ptr;
+};
+
+struct io_file_table___before_6_13 {
+	struct io_fixed_file *files;
+};
+
+struct io_file_table {
+	unsigned int alloc_hint;
+};
+
+struct io_ring_ctx {
+	unsigned int flags;
+	struct io_sq_data *sq_data;
+	struct io_file_table file_table;
+};
+
+struct io_kiocb {
+	struct file *file;
+	__u8 opcode;
+	__u64 flags;
+	struct io_cqe cqe;
+	struct io_ring_ctx *ctx;
+};
+
+struct io_uring_cqe {
+	__s32 res;
+};
+
+/* What a request holds, by its operation; each lies at its beginning. */
+struct io_rw {
+	struct kiocb kiocb;
+	__u64 addr;
+	__u32 len;
+	__u32 flags;
+};
+
+struct io_sync {
+	long long len;
+	long long off;
+	int flags;
+};
+
+struct io_splice {
+	struct file *file_out;
+	long long off_out;
+	long long off_in;
+	__u64 len;
+	int splice_fd_in;
+	unsigned int flags;
+};
+
+struct io_fadvise {
+	__u64 offset;
+	__u64 len;
+};
+
+struct io_ftrunc {
+	long long len;
+};
+
+struct io_close {
+	int fd;
+	__u32 file_slot;
 };
 
 struct seqcount {
@@ -119,6 +235,7 @@ struct seqcount {
 struct mm_struct {
 	struct seqcount mm_lock_seq;
 	void *pgd;
+	struct kioctx_table *ioctx_table;
 };
 
 struct vm_area_struct {
@@ -200,6 +317,29 @@ struct bpf_perf_event_data {
 struct iovec {
 	void *iov_base;
 	unsigned long iov_len;
+};
+
+/* of linux/aio_abi.h */
+struct iocb {
+	__u64 aio_data;
+	__u32 aio_key;
+	__u32 aio_rw_flags;
+	__u16 aio_lio_opcode;
+	__s16 aio_reqprio;
+	__u32 aio_fildes;
+	__u64 aio_buf;
+	__u64 aio_nbytes;
+	__s64 aio_offset;
+	__u64 aio_reserved2;
+	__u32 aio_flags;
+	__u32 aio_resfd;
+};
+
+struct fetched_event {
+	__u64 data;
+	__u64 obj;
+	__s64 res;
+	__s64 res2;
 };
 
 #endif

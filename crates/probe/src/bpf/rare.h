@@ -11,7 +11,8 @@
 
 #include "scope.h"
 #include "files.h"
-#include "record.h"
+#include "operations.h"
+#include "async.h"
 
 enum {
 	NR_OPEN = 2,
@@ -27,6 +28,8 @@ enum {
 	NR_LINK = 86,
 	NR_UNLINK = 87,
 	NR_SYNC = 162,
+	NR_IO_GETEVENTS = 208,
+	NR_IO_SUBMIT = 209,
 	NR_FADVISE64 = 221,
 	NR_OPENAT = 257,
 	NR_UNLINKAT = 263,
@@ -38,6 +41,7 @@ enum {
 	NR_SYNCFS = 306,
 	NR_RENAMEAT2 = 316,
 	NR_COPY_FILE_RANGE = 326,
+	NR_IO_PGETEVENTS = 333,
 	NR_OPENAT2 = 437,
 };
 
@@ -52,67 +56,17 @@ static const volatile __u64 rare_numbers[8] = {
 	BIT64(NR_FSYNC) | BIT64(NR_FDATASYNC) | BIT64(NR_TRUNCATE) | BIT64(NR_FTRUNCATE) |
 		BIT64(NR_RENAME) | BIT64(NR_CREAT) | BIT64(NR_LINK) | BIT64(NR_UNLINK),
 	BIT64(NR_SYNC),
-	BIT64(NR_FADVISE64),
+	BIT64(NR_FADVISE64) | BIT64(NR_IO_GETEVENTS) | BIT64(NR_IO_SUBMIT),
 	BIT64(NR_OPENAT) | BIT64(NR_UNLINKAT) | BIT64(NR_RENAMEAT) | BIT64(NR_LINKAT) |
 		BIT64(NR_SPLICE) | BIT64(NR_SYNC_FILE_RANGE) | BIT64(NR_FALLOCATE) |
 		BIT64(NR_SYNCFS) | BIT64(NR_RENAMEAT2),
-	BIT64(NR_COPY_FILE_RANGE),
+	BIT64(NR_COPY_FILE_RANGE) | BIT64(NR_IO_PGETEVENTS),
 	BIT64(NR_OPENAT2),
 };
 
 static __always_inline bool rare_number(__u64 number)
 {
 	return number < 512 && ((rare_numbers[number >> 6] >> (number & 63)) & 1);
-}
-
-/* What each file's rare operations came to, in every mode. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 262144);
-	__type(key, struct operation_key);
-	__type(value, struct operation_sum);
-} operations SEC(".maps");
-
-static __always_inline bool is_regular(struct inode *inode)
-{
-	return (FIELD(inode, i_mode) & S_IFMT) == S_IFREG;
-}
-
-static __always_inline void file_key_of(struct inode *inode, struct file_key *key)
-{
-	key->inode = FIELD(inode, i_ino);
-	key->device = BPF_CORE_READ(inode, i_sb, s_dev);
-	key->generation = FIELD(inode, i_generation);
-}
-
-static __always_inline __u32 call_flags(struct file *file)
-{
-	__u32 flags = FIELD(file, f_flags);
-
-	return (flags & O_DIRECT ? FLAG_DIRECT : 0) | (flags & O_APPEND ? FLAG_APPEND : 0) |
-	       (flags & O_DSYNC ? FLAG_SYNC : 0);
-}
-
-static __noinline int sum_up(struct call *call, __u32 file_id)
-{
-	struct operation_key key = { .file_id = file_id, .op = call->op };
-	struct operation_sum none = {}, *sum = bpf_map_lookup_elem(&operations, &key);
-	__u64 took = call->start_ns ? call->now_ns - call->start_ns : 0;
-
-	if (!sum) {
-		bpf_map_update_elem(&operations, &key, &none, BPF_NOEXIST);
-		sum = bpf_map_lookup_elem(&operations, &key);
-	}
-	if (!sum)
-		return 1;
-	__sync_fetch_and_add(&sum->calls, 1);
-	__sync_fetch_and_add(&sum->time_ns, took);
-	if (call->result < 0)
-		__sync_fetch_and_add(&sum->errors, 1);
-	if (took > sum->longest_ns)
-		sum->longest_ns = took;
-	return 0;
 }
 
 /* By itself: inlined, the compiler sees through to the stack and computes addresses that the verifier refuses. */
@@ -169,19 +123,6 @@ static __noinline int no_file(struct call *call, struct books *books)
 	return 0;
 }
 
-/* The number of a file that the target used already; 0: it did not. */
-static __noinline __u32 number_if_known(struct inode *inode)
-{
-	struct file_key key = {};
-	__u32 *found;
-
-	if (!is_regular(inode))
-		return 0;
-	file_key_of(inode, &key);
-	found = bpf_map_lookup_elem(&files, &key);
-	return found ? *found : 0;
-}
-
 static __always_inline int rare_entry(struct pt_regs *regs, __u64 number)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -190,6 +131,10 @@ static __always_inline int rare_entry(struct pt_regs *regs, __u64 number)
 	struct file *file;
 
 	if (slot_of(task) < 0 || (task->thread_info.status & TS_COMPAT))
+		return 0;
+	if (number == NR_IO_SUBMIT)
+		return aio_entered(regs);
+	if (number == NR_IO_GETEVENTS || number == NR_IO_PGETEVENTS)
 		return 0;
 	state = state_of(task, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!state) {
@@ -573,7 +518,13 @@ static __always_inline int rare_exit(struct pt_regs *regs, long result, __u64 nu
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct books books;
 
-	if (slot_of(task) < 0 || !open_books(&books))
+	if (slot_of(task) < 0)
+		return 0;
+	if (number == NR_IO_SUBMIT)
+		return aio_left(regs, result);
+	if (number == NR_IO_GETEVENTS || number == NR_IO_PGETEVENTS)
+		return aio_fetched(regs, result);
+	if (!open_books(&books))
 		return 0;
 	if (task->thread_info.status & TS_COMPAT)
 		tally(&books, &books.ledger->compat);
@@ -634,6 +585,9 @@ int BPF_PROG(out_sync)
 }
 
 ON_RARE(fadvise64, NR_FADVISE64)
+ON_RARE(io_submit, NR_IO_SUBMIT)
+ON_RARE(io_getevents, NR_IO_GETEVENTS)
+ON_RARE(io_pgetevents, NR_IO_PGETEVENTS)
 ON_RARE(openat, NR_OPENAT)
 ON_RARE(unlinkat, NR_UNLINKAT)
 ON_RARE(renameat, NR_RENAMEAT)

@@ -1,0 +1,837 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Requests that go on after their submission: libaio and io_uring. What is known at submission waits in a map,
+ * by the request object, until completion tells the result. POSIX AIO needs nothing here: the C library's
+ * threads make ordinary calls.
+ *
+ * In mode pattern reads and writes are counted at submission, as done in full: that is the order of issue.
+ */
+#ifndef PENSTOCK_ASYNC_H
+#define PENSTOCK_ASYNC_H
+
+#include "operations.h"
+
+#define RWF_DSYNC 2
+#define RWF_SYNC 4
+#define RWF_NOWAIT 8
+#define RWF_APPEND 16
+#define EAGAIN 11
+
+struct request_key {
+	__u64 object; /* the kernel's request, or the caller's iocb */
+	__u64 context; /* of an iocb: the kernel's context, since addresses repeat in forked processes */
+};
+
+struct request {
+	__u64 start_ns;
+	__u64 end_ns; /* where it is known before the result */
+	__u64 asked_bytes;
+	__s64 offset_bytes;
+	__s64 other_offset_bytes; /* of the second file of a splice */
+	__u32 file_id; /* 0: to be told by the completion */
+	__u32 other_file_id;
+	__u32 tid;
+	__u32 pid;
+	__u16 slot;
+	__u8 op;
+	__u8 flags;
+	__u32 done; /* the last field, read by names.rs: recorded, and only not removed */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct request_key);
+	__type(value, struct request);
+} requests SEC(".maps");
+
+/* Exactly one of kept and lost_* grows, after `seen`; sums of what is neither read nor write are kept in any mode. */
+static __noinline int keep_async(struct call *call, struct known_file *known, struct books *books)
+{
+	COUNT(books, SOURCE_ASYNC, seen);
+	if (call->op >= FIRST_SYNC) {
+		sum_up(call, known->file_id);
+		if (patterns_only) {
+			COUNT(books, SOURCE_ASYNC, kept);
+			return 0;
+		}
+	}
+	record(call, known, bpf_get_current_task_btf(), books, SOURCE_ASYNC);
+	return 0;
+}
+
+/* In an interrupt: whatever it interrupted may own the CPU's ring and counts. */
+static __noinline int keep_aside(struct call *call, __u32 file_id)
+{
+	struct ledger *ledger = ledger_of(cpu_count);
+	struct source *counts;
+	struct event event;
+	__u64 seen;
+
+	if (!ledger)
+		return 0;
+	counts = &ledger->sources[SOURCE_ASYNC];
+	seen = __sync_fetch_and_add(&counts->seen, 1) + 1;
+	if (control.drop_every && seen % control.drop_every == 0) {
+		__sync_fetch_and_add(&counts->lost_planted, 1);
+		return 0;
+	}
+	fill(&event, call, file_id);
+	if (bpf_ringbuf_output(&overflow, &event, sizeof(event), BPF_RB_NO_WAKEUP)) {
+		__sync_fetch_and_add(&counts->lost_ring, 1);
+		return 0;
+	}
+	__sync_fetch_and_add(&ledger->overflowed, 1);
+	__sync_fetch_and_add(&counts->kept, 1);
+	return 0;
+}
+
+static __noinline int count_filtered(void)
+{
+	struct books books;
+
+	if (!open_books(&books))
+		return 0;
+	COUNT(&books, SOURCE_ASYNC, seen);
+	COUNT(&books, SOURCE_ASYNC, filtered);
+	close_books(&books);
+	return 0;
+}
+
+static __noinline int count_lost(bool storage)
+{
+	struct books books;
+
+	if (!open_books(&books))
+		return 0;
+	COUNT(&books, SOURCE_ASYNC, seen);
+	if (storage)
+		COUNT(&books, SOURCE_ASYNC, lost_storage);
+	else
+		COUNT(&books, SOURCE_ASYNC, lost_unresolved);
+	close_books(&books);
+	return 0;
+}
+
+static __always_inline __u32 flags_of_request(__u32 rwf)
+{
+	return (rwf & (RWF_DSYNC | RWF_SYNC) ? FLAG_SYNC : 0) | (rwf & RWF_NOWAIT ? FLAG_NOWAIT : 0) |
+	       (rwf & RWF_APPEND ? FLAG_APPEND : 0);
+}
+
+struct lengths {
+	struct iovec *vectors;
+	__u64 bytes;
+};
+
+static long add_length(__u64 index, void *context)
+{
+	struct lengths *lengths = context;
+	unsigned long length = 0;
+
+	if (bpf_probe_read_user(&length, sizeof(length), &lengths->vectors[index].iov_len))
+		return 1;
+	lengths->bytes += length;
+	return 0;
+}
+
+static __noinline __u64 sum_of_vectors(__u64 address, __u64 count)
+{
+	struct lengths lengths = { .vectors = (void *)address };
+
+	if (count == 1)
+		add_length(0, &lengths);
+	else if (count <= 1024)
+		bpf_loop(count, add_length, &lengths, 0);
+	return lengths.bytes;
+}
+
+static __always_inline void to_call(const struct request *request, struct call *call)
+{
+	call->start_ns = request->start_ns;
+	call->asked_bytes = request->asked_bytes;
+	call->offset_bytes = request->offset_bytes;
+	call->tid = request->tid;
+	call->pid = request->pid;
+	call->slot = request->slot;
+	call->op = request->op;
+	call->flags = request->flags | FLAG_ASYNC;
+}
+
+static __noinline int hold(struct request_key *key, struct request *request)
+{
+	struct request *stale = bpf_map_lookup_elem(&requests, key);
+
+	if (stale && !stale->done)
+		count_lost(false); /* it ended where nobody told us: fetched from shared memory, no completion wanted */
+	if (bpf_map_update_elem(&requests, key, request, BPF_ANY))
+		count_lost(true);
+	return 0;
+}
+
+/* ---- libaio ---- */
+
+static __always_inline int aio_op(__u16 code)
+{
+	switch (code) {
+	case 0:
+		return OP_AIO_PREAD;
+	case 1:
+		return OP_AIO_PWRITE;
+	case 2:
+		return OP_AIO_FSYNC;
+	case 3:
+		return OP_AIO_FDSYNC;
+	case 7:
+		return OP_AIO_PREADV;
+	case 8:
+		return OP_AIO_PWRITEV;
+	default:
+		return -1;
+	}
+}
+
+struct context_search {
+	struct kioctx_table *table;
+	__u64 user_id;
+	__u64 found;
+};
+
+static long context_at(__u64 index, void *context)
+{
+	struct context_search *search = context;
+	struct kioctx *candidate = NULL;
+
+	bpf_probe_read_kernel(&candidate, sizeof(candidate),
+			      (void *)search->table + bpf_core_field_offset(struct kioctx_table, table) +
+				      index * sizeof(candidate));
+	if (!candidate || BPF_CORE_READ(candidate, user_id) != search->user_id)
+		return 0;
+	search->found = (__u64)candidate;
+	return 1;
+}
+
+/*
+ * The kernel's context behind the number that the program knows it by, an address at which its place in the
+ * table can be read; not so before that page was first touched, then all are tried.
+ */
+static __noinline __u64 aio_context(__u64 user_id)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct kioctx_table *table = BPF_CORE_READ(task, mm, ioctx_table);
+	struct context_search search = { .table = table, .user_id = user_id };
+	__u32 index = 0, count;
+
+	if (!table)
+		return 0;
+	count = BPF_CORE_READ(table, nr);
+	if (!bpf_probe_read_user(&index, sizeof(index), (void *)user_id) && index < count)
+		context_at(index, &search);
+	if (!search.found)
+		bpf_loop(count > 4096 ? 4096 : count, context_at, &search, 0);
+	return search.found;
+}
+
+struct batch {
+	__u64 context;
+	__u64 list; /* of the caller's pointers */
+	__u64 now_ns;
+	__u32 count;
+	int slot;
+};
+
+static __always_inline __u64 listed(struct batch *batch, __u64 index)
+{
+	__u64 address = 0;
+
+	bpf_probe_read_user(&address, sizeof(address), (void *)(batch->list + 8 * index));
+	return address;
+}
+
+/* One request of an io_submit: into the map, or in mode pattern counted. */
+static long aio_submit_one(__u64 index, void *context)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct batch *batch = context;
+	struct known_file known = {};
+	struct request_key key = { .context = batch->context, .object = listed(batch, index) };
+	struct request request = {};
+	struct call call = {};
+	struct books books;
+	struct iocb iocb = {};
+	struct inode *inode;
+	struct file *file;
+	int op;
+
+	if (bpf_probe_read_user(&iocb, sizeof(iocb), (void *)key.object))
+		return 0;
+	op = aio_op(iocb.aio_lio_opcode);
+	file = op < 0 ? NULL : file_of(task, iocb.aio_fildes);
+	if (!file) {
+		count_filtered();
+		return 0;
+	}
+	inode = FIELD(file, f_inode);
+	if (!is_regular(inode)) {
+		count_filtered();
+		return 0;
+	}
+	request.op = op;
+	request.flags = call_flags(file) | flags_of_request(iocb.aio_rw_flags);
+	request.asked_bytes = iocb.aio_nbytes;
+	request.offset_bytes = iocb.aio_offset;
+	if (op == OP_AIO_PREADV || op == OP_AIO_PWRITEV) {
+		request.flags |= FLAG_VECTORED;
+		request.asked_bytes = sum_of_vectors(iocb.aio_buf, iocb.aio_nbytes);
+	}
+	if (op >= FIRST_SYNC)
+		request.asked_bytes = request.offset_bytes = 0;
+	else if (op >= FIRST_WRITE && (request.flags & FLAG_APPEND))
+		request.offset_bytes = FIELD(inode, i_size);
+	request.tid = task->pid;
+	request.pid = task->tgid;
+	request.slot = batch->slot;
+	if (!open_books(&books))
+		return 0;
+	recall(file, &known, &books);
+	if (patterns_only) {
+		to_call(&request, &call);
+		call.result = op >= FIRST_SYNC ? 0 : request.asked_bytes;
+		keep_async(&call, &known, &books);
+		close_books(&books);
+		return 0;
+	}
+	close_books(&books);
+	request.file_id = known.file_id;
+	request.start_ns = bpf_ktime_get_ns();
+	hold(&key, &request);
+	return 0;
+}
+
+static __always_inline bool aio_batch(struct pt_regs *regs, struct batch *batch)
+{
+	batch->context = aio_context(regs->di);
+	batch->list = regs->dx;
+	batch->count = regs->si > 4096 ? 4096 : regs->si;
+	batch->slot = slot_of(bpf_get_current_task_btf());
+	return batch->context;
+}
+
+static __noinline int aio_entered(struct pt_regs *regs)
+{
+	struct batch batch = {};
+
+	if (patterns_only || !aio_batch(regs, &batch))
+		return 0;
+	bpf_loop(batch.count, aio_submit_one, &batch, 0);
+	return 0;
+}
+
+/* Those that were not taken. */
+static long aio_withdraw_one(__u64 index, void *context)
+{
+	struct batch *batch = context;
+	struct request_key key = { .context = batch->context, .object = listed(batch, index) };
+
+	bpf_map_delete_elem(&requests, &key);
+	return 0;
+}
+
+/* Through the page cache a request is served within its submission: it ended by now. */
+static long aio_served_one(__u64 index, void *context)
+{
+	struct batch *batch = context;
+	struct request_key key = { .context = batch->context, .object = listed(batch, index) };
+	struct request *request = bpf_map_lookup_elem(&requests, &key);
+
+	if (!request || (request->flags & FLAG_DIRECT) || request->op >= FIRST_SYNC || request->end_ns)
+		return 0;
+	request->end_ns = batch->now_ns;
+	if (batch->count > 1)
+		request->flags |= FLAG_REAPED;
+	return 0;
+}
+
+static __noinline int aio_left(struct pt_regs *regs, long result)
+{
+	struct batch batch = {};
+	__u32 taken = result > 0 ? result : 0;
+
+	if (!aio_batch(regs, &batch))
+		return 0;
+	if (taken > batch.count)
+		taken = batch.count;
+	if (patterns_only) {
+		bpf_loop(taken, aio_submit_one, &batch, 0);
+		return 0;
+	}
+	batch.now_ns = bpf_ktime_get_ns();
+	bpf_loop(taken, aio_served_one, &batch, 0);
+	batch.list += 8ULL * taken;
+	bpf_loop(batch.count - taken, aio_withdraw_one, &batch, 0);
+	return 0;
+}
+
+/* One of the events that io_getevents gave: the result, if it was not taken at the completion. */
+static long aio_fetch_one(__u64 index, void *context)
+{
+	struct batch *batch = context;
+	struct request_key key = { .context = batch->context };
+	struct known_file known = {};
+	struct fetched_event event = {};
+	struct request *request;
+	struct books books;
+	struct call call = {};
+
+	bpf_probe_read_user(&event, sizeof(event), (void *)(batch->list + sizeof(event) * index));
+	key.object = event.obj;
+	request = bpf_map_lookup_elem(&requests, &key);
+	if (!request)
+		return 0;
+	if (!request->done && open_books(&books)) {
+		to_call(request, &call);
+		call.now_ns = request->end_ns ? request->end_ns : batch->now_ns;
+		if (!request->end_ns)
+			call.flags |= FLAG_REAPED;
+		call.result = event.res;
+		known.file_id = request->file_id;
+		keep_async(&call, &known, &books);
+		close_books(&books);
+	}
+	bpf_map_delete_elem(&requests, &key);
+	return 0;
+}
+
+static __noinline int aio_fetched(struct pt_regs *regs, long result)
+{
+	struct batch batch = {};
+
+	if (patterns_only || result <= 0 || result > 65536)
+		return 0;
+	batch.context = aio_context(regs->di);
+	batch.list = regs->r10;
+	batch.now_ns = bpf_ktime_get_ns();
+	bpf_loop(result, aio_fetch_one, &batch, 0);
+	return 0;
+}
+
+extern const void aio_complete_rw __ksym __weak;
+
+/* At a completion, mostly in an interrupt. */
+static __always_inline int aio_completed(struct kiocb *kiocb, long result)
+{
+	struct aio_kiocb *aio = (void *)kiocb;
+	struct request_key key = {};
+	struct request *request;
+	struct call call = {};
+	__u32 file_id;
+
+	if (!control.armed)
+		return 0;
+	key.object = BPF_CORE_READ(aio, ki_res.obj);
+	key.context = (__u64)BPF_CORE_READ(aio, ki_ctx);
+	request = bpf_map_lookup_elem(&requests, &key);
+	if (!request || request->done)
+		return 0;
+	to_call(request, &call);
+	call.now_ns = bpf_ktime_get_ns();
+	call.result = result;
+	if ((call.flags & FLAG_APPEND) && call.op >= FIRST_WRITE && result > 0)
+		call.offset_bytes = BPF_CORE_READ(kiocb, ki_pos) - result;
+	file_id = request->file_id;
+	request->done = 1;
+	bpf_map_delete_elem(&requests, &key);
+	keep_aside(&call, file_id);
+	return 0;
+}
+
+SEC("fentry/aio_complete_rw")
+int BPF_PROG(aio_done, struct kiocb *kiocb, long result)
+{
+	return aio_completed(kiocb, result);
+}
+
+SEC("tp_btf/iomap_dio_complete")
+int BPF_PROG(aio_direct_done, struct kiocb *kiocb, int error, long result)
+{
+	if ((const void *)BPF_CORE_READ(kiocb, ki_complete) != &aio_complete_rw)
+		return 0;
+	return aio_completed(kiocb, result);
+}
+
+/* ---- io_uring ---- */
+
+enum {
+	URING_READV = 1,
+	URING_WRITEV = 2,
+	URING_FSYNC = 3,
+	URING_READ_FIXED = 4,
+	URING_WRITE_FIXED = 5,
+	URING_SYNC_FILE_RANGE = 8,
+	URING_FALLOCATE = 17,
+	URING_OPENAT = 18,
+	URING_CLOSE = 19,
+	URING_READ = 22,
+	URING_WRITE = 23,
+	URING_FADVISE = 24,
+	URING_OPENAT2 = 28,
+	URING_SPLICE = 30,
+	URING_RENAMEAT = 35,
+	URING_UNLINKAT = 36,
+	URING_LINKAT = 39,
+	URING_FTRUNCATE = 55,
+	URING_READV_FIXED = 60,
+	URING_WRITEV_FIXED = 61,
+};
+
+#define FIXED_FILE 1 /* of the request's flags: its descriptor is a place in the ring's table */
+#define NO_COMPLETION 64
+#define SETUP_SQPOLL 2
+#define FSYNC_DATASYNC 1
+#define SPLICE_FIXED (1U << 31)
+
+static __always_inline int uring_op(__u8 code)
+{
+	switch (code) {
+	case URING_READV:
+	case URING_READV_FIXED:
+		return OP_URING_READV;
+	case URING_WRITEV:
+	case URING_WRITEV_FIXED:
+		return OP_URING_WRITEV;
+	case URING_FSYNC:
+		return OP_URING_FSYNC;
+	case URING_READ_FIXED:
+		return OP_URING_READ_FIXED;
+	case URING_WRITE_FIXED:
+		return OP_URING_WRITE_FIXED;
+	case URING_SYNC_FILE_RANGE:
+		return OP_SYNC_FILE_RANGE;
+	case URING_FALLOCATE:
+		return OP_FALLOCATE;
+	case URING_OPENAT:
+	case URING_OPENAT2:
+		return OP_OPEN;
+	case URING_CLOSE:
+		return OP_CLOSE;
+	case URING_READ:
+		return OP_URING_READ;
+	case URING_WRITE:
+		return OP_URING_WRITE;
+	case URING_FADVISE:
+		return OP_FADVISE;
+	case URING_SPLICE:
+		return OP_SPLICE_OUT;
+	case URING_RENAMEAT:
+		return OP_RENAME;
+	case URING_UNLINKAT:
+		return OP_UNLINK;
+	case URING_LINKAT:
+		return OP_LINK;
+	case URING_FTRUNCATE:
+		return OP_FTRUNCATE;
+	default:
+		return -1;
+	}
+}
+
+/* A file registered with the ring. */
+static __noinline __u64 registered_file(struct io_ring_ctx *ring, __u32 index)
+{
+	struct io_file_table *table = (void *)ring + bpf_core_field_offset(struct io_ring_ctx, file_table);
+	struct io_file_table___since_6_13 *since = (void *)table;
+	struct io_file_table___before_6_13 *before = (void *)table;
+	unsigned long pointer = 0;
+
+	if (bpf_core_field_exists(since->data)) {
+		struct io_rsrc_node___since_6_13 **nodes, *node = NULL;
+
+		if (index >= BPF_CORE_READ(since, data.nr))
+			return 0;
+		nodes = BPF_CORE_READ(since, data.nodes);
+		bpf_probe_read_kernel(&node, sizeof(node), nodes + index);
+		if (node)
+			pointer = BPF_CORE_READ(node, file_ptr);
+	} else if (bpf_core_field_exists(before->files)) {
+		struct io_fixed_file *files = BPF_CORE_READ(before, files);
+
+		if (files)
+			bpf_probe_read_kernel(&pointer, sizeof(pointer), files + index);
+	}
+	return pointer & ~7UL; /* the low bits are flags */
+}
+
+/* Fills in what is known of a file; its number, or 0 if it is not a regular one. */
+static __noinline __u32 tell_file(struct file *file, struct known_file *known, struct request *request)
+{
+	struct books books;
+	struct inode *inode;
+
+	if (!file)
+		return 0;
+	if (!probe_reads)
+		file = bpf_rdonly_cast(file, bpf_core_type_id_kernel(struct file));
+	inode = BPF_CORE_READ(file, f_inode);
+	if (!inode || (BPF_CORE_READ(inode, i_mode) & S_IFMT) != S_IFREG || !open_books(&books))
+		return 0;
+	request->flags |= call_flags(file);
+	if (request->offset_bytes == -1) {
+		request->flags |= FLAG_AT_POSITION;
+		request->offset_bytes = BPF_CORE_READ(file, f_pos);
+	} else if ((request->flags & FLAG_APPEND) && request->op >= FIRST_WRITE && request->op < FIRST_SYNC) {
+		request->offset_bytes = BPF_CORE_READ(inode, i_size);
+	}
+	recall(file, known, &books);
+	close_books(&books);
+	return known->file_id;
+}
+
+/* The file behind a descriptor of a request. */
+static __always_inline struct file *file_of_request(struct io_kiocb *req, int descriptor, bool registered)
+{
+	if (registered)
+		return (void *)registered_file(BPF_CORE_READ(req, ctx), descriptor);
+	return file_of(bpf_get_current_task_btf(), descriptor);
+}
+
+/* What a request asks for. */
+static __noinline int uring_details(struct io_kiocb *req, struct request *request)
+{
+	struct io_rw *rw = (void *)req;
+	struct io_sync *sync = (void *)req;
+	struct io_splice *splice = (void *)req;
+	struct io_fadvise *advice = (void *)req;
+	struct io_ftrunc *cut = (void *)req;
+
+	switch (request->op) {
+	case OP_URING_READ:
+	case OP_URING_WRITE:
+	case OP_URING_READV:
+	case OP_URING_WRITEV:
+	case OP_URING_READ_FIXED:
+	case OP_URING_WRITE_FIXED:
+		request->offset_bytes = BPF_CORE_READ(rw, kiocb.ki_pos);
+		request->asked_bytes = BPF_CORE_READ(rw, len);
+		request->flags = flags_of_request(BPF_CORE_READ(rw, flags));
+		if (request->op == OP_URING_READV || request->op == OP_URING_WRITEV) {
+			request->flags |= FLAG_VECTORED;
+			request->asked_bytes =
+				sum_of_vectors(BPF_CORE_READ(rw, addr), request->asked_bytes);
+		}
+		break;
+	case OP_URING_FSYNC:
+		if (BPF_CORE_READ(sync, flags) & FSYNC_DATASYNC)
+			request->op = OP_FDATASYNC;
+		/* fall through */
+	case OP_SYNC_FILE_RANGE:
+	case OP_FALLOCATE:
+		request->offset_bytes = BPF_CORE_READ(sync, off);
+		request->asked_bytes = BPF_CORE_READ(sync, len);
+		break;
+	case OP_FADVISE:
+		request->offset_bytes = BPF_CORE_READ(advice, offset);
+		request->asked_bytes = BPF_CORE_READ(advice, len);
+		break;
+	case OP_FTRUNCATE:
+		request->offset_bytes = BPF_CORE_READ(cut, len);
+		break;
+	case OP_SPLICE_OUT:
+		request->offset_bytes = BPF_CORE_READ(splice, off_out);
+		request->other_offset_bytes = BPF_CORE_READ(splice, off_in);
+		request->asked_bytes = BPF_CORE_READ(splice, len);
+		break;
+	}
+	return 0;
+}
+
+static __noinline int splice_source(struct io_kiocb *req, struct request *request)
+{
+	struct io_splice *splice = (void *)req;
+	int descriptor = BPF_CORE_READ(splice, splice_fd_in);
+	bool registered = BPF_CORE_READ(splice, flags) & SPLICE_FIXED;
+	struct request source = { .op = OP_SPLICE_IN, .offset_bytes = request->other_offset_bytes };
+	struct known_file known = {};
+
+	request->other_file_id = tell_file(file_of_request(req, descriptor, registered), &known, &source);
+	request->other_offset_bytes = source.offset_bytes;
+	return 0;
+}
+
+/* Where the request's thread is the kernel's poller of the queue, its owner asked for it. */
+static __always_inline void attribute(struct io_kiocb *req, struct task_struct *task, struct request *request)
+{
+	struct io_ring_ctx *ring = BPF_CORE_READ(req, ctx);
+	struct io_sq_data *poller;
+
+	request->tid = task->pid;
+	request->pid = task->tgid;
+	if (!(BPF_CORE_READ(ring, flags) & SETUP_SQPOLL))
+		return;
+	poller = BPF_CORE_READ(ring, sq_data);
+	if (!poller)
+		return;
+	request->tid = BPF_CORE_READ(poller, task_pid);
+	request->pid = BPF_CORE_READ(poller, task_tgid);
+}
+
+static __noinline int count_submitted(struct request *request, struct known_file *known)
+{
+	struct call call = {};
+	struct books books;
+
+	if (!open_books(&books))
+		return 0;
+	to_call(request, &call);
+	call.result = request->asked_bytes;
+	keep_async(&call, known, &books);
+	close_books(&books);
+	return 0;
+}
+
+static __always_inline int uring_submitted(struct io_kiocb *req)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct request_key key = { .object = (__u64)req };
+	struct request request = {};
+	struct known_file known = {};
+	struct io_close *closing = (void *)req;
+	int op, descriptor, slot;
+	struct file *file;
+	__u64 flags;
+
+	if (!control.armed)
+		return 0;
+	slot = slot_of(task);
+	if (slot < 0)
+		return 0;
+	op = uring_op(BPF_CORE_READ(req, opcode));
+	if (op < 0)
+		return 0;
+	request.op = op;
+	request.slot = slot;
+	attribute(req, task, &request);
+	uring_details(req, &request);
+	flags = BPF_CORE_READ(req, flags);
+	descriptor = BPF_CORE_READ(req, cqe.fd);
+	if (op == OP_CLOSE) {
+		file = file_of(task, BPF_CORE_READ(closing, fd));
+		if (file)
+			request.file_id = number_if_known(FIELD(file, f_inode));
+		if (!request.file_id)
+			return count_filtered();
+	} else if (op != OP_OPEN && op != OP_RENAME && op != OP_UNLINK && op != OP_LINK) {
+		file = file_of_request(req, descriptor, flags & FIXED_FILE);
+		request.file_id = tell_file(file, &known, &request);
+	}
+	if (op == OP_SPLICE_OUT)
+		splice_source(req, &request);
+	if (patterns_only && op < FIRST_SYNC) {
+		if (request.other_file_id) {
+			struct request source = request;
+			struct known_file other = { .file_id = request.other_file_id };
+
+			other.stream[0] = other.stream[1] = NO_STREAM;
+			source.op = OP_SPLICE_IN;
+			source.offset_bytes = request.other_offset_bytes;
+			count_submitted(&source, &other);
+		}
+		if (request.file_id)
+			return count_submitted(&request, &known);
+		return request.other_file_id ? 0 : count_filtered();
+	}
+	if (flags & NO_COMPLETION)
+		return count_lost(false);
+	request.start_ns = bpf_ktime_get_ns();
+	return hold(&key, &request);
+}
+
+static __noinline int keep_completed(struct request *request, struct known_file *known, long result, __u64 now)
+{
+	struct call call = {};
+	struct books books;
+
+	if (!open_books(&books))
+		return 0;
+	to_call(request, &call);
+	call.now_ns = now;
+	call.result = result;
+	keep_async(&call, known, &books);
+	close_books(&books);
+	return 0;
+}
+
+/* The result of a request, in its submitter's context or a worker's. */
+static __noinline int uring_completed(struct io_kiocb *req, int result)
+{
+	struct request_key key = { .object = (__u64)req };
+	struct request *held, request;
+	struct known_file known = {};
+	struct io_rw *rw = (void *)req;
+	__u64 now;
+
+	if (!control.armed)
+		return 0;
+	held = bpf_map_lookup_elem(&requests, &key);
+	if (!held || held->done)
+		return 0;
+	now = bpf_ktime_get_ns();
+	request = *held;
+	held->done = 1;
+	bpf_map_delete_elem(&requests, &key);
+	if (request.op == OP_OPEN) {
+		if (result >= 0) {
+			request.file_id = tell_file(file_of(bpf_get_current_task_btf(), result), &known, &request);
+			if (!request.file_id)
+				return count_filtered();
+			result = 0;
+		}
+	} else if (!request.file_id && request.op != OP_RENAME && request.op != OP_UNLINK && request.op != OP_LINK) {
+		request.file_id = tell_file(BPF_CORE_READ(req, file), &known, &request);
+		if (!request.file_id && !request.other_file_id)
+			return count_filtered();
+	}
+	if (request.other_file_id) {
+		struct request source = request;
+
+		known.file_id = request.other_file_id;
+		source.op = OP_SPLICE_IN;
+		source.flags = 0;
+		source.offset_bytes = request.other_offset_bytes;
+		keep_completed(&source, &known, result, now);
+		if (!request.file_id)
+			return 0;
+	}
+	known.file_id = request.file_id;
+	if (result > 0 && request.op < FIRST_SYNC && request.op != OP_SPLICE_OUT &&
+	    ((request.flags & FLAG_AT_POSITION) ||
+	     ((request.flags & FLAG_APPEND) && request.op >= FIRST_WRITE)))
+		request.offset_bytes = BPF_CORE_READ(rw, kiocb.ki_pos) - result;
+	return keep_completed(&request, &known, result, now);
+}
+
+SEC("tp_btf/io_uring_submit_req")
+int BPF_PROG(uring_submit, struct io_kiocb *req)
+{
+	return uring_submitted(req);
+}
+
+SEC("tp_btf/io_uring_submit_sqe")
+int BPF_PROG(uring_submit_before_6_4, struct io_kiocb *req)
+{
+	return uring_submitted(req);
+}
+
+/* The plain load makes the verifier refuse this one where the third argument is not yet a completion entry. */
+SEC("tp_btf/io_uring_complete")
+int BPF_PROG(uring_complete, struct io_ring_ctx *ring, struct io_kiocb *req, struct io_uring_cqe *entry)
+{
+	return control.armed ? uring_completed(req, entry->res) : 0;
+}
+
+SEC("tp_btf/io_uring_complete")
+int BPF_PROG(uring_complete_before_6_11, void *ring, struct io_kiocb *req, __u64 user_data, int result)
+{
+	return control.armed ? uring_completed(req, result) : 0;
+}
+
+#endif
