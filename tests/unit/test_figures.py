@@ -10,7 +10,8 @@ import pytest
 from penstock.analyse.outcome import Outcome
 from penstock.errors import BadInput
 from penstock.report import figures, render, style
-from penstock.report.figures.series import keep_extremes, selected_runs, verdicts
+from penstock.report.figures.marks import keep_extremes
+from penstock.report.figures.series import selected_runs, verdicts
 from tests.unit.report_example import write_example
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle
-from penstock.observe.trace.events import EVENT, NUMBERS, events_table
+from penstock.observe.trace.events import EVENT, NUMBERS
 from penstock.observe.trace.patterns import judge_events, patterns_table
 
 START_NS = 5_000_000_000
+_DIRECTIONS = np.array(["read", "write", "sync", "meta"])
 
 
 def events(
@@ -36,6 +37,29 @@ def events(
     made["file_id"] = np.where(rng.random(n) < 0.01, files, 1)
     made["pid"] = made["tid"] = 4711
     return made
+
+
+def events_table(made: np.ndarray[Any, Any]) -> pa.Table:
+    """Table `io_events` of them."""
+    names = {number: name for name, number in NUMBERS.items()}
+    done = made["done_bytes"].astype(np.int64)
+    columns = {
+        "t_ns": made["t_ns"].astype(np.int64),
+        "seq": np.arange(len(made), dtype=np.uint64),
+        "op": pa.array([names[op] for op in made["op"].tolist()]).dictionary_encode(),
+        "direction": pa.array(_DIRECTIONS[made["op"] // 32]).dictionary_encode(),
+        "file_id": made["file_id"].astype(np.int64),
+        "offset_bytes": made["offset_bytes"].astype(np.int64),
+        "size_bytes": made["size_bytes"].astype(np.int64),
+        "done_bytes": np.maximum(done, 0),
+        "errno": np.maximum(-done, 0),
+        "latency_ns": made["latency_ns"].astype(np.int64),
+        "pid": made["pid"].astype(np.int64),
+        "tid": made["tid"].astype(np.int64),
+        "cgroup_id": np.full(len(made), 77, np.uint64),
+        "flags": made["flags"].astype(np.int64),
+    }
+    return pa.table(columns)
 
 
 def write_bundle(
@@ -68,7 +92,7 @@ def write_bundle(
             for i in ids
         ]
         bundle.write_table("files", pa.Table.from_pylist(rows))
-        bundle.write_table("io_events", events_table(made, {0: 77}))
+        bundle.write_table("io_events", events_table(made))
         judged = made[made["op"] < NUMBERS["fsync"]]
         bundle.write_table("patterns", patterns_table(judge_events(judged), paths))
         spans = [("workload", START_NS, end_ns), *phases]

@@ -1,40 +1,102 @@
-"""`penstock plot`: one figure for a publication."""
+"""`penstock plot`: one figure for a publication, or for the terminal."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import typer
 
 
 def command(
-    out: Path = typer.Argument(..., metavar="OUT", help="The directory of a study's results."),
+    out: Path = typer.Argument(
+        ..., metavar="OUT", help="The directory of a study's results, or a trace bundle."
+    ),
     kind: str = typer.Argument(
         ...,
         metavar="KIND",
-        help="effects, pareto, interactions, responses, costs, predictions, fraction, offsets, "
-        "utilisation or fidelity.",
+        help="Of a study: effects, pareto, interactions, responses, costs, predictions, fraction, "
+        "offsets, utilisation or fidelity. Of a trace: offsets, offsets-time, clock or before-after.",
     ),
-    file: Path | None = typer.Option(
-        None, "-o", "--output", help="Where to: .svg, .pdf or .png (default OUT/figures/KIND.svg)."
+    output: Path | None = typer.Option(
+        None,
+        "-o",
+        "--output",
+        help="Where to: .svg, .pdf or .png (default OUT/figures/KIND.svg; of a trace, the terminal).",
     ),
     response: str | None = typer.Option(None, help="The response (default: the study's first)."),
     run: list[str] = typer.Option([], help="Runs to show (offsets, utilisation); may be repeated."),
+    file: str | None = typer.Option(
+        None, "--file", help="Of a trace: which file, by its path or the end of it."
+    ),
+    beside: Path | None = typer.Option(
+        None, "--beside", help="Of a trace: a second one, drawn beside it on the same axes."
+    ),
     width: float = typer.Option(7.2, min=2.0, max=40.0, help="Width in inches."),
     as_json: bool = typer.Option(False, "--json", help="Print the file's name as JSON."),
 ) -> None:
     """Draw one figure from the tables in OUT."""
-    from penstock.analyse.outcome import Outcome
     from penstock.errors import PenstockError
-    from penstock.report import figures, render, style
+    from penstock.report import style
 
-    target = file or out / "figures" / f"{kind}.svg"
+    is_trace = (out / "manifest.json").is_file()
+    if is_trace and output is None and kind == "offsets" and beside is None and not as_json:
+        _in_terminal(out, file)
+        return
+    target = output or out / "figures" / f"{kind}.svg"
     try:
-        fig = figures.draw(Outcome.read(out), kind, width, response, run or None)
+        if is_trace:
+            content = _of_trace(out, kind, width, file, beside, target.suffix.lstrip("."))
+        else:
+            content = _of_study(out, kind, width, response, run, target.suffix.lstrip("."))
     except style.NotDrawn as missing:
         raise PenstockError(f"{kind} cannot be drawn: {missing}") from None
-    content = render.published(fig, target.suffix.lstrip("."))
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content)
     print(json.dumps({"figure": str(target)}) if as_json else target)
+
+
+def _of_study(
+    out: Path, kind: str, width: float, response: str | None, runs: list[str], extension: str
+) -> bytes:
+    from penstock.analyse.outcome import Outcome
+    from penstock.report import figures, render
+
+    return render.published(
+        figures.draw(Outcome.read(out), kind, width, response, runs or None), extension
+    )
+
+
+def _of_trace(
+    out: Path, kind: str, width: float, file: str | None, beside: Path | None, extension: str
+) -> bytes:
+    from penstock.report import render
+    from penstock.report.trace.plots import plot
+    from penstock.report.trace.run import Bundle
+
+    other = Bundle(beside) if beside else None
+    return render.published(plot(Bundle(out), kind, width, file=file, beside=other), extension)
+
+
+def _in_terminal(out: Path, file: str | None) -> None:
+    from rich.console import Console
+
+    from penstock.errors import PenstockError
+    from penstock.report.style import NotDrawn
+    from penstock.report.trace.gather import totals_of
+    from penstock.report.trace.plots import chosen_file
+    from penstock.report.trace.run import Bundle
+    from penstock.report.trace.sections import name_of
+    from penstock.report.trace.terminal import print_offsets
+
+    bundle = Bundle(out)
+    if bundle.events is None:
+        raise PenstockError("offsets cannot be drawn: --mode trace records every call")
+    try:
+        chosen = chosen_file(bundle, totals_of(bundle.events), file)
+    except NotDrawn as missing:
+        raise PenstockError(f"offsets cannot be drawn: {missing}") from None
+    width = None if sys.stdout.isatty() else 100
+    console = Console(width=width, highlight=False)
+    print_offsets(bundle.events, chosen, name_of(bundle, chosen["file_id"]), console)

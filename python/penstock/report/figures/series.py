@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import PathPatch
-from matplotlib.path import Path as Outline
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from penstock.analyse.outcome import Outcome
 from penstock.report import style
+from penstock.report.figures import marks
 from penstock.report.style import NotDrawn
 
 #: points drawn per panel at most; extremes are always among them
@@ -96,40 +93,6 @@ def busiest(outcome: Outcome, run_id: str) -> list[dict[str, Any]]:
     return [{str(k): v for k, v in row.items()} for row in rows]
 
 
-def keep_extremes(
-    x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], most: int
-) -> np.ndarray[Any, Any]:
-    """Indices of at most about `most` points: lowest and highest y of each bin of x, and an even rest."""
-    n = len(x)
-    if n <= most:
-        return np.arange(n)
-    bins = max(1, most // 6)
-    edges = np.linspace(0, n, bins + 1).astype(np.int64)
-    starts, which = edges[:-1], np.repeat(np.arange(bins), np.diff(edges))
-    order = np.lexsort((y, which))
-    even = np.linspace(0, n - 1, most - 2 * bins).astype(np.int64)
-    return np.unique(np.concatenate([order[starts], order[edges[1:] - 1], even]))
-
-
-def _dots(axes: Any, x: Any, y: Any, colour: str, size: float) -> None:
-    """Round dots as one compound outline: light in SVG."""
-    vertices = np.repeat(np.column_stack([x, y]).astype(float), 2, axis=0)
-    vertices[1::2, 0] += 1e-4 * max(
-        1.0, float(np.max(x))
-    )  # a line of no length is not always drawn
-    codes = np.tile([Outline.MOVETO, Outline.LINETO], len(x))
-    outline = Outline(vertices, codes)
-    outline.should_simplify = False
-    # not add_patch: it would search thousands of segments for limits that are set anyway
-    axes.add_artist(
-        PathPatch(outline, fill=False, edgecolor=colour, linewidth=size, capstyle="round")
-    )
-
-
-def _crosses(axes: Any, x: Any, y: Any, colour: str) -> PathCollection:
-    return axes.scatter(x, y, marker="x", s=14, color=colour, linewidths=1)  # type: ignore[no-any-return]
-
-
 def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) -> Figure:
     """Offset against request number of each selected run's busiest file, its verdict as the title."""
     chosen = run_ids or selected_runs(outcome, "io_events")
@@ -154,26 +117,16 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
         counts = table["file_id"].value_counts()
         mine = table[table["file_id"] == counts.index[0]]
         mine = mine.sort_values("t_ns" if "t_ns" in mine else "seq", kind="stable")
-        y = mine["offset_bytes"].to_numpy(float) / 2**20
+        y = mine["offset_bytes"].to_numpy(float)
         x = np.arange(1, len(y) + 1, dtype=float)
         write = (mine["direction"].astype(str) == "write").to_numpy()
-        drawn = 0
-        for use in (~write, write):
-            if not use.any():
-                continue
-            most = POINTS_PER_PANEL // (2 if style.narrow(width) else 1)
-            share = most if use.all() else max(300, int(most * use.mean()))
-            kept = keep_extremes(x[use], y[use], share)
-            drawn += len(kept)
-            if use is write:
-                _crosses(axes, x[use][kept], y[use][kept], style.ORANGE)
-                shown_writes = True
-            else:
-                _dots(axes, x[use][kept], y[use][kept], style.BLUE, 1.8)
-                shown_reads = True
-        top = max(1e-9, float(y.max()))
+        most = POINTS_PER_PANEL // (2 if style.narrow(width) else 1)
+        drawn = marks.requests(axes, x, y, write, most)
+        shown_reads, shown_writes = shown_reads or not write.all(), shown_writes or write.any()
+        top = max(1.0, float(y.max()))
         axes.set_xlim(-0.02 * len(y), 1.02 * len(y))
         axes.set_ylim(-0.04 * top, 1.04 * top)
+        unit = marks.byte_axis(axes.yaxis, 0, top, 5)
         judged = ", ".join(f"{d}s {c}" for d, c in verdicts(outcome, run_id)) or "not judged"
         axes.set_title(judged, fontsize=9)
         gap = ", " if columns == 1 else ",\n"
@@ -184,18 +137,11 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
         axes.set_xlabel(f"request number\n{note}", fontsize=8)
         axes.xaxis.set_major_formatter(FuncFormatter(style.plain_number))
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        if index % columns == 0:
-            axes.set_ylabel("offset (MiB)")
+        axes.set_ylabel(f"offset ({unit})" if index % columns == 0 else unit)
         style.grid(axes)
     for spare in range(len(chosen), rows * columns):
         grid[spare // columns][spare % columns].set_visible(False)
-    handles = []
-    if shown_reads:
-        handles.append(Line2D([], [], marker="o", ls="", color=style.BLUE, ms=4, label="read"))
-    if shown_writes:
-        handles.append(Line2D([], [], marker="x", ls="", color=style.ORANGE, ms=5, label="write"))
-    if handles:
-        fig.legend(handles=handles, loc="outside upper left", ncols=2)
+    marks.legend(fig, shown_reads, shown_writes)
     return fig
 
 

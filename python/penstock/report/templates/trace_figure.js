@@ -212,7 +212,7 @@ class Figure {
       const i = points.nearest(axis, view, area, this.on, ux, uy);
       if (i < 0) return "";
       const c = points.channel[i];
-      const number = points.first === undefined ? i : points.first + i;
+      const number = points.x("number", i);
       return `${NAMES[c]}, request ${plain(number)} at ${timeText(points.t[i])}: ${bytesText(points.done[i])} at offset ${plain(points.offset[i])}, took ${timeText(points.latency[i])}`;
     }
     const cell = this.requests.cells[axis].at(x, y);

@@ -52,14 +52,15 @@ class Points {
       this.latency[i] = latency.next();
     }
   }
-  x(axis, i) { return axis === "time" ? this.t[i] : i; }
+  x(axis, i) { return axis === "time" ? this.t[i] : this.number ? this.number[i] : i; }
   // Calls see(x, y, channel) for every request of the view that is switched on; gives how many that were.
   each(axis, view, on, see) {
-    const first = axis === "time" ? 0 : Math.max(0, Math.ceil(view.x0));
-    const last = axis === "time" ? this.n - 1 : Math.min(this.n - 1, Math.floor(view.x1));
+    const all = axis === "time" || this.number;
+    const first = all ? 0 : Math.max(0, Math.ceil(view.x0));
+    const last = all ? this.n - 1 : Math.min(this.n - 1, Math.floor(view.x1));
     let seen = 0;
     for (let i = first; i <= last; i++) {
-      const x = axis === "time" ? this.t[i] : i, y = this.offset[i], c = this.channel[i];
+      const x = this.x(axis, i), y = this.offset[i], c = this.channel[i];
       if (x < view.x0 || x > view.x1 || y < view.y0 || y > view.y1 || !on[c]) continue;
       seen++;
       see(x, y, c, i);

@@ -1,0 +1,126 @@
+"""Requests of one file in their order, on disk, so that any view of them is counted in milliseconds.
+
+A column of a figure over number or time is a range of this order, so that no pyramid is needed below the
+page's own cells: a view is counted from the requests that are in it (crates/tracefmt, window.rs).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.report.trace.columns import _KIND, AROUND, batches
+from penstock.report.trace.gather import Totals
+
+_native: Any = importlib.import_module("penstock._native")
+
+#: views with at most so many requests are answered by the requests themselves
+EACH = 20_000
+_THREADS = min(4, os.cpu_count() or 1)
+
+_COLUMNS = (("key", "<u8"), ("t", "<i8"), ("done", "<u4"), ("latency", "<u8"))
+
+
+@dataclass(frozen=True)
+class View:
+    """A rectangle of a figure: `x0..x1` numbers or ns after the origin, `y0..y1` bytes; and its cells."""
+
+    axis: str
+    x0: float
+    x1: float
+    y0: float
+    y1: float
+    columns: int
+    rows: int
+
+
+class FileIndex:
+    """The requests of one file: written once into `folder`, then mapped."""
+
+    def __init__(self, events: Path, file: Totals, origin_ns: int, folder: Path):
+        self.file = file
+        self.total = sum(file["drawn"])
+        self.origin_ns = origin_ns
+        number = int(file["file_id"])
+        paths = {name: folder / f"{number}.{name}" for name, _ in _COLUMNS}
+        if not all(p.exists() for p in paths.values()):
+            self._write(events, number, origin_ns, paths)
+        self._maps = {
+            name: np.memmap(paths[name], kind, "r") if self.total else np.zeros(0, kind)
+            for name, kind in _COLUMNS
+        }
+        t = self._maps["t"]
+        #: whether times rise, as a tracer writes them; a foreign trace may not
+        self.ordered = bool(self.total < 2 or np.all(t[1:] >= t[:-1]))
+
+    @staticmethod
+    def _write(events: Path, number: int, origin_ns: int, paths: dict[str, Path]) -> None:
+        drafts = {name: path.with_suffix(path.suffix + ".partial") for name, path in paths.items()}
+        sinks = {name: path.open("wb") for name, path in drafts.items()}
+        try:
+            for batch in batches(events):
+                here = batch.drawn(number)
+                offset, kind = batch.offset_bytes[here], batch.kind[here] & _KIND
+                kind = np.minimum(kind, AROUND).astype(np.uint8)
+                sinks["key"].write(_native.tile_keys(np.ascontiguousarray(offset), kind))
+                sinks["t"].write((batch.t_ns[here] - origin_ns).astype("<i8").tobytes())
+                done = np.minimum(batch.done_bytes[here], 0xFFFFFFFF)
+                sinks["done"].write(done.astype("<u4").tobytes())
+                sinks["latency"].write(batch.latency_ns[here].astype("<u8").tobytes())
+        finally:
+            for sink in sinks.values():
+                sink.close()
+        for name, draft in drafts.items():
+            os.replace(draft, paths[name])
+
+    def _borders(self, view: View, columns: int) -> np.ndarray[Any, Any]:
+        """Places in the order where columns begin, and where the last ends."""
+        edges = view.x0 + (view.x1 - view.x0) * np.arange(columns + 1) / columns
+        if view.axis == "number":
+            places = np.ceil(edges)
+        else:
+            places = np.searchsorted(self._maps["t"], np.ceil(edges).astype(np.int64))
+        return np.clip(places, 0, self.total).astype(np.uint64)
+
+    def answer(self, view: View) -> tuple[dict[str, Any], bytes]:
+        """A view: every request in it where they are few, else counts per cell.
+
+        Of `points`, one after the other: number (u4 after `first`), t (i8), offset with the channel in its
+        two highest bits (u8), done (u4), latency (u8). Of `counts`: u4 per column, row, channel.
+        """
+        columns = max(1, min(view.columns, 2000))
+        rows = max(1, min(view.rows, 1000))
+        borders = self._borders(view, columns)
+        first, last = int(borders[0]), int(borders[-1])
+        low, high = max(0, int(view.y0)), max(1, int(np.ceil(view.y1)))
+        if last - first <= EACH * 20:
+            points = self._points(first, last, low, high)
+            if points is not None:
+                return points
+        content = _native.tile_window(
+            self._maps["key"], borders, low, max(high, low + 1), rows, _THREADS
+        )
+        head = {"form": "counts", "columns": columns, "rows": rows, "low": low, "high": high}
+        return head, content
+
+    def _points(
+        self, first: int, last: int, low: int, high: int
+    ) -> tuple[dict[str, Any], bytes] | None:
+        key = self._maps["key"][first:last]
+        offset = (key & np.uint64((1 << 62) - 1)).astype(np.int64)
+        here = np.flatnonzero((offset >= low) & (offset <= high))
+        if len(here) > EACH:
+            return None
+        parts = [
+            here.astype("<u4").tobytes(),
+            self._maps["t"][first:last][here].tobytes(),
+            key[here].tobytes(),
+            self._maps["done"][first:last][here].tobytes(),
+            self._maps["latency"][first:last][here].tobytes(),
+        ]
+        return {"form": "points", "n": len(here), "first": first}, b"".join(parts)

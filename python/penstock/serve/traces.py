@@ -1,0 +1,118 @@
+"""Trace bundles as they are served: one page each, an index per file when it is first looked into."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from penstock.errors import BadInput
+from penstock.report.html import text_of
+from penstock.report.trace.gather import Gathered
+from penstock.report.trace.page import gathered_of, trace_page
+from penstock.report.trace.run import Bundle
+from penstock.report.trace.sections import name_of
+from penstock.serve.index import FileIndex, View
+
+#: rows of a table that one request gives at most
+MOST_ROWS = 10_000
+
+
+class ServedTrace:
+    """One bundle; `folder` is where its indexes lie while it is served."""
+
+    def __init__(self, path: Path, folder: Path):
+        self.bundle = Bundle(path)
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._gathered: Gathered | None = None
+        self._page = ""
+        self._indexes: dict[int, FileIndex] = {}
+
+    @property
+    def name(self) -> str:
+        """Its directory's name."""
+        return self.bundle.path.resolve().name
+
+    def gathered(self) -> Gathered | None:
+        """What its figures are drawn from."""
+        with self._lock:
+            if self._gathered is None:
+                self._gathered = gathered_of(self.bundle)
+            return self._gathered
+
+    def page(self) -> str:
+        """Its page, with the script that asks for what lies below the page's own cells."""
+        gathered = self.gathered()
+        with self._lock:
+            if not self._page:
+                self._page = trace_page(self.bundle, gathered, text_of("trace_served.js"))
+            return self._page
+
+    def files(self) -> list[dict[str, Any]]:
+        """Totals per file with its path, the one with most time first."""
+        gathered = self.gathered()
+        found = gathered.files if gathered else []
+        return [{**f, "path": name_of(self.bundle, f["file_id"])} for f in found]
+
+    def tables(self) -> dict[str, int]:
+        """Rows of each table."""
+        return {
+            p.stem: int(pq.read_metadata(p).num_rows)
+            for p in sorted(self.bundle.path.glob("*.parquet"))
+        }
+
+    def rows(self, table: str, first: int, most: int) -> list[dict[str, Any]]:
+        """Rows of a table from `first` on. Raises BadInput where there is none of that name."""
+        if table not in self.tables():
+            raise BadInput(f"found table {table}; expected one of {', '.join(self.tables())}")
+        most = min(most, MOST_ROWS)
+        with self._lock:
+            return self.bundle.run.ask(
+                f'SELECT * FROM "{table}" LIMIT {int(most)} OFFSET {int(first)}'
+            )
+
+    def view(self, file_id: int, view: View) -> tuple[dict[str, Any], bytes]:
+        """A view of one file's figure. Raises BadInput where the trace has no such file."""
+        gathered = self.gathered()
+        if gathered is None or self.bundle.events is None:
+            raise BadInput("the trace has no events")
+        with self._lock:
+            if file_id not in self._indexes:
+                named = [f for f in gathered.files if f["file_id"] == file_id]
+                if not named:
+                    raise BadInput(f"found file {file_id}; the trace has none of that number")
+                self._indexes[file_id] = FileIndex(
+                    self.bundle.events, named[0], gathered.origin_ns, self._folder
+                )
+            index = self._indexes[file_id]
+        if view.axis == "time" and not index.ordered:
+            raise BadInput("the trace is not in order of time: look at request numbers")
+        return index.answer(view)
+
+
+class Served:
+    """All bundles of one server, and the directory of their indexes, which goes when the server ends."""
+
+    def __init__(self, paths: list[Path], cache: Path | None = None):
+        self._own = cache is None
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-serve-", dir=cache))
+        self.traces = []
+        for number, path in enumerate(paths):
+            folder = self.folder / str(number)
+            folder.mkdir()
+            self.traces.append(ServedTrace(path, folder))
+
+    def trace(self, number: int) -> ServedTrace:
+        """The bundle of that number. Raises BadInput where there is none."""
+        if not 0 <= number < len(self.traces):
+            raise BadInput(f"found trace {number}; {len(self.traces)} are served")
+        return self.traces[number]
+
+    def close(self) -> None:
+        """Removes the indexes."""
+        shutil.rmtree(self.folder, ignore_errors=True)

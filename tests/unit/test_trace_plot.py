@@ -1,0 +1,116 @@
+"""Figures of traces for publication and for the terminal: nothing hidden, extremes kept, equal axes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import _build
+from penstock.errors import BadInput
+from penstock.report import render
+from penstock.report.trace import plots
+from penstock.report.trace.gather import totals_of
+from penstock.report.trace.run import Bundle
+from penstock.report.trace.terminal import offsets_figure
+from tests.unit.test_trace_page import drawn
+from tests.unit.trace_page_example import events, write_bundle
+
+
+@pytest.fixture(scope="module")
+def made() -> np.ndarray[Any, Any]:
+    return events(30_000)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory, made: np.ndarray[Any, Any]) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("plotted") / "bundle", made)
+
+
+@pytest.mark.parametrize("kind", ["offsets", "offsets-time", "clock"])
+def test_tr_22_every_kind_is_drawn_with_units(bundle: Path, kind: str) -> None:
+    fig = plots.plot(Bundle(bundle), kind, 7.2)
+    labels = " ".join(a.get_xlabel() + " " + a.get_ylabel() for a in fig.axes)
+    assert "offset (GiB)" in labels or "offset (MiB)" in labels
+    once, again = (render.published(plots.plot(Bundle(bundle), kind, 7.2), "pdf") for _ in "ab")
+    assert once == again
+    assert once.startswith(b"%PDF")
+
+
+def test_two_runs_have_equal_axes(bundle: Path, tmp_path: Path) -> None:
+    other = write_bundle(tmp_path / "other", events(9_000, seed=2, span_bytes=1 << 32))
+    fig = plots.plot(Bundle(bundle), "before-after", 7.2, beside=Bundle(other))
+    for before, after in zip(fig.axes[::2], fig.axes[1::2], strict=True):
+        assert before.get_xlim() == after.get_xlim()
+        assert before.get_ylim() == after.get_ylim()
+    with pytest.raises(BadInput, match="--beside"):
+        plots.plot(Bundle(bundle), "before-after", 7.2)
+
+
+@pytest.mark.parametrize("most", [40_000, 2000])
+def test_ta_22_what_is_shown_is_said_and_extremes_are_kept(
+    tmp_path: Path, made: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(plots, "MOST_MARKS", most)
+    odd = made.copy()
+    place = np.flatnonzero((made["file_id"] == 1) & (made["done_bytes"] > 0) & (made["op"] < 32))[
+        99
+    ]
+    odd["offset_bytes"][place] = 7 << 30
+    fig = plots.plot(Bundle(write_bundle(tmp_path / "bundle", odd)), "offsets", 7.2)
+    said = re.search(r"shown ([\d,]+) of ([\d,]+)", fig.axes[0].get_xlabel())
+    assert said is not None
+    shown, total = (int(n.replace(",", "")) for n in said.groups())
+    assert total == len(drawn(odd, 1))
+    assert shown == total if most > total else shown <= 1.2 * most
+    heights = [artist.get_path().vertices[:, 1].max() for artist in fig.axes[0].patches]
+    assert max(heights) == 7 << 30
+
+
+def test_busy_time_is_spread_over_the_bins_it_spans(
+    bundle: Path, made: np.ndarray[Any, Any]
+) -> None:
+    shown = plots._shown(Bundle(bundle), None)
+    mine = drawn(made, 1)
+    assert shown.clock.busy_ns.sum() == pytest.approx(float(mine["latency_ns"].sum()), rel=1e-6)
+    assert shown.clock.bytes.sum() == mine["done_bytes"].sum()
+    assert shown.clock.rows.sum() == len(mine)
+
+
+def test_the_terminal_figure_has_every_cell_that_was_touched(tmp_path: Path) -> None:
+    made = events(4000, files=1)
+    made["op"] = 1  # pread64
+    made["done_bytes"] = 4096
+    made["offset_bytes"] = np.arange(4000) * 4096
+    path = write_bundle(tmp_path / "bundle", made) / "io_events.parquet"
+    (file,) = totals_of(path)
+    lines = offsets_figure(path, file, 40, 10, braille=False)
+    rows = ["".join(text for text, what in line if what in ("read", "")) for line in lines[:10]]
+    for row, line in enumerate(rows):  # a diagonal: only the cells from bottom left to top right
+        assert {at for at, c in enumerate(line) if c == "."} == set(
+            range(36 - 4 * row, 40 - 4 * row)
+        )
+    dots = offsets_figure(path, file, 40, 10)
+    raised = sum(
+        bin(ord(c) - 0x2800).count("1") for line in dots for t, w in line if w == "read" for c in t
+    )
+    assert raised == 80  # one dot per column of dots
+
+
+def test_plot_on_the_command_line(bundle: Path, tmp_path: Path) -> None:
+    run = CliRunner(env={"COLUMNS": "100", **os.environ})
+    told = run.invoke(_build(["plot", "report"]), ["plot", str(bundle), "offsets"])
+    assert told.exit_code == 0, told.output
+    assert "shown" in told.output
+    assert max(map(len, told.output.splitlines())) <= 100
+    target = tmp_path / "x.svg"
+    words = ["plot", str(bundle), "clock", "-o", str(target), "--file", "file1"]
+    assert run.invoke(_build(["plot", "report"]), words).exit_code == 0
+    assert target.read_bytes().startswith(b"<?xml")
+    wrong = run.invoke(_build(["plot", "report"]), ["plot", str(bundle), "clock", "--file", "no"])
+    assert isinstance(wrong.exception, BadInput)
