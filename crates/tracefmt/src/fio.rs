@@ -34,6 +34,7 @@ pub struct FioLogs {
     held: usize,
     skipped: BTreeMap<String, u64>,
     ends: BTreeMap<i64, i64>,
+    read: BTreeSet<i64>,
     lines: u64,
 }
 
@@ -64,6 +65,7 @@ impl FioLogs {
             held: 0,
             skipped: BTreeMap::new(),
             ends: BTreeMap::new(),
+            read: BTreeSet::new(),
             lines: 0,
         })
     }
@@ -100,6 +102,9 @@ impl FioLogs {
         };
         let end = self.ends.entry(e.file_id).or_default();
         *end = (*end).max(e.offset.max(0) + length);
+        if action == "read" {
+            self.read.insert(e.file_id);
+        }
         let number = self.logs.len() + 1;
         let folder = &self.folder;
         let log = self
@@ -199,6 +204,7 @@ impl Exporter for FioLogs {
             "lines": self.lines,
             "threads": threads,
             "ends": self.ends.iter().map(|(id, end)| (id.to_string(), *end)).collect::<BTreeMap<_, _>>(),
+            "read": self.read,
             "skipped": self.skipped,
         }))
     }

@@ -68,25 +68,27 @@ class JobCounts:
 def write_jobs(folder: Path, rows: TraceRows, counts: JobCounts, written: dict[str, Any]) -> None:
     """Writes `replay.fio`, `job.fio`, `files.fio` and `names.json` beside the logs."""
     ends = {int(number): int(end) for number, end in written["ends"].items()}
-    (folder / "replay.fio").write_text(_replay(written["threads"]))
+    (folder / "replay.fio").write_text(replay_job(written["threads"]))
     (folder / "files.fio").write_text(_layout(ends))
     (folder / "job.fio").write_text(_job(rows, counts, ends, written))
-    names = {_name(number): rows.paths.get(number, "") for number in sorted(ends)}
+    names = {scratch_name(number): rows.paths.get(number, "") for number in sorted(ends)}
     document = {"files": names, "not_replayed": written["skipped"], "threads": written["threads"]}
     (folder / "names.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
-def _name(file_id: int) -> str:
+def scratch_name(file_id: int) -> str:
+    """The name of a traced file in the logs."""
     return f"file-{file_id:06}"
 
 
-def _replay(threads: list[dict[str, Any]]) -> str:
+def replay_job(threads: list[dict[str, Any]], *, at_once: bool = False) -> str:
+    """A job that replays the logs of `threads`; with `at_once` as fast as it goes."""
     lines = [
         "; The recorded calls once more, a job per thread, each in its own order and at its recorded times.",
         "; Make the files first: fio files.fio. As fast as it goes: --replay_no_stall=1.",
         "[global]",
         "thread",
-        "allow_file_create=0",
+        f"replay_no_stall={int(at_once)}",
         "",
     ]
     for number, thread in enumerate(threads, 1):
@@ -96,7 +98,7 @@ def _replay(threads: list[dict[str, Any]]) -> str:
         lines += [f"iodepth={thread['depth'] if asynchronous else 1}"]
         lines += [f"direct={int(2 * thread['direct'] > max(thread['requests'], 1))}"]
         # fio counts the times of a log from its first line
-        lines += [f"startdelay={thread['first_us']}us", ""]
+        lines += ["" if at_once else f"startdelay={thread['first_us']}us\n"]
     return "\n".join(lines)
 
 
@@ -106,7 +108,7 @@ def _layout(ends: dict[int, int]) -> str:
     for number, end in sorted(ends.items()):
         if end > 0:
             block = min(-(-end // _SECTOR) * _SECTOR, 1 << 20)
-            lines += [f"[file-{number}]", f"filename={_name(number)}", f"bs={block}"]
+            lines += [f"[file-{number}]", f"filename={scratch_name(number)}", f"bs={block}"]
             lines += [f"size={-(-end // block) * block}", ""]
     return "\n".join(lines)
 
@@ -155,7 +157,7 @@ def _section(
     seconds = max((last - first) / 1e9, 1e-3)
     lines = [
         f"[file-{number}]",
-        f"filename={_name(number)}",
+        f"filename={scratch_name(number)}",
         f"size={max(-(-end // _SECTOR) * _SECTOR, _SECTOR)}",
         f"rw={'rand' if random else ''}{kind}{_step(verdict, sizes[main == 'write'])}",
     ]

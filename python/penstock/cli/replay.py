@@ -1,0 +1,47 @@
+"""penstock replay: a trace run again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+
+def command(
+    bundle: Path = typer.Argument(help="The bundle of `penstock trace --mode trace -o`."),
+    on: Path = typer.Option(
+        Path("."), "--on", help="Where the scratch files go: a directory on the storage to try."
+    ),
+    speed: str = typer.Option(
+        "original", "--speed", help="original: at the recorded times; max: as fast as it goes."
+    ),
+    output: Path = typer.Option(None, "-o", "--output", help="Keep the bundle of the replay."),
+    as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
+) -> None:
+    """Run the reads, writes and syncs of a trace again, by fio on scratch files, and score the likeness.
+
+    Each thread keeps its order. What cannot be made again is listed. The distance is 0 for two traces
+    that are alike and 1 for two that have nothing in common.
+    """
+    from penstock.observe.trace import replay
+
+    done = replay.replay(bundle, on, speed, output)
+    if as_json:
+        print(json.dumps(done.document()))
+        return
+    print(
+        f"{done.operations} operations again in {done.replay_s:.3g} s (recorded: {done.original_s:.3g} s); "
+        f"{done.requests_again} of {done.requests} requests seen"
+    )
+    for what, n in done.left_out.items():
+        print(f"not replayed: {n} x {what}")
+    like = done.likeness
+    print(
+        f"distance {like.mean:.3f}: sizes {like.sizes:.3f}, steps {like.steps:.3f}, "
+        f"share of reads {like.read_share:.3f}, classes {like.classes:.3f}"
+    )
+    for note in done.notes:
+        print(note)
+    if done.bundle:
+        print(f"bundle: {done.bundle}")

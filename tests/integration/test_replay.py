@@ -1,0 +1,102 @@
+"""TA-21: a trace, replayed by fio and traced again, is like itself. Needs root, BPF and fio."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.analyse.likeness import distance
+from penstock.archive.trace_rows import TraceRows
+from penstock.observe.trace.replay import requests_of
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
+    pytest.mark.skipif(
+        not Path("/sys/kernel/btf/vmlinux").exists(), reason="the kernel has no type information"
+    ),
+    pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
+]
+
+
+def penstock(*words: str | Path, status: int = 0) -> str:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("penstock"), *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("replayed") / "file"
+    path.write_bytes(os.urandom(16 << 20))
+    return path
+
+
+def traced(target: Path, output: Path, rw: str, *more: str) -> Path:
+    penstock(
+        *("trace", "--mode", "trace", "--json", "-o", output, "--"),
+        *("fio", "--name=job", f"--filename={target}", "--size=16m", f"--rw={rw}"),
+        *("--ioengine=psync", "--output=/dev/null", "--invalidate=0", *more),
+    )
+    return output
+
+
+PATTERNS: dict[str, tuple[str, ...]] = {
+    "read": ("--bs=4k",),
+    "randread": ("--bs=4k", "--randrepeat=0"),
+    "write": ("--bs=8k", "--fsync=64"),
+    "randrw": ("--bssplit=4k/60:32k/40", "--rwmixread=70", "--numjobs=2", "--io_size=8m"),
+}
+
+
+@pytest.fixture(scope="module")
+def bundles(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("bundles")
+    return {rw: traced(target, folder / rw, rw, *more) for rw, more in PATTERNS.items()}
+
+
+@pytest.mark.parametrize("rw", PATTERNS)
+def test_ta_21_a_replay_is_like_its_trace(
+    bundles: dict[str, Path], tmp_path: Path, rw: str
+) -> None:
+    done: dict[str, Any] = json.loads(
+        penstock("replay", bundles[rw], "--on", tmp_path, "--speed", "max", "--json")
+    )
+    assert done["requests"] == done["requests_of_replay"] > 500
+    assert done["lost_events"] == 0
+    assert done["likeness"]["distance"] <= 0.10
+    assert not list(tmp_path.iterdir())
+
+
+def test_ta_21_equal_runs_are_near_and_orders_far(
+    bundles: dict[str, Path], target: Path, tmp_path: Path
+) -> None:
+    again = traced(target, tmp_path / "t", "randread", *PATTERNS["randread"])
+    paths = (bundles["randread"], again, bundles["read"])
+    found = [requests_of(TraceRows(path)) for path in paths]
+    assert distance(found[0], found[1]).mean <= 0.05
+    assert distance(found[0], found[2]).mean >= 0.3
+
+
+def test_replay_says_what_it_cannot_do(
+    bundles: dict[str, Path], target: Path, tmp_path: Path
+) -> None:
+    told = penstock("replay", tmp_path / "none", status=2)
+    assert "is not a bundle" in told
+    penstock("trace", "--json", "-o", tmp_path / "p", "--", "sha256sum", target)
+    assert "--mode trace" in penstock("replay", tmp_path / "p", "--on", tmp_path, status=2)
+    bundle = bundles["read"]
+    assert "found no directory" in penstock("replay", bundle, "--on", target, status=2)
+    assert "--speed" in penstock("replay", bundle, "--on", tmp_path, "--speed", "5", status=2)
