@@ -197,3 +197,8 @@ def _lay_out(rows: TraceRows, folder: Path, ends: dict[int, int], read: set[int]
     if grown:
         notes.append(f"{grown} files began empty, as in the trace")
     return notes
+
+
+def distance_of(a: TraceRows, b: TraceRows) -> Distance:
+    """The distance of two bundles, all files and page faults included."""
+    return distance(requests_of(a), requests_of(b))

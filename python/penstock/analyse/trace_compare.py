@@ -1,0 +1,343 @@
+"""Two traced runs side by side: which file's reads or writes differ, by how much, and which of it matters.
+
+The runs may be of different length. Files are matched by path; then by device, inode and generation; then by
+a name that only one file on each side has; what is left over by its place in the order of bytes, where it is
+at least a twentieth of them on both sides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from penstock.analyse.likeness import Distance
+from penstock.analyse.words import duration
+from penstock.archive.trace_rows import TraceRows
+from penstock.errors import BadInput
+
+Side = dict[str, Any]
+
+#: latencies sampled of each file and direction
+_SAMPLE = 4000
+_RESAMPLES = 400
+_LEVEL = 0.95
+#: part of the bytes that an unmatched file must have to be matched by its role
+_ROLE_SHARE = 0.05
+#: part of the larger run's time of reads and writes that a difference must make to matter
+_MATTERS = 0.05
+#: files and directions compared with intervals, those with most time
+_DEEP = 24
+#: quantiles, and the requests that each needs
+_QUANTILES = {"p50": (0.5, 10), "p99": (0.99, 100)}
+#: requests that a mean with an interval needs
+_LEAST = 10
+
+_SUMS = """
+SELECT file_id, direction, count(*) requests, sum(done_bytes)::BIGINT bytes,
+       sum(latency_ns)::BIGINT time_ns
+FROM read_parquet(?) WHERE direction IN ('read', 'write') GROUP BY ALL
+"""
+_LATENCIES = """
+SELECT latency_ns
+FROM (SELECT latency_ns FROM read_parquet(?) WHERE file_id = ? AND direction = ?)
+USING SAMPLE reservoir({n} ROWS) REPEATABLE (7)
+"""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """B over A with a 95 % bootstrap interval (requests resampled as if independent)."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether 1 is outside the interval."""
+        return not self.low <= 1 <= self.high
+
+
+@dataclass
+class Difference:
+    """One file and direction: each side's numbers (None where it does not occur), and their ratios."""
+
+    path: str
+    direction: str
+    matched_by: str
+    a: Side | None
+    b: Side | None
+    ratios: dict[str, Ratio] = field(default_factory=dict)
+    matters: bool = False
+
+    @property
+    def change_ns(self) -> int:
+        """Time of B less that of A."""
+        return int((self.b or {}).get("time_ns", 0)) - int((self.a or {}).get("time_ns", 0))
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            **{k: v for k, v in asdict(self).items() if k != "ratios"},
+            "change_ns": self.change_ns,
+            "ratios": {name: asdict(ratio) for name, ratio in self.ratios.items()},
+        }
+
+
+@dataclass
+class Comparison:
+    """All differences, those with the largest change of time first, and one closing sentence."""
+
+    a: str
+    b: str
+    wall_s: tuple[float | None, float | None]
+    differences: list[Difference]
+    distance: Distance | None
+    closing: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "a": self.a,
+            "b": self.b,
+            "wall_s": list(self.wall_s),
+            "distance": self.distance.document() if self.distance else None,
+            "differences": [d.document() for d in self.differences],
+            "closing": self.closing,
+        }
+
+
+class Run:
+    """One side: sums per file and direction, classes, and samples of latencies."""
+
+    def __init__(self, path: Path):
+        self.rows = TraceRows(path)
+        self.path = path
+        self.events = "io_events" in self.rows.bundle.tables
+        wanted = ["file_id", "path", "dev_major", "dev_minor", "inode", "generation"]
+        there = set(self.rows.bundle.table("files").column_names)
+        table = self.rows.bundle.table("files", [name for name in wanted if name in there])
+        self.files: dict[int, dict[str, Any]] = {row["file_id"]: row for row in table.to_pylist()}
+        self.classes: dict[tuple[int, str], dict[str, Any]] = {}
+        for row in self.rows.pattern_rows():
+            key = (row["file_id"], row["direction"])
+            if row["tid"] is None and (key not in self.classes or row.get("basis") != "faults"):
+                self.classes[key] = row
+        self.sums = self._sums()
+
+    def _sums(self) -> dict[tuple[int, str], Side]:
+        if not self.events:
+            return {
+                key: {
+                    "requests": int(row["requests"]),
+                    "bytes": int(row["bytes"]),
+                    "time_ns": int((row.get("evidence") or {}).get("time_ns", 0)),
+                }
+                for key, row in self.classes.items()
+            }
+        try:
+            found = _base().execute(_SUMS, [self._place]).fetchall()
+        except duckdb.Error as error:
+            raise BadInput(f"{self._place}: cannot be read: {error}") from error
+        return {
+            (row[0], str(row[1])): {"requests": row[2], "bytes": row[3], "time_ns": row[4]}
+            for row in found
+        }
+
+    @property
+    def _place(self) -> str:
+        return str(self.path / "io_events.parquet")
+
+    def path_of(self, file_id: int) -> str:
+        """Its path, or `file N`."""
+        return self.files.get(file_id, {}).get("path") or f"file {file_id}"
+
+    def side(self, file_id: int, direction: str) -> Side | None:
+        """The numbers of one file and direction."""
+        sums = self.sums.get((file_id, direction))
+        if sums is None:
+            return None
+        verdict = self.classes.get((file_id, direction), {})
+        made = {**sums, "class": verdict.get("class"), "k": verdict.get("k")}
+        made["mean_ns"] = sums["time_ns"] / max(sums["requests"], 1)
+        return made
+
+    def latencies(self, file_id: int, direction: str) -> npt.NDArray[np.float64]:
+        """At most 4000 latencies [ns], drawn evenly; none without events."""
+        if not self.events:
+            return np.empty(0)
+        query = _LATENCIES.format(n=_SAMPLE)
+        found = _base().execute(query, [self._place, file_id, direction]).fetchnumpy()
+        return np.asarray(found["latency_ns"], np.float64)
+
+    @property
+    def wall_s(self) -> float | None:
+        """How long the run took."""
+        wall = (self.rows.manifest.get("responses") or {}).get("wall_s") or {}
+        if "value" in wall:
+            return float(wall["value"])
+        return None
+
+
+def _base() -> duckdb.DuckDBPyConnection:
+    base = duckdb.connect(":memory:")
+    base.execute("SET memory_limit='1GB'; SET threads=2")
+    return base
+
+
+def compare_runs(a: Run, b: Run, distance: Distance | None = None) -> Comparison:
+    """The comparison of two traced runs; `distance` (see `likeness`) is passed through."""
+    made: list[tuple[Difference, int | None, int | None]] = []
+    for one, other, by in match_files(a, b):
+        path = a.path_of(one) if one is not None else b.path_of(other or 0)
+        for direction in ("read", "write"):
+            left = a.side(one, direction) if one is not None else None
+            right = b.side(other, direction) if other is not None else None
+            if left is not None or right is not None:
+                made.append((Difference(path, direction, by, left, right), one, other))
+    made.sort(key=lambda row: (-abs(row[0].change_ns), row[0].path, row[0].direction))
+    totals = [sum(side["time_ns"] for side in run.sums.values()) for run in (a, b)]
+    random = np.random.default_rng(7)
+    for n, (row, one, other) in enumerate(made):
+        if row.a is None or row.b is None:
+            row.matters = abs(row.change_ns) >= _MATTERS * max(*totals, 1)
+            continue
+        for name in ("requests", "bytes", "time_ns"):
+            if row.a[name]:
+                value = row.b[name] / row.a[name]
+                row.ratios[name] = Ratio(value, value, value)
+        if n < _DEEP and one is not None and other is not None:
+            pair = (a.latencies(one, row.direction), b.latencies(other, row.direction))
+            row.ratios.update(_bootstrap(*pair, random))
+            for side, sample in zip((row.a, row.b), pair, strict=True):
+                for name, (part, least) in _QUANTILES.items():
+                    if len(sample) >= least:
+                        side[f"{name}_ns"] = float(np.quantile(sample, part))
+        large = abs(row.change_ns) >= _MATTERS * max(*totals, 1)
+        mean = row.ratios.get("mean")
+        counts = row.ratios.get("requests")
+        otherwise = row.a["class"] != row.b["class"]
+        more = counts is not None and abs(np.log(max(counts.value, 1e-9))) > 0.1
+        row.matters = large and (otherwise or more or mean is None or mean.differs)
+    differences = [row for row, _, _ in made]
+    found = Comparison(str(a.path), str(b.path), (a.wall_s, b.wall_s), differences, distance)
+    found.closing = _closing(found, totals)
+    return found
+
+
+def match_files(a: Run, b: Run) -> list[tuple[int | None, int | None, str]]:
+    """Pairs of file numbers and by what they were matched; None on the side that lacks the file."""
+    left = {number for number, _ in a.sums}
+    right = {number for number, _ in b.sums}
+    pairs: list[tuple[int | None, int | None, str]] = []
+
+    def take(by: str, keys: tuple[dict[Any, list[int]], dict[Any, list[int]]]) -> None:
+        for key, numbers in keys[0].items():
+            others = keys[1].get(key, [])
+            if len(numbers) == 1 and len(others) == 1:
+                pairs.append((numbers[0], others[0], by))
+                left.discard(numbers[0])
+                right.discard(others[0])
+
+    def keyed(run: Run, numbers: set[int], key: Any) -> dict[Any, list[int]]:
+        made: dict[Any, list[int]] = {}
+        for number in sorted(numbers):
+            value = key(run.files.get(number, {}))
+            if value is not None:
+                made.setdefault(value, []).append(number)
+        return made
+
+    for by, key in (("path", _by_path), ("identity", _by_identity), ("name", _by_name)):
+        take(by, (keyed(a, left, key), keyed(b, right, key)))
+    ranked = [_main_files(run, numbers) for run, numbers in ((a, left), (b, right))]
+    for one, other in zip(*ranked, strict=False):
+        pairs.append((one, other, "role"))
+        left.discard(one)
+        right.discard(other)
+    pairs += [(number, None, "only in A") for number in sorted(left)]
+    pairs += [(None, number, "only in B") for number in sorted(right)]
+    return pairs
+
+
+def _by_path(row: dict[str, Any]) -> Any:
+    return row.get("path")
+
+
+def _by_identity(row: dict[str, Any]) -> Any:
+    if not row.get("inode"):
+        return None
+    return tuple(row.get(name) for name in ("dev_major", "dev_minor", "inode", "generation"))
+
+
+def _by_name(row: dict[str, Any]) -> Any:
+    return row["path"].rsplit("/", 1)[-1] if row.get("path") else None
+
+
+def _main_files(run: Run, numbers: set[int]) -> list[int]:
+    """Files of `numbers` that have at least a twentieth of the run's bytes, most first."""
+    per: Counter[int] = Counter()
+    for (number, _), sums in run.sums.items():
+        per[number] += sums["bytes"]
+    least = _ROLE_SHARE * max(per.total(), 1)
+    return [n for n, nbytes in per.most_common() if n in numbers and nbytes >= least]
+
+
+def _bootstrap(
+    a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], random: np.random.Generator
+) -> dict[str, Ratio]:
+    """Ratios of mean, median and 99th percentile of two samples, with intervals."""
+    n = min(len(a), len(b))
+    if n < _LEAST:
+        return {}
+    draws = [x[random.integers(0, len(x), (_RESAMPLES, len(x)))] for x in (a, b)]
+    made = {}
+    measures: dict[str, Any] = {
+        "mean": lambda x, axis: np.mean(x, axis=axis),
+        "p50": lambda x, axis: np.quantile(x, 0.5, axis=axis),
+        "p99": lambda x, axis: np.quantile(x, 0.99, axis=axis),
+    }
+    for name, measure in measures.items():
+        if n < _QUANTILES.get(name, (0, 0))[1]:
+            continue
+        base = float(measure(a, None))
+        below = measure(draws[0], 1)
+        if base <= 0 or np.any(below <= 0):
+            continue
+        ratios = measure(draws[1], 1) / below
+        low, high = np.quantile(ratios, ((1 - _LEVEL) / 2, (1 + _LEVEL) / 2))
+        made[name] = Ratio(float(measure(b, None)) / base, float(low), float(high))
+    return made
+
+
+def _closing(found: Comparison, totals: list[int]) -> str:
+    if not any(totals):
+        return "The times of the requests are in neither trace: only orders and sizes compare."
+    ratio = totals[1] / totals[0] if totals[0] else float("inf")
+    said = f"Reads and writes took {duration(totals[0])} in A and {duration(totals[1])} in B"
+    if totals[0]:
+        said += f" ({ratio:.2g} times)"
+    main = [row for row in found.differences if row.matters]
+    if not main:
+        return said + "; no file differs by more than chance and a twentieth of that time."
+    top = main[0]
+    where = f"{top.direction}s of {top.path}"
+    if top.a is None or top.b is None:
+        only, side = ("B", top.b) if top.a is None else ("A", top.a)
+        return f"{said}; most of it: {where} occur in {only} only ({duration(side['time_ns'])})."  # type: ignore[index]
+    said += (
+        f"; most of it: {where}, {duration(top.a['time_ns'])} against {duration(top.b['time_ns'])}"
+    )
+    if top.a["class"] != top.b["class"]:
+        said += f", {top.a['class']} in A and {top.b['class']} in B"
+    if top.a["requests"] != top.b["requests"]:
+        said += f", {top.a['requests']} requests against {top.b['requests']}"
+    mean = top.ratios.get("mean")
+    if mean is not None:
+        said += f", each {mean.value:.2g} times as long ({mean.low:.2g} to {mean.high:.2g})"
+    return said + "."

@@ -1,0 +1,144 @@
+"""Two traced runs side by side: files matched, ratios right, and nothing made of chance."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.analyse.trace_compare import Comparison, Run, compare_runs, match_files
+from penstock.errors import BadInput
+from tests.unit.trace_example import Row, event, write_bundle
+
+
+def reads(n: int, mean_ns: float, seed: int, *, random: bool = False, **more: Any) -> list[Row]:
+    draw = np.random.default_rng(seed)
+    latencies = draw.exponential(mean_ns, n).astype(int).tolist()
+    offsets = (draw.permutation(n) if random else np.arange(n)) * 4096
+    return [
+        event(10_000_000 * i, offset_bytes=int(offsets[i]), latency_ns=latencies[i], **more)
+        for i in range(n)
+    ]
+
+
+def verdict(kind: str, n: int, file_id: int = 1, direction: str = "read") -> list[Row]:
+    row = {"file_id": file_id, "direction": direction, "class": kind, "requests": n, "bytes": n}
+    return [row | {"tid": tid, "evidence": "{}", "k": None} for tid in (None, 100)]
+
+
+def compared(a: Path, b: Path) -> Comparison:
+    return compare_runs(Run(a), Run(b))
+
+
+def test_a_slower_random_run_of_another_length(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "a", reads(800, 50_000, 1), patterns=verdict("consecutive", 800))
+    write_bundle(
+        tmp_path / "b", reads(2000, 150_000, 2, random=True), patterns=verdict("random", 2000)
+    )
+    found = compared(tmp_path / "a", tmp_path / "b")
+    (row,) = found.differences
+    assert row.matters
+    assert row.a is not None
+    assert row.b is not None
+    assert (row.a["class"], row.b["class"]) == ("consecutive", "random")
+    assert row.ratios["requests"].value == pytest.approx(2.5)
+    mean = row.ratios["mean"]
+    assert mean.low < 3 < mean.high
+    assert mean.differs
+    assert row.ratios["p99"].low < 3 < row.ratios["p99"].high
+    assert "consecutive in A and random in B" in found.closing
+    assert "800 requests against 2000" in found.closing
+
+
+def test_two_equal_runs_have_nothing_that_matters(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 2)):
+        write_bundle(
+            tmp_path / name, reads(1500, 50_000, seed), patterns=verdict("consecutive", 1500)
+        )
+    found = compared(tmp_path / "a", tmp_path / "b")
+    assert not any(row.matters for row in found.differences)
+    assert "no file differs by more than chance" in found.closing
+    # planted: the same runs with one a fifth slower
+    write_bundle(tmp_path / "c", reads(1500, 62_000, 3), patterns=verdict("consecutive", 1500))
+    assert compared(tmp_path / "a", tmp_path / "c").differences[0].matters
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path: Path) -> None:
+    from penstock.analyse.trace_compare import _bootstrap
+
+    draw = np.random.default_rng(11)
+    inside = 0
+    for _ in range(200):
+        a, b = draw.exponential(1.0, 300), draw.exponential(2.0, 300)
+        ratio = _bootstrap(a, b, draw)["mean"]
+        inside += ratio.low <= 2.0 <= ratio.high
+    assert 178 <= inside <= 199  # 95 % of 200, within three standard deviations
+
+
+def test_files_are_matched_by_path_identity_name_and_role(tmp_path: Path) -> None:
+    def bundle(name: str, paths: dict[int, str], inodes: dict[int, int]) -> Path:
+        rows = [r for n in paths for r in reads(40, 1000, n, file_id=n)]
+        path = write_bundle(tmp_path / name, rows, paths=paths)
+        import pyarrow as pa
+
+        from penstock.archive.bundle import write_parquet
+
+        files = [
+            {"file_id": n, "path": p, "inode": inodes.get(n, 0), "dev_major": 8, "dev_minor": 0}
+            for n, p in paths.items()
+        ]
+        write_parquet(path / "files.parquet", pa.Table.from_pylist(files))
+        return path
+
+    a = bundle("a", {1: "/d/x", 2: "/d/y", 3: "/tmp1/z", 4: "/d/old", 5: "/only"}, {2: 77})
+    b = bundle("b", {9: "/d/x", 8: "/e/w", 7: "/tmp2/z", 6: "/d/new"}, {8: 77})
+    found = {(x, y): by for x, y, by in match_files(Run(a), Run(b))}
+    assert found[1, 9] == "path"
+    assert found[2, 8] == "identity"
+    assert found[3, 7] == "name"
+    assert found[4, 6] == "role"
+    assert found[5, None] == "only in A"
+
+
+def test_counts_alone_compare_too(tmp_path: Path) -> None:
+    for name, n in (("a", 100), ("b", 400)):
+        rows = verdict("random", n)
+        for row in rows:
+            row["evidence"] = json.dumps({"time_ns": n * 10**6})
+        path = write_bundle(tmp_path / name, reads(3, 1, 1), patterns=rows)
+        (path / "io_events.parquet").unlink()
+    found = compared(tmp_path / "a", tmp_path / "b")
+    assert found.differences[0].ratios["time_ns"].value == 4
+    assert "mean" not in found.differences[0].ratios
+    assert found.differences[0].matters
+
+
+def test_command_line(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "a", reads(200, 50_000, 1), patterns=verdict("consecutive", 200))
+    write_bundle(tmp_path / "b", reads(100, 90_000, 2), paths={1: "/data/\x1b[31mred"})
+    tool = Path(sys.executable).with_name("penstock")
+    told = subprocess.run([tool, "compare", tmp_path / "a", tmp_path / "b"], capture_output=True)
+    assert told.returncode == 0, told.stderr
+    assert b"\x1b" not in told.stdout
+    assert max(len(line) for line in told.stdout.decode().splitlines()) <= 100
+    done = subprocess.run(
+        [tool, "compare", tmp_path / "a", tmp_path / "b", "--json"], capture_output=True
+    )
+    document = json.loads(done.stdout)
+    assert 0 < document["distance"]["distance"] < 1
+    assert document["differences"][0]["matched_by"] == "role"
+
+
+def test_what_is_no_trace_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not a bundle"):
+        Run(tmp_path)
+    path = write_bundle(tmp_path / "a", reads(10, 1, 1))
+    data = (path / "io_events.parquet").read_bytes()
+    (path / "io_events.parquet").write_bytes(data[:-20])
+    with pytest.raises(BadInput, match="cannot be read"):
+        Run(path)
