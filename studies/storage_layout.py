@@ -1,9 +1,9 @@
 """Storage layout: what reading in another order than the file's costs real storage engines, and the remedy.
 
 `studies/storage_layout.py` makes the runs of `studies/storage-layout-*.study.yaml` (WiredTiger, PostgreSQL,
-tables with more and more keys out of order; name some of them to choose), each on an emulated hard disk and
-an emulated flash drive, judges them beside the published case and draws its figures as SVG. What is there
-already is not measured again. `--quick`: one replicate of small tables, a few minutes. Needs root.
+tables with more and more keys out of order, and Cassandra as one that is well; name some of them to choose)
+on emulated disks, judges them beside the published case and draws its figures as SVG. What is there already
+is not measured again. `--quick`: one replicate of small tables, a few minutes. Needs root.
 
 The published case is section 4.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems
 (2020): MongoDB and Cassandra. Exit status 3 if something that must hold does not, 1 if something failed.
@@ -16,6 +16,7 @@ import json
 import sys
 from pathlib import Path
 
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
@@ -29,9 +30,10 @@ sys.path.insert(0, str(HERE / "storage-layout"))
 from claims import Claim, disks_of, layout_claims, shuffled_claims  # noqa: E402
 from disks import penstock  # noqa: E402
 from drawing import disorder, offsets, save  # noqa: E402
+from nodes import Build, build_offsets, build_table, builds, cassandra_claims  # noqa: E402
 from steps import Step, mean_interval, steps  # noqa: E402
 
-STUDIES = ("wiredtiger", "postgres", "shuffled")
+STUDIES = ("wiredtiger", "postgres", "shuffled", "cassandra")
 
 
 def measure(name: str, out: Path, quick: bool) -> None:
@@ -42,9 +44,38 @@ def measure(name: str, out: Path, quick: bool) -> None:
     penstock("run", HERE / f"storage-layout-{name}.study.yaml", "-o", out, *words)
 
 
-def judged(name: str, found: list[Step]) -> list[Claim]:
-    """The claims on one study."""
-    return shuffled_claims(found) if name == "shuffled" else layout_claims(name, found)
+def show(name: str, runs: Path, file: Path, quiet: bool) -> list[Claim]:
+    """Draws the figure of one study, prints what its runs took if not `quiet`, gives the claims on it."""
+    figure: Figure
+    claims: list[Claim]
+    with style.look():
+        if name == "cassandra":
+            made, left_out = builds(runs)
+            claims, figure = cassandra_claims(made), build_offsets(runs, made)
+            if not quiet:
+                show_builds(made)
+        else:
+            found, left_out = steps(runs)
+            if name == "shuffled":
+                claims, figure = shuffled_claims(found), disorder(found)
+            else:
+                claims, figure = layout_claims(name, found), offsets(runs, found)
+            if not quiet:
+                show_steps(name, found)
+        save(figure, file)
+    for reason in left_out:
+        print(f"storage-layout: {name}: left out: {reason}", file=sys.stderr)
+    return claims
+
+
+def show_builds(made: list[Build]) -> None:
+    """One row per setting of Cassandra."""
+    table = Table(box=None, pad_edge=False, title="cassandra (disks twice as slow as real)")
+    for heading in ("setting", "time s", "processor s", "disk busy", "least consecutive"):
+        table.add_column(heading, justify="left" if heading == "setting" else "right")
+    for row in build_table(made):
+        table.add_row(*row)
+    Console(width=110, highlight=False).print(table)
 
 
 def show_steps(name: str, found: list[Step]) -> None:
@@ -110,7 +141,6 @@ def main() -> int:
     out: Path = given.out.resolve()
     figures: Path = given.figures or out
     claims: list[Claim] = []
-    shown: dict[str, list[Step]] = {}
     try:
         for name in given.study or STUDIES:
             runs = out / name
@@ -119,24 +149,13 @@ def main() -> int:
             if not given.compare:
                 print(f"storage-layout: {name}", file=sys.stderr)
                 measure(name, runs, given.quick)
-            found, left_out = steps(runs)
-            for reason in left_out:
-                print(f"storage-layout: left out: {reason}", file=sys.stderr)
-            shown[name] = found
-            claims += judged(name, found)
-            with style.look():
-                figure = disorder(found) if name == "shuffled" else offsets(runs, found)
-                save(figure, figures / f"storage-layout-{name}.svg")
+            claims += show(name, runs, figures / f"storage-layout-{name}.svg", given.json)
     except PenstockError as error:
         print(f"storage-layout: {error}", file=sys.stderr)
         return 1
     if given.json:
-        said = {name: [vars(s) for s in found] for name, found in shown.items()}
-        print(json.dumps({"runs": said, "claims": [vars(c) for c in claims]}))
+        print(json.dumps({"claims": [vars(c) for c in claims]}))
     else:
-        for name, found in shown.items():
-            show_steps(name, found)
-            print()
         show_claims(claims)
     return 0 if all(c.holds is not False for c in claims) else 3
 

@@ -83,6 +83,25 @@ struct {
 	__type(value, __u32);
 } programs SEC(".maps");
 
+/* A place of a file in a process's memory, and the run of its pages that was there after its last fault. */
+struct mapped_place {
+	__u64 memory;
+	__u64 start;
+	__u64 inode_pointer;
+};
+
+struct mapped_run {
+	__u64 first;
+	__u64 last;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct mapped_place);
+	__type(value, struct mapped_run);
+} mapped_runs SEC(".maps");
+
 struct vm_fault;
 
 
@@ -296,6 +315,31 @@ static __always_inline void record_around(struct fault_state *state, struct area
 	record(call, &area->known, task, books, SOURCE_FAULTS);
 }
 
+/*
+ * Takes off the run what the last fault at this place left there: that was reported with it. How far a fault
+ * maps cannot be known otherwise, since from Linux 6.18 on a large folio is mapped whole, also beyond the window.
+ */
+static __noinline int without_earlier(struct fault_state *state, struct area *area, __u64 page)
+{
+	struct mapped_place place = {};
+	struct mapped_run now = {}, *before;
+
+	if (!state || !area)
+		return 0;
+	place.memory = area->memory;
+	place.start = area->start;
+	place.inode_pointer = area->known.inode_pointer;
+	now.first = state->around_first;
+	now.last = state->around_last;
+	before = bpf_map_lookup_elem(&mapped_runs, &place);
+	if (before && before->last < page && before->last >= state->around_first)
+		state->around_first = before->last + 1;
+	if (before && before->first > page && before->first <= state->around_last)
+		state->around_last = before->first - 1;
+	bpf_map_update_elem(&mapped_runs, &place, &now, BPF_ANY);
+	return 0;
+}
+
 /* What the process's tables hold after the fault: one huge page, or a run of pages around it. */
 static __always_inline void mapped_with(struct fault_state *state, struct area *area, __u64 address, __u64 page,
 					struct call *call, struct task_struct *task)
@@ -321,9 +365,10 @@ static __always_inline void mapped_with(struct fault_state *state, struct area *
 	if (area->end < chunk + ENTRIES * PAGE_BYTES)
 		highest = ((area->end - 1 - chunk) >> 12) & (ENTRIES - 1);
 	run_around(table, at, lowest, highest, &first, &last);
-	state->around = first != last;
 	state->around_first = page - (at - first);
 	state->around_last = page + (last - at);
+	without_earlier(state, area, page);
+	state->around = state->around_first < state->around_last;
 }
 
 /* A fault that succeeded, of a thread that is traced. */
