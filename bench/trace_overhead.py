@@ -1,8 +1,10 @@
-"""What tracing adds to a 4 KiB cached read: penstock beside strace and bpftrace, interleaved in one run.
+"""What tracing adds to a 4 KiB cached read: penstock and its peers, interleaved in one run.
 
 Every round runs each engine once, in random order; differences are taken within a round. The base of
-penstock's figures is an empty program on the same hooks, of the others the untraced program. CPU time is that
-of the traced process. `bystander` is a process outside the traced group while tracing is armed.
+penstock's figures is an empty program on the same hooks (mode count has none at the entry), of the
+others the untraced program. `fentry body` is what runs on fentry and fexit, safe against interruption,
+put on tracepoints. CPU time is that of the traced process. `bystander` is a process outside the traced
+group while tracing is armed. Peers: strace, perf trace, bpftrace, the kernel's own events.
 """
 
 from __future__ import annotations
@@ -27,12 +29,33 @@ from penstock.host.launch import launch
 from penstock.host.mounts import mounts_at, unmount
 
 CASE = "4 KiB cached pread"
-OURS = ("none", "empty", "bystander", "pattern", "trace")
+#: our engines: configuration of the daemon, whether the program is in the traced group, and the base
+OURS: dict[str, tuple[dict[str, object] | None, bool, str]] = {
+    "none": (None, True, ""),
+    "empty": ({"mode": "empty"}, True, "none"),
+    "empty exit": ({"mode": "empty", "exits_only": True}, True, "none"),
+    "count": ({"mode": "count"}, True, "empty exit"),
+    "pattern": ({"mode": "pattern"}, True, "empty"),
+    "trace": ({"mode": "trace"}, True, "empty"),
+    "pattern, fentry body": ({"mode": "pattern", "interruptible": True}, True, "empty"),
+    "trace, fentry body": ({"mode": "trace", "interruptible": True}, True, "empty"),
+    "bystander": ({"mode": "trace"}, False, "empty"),
+}
+MODES = ("count", "pattern", "trace")
 BPFTRACE = {
     "bpftrace count": "tracepoint:syscalls:sys_exit_pread64 /pid == cpid/ { @ = count(); }",
     "bpftrace printf": 'tracepoint:syscalls:sys_exit_pread64 /pid == cpid/ { printf("%d\\n", args->ret); }',
 }
+PEERS = {
+    "strace": "strace",
+    "perf trace": "perf",
+    "ftrace events": "mount",
+    **dict.fromkeys(BPFTRACE, "bpftrace"),
+}
 STRACE_OPERATIONS = 10_000
+METRICS = ("cpu", "wall")
+Figures = tuple[float, float, float]
+INSTANCE = Path("/sys/kernel/tracing/instances/penstock-bench")
 
 
 class Bench:
@@ -45,19 +68,26 @@ class Bench:
         self.program = directory / "cached_read"
         source = Path(__file__).with_name("cached_read.c")
         subprocess.run(["cc", "-O2", "-o", self.program, source], check=True)
-        self.lost = {"pattern": 0, "trace": 0}
+        self.lost = dict.fromkeys(MODES, 0)
         self.kept = dict(self.lost)
         self.tracer_cpu_ns = dict(self.lost)
 
     def words(self, operations: int) -> list[str]:
         return [str(self.program), str(self.file), str(operations)]
 
-    def run(self, engine: str) -> tuple[float, float]:
+    def run(self, engine: str) -> Figures:
         if engine in OURS:
             return self.run_ours(engine)
         if engine == "strace":
             line = ["strace", "-f", "-e", "trace=pread64", "-o", "/dev/null"]
             return self.figures(subprocess_output([*line, *self.words(STRACE_OPERATIONS)]))
+        if engine == "perf trace":
+            line = ["perf", "trace", "-e", "pread64", "-o", "/dev/null", "--"]
+            return self.figures(subprocess_output([*line, *self.words(self.operations)]))
+        if engine == "ftrace events":
+            with ftrace_instance():
+                line = ["sh", "-c", f'echo $$ > {INSTANCE}/set_event_pid; exec "$@"', "sh"]
+                return self.figures(subprocess_output([*line, *self.words(self.operations)]))
         script = BPFTRACE[engine]
         answer = self.directory / "answer"
         answer.unlink(missing_ok=True)
@@ -65,24 +95,25 @@ class Bench:
         subprocess_output(["bpftrace", "-e", script, "-c", inner])
         return self.figures(answer.read_text())
 
-    def run_ours(self, engine: str) -> tuple[float, float]:
+    def run_ours(self, engine: str) -> Figures:
         answer = self.directory / "answer"
+        config, inside, _ = OURS[engine]
         with contextlib.ExitStack() as stack:
+            # a bystander runs in a group of its own, like the one that is traced
             group = stack.enter_context(create_run_cgroup("bench", None, self.journal))
+            other = stack.enter_context(create_run_cgroup("beside", None, self.journal))
             daemon = None
-            if engine != "none":
-                mode = "trace" if engine == "bystander" else engine
-                daemon = stack.enter_context(start_daemon("tracer", {"mode": mode}, self.journal))
-                if engine != "empty":
+            if config is not None:
+                daemon = stack.enter_context(start_daemon("tracer", dict(config), self.journal))
+                if config["mode"] != "empty":
                     daemon.call(
                         "arm",
                         cgroup_id=group.cgroup_id,
                         spool=str(self.directory / "spool"),
                         files=str(self.directory / "files"),
                     )
-            inside = None if engine == "bystander" else group
-            launch(self.words(self.operations), inside, stdout=answer)
-            if daemon is not None and engine in self.lost:
+            launch(self.words(self.operations), group if inside else other, stdout=answer)
+            if daemon is not None and engine in MODES:
                 receipt = daemon.call("disarm")
                 self.lost[engine] += receipt["lost"]
                 self.kept[engine] += receipt["kept"]
@@ -90,9 +121,21 @@ class Bench:
         return self.figures(answer.read_text())
 
     @staticmethod
-    def figures(text: str) -> tuple[float, float]:
-        cpu, wall = text.split()[-2:]
-        return float(cpu), float(wall)
+    def figures(text: str) -> Figures:
+        cpu, wall, late = map(float, text.split()[-3:])
+        return cpu, wall, late
+
+
+@contextlib.contextmanager
+def ftrace_instance() -> Iterator[None]:
+    """The kernel's own recording of pread64, of the processes written to set_event_pid."""
+    INSTANCE.mkdir()
+    try:
+        for name in ("sys_enter_pread64", "sys_exit_pread64"):
+            (INSTANCE / "events" / "syscalls" / name / "enable").write_text("1")
+        yield
+    finally:
+        INSTANCE.rmdir()
 
 
 def subprocess_output(words: list[str]) -> str:
@@ -127,35 +170,27 @@ def interval(values: list[float]) -> tuple[float, float, float]:
     return statistics.median(ordered), ordered[low], ordered[n - 1 - low]
 
 
-def rows_of(results: dict[str, list[tuple[float, float]]]) -> list[dict[str, object]]:
+def rows_of(results: dict[str, list[Figures]]) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
 
-    def row(engine: str, metric: str, values: list[float]) -> None:
-        value, low, high = interval(values)
-        rows.append(
-            {
-                "case": CASE,
-                "engine": engine,
-                "metric": metric,
-                "value": round(value, 1),
-                "unit": "ns",
-                "low": round(low, 1),
-                "high": round(high, 1),
-                "n": len(values),
-            }
-        )
+    def row(engine: str, metric: str, values: list[float], unit: str, digits: int = 1) -> None:
+        value, low, high = (round(x, digits) for x in interval(values))
+        row = {"case": CASE, "engine": engine, "metric": metric, "value": value, "unit": unit}
+        rows.append({**row, "low": low, "high": high, "n": len(values)})
 
-    for which, name in enumerate(("cpu", "wall")):
-        for base in ("none", "empty"):
-            row(base, f"{name}_ns_per_operation", [pair[which] for pair in results[base]])
-        for engine, pairs in results.items():
-            if engine == "none":
-                continue
-            base = "none" if engine == "empty" or engine not in OURS else "empty"
-            differences = [
-                mine[which] - other[which] for mine, other in zip(pairs, results[base], strict=True)
-            ]
-            row(engine, f"added_{name}_ns_above_{base}", differences)
+    for engine, figures in results.items():
+        base = OURS[engine][2] if engine in OURS else "none"
+        for which, name in enumerate(METRICS):
+            if not base or engine.startswith("empty"):
+                row(engine, f"{name}_ns_per_operation", [f[which] for f in figures], "ns")
+            if base:
+                pairs = zip(figures, results[base], strict=True)
+                added = [mine[which] - other[which] for mine, other in pairs]
+                row(engine, f"added_{name}_ns_above_{base.replace(' ', '_')}", added, "ns")
+        if base:
+            pairs = zip(figures, results[base], strict=True)
+            ratios = [mine[2] / other[2] for mine, other in pairs]
+            row(engine, f"p99.9_latency_over_{base.replace(' ', '_')}", ratios, "", 3)
     return rows
 
 
@@ -168,15 +203,22 @@ def main() -> int:
     asked = parser.parse_args()
     engines = list(OURS)
     if not asked.ours_only:
-        engines += [name for name in ("strace", *BPFTRACE) if shutil.which(name.split()[0])]
+        engines += [name for name, program in PEERS.items() if shutil.which(program)]
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
         bench = Bench(Path(name), asked.operations)
-        results: dict[str, list[tuple[float, float]]] = {engine: [] for engine in engines}
+        results: dict[str, list[Figures]] = {engine: [] for engine in engines}
         with contextlib.ExitStack() as stack:
-            if any(engine in BPFTRACE for engine in engines):
+            if not asked.ours_only:
                 stack.enter_context(tracefs(bench.journal))
-            for engine in engines:
-                bench.run(engine)  # a warm-up, not counted
+            for engine in list(engines):
+                try:
+                    bench.run(engine)  # a warm-up, not counted
+                except (OSError, subprocess.CalledProcessError) as error:
+                    if engine in OURS:
+                        raise
+                    print(f"{engine}: not run: {error}", file=sys.stderr)
+                    engines.remove(engine)
+                    del results[engine]
             for number in range(asked.rounds):
                 for engine in random.sample(engines, len(engines)):
                     results[engine].append(bench.run(engine))
@@ -187,7 +229,8 @@ def main() -> int:
         return 0
     for r in rows:
         print(
-            f"{r['engine']:<16} {r['metric']:<30} {r['value']:>9} ns  [{r['low']}, {r['high']}]  n={r['n']}"
+            f"{r['engine']:<21} {r['metric']:<35} {r['value']:>8} {r['unit']:2} "
+            f"[{r['low']}, {r['high']}]  n={r['n']}"
         )
     for mode in bench.lost:
         share = bench.tracer_cpu_ns[mode] / max(bench.kept[mode], 1)

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{json, Value};
 
-use crate::hooks::Limits;
-use crate::tracer::{Mode, Tracer};
+use crate::hooks::{names, Limits};
+use crate::tracer::{Mode, Timing, Tracer};
 use crate::ProbeError;
 
 /// How it is started.
@@ -38,7 +38,16 @@ pub struct Config {
     /// Planted refusals, for tests: kinds of hook or programs treated as if the kernel denied them.
     #[serde(default)]
     pub deny: Vec<String>,
-    /// Time between two visits of the rings.
+    /// Features without which not to begin.
+    #[serde(default)]
+    pub require: Vec<String>,
+    /// For timing: no programs at the entry of calls.
+    #[serde(default)]
+    pub exits_only: bool,
+    /// For timing: the bodies of fentry on whatever hooks.
+    #[serde(default)]
+    pub interruptible: bool,
+    /// Longest time between two visits of the rings; they are visited more often as they fill faster.
     #[serde(default = "default_poll")]
     pub poll_ms: u64,
     /// Where to say that we are ready.
@@ -70,8 +79,22 @@ struct Caller {
 pub fn serve(config_json: &str) -> Result<(), ProbeError> {
     let config: Config = serde_json::from_str(config_json)
         .map_err(|error| ProbeError::Request(format!("configuration: {error}")))?;
-    let limits = Limits::new(&config.hooks, config.deny.clone())?;
-    let mut tracer = Tracer::load(Mode::named(&config.mode)?, config.ring_bytes, &limits)?;
+    if let Some(unknown) = (config.require.iter()).find(|n| !names().contains(&n.as_str())) {
+        let known = names().join(", ");
+        return Err(ProbeError::Request(format!(
+            "no feature {unknown}: there are {known}"
+        )));
+    }
+    let limits = Limits {
+        needed: config.require.clone(),
+        ..Limits::new(&config.hooks, config.deny.clone())?
+    };
+    let timing = Timing {
+        exits_only: config.exits_only,
+        interruptible: config.interruptible,
+    };
+    let mode = Mode::named(&config.mode)?;
+    let mut tracer = Tracer::load(mode, config.ring_bytes, &limits, timing)?;
     let name = config.socket.display().to_string();
     let listener = UnixListener::bind(&config.socket).map_err(ProbeError::io(name.clone()))?;
     listener
@@ -90,14 +113,15 @@ pub fn serve(config_json: &str) -> Result<(), ProbeError> {
 fn listen(config: &Config, tracer: &mut Tracer, listener: &UnixListener) -> Result<(), ProbeError> {
     let mut callers: Vec<Caller> = Vec::new();
     let mut owner_seen = Instant::now();
+    let mut pause_ms = config.poll_ms;
     loop {
         let wait = if tracer.armed() && tracer.mode() == Mode::Trace {
-            config.poll_ms
+            pause_ms
         } else {
             500
         };
         await_input(listener, &callers, wait);
-        tracer.drain();
+        pause_ms = next_pause(pause_ms, config.poll_ms, tracer.drain());
         while let Ok((stream, _)) = listener.accept() {
             if stream.set_nonblocking(true).is_ok() {
                 callers.push(Caller {
@@ -125,6 +149,17 @@ fn listen(config: &Config, tracer: &mut Tracer, listener: &UnixListener) -> Resu
                 return Ok(());
             }
         }
+    }
+}
+
+/// When to come again, by how full the fullest ring was: half the pause past a fifth, twice below a twentieth.
+fn next_pause(pause_ms: u64, longest_ms: u64, fullest: f64) -> u64 {
+    if fullest > 0.2 {
+        (pause_ms / 2).max(1)
+    } else if fullest < 0.05 {
+        (pause_ms * 2).min(longest_ms)
+    } else {
+        pause_ms
     }
 }
 
@@ -225,5 +260,24 @@ fn perform(
             Ok(json!({}))
         }
         other => Err(ProbeError::Request(format!("no command {other}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_pause;
+
+    #[test]
+    fn a_ring_that_fills_is_visited_more_often() {
+        let mut pause = 20;
+        for _ in 0..10 {
+            pause = next_pause(pause, 20, 0.9);
+        }
+        assert_eq!(pause, 1);
+        assert_eq!(next_pause(pause, 20, 0.1), 1);
+        for _ in 0..10 {
+            pause = next_pause(pause, 20, 0.0);
+        }
+        assert_eq!(pause, 20);
     }
 }

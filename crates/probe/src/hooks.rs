@@ -67,13 +67,14 @@ pub struct Feature {
 }
 
 const RECORDING: &[Mode] = &[Mode::Trace, Mode::Pattern];
+const COUNTING: &[Mode] = &[Mode::Trace, Mode::Pattern, Mode::Count];
 
 /// Everything, in the order of attaching.
 pub const FEATURES: &[Feature] = &[
     Feature {
         name: "calls",
         required: true,
-        modes: RECORDING,
+        modes: COUNTING,
         without: "reads, writes, durability, metadata, copies inside the kernel",
         ways: &[
             Way {
@@ -296,6 +297,8 @@ pub struct Limits {
     pub forced: Option<Kind>,
     /// Kinds (`fentry`) or programs (`leave`) treated as if the kernel refused them.
     pub denied: Vec<String>,
+    /// Features without which tracing is not to begin.
+    pub needed: Vec<String>,
 }
 
 impl Limits {
@@ -308,7 +311,11 @@ impl Limits {
                 "no kind of hook {hooks}: it is auto or one of {names}"
             )));
         }
-        Ok(Self { forced, denied })
+        Ok(Self {
+            forced,
+            denied,
+            needed: Vec::new(),
+        })
     }
 
     fn refuses(&self, feature: &Feature, way: &Way) -> Option<String> {
@@ -352,6 +359,12 @@ impl Findings {
 
 /// A feature and how it is seen; None: not at all.
 pub type Choice = (&'static Feature, Option<&'static Way>);
+
+/// Names of all features, for `--require`.
+pub fn names() -> Vec<&'static str> {
+    let seen = FEATURES.iter().filter(|f| !f.modes.contains(&Mode::Empty));
+    seen.map(|feature| feature.name).collect()
+}
 
 /// The first way of each feature of a mode that nothing speaks against.
 ///

@@ -183,6 +183,17 @@ pub const CHAINS: usize = 8;
 /// Classes of its size histogram: floor(log2(bytes)).
 pub const SIZE_CLASSES: usize = 28;
 
+/// What was done to one file in one direction (mode `count`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Counter {
+    pub calls: u64,
+    pub errors: u64,
+    pub asked_bytes: u64,
+    pub done_bytes: u64,
+}
+
 /// What one thread did to one file in one direction (mode `pattern`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -36,6 +36,8 @@ pub(crate) struct Needs {
     pub mode: Mode,
     /// Entry programs too: latencies are wanted.
     pub entries: bool,
+    /// As if on fentry, where programs can be interrupted: for timing its bodies on other hooks.
+    pub interruptible: bool,
 }
 
 /// Loads and attaches by the first ways that work; `prepare` sets constants and sizes of a fresh object.
@@ -53,7 +55,9 @@ pub(crate) fn load(
             let section = sections.get(program).map_or("", String::as_str);
             present(&kernel, section)
         });
-        if let Some((feature, _)) = chosen.iter().find(|(f, way)| f.required && way.is_none()) {
+        let needed = |name: &str| limits.needed.iter().any(|n| n == name);
+        let lacking = |(f, way): &&Choice| way.is_none() && (f.required || needed(f.name));
+        if let Some((feature, _)) = chosen.iter().find(lacking) {
             return Err(ProbeError::Refused {
                 what: feature.without.into(),
                 hooks: crate::hooks::report(&chosen, &findings)[feature.name]["reason"]
@@ -118,7 +122,7 @@ fn attempt(
     let can_cast = kernel.type_by_name::<Func<'_>>("bpf_rdonly_cast").is_some();
     let typed = |kind| matches!(kind, Kind::Fentry | Kind::TpBtf);
     constants.probe_reads = !can_cast || ways().any(|way| !typed(way.kind));
-    constants.interruptible = ways().any(|way| way.kind == Kind::Fentry);
+    constants.interruptible = needs.interruptible || ways().any(|way| way.kind == Kind::Fentry);
     prepare(&mut open)?;
     for mut program in open.open_object_mut().progs_mut() {
         let wanted = program

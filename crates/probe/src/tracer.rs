@@ -14,7 +14,7 @@ use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use serde_json::{json, Value};
 
 use crate::hooks::{report, Limits};
-use crate::layout::{Event, Ledger, Source, Stream, SOURCES};
+use crate::layout::{Counter, Event, Ledger, Source, Stream, SOURCES};
 use crate::load::{load, Loaded, Needs, OpenTraceSkel};
 use crate::mapped::Mapped;
 use crate::names::{introduction, is_done, operation_line};
@@ -27,31 +27,56 @@ pub enum Mode {
     Trace,
     /// Counters per thread, file and direction.
     Pattern,
+    /// Operations and bytes per file and direction.
+    Count,
     /// Nothing: programs that return at once, for measuring what the hooks cost.
     Empty,
 }
 
 impl Mode {
-    /// `trace`, `pattern` or `empty`.
+    /// As in requests and receipts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Pattern => "pattern",
+            Self::Count => "count",
+            Self::Empty => "empty",
+        }
+    }
+
+    /// `trace`, `pattern`, `count` or `empty`.
     pub fn named(name: &str) -> Result<Self, ProbeError> {
         match name {
             "trace" => Ok(Self::Trace),
             "pattern" => Ok(Self::Pattern),
+            "count" => Ok(Self::Count),
             "empty" => Ok(Self::Empty),
             _ => Err(ProbeError::Request(format!(
-                "no tracing mode {name}: it is trace, pattern or empty"
+                "no tracing mode {name}: it is trace, pattern, count or empty"
             ))),
         }
     }
 }
 
 const STREAMS: usize = 65_536;
+/// Files that mode count can tell apart, and counters of each (one CPU its own, up to this many).
+const COUNTED_FILES: usize = 131_072;
+const MOST_LANES: usize = 8;
 /// With more thread numbers than this, the threads' state lies in task storage instead of an array ([`THREAD_BYTES`] each).
 const MOST_TIDS: usize = 65_536;
 /// Of `struct thread_state` in `bpf/maps.h`.
 const THREAD_BYTES: usize = 256;
 /// Records written at once are at most this many (3 MiB), so that a reader of the socket never waits long.
 const BATCH: usize = 65_536;
+
+/// Deviations from what a mode asks for, to find out what parts of it cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timing {
+    /// No programs at the entry (mode empty: the base of mode count).
+    pub exits_only: bool,
+    /// Safe against interruption even where none can happen: the bodies of fentry on other hooks.
+    pub interruptible: bool,
+}
 
 /// The programs in the kernel and their maps in our memory. Dropping it, or our end, takes them away.
 pub struct Tracer {
@@ -61,6 +86,7 @@ pub struct Tracer {
     ledgers: Mapped<Ledger>,
     rings: Mapped<Event>,
     streams: Mapped<Stream>,
+    counters: Mapped<Counter>,
     loaded: Loaded,
     mode: Mode,
     cpus: usize,
@@ -84,17 +110,28 @@ struct Recording {
 
 impl Tracer {
     /// Loads and attaches. `ring_bytes` is for all CPUs together.
-    pub fn load(mode: Mode, ring_bytes: usize, limits: &Limits) -> Result<Self, ProbeError> {
+    pub fn load(
+        mode: Mode,
+        ring_bytes: usize,
+        limits: &Limits,
+        timing: Timing,
+    ) -> Result<Self, ProbeError> {
         let cpus = libbpf_rs::num_possible_cpus()?.max(1);
         let wanted = ring_bytes / cpus / std::mem::size_of::<Event>();
         let slots = match mode {
             Mode::Trace => (wanted.max(1024) + 1).next_power_of_two() / 2,
-            Mode::Pattern | Mode::Empty => 1,
+            Mode::Pattern | Mode::Count | Mode::Empty => 1,
         };
         let stream_count = if mode == Mode::Pattern { STREAMS } else { 1 };
         let needs = Needs {
             mode,
-            entries: true,
+            entries: mode != Mode::Count && !timing.exits_only,
+            interruptible: timing.interruptible,
+        };
+        let counters = if mode == Mode::Count {
+            2 * COUNTED_FILES * lanes(cpus)
+        } else {
+            1
         };
         let loaded = load(needs, limits, |open| {
             prepare(open, mode, cpus, slots, stream_count)
@@ -103,6 +140,7 @@ impl Tracer {
         let ledgers = Mapped::new(maps.bss_ledgers.as_fd(), cpus + 1, "the counts")?;
         let rings = Mapped::new(maps.rings.as_fd(), cpus * slots, "the rings")?;
         let streams = Mapped::new(maps.streams.as_fd(), stream_count, "the streams")?;
+        let counters = Mapped::new(maps.counters.as_fd(), counters, "the counters")?;
         let (send, announced) = channel();
         let (send_aside, aside) = channel();
         let mut builder = RingBufferBuilder::new();
@@ -120,6 +158,7 @@ impl Tracer {
             ledgers,
             rings,
             streams,
+            counters,
             loaded,
             mode,
             cpus,
@@ -221,6 +260,9 @@ impl Tracer {
             .as_ref()
             .map_or(0, |bss| bss.control.next_stream as usize);
         self.streams.clear(used.min(STREAMS));
+        if self.mode == Mode::Count {
+            self.counters.clear(2 * COUNTED_FILES * lanes(self.cpus));
+        }
         let _ = self.names.consume();
         while self.announced.try_recv().is_ok() {}
         while self.aside.try_recv().is_ok() {}
@@ -240,14 +282,16 @@ impl Tracer {
         (0..=self.cpus).map(|cpu| self.ledgers.read(cpu)).collect()
     }
 
-    /// Takes what is in the rings. Gives the number of records taken.
-    pub fn drain(&mut self) -> u64 {
+    /// Takes what is in the rings. Gives how full the fullest one was: a share from 0 to 1.
+    pub fn drain(&mut self) -> f64 {
         let Some(mut recording) = self.recording.take() else {
-            return 0;
+            return 0.0;
         };
-        let mut taken = 0;
+        let (mut taken, mut most) = (0, 0);
         for cpu in 0..self.cpus {
-            taken += self.drain_one(cpu, &mut recording);
+            let from_one = self.drain_one(cpu, &mut recording);
+            taken += from_one;
+            most = most.max(from_one);
         }
         let _ = self.names.consume();
         while let Ok(bytes) = self.announced.try_recv() {
@@ -262,7 +306,7 @@ impl Tracer {
         }
         recording.written += taken;
         self.recording = Some(recording);
-        taken
+        most as f64 / self.slots as f64
     }
 
     fn drain_one(&self, cpu: usize, recording: &mut Recording) -> u64 {
@@ -298,6 +342,7 @@ impl Tracer {
         self.drain();
         let mut recording = self.recording.take().expect("armed, as just checked");
         let streams = self.write_streams(&mut recording);
+        self.write_counters(&mut recording);
         self.write_unannounced(&mut recording)?;
         self.write_operations(&mut recording)?;
         let in_flight = self.in_flight();
@@ -319,7 +364,7 @@ impl Tracer {
             .collect();
         let cgroups: HashMap<String, u64> = self.cgroup_slots(recording.cgroup_id);
         Ok(json!({
-            "mode": if self.mode == Mode::Trace { "trace" } else { "pattern" },
+            "mode": self.mode.name(),
             "seen": total.seen,
             "kept": total.kept,
             "filtered": total.filtered,
@@ -354,6 +399,41 @@ impl Tracer {
             "armed": true, "seen": total.seen, "kept": total.kept,
             "filtered": total.filtered, "lost": total.lost(), "spooled": recording.written,
         })
+    }
+
+    /// Mode count: (file_id, direction, calls, errors, bytes asked, bytes done) as six 64-bit numbers.
+    fn write_counters(&self, recording: &mut Recording) {
+        if self.mode != Mode::Count {
+            return;
+        }
+        let lanes = lanes(self.cpus);
+        let files = self.files_so_far().min(COUNTED_FILES - 1);
+        for number in 2..2 * (files + 1) {
+            let of = |lane| self.counters.read(number * lanes + lane);
+            let sum = (0..lanes).map(of).fold(Counter::default(), |a, b| Counter {
+                calls: a.calls + b.calls,
+                errors: a.errors + b.errors,
+                asked_bytes: a.asked_bytes + b.asked_bytes,
+                done_bytes: a.done_bytes + b.done_bytes,
+            });
+            let row = [
+                number as u64 / 2,
+                number as u64 % 2,
+                sum.calls,
+                sum.errors,
+                sum.asked_bytes,
+                sum.done_bytes,
+            ];
+            if sum.calls > 0 {
+                let bytes: Vec<u8> = row.iter().flat_map(|field| field.to_le_bytes()).collect();
+                recording.keep(&bytes);
+            }
+        }
+    }
+
+    fn files_so_far(&self) -> usize {
+        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
+        bss.map_or(0, |bss| bss.control.next_file as usize)
     }
 
     fn write_streams(&self, recording: &mut Recording) -> usize {
@@ -448,6 +528,18 @@ impl Tracer {
     }
 }
 
+/// How each feature of a mode would be seen here, found by loading and attaching for a moment.
+pub fn survey(mode: Mode, limits: &Limits) -> Result<Value, ProbeError> {
+    let cpus = libbpf_rs::num_possible_cpus()?.max(1);
+    let needs = Needs {
+        mode,
+        entries: mode != Mode::Count,
+        interruptible: false,
+    };
+    let loaded = load(needs, limits, |open| prepare(open, mode, cpus, 1, 1))?;
+    Ok(report(&loaded.chosen, &loaded.findings))
+}
+
 fn run_time(program: BorrowedFd<'_>) -> (u64, u64) {
     let mut info = libbpf_rs::libbpf_sys::bpf_prog_info::default();
     let mut size = std::mem::size_of_val(&info) as u32;
@@ -466,6 +558,10 @@ fn run_time(program: BorrowedFd<'_>) -> (u64, u64) {
     }
 }
 
+fn lanes(cpus: usize) -> usize {
+    cpus.next_power_of_two().min(MOST_LANES)
+}
+
 /// Constants and sizes of a fresh object.
 fn prepare(
     open: &mut OpenTraceSkel<'static>,
@@ -481,7 +577,13 @@ fn prepare(
         .as_deref_mut()
         .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
     constants.ring_mask = entries(slots - 1);
-    constants.patterns_only = u32::from(mode == Mode::Pattern);
+    constants.patterns_only = u32::from(mode == Mode::Pattern || mode == Mode::Count);
+    constants.counts_only = u32::from(mode == Mode::Count);
+    constants.lanes = entries(lanes(cpus));
+    if mode == Mode::Count {
+        let counters = 2 * COUNTED_FILES * lanes(cpus);
+        open.maps.counters.set_max_entries(entries(counters))?;
+    }
     constants.stream_count = entries(stream_count);
     constants.cpu_count = entries(cpus);
     let tids = std::fs::read_to_string("/proc/sys/kernel/pid_max")

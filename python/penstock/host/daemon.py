@@ -26,7 +26,7 @@ from penstock.host.processes import TOKEN_VARIABLE, Identity
 from penstock.host.state import runtime_dir
 
 KINDS = ("disk", "tracer", "sampler")
-_READY_WITHIN_S = 20.0
+_READY_WITHIN_S = 60.0
 _PR_SET_NAME = 15
 
 

@@ -204,6 +204,14 @@ struct operation_sum {
 	__u64 longest_ns;
 };
 
+/* Mode count: what one CPU (or a few) did to one file in one direction. */
+struct counter {
+	__u64 calls;
+	__u64 errors;
+	__u64 asked_bytes;
+	__u64 done_bytes;
+};
+
 /* Pattern mode: what one thread did to one file in one direction. */
 #define CHAINS 8
 #define SIZE_CLASSES 28

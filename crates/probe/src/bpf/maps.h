@@ -19,13 +19,19 @@
  * A field of a kernel structure: a plain load where the verifier knows the pointer's type, as it does of all
  * that comes from the current task, or has been told by bpf_rdonly_cast.
  */
-#define FIELD(pointer, field) (probe_reads ? BPF_CORE_READ(pointer, field) : (pointer)->field)
+#define FIELD(pointer, field) \
+	({ \
+		typeof(pointer) here = (pointer); \
+		probe_reads ? BPF_CORE_READ(here, field) : here->field; \
+	})
 
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
 /* Fixed at loading, so that the verifier removes the branches of the other mode. */
 const volatile __u32 ring_mask = 0; /* records of one CPU's ring, less one */
-const volatile __u32 patterns_only = 0;
+const volatile __u32 patterns_only = 0; /* no events: modes pattern and count */
+const volatile __u32 counts_only = 0; /* a part of the above: not even streams */
+const volatile __u32 lanes = 1; /* counters of one file and direction: a power of two, a CPU's own if enough */
 const volatile __u32 stream_count = 0;
 const volatile __u32 tid_limit = 0; /* size of threads_by_tid; 0: too many numbers, use task storage */
 const volatile __u32 cpu_count = 0; /* and the number of the shared ledger */
@@ -143,5 +149,14 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1024 * 1024);
 } overflow SEC(".maps");
+
+/* Mode count: by number of the file, direction and lane. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counter);
+} counters SEC(".maps");
 
 #endif

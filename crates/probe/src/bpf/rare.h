@@ -250,7 +250,9 @@ static long in_mapping(struct task_struct *task, struct vm_area_struct *area, st
 	if (!file)
 		return 0;
 	inode = BPF_CORE_READ(file, f_inode);
-	found->file_id = number_if_known(bpf_rdonly_cast(inode, bpf_core_type_id_kernel(struct inode)));
+	if (!probe_reads)
+		inode = bpf_rdonly_cast(inode, bpf_core_type_id_kernel(struct inode));
+	found->file_id = number_if_known(inode);
 	found->offset_bytes = ((__s64)area->vm_pgoff << PAGE_SHIFT) + (found->address - area->vm_start);
 	return 0;
 }

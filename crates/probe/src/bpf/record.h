@@ -52,6 +52,34 @@ static __noinline int record_aside(struct call *call, __u32 file_id, struct book
 	return 0;
 }
 
+/* Mode count. Atomic where a lane serves several CPUs, or one CPU may be interrupted. */
+static __always_inline void count_call(const struct call *call, __u32 file_id, struct books *books,
+				       __u32 source)
+{
+	__u32 direction = call->op >= FIRST_WRITE;
+	__u32 key = (2 * file_id + direction) * lanes + (books->cpu & (lanes - 1));
+	struct counter *counter = bpf_map_lookup_elem(&counters, &key);
+	__u64 done = call->result > 0 ? call->result : 0;
+
+	if (!counter) {
+		COUNT(books, source, lost_storage);
+		return;
+	}
+	if (interruptible || lanes < cpu_count) {
+		__sync_fetch_and_add(&counter->calls, 1);
+		__sync_fetch_and_add(&counter->asked_bytes, call->asked_bytes);
+		__sync_fetch_and_add(&counter->done_bytes, done);
+		if (call->result < 0)
+			__sync_fetch_and_add(&counter->errors, 1);
+	} else {
+		counter->calls++;
+		counter->asked_bytes += call->asked_bytes;
+		counter->done_bytes += done;
+		counter->errors += call->result < 0;
+	}
+	COUNT(books, source, kept);
+}
+
 /*
  * Keeps a call as the mode says and balances the source's counts: exactly one of kept and lost_* grows. To be
  * called with the books open, after `seen` was counted. `source` is a constant.
@@ -64,6 +92,10 @@ static __always_inline void record(struct call *call, struct known_file *known, 
 	struct event *event;
 	__u64 index;
 
+	if (counts_only) {
+		count_call(call, known->file_id, books, source);
+		return;
+	}
 	if (patterns_only) {
 		struct stream *stream;
 

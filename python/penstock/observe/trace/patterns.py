@@ -113,6 +113,8 @@ def sentence(verdict: Row) -> str:
     size = size_in_words(verdict["median_size_bytes"])
     evidence = verdict["evidence"]
     match kind:
+        case "counted":
+            return f"{n} requests, {size} each in the mean; mode count does not judge their order"
         case "insufficient":
             return f"{n} requests are too few to judge (32 are needed)"
         case "consecutive":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from penstock.host.cgroup import RunCgroup
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Journal
 from penstock.observe.trace.closing import closing_sentence
+from penstock.observe.trace.cost import cost_of, estimate
+from penstock.observe.trace.counts import closing_of_counts, read_counts
 from penstock.observe.trace.events import ENCODINGS, SpoolReader, files_table, write_events
 from penstock.observe.trace.events import SCHEMA as EVENTS_SCHEMA
 from penstock.observe.trace.names import read_names
@@ -25,11 +27,10 @@ from penstock.observe.trace.patterns import judge_streams, patterns_table, verdi
 
 _native: Any = importlib.import_module("penstock._native")
 
-MODES = ("trace", "pattern")
+MODES = ("pattern", "trace", "count")
 RING_BYTES = 64 << 20
-
-#: added ns per kept call for the estimate in the receipt (bench/trace_overhead.py on the development machine)
-NOMINAL_NS = {"trace": 170, "pattern": 110}
+#: kinds of hook, the one preferred first; `auto` takes the first that the kernel lets us use
+HOOKS = ("auto", "fentry", "tp_btf", "raw_tp", "tracepoint")
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,10 @@ class TraceResult:
 class Tracer:
     """Loads the BPF programs once; armed and disarmed for each run.
 
-    `mode` is `trace` (every call is recorded) or `pattern` (only counters are kept). `ring_bytes` is for all
-    CPUs together; `drop_every` plants losses, for tests. Raises PenstockError if the kernel refuses.
+    `mode` is `trace` (every call is recorded), `pattern` (counters of steps and sizes) or `count` (calls
+    and bytes). `ring_bytes` is for all CPUs together. `hooks` is the only kind of hook to use (HOOKS);
+    without the features in `require` it does not begin. `drop_every` plants losses and `deny` refusals,
+    for tests. Raises PenstockError if the kernel refuses.
     """
 
     def __init__(
@@ -64,15 +67,19 @@ class Tracer:
         *,
         ring_bytes: int = RING_BYTES,
         drop_every: int = 0,
+        hooks: str = "auto",
+        require: Sequence[str] = (),
+        deny: Sequence[str] = (),
     ):
         if mode not in MODES:
             raise ValueError(f"no tracing mode {mode}: it is one of {', '.join(MODES)}")
         self.mode = mode
         self._spool = Path(state_dir) / "spool"
         self._spool.mkdir(parents=True, exist_ok=True)
-        self._daemon = start_daemon(
-            "tracer", {"mode": mode, "ring_bytes": ring_bytes, "drop_every": drop_every}, journal
-        )
+        self._cost = cost_of(mode, journal, Path(state_dir))
+        config = {"mode": mode, "ring_bytes": ring_bytes, "drop_every": drop_every}
+        config |= {"hooks": hooks, "require": list(require), "deny": list(deny)}
+        self._daemon = start_daemon("tracer", config, journal)
         self._started_ns = 0
         self._where: tuple[Path, Path] | None = None
         self._disks: Mapping[tuple[int, int], str] = {}
@@ -172,16 +179,16 @@ class Tracer:
                     write_events(reader, writer)
                 events_path = bundle.path / "io_events.parquet"
             rows = verdicts(judge)
+        elif self.mode == "count":
+            rows = read_counts(spool)
         else:
             rows = judge_streams(spool)
         tables["patterns"] = patterns_table(rows, paths, list(phases))
         rows = [row for row in rows if row["phase"] is None]
-        receipt = dict(receipt) | {
-            "added_ns_per_call": NOMINAL_NS[self.mode],
-            "added_ns_basis": "nominal, of the machine that bench/trace_overhead.py was run on",
-            "added_share": receipt["kept"] * NOMINAL_NS[self.mode] / max(wall_ns, 1),
-            "tracer_cpu_share": receipt["cpu_ns"] / max(wall_ns, 1),
-            "wall_ns": wall_ns,
-        }
-        closing = closing_sentence([*rows, *names.flushes()], paths, wall_ns, receipt["lost"])
+        receipt = dict(receipt) | estimate(receipt, self._cost, wall_ns)
+        if self.mode == "count":
+            closing = closing_of_counts(rows, paths, receipt["lost"])
+        else:
+            sums = [*rows, *names.flushes()]
+            closing = closing_sentence(sums, paths, wall_ns, receipt["lost"])
         return TraceResult(tables, receipt, rows, closing, events, events_path)

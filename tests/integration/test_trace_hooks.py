@@ -1,0 +1,156 @@
+"""Which hooks are taken when some are refused, what each mode then sees, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.host.cgroup import create_run_cgroup
+from penstock.host.journal import Journal
+from penstock.host.launch import launch
+from penstock.observe.trace.tracer import Tracer, TraceResult
+
+_native: Any = importlib.import_module("penstock._native")
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
+    pytest.mark.skipif(
+        not Path("/sys/kernel/btf/vmlinux").exists(), reason="the kernel has no type information"
+    ),
+]
+
+CALLS = 10007  # a prime
+PROGRAM = f"""
+import os
+fd = os.open({{path!r}}, os.O_RDWR)
+for i in range({CALLS}):
+    os.pread(fd, 4096, i * 37 % 64 * 4096)
+for i in range(101):
+    os.pwrite(fd, b"x" * 100, i * 100)
+os.lseek(fd, 0, 0)
+os.read(fd, 10)
+try:
+    os.pread(fd, 10, -1)
+except OSError:
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("hooks") / "file"
+    path.write_bytes(os.urandom(64 * 4096))
+    return path
+
+
+def traced(target: Path, tmp_path: Path, mode: str, **how: Any) -> TraceResult:
+    journal = Journal(tmp_path / "journal")
+    with (
+        create_run_cgroup("hooks", None, journal) as group,
+        Tracer(journal, tmp_path, mode, **how) as tracer,
+    ):
+        tracer.arm(group, tmp_path / "spool")
+        done = launch([sys.executable, "-S", "-c", PROGRAM.format(path=str(target))], group)
+        assert done.exit_status == 0
+        return tracer.disarm()
+
+
+def rows(result: TraceResult, target: Path) -> dict[str, Any]:
+    files = {row["path"]: row["file_id"] for row in result.tables["files"].to_pylist()}
+    number = files[str(target)]
+    return {row["direction"]: row for row in result.verdicts if row["file_id"] == number}
+
+
+@pytest.mark.parametrize(
+    ("mode", "how", "hook"),
+    [
+        ("count", {}, None),
+        ("trace", {"hooks": "raw_tp"}, "raw_tp"),
+        ("count", {"hooks": "raw_tp"}, "raw_tp"),
+        ("pattern", {"deny": ["fentry", "tp_btf"]}, "raw_tp"),
+        ("trace", {"deny": ["out_read"]}, "tp_btf"),
+    ],
+)
+def test_ta_23_every_way_sees_every_call(
+    target: Path, tmp_path: Path, mode: str, how: dict[str, Any], hook: str | None
+) -> None:
+    result = traced(target, tmp_path, mode, **how)
+    found = rows(result, target)
+    assert found["read"]["calls"] == CALLS + 2
+    assert found["read"]["errors"] == 1
+    assert found["read"]["done_bytes"] == CALLS * 4096 + 10
+    assert (found["write"]["calls"], found["write"]["done_bytes"]) == (101, 10100)
+    receipt = result.receipt
+    assert receipt["lost"] == 0
+    for counts in receipt["per_probe"].values():
+        assert counts["seen"] == counts["kept"] + counts["filtered"] + counts["lost"]
+    calls = receipt["hooks"]["calls"]
+    assert calls["state"] == "full"
+    assert hook in (None, calls["hook"])
+    if how.get("deny"):
+        assert "EPERM (denied for a test)" in calls["reason"]
+
+
+def test_ta_23_what_is_refused_is_absent_and_said(target: Path, tmp_path: Path) -> None:
+    result = traced(target, tmp_path, "pattern", deny=["fault_of_user"])
+    faults = result.receipt["hooks"]["faults"]
+    assert faults["state"] == "absent"
+    assert "mapped" in faults["missing"]
+    assert rows(result, target)["read"]["calls"] == CALLS + 2
+
+
+def test_what_is_required_and_absent_stops_before_the_start(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    with pytest.raises(PenstockError, match="mapped files"):
+        Tracer(journal, tmp_path, "trace", require=["faults"], deny=["fault_of_user"])
+    with pytest.raises(PenstockError, match="no feature telepathy"):
+        Tracer(journal, tmp_path, "trace", require=["telepathy"])
+    everything = ["fentry", "tp_btf", "raw_tp", "tracepoint"]
+    with pytest.raises(PenstockError, match="denied for a test"):
+        Tracer(journal, tmp_path, "trace", deny=everything)
+
+
+def test_the_survey_says_the_same_as_a_receipt() -> None:
+    told = json.loads(_native.trace_hooks("trace"))
+    assert told["calls"]["state"] == "full"
+    denied = json.loads(_native.trace_hooks("trace", deny=["fault_of_user"]))
+    assert denied["faults"]["state"] == "absent"
+
+
+def programs() -> set[int]:
+    listed = subprocess.run(
+        ["bpftool", "-j", "prog", "list"], capture_output=True, text=True, check=True
+    )
+    ours = {"leave", "enter", "raw_leave", "raw_enter"}
+    return {row["id"] for row in json.loads(listed.stdout) if row.get("name") in ours}
+
+
+def test_ta_25_a_killed_tracer_leaves_no_program(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    before = programs()
+    tracer = Tracer(journal, tmp_path, "trace")
+    held = set(os.listdir(f"/proc/{tracer.pid}/fd"))
+    mine = {
+        int(line.split()[1])
+        for fd in held
+        for line in Path(f"/proc/{tracer.pid}/fdinfo/{fd}").read_text().splitlines()
+        if line.startswith("prog_id:")
+    }
+    assert mine & (programs() - before)
+    os.kill(tracer.pid, signal.SIGKILL)
+    until = time.monotonic() + 10
+    while mine & programs() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not mine & programs()
+    tracer.stop()
