@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.observe.trace.tracer import Tracer, TraceResult
+from penstock.observe.trace.tracer import MODES, Tracer, TraceResult
 
 _native: Any = importlib.import_module("penstock._native")
 
@@ -54,13 +54,22 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def traced(target: Path, tmp_path: Path, mode: str, **how: Any) -> TraceResult:
-    journal = Journal(tmp_path / "journal")
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state directory that knows what tracing costs, so that no test measures it."""
+    cost = {"ns": 100.0, "low": 50.0, "high": 150.0, "rounds": 6, "basis": "planted"}
+    kept = {f"{os.uname().release} {mode}": cost for mode in MODES}
+    (tmp_path / "trace-cost.json").write_text(json.dumps(kept))
+    return tmp_path
+
+
+def traced(target: Path, state: Path, mode: str, **how: Any) -> TraceResult:
+    journal = Journal(state / "journal")
     with (
         create_run_cgroup("hooks", None, journal) as group,
-        Tracer(journal, tmp_path, mode, **how) as tracer,
+        Tracer(journal, state, mode, **how) as tracer,
     ):
-        tracer.arm(group, tmp_path / "spool")
+        tracer.arm(group, state / "spool")
         done = launch([sys.executable, "-S", "-c", PROGRAM.format(path=str(target))], group)
         assert done.exit_status == 0
         return tracer.disarm()
@@ -83,9 +92,9 @@ def rows(result: TraceResult, target: Path) -> dict[str, Any]:
     ],
 )
 def test_ta_23_every_way_sees_every_call(
-    target: Path, tmp_path: Path, mode: str, how: dict[str, Any], hook: str | None
+    target: Path, state: Path, mode: str, how: dict[str, Any], hook: str | None
 ) -> None:
-    result = traced(target, tmp_path, mode, **how)
+    result = traced(target, state, mode, **how)
     found = rows(result, target)
     assert found["read"]["calls"] == CALLS + 2
     assert found["read"]["errors"] == 1
@@ -93,6 +102,8 @@ def test_ta_23_every_way_sees_every_call(
     assert (found["write"]["calls"], found["write"]["done_bytes"]) == (101, 10100)
     receipt = result.receipt
     assert receipt["lost"] == 0
+    assert receipt["added_ns_basis"] == "planted"
+    assert receipt["added_share"] == pytest.approx(receipt["kept"] * 100 / receipt["wall_ns"])
     for counts in receipt["per_probe"].values():
         assert counts["seen"] == counts["kept"] + counts["filtered"] + counts["lost"]
     calls = receipt["hooks"]["calls"]
@@ -102,23 +113,23 @@ def test_ta_23_every_way_sees_every_call(
         assert "EPERM (denied for a test)" in calls["reason"]
 
 
-def test_ta_23_what_is_refused_is_absent_and_said(target: Path, tmp_path: Path) -> None:
-    result = traced(target, tmp_path, "pattern", deny=["fault_of_user"])
+def test_ta_23_what_is_refused_is_absent_and_said(target: Path, state: Path) -> None:
+    result = traced(target, state, "pattern", deny=["fault_of_user"])
     faults = result.receipt["hooks"]["faults"]
     assert faults["state"] == "absent"
     assert "mapped" in faults["missing"]
     assert rows(result, target)["read"]["calls"] == CALLS + 2
 
 
-def test_what_is_required_and_absent_stops_before_the_start(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal")
+def test_what_is_required_and_absent_stops_before_the_start(state: Path) -> None:
+    journal = Journal(state / "journal")
     with pytest.raises(PenstockError, match="mapped files"):
-        Tracer(journal, tmp_path, "trace", require=["faults"], deny=["fault_of_user"])
+        Tracer(journal, state, "trace", require=["faults"], deny=["fault_of_user"])
     with pytest.raises(PenstockError, match="no feature telepathy"):
-        Tracer(journal, tmp_path, "trace", require=["telepathy"])
+        Tracer(journal, state, "trace", require=["telepathy"])
     everything = ["fentry", "tp_btf", "raw_tp", "tracepoint"]
     with pytest.raises(PenstockError, match="denied for a test"):
-        Tracer(journal, tmp_path, "trace", deny=everything)
+        Tracer(journal, state, "trace", deny=everything)
 
 
 def test_the_survey_says_the_same_as_a_receipt() -> None:
@@ -136,10 +147,10 @@ def programs() -> set[int]:
     return {row["id"] for row in json.loads(listed.stdout) if row.get("name") in ours}
 
 
-def test_ta_25_a_killed_tracer_leaves_no_program(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal")
+def test_ta_25_a_killed_tracer_leaves_no_program(state: Path) -> None:
+    journal = Journal(state / "journal")
     before = programs()
-    tracer = Tracer(journal, tmp_path, "trace")
+    tracer = Tracer(journal, state, "trace")
     held = set(os.listdir(f"/proc/{tracer.pid}/fd"))
     mine = {
         int(line.split()[1])
