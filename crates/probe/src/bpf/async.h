@@ -657,7 +657,10 @@ static __noinline int splice_source(struct io_kiocb *req, struct request *reques
 	return 0;
 }
 
-/* Where the request's thread is the kernel's poller of the queue, its owner asked for it. */
+/*
+ * Where the kernel's poller of the queue submits, the request is the ring's owner's: of his process, as whose main
+ * thread it is told, since the thread that filled the queue is nowhere to be seen.
+ */
 static __always_inline void attribute(struct io_kiocb *req, struct task_struct *task, struct request *request)
 {
 	struct io_ring_ctx *ring = BPF_CORE_READ(req, ctx);
@@ -670,8 +673,8 @@ static __always_inline void attribute(struct io_kiocb *req, struct task_struct *
 	poller = BPF_CORE_READ(ring, sq_data);
 	if (!poller)
 		return;
-	request->tid = BPF_CORE_READ(poller, task_pid);
 	request->pid = BPF_CORE_READ(poller, task_tgid);
+	request->tid = request->pid;
 }
 
 static __noinline int count_submitted(struct request *request, struct known_file *known)

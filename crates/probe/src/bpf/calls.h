@@ -163,6 +163,8 @@ static __always_inline void call_counted(struct pt_regs *regs, long result, __u6
 		asked = asked_by_vectors(regs);
 		flags |= FLAG_VECTORED;
 	}
+	if (number >= 327)
+		flags |= flags_of_request(regs->r9);
 	offset = regs->r10;
 	if (op == OP_READ || op == OP_WRITE || op == OP_READV || op == OP_WRITEV ||
 	    (offset == -1 && number >= 327)) {

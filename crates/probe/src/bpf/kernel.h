@@ -143,7 +143,6 @@ struct io_cqe {
 };
 
 struct io_sq_data {
-	int task_pid;
 	int task_tgid;
 };
 

@@ -1,0 +1,1 @@
+"""What the tracer recorded against what fio says it did."""

@@ -1,0 +1,95 @@
+"""Every I/O engine of the installed fio that works on files, traced and compared with what fio says it did.
+
+Run as root: `python bench/trace_coverage.py [ENGINE...] [--json FILE]`. Engine × {read, write, randread,
+randwrite, rw, randrw} × {buffered, direct} × {1, 4 jobs}: counts and bytes as in fio's summary, offsets and
+order as in its I/O logs, nothing lost. The last row drops one event in a hundred on purpose: the comparison
+must say so. Ends with 1 if a cell fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench.coverage.fio import (
+    ENGINES,
+    OTHERS,
+    Cell,
+    Run,
+    cells,
+    installed,
+    latencies,
+    run_cell,
+    run_fio,
+)
+from penstock.host.journal import Journal
+from penstock.host.state import state_dir
+from penstock.observe.trace.tracer import Tracer
+
+
+def main() -> int:
+    """Runs the matrix."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("engines", nargs="*", help="only these")
+    parser.add_argument("--json", type=Path, help="every cell and what differed, to this file")
+    given = parser.parse_args()
+    there = installed()
+    engines = [name for name in ENGINES if name in (given.engines or there)]
+    verdicts: dict[Cell, list[str]] = {}
+    journal = Journal()
+    with tempfile.TemporaryDirectory(dir=state_dir()) as work:
+        with Tracer(journal, state_dir(), "trace") as tracer:
+            for cell in cells(engines):
+                verdicts[cell] = run_cell(cell, tracer, journal, Path(work))
+                if verdicts[cell]:
+                    print(f"FAILED {cell}: {'; '.join(verdicts[cell])}", file=sys.stderr)
+        with Tracer(journal, state_dir(), "trace", drop_every=100) as tracer:
+            planted = run_cell(Cell("psync", "randrw", False, 1), tracer, journal, Path(work))
+        with Tracer(journal, state_dir(), "trace") as tracer:
+            ratios = {
+                name: _latency_ratio(
+                    run_fio(Cell(name, "randread", True, 1), tracer, journal, Path(work))
+                )
+                for name in engines
+                if name in ("libaio", "io_uring")
+            }
+    _print_table(engines, verdicts)
+    for name in there:
+        if name not in ENGINES:
+            print(f"{name:14} not compared: {OTHERS.get(name, 'unknown to this bench')}")
+    print(f"planted loss   {'reported: ' + '; '.join(planted) if planted else 'NOT REPORTED'}")
+    for name, ratio in ratios.items():
+        print(f"{name:14} p50 of direct reads, submission to completion: {ratio:.2f} of fio's clat")
+    failed = sum(bool(found) for found in verdicts.values())
+    print(f"{len(verdicts) - failed} of {len(verdicts)} cells passed")
+    if given.json:
+        rows = [{"cell": str(cell), "differences": found} for cell, found in verdicts.items()]
+        given.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return int(failed > 0 or not planted)
+
+
+def _latency_ratio(run: Run) -> float:
+    theirs = run.told["jobs"][0]["read"]["clat_ns"]["percentile"]["50.000000"]
+    return statistics.median(latencies(run)) / float(theirs)
+
+
+def _print_table(engines: list[str], verdicts: dict[Cell, list[str]]) -> None:
+    """Passed of tried, by engine and pattern."""
+    patterns = list(dict.fromkeys(cell.pattern for cell in verdicts))
+    print(f"{'passed':14} " + " ".join(f"{pattern:>9}" for pattern in patterns))
+    for name in engines:
+        row = []
+        for pattern in patterns:
+            some = [f for c, f in verdicts.items() if c.engine == name and c.pattern == pattern]
+            row.append(f"{sum(not f for f in some)}/{len(some)}" if some else "-")
+        print(f"{name:14} " + " ".join(f"{word:>9}" for word in row))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

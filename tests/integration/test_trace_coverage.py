@@ -1,0 +1,384 @@
+"""Every family of file operations against what the program itself knows. Needs root, BPF, fio and cc."""
+
+from __future__ import annotations
+
+import collections
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.coverage.fio import (
+    ENGINES,
+    OTHERS,
+    REQUESTS,
+    Cell,
+    installed,
+    latencies,
+    receipt_faults,
+    run_cell,
+    run_fio,
+)
+from bench.coverage.recording import Recording, record
+from penstock.host.journal import Journal
+from penstock.host.state import state_dir
+from penstock.observe.trace.tracer import Tracer
+
+SOURCE = Path(__file__).with_name("odd_calls.c")
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
+    pytest.mark.skipif(
+        not Path("/sys/kernel/btf/vmlinux").exists(), reason="the kernel has no type information"
+    ),
+]
+needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def journal() -> Journal:
+    return Journal()
+
+
+@pytest.fixture(scope="module")
+def tracer(journal: Journal) -> Iterator[Tracer]:
+    with Tracer(journal, state_dir(), "trace") as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("coverage")
+
+
+@pytest.fixture(scope="module")
+def odd_calls(work: Path) -> Path:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    program = work / "odd_calls"
+    subprocess.run(["cc", "-O1", "-pthread", "-w", "-o", program, SOURCE], check=True)
+    return program
+
+
+@pytest.fixture
+def target(work: Path) -> Path:
+    path = work / "odd"
+    path.write_bytes(bytes(200_000))
+    return path
+
+
+def seen(
+    recording: Recording, path: Path, *columns: str, meta: bool = False
+) -> list[tuple[Any, ...]]:
+    assert recording.exit_status == 0
+    assert receipt_faults(recording.receipt) == []
+    rows = recording.of_file(path)
+    return [tuple(row[c] for c in columns) for row in rows if meta or row["direction"] != "meta"]
+
+
+QUICK = [
+    Cell("sync", "rw", False, 4),
+    Cell("psync", "randwrite", True, 1),
+    Cell("vsync", "read", False, 1),
+    Cell("pvsync2", "randrw", True, 4),
+    Cell("posixaio", "randrw", False, 1),
+    Cell("libaio", "randread", True, 4),
+    Cell("libaio", "rw", False, 1),
+    Cell("io_uring", "randrw", True, 4),
+    Cell("io_uring", "write", False, 1),
+    Cell("splice", "randrw", False, 1),
+    Cell("ftruncate", "randwrite", False, 1),
+    Cell("falloc", "randrw", False, 1),
+]
+
+
+@needs_fio
+@pytest.mark.parametrize("cell", QUICK, ids=str)
+def test_ta_01_and_02_as_fio_says(cell: Cell, tracer: Tracer, journal: Journal, work: Path) -> None:
+    if cell.engine not in installed():
+        pytest.skip(f"this fio has no {cell.engine}")
+    assert run_cell(cell, tracer, journal, work) == []
+
+
+@needs_fio
+def test_every_engine_of_fio_is_compared_or_told_why_not() -> None:
+    assert [name for name in installed() if name not in ENGINES and name not in OTHERS] == []
+
+
+@needs_fio
+def test_the_comparison_reports_a_dropped_event(journal: Journal, work: Path) -> None:
+    with Tracer(journal, state_dir(), "trace", drop_every=200) as dropping:
+        found = run_cell(Cell("libaio", "randrw", False, 1), dropping, journal, work)
+    assert any("offsets" in words for words in found)
+    assert any("events lost" in words for words in found)
+
+
+def test_fixed_buffers_and_registered_files(
+    odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
+) -> None:
+    recording = record([str(odd_calls), "fixed", str(target)], tracer, journal, work)
+    wanted = [("uring_read_fixed", 4096 * i, 1000, 1000, 0, 64) for i in range(37)]
+    columns = ("op", "offset_bytes", "size_bytes", "done_bytes", "errno", "flags")
+    assert seen(recording, target, *columns) == wanted
+
+
+def test_the_kernels_poller_works_for_the_rings_owner(
+    odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
+) -> None:
+    recording = record([str(odd_calls), "polled", str(target)], tracer, journal, work)
+    assert seen(recording, target, "op", "offset_bytes", "done_bytes") == [
+        ("uring_read", 1024 * i, 512) for i in range(41)
+    ]
+    opened = [row for row in recording.of_file(target) if row["op"] == "open"]
+    assert {(r["pid"], r["tid"]) for r in recording.of_file(target)} == {
+        (opened[0]["pid"], opened[0]["tid"])
+    }
+
+
+def test_linked_cancelled_and_by_position(
+    odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
+) -> None:
+    recording = record([str(odd_calls), "linked", str(target)], tracer, journal, work)
+    columns = ("op", "offset_bytes", "size_bytes", "done_bytes", "errno")
+    assert seen(recording, target, *columns) == [
+        ("uring_write", 0, 4096, 4096, 0),
+        ("uring_fsync", 0, 0, 0, 0),
+        ("uring_readv", 512, 2048, 2048, 0),
+        ("uring_read", 4096, 4096, 0, 14),
+        ("uring_read", 8192, 4096, 0, 125),
+        ("uring_read", 5000, 100, 100, 0),
+        ("uring_read", 5100, 100, 100, 0),
+        ("uring_read", 199_700, 1000, 300, 0),
+    ]
+
+
+def test_a_splice_in_a_worker_is_the_submitters(
+    odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
+) -> None:
+    recording = record([str(odd_calls), "spliced", str(target)], tracer, journal, work)
+    assert seen(recording, target, "op", "offset_bytes", "done_bytes") == [
+        ("splice_in", 10_000, 5000)
+    ]
+    assert len({(row["pid"], row["tid"]) for row in recording.of_file(target)}) == 1
+
+
+def test_flags_of_single_calls_and_ta_05_bad_pointer(
+    odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
+) -> None:
+    recording = record([str(odd_calls), "flagged", str(target)], tracer, journal, work)
+    assert seen(recording, target, "op", "offset_bytes", "done_bytes", "errno", "flags") == [
+        ("pread64", 0, 4096, 0, 0),
+        ("preadv2", 0, 4096, 0, 8 | 32),
+        ("pwritev2", 4096, 4096, 0, 4 | 8),
+        ("pwritev2", 200_000, 4096, 0, 2 | 8),
+        ("pread64", 8192, 0, 14, 0),
+    ]
+    assert all(row["latency_ns"] > 0 for row in recording.of_file(target))
+
+
+def test_ta_06_eight_threads_on_one_descriptor(
+    odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
+) -> None:
+    recording = record([str(odd_calls), "threads", str(target)], tracer, journal, work)
+    assert receipt_faults(recording.receipt) == []
+    number = recording.files[str(target)]
+    events = recording.events
+    reads = events.filter(events["file_id"].to_numpy() == number).to_pandas()
+    reads = reads[reads["op"] == "pread64"]
+    counts = [125_000] * 7 + [125_003]
+    assert sorted(reads.groupby("tid").size()) == counts
+    for _, one in reads.groupby("tid"):
+        assert (one["offset_bytes"].to_numpy() == [64 * (i & 1023) for i in range(len(one))]).all()
+
+
+COPIES = """
+import ctypes, os, sys
+source, copy = os.open(sys.argv[1], os.O_RDWR), os.open(sys.argv[1] + ".copy", os.O_RDWR | os.O_CREAT)
+for _ in range(128):
+    os.sendfile(copy, source, None, 65536)
+os.copy_file_range(source, copy, 8 << 20, 0, 8 << 20)
+libc = ctypes.CDLL(None)
+os.fsync(copy)
+os.fdatasync(copy)
+libc.sync_file_range(copy, ctypes.c_long(4096), ctypes.c_long(12288), 7)
+libc.syncfs(copy)
+os.sync()
+"""
+
+
+def test_ta_03_copies_inside_the_kernel_and_durability(
+    tracer: Tracer, journal: Journal, work: Path
+) -> None:
+    source = work / "source"
+    source.write_bytes(bytes(8 << 20))
+    recording = record([sys.executable, "-c", COPIES, str(source)], tracer, journal, work)
+    columns = ("op", "offset_bytes", "done_bytes")
+    halves = [(65536 * i, 65536) for i in range(128)]
+    reads = seen(recording, source, *columns)
+    assert [row for row in reads if row[0] == "sendfile_in"] == [
+        ("sendfile_in", *h) for h in halves
+    ]
+    assert sum(row[2] for row in reads if row[0] == "copy_in") == 8 << 20
+    copy = Path(f"{source}.copy")
+    writes = seen(recording, copy, *columns)
+    assert [row for row in writes if row[0] == "sendfile_out"] == [
+        ("sendfile_out", *h) for h in halves
+    ]
+    copied = [row for row in writes if row[0] == "copy_out"]
+    assert copied[0][1] == 8 << 20
+    assert sum(row[2] for row in copied) == 8 << 20
+    synced = [row for row in recording.of_file(copy) if row["direction"] == "sync"]
+    assert [(r["op"], r["offset_bytes"], r["size_bytes"], r["errno"]) for r in synced] == [
+        ("fsync", 0, 0, 0),
+        ("fdatasync", 0, 0, 0),
+        ("sync_file_range", 4096, 12288, 0),
+        ("syncfs", 0, 0, 0),
+    ]
+    assert all(row["latency_ns"] > 0 for row in synced)
+    sums = {(r["file_id"], r["op"]): r for r in recording.tables["operations"].to_pylist()}
+    assert sums[recording.files[str(copy)], "fsync"]["calls"] == 1
+    assert sums[0, "sync"]["calls"] == 1
+
+
+SHARED = """
+import os, sys
+log = open(sys.argv[2], "w")
+fd = os.open(sys.argv[1], os.O_RDWR)
+twin = os.dup(fd)
+def step(what, at, count):
+    log.write(f"{what} {at} {count}\\n"); log.flush()
+position = 0
+for turn in range(101):
+    if turn % 7 == 3:
+        position = (turn * 7919) % 100_000
+        os.lseek(twin, position, os.SEEK_SET)
+    if turn % 3 == 0:
+        child = os.fork()
+        if child == 0:
+            os.read(fd, 100 + turn)
+            os._exit(0)
+        os.waitpid(child, 0)
+        step("read", position, 100 + turn)
+    elif turn % 3 == 1:
+        os.write(twin, bytes(50 + turn))
+        step("write", position, 50 + turn)
+    else:
+        os.read(fd, 100 + turn)
+        step("read", position, 100 + turn)
+    position = os.lseek(fd, 0, os.SEEK_CUR)
+"""
+
+#: every record is one byte value, so that where each lies in the file can be read there
+APPENDERS = """
+import os, sys
+pids = []
+for who in range(2):
+    pid = os.fork()
+    if pid == 0:
+        fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
+        for turn in range(1009):
+            os.write(fd, b"%d %06d|" % (who, turn))
+        os._exit(0)
+    pids.append(pid)
+for pid in pids:
+    os.waitpid(pid, 0)
+"""
+
+
+def test_ta_04_a_position_shared_by_dup_and_fork(
+    target: Path, tracer: Tracer, journal: Journal, work: Path
+) -> None:
+    log = work / "reference"
+    words = [sys.executable, "-c", SHARED, str(target), str(log)]
+    recording = record(words, tracer, journal, work)
+    lines = (line.split() for line in log.read_text().splitlines())
+    truth = [(what, int(at), int(count)) for what, at, count in lines]
+    assert len(truth) == 101
+    assert seen(recording, target, "op", "offset_bytes", "done_bytes") == truth
+
+
+def test_ta_04_two_processes_append(tracer: Tracer, journal: Journal, work: Path) -> None:
+    path = work / "appended"
+    path.write_bytes(b"")
+    recording = record([sys.executable, "-c", APPENDERS, str(path)], tracer, journal, work)
+    text = path.read_bytes()
+    places: dict[bytes, list[int]] = collections.defaultdict(list)
+    for at in range(0, len(text), 9):
+        places[text[at : at + 1]].append(at)
+    rows = seen(recording, path, "pid", "offset_bytes", "done_bytes", "flags")
+    assert len(rows) == 2 * 1009
+    of_process: dict[int, list[int]] = collections.defaultdict(list)
+    for pid, offset, done, flags in rows:
+        assert done == 9
+        assert flags & 2
+        of_process[pid].append(offset)
+    assert sorted(of_process.values()) == sorted(places.values())
+
+
+NAMES = """
+import os, sys
+os.chdir(sys.argv[1])
+fd = os.open("a.db", os.O_RDWR | os.O_CREAT); os.write(fd, b"1")
+os.rename("a.db", "b.db"); os.link("b.db", "sub/c.db"); os.unlink("b.db")
+again = os.open("a.db", os.O_RDWR | os.O_CREAT); os.write(again, b"2")
+os.rename("a.db", sys.argv[1] + "/sub/c.db")
+os.rename("sub", "moved"); os.unlink(b"moved/c.db"); os.pwrite(again, b"3", 1)
+try:
+    os.unlink("moved/c.db")
+except OSError:
+    pass
+"""
+
+
+def test_tr_06_renamed_linked_and_deleted_files_stay_apart(
+    tracer: Tracer, journal: Journal, work: Path
+) -> None:
+    place = work / "names"
+    (place / "sub").mkdir(parents=True)
+    recording = record([sys.executable, "-c", NAMES, str(place)], tracer, journal, work)
+    rows = recording.tables["file_names"].to_pylist()
+    within = [row for row in rows if row["path"] and row["path"].startswith(str(place))]
+    one, two = list(dict.fromkeys(row["file_id"] for row in within))
+    history = [
+        (row["file_id"], row["kind"], row["path"].removeprefix(f"{place}/")) for row in within
+    ]
+    assert history == [
+        (one, "first", "a.db"),
+        (one, "rename", "b.db"),
+        (one, "link", "sub/c.db"),
+        (one, "unlink", "b.db"),
+        (two, "first", "a.db"),
+        (one, "unlink", "sub/c.db"),
+        (two, "rename", "sub/c.db"),
+        (two, "rename", "moved/c.db"),
+        (two, "unlink", "moved/c.db"),
+    ]
+    of_two = [row for row in recording.events.to_pylist() if row["file_id"] == two]
+    assert [(row["op"], row["errno"]) for row in of_two] == [
+        ("create", 0),
+        ("write", 0),
+        ("rename", 0),
+        ("unlink", 0),
+        ("pwrite64", 0),
+    ]
+
+
+@needs_fio
+@pytest.mark.parametrize("engine", ["libaio", "io_uring"])
+def test_ta_02_latency_is_from_submission_to_completion(
+    engine: str, tracer: Tracer, journal: Journal, work: Path
+) -> None:
+    """A request ends before fio fetches it and begins after fio took it up: never longer than fio's own."""
+    run = run_fio(Cell(engine, "randread", True, 1), tracer, journal, work)
+    ours = latencies(run)
+    assert len(ours) == REQUESTS
+    assert min(ours) > 0
+    assert sum(ours) / len(ours) <= run.told["jobs"][0]["read"]["lat_ns"]["mean"]
