@@ -70,7 +70,7 @@ def show(name: str, runs: Path, file: Path, quiet: bool) -> list[Claim]:
 
 def show_builds(made: list[Build]) -> None:
     """One row per setting of Cassandra."""
-    table = Table(box=None, pad_edge=False, title="cassandra (disks twice as slow as real)")
+    table = Table(box=None, pad_edge=False, title="cassandra (disks three times as slow as real)")
     for heading in ("setting", "time s", "processor s", "disk busy", "least consecutive"):
         table.add_column(heading, justify="left" if heading == "setting" else "right")
     for row in build_table(made):

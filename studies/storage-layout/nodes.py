@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from claims import Claim
+from claims import GAIN, Claim
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from steps import Interval, mean_interval, ratio_interval
@@ -30,6 +30,7 @@ class Build:
     """
 
     run_id: str
+    disk: str
     setting: str
     replicate: int
     time_s: float
@@ -44,7 +45,7 @@ def builds(out: Path) -> tuple[list[Build], list[str]]:
     made, left_out = [], []
     for row in pd.read_parquet(out / "runs.parquet").sort_values("run_id").to_dict("records"):
         if not row["valid"]:
-            left_out.append(f"{row['setting']} #{row['replicate']}: {row['reason']}")
+            left_out.append(f"{row['disk']} {row['setting']} #{row['replicate']}: {row['reason']}")
             continue
         bundle = Bundle.open(out / "runs" / str(row["run_id"]))
         stdout = (bundle.path / "stdout.txt").read_text()
@@ -59,6 +60,7 @@ def builds(out: Path) -> tuple[list[Build], list[str]]:
         made.append(
             Build(
                 run_id=str(row["run_id"]),
+                disk=str(row["disk"]),
                 setting=str(row["setting"]),
                 replicate=int(row["replicate"]),
                 time_s=time_s,
@@ -71,10 +73,11 @@ def builds(out: Path) -> tuple[list[Build], list[str]]:
     return made, left_out
 
 
-def ratio(made: Sequence[Build], setting: str) -> Interval:
+def ratio(made: Sequence[Build], disk: str, setting: str) -> Interval:
     """Time in that setting over that of one node, replicate by replicate."""
-    one = {b.replicate: b.time_s for b in made if b.setting == "one-node"}
-    other = {b.replicate: b.time_s for b in made if b.setting == setting}
+    mine = [b for b in made if b.disk == disk]
+    one = {b.replicate: b.time_s for b in mine if b.setting == "one-node"}
+    other = {b.replicate: b.time_s for b in mine if b.setting == setting}
     both = sorted(one.keys() & other.keys())
     return ratio_interval((other[r] for r in both), (one[r] for r in both))
 
@@ -90,22 +93,32 @@ def cassandra_claims(made: Sequence[Build]) -> list[Claim]:
     ours = f"{classes} of {wanted} files in {len(made)} runs, basis {bases}"
     says = "every data file is read consecutively or sequentially, by faults"
     claims.append(_claim(says, "sequential (figure 4.10-d)", ours, int(right) == wanted))
-    busy, cores = max(b.disk_share for b in made), [b.cpu_s / b.time_s for b in made]
-    ours = f"disk at most {busy:.0%}, cores {min(cores):.2f} to {max(cores):.2f}"
-    says = "the build does not wait for its disk (below 50 %; half a core or more)"
-    published = "disk near 30 %, above 1.5 cores at most"
-    claims.append(_claim(says, published, ours, busy < 0.5 and min(cores) > 0.5))
-    half = ratio(made, "half-memory")
-    outside = None if np.isnan(half.low) else not half.low <= 1 <= half.high
-    says = "half the memory changes the time (ratio; the patterns stay)"
-    claims.append(_claim(says, "longer", str(half), outside))
-    two = ratio(made, "two-nodes")
-    within = None if np.isnan(two.value) else 0.45 <= two.value <= 0.60
-    says = "two nodes take 45 to 60 % of the time of one"
-    claims.append(_claim(says, "near 50 %", str(two), within))
+    for disk in GAIN:
+        mine = [b for b in made if b.disk == disk]
+        if mine:
+            claims += _of_disk(disk, mine)
     whole = {b.found for b in made if b.setting != "two-nodes"}
     says = "a query through the index finds the same rows in every build of the same data"
     claims.append(_claim(says, "", f"{sorted(whole)}", len(whole) == 1 and min(whole) > 0))
+    return claims
+
+
+def _of_disk(disk: str, made: Sequence[Build]) -> list[Claim]:
+    claims = []
+    busy, cores = max(b.disk_share for b in made), [b.cpu_s / b.time_s for b in made]
+    ours = f"disk at most {busy:.0%}, cores {min(cores):.2f} to {max(cores):.2f}"
+    says = f"{disk}: the disk serves the data files less than half of the time"
+    # one head seeks between five files, however each is read: on the hard disk it is told, not demanded
+    free = busy < 0.5 if disk == "flash" else None
+    claims.append(_claim(says, "disk near 30 %, above 1.5 cores at most", ours, free))
+    half = ratio(made, disk, "half-memory")
+    outside = None if np.isnan(half.low) else not half.low <= 1 <= half.high
+    says = f"{disk}: half the memory changes the time (ratio; the patterns stay)"
+    claims.append(_claim(says, "longer", str(half), outside))
+    two = ratio(made, disk, "two-nodes")
+    within = None if np.isnan(two.value) else 0.45 <= two.value <= 0.60
+    says = f"{disk}: two nodes take 45 to 60 % of the time of one"
+    claims.append(_claim(says, "near 50 %", str(two), within))
     return claims
 
 
@@ -114,30 +127,31 @@ def _claim(says: str, published: str, ours: str, holds: bool | None) -> Claim:
 
 
 def build_table(made: Sequence[Build]) -> list[tuple[str, ...]]:
-    """Per setting: time, processor time, share of the disk, least consecutive share."""
+    """Per disk and setting: time, processor time, share of the disk, least consecutive share."""
     rows = []
-    for setting, words in SETTINGS.items():
-        mine = [b for b in made if b.setting == setting]
-        if mine:
-            shares = pd.concat([b.patterns for b in mine])["consecutive_share"]
-            rows.append(
-                (
-                    words,
-                    str(mean_interval(b.time_s for b in mine)),
-                    str(mean_interval(b.cpu_s for b in mine)),
-                    f"{max(b.disk_share for b in mine):.0%}",
-                    f"{shares.min():.3f}",
+    for disk in GAIN:
+        for setting, words in SETTINGS.items():
+            mine = [b for b in made if b.setting == setting and b.disk == disk]
+            if mine:
+                shares = pd.concat([b.patterns for b in mine])["consecutive_share"]
+                rows.append(
+                    (
+                        f"{disk}, {words}",
+                        str(mean_interval(b.time_s for b in mine)),
+                        str(mean_interval(b.cpu_s for b in mine)),
+                        f"{max(b.disk_share for b in mine):.0%}",
+                        f"{shares.min():.3f}",
+                    )
                 )
-            )
     return rows
 
 
 def build_offsets(out: Path, made: Sequence[Build]) -> Figure:
-    """Offset of the faults of one run's data files against their number, a panel per setting."""
+    """Offset of one run's faults on data files against their number, a panel per setting, flash first."""
     fig = style.figure(style.WIDE_INCHES, 2.7)
     for axes, setting in zip(fig.subplots(1, 3, sharey=True), SETTINGS, strict=True):
         axes.set_title(SETTINGS[setting])
-        mine = [b for b in made if b.setting == setting]
+        mine = sorted((b for b in made if b.setting == setting), key=lambda b: b.disk)
         if not mine:
             continue
         bundle = Bundle.open(out / "runs" / mine[0].run_id)
