@@ -110,10 +110,12 @@ pub(crate) fn backing_flags(flags: i32) -> i32 {
 }
 
 /// A direct open bypasses the page cache at its true size and may write in parallel; others keep
-/// what the cache has.
-pub(crate) fn opened_flags(flags: i32) -> FopenFlags {
+/// what the cache has, unless the disk is `exact`: then every call reaches it.
+pub(crate) fn opened_flags(flags: i32, exact: bool) -> FopenFlags {
     if flags & libc::O_DIRECT != 0 {
         FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+    } else if exact {
+        FopenFlags::FOPEN_DIRECT_IO
     } else {
         FopenFlags::FOPEN_KEEP_CACHE
     }

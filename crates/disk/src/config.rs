@@ -143,6 +143,13 @@ pub enum Command {
         /// Where to, or nowhere.
         path: Option<PathBuf>,
     },
+    /// Files opened from now on bypass the page cache, or do no longer.
+    Exact {
+        /// The disk.
+        disk_id: String,
+        /// Whether they do.
+        on: bool,
+    },
     /// Counters.
     Stats {
         /// The disk.

@@ -212,6 +212,10 @@ impl Server {
                 self.disk(&disk_id)?.switch_log(path.as_deref())?;
                 Ok(Value::Null)
             }
+            Command::Exact { disk_id, on } => {
+                self.disk(&disk_id)?.exact.store(on, Ordering::Relaxed);
+                Ok(Value::Null)
+            }
             Command::Stats { disk_id } => Ok(self.disk(&disk_id)?.stats()),
             Command::Reset { disk_id } => {
                 self.disk(&disk_id)?.reset()?;

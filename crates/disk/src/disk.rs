@@ -84,6 +84,8 @@ pub struct Disk {
     pub calibration_lateness_ns: Mutex<Vec<u64>>,
     /// Taken down.
     pub gone: AtomicBool,
+    /// Files opened now bypass the page cache.
+    pub exact: AtomicBool,
     state: Mutex<State>,
     compensation: RwLock<Compensation>,
     page: StatsPage,
@@ -135,6 +137,7 @@ impl Disk {
             calibration_service_ns: AtomicU64::new(0),
             calibration_lateness_ns: Mutex::default(),
             gone: AtomicBool::new(false),
+            exact: AtomicBool::new(false),
             state: Mutex::new(state),
             compensation: RwLock::new(Compensation::default()),
             page,

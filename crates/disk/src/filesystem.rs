@@ -560,7 +560,7 @@ impl Filesystem for Tree {
 
     fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         if inode.0 == calibration::INODE {
-            reply.opened(FileHandle(0), opened_flags(flags.0));
+            reply.opened(FileHandle(0), opened_flags(flags.0, false));
             return;
         }
         let opened = self.inodes.get(inode.0).and_then(|inode| {
@@ -579,7 +579,8 @@ impl Filesystem for Tree {
             };
             Ok(self.keep(file, inode))
         });
-        send!(reply, opened, handle => reply.opened(handle, opened_flags(flags.0)));
+        let exact = self.disk.exact.load(Ordering::Relaxed);
+        send!(reply, opened, handle => reply.opened(handle, opened_flags(flags.0, exact)));
     }
 
     fn create(
@@ -624,8 +625,9 @@ impl Filesystem for Tree {
             let attr = attributes(inode.number, &stat);
             Ok((attr, self.keep(file, inode)))
         });
+        let exact = self.disk.exact.load(Ordering::Relaxed);
         send!(reply, created, (attr, handle) => {
-            reply.created(&TTL, &attr, Generation(0), handle, opened_flags(flags));
+            reply.created(&TTL, &attr, Generation(0), handle, opened_flags(flags, exact));
         });
     }
 

@@ -42,12 +42,28 @@ def command(
         help="Room for events in the kernel, MiB.",
     ),
     drop_every: int = typer.Option(0, "--drop-every", hidden=True, min=0),
+    disk: Path = typer.Option(
+        None,
+        "--disk",
+        help="Take the requests from the log of the emulated disk mounted there: no root needed.",
+    ),
+    exact: bool = typer.Option(
+        False,
+        "--exact",
+        help="With --disk: past the page cache, so that every call reaches the disk.",
+    ),
 ) -> None:
     """Trace reads and writes of a command and its children: patterns per file, and what they cost.
 
     Returns the command's own status, 125 when penstock itself failed. Options of the command go
     after `--`.
     """
+    if disk is not None or exact:
+        from penstock.observe.trace import disk_only
+
+        if words:
+            _must_be_there(words[0])
+        raise typer.Exit(disk_only.run(words or [], disk, output, exact=exact, as_json=as_json))
     if mode not in MODES:
         raise BadInput(f"--mode: found {mode!r}; expected {' or '.join(MODES)}")
     if bool(words) == (cgroup is not None):

@@ -111,6 +111,17 @@ def down(mount: Path) -> dict[str, Any]:
     return dict(last["stats"])
 
 
+def record(mount: Path, log: Path | None, *, exact: bool = False) -> dict[str, Any]:
+    """Switches the request log of the disk at `mount`, to `log` or off; gives the disk's description.
+
+    With `exact`, files opened from now on bypass the page cache, until this is called again without.
+    """
+    daemon, disk = _find(mount)
+    daemon.call("exact", disk_id=disk["disk_id"], on=exact)
+    daemon.call("log", disk_id=disk["disk_id"], path=None if log is None else str(log))
+    return {**disk, "stats": daemon.call("stats", disk_id=disk["disk_id"])}
+
+
 def daemon_disks(daemon: Daemon) -> list[dict[str, Any]]:
     """The disks a server knows."""
     return sorted(daemon.call("list")["disks"], key=lambda d: str(d["mount"]))

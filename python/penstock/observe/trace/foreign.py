@@ -188,6 +188,8 @@ def _span(spool: Path) -> tuple[int, int]:
 
 def _closing(rows: list[Row], paths: dict[int, str], wall_ns: int, recording: Foreign) -> str:
     lost = recording.counts["lost"]
+    if not rows and recording.basis == "device":
+        return "No read or write reached the device." + (f" {lost} records were lost." * (lost > 0))
     if sum(row["time_ns"] for row in rows) > 0 or not rows:
         said = closing_sentence(rows, paths, wall_ns, lost)
     else:
@@ -199,7 +201,9 @@ def _closing(rows: list[Row], paths: dict[int, str], wall_ns: int, recording: Fo
             f"{size_in_words(verdict['median_size_bytes'])} {verdict['class']} {direction}s "
             f"on {paths.get(top['file_id'])}; the source says nothing of their time."
         )
-    if recording.basis == "device":
+    if recording.source.get("exact"):
+        said += " Past the page cache: every call on the disk's files reached it."
+    elif recording.basis == "device":
         said += " In device order: what the page cache let through."
     return said
 

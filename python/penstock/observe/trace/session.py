@@ -103,7 +103,10 @@ def trace_cgroup(directory: Path, seconds: float | None, session: Session) -> Tr
 
 def _tracer(journal: Journal, session: Session) -> Tracer:
     if os.geteuid() != 0:
-        raise PenstockError("tracing needs root (CAP_BPF, CAP_PERFMON); run it with sudo")
+        raise PenstockError(
+            "tracing needs root (CAP_BPF, CAP_PERFMON); run it with sudo. Without it, put the files on an "
+            "emulated disk (penstock disk up) and use penstock trace --disk MOUNT -- COMMAND"
+        )
     return Tracer(
         journal,
         state_dir(),

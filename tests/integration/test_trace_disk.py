@@ -1,0 +1,114 @@
+"""Without privilege: a command's requests as the emulated disk logged them. Needs FUSE and fio."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.archive.bundle import Bundle
+from tests.integration.ground import clean, prepared
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(not os.access("/dev/fuse", os.W_OK), reason="no FUSE here"),
+    pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
+]
+SIZE = 1 << 20
+
+
+class Ground:
+    def __init__(self, folder: Path):
+        self.backing, self.environment = prepared(folder)
+        self.mount = folder / "mount"
+        self.mount.mkdir()
+
+    def penstock(self, *words: str | Path, status: int = 0) -> str:
+        done = subprocess.run(
+            [Path(sys.executable).with_name("penstock"), *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=self.environment,
+        )
+        assert done.returncode == status, done.stderr
+        return done.stdout if status == 0 else done.stderr
+
+    def trace(self, *words: str | Path, options: tuple[str | Path, ...] = ()) -> Any:
+        said = self.penstock("trace", "--disk", self.mount, "--json", *options, "--", *words)
+        return json.loads(said)
+
+    def fio(self, rw: str, *more: str) -> list[str]:
+        return [
+            *("fio", "--name=a", f"--filename={self.mount / 'f'}", f"--size={SIZE}", "--bs=8k"),
+            *(f"--rw={rw}", "--output=/dev/null", *more),
+        ]
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    made = Ground(tmp_path_factory.mktemp("disk"))
+    (made.backing / "f").write_bytes(os.urandom(SIZE))
+    made.penstock("disk", "up", "service-5ms", "--backing", made.backing, "--mount", made.mount)
+    yield made
+    made.penstock("disk", "down", made.mount)
+    (made.backing / "f").unlink()
+    assert clean(made.backing)
+
+
+def test_exact_shows_every_call(ground: Ground, tmp_path: Path) -> None:
+    options = ("--exact", "-o", tmp_path / "t")
+    found = ground.trace(*ground.fio("randread", "--number_ios=101"), options=options)
+    (row,) = found["verdicts"]
+    assert (row["requests"], row["bytes"], row["class"]) == (101, 101 * 8192, "random")
+    assert row["basis"] == "device"
+    assert (found["seen"], found["lost"]) == (101, 0)
+    assert "Past the page cache" in found["closing"]
+    bundle = Bundle.open(tmp_path / "t")
+    assert bundle.table("io_events").num_rows == bundle.table("device_requests").num_rows == 101
+    assert bundle.manifest["source"]["exact"] is True
+    files = bundle.table("files").to_pylist()
+    assert [row["path"] for row in files] == [str(ground.mount / "f")]
+    ground.penstock("export", tmp_path / "t", "perfetto", "-o", tmp_path / "o.pftrace")
+    again = ground.trace(*ground.fio("read", "--invalidate=0"))
+    # afterwards the cache is back: the second reading of the same file does not reach the disk
+    cached = ground.trace(*ground.fio("read", "--invalidate=0"))
+    assert again["events"] > 0
+    assert cached["verdicts"] == []
+    assert cached["closing"] == "No read or write reached the device."
+
+
+def test_what_is_left_dirty_is_written_back_and_marked(ground: Ground, tmp_path: Path) -> None:
+    found = ground.trace(*ground.fio("write"), options=("-o", tmp_path / "t"))
+    written = sum(row["bytes"] for row in found["verdicts"] if row["direction"] == "write")
+    assert written == SIZE
+    bundle = Bundle.open(tmp_path / "t")
+    phases = {row["phase_id"]: row for row in bundle.table("phases").to_pylist()}
+    assert set(phases) == {"workload", "write-back"}
+    assert phases["workload"]["end_ns"] == phases["write-back"]["start_ns"]
+    assert "page cache let through" in found["closing"]
+
+
+def test_bad_input(ground: Ground, tmp_path: Path) -> None:
+    told = ground.penstock("trace", "--disk", tmp_path, "--", "true", status=2)
+    assert "no disk of `penstock disk up`" in told
+    assert "--disk MOUNT" in ground.penstock("trace", "--exact", "--", "true", status=2)
+    assert "no command" in ground.penstock("trace", "--disk", ground.mount, status=2)
+    ground.penstock("trace", "--disk", ground.mount, "--", "false", status=1)
+    ground.penstock("trace", "--disk", ground.mount, "--", "no-such-program", status=127)
+
+
+def test_refusal_names_the_way_without_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.errors import PenstockError
+    from penstock.observe.trace.session import Session, trace_command
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(PenstockError, match="penstock trace --disk MOUNT"):
+        trace_command(["true"], Session("trace", 1 << 20, 0, None, quiet=True))
