@@ -52,6 +52,7 @@ Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parq
 | `resident_share` | share of the disk's files in the page cache when the workload began, by disk |
 | `losses` | by observer, events or samples lost |
 | `receipts` | by observer, what it counted and what it cost |
+| `source` | of an imported trace and of `trace --disk`: `format`, `files` or `disk_id`, `basis`, and `not_known`, what the source cannot say |
 | `responses` | by response, `value` and `unit` |
 | `measured` | everything that the workload's parser found, `value` and `unit` |
 | `times` | seconds: `wall_s` of the workload, `own_s` of the conductor (neither workload, prepare nor declared rest) |

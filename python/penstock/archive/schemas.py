@@ -122,7 +122,7 @@ _TABLES = (
         _columns("""
             t_ns | i64 | ns | when the call was entered, CLOCK_MONOTONIC
             seq | u64 | | order in which the events were recorded
-            op | text | | the call: `read`, `pread64`, … `fsync`, … `open`, …; `fault_read`, `fault_write` of mapped files; halves of `sendfile`, `splice`, `copy` end in `_in` and `_out`
+            op | text | | the call: `read`, `pread64`, … `fsync`, … `open`, …; `fault_read`, `fault_write` of mapped files; halves of `sendfile`, `splice`, `copy` end in `_in` and `_out`; `device_read`, `device_write`, `device_flush` are requests of a device (imported, or from a disk's log)
             direction | text | | `read`, `write`, `sync` (durability) or `meta` (open, close, names, sizes)
             file_id | i64 | | the file, in `files`
             offset_bytes | i64 | B | where in the file
