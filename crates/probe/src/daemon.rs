@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde_json::{json, Value};
 
 use crate::hooks::{names, Limits};
-use crate::tracer::{Mode, Timing, Tracer};
+use crate::scope::Scope;
+use crate::tracer::{Mode, Target, Timing, Tracer};
 use crate::ProbeError;
 
 /// How it is started.
@@ -47,6 +48,9 @@ pub struct Config {
     /// For timing: the bodies of fentry on whatever hooks.
     #[serde(default)]
     pub interruptible: bool,
+    /// What is traced.
+    #[serde(default)]
+    pub scope: Scope,
     /// Longest time between two visits of the rings; they are visited more often as they fill faster.
     #[serde(default = "default_poll")]
     pub poll_ms: u64,
@@ -94,7 +98,7 @@ pub fn serve(config_json: &str) -> Result<(), ProbeError> {
         interruptible: config.interruptible,
     };
     let mode = Mode::named(&config.mode)?;
-    let mut tracer = Tracer::load(mode, config.ring_bytes, &limits, timing)?;
+    let mut tracer = Tracer::load(mode, config.ring_bytes, &limits, timing, &config.scope)?;
     let name = config.socket.display().to_string();
     let listener = UnixListener::bind(&config.socket).map_err(ProbeError::io(name.clone()))?;
     listener
@@ -251,8 +255,14 @@ fn perform(
                 .as_u64()
                 .map_or(Ok(config.drop_every), u32::try_from)
                 .map_err(|_| ProbeError::Request("drop_every is too large".into()))?;
+            let target: Target = match &request["target"] {
+                Value::Null => Target::default(),
+                given => serde_json::from_value(given.clone())
+                    .map_err(|error| ProbeError::Request(format!("target: {error}")))?,
+            };
             tracer.arm(
                 cgroup_id,
+                &target,
                 Path::new(text("spool")?),
                 Path::new(text("files")?),
                 drop_every,

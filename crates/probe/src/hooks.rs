@@ -182,6 +182,26 @@ pub const FEATURES: &[Feature] = &[
         ],
     },
     Feature {
+        name: "processes",
+        required: false,
+        modes: COUNTING,
+        without: "scope by process (-p); names of programs after exec",
+        ways: &[
+            Way {
+                kind: Kind::TpBtf,
+                programs: &["forked", "executed", "ended"],
+                entries: &[],
+                misses: "",
+            },
+            Way {
+                kind: Kind::RawTp,
+                programs: &["raw_forked", "raw_executed", "raw_ended"],
+                entries: &[],
+                misses: "",
+            },
+        ],
+    },
+    Feature {
         name: "faults",
         required: false,
         modes: RECORDING,

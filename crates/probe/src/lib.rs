@@ -3,6 +3,7 @@
 //!
 //! - [`layout`] is what the programs (`src/bpf/`) and the reader share.
 //! - [`hooks`] is the table of what can be seen and on which hooks; the first that the kernel takes is used.
+//! - [`scope`] says what is traced: processes, control groups, files.
 //! - [`tracer`] loads, arms and disarms, and drains the rings into a spool file.
 //! - [`daemon`] puts a tracer behind a control socket.
 //!
@@ -20,10 +21,12 @@ pub mod layout;
 mod load;
 mod mapped;
 mod names;
+pub mod scope;
 pub mod spool;
 pub mod tracer;
 
-pub use tracer::{Mode, Tracer};
+pub use scope::Scope;
+pub use tracer::{Mode, Target, Tracer};
 
 /// Why tracing could not be done.
 #[derive(Debug, thiserror::Error)]

@@ -10,6 +10,9 @@ pub(crate) fn introduction(bytes: &[u8]) -> String {
     if bytes.len() < HEAD {
         return String::new();
     }
+    if let Some(line) = crate::scope::notice(bytes) {
+        return line;
+    }
     if bytes[..4] == [0; 4] {
         return name_piece(bytes);
     }

@@ -18,6 +18,7 @@ use crate::layout::{Counter, Event, Ledger, Source, Stream, SOURCES};
 use crate::load::{load, Loaded, Needs, OpenTraceSkel};
 use crate::mapped::Mapped;
 use crate::names::{introduction, is_done, operation_line};
+use crate::scope::{self, Members, Scope, MEMBER_WORDS};
 use crate::ProbeError;
 
 /// What the programs keep.
@@ -87,11 +88,24 @@ pub struct Tracer {
     rings: Mapped<Event>,
     streams: Mapped<Stream>,
     counters: Mapped<Counter>,
+    members: Members,
     loaded: Loaded,
     mode: Mode,
     cpus: usize,
     slots: usize,
     recording: Option<Recording>,
+}
+
+/// What one recording has of its own.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub struct Target {
+    /// Roots of the process trees, where the scope is by process.
+    pub processes: Vec<u32>,
+    /// How deep the group lies in its hierarchy; None: looked up in the unified one.
+    pub level: Option<u32>,
+    /// The file that the program writes its marks into.
+    pub marks: Option<scope::Place>,
 }
 
 struct Recording {
@@ -115,7 +129,9 @@ impl Tracer {
         ring_bytes: usize,
         limits: &Limits,
         timing: Timing,
+        scope: &Scope,
     ) -> Result<Self, ProbeError> {
+        let decided = scope.constants()?;
         let cpus = libbpf_rs::num_possible_cpus()?.max(1);
         let wanted = ring_bytes / cpus / std::mem::size_of::<Event>();
         let slots = match mode {
@@ -134,13 +150,27 @@ impl Tracer {
             1
         };
         let loaded = load(needs, limits, |open| {
-            prepare(open, mode, cpus, slots, stream_count)
+            prepare(open, mode, cpus, slots, stream_count)?;
+            set_scope(open, &decided)
         })?;
+        if scope.by_process && !loaded.programs.iter().any(|name| name.ends_with("forked")) {
+            return Err(ProbeError::Request(
+                "this kernel does not let us follow forks, so tracing by process is not possible"
+                    .into(),
+            ));
+        }
         let maps = &loaded.skeleton.maps;
         let ledgers = Mapped::new(maps.bss_ledgers.as_fd(), cpus + 1, "the counts")?;
         let rings = Mapped::new(maps.rings.as_fd(), cpus * slots, "the rings")?;
         let streams = Mapped::new(maps.streams.as_fd(), stream_count, "the streams")?;
         let counters = Mapped::new(maps.counters.as_fd(), counters, "the counters")?;
+        let members = Mapped::new(maps.members.as_fd(), MEMBER_WORDS, "the processes")?;
+        scope.fill(&scope::Maps {
+            anchors: &maps.anchors,
+            rules: &maps.rules,
+            numbers: &maps.wanted_numbers,
+            endings: &maps.endings,
+        })?;
         let (send, announced) = channel();
         let (send_aside, aside) = channel();
         let mut builder = RingBufferBuilder::new();
@@ -159,6 +189,7 @@ impl Tracer {
             rings,
             streams,
             counters,
+            members: Members::new(members),
             loaded,
             mode,
             cpus,
@@ -185,9 +216,12 @@ impl Tracer {
     /// Starts recording the calls of a control group (by its number in the unified hierarchy; those inside it too).
     ///
     /// Events go to `spool` (48-byte records; in mode `pattern` the streams), files as JSON lines to `files`.
+    ///
+    /// `target` says what else only this recording has: process trees, the level of a v1 group, the file of marks.
     pub fn arm(
         &mut self,
         cgroup_id: u64,
+        target: &Target,
         spool: &Path,
         files: &Path,
         drop_every: u32,
@@ -198,7 +232,7 @@ impl Tracer {
         if self.mode == Mode::Empty {
             return Err(ProbeError::Request("mode empty records nothing".into()));
         }
-        let level = level_of(cgroup_id)?;
+        let level = target.level.map_or_else(|| level_of(cgroup_id), Ok)?;
         let create =
             |path: &Path| File::create(path).map_err(ProbeError::io(path.display().to_string()));
         let recording = Recording {
@@ -231,9 +265,13 @@ impl Tracer {
         control.next_file = 0;
         control.next_stream = 0;
         control.next_cgroup = 0;
+        control.marks_device = target.marks.map_or(0, |place| place.device);
+        control.marks_inode = target.marks.map_or(0, |place| place.inode);
         let start = self.balance();
         self.recording = Some(Recording { start, ..recording });
+        self.members.clear();
         self.set_armed(1);
+        self.members.add_trees(&target.processes);
         Ok(())
     }
 
@@ -246,6 +284,7 @@ impl Tracer {
             &maps.cgroups,
             &maps.operations,
             &maps.requests,
+            &maps.unwanted_files,
         ] {
             let keys: Vec<_> = map.keys().collect();
             for key in keys {
@@ -398,6 +437,7 @@ impl Tracer {
         json!({
             "armed": true, "seen": total.seen, "kept": total.kept,
             "filtered": total.filtered, "lost": total.lost(), "spooled": recording.written,
+            "processes": self.members.count(),
         })
     }
 
@@ -597,6 +637,29 @@ fn prepare(
     (open.maps.bss_threads).set_value_size(size(tids.max(1), THREAD_BYTES))?;
     open.maps.rings.set_max_entries(entries(cpus * slots))?;
     open.maps.streams.set_max_entries(entries(stream_count))?;
+    Ok(())
+}
+
+fn set_scope(
+    open: &mut OpenTraceSkel<'static>,
+    decided: &scope::Constants,
+) -> Result<(), ProbeError> {
+    let constants = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
+    constants.by_process = decided.by_process;
+    constants.v1_controller = decided.v1_controller;
+    constants.observers = decided.observers;
+    constants.number_rules = decided.number_rules;
+    constants.path_rules = decided.path_rules;
+    constants.directory_rules = decided.directory_rules;
+    constants.ending_rules = decided.ending_rules;
+    constants.rule_count = decided.rule_count;
+    constants.only_direction = decided.only_direction;
+    let words = u32::try_from(MEMBER_WORDS).unwrap_or(u32::MAX);
+    open.maps.members.set_max_entries(words)?;
     Ok(())
 }
 

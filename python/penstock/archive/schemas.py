@@ -106,10 +106,10 @@ _TABLES = (
     TableSchema(
         "phases",
         _BUNDLE,
-        "one phase of a run, as the conductor timed it",
+        "one phase of a run, as the conductor timed it or the program marked it",
         (*_RUN_KEY, "phase_id"),
         _columns("""
-            phase_id | text | | `prepare`, `attach` (disks and control group), `settle`, `rest` (declared idle time), `arm` (observers), `workload`, `disarm`, `detach`, `collect`
+            phase_id | text | | `prepare`, `attach` (disks and control group), `settle`, `rest` (declared idle time), `arm` (observers), `workload`, `disarm`, `detach`, `collect`; in a trace `workload` is the whole, and each line that the program writes to $PENSTOCK_MARKS begins a phase of that name
             start_ns | i64 | ns | when it began, CLOCK_MONOTONIC
             end_ns | i64 | ns | when it ended
         """),
@@ -150,6 +150,19 @@ _TABLES = (
             path | text | | path when it was first seen
             size_bytes | i64 | B | size when it was first seen
             disk_id | text | | the emulated disk it lies on, null elsewhere
+            unlinked | bool | | it had no name any more when it was first seen
+        """),
+    ),
+    TableSchema(
+        "threads",
+        _BUNDLE,
+        "one thread of the traced processes and one program that it ran",
+        (*_RUN_KEY, "tid", "first_ns"),
+        _columns("""
+            tid | i64 | | thread
+            pid | i64 | | its process
+            program | text | | name of the program or thread (comm, at most 15 bytes)
+            first_ns | i64 | ns | its first call seen, CLOCK_MONOTONIC
         """),
     ),
     TableSchema(

@@ -19,44 +19,95 @@ _NOT_EXECUTABLE = 126
 _NOT_FOUND = 127
 
 
+_WHAT, _HOW, _OUT = "What is traced (kinds combine by AND)", "How", "Results"
+
+
 def command(
     words: list[str] = typer.Argument(
         None, metavar="[-- COMMAND [ARGUMENT]...]", help="What to run and trace."
     ),
+    process: list[int] = typer.Option(
+        [],
+        "-p",
+        "--pid",
+        help="A running process and its children; repeatable.",
+        rich_help_panel=_WHAT,
+    ),
+    cgroup: str = typer.Option(
+        None,
+        "--cgroup",
+        metavar="GROUP",
+        help="A control group: directory (unified or v1), container, or process.",
+        rich_help_panel=_WHAT,
+    ),
+    files: list[Path] = typer.Option(
+        [], "--file", help="Only this file; repeatable.", rich_help_panel=_WHAT
+    ),
+    inodes: list[str] = typer.Option(
+        [],
+        "--inode",
+        metavar="DEV:INO",
+        help="Only this inode (MAJOR:MINOR:INO); repeatable.",
+        rich_help_panel=_WHAT,
+    ),
+    directories: list[Path] = typer.Option(
+        [], "--dir", help="Only files below it; repeatable.", rich_help_panel=_WHAT
+    ),
+    endings: list[str] = typer.Option(
+        [],
+        "--ext",
+        metavar="ENDING",
+        help="Only names with this ending (.wt); repeatable.",
+        rich_help_panel=_WHAT,
+    ),
+    only: str = typer.Option(
+        None, "--only", metavar="read|write", help="Only one direction.", rich_help_panel=_WHAT
+    ),
+    seconds: float = typer.Option(
+        None, "--seconds", help="Without a command: for how long.", rich_help_panel=_WHAT
+    ),
     mode: str = typer.Option(
-        "pattern", "--mode", "-m", help="pattern: counters in the kernel; trace: every call."
+        "pattern",
+        "--mode",
+        "-m",
+        help="pattern: counters in the kernel; trace: every call.",
+        rich_help_panel=_HOW,
     ),
-    output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there."),
-    as_json: bool = typer.Option(
-        False, "--json", help="One JSON object on stdout; the command's stdout goes to stderr."
-    ),
-    cgroup: Path = typer.Option(
-        None, "--cgroup", help="Instead of a command: a directory of the unified hierarchy."
-    ),
-    seconds: float = typer.Option(None, "--seconds", help="With --cgroup: for how long."),
     ring_size: int = typer.Option(
         RING_BYTES >> 20,
         "--ring-size",
         min=1,
         max=16384,
         help="Room for events in the kernel, MiB.",
+        rich_help_panel=_HOW,
     ),
     drop_every: int = typer.Option(0, "--drop-every", hidden=True, min=0),
     disk: Path = typer.Option(
         None,
         "--disk",
         help="Take the requests from the log of the emulated disk mounted there: no root needed.",
+        rich_help_panel=_HOW,
     ),
     exact: bool = typer.Option(
         False,
         "--exact",
         help="With --disk: past the page cache, so that every call reaches the disk.",
+        rich_help_panel=_HOW,
+    ),
+    output: Path = typer.Option(
+        None, "-o", "--output", help="Leave a one-run bundle there.", rich_help_panel=_OUT
+    ),
+    as_json: bool = typer.Option(
+        False,
+        "--json",
+        help="One JSON object on stdout; the command's stdout goes to stderr.",
+        rich_help_panel=_OUT,
     ),
 ) -> None:
-    """Trace reads and writes of a command and its children: patterns per file, and what they cost.
+    """Trace the I/O of a command and its children, or of what runs: patterns, and what looking cost.
 
     Returns the command's own status, 125 when penstock itself failed. Options of the command go
-    after `--`.
+    after `--`. Without a command, Ctrl-C ends the trace. A line written to $PENSTOCK_MARKS begins a phase.
     """
     if disk is not None or exact:
         from penstock.observe.trace import disk_only
@@ -66,20 +117,36 @@ def command(
         raise typer.Exit(disk_only.run(words or [], disk, output, exact=exact, as_json=as_json))
     if mode not in MODES:
         raise BadInput(f"--mode: found {mode!r}; expected {' or '.join(MODES)}")
-    if bool(words) == (cgroup is not None):
+    named = bool(process or cgroup or files or inodes or directories)
+    if not words and not named:
         raise BadInput(
-            "penstock trace needs either a command (penstock trace -- COMMAND ...) or --cgroup"
+            "penstock trace needs a command (penstock trace -- COMMAND ...), or what runs already: "
+            "-p, --cgroup, --file, --dir"
         )
+    if words and (process or cgroup):
+        raise BadInput("-p and --cgroup are for what runs already; leave out the command")
+    if words and seconds is not None:
+        raise BadInput("--seconds is for what runs already; leave out the command")
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     if words:
         _must_be_there(words[0])
-    from penstock.observe.trace.session import Session, trace_cgroup, trace_command
+    from penstock.observe.trace.scope import read_scope
+    from penstock.observe.trace.session import Session, trace_command, trace_running
     from penstock.observe.trace.summary import as_document, show
 
-    session = Session(mode, ring_size << 20, drop_every, output, quiet=as_json)
+    scope = read_scope(
+        processes=process,
+        group=cgroup,
+        files=files,
+        inodes=inodes,
+        directories=directories,
+        endings=endings,
+        only=only,
+    )
+    session = Session(mode, ring_size << 20, drop_every, output, quiet=as_json, scope=scope)
     try:
-        traced = trace_command(words, session) if words else trace_cgroup(cgroup, seconds, session)
+        traced = trace_command(words, session) if words else trace_running(seconds, session)
     except BadInput:
         raise
     except PenstockError as error:

@@ -150,7 +150,15 @@ static __always_inline void call_counted(struct pt_regs *regs, long result, __u6
 			COUNT(books, SOURCE_CALLS, filtered);
 			return;
 		}
+		if (state->met != control.epoch)
+			meet_thread(task, state, start, books);
 		recall(file, known, books);
+	}
+	if (known->file_id >= MARKS) {
+		COUNT(books, SOURCE_CALLS, filtered);
+		if (known->file_id == MARKS && (number == 1 || number == 18) && result > 0)
+			take_mark(task, (void *)regs->si, result, start, books);
+		return;
 	}
 
 	op = op_of(number);

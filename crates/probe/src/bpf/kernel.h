@@ -63,6 +63,7 @@ struct dentry {
 	struct hlist_bl_node d_hash;
 	struct dentry *d_parent;
 	struct qstr d_name;
+	struct inode *d_inode;
 };
 
 struct super_block {
@@ -266,14 +267,28 @@ struct kernfs_node {
 struct cgroup {
 	int level;
 	struct kernfs_node *kn;
+	struct cgroup *ancestors[1];
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
 };
 
 struct css_set {
+	struct cgroup_subsys_state *subsys[1];
 	struct cgroup *dfl_cgrp;
 };
 
 struct thread_info {
 	__u32 status;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live; /* threads */
 };
 
 struct task_struct {
@@ -284,6 +299,8 @@ struct task_struct {
 	struct mm_struct *mm;
 	struct files_struct *files;
 	struct css_set *cgroups;
+	struct signal_struct *signal;
+	char comm[16];
 };
 
 #pragma clang attribute pop

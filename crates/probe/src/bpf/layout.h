@@ -114,7 +114,8 @@ struct control {
 	__u32 next_file;
 	__u32 next_stream;
 	__u32 next_cgroup;
-	__u32 pad;
+	__u32 marks_device; /* of the file that the traced program writes its marks into */
+	__u64 marks_inode;
 };
 
 /* Where operations are seen. Each source balances by itself: seen = kept + filtered + lost_*. */
@@ -210,6 +211,21 @@ struct counter {
 	__u64 errors;
 	__u64 asked_bytes;
 	__u64 done_bytes;
+};
+
+/* Anything else worth telling, in the same stream: its first field is what no file has for a number. */
+#define NOTICE 0xffffffff
+enum {
+	NOTICE_THREAD = 1, /* text: the program's name */
+	NOTICE_MARK = 2,   /* text: what was written */
+};
+struct notice {
+	__u32 notice; /* NOTICE */
+	__u32 kind;
+	__u64 t_ns;
+	__u32 tid;
+	__u32 pid;
+	__u8 text[64];
 };
 
 /* Pattern mode: what one thread did to one file in one direction. */

@@ -54,7 +54,7 @@ struct known_file {
 struct thread_state {
 	__u64 start_ns; /* of the call in flight; 0: none */
 	__u32 held_file; /* of the close in flight */
-	__u32 spare_too;
+	__u32 met; /* the recording in which it was introduced */
 	__u64 spare[6];
 	struct known_file known[KNOWN];
 };

@@ -85,6 +85,11 @@ static __noinline int keep_rare(struct call *call, __u32 file_id, struct books *
 	struct known_file known = { .file_id = file_id };
 
 	COUNT(books, SOURCE_RARE, seen);
+	/* a call that only names its file cannot be told from others here; file_names has what became of the name */
+	if (left_out(&known, call->op) || (filtering_files() && !file_id)) {
+		COUNT(books, SOURCE_RARE, filtered);
+		return 0;
+	}
 	if (sum_up(call, file_id) && patterns_only) {
 		COUNT(books, SOURCE_RARE, lost_storage);
 		return 0;

@@ -4,6 +4,7 @@
 #define PENSTOCK_RECORD_H
 
 #include "books.h"
+#include "filter.h"
 #include "streams.h"
 
 /* One finished operation on a regular file, wherever it was seen. */
@@ -81,8 +82,8 @@ static __always_inline void count_call(const struct call *call, __u32 file_id, s
 }
 
 /*
- * Keeps a call as the mode says and balances the source's counts: exactly one of kept and lost_* grows. To be
- * called with the books open, after `seen` was counted. `source` is a constant.
+ * Keeps a call as the mode says and balances the source's counts: exactly one of kept, filtered and lost_*
+ * grows. To be called with the books open, after `seen` was counted. `source` is a constant.
  */
 static __always_inline void record(struct call *call, struct known_file *known, struct task_struct *task,
 				   struct books *books, __u32 source)
@@ -92,6 +93,10 @@ static __always_inline void record(struct call *call, struct known_file *known, 
 	struct event *event;
 	__u64 index;
 
+	if (left_out(known, call->op)) {
+		COUNT(books, source, filtered);
+		return;
+	}
 	if (counts_only) {
 		count_call(call, known->file_id, books, source);
 		return;

@@ -3,15 +3,83 @@
 #ifndef PENSTOCK_SCOPE_H
 #define PENSTOCK_SCOPE_H
 
-#include "maps.h"
+#include "books.h"
+
+#define NO_CONTROLLER 0xffffffff
+
+/* Fixed at loading. */
+const volatile __u32 by_process = 0;
+const volatile __u32 v1_controller = NO_CONTROLLER; /* number of the controller whose v1 hierarchy holds the group */
+const volatile __u32 observers[2] = {};		    /* processes never traced: our own */
+
+/* Traced processes, a bit each: process numbers end at 2^22 (PID_MAX_LIMIT). Mapped by user space. */
+#define MEMBER_WORDS 65536
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} members SEC(".maps");
+
+static __always_inline bool is_member(__u32 process)
+{
+	__u32 word = process >> 6;
+	__u64 *bits = bpf_map_lookup_elem(&members, &word);
+
+	return bits && ((*bits >> (process & 63)) & 1);
+}
+
+static __always_inline void set_member(__u32 process, bool member)
+{
+	__u32 word = process >> 6;
+	__u64 *bits = bpf_map_lookup_elem(&members, &word), bit = 1ULL << (process & 63);
+
+	if (!bits)
+		return;
+	if (member)
+		__sync_fetch_and_or(bits, bit);
+	else
+		__sync_fetch_and_and(bits, ~bit);
+}
+
+static __always_inline struct cgroup *group_of(struct task_struct *task)
+{
+	struct css_set *set = task->cgroups;
+	struct cgroup_subsys_state **controllers;
+
+	if (v1_controller == NO_CONTROLLER)
+		return set->dfl_cgrp;
+	controllers = (void *)set + bpf_core_field_offset(struct css_set, subsys);
+	return controllers[v1_controller]->cgroup;
+}
+
+/* The number of the group above `group` at the target's level; only for a group that lies deeper. */
+static __always_inline __u64 group_above(struct cgroup *group)
+{
+	__u32 level = control.target_level;
+	struct cgroup *above = NULL;
+	void *place;
+
+	if (v1_controller == NO_CONTROLLER)
+		return bpf_get_current_ancestor_cgroup_id(level);
+	place = (void *)group + bpf_core_field_offset(struct cgroup, ancestors) + level * sizeof(above);
+	bpf_probe_read_kernel(&above, sizeof(above), place);
+	return BPF_CORE_READ(above, kn, id);
+}
 
 /* The slot of the task's control group if it is the target or inside it, else -1. */
 static __always_inline int slot_of(struct task_struct *task)
 {
-	struct cgroup *group = task->cgroups->dfl_cgrp;
+	struct cgroup *group;
 	__u64 id;
 	__u32 *slot, next;
 
+	if (by_process && !is_member(task->tgid))
+		return -1;
+	if (observers[0] && (task->tgid == observers[0] || task->tgid == observers[1]))
+		return -1;
+	group = group_of(task);
 	if ((__u64)group == control.target_pointer)
 		return 0;
 	if (group->level < (int)control.target_level)
@@ -23,7 +91,7 @@ static __always_inline int slot_of(struct task_struct *task)
 	}
 	if (group->level == (int)control.target_level)
 		return -1;
-	if (bpf_get_current_ancestor_cgroup_id(control.target_level) != control.target_id)
+	if (group_above(group) != control.target_id)
 		return -1;
 	slot = bpf_map_lookup_elem(&cgroups, &id);
 	if (slot)
@@ -49,6 +117,52 @@ static __always_inline struct thread_state *state_of(struct task_struct *task, _
 		return bpf_task_storage_get(&threads, task, NULL, flags);
 	tid = task->pid;
 	return tid >= tid_limit ? NULL : AT(threads_by_tid, tid);
+}
+
+/* The first call of a thread in a recording, or since it became another program. */
+static __noinline int meet_thread(struct task_struct *task, struct thread_state *state, __u64 t_ns,
+				  struct books *books)
+{
+	struct notice *notice;
+
+	state->met = control.epoch;
+	notice = bpf_ringbuf_reserve(&introductions, sizeof(*notice), 0);
+	if (!notice) {
+		tally(books, &books->ledger->nameless);
+		return 0;
+	}
+	notice->notice = NOTICE;
+	notice->kind = NOTICE_THREAD;
+	notice->t_ns = t_ns ? t_ns : bpf_ktime_get_ns();
+	notice->tid = task->pid;
+	notice->pid = task->tgid;
+	__builtin_memset(notice->text, 0, sizeof(notice->text));
+	bpf_probe_read_kernel_str(notice->text, sizeof(task->comm), task->comm);
+	bpf_ringbuf_submit(notice, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* A line that the traced program wrote into the file of marks: the text, and when. */
+static __noinline int take_mark(struct task_struct *task, const void *text, __u64 bytes, __u64 t_ns,
+				struct books *books)
+{
+	struct notice *notice = bpf_ringbuf_reserve(&introductions, sizeof(*notice), 0);
+
+	if (!notice) {
+		tally(books, &books->ledger->nameless);
+		return 0;
+	}
+	notice->notice = NOTICE;
+	notice->kind = NOTICE_MARK;
+	notice->t_ns = t_ns ? t_ns : bpf_ktime_get_ns();
+	notice->tid = task->pid;
+	notice->pid = task->tgid;
+	__builtin_memset(notice->text, 0, sizeof(notice->text));
+	if (bytes > sizeof(notice->text))
+		bytes = sizeof(notice->text);
+	bpf_probe_read_user(notice->text, bytes, text);
+	bpf_ringbuf_submit(notice, BPF_RB_NO_WAKEUP);
+	return 0;
 }
 
 #endif

@@ -18,6 +18,7 @@
 #include "layout.h"
 #include "calls.h"
 #include "faults.h"
+#include "processes.h"
 
 SEC("tp_btf/sys_enter")
 int BPF_PROG(enter, struct pt_regs *regs, long number)

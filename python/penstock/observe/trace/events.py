@@ -154,6 +154,7 @@ _FILES = pa.schema(
         ("path", pa.string()),
         ("size_bytes", pa.int64()),
         ("disk_id", pa.string()),
+        ("unlinked", pa.bool_()),
     ]
 )
 
@@ -170,7 +171,7 @@ def files_table(path: Path, disks: Mapping[tuple[int, int], str]) -> pa.Table:
                 break
             row = json.loads(line)
             if "file_id" not in row:
-                continue  # about names or sums: names.py
+                continue  # about names or sums (names.py), or threads and marks (notices.py)
             rows[row["file_id"]] = row | rows.get(row["file_id"], {})
     made = [_file(rows[number], disks) for number in sorted(rows)]
     return pa.Table.from_pylist(made, schema=_FILES)

@@ -1,41 +1,52 @@
-"""One traced command, from its control group to its bundle."""
+"""One traced command, group or process tree, from its scope to its bundle."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from penstock.archive.bundle import Bundle
-from penstock.errors import BadInput, PenstockError
-from penstock.host.cgroup import create_run_cgroup
+from penstock.errors import PenstockError
+from penstock.host.cgroup import RunCgroup, create_run_cgroup, hierarchies
 from penstock.host.clocks import clock_row
-from penstock.host.journal import Journal
+from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
-from penstock.host.state import state_dir
+from penstock.host.state import runtime_dir, state_dir
+from penstock.observe.trace.notices import phases_of
+from penstock.observe.trace.scope import Scope, place_of
 from penstock.observe.trace.tracer import Tracer, TraceResult
+
+MARKS_VARIABLE = "PENSTOCK_MARKS"
 
 
 @dataclass(frozen=True)
 class Session:
-    """How to trace: mode, ring size [bytes], planted loss, where the bundle goes, stdout kept free."""
+    """How to trace: mode, ring size [bytes], planted loss, where the bundle goes, stdout kept free, scope."""
 
     mode: str
     ring_bytes: int
     drop_every: int
     output: Path | None
     quiet: bool
+    scope: Scope = field(default_factory=Scope)
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced command: what it was, how it ended, what was seen."""
+    """What was traced: a command or none, how it ended, what was seen.
+
+    `interrupted` names the signal that ended it early; `outlived` counts the command's processes that were
+    still there when it ended, and were ended with it.
+    """
 
     words: list[str]
     exit_status: int
@@ -44,6 +55,8 @@ class Traced:
     mode: str
     result: TraceResult
     bundle: Path | None
+    interrupted: str | None = None
+    outlived: int = 0
 
     @property
     def wall_s(self) -> float:
@@ -54,54 +67,138 @@ class Traced:
 def trace_command(words: list[str], session: Session) -> Traced:
     """Runs a command in a control group of its own, armed before it begins.
 
+    Ctrl-C goes on to the command, a second one ends it; both leave a report.
     Raises PenstockError if tracing is not possible here.
     """
     journal = Journal()
+    scope = session.scope.for_programs()
     with contextlib.ExitStack() as stack:
         bundle = _new_bundle(session, words)
-        tracer = stack.enter_context(_tracer(journal, session))
+        tracer = stack.enter_context(_tracer(journal, session, scope))
         group = stack.enter_context(create_run_cgroup("trace", None, journal))
-        tracer.arm(group)
+        marks = stack.enter_context(_file_of_marks())
+        tracer.arm(group, target={"marks": _place(marks)})
         clocks = [clock_row("start")]
         try:
-            with _stdout(session, bundle) as sink:
-                finished = launch(words, group, stdout=sink, stdin=None)
+            with _stdout(session, bundle) as sink, _Interrupts(group) as interrupts:
+                environment = {MARKS_VARIABLE: str(marks)}
+                finished = launch(words, group, stdout=sink, stdin=None, extra_env=environment)
+            outlived = len(group.pids())
             clocks.append(clock_row("end"))
             result = tracer.disarm(bundle)
         except BaseException:
             if bundle is not None:
                 bundle.discard()
             raise
-    end = finished.end_ns
-    made = _finish(bundle, result, words, finished.exit_status, finished.start_ns, end, clocks)
-    return Traced(words, finished.exit_status, finished.start_ns, end, session.mode, result, made)
+    traced = Traced(
+        words,
+        finished.exit_status,
+        finished.start_ns,
+        finished.end_ns,
+        session.mode,
+        result,
+        None,
+        interrupts.name,
+        outlived,
+    )
+    return _finish(bundle, traced, session, clocks)
 
 
-def trace_cgroup(directory: Path, seconds: float | None, session: Session) -> Traced:
-    """Traces a control group that is there already, for `seconds` or until Ctrl-C."""
-    try:
-        number = directory.stat().st_ino
-    except OSError as error:
-        raise BadInput(f"--cgroup: {directory}: {error.strerror}") from error
+def trace_running(seconds: float | None, session: Session) -> Traced:
+    """Traces what runs already: the scope's processes, its control group, or whoever uses its files.
+
+    For `seconds`, until Ctrl-C, or until the processes or the group are gone.
+    """
+    scope = session.scope
+    group = scope.group
+    number = group.number if group is not None else _root_group()
+    observers = () if group is not None or scope.processes else (os.getpid(),)
     bundle = _new_bundle(session, [])
-    with _tracer(Journal(), session) as tracer:
-        tracer.arm(number)
+    target = {
+        "processes": list(scope.processes),
+        "level": group.level if group is not None else None,
+    }
+    with _tracer(Journal(), session, scope.for_programs(observers)) as tracer:
+        tracer.arm(number, target=target)
         clocks = [clock_row("start")]
         start_ns = time.monotonic_ns()
-        with contextlib.suppress(KeyboardInterrupt):
+        with _Interrupts(None) as interrupts:
             if seconds is None:
                 print("penstock: tracing until Ctrl-C", file=sys.stderr)
-                threading.Event().wait()
-            else:
-                time.sleep(seconds)
+            until = None if seconds is None else time.monotonic() + seconds
+            while not interrupts.wait(until) and (until is None or time.monotonic() < until):
+                if scope.processes and tracer.status()["processes"] == 0:
+                    break
+                if group is not None and not group.directory.exists():
+                    break
         end_ns = time.monotonic_ns()
         clocks.append(clock_row("end"))
         result = tracer.disarm(bundle)
-    made = _finish(bundle, result, [], 0, start_ns, end_ns, clocks)
-    return Traced([], 0, start_ns, end_ns, session.mode, result, made)
+    traced = Traced([], 0, start_ns, end_ns, session.mode, result, None)
+    return _finish(bundle, traced, session, clocks)
 
 
-def _tracer(journal: Journal, session: Session) -> Tracer:
+class _Interrupts:
+    """SIGINT and SIGTERM while something is traced: passed on to the group first, then insisted on."""
+
+    def __init__(self, group: RunCgroup | None):
+        self.name: str | None = None
+        self._group = group
+        self._came = threading.Event()
+        self._before: dict[int, Any] = {}
+
+    def wait(self, until: float | None) -> bool:
+        """Whether one came, within 0.2 s or at `until` (time.monotonic)."""
+        pause_s = 0.2 if until is None else max(0.0, min(0.2, until - time.monotonic()))
+        return self._came.wait(pause_s)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        again = self.name is not None
+        self.name = signal.Signals(number).name
+        self._came.set()
+        for pid in self._group.pids() if self._group is not None else []:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if again else number)
+
+    def __enter__(self) -> _Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _root_group() -> int:
+    unified = hierarchies().unified
+    if unified is None:
+        raise PenstockError(
+            "tracing needs the unified control-group hierarchy (mount -t cgroup2), by which the "
+            "kernel side tells processes apart"
+        )
+    return unified.stat().st_ino
+
+
+def _place(path: Path) -> dict[str, int]:
+    device, inode = place_of(path)
+    return {"device": device, "inode": inode}
+
+
+@contextlib.contextmanager
+def _file_of_marks() -> Iterator[Path]:
+    """An empty file that anyone may write; what is written is seen as it is written, and never read."""
+    path = runtime_dir() / f"marks-{new_token()}"
+    path.touch()
+    path.chmod(0o666)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer:
     if os.geteuid() != 0:
         raise PenstockError(
             "tracing needs root (CAP_BPF, CAP_PERFMON); run it with sudo. Without it, put the files on an "
@@ -113,6 +210,7 @@ def _tracer(journal: Journal, session: Session) -> Tracer:
         session.mode,
         ring_bytes=session.ring_bytes,
         drop_every=session.drop_every,
+        scope=scope,
     )
 
 
@@ -152,35 +250,38 @@ def _new_bundle(session: Session, words: list[str]) -> Bundle | None:
 
 def _finish(
     bundle: Bundle | None,
-    result: TraceResult,
-    words: list[str],
-    exit_status: int,
-    start_ns: int,
-    end_ns: int,
+    traced: Traced,
+    session: Session,
     clocks: list[dict[str, int | str]],
-) -> Path | None:
+) -> Traced:
     if bundle is None:
-        return None
+        return traced
+    import dataclasses
+
     import pyarrow as pa
 
+    result, end_ns = traced.result, traced.end_ns
     for name, table in result.tables.items():
         bundle.write_table(name, table)
     bundle.write_table("clocks", pa.Table.from_pylist([row | _OWN_CLOCK for row in clocks]))
-    phase = {"phase_id": "workload", "start_ns": start_ns, "end_ns": end_ns}
-    bundle.write_table("phases", pa.Table.from_pylist([phase]))
+    phases = phases_of(result.marks, traced.start_ns, end_ns)
+    bundle.write_table("phases", pa.Table.from_pylist(phases))
     lost = result.receipt["lost"]
     facts: dict[str, Any] = {
-        "state": "finished" if exit_status == 0 else "failed",
-        "exit_status": exit_status,
+        "state": "finished" if traced.exit_status == 0 else "failed",
+        "exit_status": traced.exit_status,
+        "interrupted": traced.interrupted,
+        "outlived": traced.outlived,
+        "filters": session.scope.words,
         "losses": {"trace": lost},
         "reason": f"{lost} events lost" if lost else "",
         "receipts": {"trace": result.receipt},
-        "responses": {"wall_s": {"value": (end_ns - start_ns) / 1e9, "unit": "s"}},
+        "responses": {"wall_s": {"value": traced.wall_s, "unit": "s"}},
         "closing": result.closing,
-        "times": {"start_ns": start_ns, "end_ns": end_ns},
+        "times": {"start_ns": traced.start_ns, "end_ns": end_ns},
     }
     bundle.manifest.update(facts)
-    return bundle.finish()
+    return dataclasses.replace(traced, bundle=bundle.finish())
 
 
 _OWN_CLOCK: dict[str, int | str] = {"offset_ns": 0, "offset_bound_ns": 0}

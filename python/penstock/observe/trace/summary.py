@@ -23,6 +23,8 @@ def as_document(traced: Traced) -> dict[str, Any]:
         "command": traced.words,
         "exit_status": traced.exit_status,
         "wall_s": traced.wall_s,
+        "interrupted": traced.interrupted,
+        "outlived": traced.outlived,
         "mode": traced.mode,
         "files": file_rows(traced),
         "seen": receipt["seen"],
@@ -121,12 +123,19 @@ def show(traced: Traced) -> None:
     lost = receipt["lost"]
     console.print(
         Text(
-            f"seen {receipt['seen']}, kept {receipt['kept']}, not on regular files "
+            f"seen {receipt['seen']}, kept {receipt['kept']}, left out "
             f"{receipt['filtered']}, lost {lost}; about {100 * receipt['added_share']:.2g} % added, "
             f"tracer {receipt['cpu_ns'] / 1e6:.0f} ms CPU"
         ),
         style="bold red" if lost else "dim",
     )
+    if traced.interrupted:
+        console.print(Text(f"ended early by {traced.interrupted}"), style="bold")
+    if traced.outlived:
+        console.print(
+            Text(f"{traced.outlived} processes outlived the command; they were ended with it"),
+            style="bold",
+        )
     if traced.bundle:
         console.print(Text(f"bundle: {traced.bundle}"), style="dim")
 

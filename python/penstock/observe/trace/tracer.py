@@ -23,6 +23,7 @@ from penstock.observe.trace.counts import closing_of_counts, read_counts
 from penstock.observe.trace.events import ENCODINGS, SpoolReader, files_table, write_events
 from penstock.observe.trace.events import SCHEMA as EVENTS_SCHEMA
 from penstock.observe.trace.names import read_names
+from penstock.observe.trace.notices import Mark, marks_of, phases_of, threads_table
 from penstock.observe.trace.patterns import judge_streams, patterns_table, verdicts
 
 _native: Any = importlib.import_module("penstock._native")
@@ -39,7 +40,7 @@ class TraceResult:
 
     `verdicts` are the rows behind `patterns`, one per file, direction and basis; `closing` is the
     sentence. `events` is how many `io_events` there are and `events_path` where: nowhere in mode
-    pattern, or without a bundle.
+    pattern, or without a bundle. `marks` is what the program wrote to $PENSTOCK_MARKS.
     """
 
     tables: dict[str, pa.Table]
@@ -48,6 +49,7 @@ class TraceResult:
     closing: str
     events: int = 0
     events_path: Path | None = None
+    marks: list[Mark] = field(default_factory=list)
 
 
 class Tracer:
@@ -56,7 +58,8 @@ class Tracer:
     `mode` is `trace` (every call is recorded), `pattern` (counters of steps and sizes) or `count` (calls
     and bytes). `ring_bytes` is for all CPUs together. `hooks` is the only kind of hook to use (HOOKS);
     without the features in `require` it does not begin. `drop_every` plants losses and `deny` refusals,
-    for tests. Raises PenstockError if the kernel refuses.
+    for tests; `scope` is what is traced of the group (`Scope.for_programs`), all by default.
+    Raises PenstockError if the kernel refuses.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Tracer:
         hooks: str = "auto",
         require: Sequence[str] = (),
         deny: Sequence[str] = (),
+        scope: Mapping[str, Any] | None = None,
     ):
         if mode not in MODES:
             raise ValueError(f"no tracing mode {mode}: it is one of {', '.join(MODES)}")
@@ -79,6 +83,7 @@ class Tracer:
         self._cost = cost_of(mode, journal, Path(state_dir))
         config = {"mode": mode, "ring_bytes": ring_bytes, "drop_every": drop_every}
         config |= {"hooks": hooks, "require": list(require), "deny": list(deny)}
+        config |= {"scope": dict(scope)} if scope else {}
         self._daemon = start_daemon("tracer", config, journal)
         self._started_ns = 0
         self._where: tuple[Path, Path] | None = None
@@ -94,11 +99,13 @@ class Tracer:
         cgroup: RunCgroup | int,
         out_dir: Path | None = None,
         disks: Mapping[tuple[int, int], str] | None = None,
+        target: Mapping[str, Any] | None = None,
     ) -> None:
         """Records from now on what the group's members do, and those of groups inside it.
 
         `disks` maps the device (major, minor) of an emulated disk's mount to its disk_id. The spool lies in
-        `out_dir` (default: the state directory) until `disarm`.
+        `out_dir` (default: the state directory) until `disarm`. `target` is what only this recording has:
+        `processes` (roots of trees), `level` (of a v1 group), `marks` (device, inode of the file of marks).
         """
         number = cgroup if isinstance(cgroup, int) else cgroup.cgroup_id
         if number == 0:
@@ -112,7 +119,11 @@ class Tracer:
         self._where = (base / f"{stem}.events", base / f"{stem}.files")
         self._disks = dict(disks or {})
         self._daemon.call(
-            "arm", cgroup_id=number, spool=str(self._where[0]), files=str(self._where[1])
+            "arm",
+            cgroup_id=number,
+            spool=str(self._where[0]),
+            files=str(self._where[1]),
+            target=dict(target or {}),
         )
         self._started_ns = time.monotonic_ns()
 
@@ -126,7 +137,7 @@ class Tracer:
         """Stops recording; tables, verdicts and the receipt of what was recorded.
 
         The events go into `bundle` as table `io_events`, part by part: memory does not grow with them.
-        `phases` (name: first and last time [ns]) are judged by themselves too.
+        `phases` (name: first and last time [ns]) are judged by themselves too; default: those marked.
         """
         if self._where is None:
             raise PenstockError("the tracer is not armed")
@@ -165,7 +176,16 @@ class Tracer:
             zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)
         )
         names = read_names(names_path)
-        tables = {"files": files, "file_names": names.table(), "operations": names.sums()}
+        marks = marks_of(names_path)
+        if not phases:
+            by_marks = phases_of(marks, self._started_ns, self._started_ns + wall_ns)[1:]
+            phases = {row["phase_id"]: (row["start_ns"], row["end_ns"]) for row in by_marks}
+        tables = {
+            "files": files,
+            "file_names": names.table(),
+            "operations": names.sums(),
+            "threads": threads_table(names_path),
+        }
         events, events_path = 0, None
         if self.mode == "trace":
             judge = _native.Judge(list(phases.values()))
@@ -191,4 +211,4 @@ class Tracer:
         else:
             sums = [*rows, *names.flushes()]
             closing = closing_sentence(sums, paths, wall_ns, receipt["lost"])
-        return TraceResult(tables, receipt, rows, closing, events, events_path)
+        return TraceResult(tables, receipt, rows, closing, events, events_path, marks)

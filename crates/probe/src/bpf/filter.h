@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Which files are wanted: by name, by number, by directory, by ending. Decided once, when a file is first
+ * met; after that the answer is found with the thread or in a map.
+ *
+ * A wanted path is an anchor (a directory that is there, known by device and inode number) and what must
+ * follow below it, so that files and directories made later match too.
+ */
+#ifndef PENSTOCK_FILTER_H
+#define PENSTOCK_FILTER_H
+
+#include "books.h"
+
+#define UNWANTED 0xffffffff /* as file_id */
+#define MARKS 0xfffffffe    /* as file_id: the file into which the traced program writes its marks */
+#define BY_NUMBER 1
+#define BY_PATH 2
+#define INSIDE 4
+#define MOST_NAMES 4200
+#define ENDINGS 16
+#define ENDING_WORDS 3
+#define TAIL_WORDS 32
+#define RULES 64
+
+/* Fixed at loading: how many of each there are. Kinds combine by AND, those of one kind by OR. */
+const volatile __u32 number_rules = 0;
+const volatile __u32 path_rules = 0;
+const volatile __u32 directory_rules = 0;
+const volatile __u32 ending_rules = 0;
+const volatile __u32 rule_count = 0;	/* of paths and directories together */
+const volatile __u32 only_direction = 0; /* 0 both, 1 reads, 2 writes and what makes them durable */
+
+struct place {
+	__u64 inode;
+	__u32 device;
+	__u32 pad;
+};
+
+/* What must follow below an anchor: components from the last to the first, each ended by a zero byte. */
+struct rule {
+	__u32 whole; /* 1: a path, nothing may follow; 0: a directory */
+	__u32 bytes;
+	__u64 tail[TAIL_WORDS];
+	__u64 mask[TAIL_WORDS]; /* of the bytes that count */
+};
+
+struct ending {
+	__u32 bytes;
+	__u32 pad;
+	__u64 text[ENDING_WORDS];
+	__u64 mask[ENDING_WORDS];
+};
+
+/* The rules that begin at a directory, as bits. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, RULES);
+	__type(key, struct place);
+	__type(value, __u64);
+} anchors SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RULES);
+	__type(key, __u32);
+	__type(value, struct rule);
+} rules SEC(".maps");
+
+/* Files by number: BY_NUMBER where the user gave it, BY_PATH where it had the path when tracing began. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct place);
+	__type(value, __u32);
+} wanted_numbers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ENDINGS);
+	__type(key, __u32);
+	__type(value, struct ending);
+} endings SEC(".maps");
+
+/* Files found not to be wanted. When it forgets one, the question is asked again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct file_key);
+	__type(value, __u32);
+} unwanted_files SEC(".maps");
+
+struct search {
+	struct dentry *dentry;
+	struct vfsmount *view;
+	struct mount *mount; /* NULL: up to the root of the file system, whatever is mounted where */
+	__u64 candidates;    /* rules that begin at this dentry */
+	__u32 used;	     /* bytes of components in the draft */
+	__u32 name_bytes;    /* of the file's own */
+	__u32 found;	     /* BY_PATH, INSIDE */
+	__u32 draft;	     /* which of the CPU's */
+	__u32 at;	     /* ending or rule that is looked at */
+	__u32 equal;
+};
+
+/*
+ * Whether what is wanted lies at a place of the draft. Word by word and without a branch: the verifier goes
+ * through it once, and calls may be nested eight deep only.
+ */
+static __always_inline bool lies_at(struct introduction *draft, __u32 from, const __u64 *text,
+				    const __u64 *mask, __u32 words)
+{
+	__u64 difference = 0;
+	__u32 i;
+
+	for (i = 0; i < words; i++) {
+		__u32 place = (from + i * sizeof(__u64)) & (PATH_BYTES - 1);
+
+		difference |= (*(__u64 *)&draft->path[place] ^ text[i]) & mask[i];
+	}
+	return !difference;
+}
+
+static long try_rule(__u64 index, void *context)
+{
+	struct search *search = context;
+	__u32 number = search->draft, at = index;
+	struct introduction *draft;
+	struct rule *rule;
+
+	if (!((search->candidates >> (index & 63)) & 1))
+		return 0;
+	rule = bpf_map_lookup_elem(&rules, &at);
+	draft = bpf_map_lookup_elem(&drafts, &number);
+	if (!rule || !draft)
+		return 1;
+	if (rule->bytes > search->used || (rule->whole && rule->bytes != search->used))
+		return 0;
+	if (lies_at(draft, search->used - rule->bytes, rule->tail, rule->mask, TAIL_WORDS))
+		search->found |= rule->whole ? BY_PATH : INSIDE;
+	return 0;
+}
+
+/* One step up from a file: is this one an anchor? Then its own name, and on to its parent. */
+static long search_up(__u64 index, void *context)
+{
+	struct search *search = context;
+	struct dentry *dentry = search->dentry, *parent;
+	struct vfsmount *view = search->view;
+	struct mount *mount = search->mount;
+	struct introduction *draft;
+	struct inode *inode = BPF_CORE_READ(dentry, d_inode);
+	struct place place = {};
+	__u64 *candidates;
+	__u32 number = search->draft, used = search->used;
+	long length;
+
+	if (inode) {
+		place.inode = BPF_CORE_READ(inode, i_ino);
+		place.device = BPF_CORE_READ(inode, i_sb, s_dev);
+		candidates = bpf_map_lookup_elem(&anchors, &place);
+		if (candidates) {
+			search->candidates = *candidates;
+			bpf_loop(rule_count, try_rule, search, 0);
+		}
+	}
+	if (mount && dentry == BPF_CORE_READ(view, mnt_root)) {
+		struct mount *above = BPF_CORE_READ(mount, mnt_parent);
+
+		if (above == mount)
+			return 1;
+		search->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+		search->mount = above;
+		search->view = (void *)above + bpf_core_field_offset(struct mount, mnt);
+		return 0;
+	}
+	parent = BPF_CORE_READ(dentry, d_parent);
+	draft = bpf_map_lookup_elem(&drafts, &number);
+	if (parent == dentry || !draft || used >= PATH_BYTES)
+		return 1;
+	length = bpf_probe_read_kernel_str(&draft->path[used & (PATH_BYTES - 1)], NAME_BYTES,
+					   BPF_CORE_READ(dentry, d_name.name));
+	if (length < 0)
+		return 1;
+	length &= 0x1ff;
+	if (!index)
+		search->name_bytes = length ? length - 1 : 0;
+	search->used = used + length;
+	search->dentry = parent;
+	/* only the name is asked for */
+	return !path_rules && !directory_rules;
+}
+
+static long try_ending(__u64 index, void *context)
+{
+	struct search *search = context;
+	__u32 number = search->draft, at = index;
+	struct introduction *draft;
+	struct ending *ending;
+
+	draft = bpf_map_lookup_elem(&drafts, &number);
+	ending = bpf_map_lookup_elem(&endings, &at);
+	if (!draft || !ending)
+		return 1;
+	if (ending->bytes > search->name_bytes ||
+	    !lies_at(draft, search->name_bytes - ending->bytes, ending->text, ending->mask, ENDING_WORDS))
+		return 0;
+	search->equal = 1;
+	return 1;
+}
+
+/*
+ * A directory is looked for up the file's own file system first, then, if it was not met, up the mounts
+ * through which the file was opened: a bind mount hides neither way.
+ */
+static __always_inline bool search_file(struct file *file, struct search *search)
+{
+	struct vfsmount *view;
+
+	search->dentry = BPF_CORE_READ(file, f_path.dentry);
+	bpf_loop(MOST_NAMES, search_up, search, 0);
+	if (ending_rules) {
+		search->equal = 0;
+		bpf_loop(ending_rules, try_ending, search, 0);
+		if (!search->equal)
+			return false;
+	}
+	if ((path_rules && !(search->found & BY_PATH)) ||
+	    (directory_rules && !(search->found & INSIDE))) {
+		view = BPF_CORE_READ(file, f_path.mnt);
+		search->used = 0;
+		search->dentry = BPF_CORE_READ(file, f_path.dentry);
+		search->view = view;
+		search->mount = (void *)view - bpf_core_field_offset(struct mount, mnt);
+		bpf_loop(MOST_NAMES, search_up, search, 0);
+	}
+	if (path_rules && !(search->found & BY_PATH))
+		return false;
+	return !directory_rules || (search->found & INSIDE);
+}
+
+/* Whether a file passes all filters; `draft` is where its path may be written. */
+static __always_inline bool wanted(struct file *file, __u32 draft)
+{
+	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	struct search search = { .draft = draft };
+	struct place place = {};
+	__u32 *numbered, by = 0;
+
+	place.inode = BPF_CORE_READ(inode, i_ino);
+	place.device = BPF_CORE_READ(inode, i_sb, s_dev);
+	numbered = bpf_map_lookup_elem(&wanted_numbers, &place);
+	if (numbered)
+		by = *numbered;
+	if (number_rules && !(by & BY_NUMBER))
+		return false;
+	if (!path_rules && !directory_rules && !ending_rules)
+		return true;
+	search.found = by & BY_PATH;
+	return search_file(file, &search);
+}
+
+static __always_inline bool filtering_files(void)
+{
+	return number_rules || path_rules || directory_rules || ending_rules;
+}
+
+/* Whether an operation is to be left out, by its file or by its direction. */
+static __always_inline bool left_out(struct known_file *known, __u32 op)
+{
+	if (known->file_id >= MARKS) /* or UNWANTED */
+		return true;
+	if (only_direction == 1)
+		return op >= FIRST_WRITE;
+	if (only_direction == 2)
+		return op < FIRST_WRITE || op >= FIRST_META;
+	return false;
+}
+
+#endif

@@ -1,0 +1,393 @@
+//! What is traced: which processes, which control group, which files. Fixed when the programs are loaded.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libbpf_rs::btf::types::Enum;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::{MapCore, MapFlags};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::mapped::Mapped;
+use crate::ProbeError;
+
+/// Words of the set of processes: a bit for each number below PID_MAX_LIMIT.
+pub const MEMBER_WORDS: usize = 65_536;
+/// Paths and directories together.
+pub const MOST_RULES: usize = 64;
+/// Endings of names.
+pub const MOST_ENDINGS: usize = 16;
+/// Files by number.
+pub const MOST_NUMBERS: usize = 1024;
+const TAIL_BYTES: usize = 256;
+const ENDING_BYTES: usize = 24;
+const BY_NUMBER: u32 = 1;
+const BY_PATH: u32 = 2;
+
+/// A file by the kernel's device number (major << 20 | minor) and inode number.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Device.
+    pub device: u32,
+    /// Inode.
+    pub inode: u64,
+}
+
+/// A wanted path: a directory that is there, and what must follow below it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Wanted {
+    /// The directory.
+    pub anchor: Place,
+    /// Components below it from the last to the first, each ended by a zero byte, in hexadecimal digits.
+    #[serde(default)]
+    pub tail: String,
+    /// The file itself, if it is there already.
+    #[serde(default)]
+    pub number: Option<Place>,
+}
+
+/// What is traced. Kinds combine by AND, those of one kind by OR; the default is all of the control group.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scope {
+    /// Only process trees, whose roots are given when tracing is armed.
+    pub by_process: bool,
+    /// The group is one of this controller's v1 hierarchy (`memory`, `blkio`, …).
+    pub controller: Option<String>,
+    /// Processes never traced, at most two.
+    pub observers: Vec<u32>,
+    /// Files by number.
+    pub numbers: Vec<Place>,
+    /// Files by path.
+    pub paths: Vec<Wanted>,
+    /// Directories with all below.
+    pub directories: Vec<Wanted>,
+    /// Endings of file names, in hexadecimal digits.
+    pub endings: Vec<String>,
+    /// `read`, or `write` (with what makes writes durable).
+    pub only: Option<String>,
+}
+
+/// The constants of the programs that a scope decides.
+#[derive(Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Constants {
+    pub by_process: u32,
+    pub v1_controller: u32,
+    pub observers: [u32; 2],
+    pub number_rules: u32,
+    pub path_rules: u32,
+    pub directory_rules: u32,
+    pub ending_rules: u32,
+    pub rule_count: u32,
+    pub only_direction: u32,
+}
+
+/// The maps of the programs that a scope fills.
+pub struct Maps<'a> {
+    /// Directory → its rules, as bits.
+    pub anchors: &'a dyn MapCore,
+    /// What must follow.
+    pub rules: &'a dyn MapCore,
+    /// Files by number.
+    pub numbers: &'a dyn MapCore,
+    /// Endings of names.
+    pub endings: &'a dyn MapCore,
+}
+
+impl Scope {
+    /// Checks the counts and lengths, and asks the kernel's type information for the controller's number.
+    pub fn constants(&self) -> Result<Constants, ProbeError> {
+        let refuse = |words: String| Err(ProbeError::Request(words));
+        let rules = self.paths.len() + self.directories.len();
+        for (what, found, most) in [
+            ("paths and directories", rules, MOST_RULES),
+            ("endings", self.endings.len(), MOST_ENDINGS),
+            (
+                "inodes",
+                self.numbers.len() + self.paths.len(),
+                MOST_NUMBERS,
+            ),
+            ("observers", self.observers.len(), 2),
+        ] {
+            if found > most {
+                return refuse(format!("{found} {what} are too many: at most {most}"));
+            }
+        }
+        let only_direction = match self.only.as_deref() {
+            None => 0,
+            Some("read") => 1,
+            Some("write") => 2,
+            Some(other) => return refuse(format!("only {other}: it is read or write")),
+        };
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let observer = |n: usize| self.observers.get(n).copied().unwrap_or(0);
+        Ok(Constants {
+            by_process: u32::from(self.by_process),
+            v1_controller: match &self.controller {
+                Some(name) => number_of_controller(name)?,
+                None => u32::MAX,
+            },
+            observers: [observer(0), observer(1)],
+            number_rules: count(self.numbers.len()),
+            path_rules: count(self.paths.len()),
+            directory_rules: count(self.directories.len()),
+            ending_rules: count(self.endings.len()),
+            rule_count: count(rules),
+            only_direction,
+        })
+    }
+
+    /// Puts the rules into the maps of programs just loaded.
+    pub fn fill(&self, maps: &Maps<'_>) -> Result<(), ProbeError> {
+        let mut beginning_at: HashMap<Place, u64> = HashMap::new();
+        let rules = self.paths.iter().map(|w| (w, 1u32));
+        let rules = rules.chain(self.directories.iter().map(|w| (w, 0u32)));
+        for (index, (wanted, whole)) in rules.enumerate() {
+            *beginning_at.entry(wanted.anchor).or_default() |= 1 << index;
+            let tail = bytes_of(&wanted.tail, TAIL_BYTES, "a path that is not there yet")?;
+            let mut value = whole.to_ne_bytes().to_vec();
+            value.extend((tail.len() as u32).to_ne_bytes());
+            value.extend(with_mask(&tail, TAIL_BYTES));
+            let key = (index as u32).to_ne_bytes();
+            maps.rules.update(&key, &value, MapFlags::ANY)?;
+        }
+        for (place, bits) in beginning_at {
+            let value = bits.to_ne_bytes();
+            maps.anchors.update(&key_of(place), &value, MapFlags::ANY)?;
+        }
+        let mut numbers: HashMap<Place, u32> = HashMap::new();
+        for place in &self.numbers {
+            *numbers.entry(*place).or_default() |= BY_NUMBER;
+        }
+        for place in self.paths.iter().filter_map(|wanted| wanted.number) {
+            *numbers.entry(place).or_default() |= BY_PATH;
+        }
+        for (place, by) in numbers {
+            maps.numbers
+                .update(&key_of(place), &by.to_ne_bytes(), MapFlags::ANY)?;
+        }
+        for (index, ending) in self.endings.iter().enumerate() {
+            let text = bytes_of(ending, ENDING_BYTES, "an ending")?;
+            let mut value = (text.len() as u32).to_ne_bytes().to_vec();
+            value.extend([0; 4]);
+            value.extend(with_mask(&text, ENDING_BYTES));
+            let key = (index as u32).to_ne_bytes();
+            maps.endings.update(&key, &value, MapFlags::ANY)?;
+        }
+        Ok(())
+    }
+}
+
+/// A text filled up to `most` bytes, and a mask of the bytes that are its own.
+fn with_mask(text: &[u8], most: usize) -> Vec<u8> {
+    let mut both = text.to_vec();
+    both.resize(most, 0);
+    both.extend(std::iter::repeat_n(0xff, text.len()));
+    both.resize(2 * most, 0);
+    both
+}
+
+fn key_of(place: Place) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&place.inode.to_ne_bytes());
+    key[8..12].copy_from_slice(&place.device.to_ne_bytes());
+    key
+}
+
+fn bytes_of(hex: &str, most: usize, what: &str) -> Result<Vec<u8>, ProbeError> {
+    let digits: Option<Vec<u8>> = hex
+        .as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect();
+    match digits {
+        Some(bytes) if bytes.len() <= most => Ok(bytes),
+        Some(bytes) => Err(ProbeError::Request(format!(
+            "{what} of {} bytes is too long: at most {most}",
+            bytes.len()
+        ))),
+        None => Err(ProbeError::Request(format!("{hex}: not hexadecimal"))),
+    }
+}
+
+/// The controllers have no fixed numbers: each kernel numbers those it was built with.
+fn number_of_controller(name: &str) -> Result<u32, ProbeError> {
+    // named after its cgroup v2 form inside the kernel
+    let symbol = format!("{}_cgrp_id", if name == "blkio" { "io" } else { name });
+    let types = Btf::from_vmlinux()?;
+    let numbers: Option<Enum<'_>> = types.type_by_name("cgroup_subsys_id");
+    let found = numbers.and_then(|numbers| {
+        numbers
+            .iter()
+            .find(|member| member.name.is_some_and(|found| *found == *symbol))
+            .and_then(|member| u32::try_from(member.value).ok())
+    });
+    found.ok_or_else(|| ProbeError::Request(format!("this kernel has no controller {name}")))
+}
+
+/// The set of traced processes.
+pub struct Members(Mapped<u64>);
+
+impl Members {
+    /// Over the mapped words of the programs' set.
+    pub fn new(words: Mapped<u64>) -> Self {
+        Self(words)
+    }
+
+    fn word(&self, process: u32) -> (&AtomicU64, u64) {
+        let at = self.0.at(process as usize / 64);
+        // SAFETY: aligned, and in a mapping that lives as long as we do.
+        (unsafe { AtomicU64::from_ptr(at) }, 1 << (process % 64))
+    }
+
+    /// Nobody.
+    pub fn clear(&self) {
+        self.0.clear(MEMBER_WORDS);
+    }
+
+    /// How many.
+    pub fn count(&self) -> u32 {
+        (0..MEMBER_WORDS)
+            .map(|index| self.0.read(index).count_ones())
+            .sum()
+    }
+
+    /// Adds processes and all that descend from them. The programs must be armed already: they add whoever
+    /// is forked meanwhile by one that is in the set, and we look again until we find nobody new.
+    pub fn add_trees(&self, roots: &[u32]) {
+        let mut known: HashSet<u32> = HashSet::new();
+        for &root in roots {
+            known.insert(root);
+            let (word, bit) = self.word(root);
+            word.fetch_or(bit, Ordering::SeqCst);
+        }
+        loop {
+            let children: Vec<u32> = parents()
+                .filter(|(process, parent)| known.contains(parent) && !known.contains(process))
+                .map(|(process, _)| process)
+                .collect();
+            if children.is_empty() {
+                break;
+            }
+            for process in children {
+                known.insert(process);
+                let (word, bit) = self.word(process);
+                word.fetch_or(bit, Ordering::SeqCst);
+            }
+        }
+        // whoever ended before its bit was set would keep it for the next process of that number
+        for process in known {
+            if !fs::exists(format!("/proc/{process}")).unwrap_or(true) {
+                let (word, bit) = self.word(process);
+                word.fetch_and(!bit, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+/// Every process with its parent.
+fn parents() -> impl Iterator<Item = (u32, u32)> {
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let process = entry.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            // the name may hold anything, so count from its last bracket
+            let (_, rest) = stat.rsplit_once(") ")?;
+            Some((process, rest.split(' ').nth(1)?.parse().ok()?))
+        })
+}
+
+/// What the programs announce besides files.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Notice {
+    notice: u32,
+    kind: u32,
+    t_ns: u64,
+    tid: u32,
+    pid: u32,
+    text: [u8; 64],
+}
+
+/// The JSON line of an announcement that is not about a file; None if it is.
+pub fn notice(bytes: &[u8]) -> Option<String> {
+    if bytes.len() < std::mem::size_of::<Notice>() || bytes[..4] != [0xff; 4] {
+        return None;
+    }
+    // SAFETY: long enough, and plain numbers.
+    let notice: Notice = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+    let used = notice.text.iter().position(|&b| b == 0).unwrap_or(64);
+    let hex: String = notice.text[..used]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let (t_ns, tid, pid) = (notice.t_ns, notice.tid, notice.pid);
+    Some(match notice.kind {
+        1 => format!(
+            "{}\n",
+            json!({"tid": tid, "pid": pid, "first_ns": t_ns, "program_hex": hex})
+        ),
+        2 => format!(
+            "{}\n",
+            json!({"mark_hex": hex, "t_ns": t_ns, "tid": tid, "pid": pid})
+        ),
+        _ => String::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_much_is_refused_in_words() {
+        let place = Place {
+            device: 1,
+            inode: 2,
+        };
+        let wanted = Wanted {
+            anchor: place,
+            tail: String::new(),
+            number: None,
+        };
+        let scope = Scope {
+            directories: vec![wanted; MOST_RULES + 1],
+            ..Scope::default()
+        };
+        let said = scope.constants().unwrap_err().to_string();
+        assert_eq!(said, "65 paths and directories are too many: at most 64");
+        let only = Scope {
+            only: Some("sync".into()),
+            ..Scope::default()
+        };
+        assert!(only.constants().is_err());
+        assert!(bytes_of("zz", 8, "x").is_err());
+        assert!(bytes_of(&"61".repeat(9), 8, "x").is_err());
+        assert_eq!(bytes_of("612f", 8, "x").unwrap(), b"a/");
+    }
+
+    #[test]
+    fn announcements_of_files_are_not_notices() {
+        let mut bytes = vec![0u8; std::mem::size_of::<Notice>()];
+        assert!(notice(&bytes).is_none());
+        bytes[..4].fill(0xff);
+        bytes[4] = 1;
+        bytes[16] = 42;
+        bytes[24..26].copy_from_slice(b"sh");
+        let line = notice(&bytes).unwrap();
+        assert!(line.contains("\"program_hex\":\"7368\"") && line.contains("\"tid\":42"));
+    }
+
+    #[test]
+    fn every_process_has_a_parent() {
+        let own = std::process::id();
+        let found: HashMap<u32, u32> = parents().collect();
+        assert!(found.contains_key(&own));
+    }
+}

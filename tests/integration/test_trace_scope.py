@@ -1,0 +1,378 @@
+"""What is traced and what is not: processes, control groups, files, directories. Needs root and BPF."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import _build
+from penstock.errors import BadInput
+from penstock.host.cgroup import create_run_cgroup, hierarchies
+from penstock.host.journal import Journal
+from penstock.observe.trace.scope import find_group
+from tests.integration.tracing import (
+    NEEDS_TRACER,
+    Running,
+    balanced,
+    calls_by_path,
+    events,
+    of_file,
+    penstock,
+    started_trace,
+    trace,
+)
+
+pytestmark = NEEDS_TRACER
+
+#: reads each file given, as often as its number says, when told to; the files are open before that
+READER = """
+import os, sys
+files = [(os.open(p, os.O_RDONLY), int(n)) for p, n in zip(sys.argv[1::2], sys.argv[2::2])]
+print('ready'); sys.stdin.readline()
+for fd, times in files:
+    for i in range(times):
+        os.pread(fd, 512, 512 * i)
+print('done'); sys.stdin.readline()
+"""
+
+#: three children, each writes its own file as often as its number says; a thread of the parent writes, too
+FAMILY = """
+import os, sys, threading
+def write(name, times):
+    fd = os.open(os.path.join(sys.argv[1], name), os.O_WRONLY | os.O_CREAT)
+    for i in range(times):
+        os.pwrite(fd, b'x' * 100, 100 * i)
+print('ready'); sys.stdin.readline()
+for number in (1, 2, 3):
+    if os.fork() == 0:
+        if number == 3 and os.fork() == 0:
+            write('grandchild', 11)
+            os._exit(0)
+        if number == 2:
+            os.execvp('dd', ['dd', 'if=/dev/zero', f'of={sys.argv[1]}/executed', 'bs=10', 'count=13',
+                             'status=none'])
+        write(f'child{number}', 7)
+        os._exit(0)
+thread = threading.Thread(target=write, args=('thread', 5))
+thread.start(); thread.join()
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+print('done'); sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Path:
+    for name in ("a.wt", "b.wt", "c.db"):
+        (tmp_path / name).write_bytes(bytes(65536))
+    return tmp_path
+
+
+def ended(tracing: subprocess.Popen[str]) -> Any:
+    tracing.send_signal(signal.SIGINT)
+    out, err = tracing.communicate(timeout=60)
+    assert tracing.returncode == 0, err
+    document = json.loads(out)
+    assert balanced(document)
+    return document
+
+
+def test_ta_08_an_untargeted_process_is_not_seen(ground: Path) -> None:
+    """Beside a command that reads 101 times another one reads 10100 times; a third one is never still."""
+    script = "import os,sys\nf=os.open(sys.argv[1],0)\nfor i in range(int(sys.argv[2])): os.pread(f,512,0)\n"
+    stop = threading.Event()
+
+    def disturb() -> None:
+        with open(ground / "c.db", "rb", buffering=0) as other:
+            while not stop.is_set():
+                other.read(512)
+                other.seek(0)
+
+    disturber = threading.Thread(target=disturb)
+    disturber.start()
+    try:
+        bystander = subprocess.Popen([sys.executable, "-c", script, ground / "b.wt", "10100"])
+        document = trace(
+            sys.executable, "-c", script, ground / "a.wt", "101", options=("-m", "trace")
+        )
+        assert bystander.wait() == 0
+    finally:
+        stop.set()
+        disturber.join()
+    paths = calls_by_path(document)
+    assert paths[str(ground / "a.wt")] == 101
+    assert str(ground / "b.wt") not in paths
+    assert str(ground / "c.db") not in paths
+    assert document["lost_events"] == 0
+
+
+@pytest.mark.parametrize("mode", ["trace", "pattern"])
+def test_ta_09_a_process_tree(ground: Path, mode: str) -> None:
+    with Running(READER, ground / "a.wt", "10") as stranger, Running(FAMILY, ground) as family:
+        tracing = started_trace("-m", mode, "-p", str(family.pid))
+        stranger.go()
+        assert stranger.said() == "done"
+        family.go()
+        assert family.said() == "done"
+        document = ended(tracing)
+    wanted = {"child1": 7, "child3": 7, "grandchild": 11, "executed": 13, "thread": 5}
+    found = calls_by_path(document)
+    own = {Path(path).name: n for path, n in found.items() if Path(path).parent == ground}
+    assert own == wanted
+
+
+def test_a_tree_that_is_there_already_and_one_that_ends(ground: Path) -> None:
+    """The child was forked before the trace began; when all are gone the trace ends by itself."""
+    script = f"""
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, '-c', {READER!r}, {str(ground / "a.wt")!r}, '17'],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()
+print('ready'); sys.stdin.readline()
+child.stdin.write(b'go\\n'); child.stdin.flush()
+child.stdout.readline()
+child.stdin.write(b'end\\n'); child.stdin.close()
+child.wait()
+print('done')
+"""
+    with Running(script) as family:
+        tracing = started_trace("-m", "trace", "-p", str(family.pid))
+        family.go()
+        assert family.said() == "done"
+        out, err = tracing.communicate(timeout=30)
+    assert tracing.returncode == 0, err
+    assert of_file(json.loads(out), ground / "a.wt")["reads"] == 17
+
+
+@pytest.fixture
+def group_directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Path]]:
+    with create_run_cgroup("scope-test", None, Journal(tmp_path / "journal")) as group:
+        yield group.paths
+
+
+@pytest.mark.parametrize("controller", ["unified", "pids"])
+def test_ta_09_a_control_group_with_those_inside(
+    ground: Path, group_directory: dict[str, Path], controller: str
+) -> None:
+    if controller == "pids" and "pids" not in hierarchies().v1:
+        pytest.skip("no v1 hierarchy here")
+    outer = group_directory[controller]
+    inner = outer / "inner"
+    inner.mkdir()
+    with (
+        Running(READER, ground / "a.wt", "23") as member,
+        Running(READER, ground / "b.wt", "29") as deeper,
+        Running(READER, ground / "c.db", "31") as stranger,
+    ):
+        (outer / "cgroup.procs").write_text(str(member.pid))
+        (inner / "cgroup.procs").write_text(str(deeper.pid))
+        # a container is found by a part of its group's name, or by a process of it
+        if controller == "unified":
+            assert find_group(outer.name.rsplit("-", 1)[-1]).directory == outer
+            assert find_group(str(member.pid)).directory == outer
+        tracing = started_trace("-m", "trace", "--cgroup", outer)
+        for program in (stranger, member, deeper):
+            program.go()
+            assert program.said() == "done"
+        document = ended(tracing)
+    own = {Path(p).name: n for p, n in calls_by_path(document).items() if Path(p).parent == ground}
+    assert own == {"a.wt": 23, "b.wt": 29}
+
+
+def make_and_use(root: Path) -> tuple[list[str], dict[str, int]]:
+    """A command that makes directories and files and uses each a number of times of its own."""
+    names = ["db/x.wt", "db/x.db", "db/deep/er/y.wt", "db/z.wtx", "other/x.wt", "x.wt", "db/.wt"]
+    counts = {name: 3 + 2 * number for number, name in enumerate(names)}
+    script = (
+        "import os, sys\n"
+        f"for name, times in {counts!r}.items():\n"
+        f"    path = os.path.join({str(root)!r}, name)\n"
+        "    os.makedirs(os.path.dirname(path), exist_ok=True)\n"
+        "    fd = os.open(path, os.O_RDWR | os.O_CREAT)\n"
+        "    for i in range(times): os.pwrite(fd, b'x' * 100, 100 * i)\n"
+        "    os.pread(fd, 100, 0)\n"
+    )
+    return [sys.executable, "-c", script], counts
+
+
+@pytest.mark.parametrize(("mode", "there"), [("trace", False), ("pattern", True)])
+def test_ta_09_a_directory_and_an_ending(tmp_path: Path, mode: str, there: bool) -> None:
+    if there:
+        (tmp_path / "db" / "deep").mkdir(parents=True)
+    command, counts = make_and_use(tmp_path)
+    options = ("-m", mode, "--dir", tmp_path / "db", "--ext", ".wt")
+    document = trace(*command, options=options)
+    wanted = {"db/x.wt", "db/deep/er/y.wt", "db/.wt"}
+    found = {
+        str(Path(row["path"]).relative_to(tmp_path)): (row["reads"], row["writes"])
+        for row in document["files"]
+    }
+    assert found == {name: (1, counts[name]) for name in wanted}
+    assert balanced(document)
+    assert document["filtered"] >= sum(counts.values()) - sum(counts[n] for n in wanted)
+
+
+def test_ta_09_files_and_inodes(ground: Path) -> None:
+    """--file: one that is there, one made later, one by a hard link; --inode; kinds combine by AND."""
+    os.link(ground / "a.wt", ground / "link")
+    status = (ground / "b.wt").stat()
+    inode = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}:{status.st_ino}"
+    new = ground / "new"
+    script = (
+        "import os, sys\n"
+        "for i, p in enumerate(sys.argv[1:]):\n"
+        "    fd = os.open(p, os.O_RDWR | os.O_CREAT)\n"
+        "    for _ in range(i + 1): os.pwrite(fd, b'x' * 10, 0)\n"
+        "    os.pread(fd, 10, 0)\n"
+    )
+    words = [ground / name for name in ("link", "b.wt", "c.db", "new")]
+    command = (sys.executable, "-c", script, *words)
+
+    def seen(*options: str | Path) -> dict[str, tuple[int, int]]:
+        document = trace(*command, options=("-m", "trace", *options))
+        assert balanced(document)
+        new.unlink()
+        return {Path(r["path"]).name: (r["reads"], r["writes"]) for r in document["files"]}
+
+    by_path = seen("--file", ground / "a.wt", "--file", new)
+    assert by_path == {"link": (1, 1), "new": (1, 4)}
+    assert seen("--inode", inode) == {"b.wt": (1, 2)}
+    assert seen("--inode", f"{status.st_dev}:{status.st_ino}", "--only", "read") == {"b.wt": (1, 0)}
+    assert seen("--inode", inode, "--file", new) == {}
+    assert seen("--file", new, "--dir", ground, "--only", "write") == {"new": (0, 4)}
+
+
+def test_the_files_of_the_whole_host(ground: Path) -> None:
+    """Without command or process: whoever uses the file, but not the tracer itself."""
+    with (
+        Running(READER, ground / "a.wt", "19") as one,
+        Running(READER, ground / "a.wt", "7") as two,
+    ):
+        tracing = started_trace("-m", "trace", "--dir", ground, "-o", ground / "T")
+        for program in (one, two):
+            program.go()
+            assert program.said() == "done"
+        document = ended(tracing)
+    assert of_file(document, ground / "a.wt")["reads"] == 26
+    pids = {row["pid"] for row in events(ground / "T")}
+    assert pids == {one.pid, two.pid}
+
+
+def test_a_bind_mount_hides_no_directory(ground: Path) -> None:
+    """The file is opened by another name than that of the directory asked for."""
+    (ground / "real").mkdir()
+    (ground / "real" / "f").write_bytes(bytes(4096))
+    (ground / "view").mkdir()
+    script = (
+        f"mount --bind {ground}/real {ground}/view && head -c 100 {ground}/view/f >/dev/null "
+        f"&& head -c 100 {ground}/a.wt > /dev/null"
+    )
+    for asked in ("real", "view"):
+        document = trace(
+            *("unshare", "-m", "sh", "-c", script),
+            options=("-m", "trace", "--dir", ground / asked, "--file", ground / "real" / "f"),
+        )
+        found = [row["inode"] for row in document["files"]]
+        assert found == [(ground / "real" / "f").stat().st_ino]
+
+
+def test_tr_10_files_open_before_and_threads_are_named(ground: Path) -> None:
+    """Attached after the files were opened, and after the working directory went by another name."""
+    with Running(READER, ground / "a.wt", "5", ground / "b.wt", "6") as program:
+        (ground / "b.wt").rename(ground / "moved.wt")
+        tracing = started_trace("-m", "trace", "-p", str(program.pid), "-o", ground / "T")
+        program.go()
+        assert program.said() == "done"
+        document = ended(tracing)
+    found = calls_by_path(document)
+    assert found[str(ground / "a.wt")] == 5
+    assert found[str(ground / "moved.wt")] == 6
+    threads = pq.read_table(ground / "T" / "threads.parquet").to_pylist()
+    comm = Path(sys.executable).name[:15]
+    assert [(t["tid"], t["pid"], t["program"]) for t in threads] == [
+        (program.pid, program.pid, comm)
+    ]
+    assert threads[0]["first_ns"] <= min(row["t_ns"] for row in events(ground / "T"))
+
+
+def test_threads_change_their_program_by_exec(tmp_path: Path) -> None:
+    script = "head -c 1 /etc/passwd; exec tail -c 1 /etc/passwd"
+    trace("sh", "-c", script, options=("-m", "trace", "-o", tmp_path / "T"))
+    threads = pq.read_table(tmp_path / "T" / "threads.parquet").to_pylist()
+    programs = Counter(thread["program"] for thread in threads)
+    assert programs["head"] == 1
+    assert programs["tail"] == 1
+    of_shell = [t["tid"] for t in threads if t["program"] in {"sh", "tail"}]
+    assert len(of_shell) == 2
+    assert len(set(of_shell)) == 1
+
+
+def test_phases_by_marks_of_the_command(ground: Path) -> None:
+    """Times are those of the writes themselves; an event belongs to the phase in which it began."""
+    bundle = ground / "T"
+    script = (
+        'echo load > "$PENSTOCK_MARKS"; head -c 100 a.wt > /dev/null; '
+        'printf "run one\\n" > "$PENSTOCK_MARKS"; head -c 100 b.wt > /dev/null; '
+        'echo load >> "$PENSTOCK_MARKS"; head -c 100 c.db > /dev/null'
+    )
+    document = json.loads(
+        penstock(
+            *("trace", "--json", "-m", "trace", "--dir", ground, "-o", bundle),
+            *("--", "sh", "-c", script),
+            cwd=ground,
+        ).stdout
+    )
+    phases = pq.read_table(bundle / "phases.parquet").to_pylist()
+    assert [p["phase_id"] for p in phases] == ["workload", "start", "load", "run one", "load#2"]
+    for before, after in itertools.pairwise(phases[1:]):
+        assert before["end_ns"] == after["start_ns"]
+    rows = events(bundle)
+    inside = {
+        Path(row["path"]).name: [
+            p["phase_id"] for p in phases[1:] if p["start_ns"] <= row["t_ns"] < p["end_ns"]
+        ]
+        for row in rows
+    }
+    assert inside == {"a.wt": ["load"], "b.wt": ["run one"], "c.db": ["load#2"]}
+    assert balanced(document)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-p", "1", "--", "true"), "leave out the command"),
+        (("-p", "4194304"), "expected a process that is running"),
+        (("--only", "both", "--", "true"), "expected read or write"),
+        (("--inode", "12", "--", "true"), "MAJOR:MINOR:INODE"),
+        (("--cgroup", "/etc"), "in no hierarchy"),
+        (("--cgroup", "no-such-container-here"), "no control group is named after"),
+        (("--file", "/etc", "--", "true"), "use --dir"),
+        (("--dir", "/etc/passwd", "--", "true"), "use --file"),
+        (("--ext", "a/b", "--", "true"), "expected 1 to 24 bytes"),
+        (
+            ("--dir", "/" + "n" * 200 + "/" + "m" * 100, "--", "true"),
+            "at most 256",
+        ),
+        (("--seconds", "1", "--", "true"), "leave out the command"),
+    ],
+)
+def test_what_cannot_be_meant(words: tuple[str, ...], said: str) -> None:
+    done = CliRunner().invoke(_build(["trace"]), ["trace", *words])
+    assert isinstance(done.exception, BadInput)
+    assert said in str(done.exception)

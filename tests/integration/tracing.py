@@ -1,0 +1,126 @@
+"""Running `penstock trace` and reading what it left, for the tests of the tracer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+#: marks of a module whose tests load programs into the kernel
+NEEDS_TRACER = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
+    pytest.mark.skipif(
+        not Path("/sys/kernel/btf/vmlinux").exists(), reason="the kernel has no type information"
+    ),
+]
+
+Word = str | Path | bytes
+
+
+def penstock(*words: Word, status: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Runs the command line; fails with its stderr where the status is another."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name("penstock"), *words],
+        **{"capture_output": True, "text": True, "timeout": 120, **more},
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def trace(*command: Word, options: tuple[Word, ...] = (), status: int = 0) -> Any:
+    """The JSON of a traced command; without a command, of what the options name."""
+    tail = ("--", *command) if command else ()
+    return json.loads(penstock("trace", "--json", *options, *tail, status=status).stdout)
+
+
+def of_file(document: Any, path: Path) -> Any:
+    """The row of one file."""
+    found = [row for row in document["files"] if row["path"] == str(path)]
+    assert len(found) == 1, [row["path"] for row in document["files"]]
+    return found[0]
+
+
+def balanced(document: Any) -> bool:
+    """Whether every call seen was kept, left out or lost."""
+    parts = document["kept"] + document["filtered"] + document["lost_events"]
+    return bool(document["seen"] == parts)
+
+
+def events(bundle: Path) -> list[dict[str, Any]]:
+    """The events of a bundle, each with the path of its file."""
+    files = {r["file_id"]: r for r in pq.read_table(bundle / "files.parquet").to_pylist()}
+    rows = pq.read_table(bundle / "io_events.parquet").to_pylist()
+    return [row | {"path": files[row["file_id"]]["path"]} for row in rows]
+
+
+def calls_by_path(document: Any) -> Counter[str]:
+    """Reads and writes of every file."""
+    return Counter({r["path"]: r["reads"] + r["writes"] for r in document["files"]})
+
+
+class Running:
+    """A program that waits for a line on its stdin before it does anything, and tells when it is through."""
+
+    def __init__(self, script: str, *arguments: Word):
+        self.process = subprocess.Popen(
+            [sys.executable, "-uc", script, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.said()
+
+    @property
+    def pid(self) -> int:
+        """Of the program."""
+        return self.process.pid
+
+    def said(self) -> str:
+        """Its next line."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode().strip()
+
+    def go(self) -> None:
+        """Lets it go on."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def started_trace(*options: Word) -> subprocess.Popen[str]:
+    """`penstock trace` of what runs already, when it traces; SIGINT ends it."""
+    tracing = subprocess.Popen(
+        [Path(sys.executable).with_name("penstock"), "trace", "--json", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert tracing.stderr is not None
+    line = tracing.stderr.readline()
+    assert "tracing until" in line, line + tracing.stderr.read()
+    return tracing
+
+
+def within(seconds: float, done: Any) -> bool:
+    """Whether a condition came true in time."""
+    until = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
