@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import os
 import shutil
 import subprocess
@@ -106,6 +107,22 @@ def test_ta_01_and_02_as_fio_says(cell: Cell, tracer: Tracer, journal: Journal, 
     if cell.engine not in installed():
         pytest.skip(f"this fio has no {cell.engine}")
     assert run_cell(cell, tracer, journal, work) == []
+
+
+@needs_fio
+@pytest.mark.parametrize("mode", ["pattern", "count"])
+@pytest.mark.parametrize("engine", ["libaio", "io_uring", "splice"])
+def test_counters_without_events_agree(engine: str, mode: str, work: Path) -> None:
+    target = work / "target"
+    target.write_bytes(bytes(4 << 20))
+    fio = ["fio", "--name=job", f"--filename={target}", "--bs=4k", "--rw=randrw", "--iodepth=8"]
+    fio += [f"--ioengine={engine}", "--number_ios=503", "--output-format=json", "--invalidate=0"]
+    told = work / "told.json"
+    words = [sys.executable, "-m", "penstock", "trace", "--mode", mode, "--json", "--", *fio]
+    done = subprocess.run([*words, f"--output={told}"], capture_output=True, text=True, check=True)
+    (row,) = (r for r in json.loads(done.stdout)["files"] if r["path"] == str(target))
+    job = json.loads(told.read_text())["jobs"][0]
+    assert (row["reads"], row["writes"]) == (job["read"]["total_ios"], job["write"]["total_ios"])
 
 
 @needs_fio

@@ -273,7 +273,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         name: "io_uring",
         required: false,
-        modes: RECORDING,
+        modes: COUNTING,
         without: "all of io_uring",
         ways: &[
             Way {
