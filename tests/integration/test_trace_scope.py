@@ -376,3 +376,44 @@ def test_what_cannot_be_meant(words: tuple[str, ...], said: str) -> None:
     done = CliRunner().invoke(_build(["trace"]), ["trace", *words])
     assert isinstance(done.exception, BadInput)
     assert said in str(done.exception)
+
+
+def test_what_is_required_and_not_there_stops_before_the_start(tmp_path: Path) -> None:
+    made, bundle = tmp_path / "made", tmp_path / "T"
+    words = ("trace", "--require", "telepathy", "-o", bundle, "--", "touch", made)
+    assert "no feature telepathy" in penstock(*words, status=2).stderr
+    assert not made.exists()
+    assert not list(tmp_path.glob("*T*"))
+
+
+def test_ta_25_an_interrupt_reaches_the_command_and_leaves_a_report(ground: Path) -> None:
+    """The command ends by the signal passed on; its child, which heeds none, is counted and ended."""
+    bundle = ground / "T"
+    script = (
+        "(trap '' INT; exec sleep 60) & head -c 100 a.wt > /dev/null; echo ready >&2; "
+        "trap 'exit 5' INT; while :; do sleep 0.1; done"
+    )
+    tracing = subprocess.Popen(
+        [
+            *(Path(sys.executable).with_name("penstock"), "trace", "--json", "-m", "trace"),
+            *("-o", bundle, "--", "sh", "-c", script),
+        ],
+        cwd=ground,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert tracing.stderr is not None
+    while "ready" not in (line := tracing.stderr.readline()):
+        assert line, "it ended before it was ready"
+    tracing.send_signal(signal.SIGINT)
+    out, _ = tracing.communicate(timeout=60)
+    document = json.loads(out)
+    assert tracing.returncode == document["exit_status"] == 5
+    assert document["interrupted"] == "SIGINT"
+    assert document["outlived"] == 1
+    assert of_file(document, ground / "a.wt")["reads"] == 1
+    assert balanced(document)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    assert manifest["interrupted"] == "SIGINT"
+    assert events(bundle)

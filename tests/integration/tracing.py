@@ -56,10 +56,10 @@ def balanced(document: Any) -> bool:
 
 
 def events(bundle: Path) -> list[dict[str, Any]]:
-    """The events of a bundle, each with the path of its file."""
-    files = {r["file_id"]: r for r in pq.read_table(bundle / "files.parquet").to_pylist()}
+    """The events of a bundle, each with the path of its file; None for a call that only named one."""
+    files = {r["file_id"]: r["path"] for r in pq.read_table(bundle / "files.parquet").to_pylist()}
     rows = pq.read_table(bundle / "io_events.parquet").to_pylist()
-    return [row | {"path": files[row["file_id"]]["path"]} for row in rows]
+    return [row | {"path": files.get(row["file_id"])} for row in rows]
 
 
 def calls_by_path(document: Any) -> Counter[str]:

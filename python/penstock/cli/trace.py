@@ -81,6 +81,13 @@ def command(
         help="Room for events in the kernel, MiB.",
         rich_help_panel=_HOW,
     ),
+    require: list[str] = typer.Option(
+        [],
+        "--require",
+        metavar="FEATURE",
+        help="End with 2 before anything starts if the kernel lacks it (doctor lists them).",
+        rich_help_panel=_HOW,
+    ),
     drop_every: int = typer.Option(0, "--drop-every", hidden=True, min=0),
     disk: Path = typer.Option(
         None,
@@ -144,7 +151,15 @@ def command(
         endings=endings,
         only=only,
     )
-    session = Session(mode, ring_size << 20, drop_every, output, quiet=as_json, scope=scope)
+    session = Session(
+        mode,
+        ring_size << 20,
+        drop_every,
+        output,
+        quiet=as_json,
+        scope=scope,
+        require=tuple(require),
+    )
     try:
         traced = trace_command(words, session) if words else trace_running(seconds, session)
     except BadInput:

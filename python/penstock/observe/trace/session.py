@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from penstock.archive.bundle import Bundle
-from penstock.errors import PenstockError
+from penstock.errors import BadInput, PenstockError
 from penstock.host.cgroup import RunCgroup, create_run_cgroup, hierarchies
 from penstock.host.clocks import clock_row
 from penstock.host.journal import Journal, new_token
@@ -30,7 +30,10 @@ MARKS_VARIABLE = "PENSTOCK_MARKS"
 
 @dataclass(frozen=True)
 class Session:
-    """How to trace: mode, ring size [bytes], planted loss, where the bundle goes, stdout kept free, scope."""
+    """How to trace: mode, ring size [bytes], planted loss, where the bundle goes, stdout kept free, scope.
+
+    Without the features in `require` nothing is started.
+    """
 
     mode: str
     ring_bytes: int
@@ -38,6 +41,7 @@ class Session:
     output: Path | None
     quiet: bool
     scope: Scope = field(default_factory=Scope)
+    require: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,8 @@ def trace_command(words: list[str], session: Session) -> Traced:
     journal = Journal()
     scope = session.scope.for_programs()
     with contextlib.ExitStack() as stack:
-        bundle = _new_bundle(session, words)
         tracer = stack.enter_context(_tracer(journal, session, scope))
+        bundle = _new_bundle(session, words)
         group = stack.enter_context(create_run_cgroup("trace", None, journal))
         marks = stack.enter_context(_file_of_marks())
         tracer.arm(group, target={"marks": _place(marks)})
@@ -113,12 +117,12 @@ def trace_running(seconds: float | None, session: Session) -> Traced:
     group = scope.group
     number = group.number if group is not None else _root_group()
     observers = () if group is not None or scope.processes else (os.getpid(),)
-    bundle = _new_bundle(session, [])
     target = {
         "processes": list(scope.processes),
         "level": group.level if group is not None else None,
     }
     with _tracer(Journal(), session, scope.for_programs(observers)) as tracer:
+        bundle = _new_bundle(session, [])
         tracer.arm(number, target=target)
         clocks = [clock_row("start")]
         start_ns = time.monotonic_ns()
@@ -204,14 +208,20 @@ def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer
             "tracing needs root (CAP_BPF, CAP_PERFMON); run it with sudo. Without it, put the files on an "
             "emulated disk (penstock disk up) and use penstock trace --disk MOUNT -- COMMAND"
         )
-    return Tracer(
-        journal,
-        state_dir(),
-        session.mode,
-        ring_bytes=session.ring_bytes,
-        drop_every=session.drop_every,
-        scope=scope,
-    )
+    try:
+        return Tracer(
+            journal,
+            state_dir(),
+            session.mode,
+            ring_bytes=session.ring_bytes,
+            drop_every=session.drop_every,
+            scope=scope,
+            require=session.require,
+        )
+    except PenstockError as error:
+        if session.require and ("no feature" in str(error) or "lets us see no" in str(error)):
+            raise BadInput(f"--require: {error}") from error
+        raise
 
 
 @contextlib.contextmanager
