@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 STUDIES = Path(__file__).parents[2] / "studies"
@@ -22,7 +23,7 @@ def _parts() -> Iterator[tuple[Any, Any]]:
         yield importlib.import_module("steps"), importlib.import_module("claims")
     finally:
         sys.path.remove(str(STUDIES / "storage-layout"))
-        for name in ("steps", "claims"):
+        for name in ("steps", "claims", "nodes"):
             sys.modules.pop(name, None)
 
 
@@ -108,3 +109,44 @@ def test_time_has_to_follow_the_pattern_over_ten_loads(parts: tuple[Any, Any]) -
     assert not parts[1].shuffled_claims(loads(rising[:9]))[0].holds  # too few loads
     assert not parts[1].shuffled_claims(loads(rising[::-1]))[0].holds
     assert not parts[1].shuffled_claims(loads([*rising[5:], *rising[:5]]))[0].holds
+
+
+def builds(
+    parts: tuple[Any, Any], two_s: float = 5.0, kind: str = "consecutive", busy: float = 0.3
+) -> Any:
+    nodes = importlib.import_module("nodes")
+    made = []
+    for setting, time_s, files in (
+        ("one-node", 10.0, 5),
+        ("half-memory", 11.0, 5),
+        ("two-nodes", two_s, 10),
+    ):
+        for replicate in (1, 2, 3):
+            rows = {"class": ["consecutive"] * (files - 1) + [kind], "basis": ["faults"] * files}
+            time = time_s * (1 + 0.01 * replicate)
+            pattern = pd.DataFrame(rows)
+            made.append(nodes.Build("r", "flash", setting, replicate, time, 8.0, busy, 7, pattern))
+    return nodes, made
+
+
+def test_ts_2_order_waiting_and_two_nodes(parts: tuple[Any, Any]) -> None:
+    nodes, made = builds(parts)
+    assert all(c.holds for c in nodes.cassandra_claims(made))
+
+
+@pytest.mark.parametrize(
+    ("planted", "says"),
+    [
+        ({"two_s": 7.0}, "two nodes"),
+        ({"two_s": 3.0}, "two nodes"),
+        ({"kind": "random"}, "every data file"),
+        ({"busy": 0.7}, "less than half"),
+    ],
+)
+def test_ts_2_planted_departures_do_not_hold(
+    parts: tuple[Any, Any], planted: dict[str, Any], says: str
+) -> None:
+    nodes, made = builds(parts, **planted)
+    broken = [c.says for c in nodes.cassandra_claims(made) if c.holds is False]
+    assert len(broken) == 1
+    assert says in broken[0]
