@@ -78,7 +78,7 @@ def test_ts_1_records_that_came_in_key_order_are_not_called_random(
 ) -> None:
     """Planted failure of the case: without disorder there is nothing to find."""
     found, _ = traced_scan(program, loaded(program, tmp_path / "wt", 0), "loaded")
-    assert found["read_pattern"] in ("sequential", "consecutive", "irregular", "mixed")
+    assert found["read_pattern"] not in ("random", "insufficient")
     assert found["read_evidence"]["consecutive_share"] >= 0.7
 
 
