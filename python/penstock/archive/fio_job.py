@@ -45,12 +45,13 @@ class JobCounts:
         if not good.any():
             return
         file_id, done = batch["file_id"][good], batch["done_bytes"][good]
-        keys = np.stack([file_id, way[good], done], axis=1)
-        found, n = np.unique(keys, axis=0, return_counts=True)
-        for row, count in zip(found.tolist(), n.tolist(), strict=True):
-            self.sizes[row[0], row[1], row[2]] += count
-        for row in np.unique(np.stack([file_id, batch["tid"][good]], axis=1), axis=0).tolist():
-            self.threads.setdefault(row[0], set()).add(row[1])
+        # one number per combination: unique rows of a matrix take ten times as long
+        keys = (file_id << 1 | way[good]) << 31 | done
+        found, n = np.unique(keys, return_counts=True)
+        for key, count in zip(found.tolist(), n.tolist(), strict=True):
+            self.sizes[key >> 32, key >> 31 & 1, key & 0x7FFFFFFF] += count
+        for key in np.unique(file_id << 32 | batch["tid"][good]).tolist():
+            self.threads.setdefault(key >> 32, set()).add(key & 0xFFFFFFFF)
         times = batch["t_ns"][good]
         for number in np.unique(file_id).tolist():
             own = times[file_id == number]
