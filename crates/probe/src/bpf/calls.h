@@ -196,6 +196,18 @@ static __always_inline void call_counted(struct pt_regs *regs, long result, __u6
 	record(&call, known, task, books, SOURCE_CALLS);
 }
 
+/*
+ * The same as a function of its own. Programs that need helpers to read use more stack, and what one of them
+ * and its functions use together is limited: the rare calls must not stand on this one's part.
+ */
+static __noinline int call_counted_apart(struct pt_regs *regs, long result, __u64 number_and_slot,
+					 struct books *books)
+{
+	call_counted(regs, result, number_and_slot & 0xffff, number_and_slot >> 16,
+		     bpf_get_current_task_btf(), books);
+	return 0;
+}
+
 /* At the exit of a call of the read and write families. */
 static __always_inline int call_left(struct pt_regs *regs, long result, __u64 number)
 {
@@ -213,6 +225,8 @@ static __always_inline int call_left(struct pt_regs *regs, long result, __u64 nu
 		return 0;
 	if (task->thread_info.status & TS_COMPAT)
 		tally(&books, &books.ledger->compat);
+	else if (probe_reads)
+		call_counted_apart(regs, result, number | (__u64)slot << 16, &books);
 	else
 		call_counted(regs, result, number, slot, task, &books);
 	close_books(&books);
