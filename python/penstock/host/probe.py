@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
+import json
 import os
 import platform
 import re
@@ -204,6 +206,26 @@ def _bpf(_: Journal) -> Iterator[Feature]:
         "" if mode != "confidentiality" else "lockdown=integrity or none",
         "BPF may read kernel memory unless confidentiality is on",
     )
+    if os.geteuid() == 0:
+        yield from _traced()
+
+
+def _traced() -> Iterator[Feature]:
+    """What the tracer sees here and by which hook, found by putting its programs in for a moment."""
+    try:
+        native = importlib.import_module("penstock._native")
+        told = json.loads(native.trace_hooks("trace"))
+    except (ImportError, RuntimeError) as error:
+        yield Feature("tracing", "calls", "unsupported", str(error), "", "penstock trace")
+        return
+    for name, row in told.items():
+        words = f"{row['state']} by {row['hook']}" if row["hook"] else row["state"]
+        if row["missing"]:
+            words += f"; not seen: {row['missing']}"
+        if row["reason"]:
+            words += f" ({row['reason']})"
+        there: Verdict = "unsupported" if row["state"] == "absent" else "supported"
+        yield Feature("tracing", name, there, words, "", "penstock trace")
 
 
 def _kernel(_: Journal) -> Iterator[Feature]:

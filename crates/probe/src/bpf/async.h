@@ -248,6 +248,39 @@ static __always_inline __u64 listed(struct batch *batch, __u64 index)
 	return address;
 }
 
+/* What a request asks for, and of which descriptor; -1: of none that we know. Its own stack, gone afterwards. */
+static __noinline long aio_details(__u64 object, struct request *request)
+{
+	struct iocb iocb = {};
+	int op;
+
+	if (bpf_probe_read_user(&iocb, sizeof(iocb), (void *)object))
+		return -2;
+	op = aio_op(iocb.aio_lio_opcode);
+	if (op < 0)
+		return -1;
+	request->op = op;
+	request->flags = flags_of_request(iocb.aio_rw_flags);
+	request->asked_bytes = iocb.aio_nbytes;
+	request->offset_bytes = iocb.aio_offset;
+	if (op == OP_AIO_PREADV || op == OP_AIO_PWRITEV) {
+		request->flags |= FLAG_VECTORED;
+		request->asked_bytes = sum_of_vectors(iocb.aio_buf, iocb.aio_nbytes);
+	}
+	return iocb.aio_fildes;
+}
+
+/* Mode pattern: counted when it is submitted, as if all of it were done. */
+static __noinline int aio_count(struct request *request, struct known_file *known, struct books *books)
+{
+	struct call call = {};
+
+	to_call(request, &call);
+	call.result = request->op >= FIRST_SYNC ? 0 : request->asked_bytes;
+	keep_async(&call, known, books);
+	return 0;
+}
+
 /* One request of an io_submit: into the map, or in mode pattern counted. */
 static long aio_submit_one(__u64 index, void *context)
 {
@@ -256,17 +289,14 @@ static long aio_submit_one(__u64 index, void *context)
 	struct known_file known = {};
 	struct request_key key = { .context = batch->context, .object = listed(batch, index) };
 	struct request request = {};
-	struct call call = {};
 	struct books books;
-	struct iocb iocb = {};
 	struct inode *inode;
 	struct file *file;
-	int op;
+	long descriptor = aio_details(key.object, &request);
 
-	if (bpf_probe_read_user(&iocb, sizeof(iocb), (void *)key.object))
+	if (descriptor == -2)
 		return 0;
-	op = aio_op(iocb.aio_lio_opcode);
-	file = op < 0 ? NULL : file_of(task, iocb.aio_fildes);
+	file = descriptor < 0 ? NULL : file_of(task, descriptor);
 	if (!file) {
 		count_filtered();
 		return 0;
@@ -276,17 +306,10 @@ static long aio_submit_one(__u64 index, void *context)
 		count_filtered();
 		return 0;
 	}
-	request.op = op;
-	request.flags = call_flags(file) | flags_of_request(iocb.aio_rw_flags);
-	request.asked_bytes = iocb.aio_nbytes;
-	request.offset_bytes = iocb.aio_offset;
-	if (op == OP_AIO_PREADV || op == OP_AIO_PWRITEV) {
-		request.flags |= FLAG_VECTORED;
-		request.asked_bytes = sum_of_vectors(iocb.aio_buf, iocb.aio_nbytes);
-	}
-	if (op >= FIRST_SYNC)
+	request.flags |= call_flags(file);
+	if (request.op >= FIRST_SYNC)
 		request.asked_bytes = request.offset_bytes = 0;
-	else if (op >= FIRST_WRITE && (request.flags & FLAG_APPEND))
+	else if (request.op >= FIRST_WRITE && (request.flags & FLAG_APPEND))
 		request.offset_bytes = FIELD(inode, i_size);
 	request.tid = task->pid;
 	request.pid = task->tgid;
@@ -295,9 +318,7 @@ static long aio_submit_one(__u64 index, void *context)
 		return 0;
 	recall(file, &known, &books);
 	if (patterns_only) {
-		to_call(&request, &call);
-		call.result = op >= FIRST_SYNC ? 0 : request.asked_bytes;
-		keep_async(&call, &known, &books);
+		aio_count(&request, &known, &books);
 		close_books(&books);
 		return 0;
 	}
@@ -633,7 +654,8 @@ static __noinline int uring_details(struct io_kiocb *req, struct request *reques
 		request->asked_bytes = BPF_CORE_READ(advice, len);
 		break;
 	case OP_FTRUNCATE:
-		request->offset_bytes = BPF_CORE_READ(cut, len);
+		if (bpf_core_type_exists(struct io_ftrunc)) /* since 6.9, as is the operation */
+			request->offset_bytes = BPF_CORE_READ(cut, len);
 		break;
 	case OP_SPLICE_OUT:
 		request->offset_bytes = BPF_CORE_READ(splice, off_out);
