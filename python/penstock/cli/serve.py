@@ -36,6 +36,7 @@ def command(
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 listening.bind((host, port))
+                listening.listen(64)  # whoever reads the address below may connect at once
             except OSError as error:
                 raise PenstockError(f"--host {host} --port {port}: {error.strerror}") from None
             address, taken = listening.getsockname()[:2]

@@ -95,11 +95,20 @@ class Figure {
     this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.drawNow(); });
   }
 
-  drawNow() {
-    const begun = performance.now();
-    for (const axis of ["number", "time"]) this.drawOffsets(axis);
-    this.drawClock();
-    this.took = performance.now() - begun;
+  // Draws what is in the window, or near it; the rest when it comes there.
+  drawNow(all) {
+    const near = (panel) => {
+      const box = this.canvases[panel].getBoundingClientRect();
+      return all || (box.bottom > -200 && box.top < window.innerHeight + 200);
+    };
+    this.stale = false;
+    for (const axis of ["number", "time"]) {
+      if (near(axis)) this.drawOffsets(axis);
+      else this.stale = true;
+    }
+    const changed = JSON.stringify([this.view.time.x0, this.view.time.x1, this.on, this.canvases.depth.clientWidth, colourOf("ink")]);
+    if (!near("throughput") && !near("depth")) this.stale = true;
+    else if (all || changed !== this.drawnClock) { this.drawClock(); this.drawnClock = changed; }
   }
 
   drawOffsets(axis) {
@@ -123,7 +132,7 @@ class Figure {
       how = "counted for this view";
     } else {
       const raster = new Raster(area), grid = cells[axis];
-      inView = grid.each(view, this.on, (x, y, w, h, n, c) => raster.add((x - view.x0) * sx, (y - view.y0) * sy, w * sx, h * sy, n, c));
+      inView = grid.fill(raster, view, sx, sy, this.on);
       raster.paint(pen, area, ratio);
       const wide = axis === "time" ? timeText(grid.width) : `${plain(grid.width)} requests`;
       how = `as counts per cell of ${wide} × ${bytesText(grid.height)}`;
@@ -318,8 +327,9 @@ if (typeof DecompressionStream === "undefined") {
     penstockFigures.find((f) => f.box === s.target).begin();
   }), { rootMargin: "800px" });
   penstockFigures.forEach((f) => near.observe(f.box));
+  document.addEventListener("scroll", () => penstockFigures.forEach((f) => { if (f.stale) f.draw(); }), { passive: true });
   const again = () => penstockFigures.forEach((f) => f.draw());
   new ResizeObserver(again).observe(document.querySelector("main"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-  window.addEventListener("beforeprint", () => penstockFigures.forEach((f) => f.begin().then(() => f.drawNow())));
+  window.addEventListener("beforeprint", () => penstockFigures.forEach((f) => f.begin().then(() => f.drawNow(true))));
 }

@@ -151,6 +151,41 @@ class Cells {
     }
     return seen;
   }
+  // Puts the view's cells into a raster of pixels, as `each` with `Raster.add` would; gives the requests in them.
+  fill(raster, view, sx, sy, on) {
+    const [first, last] = this.range(view), { starts, row, count } = this;
+    const low = (view.y0 - this.shape.y.origin) / this.height - 1;
+    const high = (view.y1 - this.shape.y.origin) / this.height;
+    const bottom = this.shape.y.origin - view.y0, tall = this.height;
+    const ways = [0, 1, 2].filter((c) => on[c]);
+    let seen = 0;
+    for (let column = first; column <= last; column++) {
+      const x = (this.shape.x.origin + column * this.width - view.x0) * sx, end = starts[column + 1];
+      let from = starts[column], to = end;
+      while (from < to) {
+        const middle = (from + to) >> 1;
+        if (row[middle] < low) from = middle + 1; else to = middle;
+      }
+      for (const c of ways) {
+        const n = count[c], p = raster.pitch[c], columns = raster.columns[c], rows = raster.rows[c], out = raster.counts[c];
+        const i0 = Math.max(0, Math.floor(x / p));
+        const i1 = Math.min(columns - 1, Math.max(i0, Math.ceil((x + this.width * sx) / p) - 1));
+        const scale = sy / p;
+        for (let k = from; k < end; k++) {
+          const v = n[k];
+          if (!v) continue;
+          const r = row[k];
+          if (r > high) break;
+          seen += v;
+          const y = (bottom + r * tall) * scale;
+          const j0 = y > 0 ? Math.floor(y) : 0;
+          const j1 = Math.min(rows - 1, Math.max(j0, Math.ceil(y + tall * scale) - 1));
+          for (let j = j0; j <= j1; j++) for (let i = i0, at = j * columns + i0; i <= i1; i++, at++) out[at] += v;
+        }
+      }
+    }
+    return seen;
+  }
   at(x, y) {
     const column = this.column(x), row = Math.floor((y - this.shape.y.origin) / this.height);
     if (column < 0 || column >= this.shape.columns) return null;

@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""Figures of a long trace: size of the page, time and memory to build it, zoom steps, answers of `serve`.
+
+Makes a bundle of 100 million events (`--quick`: 2 million; `--bundle` takes one that is there) in the
+published format: a file read at random, one read in order, one with a hot set and writes, eight threads.
+Builds its page in a process of its own; lets headless Chromium zoom and move in every figure of it, one
+step after another, with the script's own clock around drawing; and asks a server for views from all of the
+trace down to single requests. Prints (as JSON with `--json`) rows of case, engine, metric, value, unit, low,
+high, n. Ends with 3 where a bar does not hold: page at most 20 MB, zoom step at most 100 ms (median).
+
+Needs chromium for the zoom steps; without it they are `not run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.server
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+PAGE_BYTES = 20e6
+STEP_MS = 100.0
+PART = 1_000_000
+START_NS = 10**12
+SPAN = 64 << 30
+
+Row = dict[str, Any]
+
+
+def make_bundle(path: Path, n: int) -> None:
+    """A bundle of n events in order of time."""
+    path.mkdir(parents=True)
+    rng = np.random.default_rng(4)
+    writer = None
+    for first in range(0, n, PART):
+        count = min(PART, n - first)
+        table = events(rng, first, count, n)
+        if writer is None:
+            encodings = dict.fromkeys(("t_ns", "seq", "latency_ns"), "DELTA_BINARY_PACKED")
+            text = [c for c in table.column_names if c not in encodings]
+            writer = pq.ParquetWriter(
+                path / "io_events.parquet",
+                table.schema,
+                compression="zstd",
+                use_dictionary=text,
+                column_encoding=encodings,
+            )
+        writer.write_table(table, row_group_size=PART)
+    assert writer is not None
+    writer.close()
+    files = [{"file_id": i, "path": f"/data/file{i}"} for i in (1, 2, 3)]
+    pq.write_table(pa.Table.from_pylist(files), path / "files.parquet")
+    end_ns = START_NS + n * 1000
+    spans = [("workload", START_NS, end_ns), ("load", START_NS, START_NS + n * 300)]
+    phases = [{"phase_id": p, "start_ns": a, "end_ns": b} for p, a, b in spans]
+    pq.write_table(pa.Table.from_pylist(phases), path / "phases.parquet")
+    receipt = {"mode": "trace", "seen": n, "kept": n, "filtered": 0, "lost": 0}
+    manifest = {
+        "schema": "penstock/bundle/1",
+        "command": ["generated"],
+        "closing": "Generated events.",
+        "receipts": {"trace": receipt},
+        "times": {"start_ns": START_NS, "end_ns": end_ns},
+    }
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def events(rng: np.random.Generator, first: int, count: int, n: int) -> pa.Table:
+    """Events first..first+count of n: 55 % random on file 1, 30 % in order on 2, the rest a hot set on 3."""
+    draw = rng.random(count)
+    file_id = np.where(draw < 0.55, 1, np.where(draw < 0.85, 2, 3))
+    number = first + np.arange(count)
+    hot = (rng.zipf(1.3, count) % (1 << 20)) * 4096
+    offset = np.where(
+        file_id == 1,
+        rng.integers(0, SPAN // 4096, count) * 4096,
+        np.where(file_id == 2, (number * (SPAN // n)) // 4096 * 4096, hot),
+    )
+    write = (file_id == 3) & (rng.random(count) < 0.5)
+    names = pa.array(["pread64", "pwrite64"])
+    ways = pa.array(["read", "write"])
+    codes = pa.array(write.astype(np.int8))
+    tid = pa.array((100 + number % 8).astype(np.int64))
+    return pa.table(
+        {
+            "t_ns": pa.array(START_NS + number * 1000 + rng.integers(0, 900, count)),
+            "seq": pa.array(number.astype(np.uint64)),
+            "op": pa.DictionaryArray.from_arrays(codes, names),
+            "direction": pa.DictionaryArray.from_arrays(codes, ways),
+            "file_id": pa.array(file_id.astype(np.int64)),
+            "offset_bytes": pa.array(offset.astype(np.int64)),
+            "size_bytes": pa.array(np.full(count, 4096, np.int64)),
+            "done_bytes": pa.array(np.full(count, 4096, np.int64)),
+            "errno": pa.array(np.zeros(count, np.int64)),
+            "latency_ns": pa.array(rng.lognormal(9, 0.7, count).astype(np.int64)),
+            "pid": pa.array(np.full(count, 100, np.int64)),
+            "tid": tid,
+            "cgroup_id": pa.array(np.full(count, 7, np.uint64)),
+            "flags": pa.array(np.zeros(count, np.int64)),
+        }
+    )
+
+
+_BUILD = """
+import resource, sys, time
+from penstock.report.trace.page import write_trace_report
+begun = time.monotonic()
+print(write_trace_report(sys.argv[1]))
+print(time.monotonic() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def row(case: str, metric: str, unit: str, values: list[float]) -> Row:
+    return {
+        "case": case,
+        "engine": "penstock",
+        "metric": metric,
+        "value": statistics.median(values),
+        "unit": unit,
+        "low": min(values),
+        "high": max(values),
+        "n": len(values),
+    }
+
+
+def build(bundle: Path) -> tuple[Path, list[Row]]:
+    """The page, and what it took."""
+    words = [sys.executable, "-c", _BUILD, str(bundle)]
+    told = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split("\n")
+    seconds, peak = map(float, told[1].split())
+    page = Path(told[0])
+    events_of = pq.read_metadata(bundle / "io_events.parquet").num_rows
+    return page, [
+        row("page", "events", "1", [float(events_of)]),
+        row("page", "size", "MB", [page.stat().st_size / 1e6]),
+        row("page", "build", "s", [seconds]),
+        row("page", "peak memory", "MiB", [peak]),
+    ]
+
+
+#: runs in a copy of the page: every figure in turn, zoom in, move, zoom out; times of the page's own drawing
+_STEPS = """
+(async () => {
+  const steps = [];
+  let unpacked = 0;
+  for (const figure of penstockFigures) {
+    const begun = performance.now();
+    await figure.begin();
+    unpacked += performance.now() - begun;
+    for (const axis of ["number", "time"]) {
+      figure.canvases[axis].scrollIntoView();
+      const time = (what) => {
+        const start = performance.now();
+        what();
+        figure.drawNow();
+        figure.canvases[axis].getContext("2d").getImageData(0, 0, 1, 1);
+        steps.push(performance.now() - start);
+      };
+      for (let i = 0; i < 8; i++) time(() => figure.zoom(axis, 0.6, 0.3, 0.6));
+      for (let i = 0; i < 4; i++) time(() => figure.shift(axis, 0.2, -0.1));
+      for (let i = 0; i < 8; i++) time(() => figure.zoom(axis, 1.7, 0.5, 0.5));
+      time(() => figure.look(axis, figure.whole[axis]));
+    }
+  }
+  const body = JSON.stringify({steps, unpacked});
+  await fetch("http://127.0.0.1:PORT/", {method: "POST", body});
+})();
+"""
+
+
+def zoom_steps(page: Path, seconds: float = 240) -> list[Row]:
+    """Times of drawing after each step, in headless Chromium; empty where there is none."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+    if browser is None:
+        print("zoom steps: not run (no chromium)", file=sys.stderr)
+        return []
+    told: list[Any] = []
+    came = threading.Event()
+
+    class Receiver(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.end_headers()
+            came.set()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_address[1]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "page.html"
+        text = page.read_text(encoding="utf-8")
+        # only the copy may talk, and only to this bench
+        text = text.replace(
+            "img-src data:", f"img-src data:; connect-src http://127.0.0.1:{port}", 1
+        )
+        place = text.rindex("</body>")
+        script = _STEPS.replace("PORT", str(port))
+        copy.write_text(
+            text[:place] + f"<script>{script}</script>" + text[place:], encoding="utf-8"
+        )
+        words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"]
+        words += ["--no-first-run", "--disable-background-networking", "--disable-component-update"]
+        words += ["--disable-sync", f"--user-data-dir={folder}/profile", "--window-size=1280,1600"]
+        words += ["--remote-debugging-port=0", copy.as_uri()]
+        quiet = subprocess.DEVNULL
+        running = subprocess.Popen(words, stdout=quiet, stderr=quiet, start_new_session=True)
+        try:
+            if not came.wait(seconds):
+                raise SystemExit(f"zoom steps: Chromium did not answer in {seconds:.0f} s")
+        finally:
+            running.terminate()
+            running.wait(20)
+            server.shutdown()
+            time.sleep(0.5)
+            shutil.rmtree(f"{folder}/profile", ignore_errors=True)
+    steps = told[0]["steps"]
+    return [
+        row("zoom", "step", "ms", steps),
+        row("zoom", "step, 95th percentile", "ms", [float(np.quantile(steps, 0.95))]),
+        row("zoom", "unpacking all figures", "ms", [told[0]["unpacked"]]),
+    ]
+
+
+def served(bundle: Path) -> list[Row]:
+    """Answers of `penstock serve` from the whole trace down to single requests."""
+    words = [sys.executable, "-m", "penstock", "serve", str(bundle), "--port", "0"]
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    try:
+        address = running.stdout.readline().strip().rstrip("/")
+        with urllib.request.urlopen(f"{address}/api/traces/0/files") as answer:
+            files = json.load(answer)
+        rows = []
+        for axis in ("number", "time"):
+            file = files[0]
+            end = sum(file["drawn"]) if axis == "number" else file["last_ns"] - START_NS
+            begun = time.monotonic()
+            ask(address, file, axis, 0, end)
+            if axis == "number":
+                rows.append(row("serve", "index of a file", "s", [time.monotonic() - begun]))
+            for zoom in (1, 4, 16, 64, 1024, 1 << 20):
+                times = []
+                for place in (0.1, 0.35, 0.6, 0.85):
+                    x0 = place * (end - end / zoom)
+                    begun = time.monotonic()
+                    ask(address, file, axis, x0, x0 + max(end / zoom, 4))
+                    times.append(1e3 * (time.monotonic() - begun))
+                rows.append(row("serve", f"view over {axis}, zoom {zoom}", "ms", times))
+        return rows
+    finally:
+        running.terminate()
+        running.wait(20)
+
+
+def ask(address: str, file: Row, axis: str, x0: float, x1: float) -> None:
+    asked = {"axis": axis, "x0": x0, "x1": x1, "y0": 0, "y1": SPAN, "columns": 880, "rows": 300}
+    place = f"{address}/api/traces/0/files/{file['file_id']}/view?{urllib.parse.urlencode(asked)}"
+    with urllib.request.urlopen(place) as answer:
+        answer.read()
+
+
+def bars(rows: list[Row]) -> list[str]:
+    """What does not hold."""
+    found = []
+    for r in rows:
+        key = (r["case"], r["metric"])
+        if key == ("page", "size") and r["value"] * 1e6 > PAGE_BYTES:
+            found.append(f"the page has {r['value']:.1f} MB, more than {PAGE_BYTES / 1e6:.0f}")
+        if key == ("zoom", "step") and r["value"] > STEP_MS:
+            found.append(f"a zoom step takes {r['value']:.0f} ms, more than {STEP_MS:.0f}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--events", type=int, default=100_000_000)
+    parser.add_argument("--quick", action="store_true", help="2 million events")
+    parser.add_argument("--bundle", type=Path, help="take this bundle instead of making one")
+    parser.add_argument("--keep", type=Path, help="leave the made bundle there")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    n = 2_000_000 if given.quick else given.events
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        bundle = given.bundle or given.keep or Path(folder) / "bundle"
+        if not bundle.exists():
+            print(f"making {n:,} events", file=sys.stderr)
+            make_bundle(bundle, n)
+        page, rows = build(bundle)
+        rows += zoom_steps(page)
+        rows += served(bundle)
+    if given.json:
+        print(json.dumps(rows, indent=1))
+    else:
+        for r in rows:
+            print(
+                f"{r['case']:<7}{r['metric']:<30}{r['value']:>12,.4g} {r['unit']:<4}"
+                f"{r['low']:>12,.4g}{r['high']:>12,.4g}  n={r['n']}"
+            )
+    broken = bars(rows)
+    for sentence in broken:
+        print(f"bar: {sentence}", file=sys.stderr)
+    sys.stdout.flush()
+    os._exit(3) if broken else sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
