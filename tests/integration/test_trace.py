@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -331,3 +332,27 @@ def test_a_killed_tracer_leaves_nothing_loaded(tmp_path: Path) -> None:
             time.sleep(0.05)
         tracer.stop()
     assert not programs() - before
+
+
+@needs_fio
+def test_ta_22_a_random_read_is_a_cloud_of_one_point_per_request(tmp_path: Path) -> None:
+    requests = 140 * 2**20 // 4096
+    data = tmp_path / "data"
+    data.write_bytes(bytes(140 << 20))
+    bundle = tmp_path / "bundle"
+    words = ["fio", "--name=job", f"--filename={data}", "--size=140m", "--bs=4k", "--rw=randread"]
+    penstock("trace", "--mode", "trace", "-o", bundle, "--", *words, "--output=/dev/null")
+    text = (bundle / "report.html").read_text()
+    assert f"Shown {requests:,} of {requests:,} requests, each as one mark" in text
+    head = next(
+        json.loads(h)
+        for h in re.findall(r'id="head-\w+">(.*?)</script>', text)
+        if json.loads(h)["counts"] == [requests, 0, 0]
+    )
+    assert head["form"] == "points"
+    patterns = pq.read_table(bundle / "patterns.parquet").to_pylist()
+    judged = [r for r in patterns if r["path"] == str(data) and r["tid"] is None]
+    assert [r["class"] for r in judged] == ["random"]
+    figure = tmp_path / "x.svg"
+    penstock("plot", bundle, "offsets", "-o", figure)
+    assert figure.stat().st_size > 0

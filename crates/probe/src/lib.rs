@@ -16,6 +16,7 @@
 pub mod daemon;
 mod faults;
 pub mod features;
+mod gaps;
 pub mod hooks;
 pub mod layout;
 mod load;

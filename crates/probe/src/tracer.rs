@@ -13,6 +13,7 @@ use libbpf_rs::skel::Skel;
 use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use serde_json::{json, Value};
 
+use crate::gaps::Gaps;
 use crate::hooks::{report, Limits};
 use crate::layout::{Counter, Event, Ledger, Source, Stream, SOURCES};
 use crate::load::{load, Loaded, Needs, OpenTraceSkel};
@@ -119,6 +120,7 @@ struct Recording {
     written: u64,
     run_time: Vec<(u64, u64)>,
     cgroup_id: u64,
+    gaps: Gaps,
     failure: Option<ProbeError>,
 }
 
@@ -246,6 +248,7 @@ impl Tracer {
             written: 0,
             run_time: self.run_times(),
             cgroup_id,
+            gaps: Gaps::new(monotonic_ns()),
             failure: None,
         };
         self.forget()?;
@@ -321,6 +324,14 @@ impl Tracer {
         (0..=self.cpus).map(|cpu| self.ledgers.read(cpu)).collect()
     }
 
+    fn lost_since(&self, start: &[Ledger]) -> u64 {
+        let before: u64 = start.iter().map(|ledger| ledger.total().lost()).sum();
+        let now: u64 = (0..=self.cpus)
+            .map(|cpu| self.ledgers.read(cpu).total().lost())
+            .sum();
+        now.wrapping_sub(before)
+    }
+
     /// Takes what is in the rings. Gives how full the fullest one was: a share from 0 to 1.
     pub fn drain(&mut self) -> f64 {
         let Some(mut recording) = self.recording.take() else {
@@ -344,6 +355,9 @@ impl Tracer {
             taken += 1;
         }
         recording.written += taken;
+        recording
+            .gaps
+            .look(monotonic_ns(), self.lost_since(&recording.start));
         self.recording = Some(recording);
         most as f64 / self.slots as f64
     }
@@ -408,6 +422,7 @@ impl Tracer {
             "kept": total.kept,
             "filtered": total.filtered,
             "lost": total.lost(),
+            "lost_intervals": recording.gaps.told(),
             "per_probe": per_source(&ledger),
             "compat_calls": ledger.compat,
             "nameless_files": ledger.nameless,
@@ -683,6 +698,17 @@ fn per_source(ledger: &Ledger) -> Value {
         told.map(|(name, counts)| ((*name).to_owned(), row(counts)))
             .collect(),
     )
+}
+
+fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is ours to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 impl Recording {

@@ -12,7 +12,9 @@ from markupsafe import Markup
 from penstock import __version__
 from penstock.analyse.findings import answer, write_findings
 from penstock.analyse.outcome import Outcome
+from penstock.errors import PenstockError
 from penstock.report import sections
+from penstock.report.figures.series import selected_runs
 from penstock.report.plates import plates
 
 
@@ -42,6 +44,7 @@ def write_report(out_dir: Path | str) -> Path:
         prediction=sections.prediction(outcome),
         fractions=sections.fractions(outcome),
         patterns=sections.patterns(outcome),
+        trace_pages=trace_pages(outcome),
         fidelity=sections.fidelity(outcome),
         observers=sections.observers(outcome),
         aliases=sections.aliases(outcome),
@@ -56,6 +59,20 @@ def write_report(out_dir: Path | str) -> Path:
     path = outcome.path / "report.html"
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def trace_pages(outcome: Outcome) -> list[str]:
+    """Runs whose traces are shown, each given a page of its own in its bundle."""
+    from penstock.report.trace.page import write_trace_report
+
+    made = []
+    for run_id in selected_runs(outcome, "io_events"):
+        try:
+            write_trace_report(outcome.path / "runs" / run_id)
+        except (PenstockError, OSError):
+            continue  # an odd bundle must not cost the study its report
+        made.append(run_id)
+    return made
 
 
 @functools.cache

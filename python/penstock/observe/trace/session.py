@@ -291,7 +291,21 @@ def _finish(
         "times": {"start_ns": traced.start_ns, "end_ns": end_ns},
     }
     bundle.manifest.update(facts)
-    return dataclasses.replace(traced, bundle=bundle.finish())
+    made = bundle.finish()
+    _write_page(made)
+    return dataclasses.replace(traced, bundle=made)
+
+
+def _write_page(bundle: Path) -> None:
+    """The bundle's page. What was traced is kept whether or not it can be drawn."""
+    from penstock.report.trace.page import write_trace_report
+
+    try:
+        write_trace_report(bundle)
+    except (PenstockError, OSError) as error:
+        print(
+            f"penstock: no page: {error}; `penstock report {bundle}` tries again", file=sys.stderr
+        )
 
 
 _OWN_CLOCK: dict[str, int | str] = {"offset_ns": 0, "offset_bound_ns": 0}

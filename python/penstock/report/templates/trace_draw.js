@@ -189,7 +189,7 @@ function marks(pen, area, view, axis, points, on) {
   }
 }
 
-// Phases as named stretches above the plot with a line at each border, and hatched stretches where events were lost.
+// Phases as named stretches above the plot with a line at each border, and barred, tinted stretches where events were lost.
 function stretches(pen, area, view, phases, lost) {
   const at = (x) => area.left + (area.width * (x - view.x0)) / (view.x1 - view.x0);
   const ink = colourOf("ink"), muted = colourOf("muted");
@@ -214,14 +214,9 @@ function stretches(pen, area, view, phases, lost) {
   });
   lost.forEach((gap) => {
     const x0 = at(gap.from), x1 = Math.max(at(gap.to), x0 + 3);
-    pen.strokeStyle = colourOf("purple"); pen.lineWidth = 1.5;
-    pen.strokeRect(x0, area.top, x1 - x0, area.height);
-    pen.save();
-    pen.beginPath(); pen.rect(x0, area.top, x1 - x0, area.height); pen.clip();
-    pen.beginPath();
-    for (let y = area.top - (x1 - x0); y < area.top + area.height; y += 8) { pen.moveTo(x0, y + (x1 - x0)); pen.lineTo(x1, y); }
-    pen.stroke();
-    pen.restore();
+    pen.fillStyle = colourOf("purple");
+    pen.globalAlpha = 0.13; pen.fillRect(x0, area.top, x1 - x0, area.height);
+    pen.globalAlpha = 1; pen.fillRect(x0, area.top, x1 - x0, 4);
   });
   pen.restore();
 }

@@ -136,7 +136,7 @@ class Figure {
       raster.paint(pen, area, ratio);
       const wide = axis === "time" ? timeText(grid.width) : `${plain(grid.width)} requests`;
       how = `as counts per cell of ${wide} × ${bytesText(grid.height)}`;
-      if (window.penstockDeeper && grid.width * sx > 1.01) window.penstockDeeper(this, axis, { ...view }, area);
+      if (window.penstockDeeper && grid.width * sx > 2) window.penstockDeeper(this, axis, { ...view }, area);
     }
     stretches(pen, area, view, this.head.phases[axis], this.head.lost[axis]);
     const range = `offsets ${bytesText(Math.max(0, view.y0))} to ${bytesText(view.y1)}`;

@@ -34,7 +34,7 @@ def tiles(bundle: Bundle, gathered: Gathered | None) -> list[dict[str, str]]:
     found.append({"value": duration(wall), "label": "wall time", "mark": ""})
     spent = sum(r["evidence"].get("time_ns") or 0 for r in _calls(bundle))
     if gathered is not None:
-        spent = sum(sum(f["time_ns"]) for f in gathered.files)
+        spent = sum(sum(f["time_ns"]) + f["sync_ns"] for f in gathered.files)
     found.append({"value": percent(spent / wall), "label": "of it in calls on files", "mark": ""})
     kept = int(receipt.get("kept") or 0)
     found.append({"value": f"{kept:,}", "label": "operations recorded", "mark": ""})
@@ -282,13 +282,16 @@ def receipt(bundle: Bundle) -> dict[str, Any]:
     for key, words in _WORDS.items():
         if given.get(key) is not None:
             facts.append((words, _receipt_value(key, given[key])))
-    missing = given.get("missing") or []
-    features = given.get("features") or given.get("hooks") or {}
+    hooks = {k: v for k, v in (given.get("hooks") or {}).items() if isinstance(v, dict)}
     return {
         "rows": rows,
         "facts": facts,
-        "missing": [_sentence(m) for m in (missing if isinstance(missing, list) else [missing])],
-        "features": _features(features),
+        "missing": [
+            f"{name.replace('_', ' ')}: {how['missing']}"
+            for name, how in hooks.items()
+            if how.get("missing")
+        ],
+        "features": [(name.replace("_", " "), _hook(how)) for name, how in hooks.items()],
         "balanced": _number(given.get("seen"))
         == sum(_number(given.get(k)) for k in ("kept", "filtered", "lost")),
         "gaps": [
@@ -300,25 +303,12 @@ def receipt(bundle: Bundle) -> dict[str, Any]:
     }
 
 
-def _features(features: Any) -> list[tuple[str, str]]:
-    if isinstance(features, dict):
-        return [(str(name), _sentence(how)) for name, how in features.items()]
-    if isinstance(features, list):
-        return [
-            (str(f.get("feature") or f.get("name")), _sentence(f))
-            for f in features
-            if isinstance(f, dict)
-        ]
-    return []
-
-
-def _sentence(value: Any) -> str:
-    if isinstance(value, dict):
-        skipped = {"feature", "name"}
-        return ", ".join(
-            f"{k.replace('_', ' ')}: {v}" for k, v in value.items() if v and k not in skipped
-        )
-    return str(value)
+def _hook(how: dict[str, Any]) -> str:
+    """`full, by tp_btf (fentry: Operation not permitted)`."""
+    said = str(how.get("state") or "")
+    if how.get("hook"):
+        said += f", by {how['hook']}"
+    return said + (f" ({how['reason']})" if how.get("reason") else "")
 
 
 def _receipt_value(key: str, value: Any) -> str:

@@ -1,0 +1,87 @@
+//! When events were lost: between which two looks at the counts they grew.
+
+use serde_json::{json, Value};
+
+/// Stretches kept apart; later ones are joined to the last.
+const MOST: usize = 1000;
+
+/// One stretch in which events were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gap {
+    start_ns: u64,
+    end_ns: u64,
+    lost: u64,
+}
+
+/// The stretches of one recording.
+#[derive(Debug, Default)]
+pub struct Gaps {
+    lost: u64,
+    looked_ns: u64,
+    found: Vec<Gap>,
+}
+
+impl Gaps {
+    /// Of a recording that begins now.
+    pub fn new(now_ns: u64) -> Self {
+        Self {
+            looked_ns: now_ns,
+            ..Self::default()
+        }
+    }
+
+    /// Notes how many events have been lost in all until now.
+    pub fn look(&mut self, now_ns: u64, lost: u64) {
+        let start_ns = std::mem::replace(&mut self.looked_ns, now_ns);
+        let more = lost.saturating_sub(std::mem::replace(&mut self.lost, lost));
+        if more == 0 {
+            return;
+        }
+        let full = self.found.len() >= MOST;
+        match self.found.last_mut() {
+            Some(last) if full || last.end_ns == start_ns => {
+                last.end_ns = now_ns;
+                last.lost += more;
+            }
+            _ => self.found.push(Gap {
+                start_ns,
+                end_ns: now_ns,
+                lost: more,
+            }),
+        }
+    }
+
+    /// For the receipt.
+    pub fn told(&self) -> Vec<Value> {
+        self.found
+            .iter()
+            .map(|gap| json!({"start_ns": gap.start_ns, "end_ns": gap.end_ns, "lost": gap.lost}))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_loss_is_in_one_stretch() {
+        let mut gaps = Gaps::new(100);
+        for (now, lost) in [(120, 0), (140, 5), (160, 9), (180, 9), (200, 10)] {
+            gaps.look(now, lost);
+        }
+        assert_eq!(
+            gaps.told(),
+            vec![
+                json!({"start_ns": 120, "end_ns": 160, "lost": 9}),
+                json!({"start_ns": 180, "end_ns": 200, "lost": 1}),
+            ]
+        );
+        for i in 0..5000 {
+            gaps.look(300 + 20 * i, 10 + i / 2);
+        }
+        assert!(gaps.found.len() <= MOST);
+        let sum: u64 = gaps.found.iter().map(|gap| gap.lost).sum();
+        assert_eq!(sum, gaps.lost);
+    }
+}
