@@ -21,7 +21,7 @@ from penstock.host.state import runtime_dir
 _OF_THE_BOOT = {"mount", "cgroup", "process", "setting", "tracefs"}
 
 #: processes first, then what they hold; directories only when nothing is mounted in them any more
-_ORDER = ("process", "cgroup", "mount", "tracefs", "setting", "file", "directory")
+_ORDER = ("process", "cgroup", "setting", "mount", "tracefs", "file", "directory")
 
 
 @dataclass(frozen=True)
