@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,14 @@ def test_ta_10_two_processes_and_one_file(target: Path, tmp_path: Path, drop_eve
     else:
         assert document["lost_events"] == 0
         assert wrong == [[], []]
+        coverage = pq.read_table(bundle / "mapped.parquet").to_pandas()
+        own = coverage[coverage["pid"].isin([account["pid"] for account in accounts])]
+        own = own[own["file_id"] == events["file_id"].iloc[0]]
+        assert len(own) == 2
+        assert (own["coverage"] >= 0.99).all()
+        assert (
+            own["pages_present"] >= len(set(accounts[0]["read"] + accounts[0]["written"]))
+        ).all()
 
 
 PRIVATE = """
@@ -151,3 +160,35 @@ def test_a_private_copy_is_a_read_of_the_file_and_waits_for_the_device(
     assert set(copied["flags"] & 4) == {4}
     assert (copied["flags"] & 1).sum() >= 95  # of pages that were in no cache
     assert (copied["latency_ns"] > 0).all()
+
+
+PATTERNS = ["read", "write", "randread", "randwrite", "rw", "randrw"]
+
+
+def fio_truth(log: Path, direction: str) -> set[int]:
+    """Pages that fio's own log says were read, or written."""
+    words = [line.split() for line in log.read_text().splitlines()]
+    return {int(line[-2]) // PAGE for line in words if line[-3] == direction}
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+@pytest.mark.parametrize("rw", PATTERNS)
+def test_ta_01_pages_of_fios_mmap_engine(target: Path, tmp_path: Path, rw: str) -> None:
+    log, bundle = tmp_path / "iolog", tmp_path / "T"
+    os.truncate(target, 16 << 20)
+    traced(
+        bundle,
+        *("fio", "--name=job", f"--filename={target}", "--size=16m", "--bs=4k", f"--rw={rw}"),
+        *("--ioengine=mmap", "--number_ios=2003", f"--write_iolog={log}", "--output=/dev/null"),
+    )
+    events = events_of(bundle, target)
+    seen = pages_of(events, "fault_read", "fault_around", "fault_write")
+    read, written = fio_truth(log, "read"), fio_truth(log, "write")
+    assert len(read | written) > 0
+    assert read | written <= seen
+    if (events["flags"] & 2).any():  # a huge page is dirtied as a whole
+        assert written <= pages_of(events, "fault_write")
+    else:
+        assert written == pages_of(events, "fault_write")
+    if not written:
+        assert "fault_write" not in set(events["op"])

@@ -10,6 +10,13 @@ fn tracer_main(py: Python<'_>, config_json: &str) -> PyResult<()> {
         .map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
+/// Runs the daemon that watches page cache and block devices. Raises RuntimeError with the reason if it cannot.
+#[pyfunction]
+fn layers_main(py: Python<'_>, config_json: &str) -> PyResult<()> {
+    py.detach(|| penstock_probe::layers::serve(config_json))
+        .map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
 /// Which kinds of hook the kernel lets us attach to, by trial: JSON {hook: {verdict, detail}}.
 #[pyfunction]
 fn probe_features(py: Python<'_>) -> String {
@@ -45,6 +52,7 @@ fn trace_operations() -> Vec<(u8, &'static str, &'static str)> {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tracer_main, module)?)?;
     module.add_function(wrap_pyfunction!(trace_hooks, module)?)?;
+    module.add_function(wrap_pyfunction!(layers_main, module)?)?;
     module.add_function(wrap_pyfunction!(trace_operations, module)?)?;
     module.add_function(wrap_pyfunction!(probe_features, module)?)
 }

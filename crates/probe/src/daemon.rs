@@ -74,9 +74,24 @@ fn default_poll() -> u64 {
     20
 }
 
-struct Caller {
+pub(crate) struct Caller {
     stream: UnixStream,
     received: Vec<u8>,
+}
+
+impl Caller {
+    /// A connection, not to be waited for; None where it is gone already.
+    pub(crate) fn new(stream: UnixStream) -> Option<Self> {
+        stream.set_nonblocking(true).ok()?;
+        Some(Self {
+            stream,
+            received: Vec::new(),
+        })
+    }
+
+    pub(crate) fn stream(&mut self) -> &mut UnixStream {
+        &mut self.stream
+    }
 }
 
 /// Serves until asked to shut down, or until the owner is gone.
@@ -167,7 +182,7 @@ fn next_pause(pause_ms: u64, longest_ms: u64, fullest: f64) -> u64 {
     }
 }
 
-fn await_input(listener: &UnixListener, callers: &[Caller], wait_ms: u64) {
+pub(crate) fn await_input(listener: &UnixListener, callers: &[Caller], wait_ms: u64) {
     let watch = |fd| libc::pollfd {
         fd,
         events: libc::POLLIN,
@@ -186,7 +201,7 @@ fn await_input(listener: &UnixListener, callers: &[Caller], wait_ms: u64) {
 }
 
 /// The whole lines that have come; None when the caller has gone.
-fn requests(caller: &mut Caller) -> Option<Vec<Vec<u8>>> {
+pub(crate) fn requests(caller: &mut Caller) -> Option<Vec<Vec<u8>>> {
     let mut chunk = [0; 4096];
     loop {
         match caller.stream.read(&mut chunk) {
@@ -205,7 +220,7 @@ fn requests(caller: &mut Caller) -> Option<Vec<Vec<u8>>> {
     Some(lines)
 }
 
-fn say(stream: &mut UnixStream, answer: &Value) -> bool {
+pub(crate) fn say(stream: &mut UnixStream, answer: &Value) -> bool {
     let _ = stream.set_nonblocking(false);
     let sent = writeln!(stream, "{answer}").is_ok();
     stream.set_nonblocking(true).is_ok() && sent

@@ -40,6 +40,20 @@ pub(crate) fn attach(program: &ProgramMut<'_>, major: bool) -> Result<Vec<Link>,
     Ok(links)
 }
 
+/// One JSON line of what a process had of a mapped file when it ended: `present` has one bit for each page.
+pub(crate) fn presence(bytes: &[u8]) -> String {
+    let Some((head, bits)) = bytes.split_at_checked(16) else {
+        return String::new();
+    };
+    let short = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default());
+    let first = i64::from_le_bytes(head[8..16].try_into().unwrap_or_default());
+    let hex: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
+    let line = serde_json::json!({
+        "mapped": short(4), "pid": short(0), "first_page": first, "present": hex,
+    });
+    format!("{line}\n")
+}
+
 /// A page that is one in memory: aligned, so that its words lie at its beginning.
 #[repr(C, align(4096))]
 struct Page([u64; 512]);

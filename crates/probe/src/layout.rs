@@ -239,6 +239,7 @@ pub struct Introduction {
     pub inode: u64,
     pub size_bytes: i64,
     pub t_ns: u64,
+    pub resident_pages: u64,
     pub generation: u32,
     pub magic: u32,
     pub path_bytes: u32,
@@ -301,7 +302,7 @@ mod tests {
         assert_eq!(size_of::<Ledger>(), 512);
         assert_eq!(offset_of!(Ledger, tail), 448);
         assert_eq!(size_of::<Stream>(), 384);
-        assert_eq!(size_of::<Introduction>(), 48);
+        assert_eq!(size_of::<Introduction>(), 56);
         assert_eq!(size_of::<NamePiece>(), 48);
         assert_eq!(size_of::<OperationSum>(), 32);
     }

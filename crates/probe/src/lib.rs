@@ -18,6 +18,7 @@ mod faults;
 pub mod features;
 mod gaps;
 pub mod hooks;
+pub mod layers;
 pub mod layout;
 mod load;
 mod mapped;

@@ -28,6 +28,7 @@ pub(crate) fn introduction(bytes: &[u8]) -> String {
         "generation": head.generation,
         "size_bytes": head.size_bytes,
         "t_ns": head.t_ns,
+        "resident_pages": head.resident_pages,
         "file_system_magic": head.magic,
         "unlinked": head.unlinked != 0,
         "path_complete": head.complete != 0,

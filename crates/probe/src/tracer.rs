@@ -85,6 +85,7 @@ pub struct Tracer {
     names: RingBuffer<'static>,
     announced: Receiver<Vec<u8>>,
     aside: Receiver<Vec<u8>>,
+    present: Receiver<Vec<u8>>,
     ledgers: Mapped<Ledger>,
     rings: Mapped<Event>,
     streams: Mapped<Stream>,
@@ -182,11 +183,16 @@ impl Tracer {
         builder.add(&maps.overflow, move |bytes: &[u8]| {
             i32::from(send_aside.send(bytes.to_vec()).is_err())
         })?;
+        let (send_present, present) = channel();
+        builder.add(&maps.presences, move |bytes: &[u8]| {
+            i32::from(send_present.send(bytes.to_vec()).is_err())
+        })?;
         let names = builder.build()?;
         Ok(Self {
             names,
             announced,
             aside,
+            present,
             ledgers,
             rings,
             streams,
@@ -288,6 +294,7 @@ impl Tracer {
             &maps.operations,
             &maps.requests,
             &maps.unwanted_files,
+            &maps.mapped_areas,
         ] {
             let keys: Vec<_> = map.keys().collect();
             for key in keys {
@@ -308,6 +315,7 @@ impl Tracer {
         let _ = self.names.consume();
         while self.announced.try_recv().is_ok() {}
         while self.aside.try_recv().is_ok() {}
+        while self.present.try_recv().is_ok() {}
         Ok(())
     }
 
@@ -346,6 +354,12 @@ impl Tracer {
         let _ = self.names.consume();
         while let Ok(bytes) = self.announced.try_recv() {
             let line = introduction(&bytes);
+            if let Err(error) = recording.files.write_all(line.as_bytes()) {
+                recording.fail(ProbeError::io(recording.files_name.clone())(error));
+            }
+        }
+        while let Ok(bytes) = self.present.try_recv() {
+            let line = crate::faults::presence(&bytes);
             if let Err(error) = recording.files.write_all(line.as_bytes()) {
                 recording.fail(ProbeError::io(recording.files_name.clone())(error));
             }
@@ -595,7 +609,7 @@ pub fn survey(mode: Mode, limits: &Limits) -> Result<Value, ProbeError> {
     Ok(report(&loaded.chosen, &loaded.findings))
 }
 
-fn run_time(program: BorrowedFd<'_>) -> (u64, u64) {
+pub(crate) fn run_time(program: BorrowedFd<'_>) -> (u64, u64) {
     let mut info = libbpf_rs::libbpf_sys::bpf_prog_info::default();
     let mut size = std::mem::size_of_val(&info) as u32;
     // SAFETY: the kernel writes at most `size` bytes into `info`.
@@ -726,7 +740,7 @@ impl Recording {
 }
 
 /// How deep a control group lies in the unified hierarchy (its root is 0).
-fn level_of(cgroup_id: u64) -> Result<u32, ProbeError> {
+pub(crate) fn level_of(cgroup_id: u64) -> Result<u32, ProbeError> {
     use std::os::unix::fs::MetadataExt;
     let table = std::fs::read_to_string("/proc/self/mountinfo")
         .map_err(ProbeError::io("/proc/self/mountinfo"))?;
@@ -761,7 +775,7 @@ fn level_of(cgroup_id: u64) -> Result<u32, ProbeError> {
     )))
 }
 
-fn cpu_time_ns() -> u64 {
+pub(crate) fn cpu_time_ns() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

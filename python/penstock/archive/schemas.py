@@ -150,6 +150,7 @@ _TABLES = (
             path | text | | path when it was first seen
             size_bytes | i64 | B | size when it was first seen
             disk_id | text | | the emulated disk it lies on, null elsewhere
+            resident_pages | i64 | | pages of it in the page cache when it was first seen
             unlinked | bool | | it had no name any more when it was first seen
         """),
     ),
@@ -222,7 +223,7 @@ _TABLES = (
     TableSchema(
         "device_requests",
         _BUNDLE,
-        "one request that a disk served",
+        "one request that a disk served: an emulated disk by its log, a block device by what was seen beneath the traced calls (one row for each file and range in it)",
         (*_RUN_KEY, "disk_id", "t_ns"),
         _columns("""
             t_ns | i64 | ns | arrival, CLOCK_MONOTONIC
@@ -237,10 +238,82 @@ _TABLES = (
             device_offset_bytes | i64 | B | where on the disk
             size_bytes | i64 | B | size
             visit | i64 | | how often this place was asked for before, keys the draw
-            file | text | | path relative to the mount
-            disk_id | text | | the disk
+            file | text | | path relative to the mount; of a block device's request the whole path
+            disk_id | text | | the disk, or the block device's name
+            file_id | i64 | | the file, in `files`; of block devices only, as all that follows; null: not known
+            pid | i64 | | process that asked; of writes from the page cache the one that had made the pages dirty
+            tid | i64 | | its thread
+            cgroup_id | u64 | | its control group
+            source | text | | how the file is known: `page cache`, `direct`, `file system` (its own blocks), `none`
+            join | text | | `exact`, `inferred` (several writers; or the thread is known, the file is not), `none`
         """),
         open_columns="further fields of the disk server's log",
+    ),
+    TableSchema(
+        "mapped",
+        _BUNDLE,
+        "what one process had mapped of one file when it ended (mappings undone earlier are not in it)",
+        (*_RUN_KEY, "file_id", "pid"),
+        _columns("""
+            file_id | i64 | | the file, in `files`
+            pid | i64 | | the process
+            pages_present | i64 | | pages in its page tables
+            pages_seen | i64 | | of those, pages that its faults were about or mapped around
+            coverage | f64 | | share of the present pages that were seen
+        """),
+    ),
+    TableSchema(
+        "cache_use",
+        _BUNDLE,
+        "what served one read or write of a regular file",
+        (*_RUN_KEY, "seq"),
+        _columns("""
+            seq | u64 | | the operation, in `io_events`
+            pages_hit | i64 | | pages that were in the page cache (0 for direct operations)
+            pages_readahead | i64 | | pages that were there because an earlier read had them read ahead, used for the first time
+            pages_missed | i64 | | pages that came in during the call
+            requests | i64 | | requests to block devices that it began, or waited for
+            device_ns | i64 | ns | part of its latency in which a request for what it asked was queued or served
+            join | text | | `exact` by thread and time, `inferred` by page (it waited for another's request), `none`: no request found for what was missing
+        """),
+    ),
+    TableSchema(
+        "writeback",
+        _BUNDLE,
+        "what one process made dirty of one file, and what of it reached the device before the end",
+        (*_RUN_KEY, "file_id", "pid", "cgroup_id"),
+        _columns("""
+            file_id | i64 | | the file, in `files`
+            pid | i64 | | process that made the pages dirty
+            cgroup_id | u64 | | its control group then
+            bytes_dirtied | i64 | B | page-cache pages that became dirty, whole folios
+            bytes_written | i64 | B | of its pages, written by whomever
+        """),
+    ),
+    TableSchema(
+        "residency",
+        _BUNDLE,
+        "how much of one file was in the page cache",
+        (*_RUN_KEY, "file_id", "moment"),
+        _columns("""
+            file_id | i64 | | the file, in `files`
+            moment | text | | `start`: when the run first met the file; `end`
+            resident_pages | i64 | | pages in memory
+            pages | i64 | | pages of the file
+        """),
+    ),
+    TableSchema(
+        "extents",
+        _BUNDLE,
+        "how one file lies on its device at the end of the run",
+        (*_RUN_KEY, "file_id"),
+        _columns("""
+            file_id | i64 | | the file, in `files`
+            count | i64 | | pieces; such as touch in file and device are one
+            contiguous_share | f64 | | share of its 4 KiB blocks, but the first, that lie right behind the block before them
+            mapped_bytes | i64 | B | bytes with a place on the device
+            largest_bytes | i64 | B | largest piece
+        """),
     ),
     TableSchema(
         "disk_stats",

@@ -88,6 +88,19 @@ def command(
         help="End with 2 before anything starts if the kernel lacks it (doctor lists them).",
         rich_help_panel=_HOW,
     ),
+    layers: bool = typer.Option(
+        None,
+        "--layers/--no-layers",
+        help="Watch page cache and block devices too, and join them with the calls "
+        "(default: with a command, --mode trace and -o).",
+        rich_help_panel=_HOW,
+    ),
+    mmap_exact: bool = typer.Option(
+        False,
+        "--mmap-exact",
+        help="Map one page for each fault of mapped files, on the whole machine while it runs.",
+        rich_help_panel=_HOW,
+    ),
     drop_every: int = typer.Option(0, "--drop-every", hidden=True, min=0),
     disk: Path = typer.Option(
         None,
@@ -151,6 +164,10 @@ def command(
         endings=endings,
         only=only,
     )
+    if layers is None:
+        layers = bool(words) and mode == "trace" and output is not None
+    if (layers or mmap_exact) and not words:
+        raise BadInput("--layers and --mmap-exact need a command: they are for the run of one")
     session = Session(
         mode,
         ring_size << 20,
@@ -159,6 +176,8 @@ def command(
         quiet=as_json,
         scope=scope,
         require=tuple(require),
+        layers=layers,
+        mmap_exact=mmap_exact,
     )
     try:
         traced = trace_command(words, session) if words else trace_running(seconds, session)

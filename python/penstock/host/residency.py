@@ -61,7 +61,7 @@ def residency(path: str | os.PathLike[str]) -> Residency:
     for _, fd, size in _opened_files(Path(path)):
         files += 1
         pages += -(-size // _PAGE_BYTES)
-        resident += _resident_pages(fd, size)
+        resident += resident_pages_of(fd, size)
     return Residency(files, pages, min(resident, pages))
 
 
@@ -123,7 +123,8 @@ def _regular_files(path: Path) -> Iterator[Path]:
                 continue
 
 
-def _resident_pages(fd: int, size_bytes: int) -> int:
+def resident_pages_of(fd: int, size_bytes: int) -> int:
+    """Pages of an open file that are in the page cache. Raises OSError if the kernel does not say."""
     if size_bytes == 0:
         return 0
     found = _Cachestat()

@@ -103,7 +103,37 @@ struct {
 } mapped_runs SEC(".maps");
 
 struct vm_fault;
+struct bpf_map;
 
+
+/* Mappings of files that had a fault, by process: asked for their pages when it ends. */
+struct area_key {
+	__u64 memory;
+	__u64 start;
+};
+
+struct area_value {
+	__u64 end;
+	__u64 first_page;
+	__u64 inode_pointer;
+	__u32 file_id;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct area_key);
+	__type(value, struct area_value);
+} mapped_areas SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 2 * 1024 * 1024);
+} presences SEC(".maps");
+
+__u64 presences_lost = 0;
 
 /* A mapping, as far as it is needed. */
 struct mapping {
@@ -255,8 +285,16 @@ static __noinline struct area *keep_area(struct task_struct *task, struct fault_
 	key.device = FIELD(super, s_dev);
 	key.generation = FIELD(inode, i_generation);
 	area->kind = kind_of(task, mapping, &key);
-	if (area->kind == FILE_OF_DATA)
+	if (area->kind == FILE_OF_DATA) {
+		struct area_key place = { .memory = area->memory, .start = area->start };
+		struct area_value value = { .end = area->end, .first_page = area->first_page };
+
 		recall(mapping->file, &area->known, books);
+		value.inode_pointer = area->known.inode_pointer;
+		value.file_id = area->known.file_id;
+		if (!patterns_only)
+			bpf_map_update_elem(&mapped_areas, &place, &value, BPF_ANY);
+	}
 	return area;
 }
 
@@ -548,6 +586,109 @@ int BPF_PROG(fault_around_exit, struct vm_fault *fault, unsigned long first, uns
 {
 	fault_in_cache(true, first, last);
 	return 0;
+}
+
+/* What a process has of its mapped files when it ends. */
+struct survey {
+	struct task_struct *task;
+	__u64 memory;
+	__u64 start;
+	__u64 end;
+	__u64 first_page;
+	__u64 chunk;
+	struct page_table *table;
+	__u32 huge;
+	__u32 any;
+	struct presence presence;
+};
+
+static long survey_entry(__u64 index, void *context)
+{
+	struct survey *survey = context;
+	__u32 at = index & (ENTRIES - 1);
+	__u64 address = survey->chunk + at * PAGE_BYTES;
+
+	if (address < survey->start || address >= survey->end)
+		return 0;
+	if (!survey->huge && (!survey->table || !(survey->table->entries[at] & ENTRY_PRESENT)))
+		return 0;
+	survey->presence.bits[at >> 6] |= 1ULL << (at & 63);
+	survey->any = 1;
+	return 0;
+}
+
+static long survey_table(__u64 index, void *context)
+{
+	struct survey *survey = context;
+	__u64 chunk = (survey->start & ~(ENTRIES * PAGE_BYTES - 1)) + index * ENTRIES * PAGE_BYTES;
+	bool huge;
+
+	if (chunk >= survey->end)
+		return 1;
+	survey->table = table_at(survey->task, chunk < survey->start ? survey->start : chunk, &huge);
+	if (!survey->table && !huge)
+		return 0;
+	survey->chunk = chunk;
+	survey->huge = huge;
+	survey->any = 0;
+	__builtin_memset(survey->presence.bits, 0, sizeof(survey->presence.bits));
+	bpf_loop(ENTRIES, survey_entry, survey, 0);
+	/* the chunk may begin before the mapping: counted from where the chunk would be in the file, maybe below 0 */
+	survey->presence.first_page = survey->first_page + ((__s64)(chunk - survey->start) >> 12);
+	if (survey->any &&
+	    bpf_ringbuf_output(&presences, &survey->presence, sizeof(survey->presence), BPF_RB_NO_WAKEUP))
+		__sync_fetch_and_add(&presences_lost, 1);
+	return 0;
+}
+
+static long survey_area(struct bpf_map *map, struct area_key *key, struct area_value *value, void *context)
+{
+	struct survey *survey = context;
+	struct mapping mapping = {};
+
+	if (key->memory != survey->memory)
+		return 0;
+	/* still the same mapping? */
+	if (!bpf_find_vma(survey->task, key->start, look_at, &mapping, 0) && mapping.start == key->start &&
+	    (__u64)mapping.inode == value->inode_pointer && mapping.first_page == value->first_page) {
+		survey->start = mapping.start;
+		survey->end = mapping.end;
+		survey->first_page = mapping.first_page;
+		survey->presence.file_id = value->file_id;
+		bpf_loop(1 << 20, survey_table, survey, 0);
+	}
+	bpf_map_delete_elem(map, key);
+	return 0;
+}
+
+static __always_inline int memory_ends(struct task_struct *task)
+{
+	struct mm_struct *memory = task->mm;
+	struct survey survey = {};
+
+	/* of the last one who uses it */
+	if (!control.armed || patterns_only || !memory || BPF_CORE_READ(memory, mm_users.counter) != 1)
+		return 0;
+	if (slot_of(task) < 0)
+		return 0;
+	survey.task = task;
+	survey.memory = (__u64)memory;
+	survey.presence.pid = task->tgid;
+	bpf_for_each_map_elem(&mapped_areas, survey_area, &survey, 0);
+	return 0;
+}
+
+/* Since Linux 6.16 it comes before the memory is given up; before, it finds none. */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(fault_process_ends, struct task_struct *task)
+{
+	return memory_ends(bpf_get_current_task_btf());
+}
+
+SEC("fentry/exit_mm_release")
+int BPF_PROG(fault_memory_ends, struct task_struct *task)
+{
+	return memory_ends(bpf_get_current_task_btf());
 }
 
 SEC("perf_event")

@@ -81,6 +81,7 @@ static __always_inline void introduce(struct file *file, __u32 file_id, struct l
 	draft->inode = BPF_CORE_READ(inode, i_ino);
 	draft->generation = BPF_CORE_READ(inode, i_generation);
 	draft->size_bytes = BPF_CORE_READ(inode, i_size);
+	draft->resident_pages = BPF_CORE_READ(inode, i_mapping, nrpages);
 	draft->t_ns = bpf_ktime_get_ns();
 	draft->unlinked = !BPF_CORE_READ(dentry, d_hash.pprev);
 	walk.dentry = dentry;

@@ -232,7 +232,12 @@ struct seqcount {
 	unsigned int sequence;
 };
 
+struct atomic {
+	int counter;
+};
+
 struct mm_struct {
+	struct atomic mm_users;
 	struct seqcount mm_lock_seq;
 	void *pgd;
 	struct kioctx_table *ioctx_table;

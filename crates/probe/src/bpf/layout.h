@@ -156,6 +156,14 @@ struct ledger {
 	__u64 spare_too[7];
 };
 
+/* Which pages of a mapped file a process had when it ended: one bit for each of 512. */
+struct presence {
+	__u32 pid;
+	__u32 file_id;
+	__u64 first_page;
+	__u64 bits[8];
+};
+
 /* A file, announced once: `path` holds the components from the file up, each ended by a zero byte. */
 #define PATH_BYTES 8192
 #define NAME_BYTES 256
@@ -165,6 +173,7 @@ struct introduction {
 	__u64 inode;
 	__s64 size_bytes;
 	__u64 t_ns; /* of its first use */
+	__u64 resident_pages; /* in the page cache then */
 	__u32 generation;
 	__u32 magic; /* of the file system */
 	__u32 path_bytes;

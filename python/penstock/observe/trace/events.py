@@ -155,6 +155,7 @@ _FILES = pa.schema(
         ("size_bytes", pa.int64()),
         ("disk_id", pa.string()),
         ("unlinked", pa.bool_()),
+        ("resident_pages", pa.int64()),
     ]
 )
 

@@ -18,9 +18,11 @@ from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput, PenstockError
 from penstock.host.cgroup import RunCgroup, create_run_cgroup, hierarchies
 from penstock.host.clocks import clock_row
+from penstock.host.fault_around import single_page_faults
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
 from penstock.host.state import runtime_dir, state_dir
+from penstock.observe.trace.layers import watching, with_layers
 from penstock.observe.trace.notices import phases_of
 from penstock.observe.trace.scope import Scope, place_of
 from penstock.observe.trace.tracer import Tracer, TraceResult
@@ -33,6 +35,8 @@ class Session:
     """How to trace: mode, ring size [bytes], planted loss, where the bundle goes, stdout kept free, scope.
 
     Without the features in `require` nothing is started.
+    With `layers` what lies under the calls is watched, too; with `mmap_exact` no page is mapped around a
+    fault.
     """
 
     mode: str
@@ -42,6 +46,8 @@ class Session:
     quiet: bool
     scope: Scope = field(default_factory=Scope)
     require: tuple[str, ...] = ()
+    layers: bool = False
+    mmap_exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,8 +86,13 @@ def trace_command(words: list[str], session: Session) -> Traced:
         tracer = stack.enter_context(_tracer(journal, session, scope))
         bundle = _new_bundle(session, words)
         group = stack.enter_context(create_run_cgroup("trace", None, journal))
+        layers = stack.enter_context(watching(journal, state_dir(), session.layers))
         marks = stack.enter_context(_file_of_marks())
+        if session.mmap_exact:
+            stack.enter_context(single_page_faults(journal))
         tracer.arm(group, target={"marks": _place(marks)})
+        if layers is not None:
+            layers.arm(group.cgroup_id)
         clocks = [clock_row("start")]
         try:
             with _stdout(session, bundle) as sink, _Interrupts(group) as interrupts:
@@ -89,7 +100,9 @@ def trace_command(words: list[str], session: Session) -> Traced:
                 finished = launch(words, group, stdout=sink, stdin=None, extra_env=environment)
             outlived = len(group.pids())
             clocks.append(clock_row("end"))
-            result = tracer.disarm(bundle)
+            if layers is not None:
+                layers.halt()
+            result = with_layers(tracer.disarm(bundle), layers)
         except BaseException:
             if bundle is not None:
                 bundle.discard()

@@ -20,6 +20,7 @@ from penstock.host.journal import Journal
 from penstock.observe.trace.closing import closing_sentence
 from penstock.observe.trace.cost import cost_of, estimate
 from penstock.observe.trace.counts import closing_of_counts, read_counts
+from penstock.observe.trace.coverage import mapped_table
 from penstock.observe.trace.events import ENCODINGS, SpoolReader, files_table, write_events
 from penstock.observe.trace.events import SCHEMA as EVENTS_SCHEMA
 from penstock.observe.trace.names import read_names
@@ -198,6 +199,7 @@ class Tracer:
                 with bundle.table_writer("io_events", EVENTS_SCHEMA, ENCODINGS) as writer:
                     write_events(reader, writer)
                 events_path = bundle.path / "io_events.parquet"
+                tables["mapped"] = mapped_table(names_path, events_path)
             rows = verdicts(judge)
         elif self.mode == "count":
             rows = read_counts(spool)

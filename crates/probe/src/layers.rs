@@ -1,0 +1,426 @@
+//! What lies under the calls: the programs of `layers.bpf.c`, drained into a spool of [`Record`]s, and the
+//! process that serves them.
+//!
+//! Every record that the kernel side makes is counted: `seen = kept + lost`. Bytes of all requests of all
+//! devices are counted apart, so that what the records explain can be held against the devices' own counters.
+
+use std::fs::File;
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, FromRawFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{channel, Receiver};
+use std::time::{Duration, Instant};
+
+use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
+use serde::Deserialize;
+use serde_json::{json, Map, Value};
+
+use crate::daemon::{await_input, requests, say, Caller};
+use crate::tracer::{cpu_time_ns, level_of, run_time};
+use crate::ProbeError;
+
+#[allow(clippy::all, dead_code, missing_docs, unused)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/layers.skel.rs"));
+}
+use skeleton::{LayersSkel, LayersSkelBuilder};
+
+/// One record of the spool, as `struct layer_record` of layers.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Record {
+    /// When it began, CLOCK_MONOTONIC.
+    pub t_ns: u64,
+    /// Of the file.
+    pub inode: u64,
+    /// Where in the file.
+    pub offset_bytes: u64,
+    /// How much of it.
+    pub size_bytes: u64,
+    /// Where the direct call began.
+    pub base_bytes: u64,
+    /// Where on the device, in units of 512 bytes.
+    pub sector: u64,
+    /// From the beginning of the request to its issue.
+    pub queue_ns: u64,
+    /// From its issue to its completion.
+    pub device_ns: u64,
+    /// Of the thread that began it.
+    pub cgroup_id: u64,
+    /// Of the file system.
+    pub device: u32,
+    /// Of the inode.
+    pub generation: u32,
+    /// The block device.
+    pub disk: u32,
+    /// Thread that began it.
+    pub tid: u32,
+    /// Its process.
+    pub pid: u32,
+    /// 1 request, 2 pages added, 3 pages dirtied.
+    pub kind: u8,
+    /// 0 read, 1 write.
+    pub op: u8,
+    /// How the file is known: 0 not, 1 by the page cache, 2 by the direct call, 3 it is the device's own.
+    pub how: u8,
+    /// Whether it failed.
+    pub failed: u8,
+    /// Whether a traced thread began it.
+    pub scoped: u8,
+    /// Number of the part within its request.
+    pub part: u8,
+    pad: [u8; 6],
+}
+
+/// What the programs hang on, and what results lack without it.
+const PROGRAMS: &[(&str, &str, bool, &str)] = &[
+    (
+        "layer_added",
+        "mm_filemap_add_to_page_cache",
+        false,
+        "page-cache misses",
+    ),
+    (
+        "layer_dirtied",
+        "writeback_dirty_folio",
+        false,
+        "who dirtied what was written back",
+    ),
+    (
+        "layer_direct",
+        "iomap_dio_rw_begin",
+        false,
+        "the file of direct requests",
+    ),
+    (
+        "layer_part",
+        "block_bio_queue",
+        false,
+        "the file of direct requests",
+    ),
+    ("layer_part_done", "block_bio_complete", false, ""),
+    (
+        "layer_request",
+        "block_io_start",
+        false,
+        "time in the queue, and who began a request",
+    ),
+    ("layer_issued", "block_rq_issue", true, "requests"),
+    ("layer_completed", "block_rq_complete", true, "requests"),
+];
+
+/// The programs in the kernel.
+pub struct Layers {
+    records: RingBuffer<'static>,
+    received: Receiver<Vec<u8>>,
+    skeleton: LayersSkel<'static>,
+    _links: Vec<Link>,
+    missing: Map<String, Value>,
+    recording: Option<Recording>,
+}
+
+struct Recording {
+    spool: File,
+    name: String,
+    written: u64,
+    before: [u64; 4],
+    runs: Vec<(u64, u64)>,
+    cpu_ns: u64,
+    started: Instant,
+    failure: Option<ProbeError>,
+}
+
+impl Layers {
+    /// Loads and attaches what this kernel has; requests are required, the rest is told as missing.
+    pub fn load() -> Result<Self, ProbeError> {
+        let kernel = Btf::from_vmlinux().map_err(ProbeError::Load)?;
+        // Lives as long as the process: the generated types borrow from it.
+        let place: &'static mut MaybeUninit<OpenObject> =
+            Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = LayersSkelBuilder::default()
+            .open(place)
+            .map_err(ProbeError::Load)?;
+        let mut missing = Map::new();
+        let mut there = Vec::new();
+        for &(program, hook, required, without) in PROGRAMS {
+            let known = kernel.type_by_name::<Typedef<'_>>(&format!("btf_trace_{hook}"));
+            if known.is_some() {
+                there.push(program);
+            } else if required {
+                return Err(ProbeError::Request(format!("this kernel has no {hook}")));
+            } else {
+                missing.insert(hook.into(), json!(without));
+            }
+        }
+        for mut program in open.open_object_mut().progs_mut() {
+            let wanted = program.name().to_str().is_some_and(|n| there.contains(&n));
+            program.set_autoload(wanted);
+        }
+        let mut skeleton = open.load().map_err(ProbeError::Load)?;
+        if let Some(bss) = skeleton.maps.bss_data.as_deref_mut() {
+            bss.layers.begins_at_issue = u32::from(!there.contains(&"layer_request"));
+        }
+        let mut links = Vec::new();
+        for program in skeleton.object().progs_mut() {
+            if program.name().to_str().is_some_and(|n| there.contains(&n)) {
+                links.push(program.attach().map_err(ProbeError::Load)?);
+            }
+        }
+        let (send, received) = channel();
+        let mut builder = RingBufferBuilder::new();
+        builder.add(&skeleton.maps.layer_records, move |bytes: &[u8]| {
+            i32::from(send.send(bytes.to_vec()).is_err())
+        })?;
+        let records = builder.build()?;
+        Ok(Self {
+            records,
+            received,
+            skeleton,
+            _links: links,
+            missing,
+            recording: None,
+        })
+    }
+
+    /// Whether a recording is under way.
+    pub fn armed(&self) -> bool {
+        self.recording.is_some()
+    }
+
+    /// Starts recording for a control group and those inside it; records go to `spool`.
+    pub fn arm(&mut self, cgroup_id: u64, spool: &Path, drop_every: u32) -> Result<(), ProbeError> {
+        if self.armed() {
+            return Err(ProbeError::Request("already armed: disarm first".into()));
+        }
+        let level = level_of(cgroup_id)?;
+        let name = spool.display().to_string();
+        let file = File::create(spool).map_err(ProbeError::io(name.clone()))?;
+        let maps = &self.skeleton.maps;
+        let forgotten: [&dyn MapCore; 5] = [
+            &maps.requests,
+            &maps.direct_parts,
+            &maps.direct_calls,
+            &maps.files_of_interest,
+            &maps.device_counts,
+        ];
+        for map in forgotten {
+            for key in map.keys().collect::<Vec<_>>() {
+                let _ = map.delete(&key);
+            }
+        }
+        let _ = self.records.consume();
+        while self.received.try_recv().is_ok() {}
+        let recording = Recording {
+            spool: file,
+            name,
+            written: 0,
+            before: self.counts(),
+            runs: self.run_times().into_iter().map(|(_, t)| t).collect(),
+            cpu_ns: cpu_time_ns(),
+            started: Instant::now(),
+            failure: None,
+        };
+        self.recording = Some(recording);
+        let control = self.control()?;
+        control.target_id = cgroup_id;
+        control.target_level = level;
+        control.drop_every = drop_every;
+        // SAFETY: our own mapping; volatile because the programs read it at any time.
+        unsafe { std::ptr::write_volatile(&mut control.armed, 1) };
+        Ok(())
+    }
+
+    fn control(&mut self) -> Result<&mut skeleton::types::layer_control, ProbeError> {
+        let bss = self.skeleton.maps.bss_data.as_deref_mut();
+        bss.map(|bss| &mut bss.layers)
+            .ok_or_else(|| ProbeError::Request("the programs lack their control block".into()))
+    }
+
+    fn counts(&self) -> [u64; 4] {
+        self.skeleton.maps.bss_data.as_deref().map_or([0; 4], |b| {
+            let c = &b.layers;
+            [c.seen, c.kept, c.lost, c.lost_planted]
+        })
+    }
+
+    /// Takes what is in the ring.
+    pub fn drain(&mut self) {
+        let Some(recording) = self.recording.as_mut() else {
+            return;
+        };
+        let _ = self.records.consume();
+        let mut batch = Vec::new();
+        while let Ok(bytes) = self.received.try_recv() {
+            recording.written += 1;
+            batch.extend_from_slice(&bytes);
+        }
+        if recording.failure.is_none() {
+            if let Err(error) = recording.spool.write_all(&batch) {
+                recording.failure = Some(ProbeError::io(recording.name.clone())(error));
+            }
+        }
+    }
+
+    /// Stops recording and gives the receipt: counts, bytes of each device, cost.
+    pub fn disarm(&mut self) -> Result<Value, ProbeError> {
+        if !self.armed() {
+            return Err(ProbeError::Request("not armed".into()));
+        }
+        // SAFETY: as in `arm`.
+        unsafe { std::ptr::write_volatile(&mut self.control()?.armed, 0) };
+        std::thread::sleep(Duration::from_millis(2));
+        self.drain();
+        let recording = self.recording.take().expect("armed, as just checked");
+        if let Some(failure) = recording.failure {
+            return Err(failure);
+        }
+        let now = self.counts();
+        let count = |n: usize| now[n] - recording.before[n];
+        let programs: Vec<Value> = (self.run_times().iter())
+            .zip(&recording.runs)
+            .map(|((name, t), before)| {
+                json!({"program": name, "run_time_ns": t.0 - before.0, "runs": t.1 - before.1})
+            })
+            .collect();
+        Ok(json!({
+            "seen": count(0), "kept": count(1), "lost": count(2) + count(3),
+            "lost_ring_full": count(2), "lost_planted": count(3),
+            "spooled": recording.written,
+            "devices": self.devices()?,
+            "missing": self.missing,
+            "bpf": programs,
+            "cpu_ns": cpu_time_ns().saturating_sub(recording.cpu_ns),
+            "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        }))
+    }
+
+    /// Requests and bytes of each device and operation since arming.
+    fn devices(&self) -> Result<Vec<Value>, ProbeError> {
+        let map = &self.skeleton.maps.device_counts;
+        let mut rows = Vec::new();
+        for key in map.keys() {
+            let Some(value) = map.lookup(&key, MapFlags::ANY)? else {
+                continue;
+            };
+            let short = |b: &[u8]| u32::from_le_bytes(b.try_into().unwrap_or_default());
+            let long = |b: &[u8]| u64::from_le_bytes(b.try_into().unwrap_or_default());
+            let disk = short(&key[..4]);
+            rows.push(json!({
+                "major": disk >> 20, "minor": disk & 0xf_ffff, "op": short(&key[4..8]),
+                "requests": long(&value[..8]), "bytes": long(&value[8..16]),
+            }));
+        }
+        Ok(rows)
+    }
+
+    fn run_times(&self) -> Vec<(String, (u64, u64))> {
+        let programs = self.skeleton.object().progs();
+        programs
+            .filter(|program| program.autoload())
+            .map(|p| (p.name().to_string_lossy().into_owned(), run_time(p.as_fd())))
+            .collect()
+    }
+}
+
+/// How the daemon is started.
+#[derive(Debug, Deserialize)]
+struct Config {
+    socket: PathBuf,
+    owner_pid: i32,
+    #[serde(default)]
+    outlive_owner: bool,
+    #[serde(default)]
+    drop_every: u32,
+    ready_fd: Option<i32>,
+}
+
+/// Serves `arm`, `disarm`, `ping` and `shutdown` until asked to end, or until the owner is gone.
+pub fn serve(config_json: &str) -> Result<(), ProbeError> {
+    let config: Config = serde_json::from_str(config_json)
+        .map_err(|error| ProbeError::Request(format!("configuration: {error}")))?;
+    let mut layers = Layers::load()?;
+    let name = config.socket.display().to_string();
+    let listener = UnixListener::bind(&config.socket).map_err(ProbeError::io(name.clone()))?;
+    listener
+        .set_nonblocking(true)
+        .map_err(ProbeError::io(name))?;
+    if let Some(fd) = config.ready_fd {
+        // SAFETY: handed to us by whoever started us, for this one line.
+        let mut pipe = unsafe { File::from_raw_fd(fd) };
+        let _ = pipe.write_all(b"ready\n");
+    }
+    listen(&config, &mut layers, &listener);
+    let _ = std::fs::remove_file(&config.socket);
+    Ok(())
+}
+
+fn listen(config: &Config, layers: &mut Layers, listener: &UnixListener) {
+    let mut callers: Vec<Caller> = Vec::new();
+    let mut owner_seen = Instant::now();
+    loop {
+        await_input(listener, &callers, if layers.armed() { 20 } else { 500 });
+        layers.drain();
+        while let Ok((stream, _)) = listener.accept() {
+            callers.extend(Caller::new(stream));
+        }
+        let mut end = false;
+        callers.retain_mut(|caller| match requests(caller) {
+            None => false,
+            Some(lines) => lines.iter().all(|line| {
+                let request: Value = serde_json::from_slice(line).unwrap_or_default();
+                end |= request["cmd"] == "shutdown";
+                say(caller.stream(), &answer(layers, config, &request))
+            }),
+        });
+        if end {
+            return;
+        }
+        if !config.outlive_owner && owner_seen.elapsed() > Duration::from_secs(1) {
+            owner_seen = Instant::now();
+            // SAFETY: signal 0 only asks whether the process is there.
+            if unsafe { libc::kill(config.owner_pid, 0) } != 0 {
+                return;
+            }
+        }
+    }
+}
+
+fn answer(layers: &mut Layers, config: &Config, request: &Value) -> Value {
+    let done = match request["cmd"].as_str().unwrap_or_default() {
+        "ping" | "shutdown" => Ok(json!({})),
+        "arm" => {
+            let number = request["cgroup_id"].as_u64().unwrap_or(0);
+            let spool = request["spool"].as_str().unwrap_or_default();
+            layers
+                .arm(number, Path::new(spool), config.drop_every)
+                .map(|()| json!({}))
+        }
+        "disarm" => layers.disarm(),
+        other => Err(ProbeError::Request(format!("no command {other}"))),
+    };
+    match done {
+        Ok(mut answer) => {
+            answer["ok"] = json!(true);
+            answer
+        }
+        Err(error) => json!({"ok": false, "error": error.to_string()}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_have_the_size_of_the_kernel_side() {
+        assert_eq!(
+            std::mem::size_of::<Record>(),
+            std::mem::size_of::<skeleton::types::layer_record>()
+        );
+    }
+}

@@ -1,0 +1,83 @@
+"""How much of what a process had mapped at its end the faults told of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+_PAGE = 4096
+_OPS = ["fault_read", "fault_write", "fault_around"]
+
+MAPPED = pa.schema(
+    [
+        ("file_id", pa.int64()),
+        ("pid", pa.int64()),
+        ("pages_present", pa.int64()),
+        ("pages_seen", pa.int64()),
+        ("coverage", pa.float64()),
+    ]
+)
+
+Pages = npt.NDArray[np.int64]
+
+
+def present_pages(names: Path) -> dict[tuple[int, int], Pages]:
+    """Pages that each process had of each file when it ended, from the daemon's JSON lines.
+
+    Keys are (file_id, pid).
+    """
+    found: dict[tuple[int, int], list[Pages]] = {}
+    with names.open(encoding="ascii") as lines:
+        for line in lines:
+            if not line.startswith('{"first_page"') or not line.endswith("\n"):
+                continue
+            row = json.loads(line)
+            bits = np.unpackbits(
+                np.frombuffer(bytes.fromhex(row["present"]), np.uint8), bitorder="little"
+            )
+            pages = row["first_page"] + np.flatnonzero(bits)
+            found.setdefault((row["mapped"], row["pid"]), []).append(pages)
+    return {key: np.unique(np.concatenate(parts)) for key, parts in found.items()}
+
+
+def seen_pages(events: pa.Table, file_id: int, pid: int) -> Pages:
+    """Pages of a file that faults of a process were about, or mapped around."""
+    own = events.filter(pc.and_(pc.equal(events["file_id"], file_id), pc.equal(events["pid"], pid)))
+    first = own["offset_bytes"].to_numpy() // _PAGE
+    count = own["size_bytes"].to_numpy() // _PAGE
+    if not len(first):
+        return np.zeros(0, np.int64)
+    steps = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    return np.unique(np.repeat(first, count) + steps)
+
+
+def mapped_table(names: Path, events: Path) -> pa.Table:
+    """Table `mapped`: for each process and file the coverage, pages seen of those present at its end.
+
+    A mapping that was undone before the process ended is not in it.
+    """
+    present = present_pages(names)
+    if not present:
+        return MAPPED.empty_table()
+    columns = ["op", "file_id", "pid", "offset_bytes", "size_bytes"]
+    table = pq.read_table(events, columns=columns)
+    table = table.filter(pc.is_in(pc.cast(table["op"], pa.string()), pa.array(_OPS)))
+    rows = []
+    for (file_id, pid), pages in sorted(present.items()):
+        seen = np.intersect1d(pages, seen_pages(table, file_id, pid))
+        rows.append(
+            {
+                "file_id": file_id,
+                "pid": pid,
+                "pages_present": len(pages),
+                "pages_seen": len(seen),
+                "coverage": len(seen) / len(pages),
+            }
+        )
+    return pa.Table.from_pylist(rows, MAPPED)

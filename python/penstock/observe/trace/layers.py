@@ -1,0 +1,259 @@
+"""What lay under the calls of a run: page cache, block requests, write-back, and the files' own layout.
+
+A daemon of its own watches the page cache and the block layer while a control group is traced; afterwards
+its records are joined with the traced operations (`layers_join`), and the files are asked for their
+residency and extents (`layers_files`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.host.daemon import start_daemon
+from penstock.host.journal import Journal
+from penstock.observe.trace.layers_files import extents_table, residency_table
+from penstock.observe.trace.layers_join import RECORD, Joined, join
+from penstock.observe.trace.tracer import TraceResult
+
+#: added ns of a program's run, by name (kernel.bpf_stats_enabled on the development machine)
+NOMINAL_NS = {
+    "layer_added": 300,
+    "layer_dirtied": 300,
+    "layer_direct": 200,
+    "layer_part": 250,
+    "layer_part_done": 60,
+    "layer_request": 150,
+    "layer_issued": 90,
+    "layer_completed": 700,
+}
+#: of a block device's `stat` file: the number of the field that counts sectors, by direction
+_SECTOR_FIELDS = {"read": 2, "write": 6}
+_DIRECTIONS = {0: "read", 1: "write", 7: "write", 9: "write"}
+
+
+@dataclass(frozen=True)
+class LayersResult:
+    """Tables `device_requests`, `cache_use`, `writeback`, `residency`, `extents`; the receipt."""
+
+    tables: dict[str, pa.Table]
+    receipt: dict[str, Any]
+
+
+class Layers:
+    """Loads the programs once; armed and disarmed around each run.
+
+    `drop_every` plants losses, for tests. Raises PenstockError if the kernel refuses.
+    """
+
+    def __init__(self, journal: Journal, state_dir: Path, *, drop_every: int = 0):
+        self._spool_dir = Path(state_dir) / "spool"
+        self._spool_dir.mkdir(parents=True, exist_ok=True)
+        self._daemon = start_daemon("layers", {"drop_every": drop_every}, journal)
+        self._spool: Path | None = None
+        self._receipt: dict[str, Any] | None = None
+        self._before: dict[str, dict[str, int]] = {}
+        self._after: dict[str, dict[str, int]] = {}
+
+    def arm(self, cgroup_id: int, out_dir: Path | None = None) -> None:
+        """Records from now on what lies under the operations of a control group (its number)."""
+        base = Path(out_dir) if out_dir is not None else self._spool_dir
+        self._spool = base / f"layers-{self._daemon.pid}-{time.monotonic_ns()}"
+        self._receipt = None
+        self._daemon.call("arm", cgroup_id=cgroup_id, spool=str(self._spool))
+        self._before = device_sectors()
+
+    def halt(self) -> None:
+        """Stops recording. `disarm` does so too; here it can be done before tables are made."""
+        if self._spool is None:
+            raise PenstockError("the layers are not armed")
+        if self._receipt is None:
+            self._after = device_sectors()
+            self._receipt = self._daemon.call("disarm")
+
+    def disarm(self, files: pa.Table, events: Path | None = None) -> LayersResult:
+        """Stops recording and joins with the run's `files` and, in mode trace, its `io_events` (a path)."""
+        self.halt()
+        assert self._spool is not None
+        assert self._receipt is not None
+        try:
+            whole = self._spool.stat().st_size // RECORD.itemsize
+            records = np.fromfile(self._spool, RECORD, count=whole)
+        finally:
+            with contextlib.suppress(OSError):
+                self._spool.unlink()
+            self._spool = None
+        joined = join(records, files, events)
+        tables = {
+            "device_requests": joined.requests,
+            "writeback": joined.writeback,
+            "residency": residency_table(files),
+            "extents": extents_table(files),
+        }
+        if joined.cache_use is not None:
+            tables["cache_use"] = joined.cache_use
+        return LayersResult(tables, self._told(self._receipt, joined))
+
+    def stop(self) -> None:
+        """Ends the daemon; nothing stays loaded."""
+        self._daemon.stop()
+
+    def __enter__(self) -> Layers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _told(self, receipt: dict[str, Any], joined: Joined) -> dict[str, Any]:
+        runs = {row["program"]: row for row in receipt["bpf"]}
+        measured = sum(row["run_time_ns"] for row in runs.values())
+        calls = estimated_calls(receipt)
+        estimated = sum(NOMINAL_NS[name] * count for name, count in calls.items())
+        return {
+            "seen": receipt["seen"],
+            "kept": receipt["kept"],
+            "lost": receipt["lost"],
+            "missing": receipt["missing"],
+            "conservation": conservation(
+                receipt["devices"], self._before, self._after, joined.attributed_bytes
+            ),
+            "joins": joined.counts,
+            "left_out": joined.left_out,
+            "added_ns": measured or estimated,
+            "added_ns_basis": "the kernel's BPF statistics" if measured else "counts × nominal ns",
+            "cpu_ns": receipt["cpu_ns"],
+        }
+
+
+def estimated_calls(receipt: dict[str, Any]) -> dict[str, int]:
+    """How often each program ran at least, by what it left: records and requests of devices."""
+    requests = sum(row["requests"] for row in receipt["devices"])
+    return {
+        "layer_added": receipt["seen"],
+        "layer_request": requests,
+        "layer_issued": requests,
+        "layer_completed": requests,
+        "layer_part_done": requests,
+    }
+
+
+def device_sectors() -> dict[str, dict[str, int]]:
+    """Bytes that each block device has read and written since boot, by its own counters."""
+    counters = {}
+    for name in os.listdir("/sys/block"):
+        with contextlib.suppress(OSError):
+            fields = Path("/sys/block", name, "stat").read_text().split()
+            counters[name] = {d: int(fields[n]) * 512 for d, n in _SECTOR_FIELDS.items()}
+    return counters
+
+
+def conservation(
+    counted: list[dict[str, int]],
+    before: dict[str, dict[str, int]],
+    after: dict[str, dict[str, int]],
+    attributed: dict[tuple[str, str], int],
+) -> list[dict[str, Any]]:
+    """Per device and direction: bytes by its counters, bytes we saw, of those attributed and not.
+
+    `difference_share` is how far what we saw is from the counters (0: nothing is missing).
+    """
+    seen: dict[tuple[str, str], int] = {}
+    for row in counted:
+        direction = _DIRECTIONS.get(row["op"])
+        if direction is not None:
+            key = (disk_name(row["major"], row["minor"]), direction)
+            seen[key] = seen.get(key, 0) + row["bytes"]
+    rows = []
+    for name, counters in after.items():
+        for direction, value in counters.items():
+            device = value - before.get(name, {}).get(direction, 0)
+            bytes_seen = seen.get((name, direction), 0)
+            if not device and not bytes_seen:
+                continue
+            known = attributed.get((name, direction), 0)
+            rows.append(
+                {
+                    "disk_id": name,
+                    "direction": direction,
+                    "device_bytes": device,
+                    "seen_bytes": bytes_seen,
+                    "attributed_bytes": known,
+                    "unattributed_bytes": bytes_seen - known,
+                    "difference_share": (bytes_seen - device) / max(device, 1),
+                }
+            )
+    return rows
+
+
+def disk_name(major: int, minor: int) -> str:
+    """Name of a block device in /sys/block, `major:minor` where it is gone."""
+    try:
+        return Path(os.readlink(f"/sys/dev/block/{major}:{minor}")).name
+    except OSError:
+        return f"{major}:{minor}"
+
+
+def served_by(tables: dict[str, pa.Table], events: Path) -> list[dict[str, Any]]:
+    """Per file: what served its reads, and how much of their time was the device's.
+
+    Rows {file_id, calls, cache_share, readahead_share, device_share, device_time_share}: a call that waited
+    for any page is the device's, else one that found any page read ahead is readahead's, else the cache's.
+    """
+    import pyarrow.parquet as pq
+
+    if "cache_use" not in tables:
+        return []
+    columns = ["seq", "file_id", "direction", "latency_ns"]
+    calls = pq.read_table(events, columns=columns).to_pandas()
+    use = tables["cache_use"].to_pandas().merge(calls, on="seq")
+    use = use[use["direction"] == "read"]
+    device = (use["requests"] > 0) & (use["device_ns"] > 0) | (use["pages_missed"] > 0)
+    use = use.assign(device=device, readahead=~device & (use["pages_readahead"] > 0))
+    rows = []
+    for file_id, of_file in use.groupby("file_id"):
+        by_device = float(of_file["device"].mean())
+        by_readahead = float(of_file["readahead"].mean())
+        total_ns = max(int(of_file["latency_ns"].sum()), 1)
+        rows.append(
+            {
+                "file_id": int(file_id),
+                "calls": len(of_file),
+                "cache_share": 1 - by_device - by_readahead,
+                "readahead_share": by_readahead,
+                "device_share": by_device,
+                "device_time_share": float(of_file["device_ns"].sum()) / total_ns,
+            }
+        )
+    return sorted(rows, key=lambda row: -row["calls"])
+
+
+@contextlib.contextmanager
+def watching(journal: Journal, state_dir: Path, wanted: bool) -> Iterator[Layers | None]:
+    """Layers, loaded, or None where they are not wanted."""
+    if not wanted:
+        yield None
+        return
+    with Layers(journal, state_dir) as layers:
+        yield layers
+
+
+def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:
+    """A trace's result with the tables of the layers and, as `layers`, their receipt."""
+    if layers is None:
+        return result
+    under = layers.disarm(result.tables["files"], result.events_path)
+    return dataclasses.replace(
+        result,
+        tables=result.tables | under.tables,
+        receipt=result.receipt | {"layers": under.receipt},
+    )

@@ -1,0 +1,159 @@
+"""What a run's files look like from below: how much is in memory, and in how many pieces it lies."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.host.residency import resident_pages_of
+
+#: no more files than this are opened at the end of a run, those named first
+MOST_FILES = 10_000
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+# linux/fiemap.h
+_FIEMAP = 0xC020660B
+_HEAD = struct.Struct("=QQIIII")
+_EXTENT = struct.Struct("=QQQQQIIII")
+_LAST, _UNKNOWN, _INLINE = 0x1, 0x2, 0x200
+_BATCH = 512
+
+RESIDENCY = pa.schema(
+    [
+        ("file_id", pa.int64()),
+        ("moment", pa.string()),
+        ("resident_pages", pa.int64()),
+        ("pages", pa.int64()),
+    ]
+)
+EXTENTS = pa.schema(
+    [
+        ("file_id", pa.int64()),
+        ("count", pa.int64()),
+        ("contiguous_share", pa.float64()),
+        ("mapped_bytes", pa.int64()),
+        ("largest_bytes", pa.int64()),
+    ]
+)
+
+
+def opened(files: pa.Table) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each file of a `files` table that is still what it was, opened for reading; its row and descriptor."""
+    for row in files.slice(0, MOST_FILES).to_pylist():
+        if not row["path"]:
+            continue
+        try:
+            name = os.fsencode(row["path"])
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (OSError, ValueError):
+            continue
+        try:
+            facts = os.fstat(fd)
+            if stat.S_ISREG(facts.st_mode) and facts.st_ino == row["inode"]:
+                yield row, fd
+        finally:
+            os.close(fd)
+
+
+def residency_table(files: pa.Table) -> pa.Table:
+    """Table `residency`: pages in memory when the run first met the file, and now.
+
+    The start is there if `files` says it (column `resident_pages`, of the file when it was first seen).
+    """
+    rows = []
+    if "resident_pages" in files.column_names:
+        for row in files.to_pylist():
+            if row["resident_pages"] is not None:
+                pages = -(-(row["size_bytes"] or 0) // _PAGE_BYTES)
+                rows.append(
+                    {
+                        "file_id": row["file_id"],
+                        "moment": "start",
+                        "resident_pages": min(row["resident_pages"], pages),
+                        "pages": pages,
+                    }
+                )
+    for row, fd in opened(files):
+        size = os.fstat(fd).st_size
+        with contextlib.suppress(OSError):
+            resident = resident_pages_of(fd, size)
+            pages = -(-size // _PAGE_BYTES)
+            rows.append(
+                {
+                    "file_id": row["file_id"],
+                    "moment": "end",
+                    "resident_pages": min(resident, pages),
+                    "pages": pages,
+                }
+            )
+    return pa.Table.from_pylist(rows, RESIDENCY)
+
+
+def extents_table(files: pa.Table) -> pa.Table:
+    """Table `extents`: pieces of each file on its device; files whose system does not say are left out."""
+    rows = []
+    for row, fd in opened(files):
+        pieces = extents_of(fd)
+        if pieces:
+            rows.append({"file_id": row["file_id"], **layout(pieces)})
+    return pa.Table.from_pylist(rows, EXTENTS)
+
+
+def extents_of(fd: int) -> list[tuple[int, int, int]]:
+    """(offset in the file, place on the device, length) [bytes] of each extent, in order; [] if not told."""
+    found: list[tuple[int, int, int]] = []
+    start = 0
+    while True:
+        ask = bytearray(_HEAD.size + _BATCH * _EXTENT.size)
+        _HEAD.pack_into(ask, 0, start, (1 << 64) - 1 - start, 0, 0, _BATCH, 0)
+        try:
+            fcntl.ioctl(fd, _FIEMAP, ask)
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY, errno.EBADR, errno.EINVAL):
+                return []
+            raise
+        count = _HEAD.unpack_from(ask, 0)[3]
+        last = count == 0
+        for number in range(count):
+            place = _HEAD.size + number * _EXTENT.size
+            logical, physical, length, _, _, flags, *_ = _EXTENT.unpack_from(ask, place)
+            if not flags & (_UNKNOWN | _INLINE):
+                found.append((logical, physical, length))
+            start = logical + length
+            last = last or bool(flags & _LAST)
+        if last:
+            return found
+
+
+def layout(pieces: list[tuple[int, int, int]]) -> dict[str, Any]:
+    """Count, contiguous share, mapped and largest bytes of a file's extents.
+
+    The contiguous share is that of the 4 KiB blocks (but the first) that lie right behind the block before
+    them in the file. Extents that touch, in the file and on the device, are one piece.
+    """
+    merged: list[list[int]] = []
+    for logical, physical, length in pieces:
+        if (
+            merged
+            and merged[-1][0] + merged[-1][2] == logical
+            and merged[-1][1] + merged[-1][2] == physical
+        ):
+            merged[-1][2] += length
+        else:
+            merged.append([logical, physical, length])
+    mapped = sum(length for _, _, length in merged)
+    steps = max(mapped // 4096 - 1, 1)
+    return {
+        "count": len(merged),
+        "contiguous_share": 1 - (len(merged) - 1) / steps,
+        "mapped_bytes": mapped,
+        "largest_bytes": max(length for _, _, length in merged),
+    }

@@ -1,0 +1,260 @@
+"""The layers under traced calls, against what the program knows it did. Needs root and BPF."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import itertools
+import os
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.archive.bundle import Bundle
+from penstock.host.cgroup import create_run_cgroup
+from penstock.host.journal import Journal
+from penstock.host.launch import launch
+from penstock.observe.trace.layers import Layers, LayersResult, served_by
+from penstock.observe.trace.layers_files import extents_table
+from penstock.observe.trace.tracer import Tracer
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
+    pytest.mark.skipif(
+        not Path("/sys/kernel/btf/vmlinux").exists(), reason="the kernel has no type information"
+    ),
+]
+
+MIB = 1 << 20
+READ_BYTES = 64 * MIB
+
+READ_TWICE = """
+import mmap, os, sys
+path, size, direct = sys.argv[1], int(sys.argv[2]), sys.argv[3] == 'direct'
+fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+page = mmap.mmap(-1, 65536)
+for _ in range(1 if direct else 2):
+    for offset in range(0, size, 65536):
+        assert os.preadv(fd, [page], offset) == 65536
+"""
+
+DIRTY = """
+import os, sys, time
+directory = sys.argv[1]
+for name, mib in (('large', 75), ('small', 25)):
+    if os.fork() == 0:
+        fd = os.open(f'{directory}/{name}', os.O_WRONLY | os.O_CREAT)
+        for _ in range(mib):
+            os.write(fd, bytes(1 << 20))
+        os._exit(0)
+os.wait(), os.wait()
+open(f'{directory}/dirtied', 'w').close()
+while not os.path.exists(f'{directory}/written'):
+    time.sleep(0.02)
+"""
+
+
+class Watched:
+    """A command run under tracer and layers."""
+
+    def __init__(self, work: Path, *words: str | Path, drop_every: int = 0) -> None:
+        journal = Journal(work / "journal.jsonl")
+        bundle = Bundle.create(work / "T", {"command": [str(w) for w in words], "run_id": "r001"})
+        with (
+            Tracer(journal, work, "trace") as tracer,
+            Layers(journal, work, drop_every=drop_every) as layers,
+            create_run_cgroup("layers", None, journal) as group,
+        ):
+            tracer.arm(group)
+            layers.arm(group.cgroup_id)
+            finished = launch([str(w) for w in words], group, stdout=None, stdin=None)
+            layers.halt()
+            result = tracer.disarm(bundle)
+            assert result.events_path is not None
+            self.events_path = result.events_path
+            self.files = result.tables["files"]
+            self.layers: LayersResult = layers.disarm(self.files, result.events_path)
+        assert finished.exit_status == 0
+        assert not journal.open_entries()
+
+    def number(self, path: Path) -> int:
+        """Of a file."""
+        rows = self.files.to_pylist()
+        return int(next(row["file_id"] for row in rows if row["path"] == str(path)))
+
+    def frame(self, table: str, path: Path | None = None) -> pd.DataFrame:
+        """A table of the layers, of one file if it has files."""
+        frame: pd.DataFrame = self.layers.tables[table].to_pandas()
+        return frame if path is None else frame[frame["file_id"] == self.number(path)]
+
+    def use(self, path: Path) -> pd.DataFrame:
+        """`cache_use` of the reads of one file, in order."""
+        events = pq.read_table(self.events_path).to_pandas()
+        events = events[(events["file_id"] == self.number(path)) & (events["direction"] == "read")]
+        return events.merge(self.frame("cache_use"), on="seq").sort_values("t_ns")
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "target"
+    with path.open("wb") as file:
+        for _ in range(READ_BYTES // MIB):
+            file.write(os.urandom(MIB))
+        os.fsync(file.fileno())
+    return path
+
+
+def conserved(receipt: dict[str, Any]) -> bool:
+    """Whether what was seen is what the devices counted, within 1 %."""
+    rows = [row for row in receipt["conservation"] if row["device_bytes"] >= MIB]
+    return bool(rows) and all(abs(row["difference_share"]) <= 0.01 for row in rows)
+
+
+def test_ta_17_cold_then_warm(target: Path, tmp_path: Path) -> None:
+    run = Watched(tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "cached")
+    use = run.use(target)
+    half = READ_BYTES // 65536
+    assert len(use) == 2 * half
+    cold, warm = use.iloc[:half], use.iloc[half:]
+    assert cold["pages_hit"].sum() == 0
+    assert (cold["pages_missed"] + cold["pages_readahead"]).sum() == READ_BYTES // 4096
+    assert warm["pages_hit"].sum() == READ_BYTES // 4096
+    assert warm["requests"].sum() == 0
+    assert cold["device_ns"].sum() > 0
+    requests = run.frame("device_requests", target)
+    assert requests["size_bytes"].sum() == READ_BYTES
+    assert set(requests["join"]) == {"exact"}
+    assert conserved(run.layers.receipt)
+    of_file = run.number(target)
+    served = served_by(run.layers.tables, run.events_path)
+    row = next(row for row in served if row["file_id"] == of_file)
+    assert row["cache_share"] == 0.5
+    assert row["device_share"] + row["readahead_share"] == pytest.approx(0.5)
+
+
+def test_ta_17_direct_reads_are_joined_exactly(target: Path, tmp_path: Path) -> None:
+    run = Watched(tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "direct")
+    use = run.use(target)
+    assert len(use) == READ_BYTES // 65536
+    assert set(use["join"]) == {"exact"}
+    assert (use["requests"] >= 1).all()
+    assert (use["device_ns"] > 0).all()
+    requests = run.frame("device_requests", target)
+    covered = sorted(zip(requests["offset_bytes"], requests["size_bytes"], strict=True))
+    at = 0
+    for offset, size in covered:
+        assert offset == at
+        at += size
+    assert at == READ_BYTES
+    assert conserved(run.layers.receipt)
+
+
+def test_a_planted_loss_is_counted_and_seen(target: Path, tmp_path: Path) -> None:
+    words = (sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "direct")
+    run = Watched(tmp_path, *words, drop_every=10)
+    receipt = run.layers.receipt
+    assert receipt["lost"] >= READ_BYTES // 65536 // 10 - 1
+    assert receipt["seen"] == receipt["kept"] + receipt["lost"]
+    assert "none" in set(run.use(target)["join"])
+
+
+def _sync_when(directory: Path) -> Callable[[], None]:
+    """From outside, once all is dirty: has the kernel's own threads write it."""
+
+    def work() -> None:
+        until = time.monotonic() + 60
+        while not (directory / "dirtied").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        fd = os.open(directory, os.O_RDONLY)
+        ctypes.CDLL(None).syncfs(fd)
+        os.close(fd)
+        (directory / "written").touch()
+
+    return work
+
+
+def test_ta_18_write_back_is_charged_to_who_made_the_pages_dirty(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    outside = threading.Thread(target=_sync_when(directory))
+    outside.start()
+    run = Watched(tmp_path, sys.executable, "-c", DIRTY, directory)
+    outside.join()
+    table = run.frame("writeback")
+    by_pid = table.groupby("pid")["bytes_written"].sum().sort_values()
+    by_pid = by_pid[by_pid > MIB]
+    assert len(by_pid) == 2
+    assert by_pid.iloc[1] / by_pid.sum() == pytest.approx(0.75, abs=0.02)
+    large = run.frame("writeback", directory / "large")
+    assert large["bytes_written"].sum() == pytest.approx(75 * MIB, rel=0.02)
+    assert large["bytes_dirtied"].sum() == pytest.approx(75 * MIB, rel=0.02)
+    requests = run.frame("device_requests", directory / "large")
+    assert set(requests["op"]) == {"write"}
+    assert set(requests["pid"]) == set(large["pid"])
+    assert conserved(run.layers.receipt)
+
+
+def test_tr_30_residency_at_start_and_end(target: Path, tmp_path: Path) -> None:
+    run = Watched(tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "cached")
+    end = run.frame("residency", target)
+    start = end[end["moment"] == "start"]
+    assert start["resident_pages"].tolist() == [READ_BYTES // 4096]  # just written; then dropped
+    end = end[end["moment"] == "end"]
+    assert end["pages"].tolist() == [READ_BYTES // 4096]
+    assert end["resident_pages"].tolist() == [READ_BYTES // 4096]
+
+
+_COLLAPSE_RANGE = 8
+
+
+def _row_of(path: Path) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"file_id": 1, "path": str(path), "inode": path.stat().st_ino, "size_bytes": 0}]
+    )
+
+
+def test_ta_24_contiguous_and_fragmented_files(tmp_path: Path) -> None:
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    for path, size in ((whole, 32 * MIB), (pieces, 8 * MIB)):
+        with path.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+            file.write(bytes(size))
+            os.fsync(file.fileno())
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    with pieces.open("r+b") as file:
+        for block in range(1, 8 * MIB // 8192):  # takes out every second block; the rest moves up
+            if libc.fallocate(file.fileno(), _COLLAPSE_RANGE, block * 4096, 4096):
+                pytest.skip("the file system of the temporary directory cannot collapse ranges")
+    contiguous = extents_table(_row_of(whole)).to_pylist()[0]
+    fragmented = extents_table(_row_of(pieces)).to_pylist()[0]
+    assert contiguous["contiguous_share"] >= 0.99
+    assert contiguous["mapped_bytes"] == 32 * MIB
+    assert fragmented["contiguous_share"] < 0.5
+    assert fragmented["count"] > 900
+
+
+def test_the_extents_are_those_that_the_kernel_tells_one_by_one(tmp_path: Path) -> None:
+    """FIBMAP, the older question, answers block by block: an independent account."""
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        file.write(bytes(4 * MIB))
+        os.fsync(file.fileno())
+        blocks = []
+        for number in range(1024):
+            answer = fcntl.ioctl(file.fileno(), 1, struct.pack("i", number))
+            blocks.append(struct.unpack("i", answer)[0])
+    adjacent = sum(b == a + 1 for a, b in itertools.pairwise(blocks))
+    told = extents_table(_row_of(path)).to_pylist()[0]
+    assert told["contiguous_share"] == pytest.approx(adjacent / 1023)
