@@ -24,6 +24,8 @@
 #define PAGE_SHIFT 12
 #define BIOS 1024
 
+_Static_assert(sizeof(struct layer_record) == 104, "layers.rs and layers_join.py read records of this size");
+
 struct layer_control layers = {};
 
 struct in_flight {
