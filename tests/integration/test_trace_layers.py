@@ -121,6 +121,12 @@ def conserved(receipt: dict[str, Any]) -> bool:
     return bool(rows) and all(abs(row["difference_share"]) <= 0.01 for row in rows)
 
 
+def unseen_bytes(receipt: dict[str, Any]) -> int:
+    """Bytes that devices read and no completion told of."""
+    reads = [row for row in receipt["conservation"] if row["direction"] == "read"]
+    return sum(max(row["device_bytes"] - row["seen_bytes"], 0) for row in reads)
+
+
 def test_ta_17_cold_then_warm(target: Path, tmp_path: Path) -> None:
     run = Watched(tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "cached")
     use = run.use(target)
@@ -133,7 +139,7 @@ def test_ta_17_cold_then_warm(target: Path, tmp_path: Path) -> None:
     assert warm["requests"].sum() == 0
     assert cold["device_ns"].sum() > 0
     requests = run.frame("device_requests", target)
-    assert requests["size_bytes"].sum() >= READ_BYTES - run.layers.receipt["lost"] * 8 * MIB
+    assert requests["size_bytes"].sum() >= READ_BYTES - unseen_bytes(run.layers.receipt)
     assert set(requests["join"]) == {"exact"}
     assert conserved(run.layers.receipt)
     of_file = run.number(target)
@@ -147,8 +153,8 @@ def test_ta_17_direct_reads_are_joined_exactly(target: Path, tmp_path: Path) -> 
     run = Watched(tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "direct")
     use = run.use(target)
     assert len(use) == READ_BYTES // 65536
-    # an interrupt may find the program for completions at work: the kernel leaves that one out, and counts it
-    lost = run.layers.receipt["lost"]
+    # of a thousand completions one may not be told to us; the device's own counters then say so
+    lost = run.layers.receipt["lost"] + unseen_bytes(run.layers.receipt) // 65536
     assert lost <= 10
     exact = use[use["join"] == "exact"]
     assert len(exact) >= len(use) - lost
