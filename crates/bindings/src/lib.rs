@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod disk;
+mod epochs;
 mod network;
 mod pattern;
 mod probe;
@@ -20,6 +21,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     disk::register(module)?;
     probe::register(module)?;
     pattern::register(module)?;
+    epochs::register(module)?;
     replay::register(module)?;
     sampler::register(module)?;
     tracefmt::register(module)?;

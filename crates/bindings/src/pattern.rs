@@ -1,27 +1,28 @@
 //! Python names of the `pattern` crate, and of the spool that feeds it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 
-use penstock_pattern::{judge, judge_epochs, Epoch, Epochs, Operation, Stream, EXACT_REQUESTS};
-use penstock_probe::layout::{Event, Stream as RawStream, OPERATIONS};
+use penstock_pattern::{judge, judge_as_in_kernel, Operation, Stream, EXACT_REQUESTS};
+use penstock_probe::layout::{Event, OPERATIONS};
 use penstock_probe::spool::Spool;
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use serde_json::json;
 
 /// Judges requests of one file and direction, in order of time; gives JSON {together, threads}.
 ///
-/// `offsets` and `sizes` (completed) are int64 arrays [bytes], `tids` a uint32 array or None for one thread.
+/// `offsets` and `sizes` (completed) are int64 arrays [bytes], `tids` a uint32 array or None for one thread. `path`:
+/// `exact`; `streaming`, as sequences too long for that are judged; `epochs`, as mode pattern would.
 #[pyfunction]
-#[pyo3(signature = (offsets, sizes, tids=None))]
+#[pyo3(signature = (offsets, sizes, tids=None, path="exact"))]
 fn classify(
     py: Python<'_>,
     offsets: PyBuffer<i64>,
     sizes: PyBuffer<i64>,
     tids: Option<PyBuffer<u32>>,
+    path: &str,
 ) -> PyResult<String> {
     let offsets = offsets.to_vec(py)?;
     let sizes = sizes.to_vec(py)?;
@@ -34,7 +35,28 @@ fn classify(
             "offsets, sizes and tids must have one length",
         ));
     }
-    let judgement = py.detach(|| judge(&offsets, &sizes, &tids, &[]));
+    let times: Vec<u64> = (1..=offsets.len() as u64).collect();
+    let judgement = py.detach(|| match path {
+        "exact" => Some(judge(&offsets, &sizes, &tids, &[])),
+        "epochs" => Some(judge_as_in_kernel(&offsets, &sizes, &tids, &times)),
+        "streaming" => {
+            let mut stream = Stream::new(Vec::new(), 0);
+            for i in 0..offsets.len() {
+                stream.push(&Operation {
+                    t_ns: times[i],
+                    file_id: 1,
+                    tid: tids[i],
+                    offset: offsets[i],
+                    done: sizes[i],
+                    ..Operation::default()
+                });
+            }
+            stream.finish().pop().map(|row| row.judgement)
+        }
+        _ => None,
+    });
+    let judgement =
+        judgement.ok_or_else(|| PyValueError::new_err("no requests, or a path of no such name"))?;
     serde_json::to_string(&judgement).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
@@ -275,77 +297,9 @@ impl SpoolReader {
     }
 }
 
-/// Judges the streams of mode `pattern` (bytes of the spool file); gives JSON as `Judge.verdicts` does, with the
-/// calls whose latency was sampled.
-#[pyfunction]
-fn classify_streams(spool: &[u8]) -> PyResult<String> {
-    const SIZE: usize = std::mem::size_of::<RawStream>();
-    let mut groups: BTreeMap<(u32, u32), Vec<RawStream>> = BTreeMap::new();
-    for bytes in spool.chunks_exact(SIZE) {
-        // SAFETY: as long as the structure, which is plain numbers.
-        let stream: RawStream = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
-        if stream.file_id > 0 {
-            let key = (stream.file_id, stream.direction);
-            groups.entry(key).or_default().push(stream);
-        }
-    }
-    let rows: Vec<_> = groups
-        .iter()
-        .map(|((file_id, direction), streams)| {
-            let threads: Vec<_> = streams.iter().map(|s| (s.tid, epochs_of(s))).collect();
-            let judgement = judge_epochs(&threads);
-            let sum = |of: fn(&RawStream) -> u64| streams.iter().map(of).sum::<u64>();
-            json!({
-                "file_id": file_id,
-                "direction": if *direction == 0 { "read" } else { "write" },
-                "basis": "calls",
-                "phase": null,
-                "together": judgement.together,
-                "threads": judgement.threads,
-                "calls": sum(|s| s.requests + s.errors),
-                "errors": sum(|s| s.errors),
-                "done_bytes": sum(|s| s.done_bytes),
-                "sampled": sum(|s| s.sampled),
-                "sampled_ns": sum(|s| s.sampled_ns),
-            })
-        })
-        .collect();
-    Ok(json!(rows).to_string())
-}
-
-fn epochs_of(stream: &RawStream) -> Epochs {
-    let long = stream.chain_requests.iter().filter(|&&n| n >= 8).count() as u64;
-    let mut epochs = Epochs::new(64, 4096);
-    let mut epoch = Epoch {
-        first_ns: stream.first_ns,
-        last_ns: stream.last_ns.max(stream.first_ns),
-        requests: stream.requests,
-        bytes: stream.done_bytes,
-        steps: stream.requests.saturating_sub(1),
-        zero: stream.consecutive,
-        near: stream.near,
-        forward: stream.forward,
-        reverse: stream.reverse,
-        cycle: [stream.same_step, 0, 0, 0],
-        distances: [stream.last_step, 0, 0, 0],
-        chained: stream.chained,
-        chains: long,
-        open_sum: long * stream.requests,
-        low: stream.lowest,
-        high: stream.highest,
-        ..Epoch::default()
-    };
-    for (class, &count) in stream.size_class.iter().enumerate() {
-        epoch.size_class[class] = u64::from(count);
-    }
-    epochs.push(epoch, 1);
-    epochs
-}
-
 /// Adds this crate's functions and classes to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Judge>()?;
     module.add_class::<SpoolReader>()?;
-    module.add_function(wrap_pyfunction!(classify, module)?)?;
-    module.add_function(wrap_pyfunction!(classify_streams, module)?)
+    module.add_function(wrap_pyfunction!(classify, module)?)
 }

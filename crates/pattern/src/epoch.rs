@@ -158,6 +158,15 @@ pub fn spread_bits(value: u64) -> u64 {
     (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
+/// Requests of an epoch that ends with the `seen`th of a sequence: 256, 512 from 4,096 on and 1,024 from 16,384 on.
+pub fn epoch_requests(seen: u64) -> u64 {
+    match seen {
+        0..4096 => 256,
+        4096..16_384 => 512,
+        _ => 1024,
+    }
+}
+
 #[derive(Clone, Copy, Default)]
 struct Entry {
     tag: u32,
@@ -211,8 +220,8 @@ pub struct Counter {
     near_bytes: i64,
     table: Option<Table>,
     hot: Entry,
-    hot_start: i64,
     number: u32,
+    forward_only: bool,
 }
 
 impl Default for Counter {
@@ -225,21 +234,31 @@ impl Default for Counter {
             near_bytes: near_bytes(0),
             table: None,
             hot: Entry::default(),
-            hot_start: 0,
             number: 0,
+            forward_only: false,
         }
     }
 }
 
 impl Counter {
-    /// Requests in the epoch under way.
-    pub fn requests(&self) -> u64 {
-        self.now.requests
+    /// As the programs in the kernel count: chains that grow backwards are not followed across jumps.
+    pub fn as_in_kernel() -> Self {
+        Self {
+            forward_only: true,
+            ..Self::default()
+        }
     }
 
-    /// One more request: start [bytes], size [bytes, above 0], time [ns].
+    /// Whether the epoch under way has the requests of one: fewer at the beginning of a sequence, so that the phases
+    /// of short ones are told apart too.
+    pub fn full(&self) -> bool {
+        self.now.requests >= epoch_requests(self.seen)
+    }
+
+    /// One more request: start [bytes], size [bytes, above 0], time [ns]. Says whether it did not go on where the
+    /// last one ended.
     #[inline]
-    pub fn push(&mut self, offset: i64, size: i64, t_ns: u64) {
+    pub fn push(&mut self, offset: i64, size: i64, t_ns: u64) -> bool {
         let end = offset.wrapping_add(size);
         let now = &mut self.now;
         if now.requests == 0 {
@@ -280,17 +299,18 @@ impl Counter {
         self.seen += 1;
         self.last_offset = offset;
         self.last_end = end;
+        step != 0
     }
 
     /// Which chain the request goes on with, or that it begins one.
     #[inline]
     fn chain(&mut self, start: i64, end: i64, step: i64) {
         if step == 0 && !self.hot.backward {
-            self.hot_start = self.hot_start.min(start);
             self.grow();
             return;
         }
-        if end == self.last_offset && self.seen > 0 && (self.hot.backward || self.hot.count == 1) {
+        let backward = !self.forward_only && (self.hot.backward || self.hot.count == 1);
+        if end == self.last_offset && self.seen > 0 && backward {
             self.hot.backward = true;
             self.grow();
             self.now.backward += u64::from(u32::from(self.hot.count) >= LONG);
@@ -302,7 +322,7 @@ impl Counter {
             if !self.hot.backward {
                 table.put(spread_bits(self.last_end as u64), self.hot);
             }
-            if self.hot.backward || self.hot.count == 1 {
+            if backward {
                 let backward = Entry {
                     backward: true,
                     ..self.hot
@@ -330,7 +350,6 @@ impl Counter {
                 };
             }
         }
-        self.hot_start = start;
     }
 
     #[inline]

@@ -223,8 +223,8 @@ impl HotSample {
 /// Whether the block is new.
 fn put(slots: &mut [(u64, u32)], hash: u64, requests: u32) -> bool {
     let mask = slots.len() - 1;
-    // the low bits: the high ones decide what is looked at
-    let mut at = (hash >> 1) as usize & mask;
+    // not the highest bits, which decide what is looked at, nor the low ones, which the kernel does not tell
+    let mut at = (hash >> 32) as usize & mask;
     loop {
         let slot = &mut slots[at];
         if slot.1 == 0 {

@@ -26,9 +26,9 @@ mod stream;
 mod summary;
 mod verdict;
 
-pub use epoch::{spread_bits, Counter, Epoch, BLOCK_BITS, SIZE_CLASSES};
+pub use epoch::{epoch_requests, spread_bits, Counter, Epoch, BLOCK_BITS, SIZE_CLASSES};
 pub use hotset::{HotSample, Spread};
-pub use sequence::{Request, EPOCH_REQUESTS};
+pub use sequence::Request;
 pub use stream::{Operation, Row, Stream, EXACT_REQUESTS};
-pub use summary::{classify_epochs, judge_epochs, Epochs, MOST_EPOCHS};
+pub use summary::{classify_epochs, judge_as_in_kernel, judge_epochs, Epochs, MOST_EPOCHS};
 pub use verdict::{classify, judge, Class, Judgement, Phase, ThreadVerdict, Verdict};

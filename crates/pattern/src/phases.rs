@@ -22,20 +22,20 @@ pub(crate) struct Run {
 /// The class that an epoch by itself looks like. Less strict than the rules: those judge the whole phase.
 pub(crate) fn label(epoch: &Epoch) -> Option<Class> {
     let share = |hits: u64| epoch.share(hits);
-    let (_, cycle) = best_cycle(epoch);
+    let cycle = cycle_share(epoch);
     if share(epoch.zero) >= 0.85 {
         Some(Class::Consecutive)
     } else if share(epoch.reverse) >= 0.85 {
         Some(Class::Reverse)
     } else if epoch.chained as f64 >= 0.85 * epoch.requests as f64 && epoch.open() >= 1.5 {
         Some(Class::Interleaved)
-    } else if cycle >= 0.80 && epoch.distances[0] != 0 {
+    } else if cycle >= 0.80 {
         Some(Class::Strided)
     } else if share(epoch.near) >= 0.85 {
         Some(Class::Sequential)
-    } else if epoch.concentrated() {
-        Some(Class::HotSet)
-    } else if share(epoch.zero) <= 0.1 && (0.3..=0.7).contains(&share(epoch.forward)) {
+    } else if epoch.concentrated()
+        || share(epoch.zero) <= 0.1 && (0.3..=0.7).contains(&share(epoch.forward))
+    {
         Some(Class::Random)
     } else {
         None
@@ -56,6 +56,19 @@ pub(crate) fn without_order(epoch: &Epoch) -> bool {
     )
 }
 
+/// Share of the distances in a cycle; 0 where they are rather those of adjacent requests.
+pub(crate) fn cycle_share(epoch: &Epoch) -> f64 {
+    let (period, share) = best_cycle(epoch);
+    let adjacent = epoch.share(epoch.zero).max(epoch.share(epoch.reverse));
+    // in a cycle of several distances one may be that of an adjacent request
+    let most = if period == 1 { 0.1 } else { 0.8 };
+    if adjacent <= most && epoch.distances[0] != 0 {
+        share
+    } else {
+        0.0
+    }
+}
+
 /// The cycle of start-to-start distances that fits best, the shorter of equals: its length and share.
 pub(crate) fn best_cycle(epoch: &Epoch) -> (usize, f64) {
     let mut best = (1, 0.0);
@@ -71,6 +84,7 @@ pub(crate) fn best_cycle(epoch: &Epoch) -> (usize, f64) {
 /// Runs of epochs with one label, each at least 0.05 of the requests, neighbours different, together 0.9 of them
 /// (an epoch between two runs may hold their border). Fewer than two: none.
 pub(crate) fn runs(epochs: &[Epoch]) -> Vec<Run> {
+    let epochs = &chains_from_their_begin(epochs);
     let labels: Vec<Option<Class>> = epochs.iter().map(label).collect();
     let total: u64 = epochs.iter().map(|epoch| epoch.requests).sum();
     let requests = |first: usize, end: usize| -> f64 {
@@ -94,6 +108,36 @@ pub(crate) fn runs(epochs: &[Epoch]) -> Vec<Run> {
             }),
         }
     }
+    // a single epoch that is part of what comes before and part of what comes after has their border
+    let mut i = 1;
+    while i + 1 < found.len() {
+        let own = found[i].first;
+        let (left, right) = (found[i - 1].end - 1, found[i + 1].first);
+        if found[i].end - own == 1 && between(&epochs[left], &epochs[own], &epochs[right]) {
+            found.remove(i);
+        } else {
+            i += 1;
+        }
+    }
+    let least = LEAST_SHARE * total as f64;
+    found = found
+        .into_iter()
+        .flat_map(|run| {
+            let change = (run.class == Class::Random)
+                .then(|| change_of_heat(epochs, run.first, run.end, least))
+                .flatten();
+            let Some((at, hot)) = change else {
+                return vec![run];
+            };
+            let (left, right) = if hot {
+                (Class::HotSet, Class::Random)
+            } else {
+                (Class::Random, Class::HotSet)
+            };
+            let part = |first, end, class| Run { first, end, class };
+            vec![part(run.first, at, left), part(at, run.end, right)]
+        })
+        .collect();
     if found.len() < 2 {
         return Vec::new();
     }
@@ -116,6 +160,66 @@ pub(crate) fn runs(epochs: &[Epoch]) -> Vec<Run> {
     found[0].first = 0;
     found[last].end = epochs.len();
     found
+}
+
+/// A chain counts from the moment at which it is long, and then for all its requests: what an epoch counts too many
+/// belongs to those before it.
+fn chains_from_their_begin(epochs: &[Epoch]) -> Vec<Epoch> {
+    let mut moved = epochs.to_vec();
+    for i in (1..moved.len()).rev() {
+        let (before, own) = moved.split_at_mut(i);
+        let (before, own) = (&mut before[i - 1], &mut own[0]);
+        if own.chained > own.requests {
+            let excess = own.chained - own.requests;
+            let open = (own.open_sum as f64 * excess as f64 / own.chained as f64) as u64;
+            own.chained -= excess;
+            own.open_sum -= open;
+            before.chained += excess;
+            before.open_sum += open;
+        }
+    }
+    moved
+}
+
+/// Whether the shares of an epoch lie between those of two others.
+fn between(left: &Epoch, middle: &Epoch, right: &Epoch) -> bool {
+    let share = part(left, middle, right);
+    let (l, m, r) = (shares(left), shares(middle), shares(right));
+    let rest: f64 = (0..l.len())
+        .map(|i| (m[i] - share * l[i] - (1.0 - share) * r[i]).powi(2))
+        .sum();
+    rest < 0.05
+}
+
+/// Requests without order are of two kinds, to a hot set or not: the epoch at which the one begins where the
+/// other ended, if within the epochs re-access differs that much. Of the left part: whether it is the hot one.
+fn change_of_heat(epochs: &[Epoch], first: usize, end: usize, least: f64) -> Option<(usize, bool)> {
+    const DIFFERENT: f64 = 0.35;
+    let all: (f64, f64) = heat(&epochs[first..end]);
+    let total: f64 = epochs[first..end].iter().map(|e| e.requests as f64).sum();
+    let (mut again, mut looked, mut requests) = (0.0, 0.0, 0.0);
+    let mut best: Option<(f64, usize, bool)> = None;
+    for (i, epoch) in epochs[first..end].iter().enumerate() {
+        again += epoch.again as f64;
+        looked += epoch.looked as f64;
+        requests += epoch.requests as f64;
+        if requests < least || total - requests < least {
+            continue;
+        }
+        let left = again / looked.max(1.0);
+        let right = (all.0 - again) / (all.1 - looked).max(1.0);
+        let gain = (left - right).powi(2) * requests * (total - requests);
+        if (left - right).abs() >= DIFFERENT && best.is_none_or(|b| gain > b.0) {
+            best = Some((gain, first + i + 1, left > right));
+        }
+    }
+    best.map(|(_, at, hot)| (at, hot))
+}
+
+fn heat(epochs: &[Epoch]) -> (f64, f64) {
+    epochs.iter().fold((0.0, 0.0), |sum, epoch| {
+        (sum.0 + epoch.again as f64, sum.1 + epoch.looked as f64)
+    })
 }
 
 /// The phases of a sequence, each at least 0.05 of it, neighbours of different class; none if it has no parts.
@@ -256,22 +360,7 @@ fn features(offsets: &[i64], sizes: &[i64]) -> Vec<[bool; FEATURES]> {
 
 /// Of the epoch between two runs, the part that belongs to the left one: where its shares lie between theirs.
 pub(crate) fn part(left: &Epoch, middle: &Epoch, right: &Epoch) -> f64 {
-    let vector = |e: &Epoch| {
-        let chained = (e.chained as f64 / e.requests.max(1) as f64).min(1.0);
-        let s = |hits| e.share(hits);
-        [
-            s(e.zero),
-            s(e.reverse),
-            s(e.near),
-            s(e.forward),
-            s(e.cycle[0]),
-            s(e.cycle[1]),
-            s(e.cycle[2]),
-            s(e.cycle[3]),
-            chained,
-        ]
-    };
-    let (l, m, r) = (vector(left), vector(middle), vector(right));
+    let (l, m, r) = (shares(left), shares(middle), shares(right));
     let (mut dot, mut square) = (0.0, 0.0);
     for i in 0..l.len() {
         dot += (m[i] - r[i]) * (l[i] - r[i]);
@@ -282,4 +371,20 @@ pub(crate) fn part(left: &Epoch, middle: &Epoch, right: &Epoch) -> f64 {
     } else {
         0.5
     }
+}
+
+fn shares(epoch: &Epoch) -> [f64; 9] {
+    let share = |hits| epoch.share(hits);
+    let [one, two, three, four] = epoch.cycle.map(share);
+    [
+        share(epoch.zero),
+        share(epoch.reverse),
+        share(epoch.near),
+        share(epoch.forward),
+        one,
+        two,
+        three,
+        four,
+        (epoch.chained as f64 / epoch.requests.max(1) as f64).min(1.0),
+    ]
 }

@@ -1,11 +1,8 @@
 //! One sequence of requests, kept as epochs.
 
-use crate::epoch::Counter;
+use crate::epoch::{epoch_requests, Counter};
 use crate::phases::{look_within, without_order};
 use crate::summary::Epochs;
-
-/// Requests of an epoch. Small, so that a border lies within one percent from 100,000 requests on.
-pub const EPOCH_REQUESTS: usize = 1024;
 
 /// A request that did something.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +23,7 @@ pub(crate) struct Sequence {
     counter: Counter,
     pub epochs: Epochs,
     waiting: Vec<Request>,
+    seen: u64,
     block_bytes: i64,
 }
 
@@ -35,6 +33,7 @@ impl Sequence {
             counter: Counter::default(),
             epochs: Epochs::new(blocks, block_bytes),
             waiting: Vec::new(),
+            seen: 0,
             block_bytes,
         }
     }
@@ -42,7 +41,8 @@ impl Sequence {
     #[inline]
     pub fn push(&mut self, request: Request, most: usize) {
         self.waiting.push(request);
-        if self.waiting.len() == EPOCH_REQUESTS {
+        self.seen += 1;
+        if self.waiting.len() as u64 >= epoch_requests(self.seen) {
             let mut waiting = std::mem::take(&mut self.waiting);
             self.count(&waiting, most);
             waiting.clear();

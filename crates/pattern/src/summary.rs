@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use serde_json::json;
 
-use crate::epoch::Epoch;
-use crate::hotset::HotSample;
-use crate::phases::{self, best_cycle, part, Run};
+use crate::epoch::{spread_bits, Counter, Epoch, BLOCK_BITS};
+use crate::hotset::{self, HotSample};
+use crate::phases::{self, best_cycle, cycle_share, part, Run};
 use crate::verdict::{
     at_once, near_bytes, orderly, wilson, Class, Judgement, Phase, ThreadVerdict, Verdict, ENOUGH,
     MOST_OPEN,
@@ -53,6 +53,27 @@ impl Epochs {
                 })
                 .collect();
         }
+    }
+
+    /// Appends an epoch of which the kernel looked at the blocks with a hash below `limit`, of requests that jumped:
+    /// the upper halves of these hashes.
+    pub fn push_sampled(
+        &mut self,
+        mut epoch: Epoch,
+        limit: u64,
+        hashes: impl Iterator<Item = u32> + Clone,
+        most: usize,
+    ) {
+        if phases::without_order(&epoch) {
+            let mut within: Vec<u32> = hashes.clone().collect();
+            (epoch.looked, epoch.again, epoch.top_fifth) = hotset::within(&mut within);
+            self.hot.offer_sampled(
+                epoch.requests - epoch.zero.min(epoch.requests),
+                limit,
+                hashes.map(|hash| u64::from(hash) << 32),
+            );
+        }
+        self.push(epoch, most);
     }
 
     /// Appends what was counted of the requests after these.
@@ -208,7 +229,7 @@ fn whole<'a>(epochs: impl Iterator<Item = &'a Epoch> + Clone, hot: &HotSample) -
         return verdict;
     }
     let k = open_median(epochs.clone());
-    let (period, cycle) = best_cycle(&sum);
+    let (period, cycle) = (best_cycle(&sum).0, cycle_share(&sum));
     if sum.chains > 0 {
         verdict.evidence["chains"] = json!({
             "held_share": chained,
@@ -365,4 +386,39 @@ fn side_by_side(epochs: &[(&Epoch, u32)], hot: &HotSample) -> Verdict {
         verdict.evidence["basis"] = json!("epochs of each thread");
     }
     verdict
+}
+
+/// Judges requests in order of time as mode `pattern` would: epochs of each thread, blocks sampled, the order among
+/// threads not kept. What the tracer's programs do in the kernel, for comparison.
+pub fn judge_as_in_kernel(
+    offsets: &[i64],
+    sizes: &[i64],
+    tids: &[u32],
+    times: &[u64],
+) -> Judgement {
+    const SAMPLES: usize = 512;
+    const LIMIT: u64 = 1 << 62;
+    type Thread = (Counter, Vec<u32>, Epochs);
+    let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
+    let hand_over = |(counter, samples, epochs): &mut Thread| {
+        let found = std::mem::take(samples);
+        epochs.push_sampled(counter.cut(), LIMIT, found.into_iter(), MOST_EPOCHS);
+    };
+    for i in 0..offsets.len() {
+        let thread = threads.entry(tids[i]).or_insert_with(|| {
+            let epochs = Epochs::new(1 << 13, 1 << BLOCK_BITS);
+            (Counter::as_in_kernel(), Vec::new(), epochs)
+        });
+        let jumped = thread.0.push(offsets[i], sizes[i], times[i]);
+        let hash = spread_bits((offsets[i] >> BLOCK_BITS) as u64);
+        if jumped && hash < LIMIT && thread.1.len() < SAMPLES {
+            thread.1.push((hash >> 32) as u32);
+        }
+        if thread.0.full() || thread.1.len() >= SAMPLES {
+            hand_over(thread);
+        }
+    }
+    threads.values_mut().for_each(hand_over);
+    let threads: Vec<(u32, Epochs)> = threads.into_iter().map(|(tid, t)| (tid, t.2)).collect();
+    judge_epochs(&threads)
 }

@@ -345,6 +345,12 @@ fn strides(offsets: &[i64]) -> Option<(Vec<i64>, f64)> {
         let at = (period..count - period + 1)
             .find(|&i| (i..i + period).all(|j| distance(j) == distance(j - period)))?;
         let values: Vec<i64> = (at..at + period).map(distance).collect();
+        let held = (0..count)
+            .filter(|&i| values.contains(&distance(i)))
+            .count();
+        if (held as f64) < 0.90 * count as f64 {
+            return None;
+        }
         let one_sign = values.iter().all(|&v| v > 0) || values.iter().all(|&v| v < 0);
         return one_sign.then_some((values, share));
     }

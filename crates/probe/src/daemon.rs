@@ -134,10 +134,11 @@ fn listen(config: &Config, tracer: &mut Tracer, listener: &UnixListener) -> Resu
     let mut owner_seen = Instant::now();
     let mut pause_ms = config.poll_ms;
     loop {
-        let wait = if tracer.armed() && tracer.mode() == Mode::Trace {
-            pause_ms
-        } else {
-            500
+        let wait = match tracer.mode() {
+            _ if !tracer.armed() => 500,
+            Mode::Trace => pause_ms,
+            Mode::Pattern => 100,
+            _ => 500,
         };
         await_input(listener, &callers, wait);
         pause_ms = next_pause(pause_ms, config.poll_ms, tracer.drain());

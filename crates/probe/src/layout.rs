@@ -178,10 +178,10 @@ impl Ledger {
     }
 }
 
-/// Chains that a stream's table holds.
-pub const CHAINS: usize = 8;
-/// Classes of its size histogram: floor(log2(bytes)).
-pub const SIZE_CLASSES: usize = 28;
+/// Classes of a stream's size histogram: floor(log2(bytes)).
+pub const SIZE_CLASSES: usize = 32;
+/// Samples of blocks that an epoch has room for.
+pub const SAMPLES: usize = 512;
 
 /// What was done to one file in one direction (mode `count`).
 #[repr(C)]
@@ -194,7 +194,10 @@ pub struct Counter {
     pub done_bytes: u64,
 }
 
-/// What one thread did to one file in one direction (mode `pattern`).
+/// What one thread did to one file in one direction since its last epoch ended (mode `pattern`).
+///
+/// In the spool of mode `pattern` it is followed by as many `u32` as `samples` says: the upper halves of the
+/// hashes of the blocks that it jumped to, of every fourth block.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
@@ -202,31 +205,57 @@ pub struct Stream {
     pub file_id: u32,
     pub tid: u32,
     pub pid: u32,
-    pub direction: u32,
-    pub requests: u64,
-    pub asked_bytes: u64,
+    pub kind: u32,
+    pub requests: u32,
+    pub errors: u32,
+    pub empty: u32,
+    pub steps: u32,
+    pub zero: u32,
+    pub near: u32,
+    pub forward: u32,
+    pub reverse: u32,
+    pub higher: u32,
+    pub cycle: [u32; 4],
+    pub chained: u32,
+    pub chains: u32,
+    pub longest: u32,
+    pub open_sum: u64,
     pub done_bytes: u64,
-    pub errors: u64,
-    pub consecutive: u64,
-    pub near: u64,
-    pub forward: u64,
-    pub reverse: u64,
-    pub same_step: u64,
-    pub chained: u64,
-    pub last_step: i64,
-    pub last_offset: i64,
-    pub last_end: i64,
-    pub lowest: i64,
-    pub highest: i64,
     pub first_ns: u64,
     pub last_ns: u64,
-    pub sampled: u64,
     pub sampled_ns: u64,
-    pub chain_end: [u64; CHAINS],
-    pub chain_requests: [u32; CHAINS],
-    pub chain_next: u32,
-    pub last_size: u32,
+    pub sampled: u32,
+    pub least_size: u32,
+    pub most_size: u32,
+    pub samples: u32,
+    pub lowest: i64,
+    pub highest: i64,
     pub size_class: [u32; SIZE_CLASSES],
+    pub distances: [i64; 4],
+    pub last_offset: i64,
+    pub last_end: i64,
+    pub number: u32,
+    pub hot_count: u32,
+    pub hot_last: u32,
+    pub notebook: u32,
+}
+
+/// What mode `pattern` remembers of a stream that jumps.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Notebook {
+    pub chains: [u64; 256],
+    pub samples: [u32; SAMPLES],
+}
+
+/// Kinds of stream.
+#[allow(missing_docs)]
+pub mod kind {
+    pub const READ: u32 = 0;
+    pub const WRITE: u32 = 1;
+    pub const FAULT_READ: u32 = 2;
+    pub const FAULT_WRITE: u32 = 3;
 }
 
 /// The head of a file's announcement; the path's components follow, from the file up, each ended by a zero.
@@ -301,7 +330,8 @@ mod tests {
         assert_eq!(size_of::<Source>(), 64);
         assert_eq!(size_of::<Ledger>(), 512);
         assert_eq!(offset_of!(Ledger, tail), 448);
-        assert_eq!(size_of::<Stream>(), 384);
+        assert_eq!(size_of::<Stream>(), 344);
+        assert_eq!(size_of::<Notebook>(), 4096);
         assert_eq!(size_of::<Introduction>(), 56);
         assert_eq!(size_of::<NamePiece>(), 48);
         assert_eq!(size_of::<OperationSum>(), 32);

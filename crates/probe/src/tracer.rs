@@ -15,7 +15,9 @@ use serde_json::{json, Value};
 
 use crate::gaps::Gaps;
 use crate::hooks::{report, Limits};
-use crate::layout::{Counter, Event, Ledger, Source, Stream, SOURCES};
+use crate::layout::{
+    Counter, Event, Ledger, Notebook, Source, Stream, SAMPLES, SOURCES,
+};
 use crate::load::{load, Loaded, Needs, OpenTraceSkel};
 use crate::mapped::Mapped;
 use crate::names::{introduction, is_done, operation_line};
@@ -64,6 +66,8 @@ const STREAMS: usize = 65_536;
 /// Files that mode count can tell apart, and counters of each (one CPU its own, up to this many).
 const COUNTED_FILES: usize = 131_072;
 const MOST_LANES: usize = 8;
+/// Streams that jump for which chains and blocks are remembered (4 KiB each).
+const NOTEBOOKS: usize = 8_192;
 /// With more thread numbers than this, the threads' state lies in task storage instead of an array ([`THREAD_BYTES`] each).
 const MOST_TIDS: usize = 65_536;
 /// Of `struct thread_state` in `bpf/maps.h`.
@@ -91,6 +95,8 @@ pub struct Tracer {
     streams: Mapped<Stream>,
     counters: Mapped<Counter>,
     members: Members,
+    notebooks: Mapped<Notebook>,
+    epochs: Receiver<Vec<u8>>,
     loaded: Loaded,
     mode: Mode,
     cpus: usize,
@@ -174,6 +180,8 @@ impl Tracer {
             numbers: &maps.wanted_numbers,
             endings: &maps.endings,
         })?;
+        let notebook_count = if mode == Mode::Pattern { NOTEBOOKS } else { 1 };
+        let notebooks = Mapped::new(maps.notebooks.as_fd(), notebook_count, "the notebooks")?;
         let (send, announced) = channel();
         let (send_aside, aside) = channel();
         let mut builder = RingBufferBuilder::new();
@@ -187,6 +195,10 @@ impl Tracer {
         builder.add(&maps.presences, move |bytes: &[u8]| {
             i32::from(send_present.send(bytes.to_vec()).is_err())
         })?;
+        let (send_epoch, epochs) = channel();
+        builder.add(&maps.epochs, move |bytes: &[u8]| {
+            i32::from(send_epoch.send(bytes.to_vec()).is_err())
+        })?;
         let names = builder.build()?;
         Ok(Self {
             names,
@@ -198,6 +210,8 @@ impl Tracer {
             streams,
             counters,
             members: Members::new(members),
+            notebooks,
+            epochs,
             loaded,
             mode,
             cpus,
@@ -273,6 +287,7 @@ impl Tracer {
         control.drop_every = drop_every;
         control.next_file = 0;
         control.next_stream = 0;
+        control.next_notebook = 0;
         control.next_cgroup = 0;
         control.marks_device = target.marks.map_or(0, |place| place.device);
         control.marks_inode = target.marks.map_or(0, |place| place.inode);
@@ -312,10 +327,14 @@ impl Tracer {
         if self.mode == Mode::Count {
             self.counters.clear(2 * COUNTED_FILES * lanes(self.cpus));
         }
+        if self.mode == Mode::Pattern {
+            self.notebooks.clear(self.notebooks_used());
+        }
         let _ = self.names.consume();
         while self.announced.try_recv().is_ok() {}
         while self.aside.try_recv().is_ok() {}
         while self.present.try_recv().is_ok() {}
+        while self.epochs.try_recv().is_ok() {}
         Ok(())
     }
 
@@ -363,6 +382,9 @@ impl Tracer {
             if let Err(error) = recording.files.write_all(line.as_bytes()) {
                 recording.fail(ProbeError::io(recording.files_name.clone())(error));
             }
+        }
+        while let Ok(bytes) = self.epochs.try_recv() {
+            recording.keep(epoch_bytes(&bytes));
         }
         while let Ok(bytes) = self.aside.try_recv() {
             recording.keep(&bytes);
@@ -444,6 +466,7 @@ impl Tracer {
             "spooled": recording.written,
             "in_flight": in_flight,
             "streams": streams,
+            "notebooks": self.notebooks_used(),
             "cpu_ns": cpu_time_ns().saturating_sub(recording.start_cpu_ns),
             "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             "hooks": report(&self.loaded.chosen, &self.loaded.findings),
@@ -505,6 +528,13 @@ impl Tracer {
         bss.map_or(0, |bss| bss.control.next_file as usize)
     }
 
+    fn notebooks_used(&self) -> usize {
+        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
+        bss.map_or(0, |bss| bss.control.next_notebook as usize)
+            .min(NOTEBOOKS)
+    }
+
+    /// What is under way of every stream, as an epoch that ends here.
     fn write_streams(&self, recording: &mut Recording) -> usize {
         if self.mode != Mode::Pattern {
             return 0;
@@ -517,8 +547,15 @@ impl Tracer {
             .as_ref()
             .map_or(0, |bss| bss.control.next_stream as usize)
             .min(STREAMS);
-        if let Err(error) = recording.spool.write_all(self.streams.bytes(0, used)) {
-            recording.fail(ProbeError::io(recording.spool_name.clone())(error));
+        for index in 0..used {
+            let stream = self.streams.read(index);
+            recording.keep(self.streams.bytes(index, 1));
+            let samples = (stream.samples as usize).min(SAMPLES);
+            if samples > 0 && (1..=NOTEBOOKS).contains(&(stream.notebook as usize)) {
+                let notebook = self.notebooks.bytes(stream.notebook as usize - 1, 1);
+                let first = std::mem::offset_of!(Notebook, samples);
+                recording.keep(&notebook[first..first + 4 * samples]);
+            }
         }
         used
     }
@@ -631,6 +668,17 @@ fn lanes(cpus: usize) -> usize {
     cpus.next_power_of_two().min(MOST_LANES)
 }
 
+/// Of an epoch handed over, what belongs into the spool: the samples that it has.
+fn epoch_bytes(bytes: &[u8]) -> &[u8] {
+    const HEAD: usize = std::mem::size_of::<Stream>();
+    if bytes.len() < HEAD + 4 * SAMPLES {
+        return &[];
+    }
+    // SAFETY: long enough, and plain numbers.
+    let stream: Stream = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+    &bytes[..HEAD + 4 * (stream.samples as usize).min(SAMPLES)]
+}
+
 /// Constants and sizes of a fresh object.
 fn prepare(
     open: &mut OpenTraceSkel<'static>,
@@ -654,6 +702,9 @@ fn prepare(
         open.maps.counters.set_max_entries(entries(counters))?;
     }
     constants.stream_count = entries(stream_count);
+    let notebooks = if mode == Mode::Pattern { NOTEBOOKS } else { 1 };
+    constants.notebook_count = entries(notebooks);
+    open.maps.notebooks.set_max_entries(entries(notebooks))?;
     constants.cpu_count = entries(cpus);
     let tids = std::fs::read_to_string("/proc/sys/kernel/pid_max")
         .ok()

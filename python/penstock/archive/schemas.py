@@ -221,6 +221,42 @@ _TABLES = (
         open_columns="further measures of the classifier",
     ),
     TableSchema(
+        "epochs",
+        _BUNDLE,
+        "counts of a stretch of up to 1,024 requests of one thread on one file in one direction (mode pattern)",
+        (*_RUN_KEY, "file_id", "direction", "basis", "tid", "first_ns"),
+        _columns("""
+            file_id | i64 | | the file, in `files`
+            direction | text | | `read` or `write`
+            basis | text | | `calls` or `faults`
+            tid | i64 | | thread
+            pid | i64 | | process
+            first_ns | i64 | ns | its first request, CLOCK_MONOTONIC
+            last_ns | i64 | ns | its end; of the last epoch the last call whose latency was sampled
+            requests | i64 | | requests that did something
+            errors | i64 | | requests that failed
+            done_bytes | i64 | B | transferred
+            steps | i64 | | steps from one request to the next: one less than requests in the first epoch
+            consecutive | i64 | | steps of 0: it begins where the one before ended
+            near | i64 | | steps from 0 to 128 KiB or 8 times the size
+            forward | i64 | | steps of 0 or more
+            reverse | i64 | | it ends where the one before began
+            higher | i64 | | it begins beyond where the one before began (Darshan's SEQ)
+            cycle_1 | i64 | | distances from start to start equal to the one before
+            cycle_2 | i64 | | equal to the one two before
+            cycle_3 | i64 | | equal to the one three before
+            cycle_4 | i64 | | equal to the one four before
+            chained | i64 | | requests in chains of 8 or more, whatever came between
+            chains | i64 | | chains that became that long
+            open_sum | i64 | | chains open at once, summed over the requests
+            lowest_bytes | i64 | B | lowest start
+            highest_bytes | i64 | B | highest start
+            least_size_bytes | i64 | B | smallest request
+            most_size_bytes | i64 | B | largest request
+            sampled_ns | i64 | ns | latency of the calls whose latency was sampled
+        """),
+    ),
+    TableSchema(
         "device_requests",
         _BUNDLE,
         "one request that a disk served: an emulated disk by its log, a block device by what was seen beneath the traced calls (one row for each file and range in it)",

@@ -460,7 +460,7 @@ static __always_inline void fault_counted(struct fault_state *state, __u64 addre
 	}
 	mapped_with(state, area, address, page, &call, task);
 	record(&call, &area->known, task, books, SOURCE_FAULTS);
-	if (state->around && !patterns_only)
+	if (state->around)
 		record_around(state, area, &call, task, books);
 }
 

@@ -165,8 +165,9 @@ static __always_inline int recall(struct file *file, struct known_file *known, s
 	known->inode = key.inode;
 	known->generation = key.generation;
 	known->epoch = control.epoch;
-	known->stream[0] = NO_STREAM;
-	known->stream[1] = NO_STREAM;
+#pragma unroll
+	for (int i = 0; i < KINDS; i++)
+		known->stream[i] = NO_STREAM;
 	return 0;
 }
 

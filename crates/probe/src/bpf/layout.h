@@ -115,6 +115,8 @@ struct control {
 	__u32 next_stream;
 	__u32 next_cgroup;
 	__u32 marks_device; /* of the file that the traced program writes its marks into */
+	__u32 next_notebook;
+	__u32 pad;
 	__u64 marks_inode;
 };
 
@@ -237,38 +239,74 @@ struct notice {
 	__u8 text[64];
 };
 
-/* Pattern mode: what one thread did to one file in one direction. */
-#define CHAINS 8
-#define SIZE_CLASSES 28
+/*
+ * Mode pattern: what one thread did to one file in one direction since its last epoch ended. crates/pattern,
+ * epoch.rs, keeps the same counts of requests that user space has.
+ */
+#define EPOCH_REQUESTS 1024
+#define SIZE_CLASSES 32
+#define SAMPLES 512
 struct stream {
 	__u32 file_id;
 	__u32 tid;
 	__u32 pid;
-	__u32 direction; /* 0 read, 1 write */
-	__u64 requests;
-	__u64 asked_bytes;
+	__u32 kind; /* KIND_* */
+	/* of the epoch under way */
+	__u32 requests; /* that did something */
+	__u32 errors;
+	__u32 empty; /* neither failed nor did anything */
+	__u32 steps; /* from one request to the next */
+	__u32 zero; /* steps of 0 */
+	__u32 near; /* 0 <= step <= W */
+	__u32 forward; /* step >= 0 */
+	__u32 reverse; /* ends where the last one began */
+	__u32 higher; /* starts beyond the last one's start */
+	__u32 cycle[4]; /* start-to-start distances equal to the one 1 to 4 before */
+	__u32 chained; /* requests in chains of LONG or more */
+	__u32 chains; /* chains that became that long */
+	__u32 longest;
+	__u64 open_sum; /* over the requests, of the long chains open at once */
 	__u64 done_bytes;
-	__u64 errors;
-	__u64 consecutive; /* steps of 0 */
-	__u64 near; /* 0 <= step <= W */
-	__u64 forward; /* step >= 0 */
-	__u64 reverse; /* ends where the last one began */
-	__u64 same_step; /* start-to-start step as before */
-	__u64 chained; /* starts where one of the last CHAINS chains ended */
-	__s64 last_step;
-	__s64 last_offset;
-	__s64 last_end;
+	__u64 first_ns;
+	__u64 last_ns; /* of a sampled call, or the epoch's end */
+	__u64 sampled_ns; /* latency of the sampled calls */
+	__u32 sampled;
+	__u32 least_size;
+	__u32 most_size;
+	__u32 samples; /* in the notebook */
 	__s64 lowest;
 	__s64 highest;
-	__u64 first_ns;
-	__u64 last_ns;
-	__u64 sampled; /* calls whose latency was taken */
-	__u64 sampled_ns;
-	__u64 chain_end[CHAINS];
-	__u32 chain_requests[CHAINS];
-	__u32 chain_next;
-	__u32 last_size;
 	__u32 size_class[SIZE_CLASSES]; /* by floor(log2(done)) */
+	/* lasting */
+	__s64 distances[4]; /* the newest first */
+	__s64 last_offset;
+	__s64 last_end;
+	__u32 number; /* of the last request */
+	__u32 hot_count; /* of the chain it is in */
+	__u32 hot_last; /* that chain's last request */
+	__u32 notebook; /* one more than its number; 0: none */
+};
+
+/* What mode pattern remembers of a stream that jumps: ends of chains, and blocks touched in the epoch. */
+#define CHAIN_SETS 64
+#define CHAIN_WAYS 4
+struct notebook {
+	__u64 chains[CHAIN_SETS * CHAIN_WAYS]; /* count 8 bits, last request 24, tag of the end 32; 0: free */
+	__u32 samples[SAMPLES]; /* upper half of the hash of the block, of every fourth block */
+};
+
+enum {
+	KIND_READ = 0,
+	KIND_WRITE,
+	KIND_FAULT_READ,
+	KIND_FAULT_WRITE,
+	KINDS,
+};
+
+/* An epoch that is full, on its way to user space. */
+struct full_epoch {
+	struct stream stream;
+	__u32 samples[SAMPLES];
 };
 
 #endif

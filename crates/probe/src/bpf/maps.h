@@ -13,6 +13,8 @@
 #define KNOWN 4
 #define NO_STREAM 0xffffffff
 #define NEAR_BYTES 131072
+#define LONG 8 /* requests of a chain that counts */
+#define BLOCK_BITS 12
 #define DRAFTS 4 /* per CPU: of a task, and of those that interrupted it */
 
 /*
@@ -33,6 +35,7 @@ const volatile __u32 patterns_only = 0; /* no events: modes pattern and count */
 const volatile __u32 counts_only = 0; /* a part of the above: not even streams */
 const volatile __u32 lanes = 1; /* counters of one file and direction: a power of two, a CPU's own if enough */
 const volatile __u32 stream_count = 0;
+const volatile __u32 notebook_count = 0;
 const volatile __u32 tid_limit = 0; /* size of threads_by_tid; 0: too many numbers, use task storage */
 const volatile __u32 cpu_count = 0; /* and the number of the shared ledger */
 const volatile bool interruptible = false; /* another program may run on this CPU before ours has ended */
@@ -46,7 +49,7 @@ struct known_file {
 	__u64 inode;
 	__u32 generation;
 	__u32 file_id;
-	__u32 stream[2];
+	__u32 stream[KINDS];
 	__u32 epoch; /* of the recording in which this was noted */
 	__u32 spare;
 };
@@ -55,7 +58,7 @@ struct thread_state {
 	__u64 start_ns; /* of the call in flight; 0: none */
 	__u32 held_file; /* of the close in flight */
 	__u32 met; /* the recording in which it was introduced */
-	__u64 spare[6];
+	__u64 spare[2];
 	struct known_file known[KNOWN];
 };
 
@@ -68,7 +71,7 @@ struct file_key {
 struct stream_key {
 	__u32 file_id;
 	__u32 tid;
-	__u32 direction;
+	__u32 kind;
 };
 
 struct {
@@ -107,6 +110,19 @@ struct {
 	__type(key, __u32);
 	__type(value, struct stream);
 } streams SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct notebook);
+} notebooks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 * 1024 * 1024);
+} epochs SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

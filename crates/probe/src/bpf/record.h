@@ -4,8 +4,8 @@
 #define PENSTOCK_RECORD_H
 
 #include "books.h"
+#include "epochs.h"
 #include "filter.h"
-#include "streams.h"
 
 /* One finished operation on a regular file, wherever it was seen. */
 struct call {
@@ -88,7 +88,7 @@ static __always_inline void count_call(const struct call *call, __u32 file_id, s
 static __always_inline void record(struct call *call, struct known_file *known, struct task_struct *task,
 				   struct books *books, __u32 source)
 {
-	__u32 key, direction = call->op >= FIRST_WRITE;
+	__u32 key, kind;
 	struct ledger *ledger = books->ledger;
 	struct event *event;
 	__u64 index;
@@ -104,15 +104,17 @@ static __always_inline void record(struct call *call, struct known_file *known, 
 	if (patterns_only) {
 		struct stream *stream;
 
-		if (known->stream[direction] == NO_STREAM)
-			known->stream[direction] = stream_number(known->file_id, task, direction);
-		key = known->stream[direction];
+		kind = stream_kind(call->op);
+		if (known->stream[kind] == NO_STREAM)
+			known->stream[kind] = stream_number(known->file_id, task, kind);
+		key = known->stream[kind];
 		stream = bpf_map_lookup_elem(&streams, &key);
 		if (!stream) {
 			COUNT(books, source, lost_storage);
 			return;
 		}
-		count(stream, call->offset_bytes, call->asked_bytes, call->result, call->start_ns, call->now_ns);
+		count(stream, call->op, call->flags, call->offset_bytes, call->result, call->start_ns,
+		      call->now_ns);
 		COUNT(books, source, kept);
 		return;
 	}

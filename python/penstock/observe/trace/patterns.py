@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.analyse.words import size as size_in_words
+from penstock.archive.schemas import TABLES
 from penstock.observe.trace.events import Events
 
 _native: Any = importlib.import_module("penstock._native")
@@ -67,13 +68,26 @@ def verdicts(judge: Any) -> list[Row]:
     return list(json.loads(judge.verdicts()))
 
 
-def judge_streams(spool: Path) -> list[Row]:
-    """The same from the streams of mode `pattern`; times are those of the sampled calls, scaled up."""
-    rows = json.loads(_native.classify_streams(spool.read_bytes()))
+def judge_spool(spool: Path) -> tuple[list[Row], pa.Table]:
+    """Rows as `verdicts` gives, and table `epochs`, from the spool of mode `pattern`.
+
+    Times are those of the sampled calls, scaled up.
+    """
+    text, columns, count = _native.classify_spool(spool)
+    rows = json.loads(text)
     for row in rows:
         mean_ns = row["sampled_ns"] / row["sampled"] if row["sampled"] else 0
         row["time_ns"] = round(mean_ns * row["calls"])
-    return list(rows)
+    arrays = {
+        name: pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values)])
+        for name, values in columns.items()
+    }
+    kind = arrays.pop("kind").to_numpy()
+    names = pa.array(["read", "write"])
+    arrays["direction"] = names.take(pa.array(kind % 2))
+    arrays["basis"] = pa.array(["calls", "faults"]).take(pa.array(kind // 2))
+    order = TABLES["epochs"].arrow.names
+    return list(rows), pa.table({name: arrays[name] for name in order})
 
 
 def patterns_table(

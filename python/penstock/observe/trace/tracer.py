@@ -25,7 +25,7 @@ from penstock.observe.trace.events import ENCODINGS, SpoolReader, files_table, w
 from penstock.observe.trace.events import SCHEMA as EVENTS_SCHEMA
 from penstock.observe.trace.names import read_names
 from penstock.observe.trace.notices import Mark, marks_of, phases_of, threads_table
-from penstock.observe.trace.patterns import judge_streams, patterns_table, verdicts
+from penstock.observe.trace.patterns import judge_spool, patterns_table, verdicts
 
 _native: Any = importlib.import_module("penstock._native")
 
@@ -204,7 +204,7 @@ class Tracer:
         elif self.mode == "count":
             rows = read_counts(spool)
         else:
-            rows = judge_streams(spool)
+            rows, tables["epochs"] = judge_spool(spool)
         tables["patterns"] = patterns_table(rows, paths, list(phases))
         rows = [row for row in rows if row["phase"] is None]
         receipt = dict(receipt) | estimate(receipt, self._cost, wall_ns)

@@ -1,0 +1,261 @@
+"""A long trace from Parquet to verdicts: seconds, peak memory, bytes per event, and whether the verdicts are true.
+
+The bundle has the real schema, nine files of different classes and fourteen threads; it is made once and kept in the
+cache. The judging is done by a process of its own, so that its peak memory is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.archive.bundle import Bundle
+from penstock.observe.trace.events import DIRECTIONS, ENCODINGS, NUMBERS, SCHEMA
+
+Array = npt.NDArray[np.int64]
+
+EVENTS = 100_000_000
+QUICK = 5_000_000
+PART = 1_000_000
+KIB = 1024
+#: share of the events on each file, in the order of FILES
+SHARES = (0.2, 0.2, 0.15, 0.1, 0.05, 0.1, 0.1, 0.02, 0.08)
+
+
+class Streams:
+    """What each file is asked for next: offsets that go on from part to part."""
+
+    def __init__(self, total: int) -> None:
+        self.draws = np.random.default_rng(4)
+        self.done = np.zeros(10, np.int64)  # requests so far, by file
+        self.ends = np.zeros((10, 4), np.int64)  # of each file's streams
+        self.total = total
+        blocks = 100_000
+        self.zipf = np.cumsum(np.arange(1, blocks + 1) ** -1.2)
+        self.where = self.draws.permutation(blocks)
+
+    def consecutive(self, file: int, n: int) -> Array:
+        return (self.done[file] + np.arange(n)) * 64 * KIB
+
+    def random(self, file: int, n: int) -> Array:
+        return self.draws.integers(0, 1 << 22, n) * 4 * KIB
+
+    def hot(self, file: int, n: int) -> Array:
+        ranks = np.searchsorted(self.zipf, self.draws.random(n) * self.zipf[-1])
+        return self.where[np.minimum(ranks, len(self.where) - 1)] * 4 * KIB
+
+    def streams(self, file: int, n: int) -> Array:
+        whose = self.draws.integers(0, 4, n)
+        return self._own(file, whose)
+
+    def strided(self, file: int, n: int) -> Array:
+        return (self.done[file] + np.arange(n)) * 1024 * KIB
+
+    def gaps(self, file: int, n: int) -> Array:
+        steps = 8 * KIB + self.draws.integers(0, 33, n) * KIB
+        offsets = self.ends[file, 0] + np.cumsum(steps) - steps
+        self.ends[file, 0] += steps.sum()
+        return offsets
+
+    def halves(self, file: int, n: int) -> Array:
+        """Consecutive, and from the middle on random."""
+        number = self.done[file] + np.arange(n)
+        middle = round(self.total * SHARES[6] / 2)
+        return np.where(number < middle, number * 4 * KIB, self.random(file, n) + (1 << 40))
+
+    def reverse(self, file: int, n: int) -> Array:
+        return (1 << 44) - (self.done[file] + np.arange(n)) * 16 * KIB
+
+    def _own(self, file: int, whose: Array) -> Array:
+        offsets = np.zeros(len(whose), np.int64)
+        for stream in range(4):
+            mine = whose == stream
+            count = int(mine.sum())
+            begin = self.ends[file, stream] + (stream << 36)
+            offsets[mine] = begin + np.arange(count) * 16 * KIB
+            self.ends[file, stream] += count * 16 * KIB
+        return offsets
+
+
+#: method, size, operation, thread(s), verdict
+FILES: list[tuple[Callable[[Streams, int, int], Array], int, str, int, str]] = [
+    (Streams.consecutive, 64 * KIB, "read", 11, "consecutive"),
+    (Streams.random, 4 * KIB, "pread64", 12, "random"),
+    (Streams.hot, 4 * KIB, "pread64", 13, "hot-set"),
+    (Streams.streams, 16 * KIB, "pread64", 15, "interleaved"),
+    (Streams.strided, 4 * KIB, "pread64", 16, "strided"),
+    (Streams.gaps, 8 * KIB, "pwrite64", 17, "sequential"),
+    (Streams.halves, 4 * KIB, "pread64", 18, "mixed"),
+    (Streams.reverse, 16 * KIB, "pread64", 19, "reverse"),
+    (Streams.streams, 16 * KIB, "pread64", 21, "interleaved"),  # a thread for each stream
+]
+
+
+def part(streams: Streams, first: int, n: int, t_ns: int) -> pa.Table:
+    """The next events, as the tracer would write them."""
+    draws = streams.draws
+    file = draws.choice(len(FILES), n, p=SHARES).astype(np.int64)
+    columns = {name: np.zeros(n, np.int64) for name in ("offset", "size", "op", "tid")}
+    names = list(NUMBERS)
+    for index, (offsets, size, op, tid, _) in enumerate(FILES):
+        mine = file == index
+        count = int(mine.sum())
+        found = offsets(streams, index + 1, count)
+        columns["offset"][mine] = found
+        columns["size"][mine] = size
+        columns["op"][mine] = names.index(op)
+        columns["tid"][mine] = tid + ((found >> 36) if tid == 21 else 0)
+        streams.done[index + 1] += count
+    pairs = file == 2  # two threads share the hot file
+    columns["tid"][pairs] += draws.integers(0, 2, int(pairs.sum()))
+    t = t_ns + np.cumsum(draws.exponential(3000, n)).astype(np.int64)
+    op = columns["op"].astype(np.int8)
+    direction = (np.array(list(NUMBERS.values()))[op] // 32).astype(np.int8)
+    same = np.zeros(n, np.int64)
+    values = {
+        "t_ns": t,
+        "seq": np.arange(first, first + n, dtype=np.uint64),
+        "op": pa.DictionaryArray.from_arrays(pa.array(op), pa.array(names)),
+        "direction": pa.DictionaryArray.from_arrays(pa.array(direction), pa.array(DIRECTIONS)),
+        "file_id": file + 1,
+        "offset_bytes": columns["offset"],
+        "size_bytes": columns["size"],
+        "done_bytes": columns["size"],
+        "errno": same,
+        "latency_ns": (draws.lognormal(0, 0.5, n) * 90_000).astype(np.int64),
+        "pid": same + 10,
+        "tid": columns["tid"],
+        "cgroup_id": same.astype(np.uint64) + 4242,
+        "flags": same + 1,
+    }
+    return pa.table([pa.array(values[name]) for name in SCHEMA.names], schema=SCHEMA)
+
+
+def make(place: Path, events: int) -> None:
+    """The bundle, once."""
+    streams, written, t_ns = Streams(events), 0, 10**9
+    with (
+        Bundle.create(place, {"run_id": "r001"}) as bundle,
+        bundle.table_writer("io_events", SCHEMA, ENCODINGS) as writer,
+    ):
+        while written < events:
+            table = part(streams, written, min(PART, events - written), t_ns)
+            t_ns = table["t_ns"][-1].as_py()
+            writer.write(table)
+            written += table.num_rows
+            print(
+                f"\rmaking {written / 1e6:.0f} M of {events / 1e6:.0f} M", end="", file=sys.stderr
+            )
+    print(file=sys.stderr)
+
+
+def faults(rows: list[dict[str, Any]], events: int) -> list[str]:
+    """Verdicts that are not the truth."""
+    found = {row["file_id"]: row for row in rows}
+    wrong = []
+    for index, (*_, kind) in enumerate(FILES):
+        row = found.pop(index + 1)
+        verdict = row["together"]
+        if verdict["class"] != kind:
+            wrong.append(f"file {index + 1}: {verdict['class']} for {kind}")
+        if kind == "interleaved" and verdict["k"] != 4:
+            wrong.append(f"file {index + 1}: {verdict['k']} streams for 4")
+        if kind == "mixed" and verdict["class"] == kind:
+            middle, n = events * SHARES[index] / 2, verdict["requests"]
+            border = verdict["evidence"]["phases"][1]["first"]
+            if abs(border - middle) > 0.01 * n:
+                wrong.append(f"file {index + 1}: border {border} for {middle}")
+    threads = {t["tid"]: t["class"] for row in rows if row["file_id"] == 9 for t in row["threads"]}
+    if threads != dict.fromkeys(range(21, 25), "consecutive"):
+        wrong.append(f"threads of file 9: {threads}")
+    if sum(row["calls"] for row in rows) != events:
+        wrong.append(f"{sum(row['calls'] for row in rows)} calls for {events}")
+    return wrong + [f"file {number} is not there" for number in found]
+
+
+def judge(place: Path) -> None:
+    """In a process of its own: JSON with seconds, peak memory, what is wrong."""
+    begun = time.perf_counter()
+    from penstock.observe.trace.rejudge import judge_bundle
+
+    rows = judge_bundle(place, os.cpu_count() or 1)
+    seconds = time.perf_counter() - begun
+    peak = int(
+        next(
+            line.split()[1]
+            for line in Path("/proc/self/status").read_text().splitlines()
+            if line.startswith("VmHWM")
+        )
+    )
+    events = pq.ParquetFile(place / "io_events.parquet").metadata.num_rows
+    print(
+        json.dumps({"seconds": seconds, "peak_bytes": peak * 1024, "wrong": faults(rows, events)})
+    )
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--quick", action="store_true", help="5 M events instead of 100 M")
+    words.add_argument("--cache", type=Path, default=Path.home() / ".cache/penstock/bench")
+    words.add_argument("--again", action="store_true", help="make the bundle anew")
+    words.add_argument("--json", action="store_true")
+    words.add_argument("--judge", type=Path, help=argparse.SUPPRESS)
+    given = words.parse_args()
+    if given.judge:
+        judge(given.judge)
+        return
+    events = QUICK if given.quick else EVENTS
+    place = given.cache / f"events-{events}"
+    if given.again:
+        shutil.rmtree(place, ignore_errors=True)
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        make(place, events)
+    size = (place / "io_events.parquet").stat().st_size
+    done = subprocess.run(
+        [sys.executable, __file__, "--judge", str(place)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    rows = [
+        {
+            "case": f"{events} events",
+            "engine": "penstock",
+            "metric": metric,
+            "value": value,
+            "unit": unit,
+        }
+        for metric, value, unit in (
+            ("time to verdicts", found["seconds"], "s"),
+            ("peak memory", found["peak_bytes"] / 1e9, "GB"),
+            ("on disk", size / events, "B/event"),
+            ("wrong verdicts", len(found["wrong"]), ""),
+        )
+    ]
+    if given.json:
+        print(json.dumps(rows))
+    else:
+        for row in rows:
+            print(f"{row['case']}: {row['metric']} {row['value']:.3g} {row['unit']}")
+        for line in found["wrong"]:
+            print("  wrong:", line)
+    sys.exit(1 if found["wrong"] else 0)
+
+
+if __name__ == "__main__":
+    main()

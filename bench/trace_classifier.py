@@ -1,0 +1,117 @@
+"""The classifier on a grid of generated sequences with known truth: how often each of its three ways is right.
+
+`exact` are the rules on the requests themselves, `streaming` what is done with sequences too long for that, and
+`epochs` what mode pattern's counters allow. A verdict is right if class, number of streams, strides and borders
+of phases are: borders within 1 % of the requests, by epochs within one epoch if that is more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench.pattern.cases import Case, grid
+
+_native: Any = importlib.import_module("penstock._native")
+
+PATHS = ("exact", "streaming", "epochs")
+EPOCH_REQUESTS = 1024
+QUICK = ((5003, 20_011), (4096,), 1)
+WHOLE = ((3001, 10_007, 40_009, 150_001), (4096, 28 * 1024, 1 << 20), 3)
+
+
+def judged(case: Case, path: str) -> dict[str, Any]:
+    """The verdict on all threads together."""
+    text = _native.classify(case.offsets, case.sizes, case.tids, path)
+    return dict(json.loads(text)["together"])
+
+
+def fault(case: Case, verdict: dict[str, Any], path: str) -> str:
+    """What is wrong with a verdict; empty if nothing is."""
+    kind = verdict["class"]
+    if kind != case.kind and kind not in case.accepted:
+        return f"{kind} for {case.kind}"
+    if case.k is not None and verdict["k"] != case.k:
+        return f"k {verdict['k']} for {case.k}"
+    if case.strides:
+        found = verdict["evidence"]["strides_bytes"]
+        turns = [list(case.strides[i:] + case.strides[:i]) for i in range(len(case.strides))]
+        if found not in turns:
+            return f"strides {found} for {case.strides}"
+    if case.borders:
+        found = [phase["first"] for phase in verdict["evidence"]["phases"]][1:]
+        n = len(case.offsets)
+        within = max(0.01 * n, EPOCH_REQUESTS if path == "epochs" else 0)
+        near = [abs(a - b) <= within for a, b in zip(found, case.borders, strict=False)]
+        if len(found) != len(case.borders) or not all(near):
+            return f"borders {found} for {case.borders}"
+    return ""
+
+
+def run(cases: list[Case], path: str) -> tuple[Counter[tuple[str, str]], list[str], list[float]]:
+    """Confusion by (truth, verdict), what was wrong, and errors of the zipf exponent."""
+    confusion: Counter[tuple[str, str]] = Counter()
+    wrong, errors = [], []
+    for one in cases:
+        verdict = judged(one, path)
+        confusion[one.kind, verdict["class"]] += 1
+        reason = fault(one, verdict, path)
+        if reason:
+            wrong.append(f"{one.name}: {reason}")
+        elif one.exponent is not None:
+            errors.append(verdict["evidence"]["spread"]["zipf_exponent"] - one.exponent)
+    return confusion, wrong, errors
+
+
+def show(path: str, confusion: Counter[tuple[str, str]]) -> None:
+    truths = sorted({truth for truth, _ in confusion})
+    found = sorted({kind for _, kind in confusion})
+    print(f"\n{path}: truth (down), verdict (across)")
+    print(" " * 13 + "".join(f"{kind[:11]:>12}" for kind in found))
+    for truth in truths:
+        cells = (confusion[truth, kind] for kind in found)
+        print(f"{truth:13}" + "".join(f"{n or '.':>12}" for n in cells))
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--quick", action="store_true", help="a small grid")
+    words.add_argument("--wrong", type=int, default=20, help="how many wrong verdicts to print")
+    words.add_argument("--json", action="store_true")
+    given = words.parse_args()
+    cases = list(grid(*(QUICK if given.quick else WHOLE)))
+    rows = []
+    for path in PATHS:
+        begun = time.perf_counter()
+        confusion, wrong, errors = run(cases, path)
+        right = 1 - len(wrong) / len(cases)
+        rows.append(
+            {"case": "grid", "engine": path, "metric": "right", "value": right, "n": len(cases)}
+        )
+        if given.json:
+            continue
+        show(path, confusion)
+        seconds = time.perf_counter() - begun
+        requests = sum(len(one.offsets) for one in cases)
+        print(
+            f"{path}: {100 * right:.2f} % of {len(cases)} right, {1e9 * seconds / requests:.0f} ns per request"
+        )
+        if errors:
+            print(f"zipf exponent: off by {min(errors):+.2f} to {max(errors):+.2f}")
+        for line in wrong[: given.wrong]:
+            print("  wrong:", line)
+    if given.json:
+        print(json.dumps(rows))
+    sys.exit(0 if all(row["value"] >= 0.99 for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+//! Mode `pattern`: verdicts and the table of epochs from what the programs handed over.
+
+use std::collections::BTreeMap;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use penstock_pattern::{judge_epochs, Epoch, Epochs, BLOCK_BITS, MOST_EPOCHS};
+use penstock_probe::layout::{kind, Stream, SAMPLES};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use serde_json::json;
+
+/// Blocks told apart of one stream.
+const BLOCKS: usize = 1 << 13;
+/// Samples are of blocks whose hash is below this: every fourth.
+const SAMPLED: u64 = 1 << 62;
+
+/// What one file's streams of one kind came to.
+#[derive(Default)]
+struct Group {
+    threads: BTreeMap<u32, Epochs>,
+    calls: u64,
+    errors: u64,
+    done_bytes: u64,
+    sampled: u64,
+    sampled_ns: u64,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+/// One column of the table: name and value of a row.
+type Column = (&'static str, fn(&Stream) -> i64);
+
+const COLUMNS: [Column; 27] = [
+    ("file_id", |s| i64::from(s.file_id)),
+    ("tid", |s| i64::from(s.tid)),
+    ("pid", |s| i64::from(s.pid)),
+    ("kind", |s| i64::from(s.kind)),
+    ("first_ns", |s| s.first_ns as i64),
+    ("last_ns", |s| s.last_ns.max(s.first_ns) as i64),
+    ("requests", |s| i64::from(s.requests)),
+    ("errors", |s| i64::from(s.errors)),
+    ("done_bytes", |s| s.done_bytes as i64),
+    ("steps", |s| i64::from(s.steps)),
+    ("consecutive", |s| i64::from(s.zero)),
+    ("near", |s| i64::from(s.near)),
+    ("forward", |s| i64::from(s.forward)),
+    ("reverse", |s| i64::from(s.reverse)),
+    ("higher", |s| i64::from(s.higher)),
+    ("cycle_1", |s| i64::from(s.cycle[0])),
+    ("cycle_2", |s| i64::from(s.cycle[1])),
+    ("cycle_3", |s| i64::from(s.cycle[2])),
+    ("cycle_4", |s| i64::from(s.cycle[3])),
+    ("chained", |s| i64::from(s.chained)),
+    ("chains", |s| i64::from(s.chains)),
+    ("open_sum", |s| s.open_sum as i64),
+    ("lowest_bytes", |s| s.lowest),
+    ("highest_bytes", |s| s.highest),
+    ("least_size_bytes", |s| i64::from(s.least_size)),
+    ("most_size_bytes", |s| i64::from(s.most_size)),
+    ("sampled_ns", |s| s.sampled_ns as i64),
+];
+
+/// Judges the spool of mode `pattern`: (JSON as `Judge.verdicts` gives with the calls whose latency was sampled,
+/// columns of the table `epochs` as bytes of int64, its rows). A torn last record is left out.
+#[pyfunction]
+fn classify_spool(py: Python<'_>, path: PathBuf) -> PyResult<(String, Bound<'_, PyDict>, usize)> {
+    let (verdicts, rows) = py
+        .detach(|| read(&path))
+        .map_err(|error| PyRuntimeError::new_err(format!("{}: {error}", path.display())))?;
+    let columns = PyDict::new(py);
+    for (name, of) in COLUMNS {
+        let values: Vec<u8> = rows.iter().flat_map(|s| of(s).to_le_bytes()).collect();
+        columns.set_item(name, PyBytes::new(py, &values))?;
+    }
+    Ok((verdicts, columns, rows.len()))
+}
+
+fn read(path: &Path) -> std::io::Result<(String, Vec<Stream>)> {
+    const HEAD: usize = std::mem::size_of::<Stream>();
+    let mut source = BufReader::with_capacity(1 << 20, std::fs::File::open(path)?);
+    let mut groups: BTreeMap<(u32, u32), Group> = BTreeMap::new();
+    let mut rows = Vec::new();
+    let (mut head, mut samples) = ([0u8; HEAD], [0u8; 4 * SAMPLES]);
+    while source.read_exact(&mut head).is_ok() {
+        // SAFETY: as long as the structure, which is plain numbers.
+        let stream: Stream = unsafe { std::ptr::read_unaligned(head.as_ptr().cast()) };
+        let count = (stream.samples as usize).min(SAMPLES);
+        if source.read_exact(&mut samples[..4 * count]).is_err() {
+            break;
+        }
+        let judged = [kind::READ, kind::WRITE, kind::FAULT_READ, kind::FAULT_WRITE];
+        if stream.file_id == 0 || !judged.contains(&stream.kind) {
+            continue;
+        }
+        let hashes = samples[..4 * count]
+            .chunks_exact(4)
+            .map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+        let group = groups.entry((stream.file_id, stream.kind)).or_default();
+        group.add(&stream, hashes);
+        if stream.requests > 0 {
+            rows.push(stream);
+        }
+    }
+    rows.sort_by_key(|s| (s.first_ns, s.tid));
+    let judged: Vec<_> = groups
+        .into_iter()
+        .map(|((file_id, kind), group)| group.judged(file_id, kind))
+        .collect();
+    Ok((json!(judged).to_string(), rows))
+}
+
+impl Group {
+    fn add(&mut self, stream: &Stream, hashes: impl Iterator<Item = u32> + Clone) {
+        self.calls += u64::from(stream.requests + stream.errors + stream.empty);
+        self.errors += u64::from(stream.errors);
+        self.done_bytes += stream.done_bytes;
+        self.sampled += u64::from(stream.sampled);
+        self.sampled_ns += stream.sampled_ns;
+        if stream.requests == 0 {
+            return;
+        }
+        if self.first_ns == 0 || stream.first_ns < self.first_ns {
+            self.first_ns = stream.first_ns;
+        }
+        self.last_ns = self.last_ns.max(stream.last_ns);
+        let epochs = self
+            .threads
+            .entry(stream.tid)
+            .or_insert_with(|| Epochs::new(BLOCKS, 1 << BLOCK_BITS));
+        epochs.push_sampled(epoch(stream), SAMPLED, hashes, MOST_EPOCHS);
+    }
+
+    fn judged(self, file_id: u32, stream_kind: u32) -> serde_json::Value {
+        let threads: Vec<_> = self.threads.into_iter().collect();
+        let judgement = judge_epochs(&threads);
+        let write = matches!(stream_kind, kind::WRITE | kind::FAULT_WRITE);
+        json!({
+            "file_id": file_id,
+            "direction": if write { "write" } else { "read" },
+            "basis": if stream_kind >= kind::FAULT_READ { "faults" } else { "calls" },
+            "phase": null,
+            "calls": self.calls,
+            "errors": self.errors,
+            "done_bytes": self.done_bytes,
+            "first_ns": self.first_ns,
+            "last_ns": self.last_ns,
+            "sampled": self.sampled,
+            "sampled_ns": self.sampled_ns,
+            "together": judgement.together,
+            "threads": judgement.threads,
+        })
+    }
+}
+
+fn epoch(stream: &Stream) -> Epoch {
+    let mut epoch = Epoch {
+        first_ns: stream.first_ns,
+        last_ns: stream.last_ns.max(stream.first_ns),
+        requests: u64::from(stream.requests),
+        bytes: stream.done_bytes,
+        steps: u64::from(stream.steps),
+        zero: u64::from(stream.zero),
+        near: u64::from(stream.near),
+        forward: u64::from(stream.forward),
+        reverse: u64::from(stream.reverse),
+        higher: u64::from(stream.higher),
+        cycle: stream.cycle.map(u64::from),
+        distances: stream.distances,
+        chained: u64::from(stream.chained),
+        chains: u64::from(stream.chains),
+        open_sum: stream.open_sum,
+        longest: u64::from(stream.longest),
+        low: stream.lowest,
+        high: stream.highest,
+        one_size: if stream.least_size == stream.most_size {
+            u64::from(stream.least_size)
+        } else {
+            0
+        },
+        ..Epoch::default()
+    };
+    for (class, &count) in epoch.size_class.iter_mut().zip(&stream.size_class) {
+        *class = u64::from(count);
+    }
+    epoch
+}
+
+/// Adds this file's functions to `penstock._native`.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(classify_spool, module)?)
+}

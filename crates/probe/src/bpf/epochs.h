@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Mode pattern: what one thread does to one file in one direction, as counts of epochs.
+ *
+ * An epoch ends after epoch_requests() of them, or when its samples of blocks fill their page. It is handed over
+ * through a ring buffer and begins anew; where there is no room it just goes on, so that nothing is lost. What
+ * is under way at the end user space reads from the maps.
+ *
+ * Only the stream's own thread writes it, so nothing here needs to be atomic.
+ */
+#ifndef PENSTOCK_EPOCHS_H
+#define PENSTOCK_EPOCHS_H
+
+#include "maps.h"
+
+static __always_inline __u32 log2_of(__u32 value)
+{
+	__u32 result = 0;
+
+	if (value >> 16) { value >>= 16; result += 16; }
+	if (value >> 8) { value >>= 8; result += 8; }
+	if (value >> 4) { value >>= 4; result += 4; }
+	if (value >> 2) { value >>= 2; result += 2; }
+	return result + (value >> 1);
+}
+
+/* Spreads block numbers and offsets over all bits (spread_bits in crates/pattern). */
+static __always_inline __u64 spread(__u64 value)
+{
+	value *= 0x9e3779b97f4a7c15ULL;
+	return (value ^ (value >> 29)) * 0xbf58476d1ce4e5b9ULL;
+}
+
+static __always_inline __u32 stream_kind(__u8 op)
+{
+	if (op == OP_FAULT_READ || op == OP_FAULT_AROUND)
+		return KIND_FAULT_READ;
+	if (op == OP_FAULT_WRITE)
+		return KIND_FAULT_WRITE;
+	return op >= FIRST_WRITE ? KIND_WRITE : KIND_READ;
+}
+
+static __noinline __u32 stream_number(__u32 file_id, struct task_struct *task, __u32 kind)
+{
+	struct stream_key key = { .file_id = file_id, .tid = task->pid, .kind = kind };
+	__u32 *found = bpf_map_lookup_elem(&stream_numbers, &key);
+	struct stream *stream;
+	__u32 number;
+
+	if (found)
+		return *found;
+	number = __sync_fetch_and_add(&control.next_stream, 1);
+	if (number >= stream_count || bpf_map_update_elem(&stream_numbers, &key, &number, BPF_ANY))
+		return NO_STREAM;
+	stream = bpf_map_lookup_elem(&streams, &number);
+	if (!stream)
+		return NO_STREAM;
+	stream->file_id = file_id;
+	stream->tid = key.tid;
+	stream->pid = task->tgid;
+	stream->kind = kind;
+	return number;
+}
+
+/* Short epochs first, so that the phases of short streams are told apart too. */
+static __always_inline __u32 epoch_requests(__u32 number)
+{
+	return number < 4096 ? 256 : number < 16384 ? 512 : EPOCH_REQUESTS;
+}
+
+/* The chain that the request is in has grown by it. */
+static __always_inline void grow(struct stream *s)
+{
+	__u32 count = ++s->hot_count, gap = (s->number - s->hot_last) & 0xffffff;
+
+	s->hot_last = s->number;
+	if (count > LONG) {
+		s->chained++;
+		s->open_sum += gap;
+	} else if (count == LONG) {
+		s->chained += LONG;
+		s->open_sum += gap * LONG;
+		s->chains++;
+	}
+	if (count > s->longest)
+		s->longest = count;
+}
+
+static __noinline struct notebook *notebook_of(struct stream *s)
+{
+	__u32 number = s->notebook;
+
+	if (!number) {
+		/* streams of a few requests do without */
+		if (s->number < 2 * LONG || control.next_notebook >= notebook_count)
+			return NULL;
+		number = __sync_fetch_and_add(&control.next_notebook, 1) + 1;
+		if (number > notebook_count)
+			return NULL;
+		s->notebook = number;
+	}
+	number--;
+	return bpf_map_lookup_elem(&notebooks, &number);
+}
+
+/*
+ * The request does not go on where the last one ended: its chain is filed under that end, and the one that
+ * ended where the request starts is taken out, if there is one. Of the entries of a set the shortest chain goes.
+ */
+static __noinline int jump(struct stream *s, __s64 offset)
+{
+	struct notebook *book = notebook_of(s);
+	__u64 hash, least = ~0ULL, entry;
+	__u32 set, way, at = 0, count, i;
+
+	if (!book) {
+		s->hot_count = 1;
+		s->hot_last = s->number;
+		return 0;
+	}
+	hash = spread(s->last_end);
+	set = (hash >> 58) * CHAIN_WAYS;
+#pragma unroll
+	for (way = 0; way < CHAIN_WAYS; way++) {
+		i = (set + way) & (CHAIN_SETS * CHAIN_WAYS - 1);
+		if (book->chains[i] < least) {
+			least = book->chains[i];
+			at = i;
+		}
+	}
+	count = s->hot_count > 255 ? 255 : s->hot_count;
+	entry = (__u64)count << 56 | (__u64)(s->hot_last & 0xffffff) << 32 | (__u32)hash;
+	book->chains[at & (CHAIN_SETS * CHAIN_WAYS - 1)] = entry;
+
+	hash = spread(offset);
+	set = (hash >> 58) * CHAIN_WAYS;
+	s->hot_count = 0;
+#pragma unroll
+	for (way = 0; way < CHAIN_WAYS; way++) {
+		i = (set + way) & (CHAIN_SETS * CHAIN_WAYS - 1);
+		entry = book->chains[i];
+		if ((__u32)entry == (__u32)hash && entry && !s->hot_count) {
+			s->hot_count = entry >> 56;
+			s->hot_last = (entry >> 32) & 0xffffff;
+			book->chains[i] = 0;
+		}
+	}
+	if (s->hot_count) {
+		grow(s);
+	} else {
+		s->hot_count = 1;
+		s->hot_last = s->number;
+	}
+
+	hash = spread(offset >> BLOCK_BITS);
+	if (!(hash >> 62) && s->samples < SAMPLES)
+		book->samples[s->samples++ & (SAMPLES - 1)] = hash >> 32;
+	return 0;
+}
+
+/* Hands a full epoch over and begins the next one. */
+static __noinline int hand_over(struct stream *s)
+{
+	struct notebook *book = NULL;
+	struct full_epoch *full;
+	__u32 number = s->notebook - 1, bytes;
+
+	full = bpf_ringbuf_reserve(&epochs, sizeof(*full), 0);
+	if (!full)
+		return 0;
+	s->last_ns = bpf_ktime_get_ns();
+	__builtin_memcpy(&full->stream, s, sizeof(*s));
+	bytes = (s->samples & (2 * SAMPLES - 1)) * sizeof(__u32);
+	if (s->notebook)
+		book = bpf_map_lookup_elem(&notebooks, &number);
+	if (book && bytes && bytes <= sizeof(full->samples))
+		bpf_probe_read_kernel(full->samples, bytes, book->samples);
+	bpf_ringbuf_submit(full, BPF_RB_NO_WAKEUP);
+	__builtin_memset(&s->requests, 0,
+			 __builtin_offsetof(struct stream, distances) - __builtin_offsetof(struct stream, requests));
+	return 0;
+}
+
+/* Where a request lies after the last one. */
+static __always_inline void step_to(struct stream *s, __s64 offset, __s64 end, __u32 size)
+{
+	__s64 step = offset - s->last_end, distance = offset - s->last_offset;
+
+	s->steps++;
+	if (step >= 0) {
+		s->forward++;
+		if (step <= NEAR_BYTES || step <= 8 * (__s64)size)
+			s->near++;
+	} else if (end == s->last_offset) {
+		s->reverse++;
+	}
+	if (distance > 0)
+		s->higher++;
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		if (distance == s->distances[i])
+			s->cycle[i]++;
+	s->distances[3] = s->distances[2];
+	s->distances[2] = s->distances[1];
+	s->distances[1] = s->distances[0];
+	s->distances[0] = distance;
+	if (step == 0) {
+		s->zero++;
+		grow(s);
+	} else {
+		jump(s, offset);
+	}
+}
+
+/* One more operation of a stream. `start` and `now` are 0 unless its latency is in the sample. */
+static __always_inline void count(struct stream *s, __u8 op, __u8 flags, __s64 offset, __s64 done, __u64 start,
+				  __u64 now)
+{
+	__u32 size = done > 0 ? done : 0;
+	__s64 end = offset + size;
+	__u32 class;
+
+	if (start) {
+		s->sampled++;
+		s->sampled_ns += now - start;
+		s->last_ns = now;
+	}
+	if (done < 0) {
+		s->errors++;
+		return;
+	}
+	/* a private copy is not a write of the file */
+	if (!size || (op == OP_FAULT_WRITE && (flags & FAULT_PRIVATE))) {
+		s->empty++;
+		return;
+	}
+	if (s->kind == KIND_FAULT_READ && s->number) {
+		/* the page that was asked for and the range mapped around it are one access */
+		if (offset >= s->last_offset && end <= s->last_end) {
+			s->empty++;
+			return;
+		}
+		if (offset <= s->last_offset && end >= s->last_end) {
+			s->last_end = end;
+			s->empty++;
+			return;
+		}
+	}
+	s->done_bytes += size;
+	class = log2_of(size);
+	s->size_class[class & (SIZE_CLASSES - 1)]++;
+	s->number++;
+	if (s->requests++ == 0) {
+		s->first_ns = now ? now : bpf_ktime_get_ns();
+		s->lowest = offset;
+		s->highest = offset;
+		s->least_size = size;
+		s->most_size = size;
+	}
+	if (offset < s->lowest)
+		s->lowest = offset;
+	if (offset > s->highest)
+		s->highest = offset;
+	if (size < s->least_size)
+		s->least_size = size;
+	if (size > s->most_size)
+		s->most_size = size;
+	if (s->number == 1) {
+		s->hot_count = 1;
+		s->hot_last = 1;
+	} else {
+		step_to(s, offset, end, size);
+	}
+	s->last_offset = offset;
+	s->last_end = end;
+	if (s->requests >= epoch_requests(s->number) || s->samples >= SAMPLES)
+		hand_over(s);
+}
+
+#endif
