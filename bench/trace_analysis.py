@@ -1,7 +1,7 @@
-"""A long trace from Parquet to verdicts: seconds, peak memory, bytes per event, and whether the verdicts are true.
+"""A long trace from Parquet to verdicts: seconds, peak memory, bytes per event, and whether they are true.
 
-The bundle has the real schema, nine files of different classes and fourteen threads; it is made once and kept in the
-cache. The judging is done by a process of its own, so that its peak memory is its own.
+The bundle has the real schema, nine files of different classes and a dozen threads; it is made once and
+kept in the cache. The judging is done by a process of its own, so that its peak memory is its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The classifier on a grid of generated sequences with known truth: how often each of its three ways is right.
+"""The classifier on a grid of sequences with known truth: how often each of its three ways is right.
 
-`exact` are the rules on the requests themselves, `streaming` what is done with sequences too long for that, and
-`epochs` what mode pattern's counters allow. A verdict is right if class, number of streams, strides and borders
-of phases are: borders within 1 % of the requests, by epochs within one epoch if that is more.
+`exact` are the rules on the requests themselves, `streaming` what is done with sequences too long for
+that, `epochs` what mode pattern's counters allow. A verdict is right if class, number of streams, strides and
+borders of phases are: borders within 1 % of the requests, by epochs within one epoch if that is more.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def main() -> None:
         seconds = time.perf_counter() - begun
         requests = sum(len(one.offsets) for one in cases)
         print(
-            f"{path}: {100 * right:.2f} % of {len(cases)} right, {1e9 * seconds / requests:.0f} ns per request"
+            f"{path}: {100 * right:.2f} % of {len(cases)} right, "
+            f"{1e9 * seconds / requests:.0f} ns per request"
         )
         if errors:
             print(f"zipf exponent: off by {min(errors):+.2f} to {max(errors):+.2f}")

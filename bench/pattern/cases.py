@@ -14,7 +14,7 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Case:
-    """A sequence and what it is. `k`, `strides`, `border` (request) and `exponent` where the class has them."""
+    """A sequence and what it is; `k`, `strides`, `borders` [requests], `exponent` if its class has them."""
 
     name: str
     kind: str

@@ -1,7 +1,7 @@
 """A bundle judged again from its tables alone: no privilege, and memory that does not grow with the events.
 
-The row groups of `io_events` are shared out among threads, each a stretch of the recording; what the threads
-counted is put together in the order of time. PyArrow decodes, the Rust side counts, both without Python's lock.
+The row groups of `io_events` are shared out among threads, each a stretch of the recording; what these
+counted is put together in the order of time. PyArrow decodes, Rust counts, both without Python's lock.
 """
 
 from __future__ import annotations
