@@ -9,7 +9,7 @@ const SMALLEST_WINDOW: usize = 64;
 const LEAST_SHARE: f64 = 0.05;
 const COVERED_SHARE: f64 = 0.9;
 /// Hashes of one epoch that are looked at for a hot set within it.
-pub(crate) const LOOKED: usize = 512;
+pub(crate) const LOOKED: usize = 256;
 
 /// Epochs of one class; the first request of the first and the end of the last are bordered by the caller.
 #[derive(Clone, Debug, PartialEq)]

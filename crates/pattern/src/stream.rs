@@ -19,7 +19,7 @@ pub const EXACT_REQUESTS: usize = 1 << 18;
 /// Of all sequences together.
 const BUFFERED: usize = 6 << 20;
 /// Blocks told apart per file, and per thread of it.
-const BLOCKS: usize = 1 << 15;
+const BLOCKS: usize = 1 << 13;
 const THREAD_BLOCKS: usize = 1 << 11;
 
 /// Files with a number below this are found without hashing.

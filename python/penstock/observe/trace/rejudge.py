@@ -25,6 +25,9 @@ _native: Any = importlib.import_module("penstock._native")
 _WIDE = ("t_ns", "file_id", "offset_bytes", "done_bytes", "errno", "latency_ns", "tid")
 _COLUMNS = [*_WIDE, "op", "flags"]
 
+#: decoded at a time: what stays in the processor's cache
+_BATCH_ROWS = 65_536
+
 #: number of an operation that this version does not know: not judged
 _UNKNOWN = 255
 
@@ -72,10 +75,11 @@ def phases_of(bundle: Path) -> list[tuple[str, int, int]]:
 def _judge(path: Path, first: int, end: int, phases: list[tuple[int, int]]) -> Any:
     judge = _native.Judge(phases)
     with pq.ParquetFile(path) as file:
-        for number in range(first, end):
-            table = file.read_row_group(number, columns=_COLUMNS, use_threads=False)
-            for batch in table.to_batches():
-                _feed(judge, batch)
+        groups = range(first, end)
+        for batch in file.iter_batches(
+            _BATCH_ROWS, row_groups=groups, columns=_COLUMNS, use_threads=False
+        ):
+            _feed(judge, batch)
     return judge
 
 

@@ -1,0 +1,160 @@
+"""Mode pattern beside mode trace on the same accesses (TA-14), and the published random read (TA-22)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from bench.pattern import cases
+from penstock.observe.trace.rejudge import judge_bundle
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
+    pytest.mark.skipif(
+        not Path("/sys/kernel/btf/vmlinux").exists(), reason="the kernel has no type information"
+    ),
+]
+
+KIB = 1024
+REQUESTS = 20_011
+EPOCH_REQUESTS = 1024
+
+READER = """
+import os, sys, threading
+import numpy as np
+where, names = sys.argv[1], sys.argv[2:]
+for name in names:
+    offsets, tids = np.load(f"{where}/{name}.npy")
+    descriptor = os.open(f"{where}/{name}.data", os.O_RDONLY)
+    def work(own):
+        for i, offset in enumerate(own):
+            if i % 50 == 0:
+                try:
+                    turn.wait()  # side by side, not one after the other
+                except threading.BrokenBarrierError:
+                    pass
+            os.pread(descriptor, 512, offset)
+        turn.abort()
+    parts = [offsets[tids == tid].tolist() for tid in np.unique(tids)]
+    turn = threading.Barrier(len(parts))
+    threads = [threading.Thread(target=work, args=(own,)) for own in parts[1:]]
+    for thread in threads:
+        thread.start()
+    work(parts[0])
+    for thread in threads:
+        thread.join()
+"""
+
+
+def accesses() -> dict[str, tuple[str, int | None, int | None, np.ndarray, np.ndarray]]:
+    """TA-15's set: class, k, border, offsets, threads."""
+    draws = np.random.default_rng(15)
+    n, one = REQUESTS, np.ones(REQUESTS)
+    half = cases.consecutive(n // 2, 512)
+    mixed = np.concatenate([half, cases.uniform(draws, n - n // 2, 512, 1 << 20)])
+    # a tenth elsewhere, within what a sparse file may hold
+    tenth = cases.consecutive(n, 512)
+    elsewhere = draws.random(n) < 0.10
+    tenth[elsewhere] = (1 << 36) + draws.integers(0, 1 << 20, elsewhere.sum()) * 512
+    found: dict[str, tuple[str, int | None, int | None, np.ndarray, np.ndarray]] = {
+        "consecutive": ("consecutive", None, None, cases.consecutive(n, 512), one),
+        "gaps": ("sequential", None, None, cases.gaps(draws, n, 512), one),
+        "reverse": ("reverse", None, None, cases.reverse(n, 512), one),
+        "stride": ("strided", None, None, cases.strided(n, (64 * KIB,)), one),
+        "zipf": ("hot-set", None, None, cases.zipf(draws, n, 4096, 2048, 1.2), one),
+        "uniform": ("random", None, None, cases.uniform(draws, n, 4096, 1 << 20), one),
+        "half": ("mixed", None, n // 2, mixed, one),
+        "tenth": ("irregular", None, None, tenth, one),
+    }
+    for k in (2, 4, 8, 16):
+        offsets, whose = cases.streams(draws, n, 512, k, "random")
+        found[f"streams{k}"] = ("interleaved", k, None, offsets, one)
+        if k == 4:
+            found["threads4"] = ("interleaved", None, None, offsets, whose + 1)
+    return found
+
+
+def penstock_trace(command: list[str | Path], mode: str, *options: str | Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).with_name("penstock"), "trace", "--json", "--mode", mode),
+            *(*options, "--", *command),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return dict(json.loads(done.stdout))
+
+
+def test_ta_14_pattern_and_trace_give_the_same_verdicts(tmp_path: Path) -> None:
+    told = accesses()
+    for name, (_, _, _, offsets, tids) in told.items():
+        np.save(tmp_path / f"{name}.npy", np.array([offsets, tids], np.int64))
+        with open(tmp_path / f"{name}.data", "wb") as file:
+            file.truncate(int(offsets.max()) + 8192)
+    command: list[str | Path] = [sys.executable, "-c", READER, tmp_path, *told]
+    found = {}
+    for mode in ("trace", "pattern"):
+        document = penstock_trace(command, mode)
+        assert document["lost_events"] == 0
+        paths = {Path(row["path"] or ""): row for row in document["files"]}
+        found[mode] = {p.stem: row for p, row in paths.items() if p.suffix == ".data"}
+    for name, (kind, k, border, *_) in told.items():
+        for mode, rows in found.items():
+            row = rows[name]
+            evidence = row["read_evidence"]
+            assert row["reads"] == REQUESTS, (name, mode)
+            assert row["read_pattern"] == kind, (name, mode, evidence)
+            if k is not None:
+                assert evidence["k"] == k, (name, mode)
+            if border is not None:
+                (first,) = [p["first"] for p in evidence["evidence"]["phases"]][1:]
+                within = 0.01 * REQUESTS if mode == "trace" else EPOCH_REQUESTS
+                assert abs(first - border) <= within, (name, mode)
+    strides = [rows["stride"]["read_evidence"]["evidence"] for rows in found.values()]
+    assert strides[0]["strides_bytes"] == strides[1]["strides_bytes"] == [64 * KIB]
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+def test_ta_22_random_reads_of_a_140_mb_file(tmp_path: Path) -> None:
+    target, bundle = tmp_path / "file", tmp_path / "T"
+    target.write_bytes(bytes(140_000_000))
+    command: list[str | Path] = [
+        *("fio", "--name=job", f"--filename={target}", "--size=140000000", "--bs=4k"),
+        *("--rw=randread", "--ioengine=psync", "--invalidate=0", f"--output={tmp_path / 'said'}"),
+        "--output-format=json",
+    ]
+    document = penstock_trace(command, "trace", "-o", bundle)
+    said = json.loads((tmp_path / "said").read_text())["jobs"][0]["read"]["total_ios"]
+    row = next(row for row in document["files"] if row["path"] == str(target))
+    assert row["reads"] == said == 140_000_000 // 4096
+    assert row["read_pattern"] == "random"
+    (whole,) = [
+        r
+        for r in pq.read_table(bundle / "patterns.parquet").to_pylist()
+        if r["path"] == str(target) and r["tid"] is None
+    ]
+    assert (whole["basis"], whole["phase_id"], whole["requests"]) == ("calls", None, said)
+    events = pq.read_table(bundle / "io_events.parquet", columns=["t_ns", "direction", "file_id"])
+    times = events["t_ns"].to_numpy()
+    assert (np.diff(times) >= 0).all()
+    reads = np.array(events["direction"].to_pylist()) == "read"
+    assert (reads & (events["file_id"].to_numpy() == whole["file_id"])).sum() == said
+    again = {r["file_id"]: r for r in judge_bundle(bundle) if r["direction"] == "read"}
+    assert again[whole["file_id"]]["together"]["class"] == "random"
+    assert again[whole["file_id"]]["time_ns"] == row["read_time_ns"]
+    assert (bundle / "io_events.parquet").stat().st_size / events.num_rows <= 12

@@ -1,0 +1,107 @@
+"""The classifier's three ways on sequences of known truth (TA-15, TA-16), and that a wrong truth shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from bench import trace_analysis
+from bench.pattern import cases
+from bench.trace_classifier import PATHS, QUICK, fault, judged, run
+from penstock.errors import BadInput
+from penstock.observe.trace.rejudge import judge_bundle
+
+
+@pytest.fixture(scope="module")
+def grid() -> list[cases.Case]:
+    return list(cases.grid(*QUICK))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_ta_15_classes_streams_strides_and_borders_are_found(
+    grid: list[cases.Case], path: str
+) -> None:
+    _, wrong, errors = run(grid, path)
+    assert len(wrong) <= 0.01 * len(grid), wrong
+    assert all(abs(error) < 0.5 for error in errors)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_ta_16_guards_raise_no_false_alarm(path: str) -> None:
+    for seed in range(3):
+        for guard in cases.guards(seed, 10_007, 4096):
+            assert not fault(guard, judged(guard, path), path), guard.name
+
+
+def test_a_wrong_truth_is_reported(grid: list[cases.Case]) -> None:
+    streams = next(case for case in grid if case.k == 8)
+    phases = next(case for case in grid if case.borders and len(case.offsets) > 10_000)
+    strided = next(case for case in grid if len(case.strides) == 2)
+    planted = [
+        dataclasses.replace(streams, k=7),
+        dataclasses.replace(streams, kind="random"),
+        dataclasses.replace(phases, borders=(phases.borders[0] + len(phases.offsets) // 5,)),
+        dataclasses.replace(strided, strides=(strided.strides[0], strided.strides[0])),
+    ]
+    for path in PATHS:
+        _, wrong, _ = run(planted, path)
+        assert len(wrong) == len(planted), wrong
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_hot_set_that_goes_cold_is_two_phases(path: str) -> None:
+    draws = np.random.default_rng(9)
+    n = 30_011
+    both = [cases.zipf(draws, n, 4096, 4096, 1.3), cases.uniform(draws, n, 4096, 1 << 20, 1 << 40)]
+    for parts, kinds in ((both, ["hot-set", "random"]), (both[::-1], ["random", "hot-set"])):
+        case = cases.case("hot and cold", "mixed", np.concatenate(parts), 4096, borders=(n,))
+        verdict = judged(case, path)
+        assert [phase["class"] for phase in verdict["evidence"]["phases"]] == kinds
+        assert not fault(case, verdict, path)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("events") / "T"
+    trace_analysis.make(place, 1_500_000)
+    return place
+
+
+def test_ta_26_a_bundle_is_judged_again_from_its_events(bundle: Path) -> None:
+    """The 100 M events of TA-26 are bench/trace_analysis.py's; here 1.5 M of the same, in two row groups."""
+    assert pq.ParquetFile(bundle / "io_events.parquet").metadata.num_row_groups == 2
+    size = (bundle / "io_events.parquet").stat().st_size
+    assert size / 1_500_000 <= 12
+    apart = judge_bundle(bundle, threads=2)
+    assert trace_analysis.faults(apart, 1_500_000) == []
+    one = judge_bundle(bundle, threads=1)
+    assert [(r["calls"], r["together"]["class"]) for r in one] == [
+        (r["calls"], r["together"]["class"]) for r in apart
+    ]
+    assert trace_analysis.faults(one[1:] + one[:1], 1_500_001)  # one call is lacking
+
+
+def test_torn_and_foreign_events_are_refused_by_name(bundle: Path, tmp_path: Path) -> None:
+    whole = (bundle / "io_events.parquet").read_bytes()
+    contents: dict[str, Any] = {
+        "torn": whole[: len(whole) // 2],
+        "foreign": b"events",
+        "empty": b"",
+    }
+    for name, bytes_ in contents.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "io_events.parquet").write_bytes(bytes_)
+        with pytest.raises(BadInput, match="expected the table io_events"):
+            judge_bundle(tmp_path / name)
+    with pytest.raises(BadInput, match="io_events"):
+        judge_bundle(tmp_path / "nothing")
+    assert importlib.import_module("penstock._native").Judge().verdicts() == "[]"
