@@ -157,4 +157,14 @@ def test_ta_22_random_reads_of_a_140_mb_file(tmp_path: Path) -> None:
     again = {r["file_id"]: r for r in judge_bundle(bundle) if r["direction"] == "read"}
     assert again[whole["file_id"]]["together"]["class"] == "random"
     assert again[whole["file_id"]]["time_ns"] == row["read_time_ns"]
+    done = subprocess.run(
+        [Path(sys.executable).with_name("penstock"), "analyse", "--json", bundle],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = [row for row in json.loads(done.stdout) if row["path"] == str(target)]
+    assert [(row["direction"], row["class"], row["basis"]) for row in told] == [
+        ("read", "random", "calls")
+    ]
     assert (bundle / "io_events.parquet").stat().st_size / events.num_rows <= 12

@@ -15,9 +15,7 @@ use serde_json::{json, Value};
 
 use crate::gaps::Gaps;
 use crate::hooks::{report, Limits};
-use crate::layout::{
-    Counter, Event, Ledger, Notebook, Source, Stream, SAMPLES, SOURCES,
-};
+use crate::layout::{Counter, Event, Ledger, Notebook, Source, Stream, SAMPLES, SOURCES};
 use crate::load::{load, Loaded, Needs, OpenTraceSkel};
 use crate::mapped::Mapped;
 use crate::names::{introduction, is_done, operation_line};

@@ -1,4 +1,4 @@
-"""`penstock analyse`: analysis and report again, from the bundles of a study."""
+"""`penstock analyse`: analysis and report again, from the bundles of a study or of one trace."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ from penstock.cli.run import check_fail_on, reaches
 
 
 def command(
-    runs: Path = typer.Argument(..., help="The study's directory (the -o of penstock run)."),
+    runs: Path = typer.Argument(
+        ..., help="The study's directory (the -o of penstock run), or a trace bundle."
+    ),
     fail_on: str | None = typer.Option(
         None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout."),
 ) -> None:
-    """Effects, fidelity, predictions, findings and report from the runs that are there."""
+    """Effects, fidelity, predictions, findings and report from the runs that are there.
+
+    Of a trace bundle: its verdicts again, from its events.
+    """
     check_fail_on(fail_on)
+    if (runs / "io_events.parquet").exists():
+        _judge_trace(runs, as_json)
+        return
     result = analyse(runs.resolve(), lambda line: print(line, file=sys.stderr))
     for note in result.notes:
         print(f"penstock: {note}", file=sys.stderr)
@@ -50,3 +58,18 @@ def command(
         raise typer.Exit(1)
     if reaches(result.findings, fail_on):
         raise typer.Exit(3)
+
+
+def _judge_trace(bundle: Path, as_json: bool) -> None:
+    from penstock.observe.trace.again import patterns_again
+    from penstock.observe.trace.summary import printable
+
+    table, _ = patterns_again(bundle)
+    rows = [row for row in table.to_pylist() if row["tid"] is None]
+    if as_json:
+        print(json.dumps([row | {"evidence": json.loads(row["evidence"])} for row in rows]))
+        return
+    for row in rows:
+        where = printable(row["path"] or f"file {row['file_id']}")
+        phase = f", {row['phase_id']}" if row["phase_id"] else ""
+        print(f"{where} {row['direction']} ({row['basis']}{phase}): {row['sentence']}")

@@ -1,0 +1,42 @@
+"""A trace bundle's table `patterns` made again from its other tables: `penstock analyse BUNDLE`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.observe.trace.device_order import judge_device, with_reasons
+from penstock.observe.trace.patterns import Row, patterns_table
+from penstock.observe.trace.rejudge import judge_bundle, phases_of
+
+
+def patterns_again(bundle: Path, threads: int = 2) -> tuple[pa.Table, list[Row]]:
+    """Table `patterns` and its rows for whole files: calls, faults, and the device's order where it is known.
+
+    Raises BadInput if the bundle has no events that can be read.
+    """
+    rows = judge_bundle(bundle, threads)
+    files = pq.read_table(bundle / "files.parquet", columns=["file_id", "path"]).to_pylist()
+    paths = {row["file_id"]: row["path"] for row in files}
+    if (bundle / "device_requests.parquet").exists():
+        requests = pq.read_table(bundle / "device_requests.parquet")
+        rows += with_reasons(judge_device(requests, _by_ending(requests, paths)), rows)
+    names = [name for name, _, _ in phases_of(bundle)]
+    whole = [row for row in rows if row["phase"] is None]
+    return patterns_table(rows, paths, names), whole
+
+
+def _by_ending(requests: pa.Table, paths: dict[int, str | None]) -> dict[str, int]:
+    """Numbers of files that a disk's log names relative to its mount: whose path alone ends so."""
+    if "file" not in requests.column_names:
+        return {}
+    found = {}
+    for name in requests["file"].cast(pa.string()).unique().drop_null().to_pylist():
+        fitting = [
+            number for number, path in paths.items() if path and f"/{path}".endswith(f"/{name}")
+        ]
+        if len(fitting) == 1:
+            found[name] = fitting[0]
+    return found
