@@ -40,7 +40,7 @@ for name in names:
     descriptor = os.open(f"{where}/{name}.data", os.O_RDONLY)
     def work(own):
         for i, offset in enumerate(own):
-            if i % 50 == 0:
+            if i % 5 == 0:
                 try:
                     turn.wait()  # side by side, not one after the other
                 except threading.BrokenBarrierError:
