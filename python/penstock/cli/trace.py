@@ -14,6 +14,8 @@ from penstock.observe.trace.tracer import MODES, RING_BYTES
 
 CONTEXT = {"allow_interspersed_args": False}
 
+_SEVERITIES = ("info", "warning", "error")
+_FOUND = 3
 _FAILED = 125
 _NOT_EXECUTABLE = 126
 _NOT_FOUND = 127
@@ -101,6 +103,14 @@ def command(
         help="Map one page for each fault of mapped files, on the whole machine while it runs.",
         rich_help_panel=_HOW,
     ),
+    calibrate: int = typer.Option(
+        0,
+        "--calibrate",
+        metavar="PAIRS",
+        min=0,
+        help="First run the command so many times with and without tracing (15 tell much).",
+        rich_help_panel=_HOW,
+    ),
     drop_every: int = typer.Option(0, "--drop-every", hidden=True, min=0),
     disk: Path = typer.Option(
         None,
@@ -116,6 +126,20 @@ def command(
     ),
     output: Path = typer.Option(
         None, "-o", "--output", help="Leave a one-run bundle there.", rich_help_panel=_OUT
+    ),
+    key_file: Path = typer.Option(
+        None,
+        "--anonymize",
+        metavar="KEYFILE",
+        help="Hash every component of every path with the key in this file.",
+        rich_help_panel=_OUT,
+    ),
+    fail_on: str = typer.Option(
+        None,
+        "--fail-on",
+        metavar="SEVERITY",
+        help="End with 3 where a finding is that grave: info, warning or error.",
+        rich_help_panel=_OUT,
     ),
     as_json: bool = typer.Option(
         False,
@@ -147,6 +171,10 @@ def command(
         raise BadInput("-p and --cgroup are for what runs already; leave out the command")
     if words and seconds is not None:
         raise BadInput("--seconds is for what runs already; leave out the command")
+    if fail_on is not None and fail_on not in _SEVERITIES:
+        raise BadInput(f"--fail-on: found {fail_on!r}; expected {', '.join(_SEVERITIES)}")
+    if calibrate and not words:
+        raise BadInput("--calibrate needs a command: it is run with and without tracing")
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     if words:
@@ -178,6 +206,8 @@ def command(
         require=tuple(require),
         layers=layers,
         mmap_exact=mmap_exact,
+        calibrate=calibrate,
+        key_file=key_file,
     )
     try:
         traced = trace_command(words, session) if words else trace_running(seconds, session)
@@ -189,10 +219,17 @@ def command(
         if as_json:
             print(json.dumps({"error": str(error)}))
         raise typer.Exit(_FAILED) from None
+    from penstock.observe.trace.found import findings_over  # after the run: it loads much
+
+    found = findings_over(traced)
     if as_json:
-        print(json.dumps(as_document(traced)))
+        print(json.dumps(as_document(traced, found), default=str))
     else:
-        show(traced)
+        show(traced, found)
+    if fail_on is not None and traced.exit_status == 0:
+        grave = _SEVERITIES[_SEVERITIES.index(fail_on) :]
+        if any(finding.severity in grave for finding in found):
+            raise typer.Exit(_FOUND)
     raise typer.Exit(traced.exit_status)
 
 

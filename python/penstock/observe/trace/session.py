@@ -22,8 +22,11 @@ from penstock.host.fault_around import single_page_faults
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
 from penstock.host.state import runtime_dir, state_dir
+from penstock.observe.trace.anonymize import Anonymizer
+from penstock.observe.trace.cost import Paired, bpf_statistics
 from penstock.observe.trace.layers import watching, with_layers
 from penstock.observe.trace.notices import phases_of
+from penstock.observe.trace.paired import calibrated
 from penstock.observe.trace.scope import Scope, place_of
 from penstock.observe.trace.tracer import Tracer, TraceResult
 
@@ -34,7 +37,8 @@ MARKS_VARIABLE = "PENSTOCK_MARKS"
 class Session:
     """How to trace: mode, ring size [bytes], planted loss, where the bundle goes, stdout kept free, scope.
 
-    Without the features in `require` nothing is started.
+    Without the features in `require` nothing is started. With `calibrate` the command runs so many times
+    with and without tracing before; with a `key_file` all names leave hashed.
     With `layers` what lies under the calls is watched, too; with `mmap_exact` no page is mapped around a
     fault.
     """
@@ -48,6 +52,8 @@ class Session:
     require: tuple[str, ...] = ()
     layers: bool = False
     mmap_exact: bool = False
+    calibrate: int = 0
+    key_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,11 @@ def trace_command(words: list[str], session: Session) -> Traced:
     """
     journal = Journal()
     scope = session.scope.for_programs()
+    anonymizer = Anonymizer(session.key_file) if session.key_file else None
+    paired = _paired(words, session, scope)
     with contextlib.ExitStack() as stack:
+        if paired is not None:
+            stack.enter_context(bpf_statistics(journal))
         tracer = stack.enter_context(_tracer(journal, session, scope))
         bundle = _new_bundle(session, words)
         group = stack.enter_context(create_run_cgroup("trace", None, journal))
@@ -103,6 +113,10 @@ def trace_command(words: list[str], session: Session) -> Traced:
             if layers is not None:
                 layers.halt()
             result = with_layers(tracer.disarm(bundle), layers)
+            if paired is not None:
+                result.receipt["paired"] = paired.as_document()
+            if anonymizer is not None:
+                result = anonymizer.result(result)
         except BaseException:
             if bundle is not None:
                 bundle.discard()
@@ -119,6 +133,19 @@ def trace_command(words: list[str], session: Session) -> Traced:
         outlived,
     )
     return _finish(bundle, traced, session, clocks)
+
+
+def _paired(words: list[str], session: Session, scope: dict[str, Any]) -> Paired | None:
+    if not session.calibrate:
+        return None
+
+    def told(done: int, whole: int) -> None:
+        print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
+
+    def load(journal: Journal) -> Tracer:
+        return _tracer(journal, session, scope)
+
+    return calibrated(words, load, session.calibrate, told)
 
 
 def trace_running(seconds: float | None, session: Session) -> Traced:
@@ -151,6 +178,8 @@ def trace_running(seconds: float | None, session: Session) -> Traced:
         end_ns = time.monotonic_ns()
         clocks.append(clock_row("end"))
         result = tracer.disarm(bundle)
+        if session.key_file is not None:
+            result = Anonymizer(session.key_file).result(result)
     traced = Traced([], 0, start_ns, end_ns, session.mode, result, None)
     return _finish(bundle, traced, session, clocks)
 
@@ -303,6 +332,9 @@ def _finish(
         "closing": result.closing,
         "times": {"start_ns": traced.start_ns, "end_ns": end_ns},
     }
+    if session.key_file is not None:
+        facts |= {"command": [], "filters": [], "anonymous": True}
+        (bundle.path / "stdout.txt").unlink(missing_ok=True)
     bundle.manifest.update(facts)
     made = bundle.finish()
     _write_page(made)

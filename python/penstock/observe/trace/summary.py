@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,11 +14,15 @@ from rich.text import Text
 from penstock.analyse.words import size as size_in_words
 from penstock.observe.trace.session import Traced
 
+if TYPE_CHECKING:
+    from penstock.analyse.findings import Finding
+
 _SHOWN = 12
+_FINDINGS = 3
 _JUDGED = 32  # calls that a verdict needs
 
 
-def as_document(traced: Traced) -> dict[str, Any]:
+def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, Any]:
     """The JSON of `penstock trace --json`."""
     receipt = traced.result.receipt
     return {
@@ -40,8 +46,10 @@ def as_document(traced: Traced) -> dict[str, Any]:
             "hooks": receipt["hooks"],
             "ring_bytes": receipt["ring_bytes"],
             "per_probe": receipt["per_probe"],
+            "paired": receipt.get("paired"),
         },
         "closing": traced.result.closing,
+        "findings": [asdict(finding) for finding in findings],
         "bundle": str(traced.bundle) if traced.bundle else None,
     }
 
@@ -88,7 +96,7 @@ def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
     return together | {"threads": threads}
 
 
-def show(traced: Traced) -> None:
+def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
     """Prints the summary on stdout, at most 100 columns wide."""
     width = min(Console().width, 100) if sys.stdout.isatty() else 100
     console = Console(width=width, highlight=False)
@@ -120,6 +128,12 @@ def show(traced: Traced) -> None:
     receipt = traced.result.receipt
     console.print()
     console.print(Text(printable(traced.result.closing)))
+    for finding in findings[:_FINDINGS]:
+        line = Text(f"{finding.code}: ", style="bold")
+        line.append(printable(finding.statement), style="not bold")
+        console.print(line)
+        if finding.what_to_do:
+            console.print(Text(f"  → {finding.what_to_do}"))
     lost = receipt["lost"]
     console.print(
         Text(
@@ -129,6 +143,9 @@ def show(traced: Traced) -> None:
         ),
         style="bold red" if lost else "dim",
     )
+    paired = receipt.get("paired")
+    if paired:
+        console.print(Text(_in_words(paired)))
     if traced.interrupted:
         console.print(Text(f"ended early by {traced.interrupted}"), style="bold")
     if traced.outlived:
@@ -138,6 +155,13 @@ def show(traced: Traced) -> None:
         )
     if traced.bundle:
         console.print(Text(f"bundle: {traced.bundle}"), style="dim")
+
+
+def _in_words(paired: Mapping[str, Any]) -> str:
+    """What runs with and without tracing in turns said."""
+    low, share, high = (100 * paired[name] for name in ("low", "share", "high"))
+    said = f"{paired['pairs']} pairs of runs: {share:+.2f} % [{low:+.2f}, {high:+.2f}] with tracing"
+    return f"{said}; less than {100 * paired['limit']:.1f} %: {paired['verdict']}"
 
 
 def printable(text: str) -> str:

@@ -1,0 +1,92 @@
+"""Options of `penstock trace` about its result: findings, hashed names, pairs of runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
+    pytest.mark.skipif(
+        not Path("/sys/kernel/btf/vmlinux").exists(), reason="the kernel has no type information"
+    ),
+]
+PENSTOCK = Path(sys.executable).with_name("penstock")
+#: flushes after every write: a finding that no page cache can take away
+FLUSHES = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+for _ in range(int(sys.argv[2])):
+    os.write(fd, bytes(4096)); os.fdatasync(fd)
+os._exit(0)
+"""
+
+
+def trace(*words: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([PENSTOCK, "trace", *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_a_finding_is_said_and_can_fail_a_check(tmp_path: Path) -> None:
+    command = ("--", sys.executable, "-c", FLUSHES, tmp_path / "log", "400")
+    said = json.loads(trace("--json", *command).stdout)
+    assert "trace-fsync-storm" in {finding["code"] for finding in said["findings"]}
+    failed = trace("--fail-on", "warning", *command, status=3)
+    assert "trace-fsync-storm" in failed.stdout
+    trace("--fail-on", "error", *command)
+
+
+def test_the_status_of_the_command_goes_before_findings() -> None:
+    trace("--fail-on", "info", "--", "sh", "-c", "exit 7", status=7)
+
+
+def test_names_leave_hashed(tmp_path: Path) -> None:
+    secret = tmp_path / "patients" / "Müller \n.db"
+    secret.parent.mkdir()
+    secret.write_bytes(os.urandom(1 << 20))
+    key, bundle = tmp_path / "key", tmp_path / "T"
+    key.write_text("0123456789abcdef0123456789abcdef")
+    trace("-m", "trace", "-o", bundle, "--anonymize", key, "--", "cksum", secret)
+    for place in bundle.rglob("*"):
+        content = place.read_bytes() if place.is_file() else b""
+        assert b"patients" not in content, place
+        assert "Müller".encode() not in content, place
+    for place in bundle.glob("*.parquet"):
+        table = pq.read_table(place)
+        for name in {"path", "file", "path_hex", "program"} & set(table.column_names):
+            for value in filter(None, table.column(name).to_pylist()):
+                text = bytes.fromhex(value).decode() if name == "path_hex" else value
+                assert re.fullmatch("(/?[0-9a-f]{12})+", text), (place.stem, name, text)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    assert manifest["command"] == []
+    assert not (bundle / "stdout.txt").exists()
+
+
+def test_a_short_key_is_refused(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("short")
+    done = trace("--anonymize", key, "--", "true", status=2)
+    assert "found a key of 5 bytes" in done.stderr
+
+
+def test_pairs_of_runs_say_what_they_can_tell(tmp_path: Path) -> None:
+    command = ("--", sys.executable, "-c", FLUSHES, tmp_path / "log", "20")
+    said = json.loads(trace("--json", "--calibrate", "2", *command).stdout)
+    paired = said["overhead"]["paired"]
+    assert paired["pairs"] == 2
+    assert paired["verdict"] == "undecided"  # two pairs have no interval
+    assert Path("/proc/sys/kernel/bpf_stats_enabled").read_text().strip() == "0"
+
+
+def test_a_command_that_fails_cannot_be_calibrated() -> None:
+    done = trace("--calibrate", "2", "--", "false", status=125)
+    assert "again and again" in done.stderr
