@@ -203,7 +203,8 @@ def _rereads(run: TracedRun) -> Iterator[Finding]:
                 approx_count_distinct(offset_bytes // {BLOCK_BYTES}) * greatest({BLOCK_BYTES},
                     median(done_bytes)) AS touched
             FROM io_events
-            WHERE file_id = {file_id} AND direction = 'read' AND done_bytes > 0"""
+            WHERE file_id = {file_id} AND direction = 'read' AND done_bytes > 0
+                AND op <> 'fault_around'"""
         )[0]
         ratio = float(row["bytes"] or 0) / max(float(row["touched"] or 0), 1.0)
         if ratio >= REREAD_RATIO:

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock import __version__
@@ -43,6 +44,24 @@ _DEFAULTS: dict[str, Any] = {
     "receipts": {},
     "responses": {},
 }
+
+
+def read_accesses(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """Rows of a table `io_events` in which bytes were read or written: calls, requests, faults.
+
+    Left out are flushes, changes of names and the like, and ranges that were only mapped around a fault.
+    """
+    own = pq.read_schema(path).names
+    asked = columns if columns is not None else own
+    table = pq.read_table(
+        path, columns=list(dict.fromkeys([*asked, *({"op", "direction"} & set(own))]))
+    )
+    if "direction" in table.column_names:
+        moves = pc.is_in(table["direction"].cast(pa.string()), pa.array(["read", "write"]))
+        table = table.filter(moves)
+    if "op" in table.column_names:
+        table = table.filter(pc.not_equal(table["op"].cast(pa.string()), "fault_around"))
+    return table.select(asked)
 
 
 class Bundle:
@@ -112,6 +131,11 @@ class Bundle:
         if not path.exists():
             raise PenstockError(f"{self.path} has no table {name!r}, only {', '.join(self.tables)}")
         return pq.read_table(path, columns=columns)
+
+    def accesses(self, columns: list[str] | None = None) -> pa.Table:
+        """Rows of `io_events` in which bytes were read or written, see `read_accesses`."""
+        self.table("io_events", [])
+        return read_accesses(self.path / "io_events.parquet", columns)
 
     def write_table(self, name: str, table: pa.Table, node_id: str | None = None) -> Path:
         """Writes a table, the key columns first, with units and meanings; gives its path.

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from penstock.archive.bundle import Bundle
+from penstock.archive.bundle import Bundle, read_accesses
 from penstock.campaign.run_disks import DiskObservation
 from penstock.emulate.disk import EmulatedDisk
 from penstock.host.cgroup import RunCgroup
@@ -31,10 +30,10 @@ class Observation:
     events_path: Path | None = None
 
     def events(self, columns: list[str]) -> pa.Table | None:
-        """Columns of the table `io_events`, which lies in the run's bundle; None if there is none."""
+        """Reads and writes of the table `io_events` in the bundle; None if there is none."""
         if self.events_path is None:
             return None
-        return pq.read_table(self.events_path, columns=columns)
+        return read_accesses(self.events_path, columns)
 
     def tables(self) -> dict[str, pa.Table]:
         """All tables by name, those that are small."""

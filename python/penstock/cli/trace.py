@@ -72,7 +72,7 @@ def command(
         "pattern",
         "--mode",
         "-m",
-        help="pattern: counters in the kernel; trace: every call.",
+        help="count: sums; pattern: records of the order, kept in the kernel; trace: every event.",
         rich_help_panel=_HOW,
     ),
     ring_size: int = typer.Option(

@@ -51,8 +51,15 @@ DEVICE_REQUESTS_SCHEMA = pa.schema(
         ("pid", pa.int32()),
         ("file", pa.dictionary(pa.int32(), pa.string())),
         ("disk_id", pa.dictionary(pa.int32(), pa.string())),
+        ("file_id", pa.int64()),
+        ("tid", pa.int64()),
+        ("cgroup_id", pa.uint64()),
+        ("source", pa.string()),
+        ("join", pa.string()),
     ]
 )
+#: columns that a disk's own log does not have
+_OF_BLOCK_DEVICES = frozenset({"file_id", "tid", "cgroup_id", "source", "join"})
 _CHUNK = 1 << 20
 
 
@@ -113,7 +120,9 @@ def _batches(log: Path, names: list[str], disk_id: str | None) -> Iterator[pa.Re
             ),
         }
         for name in DEVICE_REQUESTS_SCHEMA.names:
-            if name not in made:
+            if name in _OF_BLOCK_DEVICES:
+                made[name] = pa.nulls(n, DEVICE_REQUESTS_SCHEMA.field(name).type)
+            elif name not in made:
                 kind = DEVICE_REQUESTS_SCHEMA.field(name).type
                 made[name] = pa.array(part[name]).cast(kind)
         columns = [made[name] for name in DEVICE_REQUESTS_SCHEMA.names]

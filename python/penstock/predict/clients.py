@@ -35,7 +35,7 @@ class ClientCosts:
 
 def disk_events(bundle: Bundle) -> pd.DataFrame:
     """The traced operations on emulated disks (all where the trace knows no disk), by thread and time."""
-    events: pd.DataFrame = bundle.table("io_events").to_pandas()
+    events: pd.DataFrame = bundle.accesses().to_pandas()
     if "files" in bundle.tables:
         files = bundle.table("files").to_pandas()
         on_disk = files[files["disk_id"].notna()]

@@ -110,6 +110,8 @@ def _left_out(bundle: Bundle) -> list[str]:
     flags = bundle.table("io_events", ["flags", "direction"]).to_pandas()
     writes = flags["direction"].astype(str) == "write"
     found.append((int((writes & (flags["flags"] & 4 > 0)).sum()), "waits of synchronous writes"))
+    flushes = int((flags["direction"].astype(str) == "sync").sum())
+    found.append((flushes, "flushes that the program asked for"))
     return [f"{count} {what} are not simulated" for count, what in found if count]
 
 
@@ -120,7 +122,7 @@ def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFr
             f"{bundle.path} has no traced operations; trace with --mode trace (pattern keeps counters only)"
         )
     columns = "t_ns direction file_id offset_bytes done_bytes latency_ns pid tid".split()
-    events = bundle.table("io_events", columns).to_pandas()
+    events = bundle.accesses(columns).to_pandas()
     files = bundle.table("files", ["file_id", "path", "size_bytes", "disk_id"]).to_pandas()
     shift = 0
     if "clocks" in bundle.tables:

@@ -106,8 +106,13 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
     for index, run_id in enumerate(chosen):
         axes = grid[index // columns][index % columns]
         table = outcome.table(
-            run_id, "io_events", ["direction", "file_id", "offset_bytes", "seq", "t_ns"]
+            run_id, "io_events", ["direction", "file_id", "offset_bytes", "seq", "t_ns", "op"]
         )
+        if table is not None:
+            moves = table["direction"].astype(str).isin(("read", "write"))
+            if "op" in table:
+                moves &= table["op"].astype(str) != "fault_around"
+            table = table[moves]
         if table is None or table.empty:
             axes.text(
                 0.5, 0.5, "no event", transform=axes.transAxes, ha="center", color=style.MUTED
