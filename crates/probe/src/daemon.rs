@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{json, Value};
 
 use crate::hooks::{names, Limits};
+use crate::hot::Hot;
 use crate::scope::Scope;
 use crate::tracer::{Mode, Target, Timing, Tracer};
 use crate::ProbeError;
@@ -51,6 +52,9 @@ pub struct Config {
     /// What is traced.
     #[serde(default)]
     pub scope: Scope,
+    /// Mode trace: choose the files whose events are kept.
+    #[serde(default)]
+    pub hot: Option<Hot>,
     /// Longest time between two visits of the rings; they are visited more often as they fill faster.
     #[serde(default = "default_poll")]
     pub poll_ms: u64,
@@ -113,7 +117,14 @@ pub fn serve(config_json: &str) -> Result<(), ProbeError> {
         interruptible: config.interruptible,
     };
     let mode = Mode::named(&config.mode)?;
-    let mut tracer = Tracer::load(mode, config.ring_bytes, &limits, timing, &config.scope)?;
+    let mut tracer = Tracer::load(
+        mode,
+        config.ring_bytes,
+        &limits,
+        timing,
+        &config.scope,
+        config.hot,
+    )?;
     let name = config.socket.display().to_string();
     let listener = UnixListener::bind(&config.socket).map_err(ProbeError::io(name.clone()))?;
     listener

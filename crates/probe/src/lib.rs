@@ -18,6 +18,7 @@ mod faults;
 pub mod features;
 mod gaps;
 pub mod hooks;
+mod hot;
 pub mod layers;
 pub mod layout;
 mod load;
@@ -27,6 +28,7 @@ pub mod scope;
 pub mod spool;
 pub mod tracer;
 
+pub use hot::Hot;
 pub use scope::Scope;
 pub use tracer::{Mode, Target, Tracer};
 

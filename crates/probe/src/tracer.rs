@@ -15,6 +15,7 @@ use serde_json::{json, Value};
 
 use crate::gaps::Gaps;
 use crate::hooks::{report, Limits};
+use crate::hot::{self, Chooser, Hot};
 use crate::layout::{Counter, Event, Ledger, Notebook, Source, Stream, SAMPLES, SOURCES};
 use crate::load::{load, Loaded, Needs, OpenTraceSkel};
 use crate::mapped::Mapped;
@@ -61,6 +62,9 @@ impl Mode {
 }
 
 const STREAMS: usize = 65_536;
+/// With chosen files: endings, in place of the spool's, of what lies beside it.
+const STREAMS_BESIDE: &str = "streams";
+const DECISIONS: &str = "decisions";
 /// Files that mode count can tell apart, and counters of each (one CPU its own, up to this many).
 const COUNTED_FILES: usize = 131_072;
 const MOST_LANES: usize = 8;
@@ -92,6 +96,8 @@ pub struct Tracer {
     rings: Mapped<Event>,
     streams: Mapped<Stream>,
     counters: Mapped<Counter>,
+    cold: Mapped<u64>,
+    hot: Option<Hot>,
     members: Members,
     notebooks: Mapped<Notebook>,
     epochs: Receiver<Vec<u8>>,
@@ -126,18 +132,23 @@ struct Recording {
     run_time: Vec<(u64, u64)>,
     cgroup_id: u64,
     gaps: Gaps,
+    chooser: Option<Chooser>,
+    counted: Option<File>,
     failure: Option<ProbeError>,
 }
 
 impl Tracer {
-    /// Loads and attaches. `ring_bytes` is for all CPUs together.
+    /// Loads and attaches. `ring_bytes` is for all CPUs together; `hot` (mode trace): choose files meanwhile.
     pub fn load(
         mode: Mode,
         ring_bytes: usize,
         limits: &Limits,
         timing: Timing,
         scope: &Scope,
+        hot: Option<Hot>,
     ) -> Result<Self, ProbeError> {
+        let hot = hot.filter(|_| mode == Mode::Trace);
+        let cold_words = if hot.is_some() { hot::COLD_WORDS } else { 1 };
         let decided = scope.constants()?;
         let cpus = libbpf_rs::num_possible_cpus()?.max(1);
         let wanted = ring_bytes / cpus / std::mem::size_of::<Event>();
@@ -145,7 +156,8 @@ impl Tracer {
             Mode::Trace => (wanted.max(1024) + 1).next_power_of_two() / 2,
             Mode::Pattern | Mode::Count | Mode::Empty => 1,
         };
-        let stream_count = if mode == Mode::Pattern { STREAMS } else { 1 };
+        let counting = mode == Mode::Pattern || hot.is_some();
+        let stream_count = if counting { STREAMS } else { 1 };
         let needs = Needs {
             mode,
             entries: mode != Mode::Count && !timing.exits_only,
@@ -158,6 +170,7 @@ impl Tracer {
         };
         let loaded = load(needs, limits, |open| {
             prepare(open, mode, cpus, slots, stream_count)?;
+            set_hot(open, hot.is_some(), cold_words)?;
             set_scope(open, &decided)
         })?;
         if scope.by_process && !loaded.programs.iter().any(|name| name.ends_with("forked")) {
@@ -171,6 +184,7 @@ impl Tracer {
         let rings = Mapped::new(maps.rings.as_fd(), cpus * slots, "the rings")?;
         let streams = Mapped::new(maps.streams.as_fd(), stream_count, "the streams")?;
         let counters = Mapped::new(maps.counters.as_fd(), counters, "the counters")?;
+        let cold = Mapped::new(maps.cold_files.as_fd(), cold_words, "the choice of files")?;
         let members = Mapped::new(maps.members.as_fd(), MEMBER_WORDS, "the processes")?;
         scope.fill(&scope::Maps {
             anchors: &maps.anchors,
@@ -178,7 +192,7 @@ impl Tracer {
             numbers: &maps.wanted_numbers,
             endings: &maps.endings,
         })?;
-        let notebook_count = if mode == Mode::Pattern { NOTEBOOKS } else { 1 };
+        let notebook_count = if counting { NOTEBOOKS } else { 1 };
         let notebooks = Mapped::new(maps.notebooks.as_fd(), notebook_count, "the notebooks")?;
         let (send, announced) = channel();
         let (send_aside, aside) = channel();
@@ -207,6 +221,8 @@ impl Tracer {
             rings,
             streams,
             counters,
+            cold,
+            hot,
             members: Members::new(members),
             notebooks,
             epochs,
@@ -255,6 +271,9 @@ impl Tracer {
         let level = target.level.map_or_else(|| level_of(cgroup_id), Ok)?;
         let create =
             |path: &Path| File::create(path).map_err(ProbeError::io(path.display().to_string()));
+        let log = spool.with_extension(DECISIONS);
+        let beside = spool.with_extension(STREAMS_BESIDE);
+        let chooser = |how| Chooser::new(how, &log, monotonic_ns());
         let recording = Recording {
             spool: create(spool)?,
             spool_name: spool.display().to_string(),
@@ -267,6 +286,8 @@ impl Tracer {
             run_time: self.run_times(),
             cgroup_id,
             gaps: Gaps::new(monotonic_ns()),
+            chooser: self.hot.map(chooser).transpose()?,
+            counted: self.hot.map(|_| create(&beside)).transpose()?,
             failure: None,
         };
         self.forget()?;
@@ -322,10 +343,11 @@ impl Tracer {
             .as_ref()
             .map_or(0, |bss| bss.control.next_stream as usize);
         self.streams.clear(used.min(STREAMS));
+        self.cold.clear(self.hot.map_or(0, |_| hot::COLD_WORDS));
         if self.mode == Mode::Count {
             self.counters.clear(2 * COUNTED_FILES * lanes(self.cpus));
         }
-        if self.mode == Mode::Pattern {
+        if self.mode == Mode::Pattern || self.hot.is_some() {
             self.notebooks.clear(self.notebooks_used());
         }
         let _ = self.names.consume();
@@ -382,16 +404,23 @@ impl Tracer {
             }
         }
         while let Ok(bytes) = self.epochs.try_recv() {
-            recording.keep(epoch_bytes(&bytes));
+            recording.keep_epoch(epoch_bytes(&bytes));
         }
         while let Ok(bytes) = self.aside.try_recv() {
-            recording.keep(&bytes);
+            recording.take(&bytes);
             taken += 1;
         }
         recording.written += taken;
         recording
             .gaps
             .look(monotonic_ns(), self.lost_since(&recording.start));
+        if let Some(mut chooser) = recording.chooser.take() {
+            let streams = (0..self.streams_so_far()).map(|number| self.streams.read(number));
+            if let Err(error) = chooser.look(monotonic_ns(), streams, &self.cold) {
+                recording.fail(error);
+            }
+            recording.chooser = Some(chooser);
+        }
         self.recording = Some(recording);
         most as f64 / self.slots as f64
     }
@@ -411,7 +440,7 @@ impl Tracer {
             let slot = at as usize & (self.slots - 1);
             let count = ((end - at) as usize).min(self.slots - slot).min(BATCH);
             let bytes = self.rings.bytes(cpu * self.slots + slot, count);
-            recording.keep(bytes);
+            recording.take(bytes);
             at += count as u64;
             tail.store(at, Ordering::Release);
         }
@@ -465,6 +494,7 @@ impl Tracer {
             "in_flight": in_flight,
             "streams": streams,
             "notebooks": self.notebooks_used(),
+            "hot": recording.chooser.as_ref().map(Chooser::told),
             "cpu_ns": cpu_time_ns().saturating_sub(recording.start_cpu_ns),
             "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             "hooks": report(&self.loaded.chosen, &self.loaded.findings),
@@ -532,27 +562,26 @@ impl Tracer {
             .min(NOTEBOOKS)
     }
 
+    fn streams_so_far(&self) -> usize {
+        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
+        bss.map_or(0, |bss| bss.control.next_stream as usize)
+            .min(STREAMS)
+    }
+
     /// What is under way of every stream, as an epoch that ends here.
     fn write_streams(&self, recording: &mut Recording) -> usize {
-        if self.mode != Mode::Pattern {
+        if self.mode != Mode::Pattern && self.hot.is_none() {
             return 0;
         }
-        let used = self
-            .loaded
-            .skeleton
-            .maps
-            .bss_data
-            .as_ref()
-            .map_or(0, |bss| bss.control.next_stream as usize)
-            .min(STREAMS);
+        let used = self.streams_so_far();
         for index in 0..used {
             let stream = self.streams.read(index);
-            recording.keep(self.streams.bytes(index, 1));
+            recording.keep_counted(self.streams.bytes(index, 1));
             let samples = (stream.samples as usize).min(SAMPLES);
             if samples > 0 && (1..=NOTEBOOKS).contains(&(stream.notebook as usize)) {
                 let notebook = self.notebooks.bytes(stream.notebook as usize - 1, 1);
                 let first = std::mem::offset_of!(Notebook, samples);
-                recording.keep(&notebook[first..first + 4 * samples]);
+                recording.keep_counted(&notebook[first..first + 4 * samples]);
             }
         }
         used
@@ -700,7 +729,8 @@ fn prepare(
         open.maps.counters.set_max_entries(entries(counters))?;
     }
     constants.stream_count = entries(stream_count);
-    let notebooks = if mode == Mode::Pattern { NOTEBOOKS } else { 1 };
+    let counting = mode == Mode::Pattern || stream_count > 1;
+    let notebooks = if counting { NOTEBOOKS } else { 1 };
     constants.notebook_count = entries(notebooks);
     open.maps.notebooks.set_max_entries(entries(notebooks))?;
     constants.cpu_count = entries(cpus);
@@ -715,6 +745,18 @@ fn prepare(
     (open.maps.bss_threads).set_value_size(size(tids.max(1), THREAD_BYTES))?;
     open.maps.rings.set_max_entries(entries(cpus * slots))?;
     open.maps.streams.set_max_entries(entries(stream_count))?;
+    Ok(())
+}
+
+fn set_hot(open: &mut OpenTraceSkel<'static>, hot: bool, words: usize) -> Result<(), ProbeError> {
+    let constants = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
+    constants.hot_files = hot;
+    let words = u32::try_from(words).unwrap_or(u32::MAX);
+    open.maps.cold_files.set_max_entries(words)?;
     Ok(())
 }
 
@@ -775,11 +817,37 @@ fn monotonic_ns() -> u64 {
 }
 
 impl Recording {
+    /// Keeps events.
+    fn take(&mut self, events: &[u8]) {
+        if let Some(chooser) = self.chooser.as_mut() {
+            chooser.note(events);
+        }
+        self.keep(events);
+    }
+
     fn keep(&mut self, records: &[u8]) {
         if self.failure.is_none() {
             if let Err(error) = self.spool.write_all(records) {
                 self.fail(ProbeError::io(self.spool_name.clone())(error));
             }
+        }
+    }
+
+    /// An epoch, as handed over.
+    fn keep_epoch(&mut self, epoch: &[u8]) {
+        if let Some(chooser) = self.chooser.as_mut() {
+            chooser.note_epoch(epoch);
+        }
+        self.keep_counted(epoch);
+    }
+
+    /// Of streams: into the spool, or beside it where that has events.
+    fn keep_counted(&mut self, epochs: &[u8]) {
+        let Some(beside) = self.counted.as_mut() else {
+            return self.keep(epochs);
+        };
+        if let Err(error) = beside.write_all(epochs) {
+            self.fail(ProbeError::io(self.spool_name.clone())(error));
         }
     }
 

@@ -203,7 +203,7 @@ _TABLES = (
             path | text | | its path
             direction | text | | `read` or `write`
             tid | i64 | | thread, null for all threads together
-            basis | text | | what was judged: `calls`; `faults` (page faults on a mapped file: a lower bound of its accesses); `device` (requests as the device got them)
+            basis | text | | what was judged: `calls`; `faults` (page faults on a mapped file: a lower bound of its accesses); `counters` (calls that were counted, not recorded, because the file was not chosen, see `decisions`); `device` (requests as the device got them)
             phase_id | text | | the phase that was judged, in `phases`; null for the whole
             class | text | | `consecutive`, `sequential`, `interleaved`, `random`, `mixed`, `irregular`, `insufficient`, …
             k | i64 | | number of interleaved streams, null where it is not that
@@ -223,7 +223,7 @@ _TABLES = (
     TableSchema(
         "epochs",
         _BUNDLE,
-        "counts of a stretch of up to 1,024 requests of one thread on one file in one direction (mode pattern)",
+        "counts of a stretch of up to 1,024 requests of one thread on one file in one direction (mode pattern; files not chosen)",
         (*_RUN_KEY, "file_id", "direction", "basis", "tid", "first_ns"),
         _columns("""
             file_id | i64 | | the file, in `files`
@@ -254,6 +254,22 @@ _TABLES = (
             least_size_bytes | i64 | B | smallest request
             most_size_bytes | i64 | B | largest request
             sampled_ns | i64 | ns | latency of the calls whose latency was sampled
+        """),
+    ),
+    TableSchema(
+        "decisions",
+        _BUNDLE,
+        "one file in one choice of those whose events are kept (`penstock trace --hot`): used since the last choice, or not any more",
+        (*_RUN_KEY, "t_ns", "file_id"),
+        _columns("""
+            t_ns | i64 | ns | when it was decided, CLOCK_MONOTONIC
+            window_ns | i64 | ns | how long the stretch was that it goes by: up to `t_ns`
+            file_id | i64 | | the file, in `files`
+            kept | bool | | its calls are in `io_events` until the next choice; else counted: `patterns` with basis `counters` (page faults and asynchronous requests are recorded all the same)
+            share | f64 | | its part of all requests (or bytes) in the stretch
+            requests | i64 | | its reads and writes in the stretch, recorded and counted
+            bytes | i64 | B | transferred by them
+            reason | text | | `in the smallest set` that covers the wanted share, `beyond the smallest set`, `not used` in the stretch
         """),
     ),
     TableSchema(

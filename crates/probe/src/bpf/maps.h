@@ -36,6 +36,7 @@ const volatile __u32 counts_only = 0; /* a part of the above: not even streams *
 const volatile __u32 lanes = 1; /* counters of one file and direction: a power of two, a CPU's own if enough */
 const volatile __u32 stream_count = 0;
 const volatile __u32 notebook_count = 0;
+const volatile bool hot_files = false; /* mode trace: calls on files marked cold go to their streams */
 const volatile __u32 tid_limit = 0; /* size of threads_by_tid; 0: too many numbers, use task storage */
 const volatile __u32 cpu_count = 0; /* and the number of the shared ledger */
 const volatile bool interruptible = false; /* another program may run on this CPU before ours has ended */
@@ -165,6 +166,15 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1024 * 1024);
 } overflow SEC(".maps");
+
+/* Files whose calls are counted instead of recorded: one bit each, set by user space (hot.rs). */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} cold_files SEC(".maps");
 
 /* Mode count: by number of the file, direction and lane. */
 struct {

@@ -82,6 +82,21 @@ static __always_inline void count_call(const struct call *call, __u32 file_id, s
 }
 
 /*
+ * Whether this operation goes to its stream though events are kept. Of the sources that report in the thread
+ * that asks and in its order only: completions and faults of cold files stay events. `source` is a constant.
+ */
+static __always_inline bool is_cold(__u32 file_id, __u32 op, __u32 source)
+{
+	__u32 word = file_id / 64;
+	__u64 *bits;
+
+	if (!hot_files || (source != SOURCE_CALLS && source != SOURCE_RARE) || op >= FIRST_SYNC)
+		return false;
+	bits = bpf_map_lookup_elem(&cold_files, &word);
+	return bits && (*bits >> (file_id & 63)) & 1;
+}
+
+/*
  * Keeps a call as the mode says and balances the source's counts: exactly one of kept, filtered and lost_*
  * grows. To be called with the books open, after `seen` was counted. `source` is a constant.
  */
@@ -101,7 +116,7 @@ static __always_inline void record(struct call *call, struct known_file *known, 
 		count_call(call, known->file_id, books, source);
 		return;
 	}
-	if (patterns_only) {
+	if (patterns_only || is_cold(known->file_id, call->op, source)) {
 		struct stream *stream;
 
 		kind = stream_kind(call->op);
@@ -109,14 +124,16 @@ static __always_inline void record(struct call *call, struct known_file *known, 
 			known->stream[kind] = stream_number(known->file_id, task, kind);
 		key = known->stream[kind];
 		stream = bpf_map_lookup_elem(&streams, &key);
-		if (!stream) {
+		if (stream) {
+			count(stream, call->op, call->flags, call->offset_bytes, call->result, call->start_ns,
+			      call->now_ns);
+			COUNT(books, source, kept);
+			return;
+		}
+		if (patterns_only) {
 			COUNT(books, source, lost_storage);
 			return;
 		}
-		count(stream, call->op, call->flags, call->offset_bytes, call->result, call->start_ns,
-		      call->now_ns);
-		COUNT(books, source, kept);
-		return;
 	}
 
 	if (control.drop_every && (ledger->sources[source].seen % control.drop_every) == 0) {

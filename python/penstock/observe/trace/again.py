@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.observe.trace.device_order import judge_device, with_reasons
+from penstock.observe.trace.hot import COUNTERS
 from penstock.observe.trace.patterns import Row, patterns_table
 from penstock.observe.trace.rejudge import judge_bundle, phases_of
 
@@ -25,7 +27,18 @@ def patterns_again(bundle: Path, threads: int = 2) -> tuple[pa.Table, list[Row]]
         rows += with_reasons(judge_device(requests, _by_ending(requests, paths)), rows)
     names = [name for name, _, _ in phases_of(bundle)]
     whole = [row for row in rows if row["phase"] is None]
-    return patterns_table(rows, paths, names), whole
+    made = patterns_table(rows, paths, names)
+    return pa.concat_tables([made, _of_counters(bundle, made.schema)]), whole
+
+
+def _of_counters(bundle: Path, schema: pa.Schema) -> pa.Table:
+    """Verdicts on files that were not chosen (`--hot`) stand: what they rest on is not in `io_events`."""
+    path = bundle / "patterns.parquet"
+    if not path.exists() or not (bundle / "decisions.parquet").exists():
+        return schema.empty_table()
+    before = pq.read_table(path)
+    counted = before.filter(pc.equal(pc.cast(before["basis"], pa.string()), COUNTERS))
+    return counted.select(schema.names).cast(schema)
 
 
 def _by_ending(requests: pa.Table, paths: dict[int, str | None]) -> dict[str, int]:

@@ -40,7 +40,7 @@ class Session:
     Without the features in `require` nothing is started. With `calibrate` the command runs so many times
     with and without tracing before; with a `key_file` all names leave hashed.
     With `layers` what lies under the calls is watched, too; with `mmap_exact` no page is mapped around a
-    fault.
+    fault. `hot` (hot.MEASURES) keeps only the events of the files that are used most by it.
     """
 
     mode: str
@@ -54,6 +54,7 @@ class Session:
     mmap_exact: bool = False
     calibrate: int = 0
     key_file: Path | None = None
+    hot: str | None = None
 
 
 @dataclass(frozen=True)
@@ -259,6 +260,7 @@ def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer
             drop_every=session.drop_every,
             scope=scope,
             require=session.require,
+            hot={"by": session.hot} if session.hot else None,
         )
     except PenstockError as error:
         if session.require and ("no feature" in str(error) or "lets us see no" in str(error)):

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.analyse.words import size as size_in_words
+from penstock.observe.trace.hot import in_words
 from penstock.observe.trace.session import Traced
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, A
             "per_probe": receipt["per_probe"],
             "paired": receipt.get("paired"),
         },
+        "hot": receipt.get("hot"),
         "closing": traced.result.closing,
         "findings": [asdict(finding) for finding in findings],
         "bundle": str(traced.bundle) if traced.bundle else None,
@@ -58,6 +60,7 @@ def file_rows(traced: Traced) -> list[dict[str, Any]]:
     """One row per file, the one with most time first."""
     files = {row["file_id"]: row for row in traced.result.tables["files"].to_pylist()}
     rows: dict[int, dict[str, Any]] = {}
+    most: dict[tuple[int, str], int] = {}
     for judged in traced.result.verdicts:
         number, direction = judged["file_id"], judged["direction"]
         known = files.get(number, {})
@@ -79,12 +82,15 @@ def file_rows(traced: Traced) -> list[dict[str, Any]]:
             },
         )
         writing = direction == "write"
-        row["writes" if writing else "reads"] = judged["calls"]
-        row["written_bytes" if writing else "read_bytes"] = judged["done_bytes"]
-        row[f"{direction}_time_ns"] = judged["time_ns"]
+        row["writes" if writing else "reads"] += judged["calls"]
+        row["written_bytes" if writing else "read_bytes"] += judged["done_bytes"]
+        row[f"{direction}_time_ns"] += judged["time_ns"]
         row["errors"] += judged["errors"]
-        row[f"{direction}_pattern"] = judged["together"]["class"]
-        row[f"{direction}_evidence"] = _evidence(judged)
+        # several verdicts differ in basis: the one on most calls speaks for the file
+        if judged["calls"] >= most.get((number, direction), 0):
+            most[number, direction] = judged["calls"]
+            row[f"{direction}_pattern"] = judged["together"]["class"]
+            row[f"{direction}_evidence"] = _evidence(judged)
     return sorted(rows.values(), key=lambda r: -(r["read_time_ns"] + r["write_time_ns"]))
 
 
@@ -93,7 +99,7 @@ def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
     threads: dict[str, int] = {}
     for thread in judged["threads"]:
         threads[thread["class"]] = threads.get(thread["class"], 0) + 1
-    return together | {"threads": threads}
+    return together | {"threads": threads, "basis": judged["basis"]}
 
 
 def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
@@ -112,6 +118,7 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
     for row in shown:
         verdict = row["together"]
         kind = verdict["class"] + (f" ({verdict['k']})" if verdict["k"] else "")
+        kind += ", counted" if row["basis"] == "counters" else ""
         table.add_row(
             Text(_tail(printable(paths.get(row["file_id"]) or f"file {row['file_id']}"), 40)),
             row["direction"],
@@ -134,6 +141,8 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
         console.print(line)
         if finding.what_to_do:
             console.print(Text(f"  → {finding.what_to_do}"))
+    if receipt.get("hot"):
+        console.print(Text(in_words(receipt)))
     lost = receipt["lost"]
     console.print(
         Text(

@@ -23,6 +23,7 @@ from penstock.observe.trace.counts import closing_of_counts, read_counts
 from penstock.observe.trace.coverage import mapped_table
 from penstock.observe.trace.events import ENCODINGS, SpoolReader, files_table, write_events
 from penstock.observe.trace.events import SCHEMA as EVENTS_SCHEMA
+from penstock.observe.trace.hot import beside, judge_counters, left_to_counters, read_decisions
 from penstock.observe.trace.names import read_names
 from penstock.observe.trace.notices import Mark, marks_of, phases_of, threads_table
 from penstock.observe.trace.patterns import judge_spool, patterns_table, verdicts
@@ -59,7 +60,9 @@ class Tracer:
     `mode` is `trace` (every call is recorded), `pattern` (counters of steps and sizes) or `count` (calls
     and bytes). `ring_bytes` is for all CPUs together. `hooks` is the only kind of hook to use (HOOKS);
     without the features in `require` it does not begin. `drop_every` plants losses and `deny` refusals,
-    for tests; `scope` is what is traced of the group (`Scope.for_programs`), all by default.
+    for tests; `hot` (mode trace) has the daemon keep events of the most used files only: `by` (hot.MEASURES),
+    `share`, `first_s`, `first_requests`, `every_s`, each with a default. `scope` is what is traced of the
+    group (`Scope.for_programs`), all by default.
     Raises PenstockError if the kernel refuses.
     """
 
@@ -75,6 +78,7 @@ class Tracer:
         require: Sequence[str] = (),
         deny: Sequence[str] = (),
         scope: Mapping[str, Any] | None = None,
+        hot: Mapping[str, Any] | None = None,
     ):
         if mode not in MODES:
             raise ValueError(f"no tracing mode {mode}: it is one of {', '.join(MODES)}")
@@ -85,6 +89,7 @@ class Tracer:
         config = {"mode": mode, "ring_bytes": ring_bytes, "drop_every": drop_every}
         config |= {"hooks": hooks, "require": list(require), "deny": list(deny)}
         config |= {"scope": dict(scope)} if scope else {}
+        config |= {"hot": dict(hot)} if hot is not None else {}
         self._daemon = start_daemon("tracer", config, journal)
         self._started_ns = 0
         self._where: tuple[Path, Path] | None = None
@@ -149,7 +154,7 @@ class Tracer:
             return self._result(receipt, spool, names, wall_ns, bundle, dict(phases or {}))
         finally:
             self._where = None
-            for path in (spool, names):
+            for path in (spool, names, *beside(spool)):
                 with contextlib.suppress(OSError):
                     path.unlink()
 
@@ -201,6 +206,11 @@ class Tracer:
                 events_path = bundle.path / "io_events.parquet"
                 tables["mapped"] = mapped_table(names_path, events_path)
             rows = verdicts(judge)
+            if receipt["hot"]:
+                counted, tables["epochs"] = judge_counters(spool)
+                rows += counted
+                tables["decisions"] = read_decisions(spool)
+                receipt["hot"] |= left_to_counters(rows)
         elif self.mode == "count":
             rows = read_counts(spool)
         else:

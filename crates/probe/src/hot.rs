@@ -1,0 +1,357 @@
+//! Which files are worth a record of every call, decided anew while recording.
+//!
+//! The smallest set of files that covers most requests (or bytes) of the last stretch keeps its events; calls on
+//! the others are counted in the kernel, as in mode `pattern`. A file met after a decision keeps its events
+//! until the next one. Nothing is dropped: what is counted is in the streams.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::layout::{Event, Stream};
+use crate::mapped::Mapped;
+use crate::ProbeError;
+
+/// Words of 64 files each; files with larger numbers always keep their events.
+pub(crate) const COLD_WORDS: usize = 16_384;
+/// From here on an operation is neither a read nor a write; and a range mapped around a fault is no request.
+const FIRST_SYNC: u8 = 64;
+const FAULT_AROUND: u8 = 14;
+
+/// By what files are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// Reads and writes.
+    #[default]
+    Requests,
+    /// What they transferred.
+    Bytes,
+}
+
+impl By {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Bytes => "bytes",
+        }
+    }
+}
+
+/// How and when to decide.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(default)]
+pub struct Hot {
+    /// The measure.
+    pub by: By,
+    /// Part of it that the kept files are to cover.
+    pub share: f64,
+    /// The first decision comes after this long, or
+    pub first_s: f64,
+    /// after so many requests, whichever is earlier.
+    pub first_requests: u64,
+    /// Later ones follow at this distance.
+    pub every_s: f64,
+}
+
+impl Default for Hot {
+    fn default() -> Self {
+        Self {
+            by: By::Requests,
+            share: 0.9,
+            first_s: 5.0,
+            first_requests: 100_000,
+            every_s: 10.0,
+        }
+    }
+}
+
+/// What one file got in a stretch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub requests: u64,
+    pub bytes: u64,
+}
+
+impl Tally {
+    fn by(&self, measure: By) -> u64 {
+        match measure {
+            By::Requests => self.requests,
+            By::Bytes => self.bytes,
+        }
+    }
+}
+
+/// Of one stream: its epochs that have ended, and all that earlier decisions went by.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    handed_over: Tally,
+    before: Tally,
+}
+
+fn key_of(stream: &Stream) -> (u32, u32, u32) {
+    (stream.file_id, stream.tid, stream.kind)
+}
+
+/// Of the epoch under way, or of the one that ended.
+fn tally_of(stream: &Stream) -> Tally {
+    Tally {
+        requests: u64::from(stream.requests) + u64::from(stream.errors) + u64::from(stream.empty),
+        bytes: stream.done_bytes,
+    }
+}
+
+/// The fewest files whose tallies come to at least `share` of all; of equals those met first.
+pub(crate) fn smallest_set(tallies: &[Tally], by: By, share: f64) -> Vec<usize> {
+    let total: u64 = tallies.iter().map(|tally| tally.by(by)).sum();
+    let mut order: Vec<usize> = (0..tallies.len())
+        .filter(|&file| tallies[file].by(by) > 0)
+        .collect();
+    order.sort_by_key(|&file| (std::cmp::Reverse(tallies[file].by(by)), file));
+    let mut covered = 0;
+    let enough = order.iter().position(|&file| {
+        covered += tallies[file].by(by);
+        covered as f64 >= share * total as f64
+    });
+    order.truncate(enough.map_or(0, |last| last + 1));
+    order
+}
+
+/// The choice during one recording, and its log.
+pub(crate) struct Chooser {
+    how: Hot,
+    log: File,
+    log_name: String,
+    tallies: Vec<Tally>,
+    /// By file, thread and kind of stream.
+    counted: HashMap<(u32, u32, u32), Counted>,
+    requests: u64,
+    since_ns: u64,
+    cold: HashSet<usize>,
+    decisions: u64,
+}
+
+impl Chooser {
+    pub fn new(how: Hot, log: &Path, now_ns: u64) -> Result<Self, ProbeError> {
+        let log_name = log.display().to_string();
+        Ok(Self {
+            how,
+            log: File::create(log).map_err(ProbeError::io(log_name.clone()))?,
+            log_name,
+            tallies: Vec::new(),
+            counted: HashMap::new(),
+            requests: 0,
+            since_ns: now_ns,
+            cold: HashSet::new(),
+            decisions: 0,
+        })
+    }
+
+    /// Takes note of records on their way into the spool.
+    pub fn note(&mut self, records: &[u8]) {
+        for bytes in records.chunks_exact(std::mem::size_of::<Event>()) {
+            // SAFETY: as long as the structure, which is plain numbers.
+            let event: Event = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+            if event.op >= FIRST_SYNC || event.op == FAULT_AROUND {
+                continue;
+            }
+            let tally = self.tally(event.file_id as usize);
+            tally.requests += 1;
+            tally.bytes += u64::try_from(event.done_bytes).unwrap_or(0);
+            self.requests += 1;
+        }
+    }
+
+    /// Takes note of the end of a stream's epoch.
+    pub fn note_epoch(&mut self, epoch: &[u8]) {
+        if epoch.len() < std::mem::size_of::<Stream>() {
+            return;
+        }
+        // SAFETY: at least as long as the structure, which is plain numbers.
+        let stream: Stream = unsafe { std::ptr::read_unaligned(epoch.as_ptr().cast()) };
+        let ended = tally_of(&stream);
+        let counted = self.counted.entry(key_of(&stream)).or_default();
+        counted.handed_over.requests += ended.requests;
+        counted.handed_over.bytes += ended.bytes;
+    }
+
+    fn tally(&mut self, file: usize) -> &mut Tally {
+        if file >= self.tallies.len() {
+            self.tallies.resize(file + 1, Tally::default());
+        }
+        &mut self.tallies[file]
+    }
+
+    fn due(&self, now_ns: u64) -> bool {
+        let waited_s = now_ns.saturating_sub(self.since_ns) as f64 / 1e9;
+        if self.decisions == 0 {
+            waited_s >= self.how.first_s || self.requests >= self.how.first_requests
+        } else {
+            waited_s >= self.how.every_s
+        }
+    }
+
+    /// Decides if it is time to; `streams` are those in use.
+    pub fn look(
+        &mut self,
+        now_ns: u64,
+        streams: impl Iterator<Item = Stream>,
+        cold: &Mapped<u64>,
+    ) -> Result<(), ProbeError> {
+        if !self.due(now_ns) {
+            return Ok(());
+        }
+        for stream in streams {
+            let counted = self.counted.entry(key_of(&stream)).or_default();
+            let under_way = tally_of(&stream);
+            let (requests, bytes) = (
+                counted.handed_over.requests + under_way.requests,
+                counted.handed_over.bytes + under_way.bytes,
+            );
+            // an epoch may end between the ring's visit and this look: then it is counted the next time
+            let more = Tally {
+                requests: requests.saturating_sub(counted.before.requests),
+                bytes: bytes.saturating_sub(counted.before.bytes),
+            };
+            counted.before.requests += more.requests;
+            counted.before.bytes += more.bytes;
+            let tally = self.tally(stream.file_id as usize);
+            tally.requests += more.requests;
+            tally.bytes += more.bytes;
+        }
+        self.decide(now_ns)
+            .map_err(ProbeError::io(self.log_name.clone()))?;
+        for word in 0..COLD_WORDS {
+            let bits = (0..64).filter(|bit| self.cold.contains(&(64 * word + bit)));
+            let value = bits.fold(0, |sum, bit| sum | 1u64 << bit);
+            // SAFETY: an aligned u64 in a mapping that lives as long as we do.
+            unsafe { AtomicU64::from_ptr(cold.at(word)) }.store(value, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Chooses by the tallies since the last decision, logs it and begins a new stretch.
+    fn decide(&mut self, now_ns: u64) -> std::io::Result<()> {
+        let window_ns = now_ns - std::mem::replace(&mut self.since_ns, now_ns);
+        let last = self.tallies.len();
+        let tallies = std::mem::replace(&mut self.tallies, vec![Tally::default(); last]);
+        self.requests = 0;
+        let total: u64 = tallies.iter().map(|tally| tally.by(self.how.by)).sum();
+        if total == 0 {
+            return Ok(()); // nothing to go by: what was chosen stands
+        }
+        self.decisions += 1;
+        let kept: HashSet<usize> = smallest_set(&tallies, self.how.by, self.how.share)
+            .into_iter()
+            .collect();
+        // number 0 stands for what no file is known of
+        let cold: HashSet<usize> = (1..tallies.len()).filter(|n| !kept.contains(n)).collect();
+        let mut lines = String::new();
+        for (file, tally) in tallies.iter().enumerate().skip(1) {
+            let unused = *tally == Tally::default();
+            if unused && cold.contains(&file) == self.cold.contains(&file) {
+                continue;
+            }
+            let reason = match (kept.contains(&file), unused) {
+                (true, _) => "in the smallest set",
+                (false, false) => "beyond the smallest set",
+                (false, true) => "not used",
+            };
+            let line = json!({
+                "t_ns": now_ns,
+                "window_ns": window_ns,
+                "file_id": file,
+                "kept": kept.contains(&file),
+                "share": tally.by(self.how.by) as f64 / total as f64,
+                "requests": tally.requests,
+                "bytes": tally.bytes,
+                "reason": reason,
+            });
+            lines.push_str(&line.to_string());
+            lines.push('\n');
+        }
+        self.cold = cold;
+        self.log.write_all(lines.as_bytes())
+    }
+
+    /// For the receipt.
+    pub fn told(&self) -> serde_json::Value {
+        json!({"by": self.how.by.name(), "share": self.how.share, "decisions": self.decisions})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tallies(requests: &[u64]) -> Vec<Tally> {
+        let of = |(i, &n): (usize, &u64)| Tally {
+            requests: n,
+            bytes: n * (i as u64 + 1),
+        };
+        requests.iter().enumerate().map(of).collect()
+    }
+
+    #[test]
+    fn no_smaller_set_covers_as_much() {
+        let all = tallies(&[0, 50, 20, 20, 5, 5]);
+        assert_eq!(smallest_set(&all, By::Requests, 0.9), vec![1, 2, 3]);
+        assert_eq!(smallest_set(&all, By::Requests, 0.91), vec![1, 2, 3, 4]);
+        assert_eq!(smallest_set(&all, By::Requests, 1.0), vec![1, 2, 3, 4, 5]);
+        // bytes: 100, 60, 80, 25, 30
+        assert_eq!(smallest_set(&all, By::Bytes, 0.8), vec![1, 3, 2]);
+        assert!(smallest_set(&tallies(&[0, 0]), By::Requests, 0.9).is_empty());
+        // every set of five files, the plain way
+        for seed in 1..200u64 {
+            let counts: Vec<u64> = (0..5).map(|i| ((seed * 7919) >> (2 * i)) % 23).collect();
+            let total: u64 = counts.iter().sum();
+            let covers = |set: u32| -> bool {
+                let sum: u64 = (0..5)
+                    .filter(|i| set >> i & 1 == 1)
+                    .map(|i| counts[i])
+                    .sum();
+                sum as f64 >= 0.9 * total as f64
+            };
+            let fewest = (0..32u32).filter(|&s| covers(s)).map(u32::count_ones).min();
+            let chosen = smallest_set(&tallies(&counts), By::Requests, 0.9);
+            assert_eq!(Some(chosen.len() as u32), fewest, "{counts:?}");
+            assert!(covers(chosen.iter().fold(0, |set, i| set | 1 << i)));
+        }
+    }
+
+    #[test]
+    fn each_stretch_decides_by_itself() {
+        let path = std::env::temp_dir().join(format!("penstock-hot-{}", std::process::id()));
+        let how = Hot::default();
+        let mut chooser = Chooser::new(how, &path, 0).unwrap();
+        assert!(!chooser.due(4_999_999_999));
+        assert!(chooser.due(5_000_000_000));
+        chooser.requests = how.first_requests;
+        assert!(chooser.due(1));
+        chooser.tallies = tallies(&[0, 95, 5]);
+        chooser.decide(5_000_000_000).unwrap();
+        assert_eq!(chooser.cold, HashSet::from([2]));
+        assert!(!chooser.due(14_999_999_999));
+        assert!(chooser.due(15_000_000_000));
+        chooser.decide(15_000_000_000).unwrap(); // nothing happened
+        assert_eq!((chooser.decisions, chooser.cold.len()), (1, 1));
+        chooser.tallies = tallies(&[0, 0, 95, 5]);
+        chooser.decide(25_000_000_000).unwrap();
+        assert_eq!(chooser.cold, HashSet::from([1, 3]));
+        let log = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let rows: Vec<serde_json::Value> = log
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(rows.len(), 5); // two files, then three
+        assert_eq!(rows[2]["reason"], "not used");
+        assert_eq!(rows[3]["share"], 0.95);
+        assert_eq!(rows[4]["kept"], false);
+    }
+}
