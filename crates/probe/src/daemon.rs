@@ -266,7 +266,11 @@ fn perform(
 ) -> Result<Value, ProbeError> {
     match command {
         "ping" | "shutdown" => Ok(json!({"ring_slots": tracer.ring_slots()})),
-        "status" => Ok(tracer.status()),
+        "status" => {
+            let top = request["top"].as_u64().unwrap_or(0);
+            let top = usize::try_from(top).unwrap_or(usize::MAX);
+            tracer.status(top, request["sample"].as_str().map(Path::new))
+        }
         "disarm" => tracer.disarm(),
         "arm" => {
             let text = |key: &str| {

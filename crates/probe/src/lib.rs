@@ -21,6 +21,7 @@ pub mod hooks;
 mod hot;
 pub mod layers;
 pub mod layout;
+mod live;
 mod load;
 mod mapped;
 mod names;

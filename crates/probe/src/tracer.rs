@@ -17,6 +17,7 @@ use crate::gaps::Gaps;
 use crate::hooks::{report, Limits};
 use crate::hot::{self, Chooser, Hot};
 use crate::layout::{Counter, Event, Ledger, Notebook, Source, Stream, SAMPLES, SOURCES};
+use crate::live::{self, Sums};
 use crate::load::{load, Loaded, Needs, OpenTraceSkel};
 use crate::mapped::Mapped;
 use crate::names::{introduction, is_done, operation_line};
@@ -134,6 +135,7 @@ struct Recording {
     gaps: Gaps,
     chooser: Option<Chooser>,
     counted: Option<File>,
+    sums: Sums,
     failure: Option<ProbeError>,
 }
 
@@ -288,6 +290,7 @@ impl Tracer {
             gaps: Gaps::new(monotonic_ns()),
             chooser: self.hot.map(chooser).transpose()?,
             counted: self.hot.map(|_| create(&beside)).transpose()?,
+            sums: Sums::default(),
             failure: None,
         };
         self.forget()?;
@@ -405,8 +408,10 @@ impl Tracer {
         }
         while let Ok(bytes) = self.epochs.try_recv() {
             recording.keep_epoch(epoch_bytes(&bytes));
+            recording.sums.add_epoch(bytes);
         }
         while let Ok(bytes) = self.aside.try_recv() {
+            recording.sums.add_events(&bytes);
             recording.take(&bytes);
             taken += 1;
         }
@@ -440,6 +445,7 @@ impl Tracer {
             let slot = at as usize & (self.slots - 1);
             let count = ((end - at) as usize).min(self.slots - slot).min(BATCH);
             let bytes = self.rings.bytes(cpu * self.slots + slot, count);
+            recording.sums.add_events(bytes);
             recording.take(bytes);
             at += count as u64;
             tail.store(at, Ordering::Release);
@@ -504,21 +510,70 @@ impl Tracer {
         }))
     }
 
-    /// Counts so far, without stopping.
-    pub fn status(&self) -> Value {
+    /// Counts so far, without stopping; with `top` also bytes and the so many files with most time or calls.
+    ///
+    /// In mode pattern `sample` names a file that gets their latest epochs, as in the spool.
+    pub fn status(&self, top: usize, sample: Option<&Path>) -> Result<Value, ProbeError> {
         let Some(recording) = &self.recording else {
-            return json!({"armed": false});
+            return Ok(json!({"armed": false}));
         };
         let total = (self.balance().iter().zip(&recording.start))
             .map(|(now, before)| now.with(before, u64::wrapping_sub).total())
             .fold(Source::default(), |sum, one| {
                 sum.with(&one, u64::wrapping_add)
             });
-        json!({
+        let mut told = json!({
             "armed": true, "seen": total.seen, "kept": total.kept,
             "filtered": total.filtered, "lost": total.lost(), "spooled": recording.written,
             "processes": self.members.count(),
-        })
+            "cpu_ns": cpu_time_ns().saturating_sub(recording.start_cpu_ns),
+        });
+        if top == 0 {
+            return Ok(told);
+        }
+        let mut more = match self.mode {
+            Mode::Count => live::of_counters(self.counts(), top),
+            Mode::Trace | Mode::Empty => recording.sums.told(&[], top),
+            Mode::Pattern => {
+                let under_way = (0..self.streams_so_far()).map(|i| self.streams.read(i));
+                let under_way: Vec<Stream> = under_way.collect();
+                let more = recording.sums.told(&under_way, top);
+                if let Some(path) = sample {
+                    let wanted = live::files_of(&more);
+                    let mut bytes = recording.sums.latest_of(&wanted);
+                    let own = |s: &&Stream| wanted.contains(&s.file_id) && s.requests > 0;
+                    for stream in under_way.iter().filter(own).take(live::LATEST) {
+                        bytes.extend(self.with_samples(stream));
+                    }
+                    let name = path.display().to_string();
+                    std::fs::write(path, bytes).map_err(ProbeError::io(name))?;
+                }
+                more
+            }
+        };
+        for key in ["bytes", "top"] {
+            told[key] = more[key].take();
+        }
+        Ok(told)
+    }
+
+    /// A stream's epoch under way, as it belongs into a spool.
+    fn with_samples(&self, stream: &Stream) -> Vec<u8> {
+        let named = (1..=NOTEBOOKS).contains(&(stream.notebook as usize));
+        let count = if named {
+            (stream.samples as usize).min(SAMPLES)
+        } else {
+            0
+        };
+        let mut told = *stream;
+        told.samples = count as u32;
+        let mut bytes = live::bytes_of(&told).to_vec();
+        if count > 0 {
+            let notebook = self.notebooks.read(stream.notebook as usize - 1);
+            let samples = notebook.samples[..count].iter();
+            bytes.extend(samples.flat_map(|sample| sample.to_le_bytes()));
+        }
+        bytes
     }
 
     /// Mode count: (file_id, direction, calls, errors, bytes asked, bytes done) as six 64-bit numbers.
@@ -526,16 +581,7 @@ impl Tracer {
         if self.mode != Mode::Count {
             return;
         }
-        let lanes = lanes(self.cpus);
-        let files = self.files_so_far().min(COUNTED_FILES - 1);
-        for number in 2..2 * (files + 1) {
-            let of = |lane| self.counters.read(number * lanes + lane);
-            let sum = (0..lanes).map(of).fold(Counter::default(), |a, b| Counter {
-                calls: a.calls + b.calls,
-                errors: a.errors + b.errors,
-                asked_bytes: a.asked_bytes + b.asked_bytes,
-                done_bytes: a.done_bytes + b.done_bytes,
-            });
+        for (number, sum) in self.counts() {
             let row = [
                 number as u64 / 2,
                 number as u64 % 2,
@@ -544,11 +590,35 @@ impl Tracer {
                 sum.asked_bytes,
                 sum.done_bytes,
             ];
-            if sum.calls > 0 {
-                let bytes: Vec<u8> = row.iter().flat_map(|field| field.to_le_bytes()).collect();
-                recording.keep(&bytes);
-            }
+            let bytes: Vec<u8> = row.iter().flat_map(|field| field.to_le_bytes()).collect();
+            recording.keep(&bytes);
         }
+    }
+
+    /// Counters that are not zero, by twice the file's number and one more for writes.
+    fn counts(&self) -> impl Iterator<Item = (usize, Counter)> + '_ {
+        let lanes = lanes(self.cpus);
+        let files = self.files_so_far().min(COUNTED_FILES - 1);
+        let of = move |number: usize| {
+            let of_lane = |lane| self.counters.read(number * lanes + lane);
+            (0..lanes)
+                .map(of_lane)
+                .fold(Counter::default(), |a, b| Counter {
+                    calls: a.calls + b.calls,
+                    errors: a.errors + b.errors,
+                    asked_bytes: a.asked_bytes + b.asked_bytes,
+                    done_bytes: a.done_bytes + b.done_bytes,
+                })
+        };
+        (2..2 * (files + 1))
+            .map(move |number| (number, of(number)))
+            .filter(|(_, sum)| sum.calls > 0)
+    }
+
+    fn streams_so_far(&self) -> usize {
+        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
+        bss.map_or(0, |bss| bss.control.next_stream as usize)
+            .min(STREAMS)
     }
 
     fn files_so_far(&self) -> usize {
@@ -562,12 +632,6 @@ impl Tracer {
             .min(NOTEBOOKS)
     }
 
-    fn streams_so_far(&self) -> usize {
-        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
-        bss.map_or(0, |bss| bss.control.next_stream as usize)
-            .min(STREAMS)
-    }
-
     /// What is under way of every stream, as an epoch that ends here.
     fn write_streams(&self, recording: &mut Recording) -> usize {
         if self.mode != Mode::Pattern && self.hot.is_none() {
@@ -575,14 +639,7 @@ impl Tracer {
         }
         let used = self.streams_so_far();
         for index in 0..used {
-            let stream = self.streams.read(index);
-            recording.keep_counted(self.streams.bytes(index, 1));
-            let samples = (stream.samples as usize).min(SAMPLES);
-            if samples > 0 && (1..=NOTEBOOKS).contains(&(stream.notebook as usize)) {
-                let notebook = self.notebooks.bytes(stream.notebook as usize - 1, 1);
-                let first = std::mem::offset_of!(Notebook, samples);
-                recording.keep_counted(&notebook[first..first + 4 * samples]);
-            }
+            recording.keep_counted(&self.with_samples(&self.streams.read(index)));
         }
         used
     }

@@ -121,6 +121,12 @@ def command(
     hot_bytes: bool = typer.Option(
         False, "--hot-bytes", help="The same, by bytes.", rich_help_panel=_HOW
     ),
+    live: bool = typer.Option(
+        None,
+        "--live/--no-live",
+        help="Tell what is seen while it runs, on stderr (default: where that is a terminal).",
+        rich_help_panel=_OUT,
+    ),
     drop_every: int = typer.Option(0, "--drop-every", hidden=True, min=0),
     disk: Path = typer.Option(
         None,
@@ -218,6 +224,7 @@ def command(
         require=tuple(require),
         layers=layers,
         mmap_exact=mmap_exact,
+        live=live,
         calibrate=calibrate,
         key_file=key_file,
         hot="bytes" if hot_bytes else "requests" if hot else None,

@@ -74,7 +74,7 @@ class Daemon:
             self._connection.sendall(line)
             answer = json.loads(self._answer())
         except (OSError, ValueError) as error:
-            self._hang_up()
+            self.hang_up()
             raise PenstockError(
                 f"penstock-{self.kind}, asked to {cmd}: {self._why(error)}"
             ) from error
@@ -88,7 +88,7 @@ class Daemon:
         if self.alive:
             with contextlib.suppress(PenstockError):
                 self.call("shutdown", timeout_s=grace_s)
-        self._hang_up()
+        self.hang_up()
         for which, wait_s in ((None, grace_s), (signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
             if which is not None and self.alive:
                 with contextlib.suppress(ProcessLookupError):
@@ -135,7 +135,8 @@ class Daemon:
         line, _, self._received = self._received.partition(b"\n")
         return line
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
+        """Closes our connection; the next call makes a new one."""
         if self._connection is not None:
             self._connection.close()
         self._connection, self._received = None, b""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.host.daemon import start_daemon
-from penstock.host.journal import Journal
+from penstock.host.journal import Entry, Journal, new_token
 from penstock.observe.trace.layers_files import extents_table, residency_table
 from penstock.observe.trace.layers_join import RECORD, Joined, join
 from penstock.observe.trace.tracer import TraceResult
@@ -57,10 +56,12 @@ class Layers:
     """
 
     def __init__(self, journal: Journal, state_dir: Path, *, drop_every: int = 0):
+        self._journal = journal
         self._spool_dir = Path(state_dir) / "spool"
         self._spool_dir.mkdir(parents=True, exist_ok=True)
         self._daemon = start_daemon("layers", {"drop_every": drop_every}, journal)
         self._spool: Path | None = None
+        self._entry: Entry | None = None
         self._receipt: dict[str, Any] | None = None
         self._before: dict[str, dict[str, int]] = {}
         self._after: dict[str, dict[str, int]] = {}
@@ -68,7 +69,9 @@ class Layers:
     def arm(self, cgroup_id: int, out_dir: Path | None = None) -> None:
         """Records from now on what lies under the operations of a control group (its number)."""
         base = Path(out_dir) if out_dir is not None else self._spool_dir
-        self._spool = base / f"layers-{self._daemon.pid}-{time.monotonic_ns()}"
+        token = new_token()
+        self._spool = base / f"layers-{token}"
+        self._entry = self._journal.plan("file", self._spool, token=token)
         self._receipt = None
         self._daemon.call("arm", cgroup_id=cgroup_id, spool=str(self._spool))
         self._before = device_sectors()
@@ -90,9 +93,7 @@ class Layers:
             whole = self._spool.stat().st_size // RECORD.itemsize
             records = np.fromfile(self._spool, RECORD, count=whole)
         finally:
-            with contextlib.suppress(OSError):
-                self._spool.unlink()
-            self._spool = None
+            self._forget()
         joined = join(records, files, events)
         tables = {
             "device_requests": joined.requests,
@@ -105,8 +106,19 @@ class Layers:
         return LayersResult(tables, self._told(self._receipt, joined))
 
     def stop(self) -> None:
-        """Ends the daemon; nothing stays loaded."""
-        self._daemon.stop()
+        """Ends the daemon; nothing stays loaded, nor what was spooled and not asked for."""
+        try:
+            self._daemon.stop()
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Removes the spool."""
+        if self._spool is not None and self._entry is not None:
+            with contextlib.suppress(OSError):
+                self._spool.unlink(missing_ok=True)
+                self._journal.undone(self._entry)
+        self._spool = self._entry = None
 
     def __enter__(self) -> Layers:
         return self

@@ -25,6 +25,7 @@ from penstock.host.state import runtime_dir, state_dir
 from penstock.observe.trace.anonymize import Anonymizer
 from penstock.observe.trace.cost import Paired, bpf_statistics
 from penstock.observe.trace.layers import watching, with_layers
+from penstock.observe.trace.live import live_summary
 from penstock.observe.trace.notices import phases_of
 from penstock.observe.trace.paired import calibrated
 from penstock.observe.trace.scope import Scope, place_of
@@ -39,6 +40,7 @@ class Session:
 
     Without the features in `require` nothing is started. With `calibrate` the command runs so many times
     with and without tracing before; with a `key_file` all names leave hashed.
+    `live`: True tells what is seen while it runs, None on a terminal only, False never.
     With `layers` what lies under the calls is watched, too; with `mmap_exact` no page is mapped around a
     fault. `hot` (hot.MEASURES) keeps only the events of the files that are used most by it.
     """
@@ -52,6 +54,7 @@ class Session:
     require: tuple[str, ...] = ()
     layers: bool = False
     mmap_exact: bool = False
+    live: bool | None = None
     calibrate: int = 0
     key_file: Path | None = None
     hot: str | None = None
@@ -98,7 +101,7 @@ def trace_command(words: list[str], session: Session) -> Traced:
         bundle = _new_bundle(session, words)
         group = stack.enter_context(create_run_cgroup("trace", None, journal))
         layers = stack.enter_context(watching(journal, state_dir(), session.layers))
-        marks = stack.enter_context(_file_of_marks())
+        marks = stack.enter_context(_file_of_marks(journal))
         if session.mmap_exact:
             stack.enter_context(single_page_faults(journal))
         tracer.arm(group, target={"marks": _place(marks)})
@@ -106,7 +109,11 @@ def trace_command(words: list[str], session: Session) -> Traced:
             layers.arm(group.cgroup_id)
         clocks = [clock_row("start")]
         try:
-            with _stdout(session, bundle) as sink, _Interrupts(group) as interrupts:
+            with (
+                _stdout(session, bundle) as sink,
+                _live(tracer, session),
+                _Interrupts(group) as interrupts,
+            ):
                 environment = {MARKS_VARIABLE: str(marks)}
                 finished = launch(words, group, stdout=sink, stdin=None, extra_env=environment)
             outlived = len(group.pids())
@@ -171,11 +178,12 @@ def trace_running(seconds: float | None, session: Session) -> Traced:
             if seconds is None:
                 print("penstock: tracing until Ctrl-C", file=sys.stderr)
             until = None if seconds is None else time.monotonic() + seconds
-            while not interrupts.wait(until) and (until is None or time.monotonic() < until):
-                if scope.processes and tracer.status()["processes"] == 0:
-                    break
-                if group is not None and not group.directory.exists():
-                    break
+            with _live(tracer, session):
+                while not interrupts.wait(until) and (until is None or time.monotonic() < until):
+                    if scope.processes and tracer.status()["processes"] == 0:
+                        break
+                    if group is not None and not group.directory.exists():
+                        break
         end_ns = time.monotonic_ns()
         clocks.append(clock_row("end"))
         result = tracer.disarm(bundle)
@@ -228,21 +236,29 @@ def _root_group() -> int:
     return unified.stat().st_ino
 
 
+def _live(tracer: Tracer, session: Session) -> contextlib.AbstractContextManager[None]:
+    named = session.key_file is None
+    return live_summary(tracer.beside(), session.live, quiet=session.quiet, named=named)
+
+
 def _place(path: Path) -> dict[str, int]:
     device, inode = place_of(path)
     return {"device": device, "inode": inode}
 
 
 @contextlib.contextmanager
-def _file_of_marks() -> Iterator[Path]:
+def _file_of_marks(journal: Journal) -> Iterator[Path]:
     """An empty file that anyone may write; what is written is seen as it is written, and never read."""
-    path = runtime_dir() / f"marks-{new_token()}"
+    token = new_token()
+    path = runtime_dir() / f"marks-{token}"
+    entry = journal.plan("file", path, token=token)
     path.touch()
     path.chmod(0o666)
     try:
         yield path
     finally:
         path.unlink(missing_ok=True)
+        journal.undone(entry)
 
 
 def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer:

@@ -15,15 +15,17 @@ import pyarrow as pa
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
 from penstock.host.cgroup import RunCgroup
-from penstock.host.daemon import start_daemon
-from penstock.host.journal import Journal
+from penstock.host.daemon import connect, start_daemon
+from penstock.host.directories import make_directory, remove_directory
+from penstock.host.journal import Entry, Journal, new_token
 from penstock.observe.trace.closing import closing_sentence
 from penstock.observe.trace.cost import cost_of, estimate
 from penstock.observe.trace.counts import closing_of_counts, read_counts
 from penstock.observe.trace.coverage import mapped_table
 from penstock.observe.trace.events import ENCODINGS, SpoolReader, files_table, write_events
 from penstock.observe.trace.events import SCHEMA as EVENTS_SCHEMA
-from penstock.observe.trace.hot import beside, judge_counters, left_to_counters, read_decisions
+from penstock.observe.trace.hot import judge_counters, left_to_counters, read_decisions
+from penstock.observe.trace.live import Source
 from penstock.observe.trace.names import read_names
 from penstock.observe.trace.notices import Mark, marks_of, phases_of, threads_table
 from penstock.observe.trace.patterns import judge_spool, patterns_table, verdicts
@@ -90,9 +92,10 @@ class Tracer:
         config |= {"hooks": hooks, "require": list(require), "deny": list(deny)}
         config |= {"scope": dict(scope)} if scope else {}
         config |= {"hot": dict(hot)} if hot is not None else {}
+        self._journal = journal
         self._daemon = start_daemon("tracer", config, journal)
         self._started_ns = 0
-        self._where: tuple[Path, Path] | None = None
+        self._where: Entry | None = None
         self._disks: Mapping[tuple[int, int], str] = {}
 
     @property
@@ -121,14 +124,14 @@ class Tracer:
             )
         base = Path(out_dir) if out_dir is not None else self._spool
         base.mkdir(parents=True, exist_ok=True)
-        stem = f"trace-{self.pid}-{time.monotonic_ns()}"
-        self._where = (base / f"{stem}.events", base / f"{stem}.files")
+        self._forget()
+        self._where = make_directory(base / f"trace-{new_token()}", self._journal)
         self._disks = dict(disks or {})
         self._daemon.call(
             "arm",
             cgroup_id=number,
-            spool=str(self._where[0]),
-            files=str(self._where[1]),
+            spool=str(self._spooled("events")),
+            files=str(self._spooled("files")),
             target=dict(target or {}),
         )
         self._started_ns = time.monotonic_ns()
@@ -149,18 +152,36 @@ class Tracer:
             raise PenstockError("the tracer is not armed")
         receipt = self._daemon.call("disarm")
         wall_ns = time.monotonic_ns() - self._started_ns
-        spool, names = self._where
+        spool, names = self._spooled("events"), self._spooled("files")
         try:
             return self._result(receipt, spool, names, wall_ns, bundle, dict(phases or {}))
         finally:
-            self._where = None
-            for path in (spool, names, *beside(spool)):
-                with contextlib.suppress(OSError):
-                    path.unlink()
+            self._forget()
 
     def stop(self) -> None:
-        """Ends the daemon; nothing stays loaded."""
-        self._daemon.stop()
+        """Ends the daemon; nothing stays loaded, nor what was spooled and not asked for."""
+        try:
+            self._daemon.stop()
+        finally:
+            self._forget()
+
+    def beside(self) -> Source:
+        """How to look at the recording while it goes on, from another thread."""
+        daemon = connect("tracer", self.pid, self._daemon.socket_path)
+        events, files, sample = map(self._spooled, ("events", "files", "sample"))
+        return Source(daemon, self.mode, events, files, sample)
+
+    def _spooled(self, name: str) -> Path:
+        if self._where is None:
+            raise PenstockError("the tracer is not armed")
+        return Path(self._where.target) / name
+
+    def _forget(self) -> None:
+        """Removes the spool."""
+        if self._where is not None:
+            where, self._where = self._where, None
+            with contextlib.suppress(OSError, PenstockError):
+                remove_directory(where, self._journal)
 
     def __enter__(self) -> Tracer:
         return self
