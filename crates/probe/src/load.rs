@@ -1,5 +1,6 @@
 //! Opens the object, puts the chosen programs into the kernel, and falls back where it refuses them.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 
@@ -50,10 +51,14 @@ pub(crate) fn load(
     let mut findings = Findings::default();
     let mut trials = Trials::default();
     let sections = sections()?;
+    // every question goes through all names of the kernel, and there are many
+    let known = RefCell::new(HashMap::new());
     loop {
         let chosen = choose(needs.mode, limits, &mut findings, |program| {
             let section = sections.get(program).map_or("", String::as_str);
-            present(&kernel, section)
+            let mut known = known.borrow_mut();
+            let answer = known.entry(section.to_owned());
+            answer.or_insert_with(|| present(&kernel, section)).clone()
         });
         let needed = |name: &str| limits.needed.iter().any(|n| n == name);
         let lacking = |(f, way): &&Choice| way.is_none() && (f.required || needed(f.name));

@@ -45,19 +45,27 @@ struct {
 	__type(value, struct request);
 } requests SEC(".maps");
 
-/* Exactly one of kept and lost_* grows, after `seen`; sums of what is neither read nor write are kept in any mode. */
-static __noinline int keep_async(struct call *call, struct known_file *known, struct books *books)
+/* By itself, as record_rare. */
+static __noinline int record_async(struct call *call, struct known_file *known, struct books *books)
 {
+	record(call, known, bpf_get_current_task_btf(), books, SOURCE_ASYNC);
+	return 0;
+}
+
+/* Exactly one of kept and lost_* grows, after `seen`; sums of what is neither read nor write are kept in any mode. */
+static __always_inline int keep_async(struct call *call, __u32 file_id, struct books *books)
+{
+	struct known_file known = { .file_id = file_id, .stream = { NO_STREAM, NO_STREAM } };
+
 	COUNT(books, SOURCE_ASYNC, seen);
 	if (call->op >= FIRST_SYNC) {
-		sum_up(call, known->file_id);
+		sum_up(call, file_id);
 		if (patterns_only) {
 			COUNT(books, SOURCE_ASYNC, kept);
 			return 0;
 		}
 	}
-	record(call, known, bpf_get_current_task_btf(), books, SOURCE_ASYNC);
-	return 0;
+	return record_async(call, &known, books);
 }
 
 /* In an interrupt: whatever it interrupted may own the CPU's ring and counts. */
@@ -271,13 +279,17 @@ static __noinline long aio_details(__u64 object, struct request *request)
 }
 
 /* Mode pattern: counted when it is submitted, as if all of it were done. */
-static __noinline int aio_count(struct request *request, struct known_file *known, struct books *books)
+static __noinline int aio_count(struct request *request)
 {
 	struct call call = {};
+	struct books books;
 
+	if (!open_books(&books))
+		return 0;
 	to_call(request, &call);
 	call.result = request->op >= FIRST_SYNC ? 0 : request->asked_bytes;
-	keep_async(&call, known, books);
+	keep_async(&call, request->file_id, &books);
+	close_books(&books);
 	return 0;
 }
 
@@ -286,10 +298,8 @@ static long aio_submit_one(__u64 index, void *context)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct batch *batch = context;
-	struct known_file known = {};
 	struct request_key key = { .context = batch->context, .object = listed(batch, index) };
 	struct request request = {};
-	struct books books;
 	struct inode *inode;
 	struct file *file;
 	long descriptor = aio_details(key.object, &request);
@@ -314,16 +324,11 @@ static long aio_submit_one(__u64 index, void *context)
 	request.tid = task->pid;
 	request.pid = task->tgid;
 	request.slot = batch->slot;
-	if (!open_books(&books))
-		return 0;
-	recall(file, &known, &books);
+	request.file_id = number_of(file);
 	if (patterns_only) {
-		aio_count(&request, &known, &books);
-		close_books(&books);
+		aio_count(&request);
 		return 0;
 	}
-	close_books(&books);
-	request.file_id = known.file_id;
 	request.start_ns = bpf_ktime_get_ns();
 	hold(&key, &request);
 	return 0;
@@ -331,10 +336,14 @@ static long aio_submit_one(__u64 index, void *context)
 
 static __always_inline bool aio_batch(struct pt_regs *regs, struct batch *batch)
 {
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	batch->slot = slot_here();
+	if (batch->slot < 0 || (task->thread_info.status & TS_COMPAT))
+		return false;
 	batch->context = aio_context(regs->di);
 	batch->list = regs->dx;
 	batch->count = regs->si > 4096 ? 4096 : regs->si;
-	batch->slot = slot_of(bpf_get_current_task_btf());
 	return batch->context;
 }
 
@@ -398,7 +407,6 @@ static long aio_fetch_one(__u64 index, void *context)
 {
 	struct batch *batch = context;
 	struct request_key key = { .context = batch->context };
-	struct known_file known = {};
 	struct fetched_event event = {};
 	struct request *request;
 	struct books books;
@@ -415,8 +423,7 @@ static long aio_fetch_one(__u64 index, void *context)
 		if (!request->end_ns)
 			call.flags |= FLAG_REAPED;
 		call.result = event.res;
-		known.file_id = request->file_id;
-		keep_async(&call, &known, &books);
+		keep_async(&call, request->file_id, &books);
 		close_books(&books);
 	}
 	bpf_map_delete_elem(&requests, &key);
@@ -427,7 +434,7 @@ static __noinline int aio_fetched(struct pt_regs *regs, long result)
 {
 	struct batch batch = {};
 
-	if (patterns_only || result <= 0 || result > 65536)
+	if (patterns_only || result <= 0 || result > 65536 || slot_here() < 0)
 		return 0;
 	batch.context = aio_context(regs->di);
 	batch.list = regs->r10;
@@ -583,9 +590,8 @@ static __noinline __u64 registered_file(struct io_ring_ctx *ring, __u32 index)
 }
 
 /* Fills in what is known of a file; its number, or 0 if it is not a regular one. */
-static __noinline __u32 tell_file(struct file *file, struct known_file *known, struct request *request)
+static __noinline __u32 tell_file(struct file *file, struct request *request)
 {
-	struct books books;
 	struct inode *inode;
 
 	if (!file)
@@ -593,7 +599,7 @@ static __noinline __u32 tell_file(struct file *file, struct known_file *known, s
 	if (!probe_reads)
 		file = bpf_rdonly_cast(file, bpf_core_type_id_kernel(struct file));
 	inode = BPF_CORE_READ(file, f_inode);
-	if (!inode || (BPF_CORE_READ(inode, i_mode) & S_IFMT) != S_IFREG || !open_books(&books))
+	if (!inode || (BPF_CORE_READ(inode, i_mode) & S_IFMT) != S_IFREG)
 		return 0;
 	request->flags |= call_flags(file);
 	if (request->offset_bytes == -1) {
@@ -602,9 +608,7 @@ static __noinline __u32 tell_file(struct file *file, struct known_file *known, s
 	} else if ((request->flags & FLAG_APPEND) && request->op >= FIRST_WRITE && request->op < FIRST_SYNC) {
 		request->offset_bytes = BPF_CORE_READ(inode, i_size);
 	}
-	recall(file, known, &books);
-	close_books(&books);
-	return known->file_id;
+	return number_of(file);
 }
 
 /* The file behind a descriptor of a request. */
@@ -672,9 +676,8 @@ static __noinline int splice_source(struct io_kiocb *req, struct request *reques
 	int descriptor = BPF_CORE_READ(splice, splice_fd_in);
 	bool registered = BPF_CORE_READ(splice, flags) & SPLICE_FIXED;
 	struct request source = { .op = OP_SPLICE_IN, .offset_bytes = request->other_offset_bytes };
-	struct known_file known = {};
 
-	request->other_file_id = tell_file(file_of_request(req, descriptor, registered), &known, &source);
+	request->other_file_id = tell_file(file_of_request(req, descriptor, registered), &source);
 	request->other_offset_bytes = source.offset_bytes;
 	return 0;
 }
@@ -699,7 +702,7 @@ static __always_inline void attribute(struct io_kiocb *req, struct task_struct *
 	request->tid = request->pid;
 }
 
-static __noinline int count_submitted(struct request *request, struct known_file *known)
+static __noinline int count_submitted(struct request *request, bool source)
 {
 	struct call call = {};
 	struct books books;
@@ -707,8 +710,12 @@ static __noinline int count_submitted(struct request *request, struct known_file
 	if (!open_books(&books))
 		return 0;
 	to_call(request, &call);
+	if (source) {
+		call.op = OP_SPLICE_IN;
+		call.offset_bytes = request->other_offset_bytes;
+	}
 	call.result = request->asked_bytes;
-	keep_async(&call, known, &books);
+	keep_async(&call, source ? request->other_file_id : request->file_id, &books);
 	close_books(&books);
 	return 0;
 }
@@ -718,7 +725,6 @@ static __always_inline int uring_submitted(struct io_kiocb *req)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct request_key key = { .object = (__u64)req };
 	struct request request = {};
-	struct known_file known = {};
 	struct io_close *closing = (void *)req;
 	int op, descriptor, slot;
 	struct file *file;
@@ -746,22 +752,15 @@ static __always_inline int uring_submitted(struct io_kiocb *req)
 			return count_filtered();
 	} else if (op != OP_OPEN && op != OP_RENAME && op != OP_UNLINK && op != OP_LINK) {
 		file = file_of_request(req, descriptor, flags & FIXED_FILE);
-		request.file_id = tell_file(file, &known, &request);
+		request.file_id = tell_file(file, &request);
 	}
 	if (op == OP_SPLICE_OUT)
 		splice_source(req, &request);
 	if (patterns_only && op < FIRST_SYNC) {
-		if (request.other_file_id) {
-			struct request source = request;
-			struct known_file other = { .file_id = request.other_file_id };
-
-			other.stream[0] = other.stream[1] = NO_STREAM;
-			source.op = OP_SPLICE_IN;
-			source.offset_bytes = request.other_offset_bytes;
-			count_submitted(&source, &other);
-		}
+		if (request.other_file_id)
+			count_submitted(&request, true);
 		if (request.file_id)
-			return count_submitted(&request, &known);
+			return count_submitted(&request, false);
 		return request.other_file_id ? 0 : count_filtered();
 	}
 	if (flags & NO_COMPLETION)
@@ -770,7 +769,7 @@ static __always_inline int uring_submitted(struct io_kiocb *req)
 	return hold(&key, &request);
 }
 
-static __noinline int keep_completed(struct request *request, struct known_file *known, long result, __u64 now)
+static __noinline int keep_completed(struct request *request, bool source, long result, __u64 now)
 {
 	struct call call = {};
 	struct books books;
@@ -778,9 +777,14 @@ static __noinline int keep_completed(struct request *request, struct known_file 
 	if (!open_books(&books))
 		return 0;
 	to_call(request, &call);
+	if (source) {
+		call.op = OP_SPLICE_IN;
+		call.flags = FLAG_ASYNC;
+		call.offset_bytes = request->other_offset_bytes;
+	}
 	call.now_ns = now;
 	call.result = result;
-	keep_async(&call, known, &books);
+	keep_async(&call, source ? request->other_file_id : request->file_id, &books);
 	close_books(&books);
 	return 0;
 }
@@ -790,7 +794,6 @@ static __noinline int uring_completed(struct io_kiocb *req, int result)
 {
 	struct request_key key = { .object = (__u64)req };
 	struct request *held, request;
-	struct known_file known = {};
 	struct io_rw *rw = (void *)req;
 	__u64 now;
 
@@ -805,33 +808,26 @@ static __noinline int uring_completed(struct io_kiocb *req, int result)
 	bpf_map_delete_elem(&requests, &key);
 	if (request.op == OP_OPEN) {
 		if (result >= 0) {
-			request.file_id = tell_file(file_of(bpf_get_current_task_btf(), result), &known, &request);
+			request.file_id = tell_file(file_of(bpf_get_current_task_btf(), result), &request);
 			if (!request.file_id)
 				return count_filtered();
 			result = 0;
 		}
 	} else if (!request.file_id && request.op != OP_RENAME && request.op != OP_UNLINK && request.op != OP_LINK) {
-		request.file_id = tell_file(BPF_CORE_READ(req, file), &known, &request);
+		request.file_id = tell_file(BPF_CORE_READ(req, file), &request);
 		if (!request.file_id && !request.other_file_id)
 			return count_filtered();
 	}
 	if (request.other_file_id) {
-		struct request source = request;
-
-		known.file_id = request.other_file_id;
-		source.op = OP_SPLICE_IN;
-		source.flags = 0;
-		source.offset_bytes = request.other_offset_bytes;
-		keep_completed(&source, &known, result, now);
+		keep_completed(&request, true, result, now);
 		if (!request.file_id)
 			return 0;
 	}
-	known.file_id = request.file_id;
 	if (result > 0 && request.op < FIRST_SYNC && request.op != OP_SPLICE_OUT &&
 	    ((request.flags & FLAG_AT_POSITION) ||
 	     ((request.flags & FLAG_APPEND) && request.op >= FIRST_WRITE)))
 		request.offset_bytes = BPF_CORE_READ(rw, kiocb.ki_pos) - result;
-	return keep_completed(&request, &known, result, now);
+	return keep_completed(&request, false, result, now);
 }
 
 SEC("tp_btf/io_uring_submit_req")

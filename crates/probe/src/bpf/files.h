@@ -6,27 +6,26 @@
 #include "books.h"
 #include "filter.h"
 
-struct walk {
-	struct dentry *dentry;
-	struct vfsmount *view;
-	struct mount *mount;
-	__u32 used;
-	__u32 complete;
-	__u32 draft;
-};
-
 /* One step up: writes a component, or crosses a mount point. Ends (1) at the root of all. */
 static long step_up(__u64 index, void *context)
 {
-	struct walk *walk = context;
-	struct dentry *dentry = walk->dentry, *parent;
-	struct mount *mount = walk->mount;
-	struct vfsmount *view = walk->view;
-	struct introduction *draft;
+	struct work *work = bpf_map_lookup_elem(&works, context);
+	struct introduction *draft = bpf_map_lookup_elem(&drafts, context);
+	struct dentry *dentry, *parent;
 	const unsigned char *name;
-	__u32 number = walk->draft, used = walk->used;
+	struct vfsmount *view;
+	struct mount *mount;
+	struct walk *walk;
+	__u32 used;
 	long length;
 
+	if (!work || !draft)
+		return 1;
+	walk = &work->walk;
+	dentry = walk->dentry;
+	used = walk->used;
+	mount = walk->mount;
+	view = walk->view;
 	if (dentry == BPF_CORE_READ(view, mnt_root)) {
 		struct mount *above = BPF_CORE_READ(mount, mnt_parent);
 
@@ -42,8 +41,7 @@ static long step_up(__u64 index, void *context)
 	parent = BPF_CORE_READ(dentry, d_parent);
 	if (parent == dentry) /* lazily unmounted, or never mounted */
 		return 1;
-	draft = bpf_map_lookup_elem(&drafts, &number);
-	if (!draft || used >= PATH_BYTES)
+	if (used >= PATH_BYTES)
 		return 1;
 	name = BPF_CORE_READ(dentry, d_name.name);
 	length = bpf_probe_read_kernel_str(&draft->path[used & (PATH_BYTES - 1)], NAME_BYTES, name);
@@ -61,21 +59,17 @@ static __always_inline void key_of(struct inode *inode, struct file_key *key)
 	key->generation = BPF_CORE_READ(inode, i_generation);
 }
 
-/* Hands identity and path of a file to user space, by way of a draft. */
-static __always_inline void introduce(struct file *file, __u32 file_id, struct ledger *own, __u32 number)
+static __always_inline void begin_walk(struct walk *walk, struct dentry *dentry, struct vfsmount *view)
 {
-	struct inode *inode = BPF_CORE_READ(file, f_inode);
-	struct introduction *draft = bpf_map_lookup_elem(&drafts, &number);
-	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
-	struct vfsmount *view = BPF_CORE_READ(file, f_path.mnt);
-	struct walk walk = {};
-	__u32 size;
+	walk->dentry = dentry;
+	walk->view = view;
+	walk->mount = (void *)view - bpf_core_field_offset(struct mount, mnt);
+	walk->used = 0;
+	walk->complete = 0;
+}
 
-	if (!draft) {
-		__sync_fetch_and_add(&own->nameless, 1);
-		return;
-	}
-	draft->file_id = file_id;
+static __noinline int describe(struct inode *inode, struct introduction *draft)
+{
 	draft->device = BPF_CORE_READ(inode, i_sb, s_dev);
 	draft->magic = BPF_CORE_READ(inode, i_sb, s_magic);
 	draft->inode = BPF_CORE_READ(inode, i_ino);
@@ -83,20 +77,36 @@ static __always_inline void introduce(struct file *file, __u32 file_id, struct l
 	draft->size_bytes = BPF_CORE_READ(inode, i_size);
 	draft->resident_pages = BPF_CORE_READ(inode, i_mapping, nrpages);
 	draft->t_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* Hands identity and path of a file to user space, by way of a draft. */
+static __noinline int introduce(struct file *file, __u32 file_id, struct ledger *own, __u32 *number)
+{
+	struct introduction *draft = bpf_map_lookup_elem(&drafts, number);
+	struct work *work = bpf_map_lookup_elem(&works, number);
+	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
+	struct vfsmount *view = BPF_CORE_READ(file, f_path.mnt);
+	__u32 size;
+
+	if (!draft || !work) {
+		__sync_fetch_and_add(&own->nameless, 1);
+		return 0;
+	}
+	draft->file_id = file_id;
+	describe(BPF_CORE_READ(file, f_inode), draft);
 	draft->unlinked = !BPF_CORE_READ(dentry, d_hash.pprev);
-	walk.dentry = dentry;
-	walk.view = view;
-	walk.mount = (void *)view - bpf_core_field_offset(struct mount, mnt);
-	walk.draft = number;
-	bpf_loop(MOST_NAMES, step_up, &walk, 0);
-	draft->complete = walk.complete;
-	size = walk.used;
+	begin_walk(&work->walk, dentry, view);
+	bpf_loop(MOST_NAMES, step_up, number, 0);
+	draft->complete = work->walk.complete;
+	size = work->walk.used;
 	if (size > PATH_BYTES)
 		size = PATH_BYTES;
 	draft->path_bytes = size;
 	size += __builtin_offsetof(struct introduction, path);
 	if (bpf_ringbuf_output(&introductions, draft, size, BPF_RB_NO_WAKEUP))
 		__sync_fetch_and_add(&own->nameless, 1);
+	return 0;
 }
 
 /*
@@ -110,27 +120,35 @@ __noinline int meet_file(__u64 file_address)
 	struct file *file = (void *)file_address;
 	struct ledger *own = ledger_of(bpf_get_smp_processor_id());
 	struct file_key key = {};
-	__u32 *found, number, id = 1;
+	__u32 *found, number, id = 1, generation;
 
 	key_of(BPF_CORE_READ(file, f_inode), &key);
+	found = bpf_map_lookup_elem(&files, &key);
+	if (found)
+		return *found;
 	if (key.inode == control.marks_inode && key.device == control.marks_device)
 		return MARKS;
 	if (!own)
 		return 0;
 	number = __sync_fetch_and_add(&own->drafting, 1);
 	if (filtering_files()) {
-		if (bpf_map_lookup_elem(&unwanted_files, &key))
+		if (bpf_map_lookup_elem(&unwanted_files, &key)) {
 			id = UNWANTED;
-		else if (!wanted(file, number)) {
+			goto out;
+		}
+		generation = key.generation;
+		key.generation = 0; /* which makes it a place */
+		if (!wanted(file, (struct place *)&key, &number)) {
+			key.generation = generation;
 			bpf_map_update_elem(&unwanted_files, &key, &id, BPF_ANY);
 			id = UNWANTED;
-		}
-		if (id == UNWANTED)
 			goto out;
+		}
+		key.generation = generation;
 	}
 	id = __sync_fetch_and_add(&control.next_file, 1) + 1;
 	if (!bpf_map_update_elem(&files, &key, &id, BPF_NOEXIST)) {
-		introduce(file, id, own, number);
+		introduce(file, id, own, &number);
 	} else {
 		found = bpf_map_lookup_elem(&files, &key);
 		id = found ? *found : 0;
@@ -138,6 +156,29 @@ __noinline int meet_file(__u64 file_address)
 out:
 	__sync_fetch_and_add(&own->drafting, -1);
 	return id;
+}
+
+/* The number of a regular file, as that of meet_file. */
+static __always_inline __u32 number_of(struct file *file)
+{
+	__u64 address = 0;
+
+	if (!probe_reads) {
+		struct inode *inode = FIELD(file, f_inode);
+		struct super_block *super = FIELD(inode, i_sb);
+		struct file_key key = {};
+		__u32 *found;
+
+		key.inode = FIELD(inode, i_ino);
+		key.device = FIELD(super, s_dev);
+		key.generation = FIELD(inode, i_generation);
+		found = bpf_map_lookup_elem(&files, &key);
+		if (found)
+			return *found;
+	}
+	/* through a helper, so that the verifier takes it for a number */
+	bpf_probe_read_kernel(&address, sizeof(address), &file);
+	return meet_file(address);
 }
 
 /* Fills the thread's entry for a file it has not used lately. */

@@ -97,10 +97,33 @@ struct search {
 	__u32 used;	     /* bytes of components in the draft */
 	__u32 name_bytes;    /* of the file's own */
 	__u32 found;	     /* BY_PATH, INSIDE */
-	__u32 draft;	     /* which of the CPU's */
-	__u32 at;	     /* ending or rule that is looked at */
 	__u32 equal;
 };
+
+/* The way up from a file, to write its path. */
+struct walk {
+	struct dentry *dentry;
+	struct vfsmount *view;
+	struct mount *mount;
+	__u32 used;
+	__u32 complete;
+};
+
+/*
+ * What the functions below work on, by number of the draft: not on the stack, of which a program and its
+ * functions have 512 bytes together.
+ */
+struct work {
+	struct search search;
+	struct walk walk;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, DRAFTS);
+	__type(key, __u32);
+	__type(value, struct work);
+} works SEC(".maps");
 
 /*
  * Whether what is wanted lies at a place of the draft. Word by word and without a branch: the verifier goes
@@ -120,19 +143,28 @@ static __always_inline bool lies_at(struct introduction *draft, __u32 from, cons
 	return !difference;
 }
 
+static __noinline int place_of(struct inode *inode, struct place *place)
+{
+	place->inode = BPF_CORE_READ(inode, i_ino);
+	place->device = BPF_CORE_READ(inode, i_sb, s_dev);
+	place->pad = 0;
+	return 0;
+}
+
 static long try_rule(__u64 index, void *context)
 {
-	struct search *search = context;
-	__u32 number = search->draft, at = index;
-	struct introduction *draft;
+	struct work *work = bpf_map_lookup_elem(&works, context);
+	struct introduction *draft = bpf_map_lookup_elem(&drafts, context);
+	struct search *search;
 	struct rule *rule;
+	__u32 at = index;
 
+	rule = bpf_map_lookup_elem(&rules, &at);
+	if (!rule || !draft || !work)
+		return 1;
+	search = &work->search;
 	if (!((search->candidates >> (index & 63)) & 1))
 		return 0;
-	rule = bpf_map_lookup_elem(&rules, &at);
-	draft = bpf_map_lookup_elem(&drafts, &number);
-	if (!rule || !draft)
-		return 1;
 	if (rule->bytes > search->used || (rule->whole && rule->bytes != search->used))
 		return 0;
 	if (lies_at(draft, search->used - rule->bytes, rule->tail, rule->mask, TAIL_WORDS))
@@ -140,42 +172,59 @@ static long try_rule(__u64 index, void *context)
 	return 0;
 }
 
+/* From the root of a mount to what it is mounted on: 1; -1: on nothing; 0: this is no such root. */
+static __noinline int cross(struct search *search)
+{
+	struct dentry *dentry = search->dentry;
+	struct vfsmount *view = search->view;
+	struct mount *mount = search->mount, *above;
+
+	if (dentry != BPF_CORE_READ(view, mnt_root))
+		return 0;
+	above = BPF_CORE_READ(mount, mnt_parent);
+	if (above == mount)
+		return -1;
+	search->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+	search->mount = above;
+	search->view = (void *)above + bpf_core_field_offset(struct mount, mnt);
+	return 1;
+}
+
 /* One step up from a file: is this one an anchor? Then its own name, and on to its parent. */
 static long search_up(__u64 index, void *context)
 {
-	struct search *search = context;
-	struct dentry *dentry = search->dentry, *parent;
-	struct vfsmount *view = search->view;
-	struct mount *mount = search->mount;
-	struct introduction *draft;
-	struct inode *inode = BPF_CORE_READ(dentry, d_inode);
+	struct work *work = bpf_map_lookup_elem(&works, context);
+	struct introduction *draft = bpf_map_lookup_elem(&drafts, context);
+	struct dentry *dentry, *parent;
+	struct search *search;
 	struct place place = {};
+	struct inode *inode;
+	int crossed;
 	__u64 *candidates;
-	__u32 number = search->draft, used = search->used;
+	__u32 used;
 	long length;
 
+	if (!work || !draft)
+		return 1;
+	search = &work->search;
+	dentry = search->dentry;
+	used = search->used;
+	inode = BPF_CORE_READ(dentry, d_inode);
 	if (inode) {
-		place.inode = BPF_CORE_READ(inode, i_ino);
-		place.device = BPF_CORE_READ(inode, i_sb, s_dev);
+		place_of(inode, &place);
 		candidates = bpf_map_lookup_elem(&anchors, &place);
 		if (candidates) {
 			search->candidates = *candidates;
-			bpf_loop(rule_count, try_rule, search, 0);
+			bpf_loop(rule_count, try_rule, context, 0);
 		}
 	}
-	if (mount && dentry == BPF_CORE_READ(view, mnt_root)) {
-		struct mount *above = BPF_CORE_READ(mount, mnt_parent);
-
-		if (above == mount)
-			return 1;
-		search->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
-		search->mount = above;
-		search->view = (void *)above + bpf_core_field_offset(struct mount, mnt);
-		return 0;
+	if (search->mount) {
+		crossed = cross(search);
+		if (crossed)
+			return crossed < 0;
 	}
 	parent = BPF_CORE_READ(dentry, d_parent);
-	draft = bpf_map_lookup_elem(&drafts, &number);
-	if (parent == dentry || !draft || used >= PATH_BYTES)
+	if (parent == dentry || used >= PATH_BYTES)
 		return 1;
 	length = bpf_probe_read_kernel_str(&draft->path[used & (PATH_BYTES - 1)], NAME_BYTES,
 					   BPF_CORE_READ(dentry, d_name.name));
@@ -192,15 +241,16 @@ static long search_up(__u64 index, void *context)
 
 static long try_ending(__u64 index, void *context)
 {
-	struct search *search = context;
-	__u32 number = search->draft, at = index;
-	struct introduction *draft;
+	struct work *work = bpf_map_lookup_elem(&works, context);
+	struct introduction *draft = bpf_map_lookup_elem(&drafts, context);
+	struct search *search;
 	struct ending *ending;
+	__u32 at = index;
 
-	draft = bpf_map_lookup_elem(&drafts, &number);
 	ending = bpf_map_lookup_elem(&endings, &at);
-	if (!draft || !ending)
+	if (!draft || !ending || !work)
 		return 1;
+	search = &work->search;
 	if (ending->bytes > search->name_bytes ||
 	    !lies_at(draft, search->name_bytes - ending->bytes, ending->text, ending->mask, ENDING_WORDS))
 		return 0;
@@ -212,15 +262,15 @@ static long try_ending(__u64 index, void *context)
  * A directory is looked for up the file's own file system first, then, if it was not met, up the mounts
  * through which the file was opened: a bind mount hides neither way.
  */
-static __always_inline bool search_file(struct file *file, struct search *search)
+static __always_inline bool search_file(struct file *file, struct search *search, __u32 *number)
 {
 	struct vfsmount *view;
 
 	search->dentry = BPF_CORE_READ(file, f_path.dentry);
-	bpf_loop(MOST_NAMES, search_up, search, 0);
+	bpf_loop(MOST_NAMES, search_up, number, 0);
 	if (ending_rules) {
 		search->equal = 0;
-		bpf_loop(ending_rules, try_ending, search, 0);
+		bpf_loop(ending_rules, try_ending, number, 0);
 		if (!search->equal)
 			return false;
 	}
@@ -231,32 +281,32 @@ static __always_inline bool search_file(struct file *file, struct search *search
 		search->dentry = BPF_CORE_READ(file, f_path.dentry);
 		search->view = view;
 		search->mount = (void *)view - bpf_core_field_offset(struct mount, mnt);
-		bpf_loop(MOST_NAMES, search_up, search, 0);
+		bpf_loop(MOST_NAMES, search_up, number, 0);
 	}
 	if (path_rules && !(search->found & BY_PATH))
 		return false;
 	return !directory_rules || (search->found & INSIDE);
 }
 
-/* Whether a file passes all filters; `draft` is where its path may be written. */
-static __always_inline bool wanted(struct file *file, __u32 draft)
+/* Whether a file passes all filters; `number` is of the draft into which its path may be written. */
+static __always_inline bool wanted(struct file *file, struct place *place, __u32 *number)
 {
-	struct inode *inode = BPF_CORE_READ(file, f_inode);
-	struct search search = { .draft = draft };
-	struct place place = {};
+	struct work *work;
 	__u32 *numbered, by = 0;
 
-	place.inode = BPF_CORE_READ(inode, i_ino);
-	place.device = BPF_CORE_READ(inode, i_sb, s_dev);
-	numbered = bpf_map_lookup_elem(&wanted_numbers, &place);
+	numbered = bpf_map_lookup_elem(&wanted_numbers, place);
 	if (numbered)
 		by = *numbered;
 	if (number_rules && !(by & BY_NUMBER))
 		return false;
 	if (!path_rules && !directory_rules && !ending_rules)
 		return true;
-	search.found = by & BY_PATH;
-	return search_file(file, &search);
+	work = bpf_map_lookup_elem(&works, number);
+	if (!work)
+		return true; /* no fewer files than asked for */
+	__builtin_memset(&work->search, 0, sizeof(work->search));
+	work->search.found = by & BY_PATH;
+	return search_file(file, &work->search, number);
 }
 
 static __always_inline bool filtering_files(void)

@@ -101,19 +101,16 @@ static __noinline int keep_rare(struct call *call, __u32 file_id, struct books *
 	return record_rare(call, &known, books);
 }
 
-/* One half of a copy inside the kernel: a read or write like others. */
-static __noinline int keep_half(struct call *call, struct file *file, struct books *books)
+/* One half of a copy inside the kernel: a read or write like others; of no regular file: 0. */
+static __noinline int keep_half(struct call *call, __u32 file_id, struct books *books)
 {
-	struct known_file known = {};
-	struct inode *inode = FIELD(file, f_inode);
+	struct known_file known = { .file_id = file_id, .stream = { NO_STREAM, NO_STREAM } };
 
 	COUNT(books, SOURCE_RARE, seen);
-	if (!is_regular(inode)) {
+	if (!file_id) {
 		COUNT(books, SOURCE_RARE, filtered);
 		return 0;
 	}
-	call->flags |= call_flags(file);
-	recall(file, &known, books);
 	return record_rare(call, &known, books);
 }
 
@@ -128,7 +125,22 @@ static __noinline int no_file(struct call *call, struct books *books)
 	return 0;
 }
 
-static __always_inline int rare_entry(struct pt_regs *regs, __u64 number)
+static __always_inline bool of_aio(__u64 number)
+{
+	return number == NR_IO_SUBMIT || number == NR_IO_GETEVENTS || number == NR_IO_PGETEVENTS;
+}
+
+static __always_inline int aio_entry(struct pt_regs *regs, __u64 number)
+{
+	return number == NR_IO_SUBMIT ? aio_entered(regs) : 0;
+}
+
+static __always_inline int aio_exit(struct pt_regs *regs, long result, __u64 number)
+{
+	return number == NR_IO_SUBMIT ? aio_left(regs, result) : aio_fetched(regs, result);
+}
+
+static __always_inline int other_entry(struct pt_regs *regs, __u64 number)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *state;
@@ -136,10 +148,6 @@ static __always_inline int rare_entry(struct pt_regs *regs, __u64 number)
 	struct file *file;
 
 	if (slot_of(task) < 0 || (task->thread_info.status & TS_COMPAT))
-		return 0;
-	if (number == NR_IO_SUBMIT)
-		return aio_entered(regs);
-	if (number == NR_IO_GETEVENTS || number == NR_IO_PGETEVENTS)
 		return 0;
 	state = state_of(task, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!state) {
@@ -187,10 +195,12 @@ static __noinline int send_name(struct naming *naming, struct books *books)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct introduction *draft;
 	struct name_piece *piece;
-	struct walk walk = {};
-	struct file *file;
-	__u32 number;
+	struct dentry *dentry;
+	struct vfsmount *view;
 	struct ledger *own;
+	struct file *file;
+	struct work *work;
+	__u32 number;
 	long length;
 
 	own = ledger_of(books->cpu);
@@ -198,7 +208,8 @@ static __noinline int send_name(struct naming *naming, struct books *books)
 		return 0;
 	number = __sync_fetch_and_add(&own->drafting, 1);
 	draft = bpf_map_lookup_elem(&drafts, &number);
-	if (!draft) {
+	work = bpf_map_lookup_elem(&works, &number);
+	if (!draft || !work) {
 		tally(books, &books->ledger->nameless);
 		goto out;
 	}
@@ -216,24 +227,23 @@ static __noinline int send_name(struct naming *naming, struct books *books)
 	piece->complete = 1;
 	send_piece(piece, length, books);
 	if (draft->path[0] == '/') {
-		walk.dentry = BPF_CORE_READ(task, fs, root.dentry);
-		walk.view = BPF_CORE_READ(task, fs, root.mnt);
+		dentry = BPF_CORE_READ(task, fs, root.dentry);
+		view = BPF_CORE_READ(task, fs, root.mnt);
 	} else if (naming->directory == AT_FDCWD) {
-		walk.dentry = BPF_CORE_READ(task, fs, pwd.dentry);
-		walk.view = BPF_CORE_READ(task, fs, pwd.mnt);
+		dentry = BPF_CORE_READ(task, fs, pwd.dentry);
+		view = BPF_CORE_READ(task, fs, pwd.mnt);
 	} else {
 		file = file_of(task, naming->directory);
 		if (!file)
 			goto out;
-		walk.dentry = BPF_CORE_READ(file, f_path.dentry);
-		walk.view = BPF_CORE_READ(file, f_path.mnt);
+		dentry = BPF_CORE_READ(file, f_path.dentry);
+		view = BPF_CORE_READ(file, f_path.mnt);
 	}
-	walk.mount = (void *)walk.view - bpf_core_field_offset(struct mount, mnt);
-	walk.draft = number;
-	bpf_loop(4200, step_up, &walk, 0);
+	begin_walk(&work->walk, dentry, view);
+	bpf_loop(MOST_NAMES, step_up, &number, 0);
 	piece->directory = 1;
-	piece->complete = walk.complete;
-	send_piece(piece, walk.used, books);
+	piece->complete = work->walk.complete;
+	send_piece(piece, work->walk.used, books);
 out:
 	__sync_fetch_and_add(&own->drafting, -1);
 	return 0;
@@ -400,8 +410,10 @@ static __noinline int by_descriptor(struct pt_regs *regs, __u64 number, struct c
  * Where a half began: the kernel leaves in the caller's variable, or in the descriptor's position, where it
  * ended.
  */
-static __always_inline void place_half(struct call *call, struct file *file, const void *variable)
+static __always_inline void one_half(struct call *call, struct file *file, const void *variable,
+				     struct books *books)
 {
+	__u32 file_id = 0;
 	__s64 end = 0;
 
 	if (variable) {
@@ -412,6 +424,12 @@ static __always_inline void place_half(struct call *call, struct file *file, con
 		call->flags = FLAG_AT_POSITION;
 	}
 	call->offset_bytes = end - (call->result > 0 ? call->result : 0);
+	if (is_regular(FIELD(file, f_inode))) {
+		call->flags |= call_flags(file);
+		/* found here and not in keep_half: the stack of both together is too much below this one's */
+		file_id = number_of(file);
+	}
+	keep_half(call, file_id, books);
 }
 
 static __noinline int copy_left(struct pt_regs *regs, __u64 number, struct call *call, struct books *books)
@@ -438,16 +456,14 @@ static __noinline int copy_left(struct pt_regs *regs, __u64 number, struct call 
 	file = file_of(task, from);
 	if (file) {
 		call->op = op_in;
-		place_half(call, file, from_at);
-		keep_half(call, file, books);
+		one_half(call, file, from_at, books);
 	} else {
 		no_file(call, books);
 	}
 	file = file_of(task, to);
 	if (file) {
 		call->op = op_out;
-		place_half(call, file, to_at);
-		keep_half(call, file, books);
+		one_half(call, file, to_at, books);
 	} else {
 		no_file(call, books);
 	}
@@ -469,7 +485,8 @@ static __always_inline int close_left(struct call *call, struct thread_state *st
 }
 
 /* With the books open. */
-static __always_inline int rare_counted(struct pt_regs *regs, long result, __u64 number, struct books *books)
+static __always_inline int rare_counted(struct pt_regs *regs, long result, __u64 number, int slot,
+					struct books *books)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *state = state_of(task, 0);
@@ -488,7 +505,7 @@ static __always_inline int rare_counted(struct pt_regs *regs, long result, __u64
 	call.result = result;
 	call.tid = task->pid;
 	call.pid = task->tgid;
-	call.slot = slot_of(task);
+	call.slot = slot;
 	switch (number) {
 	case NR_OPEN:
 	case NR_OPENAT:
@@ -520,36 +537,55 @@ static __always_inline int rare_counted(struct pt_regs *regs, long result, __u64
 	}
 }
 
-static __always_inline int rare_exit(struct pt_regs *regs, long result, __u64 number)
+static __always_inline int other_exit(struct pt_regs *regs, long result, __u64 number)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	int slot = slot_here();
 	struct books books;
 
-	if (slot_of(task) < 0)
+	if (slot < 0)
 		return 0;
-	if (number == NR_IO_SUBMIT)
-		return aio_left(regs, result);
-	if (number == NR_IO_GETEVENTS || number == NR_IO_PGETEVENTS)
-		return aio_fetched(regs, result);
 	if (!open_books(&books))
 		return 0;
 	if (task->thread_info.status & TS_COMPAT)
 		tally(&books, &books.ledger->compat);
 	else
-		rare_counted(regs, result, number, &books);
+		rare_counted(regs, result, number, slot, &books);
 	close_books(&books);
 	return 0;
 }
 
-static __noinline int rare_entered(struct pt_regs *regs, __u64 number)
+static __noinline int other_entered(struct pt_regs *regs, __u64 number)
 {
-	return rare_entry(regs, number);
+	return other_entry(regs, number);
 }
 
 /* From the hooks of all calls: by itself, so that the frequent ones have a short program. */
-static __noinline int rare_left(struct pt_regs *regs, long result, __u64 number)
+static __noinline int other_left(struct pt_regs *regs, long result, __u64 number)
 {
-	return rare_exit(regs, result, number);
+	return other_exit(regs, result, number);
+}
+
+/* libaio has deep functions: they are not to stand on the stack of the others' one. */
+static __always_inline int rare_entered(struct pt_regs *regs, __u64 number)
+{
+	return of_aio(number) ? aio_entry(regs, number) : other_entered(regs, number);
+}
+
+static __always_inline int rare_left(struct pt_regs *regs, long result, __u64 number)
+{
+	return of_aio(number) ? aio_exit(regs, result, number) : other_left(regs, result, number);
+}
+
+/* The same within a program for one call, whose number is a constant. */
+static __always_inline int rare_entry(struct pt_regs *regs, __u64 number)
+{
+	return of_aio(number) ? aio_entry(regs, number) : other_entry(regs, number);
+}
+
+static __always_inline int rare_exit(struct pt_regs *regs, long result, __u64 number)
+{
+	return of_aio(number) ? aio_exit(regs, result, number) : other_exit(regs, result, number);
 }
 
 /* On a function of its own: the number is a constant, and the program holds what that call needs. */

@@ -104,6 +104,12 @@ static __always_inline int slot_of(struct task_struct *task)
 	return slot ? *slot & 0xffff : 0;
 }
 
+/* The same for the current task, as a function: where the stack of many together is short. */
+static __noinline int slot_here(void)
+{
+	return slot_of(bpf_get_current_task_btf());
+}
+
 /*
  * Where thread numbers are few (pid_max of 32768 is usual on small machines) an array indexed by them saves
  * the call of task storage. A thread always leaves its call before it ends, so that a number that is used
