@@ -47,7 +47,7 @@ class Analysis:
 
 def frozen_study(out: Path) -> tuple[Study, Plan]:
     """The study and the plan of an OUT directory. Raises BadInput if it is none."""
-    if read_campaign(out) is None:
+    if not out.is_dir() or read_campaign(out) is None:
         raise BadInput(f"{out}: found no campaign.json; expected the directory of a study (its -o)")
     study = load_study(out / "study.yaml")
     return study, plan_from_json(json.loads((out / "plan.json").read_text()))

@@ -18,12 +18,14 @@ def command(
     Ratios are B over A; intervals are 95 % bootstrap intervals.
     """
     from penstock.analyse.trace_compare import Run, compare_runs
+    from penstock.archive.whole import reading
     from penstock.observe.trace.compare_words import show
     from penstock.observe.trace.replay import distance_of
 
-    runs = Run(a), Run(b)
-    near = distance_of(runs[0].rows, runs[1].rows) if all(r.events for r in runs) else None
-    found = compare_runs(*runs, near)
+    with reading(a, b):
+        runs = Run(a), Run(b)
+        near = distance_of(runs[0].rows, runs[1].rows) if all(r.events for r in runs) else None
+        found = compare_runs(*runs, near)
     if as_json:
         print(json.dumps(found.document()))
     else:

@@ -25,9 +25,11 @@ def command(
     (job.fio) and one that makes the files (files.fio).
     """
     from penstock.archive import trace_export
+    from penstock.archive.whole import reading
 
     limit = part_bytes or trace_export.PART_BYTES
-    written = trace_export.export(bundle, form, output, part_bytes=limit)
+    with reading(bundle):
+        written = trace_export.export(bundle, form, output, part_bytes=limit)
     if as_json:
         print(json.dumps(written))
         return

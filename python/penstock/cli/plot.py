@@ -37,21 +37,26 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print the file's name as JSON."),
 ) -> None:
     """Draw one figure from the tables in OUT."""
-    from penstock.errors import PenstockError
+    from penstock.archive.whole import reading
+    from penstock.errors import BadInput, PenstockError
     from penstock.report import style
 
     is_trace = (out / "manifest.json").is_file()
+    bundles = [path for path in (out, beside) if path is not None] if is_trace else []
     if is_trace and output is None and kind == "offsets" and beside is None and not as_json:
-        _in_terminal(out, file)
+        with reading(*bundles):
+            _in_terminal(out, file)
         return
     target = output or out / "figures" / f"{kind}.svg"
     try:
         if is_trace:
-            content = _of_trace(out, kind, width, file, beside, target.suffix.lstrip("."))
+            with reading(*bundles):
+                content = _of_trace(out, kind, width, file, beside, target.suffix.lstrip("."))
         else:
             content = _of_study(out, kind, width, response, run, target.suffix.lstrip("."))
     except style.NotDrawn as missing:
-        raise PenstockError(f"{kind} cannot be drawn: {missing}") from None
+        kind_of_error = BadInput if is_trace else PenstockError
+        raise kind_of_error(f"{kind} cannot be drawn: {missing}") from None
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content)
     print(json.dumps({"figure": str(target)}) if as_json else target)
@@ -82,7 +87,7 @@ def _of_trace(
 def _in_terminal(out: Path, file: str | None) -> None:
     from rich.console import Console
 
-    from penstock.errors import PenstockError
+    from penstock.errors import BadInput
     from penstock.report.style import NotDrawn
     from penstock.report.trace.gather import totals_of
     from penstock.report.trace.plots import chosen_file
@@ -92,11 +97,11 @@ def _in_terminal(out: Path, file: str | None) -> None:
 
     bundle = Bundle(out)
     if bundle.events is None:
-        raise PenstockError("offsets cannot be drawn: --mode trace records every call")
+        raise BadInput("offsets cannot be drawn: --mode trace records every call")
     try:
         chosen = chosen_file(bundle, totals_of(bundle.events), file)
     except NotDrawn as missing:
-        raise PenstockError(f"offsets cannot be drawn: {missing}") from None
+        raise BadInput(f"offsets cannot be drawn: {missing}") from None
     width = None if sys.stdout.isatty() else 100
     console = Console(width=width, highlight=False)
     print_offsets(bundle.events, chosen, name_of(bundle, chosen["file_id"]), console)

@@ -24,9 +24,11 @@ def command(
     Each thread keeps its order. What cannot be made again is listed. The distance is 0 for two traces
     that are alike and 1 for two that have nothing in common.
     """
+    from penstock.archive.whole import reading
     from penstock.observe.trace import replay
 
-    done = replay.replay(bundle, on, speed, output)
+    with reading(bundle):
+        done = replay.replay(bundle, on, speed, output)
     if as_json:
         print(json.dumps(done.document()))
         return

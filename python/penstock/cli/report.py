@@ -27,8 +27,13 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
 ) -> None:
     """Write OUT/report.html, its figures and the findings, from the tables in OUT."""
-    of = _of_trace if (out / "manifest.json").is_file() else _of_study
-    page = of(out, as_json)
+    if (out / "manifest.json").is_file():
+        from penstock.archive.whole import reading
+
+        with reading(out):
+            page = _of_trace(out, as_json)
+    else:
+        page = _of_study(out, as_json)
     if show is Open.yes or (show is Open.auto and sys.stdout.isatty()):
         webbrowser.open(page.resolve().as_uri())
 
@@ -36,6 +41,7 @@ def command(
 def _of_trace(bundle: Path, as_json: bool) -> Path:
     from penstock.analyse.trace_findings import findings_of
     from penstock.report.trace.page import write_trace_report
+    from penstock.workload.check import printable
 
     page = write_trace_report(bundle)
     found = findings_of(bundle)
@@ -46,7 +52,7 @@ def _of_trace(bundle: Path, as_json: bool) -> Path:
     else:
         print(page)
         for sentence in [closing, *(f.statement for f in found)]:
-            print(sentence, file=sys.stderr)
+            print(printable(sentence), file=sys.stderr)
     return page
 
 

@@ -25,10 +25,15 @@ def command(
 
     import uvicorn
 
-    from penstock.errors import PenstockError
+    from penstock.archive.whole import check_trace
+    from penstock.errors import BadInput, PenstockError
     from penstock.serve.app import LOOPBACK, application
     from penstock.serve.traces import Served
 
+    for bundle in bundles:
+        check_trace(bundle)
+    if cache is not None and not cache.is_dir():
+        raise BadInput(f"--cache: found no directory {cache}")
     served = Served(bundles, cache)
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -38,7 +43,8 @@ def command(
                 listening.bind((host, port))
                 listening.listen(64)  # whoever reads the address below may connect at once
             except OSError as error:
-                raise PenstockError(f"--host {host} --port {port}: {error.strerror}") from None
+                wrong = BadInput if isinstance(error, socket.gaierror) else PenstockError
+                raise wrong(f"--host {host} --port {port}: {error.strerror}") from None
             address, taken = listening.getsockname()[:2]
             shown = f"[{address}]" if ":" in address else address
             print(f"http://{shown}:{taken}/", flush=True)

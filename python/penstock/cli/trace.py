@@ -193,6 +193,8 @@ def command(
         raise BadInput("--calibrate needs a command: it is run with and without tracing")
     if (hot or hot_bytes) and (mode != "trace" or (hot and hot_bytes)):
         raise BadInput("one of --hot and --hot-bytes, with --mode trace: the others only count")
+    if seconds is not None and not 0 < seconds < 1e9:
+        raise BadInput(f"--seconds: found {seconds:g}; expected more than 0")
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     if words:

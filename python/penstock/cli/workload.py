@@ -142,19 +142,21 @@ def trace_one(
     to: str = _FORMAT,
 ) -> None:
     """Make a workload of traced runs: operations, computing, and dependencies by files."""
+    from penstock.archive.whole import reading
     from penstock.workload.traced import replaced, traced_workload
 
     if into is not None and not stage:
         raise BadInput("--into: which stage the bundles are of is not said; --stage NAME for each")
-    found = traced_workload(
-        bundles,
-        names=stage,
-        per=per,
-        under=under,
-        order=order,
-        compute=compute,
-        launch=launch,
-    )
+    with reading(*bundles):
+        found = traced_workload(
+            bundles,
+            names=stage,
+            per=per,
+            under=under,
+            order=order,
+            compute=compute,
+            launch=launch,
+        )
     if into is not None:
         found = replaced(read_workload(into), found)
     _write(found, output, to)

@@ -138,6 +138,10 @@ def _number(text: str) -> tuple[int, int]:
         raise BadInput(f"--inode: found {text!r}; expected MAJOR:MINOR:INODE or DEVICE:INODE")
     *device, inode = map(int, parts)
     major, minor = device if len(device) == 2 else (os.major(device[0]), os.minor(device[0]))
+    if major >= 1 << 12 or minor >= 1 << 20 or inode >= 1 << 64:
+        raise BadInput(
+            f"--inode: found {text!r}; expected numbers that a device and an inode can have"
+        )
     return major << 20 | minor, inode
 
 

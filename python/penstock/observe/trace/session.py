@@ -315,7 +315,12 @@ def _stdout(session: Session, bundle: Bundle | None) -> Iterator[int | None]:
 def _new_bundle(session: Session, words: list[str]) -> Bundle | None:
     if session.output is None:
         return None
-    return Bundle.create(session.output, {"command": words, "run_id": "r001"})
+    try:
+        return Bundle.create(session.output, {"command": words, "run_id": "r001"})
+    except OSError as error:
+        raise BadInput(
+            f"-o: {session.output}: {error.strerror}; expected a path to write"
+        ) from None
 
 
 def _finish(

@@ -1,0 +1,189 @@
+"""Whether a trace bundle is whole, looked at before a verb reads it, and what to say if it is not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.archive.schemas import BUNDLE_SCHEMA, TABLES, Column
+from penstock.errors import BadInput, PenstockError
+
+#: table → columns without which its rows mean nothing; of other tables no column is needed
+_NEEDED = {
+    "io_events": "t_ns op direction file_id offset_bytes size_bytes done_bytes latency_ns pid tid",
+    "files": "file_id path",
+    "patterns": "file_id direction class requests bytes tid evidence",
+    "phases": "phase_id start_ns end_ns",
+    "operations": "file_id op calls time_ns",
+    "device_requests": "t_ns op size_bytes",
+    "threads": "tid pid",
+    "clocks": "point monotonic_ns",
+}
+#: fact of the manifest → what it is, and how that is called
+_FACTS: dict[str, tuple[type, str]] = {
+    "receipts": (dict, "an object"),
+    "responses": (dict, "an object"),
+    "losses": (dict, "an object"),
+    "times": (dict, "an object"),
+    "versions": (dict, "an object"),
+    "closing": (str, "text"),
+}
+
+
+@contextlib.contextmanager
+def reading(*bundles: Path) -> Iterator[None]:
+    """Around whatever reads trace bundles: looks at each first, and says in one line what is damaged.
+
+    Raises BadInput that names the file, what was found and what is expected.
+    """
+    for bundle in bundles:
+        check_trace(bundle)
+    try:
+        yield
+    except PenstockError as error:
+        if any(isinstance(cause, pa.ArrowException | OSError) for cause in _causes(error)):
+            _look_for_damage(bundles)
+        raise
+    except json.JSONDecodeError as error:
+        for bundle in bundles:
+            _look_at_evidence(bundle)
+        raise error
+    except Exception as error:
+        if isinstance(error, pa.ArrowException) or type(error).__module__ in ("duckdb", "_duckdb"):
+            _look_for_damage(bundles)
+        elif (
+            isinstance(error, OSError) and error.errno is None
+        ):  # how Arrow says that bytes make no sense
+            _look_for_damage(bundles)
+        raise
+
+
+def check_trace(bundle: Path) -> None:
+    """Raises BadInput unless there are a manifest of our schema and whole tables with the columns needed."""
+    manifest = bundle / "manifest.json"
+    if not bundle.exists():
+        raise BadInput(f"{bundle}: found nothing; {_EXPECTED}")
+    if not bundle.is_dir():
+        raise BadInput(f"{bundle}: found a file; {_EXPECTED}")
+    if not manifest.is_file():
+        raise BadInput(f"{manifest}: found no such file; {_EXPECTED}")
+    check_manifest(manifest)
+    if not (bundle / "files.parquet").is_file():
+        raise BadInput(f"{bundle / 'files.parquet'}: found no such file; {_EXPECTED}")
+    for path in sorted(bundle.glob("*.parquet")):
+        _check_table(path)
+
+
+def check_manifest(path: Path) -> dict[str, Any]:
+    """What the manifest says. Raises BadInput if that is not the manifest of a bundle that we can read."""
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: found no JSON ({error}); {_EXPECTED}") from None
+    if not isinstance(manifest, dict):
+        raise BadInput(f"{path}: found {type(manifest).__name__}; expected a JSON object")
+    found = manifest.get("schema")
+    if found != BUNDLE_SCHEMA:
+        raise BadInput(f"{path}: found schema {found!r}; expected {BUNDLE_SCHEMA!r}")
+    for name, (kind, words) in _FACTS.items():
+        value = manifest.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise BadInput(f"{path}: found {name} {_short(value)}; expected {words}")
+    for group, name in (("receipts", "trace"), ("responses", "wall_s")):
+        value = (manifest.get(group) or {}).get(name)
+        if value is not None and not isinstance(value, dict):
+            raise BadInput(f"{path}: found {group}.{name} {_short(value)}; expected an object")
+    for name, value in (manifest.get("times") or {}).items():
+        if not isinstance(value, int):
+            raise BadInput(f"{path}: found times.{name} {_short(value)}; expected a number of ns")
+    return manifest
+
+
+_EXPECTED = "expected a bundle, as `penstock trace -o` leaves"
+
+
+def _check_table(path: Path) -> None:
+    try:
+        columns = pq.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        raise BadInput(f"{path}: found {_one_line(error)}; expected Parquet") from None
+    for name in _NEEDED.get(path.stem, "").split():
+        if name not in columns.names:
+            raise BadInput(
+                f"{path}: found columns {_listed(columns.names)}; expected {name!r} among them"
+            )
+    known = TABLES.get(path.stem)
+    for column in known.columns if known else ():
+        if column.name in columns.names:
+            kind = columns.field(column.name).type
+            if not _fits(kind, column):
+                raise BadInput(
+                    f"{path}: found column {column.name!r} of type {kind}; expected {column.arrow}"
+                )
+
+
+def _fits(kind: pa.DataType, column: Column) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_null(kind):
+        return True
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if column.type == "text":
+        return bool(text)
+    if column.type == "bool":
+        return bool(pa.types.is_boolean(kind))
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _look_for_damage(bundles: tuple[Path, ...]) -> None:
+    """Reads everything: the footers were whole, what lies before them may not be."""
+    for bundle in bundles:
+        for path in sorted(bundle.glob("*.parquet")):
+            try:
+                for _ in pq.ParquetFile(path).iter_batches():
+                    pass
+            except (pa.ArrowException, OSError) as error:
+                raise BadInput(f"{path}: found {_one_line(error)}; expected Parquet") from None
+
+
+def _look_at_evidence(bundle: Path) -> None:
+    path = bundle / "patterns.parquet"
+    if not path.is_file():
+        return
+    for text in pq.read_table(path, columns=["evidence"])["evidence"].to_pylist():
+        try:
+            json.loads(text or "{}")
+        except ValueError:
+            raise BadInput(f"{path}: found evidence {_short(text)}; expected JSON") from None
+
+
+def _of_duckdb(error: Exception) -> bool:
+    return type(error).__module__ in ("duckdb", "_duckdb")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause = error.__cause__ or error.__context__
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or os.strerror(getattr(error, "errno", 0) or 0)
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:8])
+    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "") or "none"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
