@@ -293,6 +293,7 @@ pub struct NamePiece {
     pub complete: u8,
     pub pad: [u8; 2],
     pub flags: u64,
+    pub spare: u64,
 }
 
 /// What the rare operations of one kind on one file came to.
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!(size_of::<Stream>(), 344);
         assert_eq!(size_of::<Notebook>(), 4096);
         assert_eq!(size_of::<Introduction>(), 56);
-        assert_eq!(size_of::<NamePiece>(), 48);
+        assert_eq!(size_of::<NamePiece>(), 56);
         assert_eq!(size_of::<OperationSum>(), 32);
     }
 

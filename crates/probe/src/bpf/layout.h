@@ -201,7 +201,9 @@ struct name_piece {
 	__u8 complete; /* the walk reached the root */
 	__u8 pad[2];
 	__u64 flags; /* of renameat2 */
+	__u64 spare;
 };
+_Static_assert(sizeof(struct name_piece) == __builtin_offsetof(struct introduction, path), "the path follows both");
 
 /* What the rare operations of one kind on one file came to. */
 struct operation_key {
