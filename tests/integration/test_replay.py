@@ -94,7 +94,7 @@ def test_replay_says_what_it_cannot_do(
     bundles: dict[str, Path], target: Path, tmp_path: Path
 ) -> None:
     told = penstock("replay", tmp_path / "none", status=2)
-    assert "is not a bundle" in told
+    assert "expected a bundle" in told
     penstock("trace", "--json", "-o", tmp_path / "p", "--", "sha256sum", target)
     assert "--mode trace" in penstock("replay", tmp_path / "p", "--on", tmp_path, status=2)
     bundle = bundles["read"]

@@ -374,13 +374,13 @@ def _requests_table(
             "size_bytes": requests["size_bytes"],
             "visit": pd.array([None] * len(requests), "Int64"),
             "file": requests["file_id"].map(paths).astype("string"),
-            "disk_id": requests["disk"].map(names),
+            "disk_id": requests["disk"].map(names).astype("string"),
             "file_id": requests["file_id"].where(requests["file_id"] >= 0).astype("Int64"),
             "pid": who("pid"),
             "tid": who("tid"),
             "cgroup_id": who("cgroup_id"),
-            "source": requests["how"].map(dict(enumerate(_SOURCES))),
-            "join": quality,
+            "source": requests["how"].map(dict(enumerate(_SOURCES))).astype("string"),
+            "join": pd.array(quality, "string"),
         }
     ).sort_values("t_ns", ignore_index=True)
     before = table.groupby(["disk_id", "op"])[["device_offset_bytes", "size_bytes"]].shift()
