@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import itertools
+import json
 import os
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -265,3 +267,19 @@ def test_the_extents_are_those_that_the_kernel_tells_one_by_one(tmp_path: Path) 
     adjacent = sum(b == a + 1 for a, b in itertools.pairwise(blocks))
     told = extents_table(_row_of(path)).to_pylist()[0]
     assert told["contiguous_share"] == pytest.approx(adjacent / 1023)
+
+
+def test_tr_18_the_order_at_the_device_and_why_it_differs(target: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "T"
+    reader = "import os, sys\nfd = os.open(sys.argv[1], 0)\nos.posix_fadvise(fd, 0, 0, 4)\n"
+    reader += "while os.read(fd, 4096): pass\n"
+    penstock = Path(sys.executable).with_name("penstock")
+    words = [penstock, "trace", "-m", "trace", "-o", bundle, "--"]
+    subprocess.run([*words, sys.executable, "-c", reader, target], check=True, capture_output=True)
+    table = pq.read_table(bundle / "patterns.parquet").to_pandas()
+    table = table[(table["path"] == str(target)) & table["tid"].isna()].set_index("basis")
+    assert table.loc["calls", "class"] == "consecutive"
+    below = json.loads(table.loc["device", "evidence"])
+    assert table.loc["device", "class"] != "random"
+    assert below["size_ratio"] > 2
+    assert below.get("reason") == "readahead" or table.loc["device", "requests"] < 32

@@ -21,8 +21,10 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Entry, Journal, new_token
+from penstock.observe.trace.device_order import judge_device, with_reasons
 from penstock.observe.trace.layers_files import extents_table, residency_table
 from penstock.observe.trace.layers_join import RECORD, Joined, join
+from penstock.observe.trace.patterns import patterns_table
 from penstock.observe.trace.tracer import TraceResult
 
 #: added ns of a program's run, by name (kernel.bpf_stats_enabled on the development machine)
@@ -260,12 +262,18 @@ def watching(journal: Journal, state_dir: Path, wanted: bool) -> Iterator[Layers
 
 
 def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:
-    """A trace's result with the tables of the layers and, as `layers`, their receipt."""
+    """A trace's result with the tables of the layers, verdicts in device order, and their receipt."""
     if layers is None:
         return result
     under = layers.disarm(result.tables["files"], result.events_path)
+    tables = result.tables | under.tables
+    if "device_requests" in under.tables:
+        below = with_reasons(judge_device(under.tables["device_requests"], {}), result.verdicts)
+        files = result.tables["files"].select(["file_id", "path"]).to_pylist()
+        found = patterns_table(below, {row["file_id"]: row["path"] for row in files})
+        tables["patterns"] = pa.concat_tables([result.tables["patterns"], found])
     return dataclasses.replace(
         result,
-        tables=result.tables | under.tables,
+        tables=tables,
         receipt=result.receipt | {"layers": under.receipt},
     )
