@@ -120,7 +120,7 @@ def test_a_size_model_by_command(tmp_path: Path, workload: Run) -> None:
             "is for WfFormat instances",
         ),
         (("show", "ok.json", "--io-share", "2"), "a number from 0 to 1"),
-        (("trace", "nowhere", "-o", "w.json"), "nowhere is no bundle"),
+        (("trace", "nowhere", "-o", "w.json"), "nowhere: found nothing; expected a bundle"),
         (("trace", "nowhere", "-o", "w.json", "--into", "ok.json"), "--stage NAME for each"),
     ],
 )
