@@ -6,6 +6,7 @@ set -euo pipefail
 needs=(
   clang:clang llvm-strip:llvm bpftool:bpftool pkg-config:pkg-config cc:gcc
   fusermount3:fuse3 fio:fio blkparse:blktrace strace:strace bpftrace:bpftrace chromium:chromium
+  runc:runc sshd:openssh-server ip:iproute2 nsenter:util-linux iperf3:iperf3 losetup:mount
   mkfs.ext4:e2fsprogs /usr/lib/postgresql/15/bin/initdb:postgresql
   qemu-system-x86_64:qemu-system-x86 /bin/busybox:busybox-static cpio:cpio zstd:zstd depmod:kmod xz:xz-utils
   /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev
