@@ -195,10 +195,9 @@ _EVIDENCE = (
 
 
 def evidence(bundle: Bundle, drawings: list[Drawing]) -> list[dict[str, Any]]:
-    """What each verdict on a drawn file rests on, and its threads."""
+    """What each verdict on a drawn file rests on, and its threads; without figures, files of most time."""
     found = []
-    for drawing in drawings:
-        number = int(drawing.totals["file_id"])
+    for number in [int(d.totals["file_id"]) for d in drawings] or _most_time(bundle):
         for row in bundle.verdicts_of(number):
             facts = [
                 (words, form.format(row[key]))
@@ -227,6 +226,18 @@ def evidence(bundle: Bundle, drawings: list[Drawing]) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def _most_time(bundle: Bundle) -> list[int]:
+    """The judged files with most time, those of almost none left out."""
+    spent: dict[int, int] = {}
+    for row in bundle.verdicts:
+        if row["class"] != "insufficient":
+            number = int(row["file_id"])
+            spent[number] = spent.get(number, 0) + int(row["evidence"].get("time_ns") or 0)
+    worth = WORTH_A_LOOK * sum(spent.values())
+    most = sorted((n for n in spent if spent[n] >= worth), key=lambda n: -spent[n])
+    return most[:SHOWN_FILES]
 
 
 def _brief(value: Any) -> str:
@@ -279,8 +290,9 @@ def receipt(bundle: Bundle) -> dict[str, Any]:
     total = [f"{_number(given.get(k)):,}" for k in ("seen", "kept", "filtered", "lost")]
     rows.append({"probe": "all", "cells": total, "why": "", "mark": ""})
     facts = []
+    mode = str(given.get("mode") or "trace")  # the others need room for next to nothing
     for key, words in _WORDS.items():
-        if given.get(key) is not None:
+        if given.get(key) is not None and not (key == "ring_bytes" and mode != "trace"):
             facts.append((words, _receipt_value(key, given[key])))
     hooks = {k: v for k, v in (given.get("hooks") or {}).items() if isinstance(v, dict)}
     return {
@@ -333,12 +345,13 @@ def repeat(bundle: Bundle) -> dict[str, Any]:
     command = " ".join(shlex.quote(printable(w)) for w in words) if words else ""
     given = f"penstock trace --mode {mode} -o AGAIN"
     lines = [f"{given} -- {command}" if command else f"{given} …"]
-    lines += [
-        f"penstock report {_quoted(bundle)}              # this page again",
-        f"penstock serve {_quoted(bundle)}               # the same, and zoom down to every request",
-        f"penstock plot {_quoted(bundle)} offsets -o offsets.pdf",
-        f"penstock replay {_quoted(bundle)}              # run the same I/O again",
-    ]
+    lines.append(f"penstock report {_quoted(bundle)}              # this page again")
+    if bundle.run.has("io_events"):
+        lines += [
+            f"penstock serve {_quoted(bundle)}               # the same, and zoom down to every request",
+            f"penstock plot {_quoted(bundle)} offsets -o offsets.pdf",
+            f"penstock replay {_quoted(bundle)}              # run the same I/O again",
+        ]
     host = manifest.get("host") or {}
     facts = [
         ("command", command or "none: a running process or group was traced"),
