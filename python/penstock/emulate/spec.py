@@ -33,6 +33,8 @@ class DiskSpec:
     directory, but for `limits`. `mount` is where the node sees it (default `/disks/NAME`); `directory` holds
     its files (default: one of penstock's own, removed with the node). `patch` is what is changed on it from
     the beginning, with the keys of `docs/emulation.md` (limits, slow, faults, …). `owner` is (uid, gid).
+    `io` says what the node's programs do: a back end that cannot limit buffered writes is refused unless
+    they use `direct` I/O only, or `allow_unhonoured` says that it is known.
     """
 
     name: str
@@ -47,6 +49,8 @@ class DiskSpec:
     readahead_bytes: int = 128 * 1024
     seed: int = 0
     owner: tuple[int, int] | None = None
+    io: Literal["any", "direct"] = "any"
+    allow_unhonoured: bool = False
     patch: dict[str, Any] = field(default_factory=dict)
 
 

@@ -215,8 +215,11 @@ def create_run_cgroup(
     *,
     run: str | None = None,
     pids_max: int | None = None,
+    memory_soft_bytes: int | None = None,
 ) -> RunCgroup:
     """Makes a run's control group, its memory (page cache included) limited to `memory_bytes` if given.
+
+    What exceeds `memory_bytes` is killed; above `memory_soft_bytes` the group is only pressed to give back.
 
     What the host does not offer is left out and named in `.missing`; without any hierarchy that may be
     written, the group is empty of directories and limits nothing.
@@ -249,7 +252,9 @@ def create_run_cgroup(
         for directory in directories:
             directory.mkdir()
         if memory_bytes is not None:
-            _limit_memory(group, memory_bytes)
+            limit_memory(group, memory_bytes)
+        if memory_soft_bytes is not None:
+            press_memory(group, memory_soft_bytes)
         if pids_max is not None and "pids" in paths:
             (paths["pids"] / "pids.max").write_text(str(pids_max))
     except OSError as error:
@@ -306,20 +311,49 @@ def _switch_on(
     return [entry], refused
 
 
-def _limit_memory(group: RunCgroup, memory_bytes: int) -> None:
+def limit_memory(group: RunCgroup, memory_bytes: int | None) -> None:
+    """Sets the hard limit of a group's memory [bytes], None for none; what exceeds it is killed.
+
+    Raises OSError where the kernel refuses (v1: when the group holds more and cannot give it back).
+    """
     directory = group.paths.get("memory")
     if directory is None:
         group.missing.append("memory: the limit cannot be set")
         return
-    if (directory / "memory.limit_in_bytes").exists():
-        (directory / "memory.limit_in_bytes").write_text(str(memory_bytes))
-        swap = directory / "memory.memsw.limit_in_bytes"
-        if swap.exists():
-            swap.write_text(str(memory_bytes))
-    else:
-        (directory / "memory.max").write_text(str(memory_bytes))
+    group.memory_bytes = memory_bytes
+    hard = directory / "memory.limit_in_bytes"
+    if not hard.exists():
+        (directory / "memory.max").write_text("max" if memory_bytes is None else str(memory_bytes))
         with contextlib.suppress(OSError):
-            (directory / "memory.swap.max").write_text("0")
+            (directory / "memory.swap.max").write_text("max" if memory_bytes is None else "0")
+        return
+    value = "-1" if memory_bytes is None else str(memory_bytes)
+    both = [hard, directory / "memory.memsw.limit_in_bytes"]
+    now = _number(hard)
+    if memory_bytes is None or (now >= 0 and memory_bytes > now):
+        both.reverse()  # the limit with swap may never be the lower one
+    for path in both:
+        if path.exists():
+            path.write_text(value)
+
+
+def press_memory(group: RunCgroup, soft_bytes: int | None) -> None:
+    """Sets the soft limit of a group's memory [bytes], None for none: above it the kernel takes pages back.
+
+    v1 does so only when the host itself is short of memory, which `missing` then says.
+    """
+    directory = group.paths.get("memory")
+    if directory is None:
+        group.missing.append("memory: the soft limit cannot be set")
+        return
+    if (directory / "memory.high").exists():
+        (directory / "memory.high").write_text("max" if soft_bytes is None else str(soft_bytes))
+        return
+    value = "-1" if soft_bytes is None else str(soft_bytes)
+    (directory / "memory.soft_limit_in_bytes").write_text(value)
+    words = "memory: a soft limit presses only when the host itself is short of memory (v1)"
+    if soft_bytes is not None and words not in group.missing:
+        group.missing.append(words)
 
 
 def _tree(directory: Path) -> list[Path]:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from penstock.host.processes import Identity
 from penstock.host.state import state_dir
 
-Kind = Literal["mount", "cgroup", "process", "directory", "file", "setting", "tracefs"]
+Kind = Literal["mount", "cgroup", "process", "directory", "file", "setting", "tracefs", "loop"]
 KINDS: tuple[str, ...] = (
     "mount",
     "cgroup",
@@ -32,6 +32,7 @@ KINDS: tuple[str, ...] = (
     "file",
     "setting",
     "tracefs",
+    "loop",
 )
 
 #: a journal with nothing open is emptied once it is larger [bytes]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.host import processes
+from penstock.host import loop, processes
 from penstock.host.cgroup import kill_members, remove_groups
 from penstock.host.directories import take_directory
 from penstock.host.journal import Entry, Journal
@@ -18,10 +18,10 @@ from penstock.host.processes import Identity, boot_id
 from penstock.host.state import runtime_dir
 
 #: what ends with a boot; directories and files stay
-_OF_THE_BOOT = {"mount", "cgroup", "process", "setting", "tracefs"}
+_OF_THE_BOOT = {"mount", "cgroup", "process", "setting", "tracefs", "loop"}
 
 #: processes first, then what they hold; directories only when nothing is mounted in them any more
-_ORDER = ("process", "cgroup", "setting", "mount", "tracefs", "file", "directory")
+_ORDER = ("process", "cgroup", "setting", "mount", "loop", "tracefs", "file", "directory")
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,10 @@ def _mount(entry: Entry) -> tuple[str, str]:
     return ("left", "another's mount is there") if mounts_at(entry.target) else ("gone", "")
 
 
+def _loop(entry: Entry) -> tuple[str, str]:
+    return ("undone", "") if loop.take(entry) else ("gone", "")
+
+
 def _tracefs(entry: Entry) -> tuple[str, str]:
     if entry.token in os.path.basename(entry.target):
         if not os.path.isdir(entry.target):
@@ -191,6 +195,7 @@ _REVERSALS: dict[str, Callable[[Entry], tuple[str, str]]] = {
     "cgroup": _cgroup,
     "mount": _mount,
     "tracefs": _tracefs,
+    "loop": _loop,
     "setting": _setting,
     "file": _file,
     "directory": _directory,

@@ -1,0 +1,25 @@
+"""Back ends of emulated disks: one protocol, one file each, found by name in one table.
+
+| name | what answers a request | file |
+|---|---|---|
+| `fuse` | the disk server's station model | `fuse.py` |
+| `cgroup2` | a loop device's file system, throttled by `io.max` of the node's control group | `cgroup2.py` |
+| `cgroup1` | the same by the `blkio` hierarchy: direct I/O, and reads of what is not cached | `cgroup1.py` |
+"""
+
+from penstock.emulate.backends.base import Applied, Backend, Group, Place, UpDisk
+from penstock.emulate.backends.choice import Choice, Offers, choose, offers
+from penstock.emulate.backends.table import Backends
+
+__all__ = [
+    "Applied",
+    "Backend",
+    "Backends",
+    "Choice",
+    "Group",
+    "Offers",
+    "Place",
+    "UpDisk",
+    "choose",
+    "offers",
+]

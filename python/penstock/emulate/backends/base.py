@@ -1,0 +1,143 @@
+"""What every back end of emulated disks offers, and what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from penstock.emulate.spec import DiskSpec, Limits
+from penstock.errors import BadInput
+
+#: the four limits; a patch names those it changes, `None` or "max" takes one away
+LIMIT_KEYS = ("read_bps", "write_bps", "read_iops", "write_iops")
+
+
+class Group(Protocol):
+    """The control group of a node, as far as a back end needs it (`host.cgroup.RunCgroup` is one)."""
+
+    @property
+    def paths(self) -> Mapping[str, Path]:
+        """Directory by controller ('blkio', 'memory', 'unified', …)."""
+
+    def enter_args(self) -> list[str]:
+        """The `cgroup.procs` files by which a process enters."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a disk goes: its name among the owner's disks, an empty directory to mount it on, a directory
+    for its files, the control group of the node that uses it (None: no limit by group is possible)."""
+
+    disk_id: str
+    mount: Path
+    directory: Path
+    group: Group | None = None
+    memory_bytes: int | None = None
+    run: str | None = None
+    #: request log of a disk of the model, from the beginning
+    log: Path | None = None
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One change as it was made: when it was due, made and read back [CLOCK_MONOTONIC ns], what was asked
+    and what was found. `error` is empty unless it failed."""
+
+    planned_ns: int
+    applied_ns: int
+    verified_ns: int
+    asked: dict[str, Any]
+    found: dict[str, Any]
+    error: str = ""
+
+
+class UpDisk(Protocol):
+    """A disk that is up."""
+
+    disk_id: str
+    #: name of the back end
+    backend: str
+    #: where it is mounted on the host
+    mount: Path
+    #: device number that its files carry
+    device: tuple[int, int]
+
+    def patch(self, patch: Mapping[str, Any]) -> Applied:
+        """Changes what the patch names and nothing else, and reads it back.
+
+        Raises BadInput for what this back end cannot do, with the nearest alternative; nothing was changed.
+        """
+
+    def set_limits(self, limits: Mapping[str, float | str | None]) -> Applied:
+        """Sets the limits that are named (LIMIT_KEYS), each for itself; None or "max" clears one."""
+
+    def read_back(self) -> Limits:
+        """The limits as the kernel or the server has them now."""
+
+    def schedule(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Events `{"at_ns": CLOCK_MONOTONIC, "patch": {…}}`, applied at their time by whoever serves the
+        disk."""
+
+    def events(self) -> list[dict[str, Any]]:
+        """What became of scheduled events: the fields of `Applied` each."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since `up` or `begin`: at least read_bytes, write_bytes, reads, writes."""
+
+    def facts(self) -> dict[str, Any]:
+        """File system, options, scheduler, readahead, write cache, queue depth (EM-45); JSON values."""
+
+    def begin(self, spool_dir: Path) -> None:
+        """A run begins: counters to zero, what the certificate needs is recorded from now on."""
+
+    def end(self) -> dict[str, pa.Table]:
+        """The run has ended: what was recorded, by name of table."""
+
+    def down(self) -> dict[str, Any]:
+        """Takes the disk away and gives its last counters. What was synced to it stays in its files."""
+
+
+class Backend(Protocol):
+    """A way to make disks. `up` undoes what it did if it fails; `stop` takes down what is still up."""
+
+    name: str
+
+    def up(self, disk: DiskSpec, place: Place) -> UpDisk:
+        """Puts a disk up. Raises BadInput for what it cannot do, PenstockError where the host refuses."""
+
+    def stop(self) -> None:
+        """Takes down what is still up, and ends what served it."""
+
+
+@dataclass
+class LimitPatch:
+    """The limits a patch names: numbers (B/s, 1/s) to set and names to clear."""
+
+    set: dict[str, float] = field(default_factory=dict)
+    clear: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, limits: Mapping[str, Any], where: str = "limits") -> LimitPatch:
+        """Checks a mapping of limits. Raises BadInput for an unknown name or a number not above 0."""
+        out = cls()
+        for name, value in limits.items():
+            if name not in LIMIT_KEYS:
+                raise BadInput(f"{where}: found {name!r}; expected one of {', '.join(LIMIT_KEYS)}")
+            if value is None or value == "max":
+                out.clear.append(name)
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise BadInput(f"{where}.{name}: found {value!r}; expected a number or max")
+            if not 0 < float(value) < float("inf"):
+                raise BadInput(f"{where}.{name}: found {value!r}; expected a number above 0 or max")
+            out.set[name] = float(value)
+        return out
+
+
+def limits_dict(limits: Limits) -> dict[str, float]:
+    """The limits that are set, by name."""
+    return {k: float(v) for k in LIMIT_KEYS if (v := getattr(limits, k)) is not None}

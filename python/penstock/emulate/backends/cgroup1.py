@@ -1,0 +1,79 @@
+"""Back end `cgroup1`: the blkio hierarchy's throttle. Direct I/O and reads of what is not cached.
+
+Write-back is done by kernel threads outside the group and is not charged to the writer, so limits of
+buffered writes are refused (`choice.py`), unless asked for with `allow_unhonoured`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from penstock.emulate.backends.counters import Counts
+from penstock.emulate.backends.throttled import Throttle, ThrottledBackend, ThrottledDisk
+from penstock.emulate.spec import DiskSpec
+from penstock.host.blockdev import BlockDevice
+
+
+class BlkioThrottle:
+    """`blkio.throttle.*` of one device for a group and the groups inside it.
+
+    The hierarchy does not hand a limit down: a group inside the node's has none of its own. So each of the
+    groups that are there gets it.
+    """
+
+    def __init__(self, group: Path, device: BlockDevice) -> None:
+        self._group = group
+        self._device = device
+
+    def set(self, name: str, value: int | None) -> None:
+        """Sets one limit; 0 clears it in this interface."""
+        for group in self._groups():
+            (group / _file(name)).write_text(f"{self._device.text} {value or 0}")
+
+    def get(self) -> dict[str, int]:
+        """The limits of the group."""
+        found = {}
+        for name in ("read_bps", "write_bps", "read_iops", "write_iops"):
+            for line in (self._group / _file(name)).read_text().splitlines():
+                number, _, value = line.partition(" ")
+                if number == self._device.text and value.strip().isdigit():
+                    found[name] = int(value)
+        return found
+
+    def counts(self) -> Counts:
+        """Bytes and operations since the group was made, groups inside it included."""
+        moved = self._split("blkio.throttle.io_service_bytes_recursive")
+        times = self._split("blkio.throttle.io_serviced_recursive")
+        return Counts(moved["Read"], moved["Write"], times["Read"], times["Write"])
+
+    def _split(self, name: str) -> dict[str, int]:
+        found = {"Read": 0, "Write": 0}
+        for line in (self._group / name).read_text().splitlines():
+            words = line.split()
+            if len(words) == 3 and words[0] == self._device.text and words[1] in found:
+                found[words[1]] = int(words[2])
+        return found
+
+    def _groups(self) -> list[Path]:
+        return [Path(top) for top, _, _ in os.walk(self._group)]
+
+
+class Cgroup1Backend(ThrottledBackend):
+    """Disks throttled by the blkio hierarchy."""
+
+    name = "cgroup1"
+
+    def throttle(self, group: Path, device: BlockDevice) -> Throttle:
+        """The blkio throttle of a group's directory."""
+        return BlkioThrottle(group, device)
+
+    def check(self, disk: ThrottledDisk, spec: DiskSpec) -> list[str]:
+        """Says what is not honoured."""
+        if spec.io == "direct":
+            return []
+        return ["writes through the page cache are not limited"]
+
+
+def _file(name: str) -> str:
+    return f"blkio.throttle.{name}_device"

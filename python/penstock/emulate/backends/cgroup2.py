@@ -1,0 +1,123 @@
+"""Back end `cgroup2`: `io.max` of the unified hierarchy, on all data paths.
+
+Write-back is charged to the group whose memory holds the dirty pages, if the file system takes part and the
+group has the memory controller as well. That is not believed but tried: when a disk with a write limit comes
+up, a process of the group dirties a file, another outside the group syncs it, and the group's `io.stat` must
+have moved.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from penstock.emulate.backends.base import Group
+from penstock.emulate.backends.counters import Counts
+from penstock.emulate.backends.throttled import Throttle, ThrottledBackend, ThrottledDisk
+from penstock.emulate.spec import DiskSpec
+from penstock.errors import BadInput, PenstockError
+from penstock.host.blockdev import BlockDevice
+from penstock.host.journal import new_token
+
+_KEYS = {
+    "read_bps": "rbps",
+    "write_bps": "wbps",
+    "read_iops": "riops",
+    "write_iops": "wiops",
+}
+#: what the trial of write-back charging writes [bytes], and the share that must be charged
+TRIAL_BYTES = 1 << 20
+CHARGED_SHARE = 0.9
+#: enters the group named by $1 and writes $3 KiB to $2, through the page cache
+_WRITE = 'echo $$ >"$1" && exec dd if=/dev/zero of="$2" bs=1024 count="$3" 2>/dev/null'
+
+
+class IoMax:
+    """`io.max` and `io.stat` of one device for a group; limits hold for the groups inside it as well."""
+
+    def __init__(self, group: Path, device: BlockDevice) -> None:
+        self._group = group
+        self._device = device
+
+    def set(self, name: str, value: int | None) -> None:
+        """Sets one key; the kernel leaves those that are not named."""
+        words = f"{self._device.text} {_KEYS[name]}={'max' if value is None else value}"
+        (self._group / "io.max").write_text(words)
+
+    def get(self) -> dict[str, int]:
+        """The limits that are set."""
+        pairs = self._line("io.max")
+        return {name: int(pairs[k]) for name, k in _KEYS.items() if pairs.get(k, "max") != "max"}
+
+    def counts(self) -> Counts:
+        """Bytes and operations charged to the group and those inside it since it was made."""
+        pairs = self._line("io.stat")
+        return Counts(*(int(pairs.get(k, 0)) for k in ("rbytes", "wbytes", "rios", "wios")))
+
+    def _line(self, name: str) -> dict[str, str]:
+        for line in (self._group / name).read_text().splitlines():
+            number, _, rest = line.partition(" ")
+            if number == self._device.text:
+                pairs = (pair.partition("=") for pair in rest.split())
+                return {key: value for key, _, value in pairs}
+        return {}
+
+
+class Cgroup2Backend(ThrottledBackend):
+    """Disks throttled by `io.max`."""
+
+    name = "cgroup2"
+
+    def throttle(self, group: Path, device: BlockDevice) -> Throttle:
+        """`io.max` of a group's directory. Raises BadInput where the group lacks the controller."""
+        if not (group / "io.max").exists():
+            raise BadInput(
+                f"{group} has no io controller, so nothing can be limited in it; "
+                "the nearest alternative is backend: fuse"
+            )
+        return IoMax(group, device)
+
+    def check(self, disk: ThrottledDisk, spec: DiskSpec) -> list[str]:
+        """Tries whether write-back is charged to the group (EM-07)."""
+        assert disk.group is not None
+        share = charged_share(disk.group, disk.mount, disk.throttle)
+        if share >= CHARGED_SHARE:
+            return [f"write-back is charged to the group ({100 * share:.0f} % in a trial)"]
+        words = (
+            f"write-back on {disk.mount} is not charged to the group ({100 * share:.0f} % in a "
+            "trial), so a limit of buffered writes is not honoured"
+        )
+        limited = spec.limits.write_bps is not None or spec.limits.write_iops is not None
+        if limited and spec.io != "direct" and not spec.allow_unhonoured:
+            raise BadInput(
+                f"disk {spec.name}: {words}; the nearest alternative is backend: fuse, or io: direct "
+                "where the program writes past the page cache"
+            )
+        return [words]
+
+
+def charged_share(group: Group, mount: Path, throttle: Throttle) -> float:
+    """Share of a buffered write's bytes that is charged to its group when somebody else writes it back.
+
+    A process of the group writes a file below `mount` and ends; this one, outside, syncs it.
+    """
+    path = mount / f".penstock-trial-{new_token()}"
+    enters = [p for p in group.enter_args() if p.startswith(str(group.paths["blkio"]))]
+    if not enters:
+        raise PenstockError(f"no cgroup.procs in {group.paths['blkio']}")
+    before = throttle.counts().write_bytes
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-c", _WRITE, "sh", enters[0], str(path), str(TRIAL_BYTES >> 10)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if done.returncode != 0:
+            raise PenstockError(f"the trial of write-back charging failed: {done.stderr.strip()}")
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        return (throttle.counts().write_bytes - before) / TRIAL_BYTES
+    finally:
+        path.unlink(missing_ok=True)

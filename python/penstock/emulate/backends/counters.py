@@ -1,0 +1,129 @@
+"""What a throttled device delivered, second by second, from the kernel's own counters of a control group."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+#: one row per window, disk and direction: `t_ns` its end, `window_ns` its length, what was delivered in it,
+#: and the limits that were set at its end (null: none)
+SCHEMA = pa.schema(
+    [
+        ("t_ns", pa.int64()),
+        ("window_ns", pa.int64()),
+        ("disk_id", pa.string()),
+        ("direction", pa.string()),
+        ("bytes", pa.int64()),
+        ("ops", pa.int64()),
+        ("limit_bps", pa.float64()),
+        ("limit_iops", pa.float64()),
+    ]
+)
+#: length of a window [s]
+WINDOW_S = 1.0
+#: delivered above this multiple of a limit over a whole window: the limit is not in force (EM-41)
+NOT_APPLIED = 1.3
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Bytes and operations of a group on a device since it was made."""
+
+    read_bytes: int = 0
+    write_bytes: int = 0
+    reads: int = 0
+    writes: int = 0
+
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(**{k: v - getattr(other, k) for k, v in vars(self).items()})
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Counter:
+    """Where a recorder reads: counters, limits now, and how to set a limit anew that is not in force."""
+
+    counts: Callable[[], Counts]
+    limits: Callable[[], Mapping[str, int]]
+    again: Callable[[str], None]
+
+
+class Recorder:
+    """Reads the counters once a second on a thread of its own, until `stop`."""
+
+    def __init__(self, disk_id: str, counter: Counter, window_s: float = WINDOW_S) -> None:
+        self._disk_id = disk_id
+        self._counter = counter
+        self._window_s = window_s
+        self._rows: list[dict[str, Any]] = []
+        self._again: list[str] = []
+        self._ended = threading.Event()
+        self._last = (time.monotonic_ns(), counter.counts())
+        self._limits = dict(counter.limits())
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> tuple[pa.Table, list[str]]:
+        """The rows so far (the last window may be short), and limits that had to be set again."""
+        self._ended.set()
+        self._thread.join()
+        self._window()
+        return pa.Table.from_pylist(self._rows, schema=SCHEMA), self._again
+
+    def _run(self) -> None:
+        due = time.monotonic() + self._window_s
+        while not self._ended.wait(max(0.0, due - time.monotonic())):
+            due += self._window_s
+            try:
+                self._window()
+            except OSError:  # the group is gone, and what it counted with it
+                return
+
+    def _window(self) -> None:
+        try:
+            now, counts, limits = (
+                time.monotonic_ns(),
+                self._counter.counts(),
+                dict(self._counter.limits()),
+            )
+        except OSError:
+            return
+        before_ns, before = self._last
+        delivered, window_ns = counts - before, now - before_ns
+        steady = {k: v for k, v in limits.items() if self._limits.get(k) == v}
+        self._last, self._limits = (now, counts), limits
+        if window_ns <= 0:
+            return
+        for direction, amount, ops in (
+            ("read", delivered.read_bytes, delivered.reads),
+            ("write", delivered.write_bytes, delivered.writes),
+        ):
+            bps, iops = limits.get(f"{direction}_bps"), limits.get(f"{direction}_iops")
+            self._rows.append(
+                {
+                    "t_ns": now,
+                    "window_ns": window_ns,
+                    "disk_id": self._disk_id,
+                    "direction": direction,
+                    "bytes": amount,
+                    "ops": ops,
+                    "limit_bps": None if bps is None else float(bps),
+                    "limit_iops": None if iops is None else float(iops),
+                }
+            )
+            if window_ns >= 0.9e9 * self._window_s:
+                for name, got in ((f"{direction}_bps", amount), (f"{direction}_iops", ops)):
+                    self._check(name, got * 1e9 / window_ns, steady.get(name))
+
+    def _check(self, name: str, rate: float, limit: int | None) -> None:
+        if limit is not None and rate > NOT_APPLIED * limit:
+            self._again.append(f"{name}: {rate:.0f} at a limit of {limit}, set again")
+            self._counter.again(name)

@@ -1,0 +1,192 @@
+"""Back end `fuse`: the disk server's station model, on all data paths, for any program."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.emulate.backends.base import LIMIT_KEYS, Applied, LimitPatch, Place
+from penstock.emulate.disk import DiskServer, EmulatedDisk
+from penstock.emulate.disk_log import read_disk_log
+from penstock.emulate.spec import DiskSpec, Limits
+from penstock.errors import PenstockError
+from penstock.host.facts import storage_facts
+from penstock.host.journal import Journal
+
+_NO_TIME: dict[str, Any] = {"overhead": {"kind": "constant", "value_s": 0.0}}
+_BOTH = {"sequential": _NO_TIME, "random": _NO_TIME}
+
+#: a device that takes no time: of a disk without a profile, and of one that is being taken away
+INSTANT_PROFILE: dict[str, Any] = {
+    "schema": "penstock/storage-profile/1",
+    "name": "instant",
+    "servers": 64,
+    "read": _BOTH,
+    "write": _BOTH,
+    "flush": _NO_TIME,
+}
+
+
+class FuseBackend:
+    """Disks of one disk server. `own`: the server ends with `stop`."""
+
+    name = "fuse"
+
+    def __init__(self, journal: Journal, *, server: DiskServer, own: bool = True) -> None:
+        self._journal = journal
+        self._server = server
+        self._own = own
+        self._lock = threading.Lock()
+        self._up: dict[str, FuseDisk] = {}
+
+    @property
+    def server(self) -> DiskServer:
+        """The disk server."""
+        return self._server
+
+    def up(self, disk: DiskSpec, place: Place) -> FuseDisk:
+        """Serves `place.directory` at `place.mount` as the disk's profile says."""
+        if disk.owner is not None:
+            _give(place.directory, disk.owner)
+        with self._lock:
+            served = self._server.add(
+                place.disk_id,
+                place.mount,
+                place.directory,
+                disk.profile or INSTANT_PROFILE,
+                log=place.log,
+                seed=disk.seed,
+                memory_bytes=place.memory_bytes,
+                readahead_bytes=disk.readahead_bytes,
+                run=place.run,
+            )
+        up = FuseDisk(self, served)
+        self._up[place.disk_id] = up
+        try:
+            first = dict(disk.patch)
+            limits = {k: v for k, v in asdict(disk.limits).items() if v is not None}
+            if limits:
+                first["limits"] = {**limits, **dict(first.get("limits") or {})}
+            if first:
+                up.patch(first)
+        except BaseException:
+            up.down()
+            raise
+        return up
+
+    def stop(self) -> None:
+        """Takes its disks down, and the server if it is its own."""
+        with contextlib.ExitStack() as stack:
+            if self._own:
+                stack.callback(self._server.stop)
+            for disk in list(self._up.values()):
+                stack.callback(disk.down)
+
+    def call(self, cmd: str, disk_id: str, **arguments: Any) -> dict[str, Any]:
+        """Asks the server one thing about a disk (one at a time: it has one connection)."""
+        with self._lock:
+            return self._server.daemon.call(cmd, disk_id=disk_id, **arguments)
+
+    def forget(self, disk_id: str) -> dict[str, Any]:
+        """Takes a disk away."""
+        with self._lock:
+            self._up.pop(disk_id, None)
+            return self._server.remove(disk_id)
+
+
+class FuseDisk:
+    """A disk of the model that is up."""
+
+    backend = "fuse"
+
+    def __init__(self, owner: FuseBackend, served: EmulatedDisk) -> None:
+        self._owner = owner
+        self.served = served
+        self.disk_id = served.disk_id
+        self.mount = served.mount
+        self.device = served.device
+        self._log: Path | None = None
+
+    def patch(self, patch: Mapping[str, Any]) -> Applied:
+        """Changes what the patch names (`docs/emulation.md`); the server reads it back."""
+        if patch.get("limits"):
+            LimitPatch.of(patch["limits"])
+        planned = time.monotonic_ns()
+        answer = self._owner.call("patch", self.disk_id, patch=dict(patch))
+        return Applied(
+            planned_ns=int(answer.get("planned_ns") or planned),
+            applied_ns=int(answer["applied_ns"]),
+            verified_ns=int(answer.get("verified_ns") or time.monotonic_ns()),
+            asked=dict(answer.get("asked") or patch),
+            found=dict(answer.get("found") or {}),
+            error=str(answer.get("error") or ""),
+        )
+
+    def set_limits(self, limits: Mapping[str, float | str | None]) -> Applied:
+        """Sets the limits that are named, each for itself."""
+        return self.patch({"limits": dict(limits)})
+
+    def read_back(self) -> Limits:
+        """The limits as the server has them."""
+        found = self.patch({"limits": {}}).found.get("limits") or {}
+        known = {k: found.get(k) for k in LIMIT_KEYS}
+        return Limits(**{k: None if v in (None, "max") else float(v) for k, v in known.items()})
+
+    def schedule(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Hands events to the server, which applies them whoever else is there."""
+        self._owner.call("schedule", self.disk_id, events=[dict(e) for e in events])
+
+    def events(self) -> list[dict[str, Any]]:
+        """What became of the events, as the server recorded it."""
+        return list(self._owner.call("events", self.disk_id)["events"])
+
+    def stats(self) -> dict[str, Any]:
+        """The server's counters of the disk."""
+        return self._owner.call("stats", self.disk_id)
+
+    def facts(self) -> dict[str, Any]:
+        """Of the directory that holds the disk's files; the mount's own options beside it."""
+        return {
+            **storage_facts(self.served.backing),
+            "mount": storage_facts(self.mount),
+            "compensation": self.served.compensation,
+        }
+
+    def begin(self, spool_dir: Path) -> None:
+        """Counters to zero, the request log begins."""
+        self._owner.call("reset", self.disk_id)
+        self._log = spool_dir / f"{self.disk_id}.requests"
+        self._owner.call("log", self.disk_id, path=str(self._log.absolute()))
+
+    def end(self) -> dict[str, pa.Table]:
+        """The request log as the table `device_requests`."""
+        if self._log is None:
+            return {}
+        self._owner.call("log", self.disk_id, path=None)
+        table = read_disk_log(self._log, disk_id=self.disk_id)
+        for spool in (self._log, Path(f"{self._log}.files")):
+            spool.unlink(missing_ok=True)
+        self._log = None
+        return {"device_requests": table}
+
+    def down(self) -> dict[str, Any]:
+        """Takes it away, in no time of its own: what is still to be written back is not held up."""
+        with contextlib.suppress(PenstockError):  # it goes anyway, only slower
+            self._owner.call("set", self.disk_id, profile=INSTANT_PROFILE, seed=0, plant=None)
+            self._owner.call("patch", self.disk_id, patch={"limits": None})
+        return self._owner.forget(self.disk_id)
+
+
+def _give(directory: Path, owner: tuple[int, int]) -> None:
+    import os
+
+    status = directory.stat()
+    if (status.st_uid, status.st_gid) != owner:
+        os.chown(directory, *owner)

@@ -1,0 +1,139 @@
+"""A file that is a disk: a file system of its own, on a loop device, mounted for one node."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.emulate.backends.base import Place
+from penstock.emulate.spec import DiskSpec
+from penstock.errors import BadInput, PenstockError
+from penstock.host.blockdev import BlockDevice, device_of
+from penstock.host.journal import Entry, Journal, new_token
+from penstock.host.loop import LoopDevice, attach, detach
+from penstock.host.mounts import mounts_at, unmount
+from penstock.host.state import runtime_dir
+
+#: size of a disk that does not say [bytes]; the file is sparse
+SIZE_BYTES = 1 << 30
+#: smallest that mkfs.ext4 makes something useful of [bytes]
+LEAST_BYTES = 8 << 20
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class ImageDisk:
+    """A mounted image and what is in the journal for it, last made last."""
+
+    image: Path
+    mount: Path
+    device: BlockDevice
+    loop: LoopDevice
+    _journal: Journal
+    _mounted: Entry
+    _settings: list[Entry] = field(default_factory=list)
+
+    def down(self) -> None:
+        """Unmounts it, lazily when files are open, and lets the loop device go."""
+        from penstock.host.undo import put_back
+
+        while self._settings:
+            put_back(self._settings.pop(), self._journal)
+        if _is_ours(self.mount, self._mounted.token):
+            unmount(self.mount)
+        self._journal.undone(self._mounted)
+        detach(self.loop, self._journal)
+
+
+def put_up(disk: DiskSpec, place: Place, journal: Journal) -> ImageDisk:
+    """Makes (or finds) the disk's image, sets a loop device up over it and mounts it.
+
+    An image that is there already is used as it is, so that what was synced to it is there again.
+    """
+    size = disk.size_bytes or SIZE_BYTES
+    if size < LEAST_BYTES:
+        raise BadInput(f"disk {disk.name}: found size {size} B; expected {LEAST_BYTES} B or more")
+    if any(os.scandir(place.mount)):
+        raise BadInput(f"mount point {place.mount} is not empty")
+    image = place.directory / f"{disk.name}.ext4"
+    if not image.exists():
+        _make(image, size, disk)
+    loop = attach(image, journal, run=place.run)
+    try:
+        mounted = _mount(loop, place, journal)
+    except BaseException:
+        detach(loop, journal)
+        raise
+    loop.release()  # the mount holds it now, and with the mount it goes
+    up = ImageDisk(image, place.mount, device_of(loop.path), loop, journal, mounted)
+    try:
+        readahead = up.device.queue / "read_ahead_kb"
+        _set(up, readahead, str(max(0, disk.readahead_bytes) // 1024), place.run)
+        if disk.owner is not None:
+            os.chown(place.mount, *disk.owner)
+    except BaseException:
+        up.down()
+        raise
+    return up
+
+
+def _make(image: Path, size: int, disk: DiskSpec) -> None:
+    """Makes the image under another name first: a half-made file system never gets the disk's name."""
+    draft = image.with_name(f"{image.name}.{new_token()}")
+    mkfs = shutil.which("mkfs.ext4", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if mkfs is None:
+        raise PenstockError("mkfs.ext4 (Debian package e2fsprogs) is not installed")
+    try:
+        with draft.open("wb") as file:
+            file.truncate(size)
+        # everything is written now, so that nothing is written in the background of a run
+        extended = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
+        words = [mkfs, "-q", "-F", "-m", "0", "-b", "4096", "-E", extended, str(draft)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise PenstockError(f"disk {disk.name}: mkfs.ext4: {done.stderr.strip()[-200:]}")
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.rename(image)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _mount(loop: LoopDevice, place: Place, journal: Journal) -> Entry:
+    """Mounts the device by a link that bears our token: mountinfo then names the mount as ours."""
+    entry = journal.plan("mount", place.mount, run=place.run)
+    link = runtime_dir() / f"penstock:{entry.token}"
+    linked = journal.plan("file", link, run=place.run, token=entry.token)
+    link.symlink_to(loop.path)
+    try:
+        source, point = os.fsencode(link), os.fsencode(place.mount)
+        if _libc.mount(source, point, b"ext4", 0, None) != 0:
+            error = ctypes.get_errno()
+            journal.undone(entry)
+            raise PenstockError(f"mounting {loop.path} at {place.mount}: {os.strerror(error)}")
+        journal.done(entry, loop=str(loop.path))
+    finally:
+        link.unlink(missing_ok=True)
+        journal.undone(linked)
+    with contextlib.suppress(OSError):
+        (place.mount / "lost+found").rmdir()
+    return entry
+
+
+def _set(up: ImageDisk, path: Path, value: str, run: str | None) -> None:
+    old = path.read_text().strip()
+    if old == value:
+        return
+    entry = up._journal.plan("setting", path, run=run, old=old, new=value)
+    path.write_text(value)
+    up._journal.done(entry)
+    up._settings.append(entry)
+
+
+def _is_ours(point: Path, token: str) -> bool:
+    return any(f"penstock:{token}" in m.source for m in mounts_at(point))

@@ -1,0 +1,266 @@
+"""A throttled disk: an image on a loop device, limited for one control group. Shared by both versions."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from penstock.emulate.backends.base import (
+    LIMIT_KEYS,
+    Applied,
+    LimitPatch,
+    Place,
+    limits_dict,
+)
+from penstock.emulate.backends.counters import Counter, Counts, Recorder
+from penstock.emulate.backends.image import ImageDisk, put_up
+from penstock.emulate.backends.timetable import Timetable
+from penstock.emulate.spec import DiskSpec, Limits
+from penstock.errors import BadInput, PenstockError
+from penstock.host.blockdev import BlockDevice, settings
+from penstock.host.facts import storage_facts
+from penstock.host.journal import Journal
+
+
+class Throttle(Protocol):
+    """Limits and counters of one device for one control group, as the kernel has them."""
+
+    def set(self, name: str, value: int | None) -> None:
+        """Sets one of LIMIT_KEYS [B/s or 1/s], None clears it; the other three stay as they are."""
+
+    def get(self) -> dict[str, int]:
+        """The limits that are set, as read back."""
+
+    def counts(self) -> Counts:
+        """Bytes and operations that the group's members had of the device."""
+
+
+MakeThrottle = Callable[[Path, BlockDevice], Throttle]
+
+
+class ThrottledBackend:
+    """Disks of one owner on throttled loop devices."""
+
+    name = ""
+    controller = "blkio"
+
+    def __init__(self, journal: Journal, *, run: str | None = None) -> None:
+        self._journal = journal
+        self._run = run
+        self._up: dict[str, ThrottledDisk] = {}
+        self._timetable: Timetable | None = None
+
+    def throttle(self, group: Path, device: BlockDevice) -> Throttle:
+        """The limits of a device for a group's directory."""
+        raise NotImplementedError
+
+    def check(self, disk: ThrottledDisk, spec: DiskSpec) -> list[str]:
+        """Refuses (BadInput) what is not honoured here, now that the disk is up; gives notes."""
+        return []
+
+    def up(self, disk: DiskSpec, place: Place) -> ThrottledDisk:
+        """Puts the image up and limits it for the group of the place."""
+        group = None if place.group is None else place.group.paths.get(self.controller)
+        if group is None:
+            raise BadInput(
+                f"disk {disk.name}: back end {self.name} limits a control group, and there is none; "
+                "expected a node with a group, or backend: fuse"
+            )
+        refuse_features(self.name, disk.name, disk.patch)
+        asked = limits_dict(disk.limits) | dict(disk.patch.get("limits") or {})
+        LimitPatch.of(asked)
+        image = put_up(disk, place, self._journal)
+        up = ThrottledDisk(self, disk, place, image, self.throttle(group, image.device))
+        self._up[place.disk_id] = up
+        try:
+            up.notes = self.check(up, disk)
+            if asked:
+                failed = up.set_limits(asked).error
+                if failed:
+                    raise PenstockError(f"disk {disk.name}: {failed}")
+        except BaseException:
+            up.down()
+            raise
+        return up
+
+    def timetable(self) -> Timetable:
+        """The thread that applies scheduled changes of all its disks."""
+        if self._timetable is None:
+            self._timetable = Timetable()
+        return self._timetable
+
+    def forget(self, disk_id: str) -> None:
+        """The disk is down."""
+        self._up.pop(disk_id, None)
+
+    def stop(self) -> None:
+        """Takes its disks down."""
+        with contextlib.ExitStack() as stack:
+            for disk in list(self._up.values()):
+                stack.callback(disk.down)
+            if self._timetable is not None:
+                stack.callback(self._timetable.stop)
+
+
+class ThrottledDisk:
+    """A throttled disk that is up."""
+
+    def __init__(
+        self,
+        owner: ThrottledBackend,
+        spec: DiskSpec,
+        place: Place,
+        image: ImageDisk,
+        throttle: Throttle,
+    ) -> None:
+        self.backend = owner.name
+        self.disk_id = place.disk_id
+        self.mount = image.mount
+        self.device = image.device.number
+        self.notes: list[str] = []
+        self.image = image
+        self.throttle = throttle
+        self.group = place.group
+        self._owner = owner
+        self._spec = spec
+        self._lock = threading.Lock()
+        self._before = throttle.counts()
+        self._recorder: Recorder | None = None
+        self._events: list[dict[str, Any]] = []
+
+    def patch(self, patch: Mapping[str, Any], planned_ns: int | None = None) -> Applied:
+        """Changes limits and nothing else; BadInput names what would need the model."""
+        refuse_features(self.backend, self._spec.name, patch)
+        limits = patch.get("limits", {})
+        wanted = dict.fromkeys(LIMIT_KEYS) if limits in (None, "max") else dict(limits)
+        return self._apply(LimitPatch.of(wanted), {"limits": wanted}, planned_ns)
+
+    def set_limits(self, limits: Mapping[str, float | str | None]) -> Applied:
+        """Sets the limits that are named, each for itself."""
+        return self.patch({"limits": dict(limits)})
+
+    def read_back(self) -> Limits:
+        """The limits as the kernel has them."""
+        return Limits(**{k: float(v) for k, v in self.throttle.get().items()})
+
+    def schedule(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Applies events at their times from a thread of this process."""
+        for event in events:
+            refuse_features(self.backend, self._spec.name, event["patch"])
+            at_ns = int(event["at_ns"])
+            patch = dict(event["patch"])
+            self._owner.timetable().at(at_ns, partial(self._scheduled, patch, at_ns))
+
+    def events(self) -> list[dict[str, Any]]:
+        """What became of scheduled events."""
+        return list(self._events)
+
+    def stats(self) -> dict[str, Any]:
+        """Bytes and operations of the node on this device since `up` or `begin`."""
+        return (self.throttle.counts() - self._before).as_dict()
+
+    def facts(self) -> dict[str, Any]:
+        """Kernel, file system, mount options and the device's settings (EM-45)."""
+        return {
+            "kernel": platform.release(),
+            **storage_facts(self.mount),
+            **settings(self.image.device),
+            "size_bytes": self.image.image.stat().st_size,
+            "notes": list(self.notes),
+        }
+
+    def begin(self, spool_dir: Path) -> None:
+        """Counters are recorded each second from now on."""
+        self._before = self.throttle.counts()
+        self._recorder = Recorder(
+            self.disk_id, Counter(self.throttle.counts, self._limits, self._reapply)
+        )
+
+    def end(self) -> dict[str, pa.Table]:
+        """What was recorded, as the table `throttle_counters`."""
+        if self._recorder is None:
+            return {}
+        table, again = self._recorder.stop()
+        self._recorder = None
+        self.notes += again
+        return {"throttle_counters": table}
+
+    def down(self) -> dict[str, Any]:
+        """Clears its limits, unmounts it; the image stays."""
+        last: dict[str, Any] = {}
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._owner.forget, self.disk_id)
+            stack.callback(self.image.down)
+            if self._recorder is not None:
+                stack.callback(self.end)
+            with contextlib.suppress(OSError):  # the group may be gone, and its limits with it
+                last = self.stats()
+                for name in self.throttle.get():
+                    self.throttle.set(name, None)
+        return last
+
+    def _apply(
+        self, change: LimitPatch, asked: dict[str, Any], planned_ns: int | None = None
+    ) -> Applied:
+        planned = time.monotonic_ns() if planned_ns is None else planned_ns
+        error = ""
+        with self._lock:
+            try:
+                before = self.throttle.get()
+                for name in change.clear:
+                    self.throttle.set(name, None)
+                for name, value in change.set.items():
+                    self.throttle.set(name, max(1, round(value)))
+                applied = time.monotonic_ns()
+                after = self.throttle.get()
+                error = _departure(change, before, after)
+                found: dict[str, Any] = {"limits": {k: after.get(k, "max") for k in LIMIT_KEYS}}
+            except OSError as refused:
+                applied, found = time.monotonic_ns(), {}
+                error = f"the kernel refused: {refused.strerror} ({refused.filename})"
+        return Applied(planned, applied, time.monotonic_ns(), asked, found, error)
+
+    def _scheduled(self, patch: dict[str, Any], at_ns: int) -> None:
+        self._events.append(asdict(self.patch(patch, planned_ns=at_ns)))
+
+    def _limits(self) -> dict[str, int]:
+        return self.throttle.get()
+
+    def _reapply(self, name: str) -> None:
+        """Writes a limit once more that is set and was not kept to."""
+        with self._lock:
+            value = self.throttle.get().get(name)
+            if value is not None:
+                self.throttle.set(name, None)
+                self.throttle.set(name, value)
+
+
+def refuse_features(backend: str, disk: str, patch: Mapping[str, Any]) -> None:
+    """Raises BadInput if a patch asks a throttled device for what only the model has."""
+    foreign = sorted(set(patch) - {"limits"})
+    if foreign:
+        raise BadInput(
+            f"disk {disk}: back end {backend} throttles a device and has no {', '.join(foreign)}; "
+            "the nearest alternative is backend: fuse"
+        )
+
+
+def _departure(change: LimitPatch, before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """What reads back otherwise than it was set, or changed though it was not named; empty if nothing."""
+    for name in LIMIT_KEYS:
+        if name in change.set:
+            expected: int | None = max(1, round(change.set[name]))
+        else:
+            expected = None if name in change.clear else before.get(name)
+        if after.get(name) != expected:
+            return f"{name}: asked {expected or 'max'}, read back {after.get(name, 'max')}"
+    return ""

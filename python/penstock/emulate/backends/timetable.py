@@ -1,0 +1,54 @@
+"""Changes that are due at a time: one thread for all, punctual to a millisecond on an idle host."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from penstock.errors import PenstockError
+
+
+class Timetable:
+    """Calls what is due, in order of time; of equal times in the order they were given (EM-24)."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._change = threading.Condition()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="timetable", daemon=True)
+        self._thread.start()
+
+    def at(self, at_ns: int, what: Callable[[], None]) -> None:
+        """`what` is called at `at_ns` (CLOCK_MONOTONIC), or at once if that is past."""
+        with self._change:
+            heapq.heappush(self._due, (at_ns, next(self._order), what))
+            self._change.notify()
+
+    def stop(self) -> None:
+        """Drops what is not yet due."""
+        with self._change:
+            self._ended = True
+            self._change.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                while not self._ended:
+                    left_s = (self._due[0][0] - time.monotonic_ns()) / 1e9 if self._due else None
+                    if left_s is not None and left_s <= 0:
+                        break
+                    self._change.wait(left_s)
+                if self._ended:
+                    return
+                _, _, what = heapq.heappop(self._due)
+            try:
+                what()
+            except (PenstockError, OSError) as error:
+                logging.getLogger(__name__).error("a scheduled change failed: %s", error)

@@ -1,0 +1,276 @@
+"""Back ends of emulated disks on this host: fuse, and throttled loop devices where there is blkio."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.emulate.backends import Backends, Place, UpDisk, offers
+from penstock.emulate.backends.table import TABLE
+from penstock.emulate.spec import DiskSpec, Limits
+from penstock.errors import BadInput
+from penstock.host.blockdev import device_of
+from penstock.host.cgroup import RunCgroup, create_run_cgroup
+from penstock.host.journal import Journal
+from penstock.host.mounts import mounts_at
+from penstock.host.residency import drop_file_cache
+from penstock.host.undo import undo
+from penstock.profile.load import load_profile
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting in tests needs root"),
+]
+FOUND = offers() if os.geteuid() == 0 else None
+MIB = 1 << 20
+usable = FOUND.usable() if FOUND else []
+blkio = pytest.mark.skipif("cgroup1" not in usable, reason="no blkio throttle or no loop devices")
+
+
+class Bench:
+    """Back ends, a control group and places for disks."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.journal = Journal(base / "journal.jsonl")
+        self.backends = Backends(self.journal, base / "state")
+        self.group: RunCgroup = create_run_cgroup("backends", None, self.journal)
+
+    def place(self, name: str, **more: Any) -> Place:
+        for part in ("mount", "files"):
+            (self.base / name / part).mkdir(parents=True, exist_ok=True)
+        mount, files = (self.base / name / part for part in ("mount", "files"))
+        return Place(f"n1.{name}", mount, files, self.group, **more)
+
+    def up(self, spec: DiskSpec, **more: Any) -> UpDisk:
+        return self.backends.up(spec, self.place(spec.name, **more))
+
+    def inside(self, *words: str) -> str:
+        """Runs a command in the group; gives its output."""
+        enter = "".join(f"echo $$ >{p} && " for p in self.group.enter_args())
+        line = ["sh", "-c", enter + 'exec "$@"', "sh", *words]
+        return subprocess.run(line, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.backends.stop()
+    bench.group.remove()
+    assert bench.journal.open_entries() == []
+    assert not [m for m in tmp_path.glob("*/mount") if mounts_at(m)]
+
+
+READ = """
+import mmap, os, sys, time
+fd, block, n = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT), int(sys.argv[2]), int(sys.argv[3])
+buffer = mmap.mmap(-1, block)
+began = time.monotonic()
+for k in range(n):
+    assert os.preadv(fd, [buffer], k * block) == block
+print(time.monotonic() - began)
+"""
+
+
+def reading_s(bench: Bench, path: Path, block: int, count: int) -> float:
+    """Seconds for `count` direct reads of `block` bytes one after the other, by a process of the group."""
+    return float(bench.inside(sys.executable, "-S", "-c", READ, str(path), str(block), str(count)))
+
+
+def written(path: Path, size: int) -> Path:
+    with path.open("wb") as file:
+        file.write(os.urandom(size))
+        os.fsync(file.fileno())
+    return path
+
+
+def test_every_name_of_the_table_is_a_back_end(bench: Bench) -> None:
+    for name in TABLE:
+        assert bench.backends.backend(name).name == name
+
+
+def test_a_disk_of_the_model_serves_its_profile(bench: Bench) -> None:
+    profile = load_profile("service-5ms").to_dict()
+    up = bench.up(DiskSpec("data", profile=profile, profile_name="service-5ms"))
+    assert up.backend == "fuse"
+    assert "service-5ms" in bench.backends.choices["n1.data"].reason
+    (bench.base / "spool").mkdir()
+    file = written(up.mount / "f", 8 * MIB)
+    up.begin(bench.base / "spool")
+    reading_s(bench, file, 4096, 20)
+    requests = up.end()["device_requests"]
+    assert requests.num_rows == 20
+    assert (requests["service_ns"].to_numpy() == 5_000_000).all()
+    assert up.stats()["reads"] == 20
+    assert up.down()["reads"] == 20
+    assert (bench.base / "data" / "files" / "f").stat().st_size == 8 * MIB
+
+
+@blkio
+def test_ea_02_limits_of_v1_are_independent_and_delivered(bench: Bench) -> None:
+    up = bench.up(DiskSpec("data", backend="cgroup1", io="direct", size_bytes=64 * MIB))
+    file = written(up.mount / "f", 8 * MIB)
+    assert up.read_back() == Limits()
+    assert not up.set_limits({"read_bps": 4e6}).error
+    assert up.read_back() == Limits(read_bps=4e6)
+    applied = up.set_limits({"write_bps": 2e6})
+    assert applied.found["limits"]["read_bps"] == 4_000_000
+    assert up.read_back() == Limits(read_bps=4e6, write_bps=2e6)
+    assert applied.planned_ns <= applied.applied_ns <= applied.verified_ns
+    before = up.stats()
+    assert reading_s(bench, file, 65536, 92) == pytest.approx(6_029_312 / 4e6, rel=0.15)
+    delivered = up.stats()["read_bytes"] - before["read_bytes"]
+    assert delivered == 92 * 65536
+    up.set_limits({"read_bps": "max"})
+    assert up.read_back() == Limits(write_bps=2e6)
+    assert reading_s(bench, file, 65536, 92) < 0.75
+    # a limit set after another was cleared is in force as well
+    up.set_limits({"read_bps": 8e6})
+    assert reading_s(bench, file, 65536, 122) == pytest.approx(122 * 65536 / 8e6, rel=0.15)
+
+
+@blkio
+def test_ea_04_cached_reads_do_not_reach_a_limited_device(bench: Bench) -> None:
+    spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=64 * MIB)
+    up = bench.up(spec)
+    file = written(up.mount / "f", 16 * MIB)
+    rate = "import sys, time; f = open(sys.argv[1], 'rb', buffering=0); b = bytearray(1 << 20)\n"
+    rate += "t = time.monotonic()\nwhile f.readinto(b): pass\nprint(16 / (time.monotonic() - t))"
+    words = (sys.executable, "-S", "-c", rate, str(file))
+    free = max(float(bench.inside(*words)) for _ in range(3))
+    up.set_limits({"read_bps": 1e6})
+    before = up.stats()["read_bytes"]
+    assert max(float(bench.inside(*words)) for _ in range(3)) > 0.5 * free
+    assert up.stats()["read_bytes"] == before
+    # the check finds a pass that does go to the device
+    drop_file_cache(file)
+    up.set_limits({"read_bps": "max"})
+    bench.inside(*words)
+    assert up.stats()["read_bytes"] > before
+
+
+@blkio
+def test_ea_06_buffered_writes_of_v1_escape_and_are_refused(bench: Bench) -> None:
+    limits = Limits(write_bps=1e6)
+    with pytest.raises(BadInput, match="write-back"):
+        bench.up(DiskSpec("data", backend="cgroup1", limits=limits))
+    assert not mounts_at(bench.base / "data" / "mount")
+    up = bench.up(
+        DiskSpec(
+            "data", backend="cgroup1", limits=limits, allow_unhonoured=True, size_bytes=64 * MIB
+        )
+    )
+    assert bench.backends.choices["n1.data"].warnings
+    (bench.base / "spool").mkdir()
+    began = time.monotonic()
+    bench.inside("dd", "if=/dev/zero", f"of={up.mount}/f", "bs=1M", "count=16", "status=none")
+    file = os.open(up.mount / "f", os.O_RDONLY)
+    os.fsync(file)
+    os.close(file)
+    took_s = time.monotonic() - began
+    assert 100 * (16 * MIB / took_s) / 1e6 > 130
+
+
+@blkio
+def test_windows_of_a_throttled_disk_and_changes_on_time(bench: Bench) -> None:
+    spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=64 * MIB)
+    up = bench.up(spec)
+    file = written(up.mount / "f", 8 * MIB)
+    up.set_limits({"read_bps": 4e6})
+    (bench.base / "spool").mkdir()
+    up.begin(bench.base / "spool")
+    now = time.monotonic_ns()
+    up.schedule(
+        [
+            {"at_ns": now + 300_000_000, "patch": {"limits": {"read_bps": 2e6}}},
+            {"at_ns": now + 600_000_000, "patch": {"limits": {"read_bps": "max"}}},
+        ]
+    )
+    reading_s(bench, file, 65536, 100)
+    while len(up.events()) < 2:
+        time.sleep(0.05)
+    first, second = up.events()
+    assert first["found"]["limits"]["read_bps"] == 2_000_000
+    assert second["found"]["limits"]["read_bps"] == "max"
+    assert all(e["planned_ns"] <= e["applied_ns"] <= e["verified_ns"] for e in (first, second))
+    table = up.end()["throttle_counters"].to_pylist()
+    assert sum(r["bytes"] for r in table if r["direction"] == "read") == 100 * 65536
+    with pytest.raises(BadInput, match="fuse"):
+        up.patch({"slow": {"factor": 2}})
+
+
+@blkio
+def test_what_was_synced_is_there_again_and_the_device_is_recorded(bench: Bench) -> None:
+    spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=32 * MIB, owner=(123, 456))
+    up = bench.up(spec)
+    written(up.mount / "f", 4096)
+    status = up.mount.stat()
+    assert (status.st_uid, status.st_gid) == (123, 456)
+    facts = up.facts()
+    assert facts["file_system"] == "ext4"
+    assert facts["read_ahead_kib"] == 128
+    assert {"kernel", "scheduler", "write_cache", "queue_depth", "mount_options"} <= set(facts)
+    content = (up.mount / "f").read_bytes()
+    # by whatever path it is named, it is the top device
+    (bench.base / "link").symlink_to(up.mount)
+    for path in (up.mount, up.mount / "f", bench.base / "link" / "f"):
+        device = device_of(path)
+        assert device.number == up.device
+        assert device.below
+        assert device.below[0].endswith("data.ext4")
+    with pytest.raises(BadInput, match="expected a path on a block device"):
+        device_of("/proc/self")
+    up.down()
+    again = bench.up(spec)
+    assert (again.mount / "f").read_bytes() == content
+
+
+CRASH = """
+import os, signal, sys
+from pathlib import Path
+from penstock.emulate.backends import Backends, Place
+from penstock.emulate.spec import DiskSpec, Limits
+from penstock.host.cgroup import create_run_cgroup
+from penstock.host.journal import Journal
+import penstock.emulate.backends.image as image
+base, where = Path(sys.argv[1]), sys.argv[2]
+journal = Journal(base / "journal.jsonl")
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+if where == "attached":
+    image._mount = die
+elif where == "mounted":
+    image._set = die
+group = create_run_cgroup("crash", None, journal)
+(base / "m").mkdir(); (base / "f").mkdir()
+spec = DiskSpec("d", backend="cgroup1", io="direct", size_bytes=32 << 20)
+up = Backends(journal, base / "state").up(spec, Place("d", base / "m", base / "f", group))
+(up.mount / "synced").write_text("kept")
+os.sync()
+die()
+"""
+
+
+@blkio
+@pytest.mark.parametrize("where", ["attached", "mounted", "up"])
+def test_a_killed_owner_leaves_nothing_after_undo(tmp_path: Path, where: str) -> None:
+    done = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path), where])
+    assert done.returncode == -9
+    journal = Journal(tmp_path / "journal.jsonl")
+    assert journal.open_entries()
+    outcomes = undo(journal)
+    assert all(o.outcome in ("undone", "gone") for o in outcomes), outcomes
+    assert journal.open_entries() == []
+    assert not mounts_at(tmp_path / "m")
+    loops = list(Path("/sys/block").glob("loop*/loop/backing_file"))
+    assert not [p for p in loops if str(tmp_path) in p.read_text()]
+    assert not undo(journal)
+    assert (tmp_path / "f" / "d.ext4").exists()
