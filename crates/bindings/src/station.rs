@@ -1,6 +1,6 @@
 //! Python names of the `station` and `queuenet` crates.
 
-use penstock_station::{Op, Request, Station, StorageProfile};
+use penstock_station::{Op, Patch, Request, Served, Station, StorageProfile};
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -82,9 +82,64 @@ fn profile_quantiles(
     Ok(profile.service_quantiles_s(op, sequential, size_bytes, &p))
 }
 
+/// The patch validated and written out in one order; ValueError if it is not valid.
+#[pyfunction]
+fn patch_check(json: &str) -> PyResult<String> {
+    let patch = read_patch(json)?;
+    serde_json::to_string(&patch).map_err(|e| PyValueError::new_err(e.to_string()))
+}
+
+fn read_patch(json: &str) -> PyResult<Patch> {
+    Patch::from_json(json).map_err(|error| PyValueError::new_err(error.message))
+}
+
+/// A change of the device: before which request, when, and what.
+type Step = (usize, u64, Patch);
+
+/// Makes the changes that come before request number `at`.
+fn change(
+    station: &mut Station,
+    steps: &mut std::slice::Iter<'_, Step>,
+    at: usize,
+    all: &mut [Served],
+) -> Result<(), String> {
+    while let Some((_, when_ns, patch)) = steps.as_slice().first().filter(|step| step.0 <= at) {
+        steps.next();
+        for moved in station.change(*when_ns, patch).map_err(|e| e.message)? {
+            if let Some(served) = all.get_mut(moved.served.id as usize) {
+                *served = moved.served;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Serves the requests in their order, changing the device in between.
+fn serve(
+    mut station: Station,
+    t_ns: &[u64],
+    requests: &[Request],
+    steps: &[Step],
+) -> Result<Vec<Served>, String> {
+    if !steps.is_empty() {
+        station.remember();
+    }
+    let mut all = Vec::with_capacity(requests.len());
+    let mut steps = steps.iter();
+    for (at, (t_ns, request)) in t_ns.iter().zip(requests).enumerate() {
+        change(&mut station, &mut steps, at, &mut all)?;
+        all.push(station.arrive(*t_ns, *request));
+    }
+    change(&mut station, &mut steps, requests.len(), &mut all)?;
+    Ok(all)
+}
+
 /// Requests (arrays of u64 nanoseconds, u8 codes, u64 bytes, u64 bytes) served in their order; a dict of bytes objects
 /// holding u64 arrays `start_ns`, `due_ns`, `service_ns`, `wait_ns`, `visit` and the u8 array `sequential`.
+/// `changes`: (number of requests before it, u64 nanoseconds, patch as JSON), in their order.
 #[pyfunction]
+#[pyo3(signature = (json, seed, t_ns, op, offset, size, changes=Vec::new()))]
+#[allow(clippy::too_many_arguments)]
 fn station_serve<'py>(
     py: Python<'py>,
     json: &str,
@@ -93,6 +148,7 @@ fn station_serve<'py>(
     op: &Bound<'py, PyAny>,
     offset: &Bound<'py, PyAny>,
     size: &Bound<'py, PyAny>,
+    changes: Vec<(usize, u64, String)>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let profile = read_profile(json)?;
     let t_ns: Vec<u64> = array(py, "t_ns", t_ns)?;
@@ -107,44 +163,38 @@ fn station_serve<'py>(
             "t_ns, op, offset and size differ in length",
         ));
     }
-    let ops: Vec<Op> = op
+    if changes.windows(2).any(|pair| pair[0].0 > pair[1].0) {
+        return Err(PyValueError::new_err("changes are not in their order"));
+    }
+    let changes = changes
         .into_iter()
-        .map(Op::try_from)
-        .collect::<Result<_, _>>()
-        .map_err(PyValueError::new_err)?;
-    let (columns, sequential) = py.detach(|| {
-        let mut station =
-            Station::new(&profile, seed).map_err(|e| PyValueError::new_err(e.message))?;
-        let mut columns: [Vec<u8>; 5] = Default::default();
-        let mut sequential = Vec::with_capacity(ops.len());
-        for i in 0..ops.len() {
-            let request = Request {
-                op: ops[i],
+        .map(|(at, when_ns, text)| Ok((at, when_ns, read_patch(&text)?)))
+        .collect::<PyResult<Vec<_>>>()?;
+    let requests = (0..op.len())
+        .map(|i| {
+            Ok(Request {
+                op: Op::try_from(op[i])?,
                 offset: offset[i],
                 size: size[i],
-            };
-            let served = station.arrive(t_ns[i], request);
-            let values = [
-                served.start_ns,
-                served.due_ns,
-                served.service_ns,
-                served.wait_ns,
-                u64::from(served.visit),
-            ];
-            for (column, value) in columns.iter_mut().zip(values) {
-                column.extend_from_slice(&value.to_ne_bytes());
-            }
-            sequential.push(u8::from(served.sequential));
-        }
-        Ok::<_, PyErr>((columns, sequential))
-    })?;
+            })
+        })
+        .collect::<Result<Vec<_>, String>>()
+        .map_err(PyValueError::new_err)?;
+    let station = Station::new(&profile, seed).map_err(|e| PyValueError::new_err(e.message))?;
+    let all = py
+        .detach(|| serve(station, &t_ns, &requests, &changes))
+        .map_err(PyValueError::new_err)?;
     let answer = PyDict::new(py);
-    for (name, column) in ["start_ns", "due_ns", "service_ns", "wait_ns", "visit"]
-        .iter()
-        .zip(columns)
-    {
-        answer.set_item(name, PyBytes::new(py, &column))?;
-    }
+    let column = |name: &str, value: fn(&Served) -> u64| {
+        let bytes: Vec<u8> = all.iter().flat_map(|s| value(s).to_ne_bytes()).collect();
+        answer.set_item(name, PyBytes::new(py, &bytes))
+    };
+    column("start_ns", |s| s.start_ns)?;
+    column("due_ns", |s| s.due_ns)?;
+    column("service_ns", |s| s.service_ns)?;
+    column("wait_ns", |s| s.wait_ns)?;
+    column("visit", |s| u64::from(s.visit))?;
+    let sequential: Vec<u8> = all.iter().map(|s| u8::from(s.sequential)).collect();
     answer.set_item("sequential", PyBytes::new(py, &sequential))?;
     Ok(answer)
 }
@@ -159,6 +209,7 @@ fn simulate_closed(py: Python<'_>, spec_json: &str) -> PyResult<String> {
 /// Adds this crate's functions and classes to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(profile_check, module)?)?;
+    module.add_function(wrap_pyfunction!(patch_check, module)?)?;
     module.add_function(wrap_pyfunction!(profile_scaled, module)?)?;
     module.add_function(wrap_pyfunction!(profile_moments, module)?)?;
     module.add_function(wrap_pyfunction!(profile_quantiles, module)?)?;

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A [`StorageProfile`] says what the device costs: a distribution of overheads and a rate for every class
-//! (read or write, sequential or random). A [`Station`] is that profile at work. It does no input or output and
+//! (read or write, sequential or random); it may add a write cache, read-ahead, and limits and credits that hold
+//! answers back. A [`Station`] is that profile at work, and may be changed meanwhile by a [`Patch`]. It does no input or output and
 //! knows no clock, so that the disk server can drive it in real time and the simulator in virtual time.
 //!
 //! Draws are counter-based: the draw of a request depends on the seed, its operation, its offset and how often that
@@ -31,16 +32,28 @@
 //! assert_eq!((served.wait_ns, served.due_ns), (1_000_000, 2_000_000));
 //! ```
 
+mod cost;
 mod distribution;
+mod gates;
 mod normal;
+mod pace;
+mod patch;
 mod profile;
 mod random;
+mod retime;
+mod shape;
 mod station;
 
 pub use distribution::{Distribution, Part, Sampler};
+pub use patch::{Change, LimitsPatch, Patch};
 pub use profile::{
     Direction, Flush, InvalidProfile, PageFetch, ServiceClass, Source, StorageProfile, MAX_STREAMS,
     SCHEMA_ID,
 };
 pub use random::{mix64, Draws};
-pub use station::{Op, Request, Served, Station};
+pub use retime::Retimed;
+pub use shape::{
+    Bucket, Credits, Limits, Readahead, Slow, Stall, Stray, WriteCache, LIMIT_BURST_S,
+    MAX_BUFFER_PAGES,
+};
+pub use station::{Levels, Op, Request, Served, Station};

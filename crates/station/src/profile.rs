@@ -3,13 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::{Distribution, Part};
+use crate::shape::{above_zero as rate, Credits, Limits, Readahead, WriteCache};
 use crate::station::Op;
 
 /// What the `schema` field of a profile must say.
 pub const SCHEMA_ID: &str = "penstock/storage-profile/1";
 /// Most sequential streams that a profile may ask to be told apart.
 pub const MAX_STREAMS: usize = 4096;
-const MAX_SERVERS: usize = 65_536;
+pub(crate) const MAX_SERVERS: usize = 65_536;
 
 /// Why a profile cannot be used.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -146,15 +147,18 @@ pub struct StorageProfile {
     /// How far from a stream's end a request may start and still continue it (the device's own buffer).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sequential_window_bytes: u64,
-}
-
-fn rate(name: &str, value: Option<f64>) -> Result<(), String> {
-    match value {
-        Some(v) if !(v.is_finite() && v > 0.0) => Err(format!(
-            "{name} is {v}; a finite number above 0 is expected (leave it out for none)"
-        )),
-        _ => Ok(()),
-    }
+    /// Upper limits in front of the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+    /// Credits that allow bursts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credits: Option<Credits>,
+    /// The device's own memory for writes; with it the costs of writes count only while it is switched off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cache: Option<WriteCache>,
+    /// Internal pages, and what is read ahead of a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readahead: Option<Readahead>,
 }
 
 impl StorageProfile {
@@ -247,6 +251,23 @@ impl StorageProfile {
             .overhead
             .validate()
             .map_err(|e| format!("flush.overhead.{e}"))?;
+        let parts = [
+            ("limits", self.limits.as_ref().map(Limits::validate)),
+            ("credits", self.credits.as_ref().map(Credits::validate)),
+            (
+                "write_cache",
+                self.write_cache.as_ref().map(WriteCache::validate),
+            ),
+            (
+                "readahead",
+                self.readahead.as_ref().map(Readahead::validate),
+            ),
+        ];
+        for (path, checked) in parts {
+            checked
+                .unwrap_or(Ok(()))
+                .map_err(|e| format!("{path}.{e}"))?;
+        }
         Ok(())
     }
 
@@ -275,6 +296,10 @@ impl StorageProfile {
             interface_rate_bps: self.interface_rate_bps.map(|r| r / factor),
             interface_iops: self.interface_iops.map(|r| r / factor),
             interface_burst_s: self.interface_burst_s.map(|s| s * factor),
+            limits: self.limits.map(|l| l.scaled(factor)),
+            credits: self.credits.map(|c| c.scaled(factor)),
+            write_cache: self.write_cache.as_ref().map(|c| c.scaled(factor)),
+            readahead: self.readahead.as_ref().map(|r| r.scaled(factor)),
             ..self.clone()
         }
     }
@@ -299,6 +324,21 @@ impl StorageProfile {
         let Some(class) = self.class(op, sequential) else {
             return self.flush.overhead.clone();
         };
+        if let (Op::Write, Some(cache)) = (op, &self.write_cache) {
+            return cache.overhead.clone();
+        }
+        let own = self.drawn_of(class, size_bytes);
+        match &self.readahead {
+            Some(ahead) if op == Op::Read && !(sequential && size_bytes < ahead.page_bytes) => {
+                Distribution::Sum {
+                    parts: vec![own, ahead.fetch.clone()],
+                }
+            }
+            _ => own,
+        }
+    }
+
+    fn drawn_of(&self, class: &ServiceClass, size_bytes: u64) -> Distribution {
         let Some(fetch) = &class.page_fetch else {
             return class.overhead.clone();
         };
@@ -324,9 +364,11 @@ impl StorageProfile {
     }
 
     fn transfer_s(&self, op: Op, sequential: bool, size_bytes: u64) -> f64 {
-        self.class(op, sequential)
-            .and_then(|c| c.rate_bps)
-            .map_or(0.0, |rate_bps| size_bytes as f64 / rate_bps)
+        let rate_bps = match (op, &self.write_cache) {
+            (Op::Write, Some(cache)) => cache.rate_bps,
+            _ => self.class(op, sequential).and_then(|c| c.rate_bps),
+        };
+        rate_bps.map_or(0.0, |rate_bps| size_bytes as f64 / rate_bps)
     }
 
     /// Mean service time in seconds of one server (without the interface's caps), exact.
@@ -367,10 +409,25 @@ impl StorageProfile {
         by_bytes.max(by_count)
     }
 
-    /// Most requests of this kind per second, all servers busy.
+    /// Most requests of this kind per second, all servers busy, bursts and free room in the cache aside.
     #[must_use]
     pub fn capacity_iops(&self, op: Op, sequential: bool, size_bytes: u64) -> f64 {
         let per_request = self.mean_service_s(op, sequential, size_bytes) / self.servers as f64;
-        1.0 / per_request.max(self.interface_s(size_bytes))
+        let mut slowest = per_request.max(self.interface_s(size_bytes));
+        let size = size_bytes as f64;
+        if let (Op::Write, Some(cache)) = (op, &self.write_cache) {
+            slowest = slowest.max(size / cache.drain_rate_bps);
+        }
+        if let Some(limits) = &self.limits {
+            let (bps, iops) = match op {
+                Op::Read => (limits.read_bps, limits.read_iops),
+                Op::Write => (limits.write_bps, limits.write_iops),
+                Op::Flush => (None, None),
+            };
+            slowest = slowest
+                .max(bps.map_or(0.0, |rate| size / rate))
+                .max(iops.map_or(0.0, |rate| 1.0 / rate));
+        }
+        1.0 / slowest
     }
 }

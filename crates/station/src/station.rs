@@ -5,9 +5,15 @@ use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::distribution::Sampler;
-use crate::profile::{InvalidProfile, ServiceClass, StorageProfile};
+use serde::Serialize;
+
+use crate::cost::Costs;
+use crate::gates::{Gates, Passed, FRESH};
+use crate::pace::Pace;
+use crate::patch::{Patch, Settings};
+use crate::profile::{InvalidProfile, StorageProfile};
 use crate::random::{mix64, Draws};
+use crate::retime::Remembered;
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,41 +81,24 @@ pub struct Served {
     pub sequential: bool,
     /// How often this operation was asked at this offset before.
     pub visit: u32,
+    /// Number of the request since the station began or was reset.
+    pub id: u64,
 }
 
-/// A class compiled for the hot path.
-#[derive(Debug, Clone)]
-struct Cost {
-    overhead: Sampler,
-    ns_per_byte: f64,
-    fetch: Option<(u64, Sampler)>,
-}
-
-impl Cost {
-    fn new(class: &ServiceClass) -> Self {
-        Cost {
-            overhead: class.overhead.sampler(),
-            ns_per_byte: class.rate_bps.map_or(0.0, |rate_bps| 1e9 / rate_bps),
-            fetch: class
-                .page_fetch
-                .as_ref()
-                .map(|fetch| (fetch.page_bytes, fetch.overhead.sampler())),
+impl Served {
+    pub(crate) fn of(known: &Known, timed: &Timed) -> Served {
+        let (due_ns, service_ns) = (timed.due_ns, timed.service_ns);
+        Served {
+            start_ns: timed.start_ns,
+            due_ns,
+            service_ns,
+            wait_ns: due_ns
+                .saturating_sub(known.arrival_ns)
+                .saturating_sub(service_ns),
+            sequential: known.sequential,
+            visit: known.visit,
+            id: known.id,
         }
-    }
-
-    #[inline]
-    fn draw_ns(&self, request: Request, draws: &mut Draws) -> f64 {
-        let mut ns = self.overhead.draw(draws) + self.ns_per_byte * request.size as f64;
-        if let Some((page_bytes, fetch)) = &self.fetch {
-            let first_start = request
-                .offset
-                .div_ceil(*page_bytes)
-                .saturating_mul(*page_bytes);
-            if first_start < request.offset.saturating_add(request.size) {
-                ns += fetch.draw(draws);
-            }
-        }
-        ns
     }
 }
 
@@ -132,18 +121,29 @@ impl Hasher for Mixed {
 
 /// When each server is free again.
 #[derive(Debug, Clone)]
-enum Servers {
+pub(crate) enum Servers {
     One(u64),
     Many(BinaryHeap<Reverse<u64>>),
 }
 
 impl Servers {
-    fn new(count: usize) -> Self {
-        if count == 1 {
-            Servers::One(0)
-        } else {
-            Servers::Many((0..count).map(|_| Reverse(0)).collect())
+    /// Servers that are free at these times.
+    pub fn of(free: Vec<u64>) -> Self {
+        match free[..] {
+            [only] => Servers::One(only),
+            _ => Servers::Many(free.into_iter().map(Reverse).collect()),
         }
+    }
+
+    /// So many servers, the busiest of these among them.
+    pub fn resized(&self, count: usize) -> Self {
+        let mut busy: Vec<u64> = match self {
+            Servers::One(free) => vec![*free],
+            Servers::Many(heap) => heap.iter().map(|free| free.0).collect(),
+        };
+        busy.sort_unstable_by(|a, b| b.cmp(a));
+        busy.resize(count, 0);
+        Servers::of(busy)
     }
 
     /// Lets the earliest free server work from `start = max(arrival, free)` until what `work(start)` says.
@@ -169,25 +169,85 @@ impl Servers {
     }
 }
 
-/// A device at work: first come first served, k servers, one interface.
+/// What has been used up so far; all of it are times on the station's clock, nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Used {
+    /// When the interface is free.
+    pub interface_ns: f64,
+    /// When everything in the write cache will have left it.
+    pub drained_ns: f64,
+    /// When tokens taken so far will have flowed in.
+    pub passed: Passed,
+}
+
+const NOTHING_USED: Used = Used {
+    interface_ns: 0.0,
+    drained_ns: 0.0,
+    passed: FRESH,
+};
+
+/// A request as the station remembers it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    pub id: u64,
+    pub arrival_ns: u64,
+    pub request: Request,
+    pub visit: u32,
+    pub sequential: bool,
+    /// All its pages were in the read buffer.
+    pub buffered: bool,
+}
+
+/// When a request was and will be where.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timed {
+    pub start_ns: u64,
+    /// Its server is free again.
+    pub end_ns: u64,
+    /// The device is done with it; limits may hold it longer.
+    pub held_ns: u64,
+    pub due_ns: u64,
+    pub service_ns: u64,
+}
+
+/// What is full, and how far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Levels {
+    /// Bytes in the write cache.
+    pub dirty_bytes: Option<f64>,
+    /// Credits left, requests.
+    pub credits_iops: Option<f64>,
+    /// Credits left, bytes.
+    pub credits_bytes: Option<f64>,
+}
+
+/// A device at work: first come first served, k servers, one interface, limits behind them.
 ///
-/// Arrivals are to be given in the order of their times; a time earlier than the last is served as it comes.
+/// Limits and credits hold an answer back after the device has done its work, so that a limit of one direction
+/// takes nothing from the other. Arrivals are to be given in the order of their times; a time earlier than the
+/// last is served as it comes.
 #[derive(Debug, Clone)]
 pub struct Station {
     seed: u64,
-    read: [Cost; 2],
-    write: [Cost; 2],
-    flush: Sampler,
+    pub(crate) settings: Box<Settings>,
+    costs: Costs,
+    pub(crate) gates: Gates,
+    pace: Option<Pace>,
     interface_ns_per_byte: f64,
     interface_ns_per_request: f64,
     interface_burst_ns: f64,
-    interface_free: f64,
-    server_count: usize,
-    servers: Servers,
-    streams: Vec<u64>,
+    /// Of the write cache: nanoseconds to drain a byte, and all of it.
+    drain: Option<(f64, f64)>,
+    pub(crate) server_count: usize,
     max_streams: usize,
     window: u64,
+    pub(crate) used: Used,
+    pub(crate) servers: Servers,
+    streams: Vec<u64>,
+    buffer: Vec<u64>,
     visits: HashMap<u64, u32, BuildHasherDefault<Mixed>>,
+    taken: u64,
+    pub(crate) remembered: Option<Remembered>,
 }
 
 impl Station {
@@ -197,55 +257,88 @@ impl Station {
     /// The profile is not valid.
     pub fn new(profile: &StorageProfile, seed: u64) -> Result<Self, InvalidProfile> {
         profile.validate()?;
-        let pair = |d: &crate::profile::Direction| [Cost::new(&d.random), Cost::new(&d.sequential)];
-        Ok(Station {
+        let mut station = Station {
             seed,
-            read: pair(&profile.read),
-            write: pair(&profile.write),
-            flush: profile.flush.overhead.sampler(),
-            interface_ns_per_byte: profile.interface_rate_bps.map_or(0.0, |r| 1e9 / r),
-            interface_ns_per_request: profile.interface_iops.map_or(0.0, |r| 1e9 / r),
-            interface_burst_ns: profile.interface_burst_s.map_or(0.0, |s| 1e9 * s),
-            interface_free: 0.0,
-            server_count: profile.servers,
-            servers: Servers::new(profile.servers),
-            streams: Vec::with_capacity(profile.sequential_streams),
-            max_streams: profile.sequential_streams,
-            window: profile.sequential_window_bytes,
+            settings: Box::new(Settings::new(profile)),
+            costs: Costs::new(profile, true),
+            gates: Gates::default(),
+            pace: None,
+            interface_ns_per_byte: 0.0,
+            interface_ns_per_request: 0.0,
+            interface_burst_ns: 0.0,
+            drain: None,
+            server_count: 1,
+            max_streams: 0,
+            window: 0,
+            used: NOTHING_USED,
+            servers: Servers::of(vec![0]),
+            streams: Vec::new(),
+            buffer: Vec::new(),
             visits: HashMap::default(),
-        })
+            taken: 0,
+            remembered: None,
+        };
+        station.become_device(&station.settings.effective(), 0);
+        Ok(station)
     }
 
-    /// Forgets everything that was served: servers free, no streams, no visits.
+    /// Takes over what a profile says; what is under way stays.
+    pub(crate) fn become_device(&mut self, profile: &StorageProfile, now_ns: u64) {
+        let each_ns = |rate: Option<f64>| rate.map_or(0.0, |r| 1e9 / r);
+        self.costs = Costs::new(profile, self.settings.reads_ahead());
+        self.gates = Gates::new(profile);
+        self.pace = self.settings.slow().map(|slow| Pace::new(&slow, now_ns));
+        self.interface_ns_per_byte = each_ns(profile.interface_rate_bps);
+        self.interface_ns_per_request = each_ns(profile.interface_iops);
+        self.interface_burst_ns = profile.interface_burst_s.map_or(0.0, |s| 1e9 * s);
+        self.drain = profile.write_cache.as_ref().map(|cache| {
+            let ns_per_byte = 1e9 / cache.drain_rate_bps;
+            (ns_per_byte, ns_per_byte * cache.size_bytes as f64)
+        });
+        self.max_streams = profile.sequential_streams;
+        self.window = profile.sequential_window_bytes;
+        self.streams.truncate(self.max_streams);
+        self.server_count = profile.servers;
+        self.servers = self.servers.resized(profile.servers);
+    }
+
+    /// Forgets everything that was served: servers free, no streams, no visits, credits as at the beginning.
+    /// Changes stay in force.
     pub fn reset(&mut self) {
-        self.servers = Servers::new(self.server_count);
-        self.interface_free = 0.0;
+        self.servers = Servers::of(vec![0; self.server_count]);
+        self.used = NOTHING_USED;
         self.streams.clear();
+        self.buffer.clear();
         self.visits.clear();
+        self.taken = 0;
+        if let Some(remembered) = &mut self.remembered {
+            *remembered = Remembered::default();
+        }
     }
 
-    /// Goes on as another device: requests that were accepted keep their due times, streams and visits stay.
-    ///
-    /// # Errors
-    /// The profile is not valid; nothing has changed then.
-    pub fn set_profile(&mut self, profile: &StorageProfile) -> Result<(), InvalidProfile> {
-        let mut next = Station::new(profile, self.seed)?;
-        let mut busy: Vec<u64> = match &self.servers {
-            Servers::One(free) => vec![*free],
-            Servers::Many(heap) => heap.iter().map(|free| free.0).collect(),
-        };
-        busy.sort_unstable_by(|a, b| b.cmp(a));
-        busy.resize(profile.servers, 0);
-        next.servers = match busy[..] {
-            [only] => Servers::One(only),
-            _ => Servers::Many(busy.into_iter().map(Reverse).collect()),
-        };
-        next.interface_free = self.interface_free;
-        next.visits = std::mem::take(&mut self.visits);
-        next.streams = std::mem::take(&mut self.streams);
-        next.streams.truncate(next.max_streams);
-        *self = next;
-        Ok(())
+    /// What was changed since the beginning and is in force, as one patch.
+    #[must_use]
+    pub fn changed(&self) -> &Patch {
+        self.settings.patched()
+    }
+
+    /// The profile with all changes that can be written in a profile.
+    #[must_use]
+    pub fn effective(&self) -> StorageProfile {
+        self.settings.effective()
+    }
+
+    /// What is full at `t_ns`, and how far.
+    #[must_use]
+    pub fn levels(&self, t_ns: u64) -> Levels {
+        let [credits_iops, credits_bytes] = self.gates.credits(&self.used.passed, t_ns);
+        Levels {
+            dirty_bytes: self
+                .drain
+                .map(|(each_ns, _)| (self.used.drained_ns - t_ns as f64).max(0.0) / each_ns),
+            credits_iops,
+            credits_bytes,
+        }
     }
 
     /// Accepts a request that arrives at `t_ns` and says when it will have been served.
@@ -258,44 +351,95 @@ impl Station {
             *count = count.wrapping_add(1);
             visit
         };
-        let mut draws = Draws::keyed(self.seed, op, request.offset, u64::from(visit));
-        let (sequential, service) = if request.op == Op::Flush {
-            (false, self.flush.draw(&mut draws))
-        } else {
-            let sequential = self.continues_stream(request);
-            let costs = if request.op == Op::Read {
-                &self.read
-            } else {
-                &self.write
-            };
-            (
-                sequential,
-                costs[usize::from(sequential)].draw_ns(request, &mut draws),
-            )
+        let sequential = request.op != Op::Flush && self.continues_stream(request);
+        let known = Known {
+            id: self.taken,
+            arrival_ns: t_ns,
+            request,
+            visit,
+            sequential,
+            buffered: self.costs.buffered(request, &mut self.buffer),
         };
-        let service_ns = service.round() as u64;
+        self.taken += 1;
+        let before = self.remembered.is_some().then_some(self.used);
+        let timed = self.serve(&known, t_ns);
+        if let (Some(remembered), Some(before)) = (&mut self.remembered, before) {
+            remembered.add(t_ns, known, timed, before);
+        }
+        Served::of(&known, &timed)
+    }
+
+    /// Serves a request from `floor_ns` on at the earliest.
+    #[inline]
+    pub(crate) fn serve(&mut self, known: &Known, floor_ns: u64) -> Timed {
+        let Known { request, .. } = *known;
+        let op = request.op as u64;
+        let mut draws = Draws::keyed(self.seed, op, request.offset, u64::from(known.visit));
+        let work = self
+            .costs
+            .draw_ns(request, known.sequential, known.buffered, &mut draws);
         let interface_ns = if request.op == Op::Flush {
             0.0
         } else {
             (self.interface_ns_per_byte * request.size as f64).max(self.interface_ns_per_request)
         };
-        let interface_free = &mut self.interface_free;
+        let interface_free = &mut self.used.interface_ns;
         let burst_ns = self.interface_burst_ns;
-        let (start_ns, due_ns) = self.servers.take(t_ns, |start_ns| {
-            let finish = start_ns + service_ns;
-            if interface_ns == 0.0 {
-                return finish;
+        let mut service_ns = work.round() as u64;
+        let mut factor = 1.0;
+        let (start_ns, end_ns) = match self.pace {
+            None => self.servers.take(floor_ns, |start_ns| {
+                let finish = start_ns + service_ns;
+                if interface_ns == 0.0 {
+                    return finish;
+                }
+                *interface_free = interface_free.max(start_ns as f64 - burst_ns) + interface_ns;
+                finish.max(interface_free.round() as u64)
+            }),
+            Some(pace) => {
+                let stray = pace.stray.map_or(1.0, |(probability, by)| {
+                    if draws.uniform() < probability {
+                        by
+                    } else {
+                        1.0
+                    }
+                });
+                self.servers.take(floor_ns, |start_ns| {
+                    factor = pace.factor_at(start_ns);
+                    service_ns = (work * factor * stray).round() as u64;
+                    let finish = pace.done_ns(start_ns, service_ns);
+                    if interface_ns == 0.0 {
+                        return finish;
+                    }
+                    let from = interface_free.max(start_ns as f64 - burst_ns);
+                    let work_ns = (interface_ns * factor).round() as u64;
+                    *interface_free = pace.done_ns(from.round() as u64, work_ns) as f64;
+                    finish.max(*interface_free as u64)
+                })
             }
-            *interface_free = interface_free.max(start_ns as f64 - burst_ns) + interface_ns;
-            finish.max(interface_free.round() as u64)
-        });
-        Served {
+        };
+        let mut held_ns = end_ns;
+        match (request.op, self.drain) {
+            (Op::Write, Some((ns_per_byte, whole_ns))) => {
+                let drain_ns = ns_per_byte * factor * request.size as f64;
+                let drained_ns = self.used.drained_ns.max(end_ns as f64) + drain_ns;
+                self.used.drained_ns = drained_ns;
+                held_ns = held_ns.max((drained_ns - whole_ns).round() as u64);
+            }
+            (Op::Flush, _) => held_ns = held_ns.max(self.used.drained_ns.round() as u64),
+            _ => {}
+        }
+        let mut due_ns = held_ns;
+        if self.gates.any {
+            let through = self.gates.pass(&mut self.used.passed, start_ns, request);
+            due_ns = due_ns.max(through.round() as u64);
+        }
+        Timed {
             start_ns,
+            end_ns,
+            held_ns,
             due_ns,
             service_ns,
-            wait_ns: (due_ns - t_ns).saturating_sub(service_ns),
-            sequential,
-            visit,
         }
     }
 

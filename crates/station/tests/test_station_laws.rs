@@ -1,6 +1,6 @@
 //! The laws a station must obey, in virtual time (spec/emulation.md EM-32, EA-15, EA-16).
 
-use penstock_station::{Op, Request, Station, StorageProfile};
+use penstock_station::{Op, Patch, Request, Station, StorageProfile};
 
 const NS: f64 = 1e9;
 
@@ -289,9 +289,11 @@ fn a_change_of_profile_keeps_promises() {
         size: 4096,
     };
     assert_eq!(station.arrive(0, read(0)).due_ns, 5_000_000);
-    station
-        .set_profile(&profile(2, &constant(0.001), ""))
-        .unwrap();
+    let other = Patch {
+        profile: Some(Some(Box::new(profile(2, &constant(0.001), "")))),
+        ..Patch::default()
+    };
+    assert!(station.change(0, &other).unwrap().is_empty());
     assert_eq!(station.arrive(0, read(1 << 20)).due_ns, 1_000_000);
     assert_eq!(station.arrive(0, read(2 << 20)).due_ns, 2_000_000);
     let again = station.arrive(10_000_000, read(0));

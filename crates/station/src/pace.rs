@@ -1,0 +1,206 @@
+//! Pacing by tokens, and time on a device that is slow or stalls.
+
+use crate::shape::{Bucket, Slow};
+
+/// A stream of tokens. Its state is the time at which all tokens taken so far will have flowed in; it may lag behind
+/// the clock by the depth, which is what can be caught up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Gate {
+    /// Nanoseconds per token.
+    pub ns_per_token: f64,
+    /// Most that the state may lag behind the clock, nanoseconds.
+    pub depth_ns: f64,
+    /// Lag at the very beginning, nanoseconds.
+    pub initial_ns: f64,
+}
+
+/// State of a gate that nothing has passed yet.
+pub(crate) const UNUSED: f64 = f64::NEG_INFINITY;
+
+impl Gate {
+    /// Tokens at `rate` per second; up to `burst_s` may be caught up, and is at the beginning.
+    pub fn new(rate: f64, burst_s: f64) -> Gate {
+        Gate {
+            ns_per_token: 1e9 / rate,
+            depth_ns: 1e9 * burst_s,
+            initial_ns: 1e9 * burst_s,
+        }
+    }
+
+    /// A credit bucket's baseline.
+    pub fn of_bucket(bucket: &Bucket) -> Gate {
+        let depth_ns = 1e9 * bucket.capacity / bucket.baseline;
+        Gate {
+            ns_per_token: 1e9 / bucket.baseline,
+            depth_ns,
+            initial_ns: depth_ns * bucket.initial,
+        }
+    }
+
+    /// From when tokens flow for a request that could pass at `at_ns`.
+    #[inline]
+    pub fn begins_ns(&self, state: f64, at_ns: u64) -> f64 {
+        if state == UNUSED {
+            at_ns as f64 - self.initial_ns
+        } else {
+            state.max(at_ns as f64 - self.depth_ns)
+        }
+    }
+
+    /// Takes tokens; the new state is when the request is through.
+    #[inline]
+    pub fn pass(&self, state: &mut f64, at_ns: u64, tokens: f64) -> f64 {
+        *state = self.begins_ns(*state, at_ns) + tokens * self.ns_per_token;
+        *state
+    }
+
+    /// Tokens that could be spent at once at `at_ns`.
+    pub fn level(&self, state: f64, at_ns: u64) -> f64 {
+        (at_ns as f64 - self.begins_ns(state, at_ns)).max(0.0) / self.ns_per_token
+    }
+}
+
+/// How work turns into time: factor, ramp and stalls of a device that fails slowly.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    since_ns: u64,
+    factor: f64,
+    ramp_ns: f64,
+    period_ns: u64,
+    length_ns: u64,
+    /// Probability and factor of slow requests.
+    pub stray: Option<(f64, f64)>,
+}
+
+impl Pace {
+    pub fn new(slow: &Slow, now_ns: u64) -> Pace {
+        let (period_ns, length_ns) = slow.stall.map_or((0, 0), |stall| {
+            ((stall.period_s * 1e9) as u64, (stall.length_s * 1e9) as u64)
+        });
+        Pace {
+            since_ns: slow.since_ns.unwrap_or(now_ns),
+            factor: slow.factor,
+            ramp_ns: slow.ramp_s.map_or(0.0, |s| s * 1e9),
+            period_ns,
+            length_ns,
+            stray: slow.random.map(|stray| (stray.probability, stray.factor)),
+        }
+    }
+
+    /// By how much work that begins at `at_ns` is stretched.
+    #[inline]
+    pub fn factor_at(&self, at_ns: u64) -> f64 {
+        let elapsed = at_ns.saturating_sub(self.since_ns) as f64;
+        if elapsed >= self.ramp_ns {
+            self.factor
+        } else {
+            1.0 + (self.factor - 1.0) * elapsed / self.ramp_ns
+        }
+    }
+
+    /// When `work_ns` of work that begins at `at_ns` are done: nothing is done in a stall.
+    #[inline]
+    pub fn done_ns(&self, at_ns: u64, work_ns: u64) -> u64 {
+        if self.period_ns == 0 {
+            return at_ns + work_ns;
+        }
+        // Work is done in the first period and, in every later one, after its stall.
+        let useful = self.period_ns - self.length_ns;
+        let elapsed = at_ns.saturating_sub(self.since_ns);
+        let (periods, within) = (elapsed / self.period_ns, elapsed % self.period_ns);
+        if work_ns == 0 {
+            let stalled = periods > 0 && within < self.length_ns;
+            return at_ns + if stalled { self.length_ns - within } else { 0 };
+        }
+        let before = if periods == 0 {
+            within
+        } else {
+            // useful time since the change: the whole first period, then the useful part of each
+            self.period_ns + (periods - 1) * useful + within.saturating_sub(self.length_ns)
+        };
+        let end = before + work_ns;
+        let after = if end <= self.period_ns {
+            end
+        } else {
+            let beyond = end - self.period_ns;
+            // a piece of work that ends with a period ends before the next stall
+            let full = (beyond - 1) / useful;
+            self.period_ns * (full + 1) + self.length_ns + (beyond - full * useful)
+        };
+        at_ns + (after - elapsed.min(after))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::{Stall, Stray};
+
+    fn stalling() -> Pace {
+        let slow = Slow {
+            stall: Some(Stall {
+                period_s: 1e-6,
+                length_s: 0.4e-6,
+            }),
+            random: Some(Stray {
+                probability: 0.0,
+                factor: 1.0,
+            }),
+            ..Slow::default()
+        };
+        Pace::new(&slow, 0)
+    }
+
+    #[test]
+    fn nothing_is_done_in_a_stall() {
+        let pace = stalling();
+        // the brute force: count useful nanoseconds one by one
+        let useful = |t: u64| t < 1000 || t % 1000 >= 400;
+        for at in (0..3500).step_by(37) {
+            for work in [0u64, 1, 10, 333, 600, 1800] {
+                let (mut t, mut left) = (at, work);
+                while left > 0 || (work == 0 && !useful(t)) {
+                    left -= u64::from(left > 0 && useful(t));
+                    t += 1;
+                }
+                assert_eq!(pace.done_ns(at, work), t, "{work} from {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_ramp_grows_in_a_straight_line() {
+        let slow = Slow {
+            factor: 11.0,
+            ramp_s: Some(1e-6),
+            ..Slow::default()
+        };
+        let pace = Pace::new(&slow, 500);
+        let seen = [500, 1000, 1500, 9000].map(|t| pace.factor_at(t));
+        assert_eq!(seen, [1.0, 6.0, 11.0, 11.0]);
+    }
+
+    #[test]
+    fn a_bucket_bursts_for_as_long_as_its_tokens_last() {
+        let bucket = Bucket {
+            baseline: 100.0,
+            burst: 3000.0,
+            capacity: 5800.0,
+            initial: 0.5,
+        };
+        let (burst, base) = (Gate::new(3000.0, 0.0), Gate::of_bucket(&bucket));
+        let (mut spent, mut fill, mut now, mut last_fast) = (UNUSED, UNUSED, 1_000_000_000, 0);
+        for i in 0..4000 {
+            let free = burst
+                .pass(&mut spent, now, 1.0)
+                .max(base.pass(&mut fill, now, 1.0));
+            let next = now.max(free.round() as u64);
+            if next - now < 1_000_000 {
+                last_fast = i;
+            }
+            now = next;
+        }
+        // 2900 tokens beside 100/s flowing in last 1 s at 3000/s
+        assert!((2990..=3010).contains(&last_fast), "{last_fast}");
+    }
+}
