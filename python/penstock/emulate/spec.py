@@ -65,7 +65,10 @@ class Delay:
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """One interface of a node; None: no limit. Shares are probabilities per packet."""
+    """One interface of a node; None: no limit. Shares are probabilities per packet.
+
+    What has no `in_` before it is of what leaves the node, the others of what arrives there.
+    """
 
     network: str = "net"
     address: str | None = None
@@ -76,15 +79,28 @@ class LinkSpec:
     duplicate: float = 0.0
     corrupt: float = 0.0
     reorder: float = 0.0
+    in_delay: Delay = Delay()
+    in_loss: float = 0.0
+    in_duplicate: float = 0.0
+    in_corrupt: float = 0.0
+    in_reorder: float = 0.0
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """A network of its own (one bridge). `delays`: (node, node) → one-way delay beside the links' own [s]."""
+    """A network of its own (one bridge).
+
+    `delay_s`: one-way delay between any two nodes, beside the links' own; `delays`: that of single pairs,
+    both ways unless the other way is given too. `host`: the host has an address in it. `engine`: what
+    delays and loses packets; 'auto' takes netem where the kernel has it, else the relay.
+    """
 
     name: str = "net"
     subnet: str | None = None
+    delay_s: float = 0.0
     delays: dict[tuple[str, str], float] = field(default_factory=dict)
+    host: bool = False
+    engine: Literal["auto", "netem", "relay"] = "auto"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ from typing import Any, Literal
 from penstock.host.processes import Identity
 from penstock.host.state import state_dir
 
-Kind = Literal["mount", "cgroup", "process", "directory", "file", "setting", "tracefs", "loop"]
+Kind = Literal[
+    "mount", "cgroup", "process", "directory", "file", "setting", "tracefs", "loop", "netns"
+]
 KINDS: tuple[str, ...] = (
     "mount",
     "cgroup",
@@ -33,6 +35,7 @@ KINDS: tuple[str, ...] = (
     "setting",
     "tracefs",
     "loop",
+    "netns",
 )
 
 #: a journal with nothing open is emptied once it is larger [bytes]
@@ -96,7 +99,9 @@ class Journal:
             id=secrets.token_hex(8),
             kind=kind,
             # mountinfo names mount points without symbolic links
-            target=os.path.realpath(target) if kind in ("mount", "tracefs") else os.fspath(target),
+            target=os.path.realpath(target)
+            if kind in ("mount", "tracefs", "netns")
+            else os.fspath(target),
             token=token or new_token(),
             owner=self.owner,
             run=run,

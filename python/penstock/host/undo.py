@@ -14,14 +14,15 @@ from penstock.host.cgroup import kill_members, remove_groups
 from penstock.host.directories import take_directory
 from penstock.host.journal import Entry, Journal
 from penstock.host.mounts import mounts_at, unmount
+from penstock.host.netns import take_namespace
 from penstock.host.processes import Identity, boot_id
 from penstock.host.state import runtime_dir
 
 #: what ends with a boot; directories and files stay
-_OF_THE_BOOT = {"mount", "cgroup", "process", "setting", "tracefs", "loop"}
+_OF_THE_BOOT = {"mount", "cgroup", "process", "setting", "tracefs", "loop", "netns"}
 
 #: processes first, then what they hold; directories only when nothing is mounted in them any more
-_ORDER = ("process", "cgroup", "setting", "mount", "loop", "tracefs", "file", "directory")
+_ORDER = ("process", "cgroup", "setting", "netns", "mount", "loop", "tracefs", "file", "directory")
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,10 @@ def _tracefs(entry: Entry) -> tuple[str, str]:
     return _mount(entry)
 
 
+def _netns(entry: Entry) -> tuple[str, str]:
+    return ("undone", "") if take_namespace(entry) else ("gone", "")
+
+
 def _setting(entry: Entry) -> tuple[str, str]:
     path = Path(entry.target)
     if not path.exists():
@@ -196,6 +201,7 @@ _REVERSALS: dict[str, Callable[[Entry], tuple[str, str]]] = {
     "mount": _mount,
     "tracefs": _tracefs,
     "loop": _loop,
+    "netns": _netns,
     "setting": _setting,
     "file": _file,
     "directory": _directory,

@@ -1,0 +1,6 @@
+"""Networks between nodes: a bridge each, a link per interface, bandwidth, delay and loss that can change."""
+
+from penstock.emulate.network.network import LinkChange, Network
+from penstock.emulate.network.port import Interface
+
+__all__ = ["Interface", "LinkChange", "Network"]

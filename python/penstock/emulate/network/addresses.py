@@ -1,0 +1,138 @@
+"""Subnets and addresses of networks: given, or allotted from 10.88.0.0/16."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+
+from penstock.emulate.spec import NetworkSpec
+from penstock.errors import BadInput
+
+#: where subnets come from that nobody gave
+POOL = ipaddress.IPv4Network("10.88.0.0/16")
+#: smallest network that is allotted (prefix length)
+_SMALLEST = 24
+#: a bridge carries so many ports (Linux: BR_MAX_PORTS)
+MOST_NODES = 1022
+
+Subnet = ipaddress.IPv4Network
+
+
+def subnet_of(text: str, network: str) -> Subnet:
+    """A subnet that was given. Raises BadInput where the text is none, or too small for two nodes."""
+    try:
+        found = ipaddress.IPv4Network(text)
+    except ValueError as error:
+        raise BadInput(
+            f"network {network}: found subnet {text!r} ({error}); expected one such as 10.88.1.0/24"
+        ) from None
+    if found.prefixlen > 29:
+        raise BadInput(f"network {network}: found subnet {text}; expected a /29 or larger")
+    return found
+
+
+def subnets(
+    networks: Sequence[NetworkSpec],
+    nodes: Mapping[str, int],
+    taken: Mapping[str, Subnet] | None = None,
+) -> dict[str, Subnet]:
+    """The subnet of every network; `nodes`: how many are to be on it; `taken`: what the host has, by name.
+
+    Raises BadInput where two overlap (both are named), where one has too few addresses, and where 10.88/16
+    is used up.
+    """
+    names = [n.name for n in networks]
+    twice = {n for n in names if names.count(n) > 1}
+    if twice:
+        raise BadInput(f"found two networks called {sorted(twice)[0]}; expected one of each name")
+    used: dict[str, Subnet] = {}
+    for spec in networks:
+        if spec.subnet is None:
+            continue
+        wanted = subnet_of(spec.subnet, spec.name)
+        against = {**used, **({} if not spec.host else taken or {})}
+        other = next((k for k, v in against.items() if v.overlaps(wanted)), None)
+        if other is not None:
+            raise BadInput(
+                f"network {spec.name}: subnet {wanted} overlaps {against[other]} of {other}; "
+                "expected subnets apart"
+            )
+        used[spec.name] = wanted
+    for spec in networks:
+        count = nodes.get(spec.name, 0)
+        if count > MOST_NODES:
+            raise BadInput(
+                f"network {spec.name}: found {count} nodes; expected at most {MOST_NODES}, "
+                "the ports of a Linux bridge"
+            )
+        if spec.subnet is not None:
+            if used[spec.name].num_addresses - 3 < count:
+                raise BadInput(
+                    f"network {spec.name}: subnet {used[spec.name]} has "
+                    f"{used[spec.name].num_addresses - 3} addresses for {count} nodes"
+                )
+            continue
+        used[spec.name] = _allotted(count, [*used.values(), *(taken or {}).values()], spec.name)
+    return {name: used[name] for name in names}
+
+
+def _allotted(count: int, used: Iterable[Subnet], network: str) -> Subnet:
+    prefix = _SMALLEST
+    while (1 << (32 - prefix)) - 3 < count:
+        prefix -= 1
+    others = list(used)
+    for candidate in POOL.subnets(new_prefix=prefix):
+        if not any(candidate.overlaps(o) for o in others):
+            return candidate
+    raise BadInput(
+        f"network {network}: 10.88.0.0/16 has no free /{prefix}; expected a subnet given"
+    )
+
+
+class Allotment:
+    """Addresses of one network; the last usable one is the host's."""
+
+    def __init__(self, network: str, subnet: Subnet):
+        self.network, self.subnet = network, subnet
+        self.host = subnet[-2]
+        self._by_address: dict[ipaddress.IPv4Address, str] = {self.host: "the host"}
+        self._next = 1
+
+    def give(self, node: str, wanted: str | None) -> str:
+        """The address of a node. Raises BadInput where the one it wants is another's or no host address."""
+        if wanted is None:
+            while self.subnet[self._next] in self._by_address:
+                self._next += 1
+                if self._next >= self.subnet.num_addresses - 1:
+                    raise BadInput(f"network {self.network}: {self.subnet} has no address left")
+            address = self.subnet[self._next]
+        else:
+            address = self._wanted(node, wanted)
+        self._by_address[address] = node
+        return str(address)
+
+    def reserve(self, wanted: Mapping[str, str]) -> None:
+        """Keeps addresses that nodes will ask for from being allotted to others before."""
+        for node, text in wanted.items():
+            self._by_address[self._wanted(node, text)] = node
+
+    def take_back(self, address: str) -> None:
+        """An address is free again."""
+        self._by_address.pop(ipaddress.IPv4Address(address), None)
+        self._next = 1
+
+    def _wanted(self, node: str, text: str) -> ipaddress.IPv4Address:
+        try:
+            address = ipaddress.IPv4Address(text)
+        except ValueError:
+            raise BadInput(f"node {node}: found address {text!r}; expected IPv4") from None
+        inside = address in self.subnet
+        if not inside or address in (self.subnet[0], self.subnet[-1]):
+            raise BadInput(
+                f"node {node}: address {address} is not a host's in {self.subnet} "
+                f"of network {self.network}"
+            )
+        other = self._by_address.get(address, node)
+        if other != node:
+            raise BadInput(f"node {node}: address {address} is that of {other}")
+        return address

@@ -1,0 +1,159 @@
+"""The namespace in which a cluster's bridges are, and the nodes' ends of the links that go there.
+
+Nothing of it is in the host's own namespace, but for one link per network that the host is to reach. With
+the namespace goes everything in it, the nodes' ends of the links included.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import struct
+from pathlib import Path
+
+from penstock.emulate.network.addresses import Subnet
+from penstock.errors import PenstockError
+from penstock.host.journal import Entry, Journal
+from penstock.host.netlink import (
+    DUMP,
+    RTM_GETROUTE,
+    Netlink,
+    Request,
+    add_address,
+    attributes,
+    new_link,
+    set_link,
+)
+from penstock.host.netns import inside, pin_namespace, take_namespace
+
+#: the first index of the links that are made here: below it are the kernel's own
+_FIRST_INDEX = 1000
+_RTN_UNICAST = 1
+
+
+class Fabric:
+    """The pinned namespace of one cluster."""
+
+    def __init__(self, journal: Journal, run: str | None = None):
+        self._journal = journal
+        self.entry: Entry = pin_namespace(journal, run)
+        try:
+            self.netlink = Netlink(self.path)
+            inside(self.path, _quiet)
+            self.netlink.tell(set_link(1, "lo up", up=True))
+        except BaseException:
+            self.down()
+            raise
+        self._next = _FIRST_INDEX
+        self._outside = 0
+
+    @property
+    def path(self) -> Path:
+        """Where the namespace is pinned."""
+        return Path(self.entry.target)
+
+    @property
+    def token(self) -> str:
+        """What its path and its links outside bear."""
+        return self.entry.token
+
+    def next_index(self) -> int:
+        """An index for a link, free in this namespace and, for a link's other end, in a node's."""
+        self._next += 1
+        return self._next
+
+    def bridge(self, name: str) -> int:
+        """Makes a bridge; gives its index."""
+        index = self.next_index()
+        self.netlink.tell(
+            new_link(name, "bridge", index=index, up=True, attrs=[["IFLA_MTU", 1500]])
+        )
+        return index
+
+    def veth(
+        self,
+        name: str,
+        netns: str | os.PathLike[str],
+        peer: str,
+        *,
+        mac: str | None,
+        master: int | None,
+        far_index: int | None = None,
+    ) -> tuple[int, int]:
+        """Makes a pair with its other end, called `peer`, in another namespace; gives both indexes.
+
+        `far_index` 0 leaves that of the other end to the kernel, and gives 0.
+        """
+        here = self.next_index()
+        there = self.next_index() if far_index is None else far_index
+        try:
+            fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise PenstockError(f"network namespace {netns}: {error.strerror}") from error
+        try:
+            far = [["IFLA_IFNAME", peer], ["IFLA_NET_NS_FD", fd]]
+            if mac is not None:
+                far.append(["IFLA_ADDRESS", mac])
+            self.netlink.tell(
+                new_link(
+                    name,
+                    "veth",
+                    index=here,
+                    up=True,
+                    attrs=[] if master is None else [["IFLA_MASTER", master]],
+                    data=[["VETH_INFO_PEER", {"index": there, "attrs": far}]],
+                )
+            )
+        finally:
+            os.close(fd)
+        return here, there
+
+    def host_link(self, subnet: Subnet, address: ipaddress.IPv4Address, master: int | None) -> int:
+        """Gives the host an address on a network; gives the index of the end in here.
+
+        The link's name outside is `p`, the token, and a number: 15 characters, all that Linux allows.
+        """
+        outside = f"p{self.token}{self._outside:02x}"
+        self._outside += 1
+        name = f"host{self._outside}"
+        here, _ = self.veth(
+            name, "/proc/thread-self/ns/net", outside, mac=None, master=master, far_index=0
+        )
+        with Netlink() as root:
+            there = root.link_index(outside)
+            root.tell(add_address(there, str(address), subnet.prefixlen))
+            root.tell(set_link(there, f"{outside} up", up=True))
+        return here
+
+    def down(self) -> None:
+        """Takes the namespace away with all that is in it; twice does nothing more."""
+        if hasattr(self, "netlink"):
+            self.netlink.close()
+        take_namespace(self.entry)
+        self._journal.undone(self.entry)
+
+
+def _quiet() -> None:
+    """No addresses of IPv6 on bridges and ports: they would talk to the nodes."""
+    for which in ("all", "default"):
+        switch = Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6")
+        if switch.exists():
+            switch.write_text("1")
+
+
+def host_subnets() -> dict[str, Subnet]:
+    """The subnets that the host has routes to, but for the one to everywhere."""
+    with Netlink() as root:
+        names = dict(root.links())
+        body = struct.pack("=B11x", socket.AF_INET)
+        found: dict[str, Subnet] = {}
+        for answer in root.ask(Request(RTM_GETROUTE, DUMP, body, "listing routes")):
+            _, length, _, _, _, _, _, kind = struct.unpack_from("=8B", answer)
+            parts = attributes(answer[12:])
+            if kind != _RTN_UNICAST or length == 0 or 1 not in parts:
+                continue
+            subnet = ipaddress.IPv4Network((parts[1], length), strict=False)
+            link = struct.unpack("=i", parts[4])[0] if 4 in parts else 0
+            found[f"the host's route {subnet} by {names.get(link, 'a gateway')}"] = subnet
+        return found

@@ -1,0 +1,123 @@
+"""Changes to a link: what a patch says, checked and laid over what the link was asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from penstock.emulate.network.qdisc import MOST_BPS
+from penstock.emulate.spec import Delay, LinkSpec
+from penstock.errors import BadInput
+
+RATES = ("out_bps", "in_bps")
+DELAYS = ("delay", "in_delay")
+SHARES = tuple(
+    way + share for way in ("", "in_") for share in ("loss", "duplicate", "corrupt", "reorder")
+)
+KEYS = (*RATES, *DELAYS, *SHARES)
+DISTRIBUTIONS = ("constant", "uniform", "normal", "pareto")
+#: a longer delay is taken for a mistake [s]
+MOST_DELAY_S = 60.0
+
+
+def patched(link: LinkSpec, patch: Mapping[str, Any]) -> LinkSpec:
+    """The link as the patch wants it; what the patch does not name stays. `max` and None take a limit away.
+
+    Raises BadInput for a key that a link has not, and for values that make no sense.
+    """
+    changes: dict[str, Any] = {}
+    for key, value in patch.items():
+        off = value is None or value == "max"
+        if key in RATES:
+            changes[key] = None if off else _rate(key, value)
+        elif key in DELAYS:
+            changes[key] = Delay() if off else _delay(key, value, getattr(link, key))
+        elif key in SHARES:
+            changes[key] = 0.0 if off else _share(key, value)
+        else:
+            raise BadInput(f"a link has no {key!r}; expected one of {', '.join(KEYS)}")
+    return checked(replace(link, **changes))
+
+
+def checked(link: LinkSpec) -> LinkSpec:
+    """The link itself. Raises BadInput where its values make no sense."""
+    for key in RATES:
+        if getattr(link, key) is not None:
+            _rate(key, getattr(link, key))
+    for key in DELAYS:
+        delay: Delay = getattr(link, key)
+        _delay(key, {f.name: getattr(delay, f.name) for f in fields(Delay)}, delay)
+    for key in SHARES:
+        _share(key, getattr(link, key))
+    for way in ("", "in_"):
+        if getattr(link, way + "reorder") and not getattr(link, way + "delay").mean_s:
+            raise BadInput(
+                f"{way}reorder without {way}delay; expected a delay: what is not delayed overtakes the rest"
+            )
+    return link
+
+
+def impaired(link: LinkSpec) -> bool:
+    """Whether the link does more than limit bandwidth."""
+    return any(getattr(link, k) != Delay() for k in DELAYS) or any(getattr(link, k) for k in SHARES)
+
+
+def impairs(patch: Mapping[str, Any]) -> bool:
+    """Whether a patch may make a link do more than limit bandwidth."""
+    return any(key not in RATES for key in patch)
+
+
+def _number(key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadInput(f"{key}: found {value!r}; expected a number")
+    return float(value)
+
+
+def _rate(key: str, value: Any) -> float:
+    rate = _number(key, value)
+    if not 1 <= rate <= MOST_BPS:
+        raise BadInput(
+            f"{key}: found {rate:g} B/s; expected 1 B/s to {MOST_BPS / 1e9:g} GB/s "
+            f"({MOST_BPS * 8 / 1e9:g} Gbit/s, what a veth pair carries)"
+        )
+    return rate
+
+
+def _share(key: str, value: Any) -> float:
+    share = _number(key, value)
+    if not 0 <= share <= 1:
+        raise BadInput(f"{key}: found {share:g}; expected a share of packets, 0 to 1")
+    return share
+
+
+def _delay(key: str, value: Any, now: Delay) -> Delay:
+    if isinstance(value, Delay):
+        value = {f.name: getattr(value, f.name) for f in fields(Delay)}
+    if not isinstance(value, Mapping):
+        value = {"mean_s": value}
+    unknown = set(value) - {f.name for f in fields(Delay)}
+    if unknown:
+        raise BadInput(
+            f"{key}: found {sorted(unknown)[0]!r}; expected mean_s, jitter_s, distribution"
+        )
+    seconds = {k: _number(f"{key}.{k}", value[k]) for k in ("mean_s", "jitter_s") if k in value}
+    for name, number in seconds.items():
+        if not 0 <= number <= MOST_DELAY_S:
+            raise BadInput(f"{key}.{name}: found {number:g} s; expected 0 to {MOST_DELAY_S:g} s")
+    named = value.get("distribution", now.distribution)
+    if named not in DISTRIBUTIONS:
+        raise BadInput(f"{key}: found distribution {named!r}; expected {', '.join(DISTRIBUTIONS)}")
+    delay = replace(now, **seconds, distribution=named)
+    if delay.distribution == "constant" and delay.jitter_s:
+        raise BadInput(
+            f"{key}: found a jitter of {delay.jitter_s:g} s without the name of its distribution; "
+            "expected uniform, normal or pareto"
+        )
+    if delay.jitter_s > delay.mean_s:
+        raise BadInput(
+            f"{key}: found a jitter of {delay.jitter_s:g} s about a mean of {delay.mean_s:g} s; "
+            "expected no more than the mean: no packet arrives before it was sent"
+        )
+    return delay

@@ -1,0 +1,109 @@
+"""Nodes for tests of networks: processes with a network namespace of their own, and traffic between them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+
+from penstock.host.netns import inside
+from penstock.host.processes import Identity
+
+#: payload of a full TCP segment, and the frame that carries it
+PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514
+
+
+@contextlib.contextmanager
+def namespaces(count: int) -> Iterator[list[int]]:
+    """So many processes, each alone in a network namespace; their pids."""
+    own = os.stat("/proc/self/ns/net").st_ino
+    children = [subprocess.Popen(["unshare", "-n", "sleep", "300"]) for _ in range(count)]
+    try:
+        for child in children:
+            while os.stat(f"/proc/{child.pid}/ns/net").st_ino == own:
+                assert Identity.of(child.pid) is not None
+                time.sleep(0.002)
+        yield [child.pid for child in children]
+    finally:
+        for child in children:
+            child.kill()
+        for child in children:
+            child.wait()
+
+
+def connection(server: int, client: int, address: str) -> tuple[socket.socket, socket.socket]:
+    """A TCP connection between two namespaces: the client's end, the server's end."""
+    listening = inside(server, lambda: socket.create_server((address, 0)))
+    with listening:
+        sending = inside(client, socket.socket)
+        sending.settimeout(10)
+        sending.connect(listening.getsockname())
+        listening.settimeout(10)
+        receiving = listening.accept()[0]
+    for end in (sending, receiving):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        end.settimeout(10)
+    return sending, receiving
+
+
+def windows(
+    sending: socket.socket, receiving: socket.socket, count: int, length_s: float = 0.25
+) -> list[float]:
+    """Bits per second of frames that a busy sender gets through, per window, after a first one left out."""
+    stop = threading.Event()
+
+    def send() -> None:
+        block = bytes(64 * 1024)
+        with contextlib.suppress(OSError):
+            while not stop.is_set():
+                sending.sendall(block)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    rates = []
+    try:
+        buffer = bytearray(1 << 20)
+        start, got = time.monotonic(), 0
+        while len(rates) < count + 1:
+            got += receiving.recv_into(buffer)
+            took = time.monotonic() - start
+            if took >= length_s:
+                rates.append(got * 8 / took * FRAME_BYTES / PAYLOAD_BYTES)
+                start, got = time.monotonic(), 0
+    finally:
+        stop.set()
+        sending.close()
+        receiving.close()
+        thread.join()
+    return rates[1:]
+
+
+def round_trips(
+    sending: socket.socket, receiving: socket.socket, count: int, pause_s: float
+) -> list[float]:
+    """Seconds that each of `count` small messages takes there and back."""
+
+    def answer() -> None:
+        with contextlib.suppress(OSError):
+            while message := receiving.recv(64):
+                receiving.sendall(message)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    times = []
+    try:
+        for _ in range(count):
+            start = time.perf_counter()
+            sending.sendall(b"x")
+            sending.recv(64)
+            times.append(time.perf_counter() - start)
+            time.sleep(pause_s)
+    finally:
+        sending.close()
+        thread.join()
+        receiving.close()
+    return times

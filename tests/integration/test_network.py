@@ -1,0 +1,172 @@
+"""Networks of this host: real namespaces, real traffic, each check with its planted failure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.emulate.network import Network
+from penstock.emulate.spec import LinkSpec, NetworkSpec, NodeSpec
+from penstock.errors import BadInput, PenstockError
+from penstock.host.journal import Journal
+from penstock.host.mounts import mounts
+from penstock.host.netlink import Netlink
+from penstock.host.undo import undo
+from tests.integration.net_ground import connection, namespaces, windows
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
+]
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal]:
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
+    journal = Journal(tmp_path / "journal.jsonl")
+    yield journal
+    undo(journal, own=True)
+
+
+def seen(runtime: Path) -> dict[str, object]:
+    with Netlink() as root:
+        links = root.links()
+    inside = [m.point for m in mounts() if m.point.startswith(str(runtime))]
+    return {"links": links, "mounts": inside, "files": sorted(p.name for p in runtime.glob("*"))}
+
+
+def delivered(asked_bit_s: float, rates: list[float]) -> str:
+    """Whether a limit is what was asked: never passed, and reached where the host let the sender run."""
+    if max(rates) > 1.05 * asked_bit_s:
+        return "exceeded"
+    return "honoured" if max(rates) >= 0.95 * asked_bit_s else "not reached"
+
+
+def test_ea_24_fifty_out_and_twenty_in(journal: Journal) -> None:
+    with namespaces(2) as (a, b), Network.up([NetworkSpec()], journal) as network:
+        one = network.attach("a", a, LinkSpec(out_bps=50e6 / 8, in_bps=20e6 / 8))
+        other = network.attach("b", b)
+        out = windows(*connection(b, a, other.address), 4)
+        came_in = windows(*connection(a, b, one.address), 4)
+        assert delivered(50e6, out) == "honoured", out
+        assert delivered(20e6, came_in) == "honoured", came_in
+        # planted: ten percent less than was asked for
+        network.set_link("a", None, {"out_bps": 45e6 / 8})
+        assert delivered(50e6, windows(*connection(b, a, other.address), 3)) == "not reached"
+        network.set_link("a", None, {"out_bps": 55e6 / 8})
+        assert delivered(50e6, windows(*connection(b, a, other.address), 3)) == "exceeded"
+
+
+def test_setting_one_direction_leaves_the_other(journal: Journal) -> None:
+    with namespaces(1) as (a,), Network.up([NetworkSpec()], journal) as network:
+        network.attach("a", a, LinkSpec(out_bps=4e6))
+        for patch, out, come_in in (
+            ({"in_bps": 2e6}, 4e6, 2e6),
+            ({"out_bps": "max"}, None, 2e6),
+            ({"out_bps": 1e6}, 1e6, 2e6),
+            ({"in_bps": None}, 1e6, None),
+        ):
+            change = network.set_link("a", "net", patch)
+            now = network.read_back("a")
+            assert (now["out_bps"], now["in_bps"]) == (out, come_in)
+            assert set(change.found) == set(patch)
+            assert change.planned_ns <= change.applied_ns <= change.verified_ns
+
+
+def test_what_another_changed_is_found_out(journal: Journal) -> None:
+    with namespaces(1) as (a,), Network.up([NetworkSpec()], journal) as network:
+        network.attach("a", a, LinkSpec(out_bps=4e6))
+        words = ["tc", "qdisc", "del", "dev", "e0", "root"]
+        subprocess.run(["nsenter", f"--net=/proc/{a}/ns/net", *words], check=True)
+        with pytest.raises(PenstockError, match="the kernel has None"):
+            network.set_link("a", "net", {"in_bps": 2e6})
+
+
+def test_nodes_on_several_networks(journal: Journal) -> None:
+    specs = [NetworkSpec("front", "10.88.7.0/24", host=True), NetworkSpec("back")]
+    nodes = [
+        NodeSpec("a", links=(LinkSpec("front"), LinkSpec("back", address="10.88.0.1"))),
+        NodeSpec("b", links=(LinkSpec("front"),)),
+    ]
+    with namespaces(2) as (a, b), Network.up(specs, journal, nodes=nodes) as network:
+        front = network.attach("b", b, LinkSpec("front"))
+        first = [network.attach("a", a, link) for link in nodes[0].links]
+        assert [(i.name, i.address) for i in first] == [("e0", "10.88.7.2"), ("e1", "10.88.0.1")]
+        sending, receiving = connection(b, a, front.address)
+        sending.close()
+        receiving.close()
+        assert network.host_address("front") == "10.88.7.254"
+        assert network.host_address("back") is None
+        sending, receiving = connection(a, os.getpid(), first[0].address)  # from the host
+        sending.close()
+        receiving.close()
+        with pytest.raises(BadInput, match="expected one named"):
+            network.set_link("a", None, {"out_bps": 1e6})
+
+
+def test_down_and_undo_put_everything_back(journal: Journal, tmp_path: Path) -> None:
+    runtime = tmp_path / "run"
+    runtime.mkdir()
+    before = seen(runtime)
+    with namespaces(1) as (a,):
+        with Network.up([NetworkSpec(host=True)], journal) as network:
+            network.attach("a", a)
+            assert seen(runtime) != before
+        assert seen(runtime) == before
+        assert journal.open_entries() == []
+        network = Network.up([NetworkSpec(host=True)], journal)
+        network.attach("a", a)
+        assert {u.outcome for u in undo(journal, own=True)} == {"undone"}
+        assert seen(runtime) == before
+        assert undo(journal, own=True) == []
+
+
+_DIES = """
+import os, sys
+from penstock.emulate.network import Network
+from penstock.emulate.spec import NetworkSpec
+from penstock.host.journal import Journal
+network = Network.up([NetworkSpec(host=True)], Journal(sys.argv[1]))
+network.attach("a", int(sys.argv[2]))
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_undo_after_a_kill_spares_the_living_and_the_foreign(
+    journal: Journal, tmp_path: Path
+) -> None:
+    runtime = tmp_path / "run"
+    with namespaces(2) as (a, b), Network.up([NetworkSpec(host=True)], journal) as mine:
+        mine.attach("b", b)
+        before = seen(runtime)
+        done = subprocess.run([sys.executable, "-c", _DIES, str(journal.path), str(a)])
+        assert done.returncode == -9
+        assert seen(runtime) != before
+        assert [u.outcome for u in undo(journal)] == ["undone"]
+        assert seen(runtime) == before
+        assert mine.read_back("b")["out_bps"] is None  # the living owner's still works
+
+
+def test_nothing_is_left_of_what_was_refused(journal: Journal, tmp_path: Path) -> None:
+    runtime = tmp_path / "run"
+    runtime.mkdir()
+    before = seen(runtime)
+    with pytest.raises(BadInput, match=r"10.88.0.0/20.*overlaps 10.88.1.0/24 of one"):
+        Network.up(
+            [NetworkSpec("one", "10.88.1.0/24"), NetworkSpec("two", "10.88.0.0/20")], journal
+        )
+    with pytest.raises(BadInput, match="expected one of net"):
+        Network.up([NetworkSpec()], journal, nodes=[NodeSpec("a", links=(LinkSpec("nett"),))])
+    assert seen(runtime) == before
+    with namespaces(1) as (a,), Network.up([NetworkSpec()], journal) as network:
+        with pytest.raises(PenstockError, match="network namespace"):
+            network.attach("a", "/proc/999999999/ns/net")
+        assert network.attach("a", a).address == "10.88.0.1"  # the address was given back
+        with pytest.raises(BadInput, match="on network net already"):
+            network.attach("a", a)
+    assert seen(runtime) == before
