@@ -11,13 +11,17 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from penstock.errors import BadInput
+from penstock.platform.check_emulation import Machines, Placed, check_emulation, networks_of
 from penstock.platform.check_power import check_currencies, check_power
+from penstock.platform.emulation import MAIN
+from penstock.platform.file import PlatformFile
 from penstock.platform.lower import kind_of_storage, merge
 from penstock.platform.profiles import read_profile, ready_names
 from penstock.platform.stores import DEFAULT, STORES
 from penstock.platform.uncertain import check_assumed, check_estimates
 from penstock.profile.load import load_profile
 from penstock.profile.model import StorageProfile
+from penstock.study.machine import MachineFile, NamedNetworkFile
 from penstock.study.names import listed, suggestion
 from penstock.study.source import Path, Source
 
@@ -44,6 +48,12 @@ def check(
     _groups(source, document, base_dir, known, profiles, written)
     _roles(source, document)
     _network(source, document)
+    for key in ("networks", "schedule"):
+        _plain_texts(source, (key,), document.get(key))
+    for i, event in enumerate(_list(document.get("schedule"))):
+        if isinstance(_mapping(event).get("profile"), str):
+            at = ("schedule", i, "profile")
+            _profile(source, at, event["profile"], base_dir, known, profiles)
     _store(source, document)
     for path in _times(document):
         _distribution(source, path, _get(document, path))
@@ -119,7 +129,8 @@ def _groups(
             _racks(source, path, group)
         whole = group if here is group else _mapping(merge(group, here))
         _disks(source, path, here, base_dir, known, profiles)
-        _plain_texts(source, path, here)
+        for key, value in _of_machine(here).items():
+            _plain_texts(source, (*path, key), value)
         if here is group or not broken:
             before = len(source.mistakes)
             _storage(source, path, group, here, whole, base_dir, known, profiles)
@@ -165,20 +176,17 @@ def _racks(source: Source, path: Path, group: dict[str, Any]) -> None:
         source.mistake((*path, "rack"), found, "at most one rack for each host")
 
 
-def _plain_texts(source: Source, path: Path, here: dict[str, Any]) -> None:
-    """Sizes and counts that a study file could fill in later must be there now."""
-    texts: list[Path] = [("memory",), ("cpus",)]
-    for j, disk in enumerate(_list(here.get("disks"))):
-        texts += [("disks", j, k) for k in ("size", "time_scale", "profile") if k in _mapping(disk)]
-    for at in texts:
-        value = here.get("memory") if at == ("memory",) else None
-        value = here.get("cpus") if at == ("cpus",) else value
-        if len(at) == 3:
-            value = _get(here, at)
-        if isinstance(value, str) and "{" in value:
-            source.mistake(
-                (*path, *at), f"the template '{value}'", "a value; a platform has no factors"
-            )
+def _plain_texts(source: Source, path: Path, value: Any) -> None:
+    """What a study file could fill in later must be there now."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            _plain_texts(source, (*path, key), inner)
+    elif isinstance(value, str) and "{" in value:
+        source.mistake(path, f"the template '{value}'", "a value; a platform has no factors")
+
+
+def _of_machine(here: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in here.items() if k in MachineFile.model_fields}
 
 
 def _disks(
@@ -198,7 +206,8 @@ def _disks(
         if isinstance(name, str) and name in names:
             source.mistake((*at, "name"), f"a second disk called '{name}'", "each name once")
         names.add(str(name))
-        if ("profile" in disk) == ("directory" in disk):
+        emulated = {"profile", "limits", "features", "backend"} & set(disk)
+        if "profile" in disk if "directory" in disk else not emulated:
             found = (
                 "both directory and profile"
                 if "profile" in disk
@@ -454,3 +463,17 @@ def _distribution(source: Source, path: Path, value: dict[str, Any]) -> None:
         found = re.sub(r"\bread\.sequential\.overhead[.:]?\s?", "", first.found)
         found = re.sub(r"unknown variant `(\w*)`", r"the unknown kind '\1'", found)
         source.mistake(path, found, first.expected)
+
+
+def check_nodes(source: Source, file: PlatformFile) -> None:
+    """Adds what is wrong with the hosts as nodes to be put up, of a document whose form is right."""
+    machines = []
+    for i, group in enumerate(file.hosts):
+        names = tuple(f"{group.group}-{k}" for k in range(group.count))
+        machines.append(Machines(("hosts", i), names, group))
+        for key, change in group.except_.items():
+            machines.append(Machines(("hosts", i, "except", key), (), change))
+    said = {k: getattr(file.network, k) for k in ("subnet", "matrix", "jitter", "distribution")}
+    main = NamedNetworkFile(name=MAIN, **said)
+    networks = [Placed(("network",), main), *networks_of(None, file.networks, ())]
+    check_emulation(source, machines, networks, file.schedule, ("schedule",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from penstock.platform.fields import (
     Bandwidth,
@@ -27,11 +27,8 @@ from penstock.platform.fields import (
 )
 from penstock.platform.stores import STORES
 from penstock.study.fields import expect
-from penstock.study.file import MachineFile, Text
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=False)
+from penstock.study.machine import EmulatedPart, ImpairmentFile, MachineFile, Peers
+from penstock.study.values import Part, Text
 
 
 def _name(text: str) -> str:
@@ -44,7 +41,7 @@ Name = Annotated[Text, AfterValidator(_name)]
 Role = Literal["client", "storage", "manager"]
 
 
-class ServiceFile(_Part):
+class ServiceFile(Part):
     """How long one request takes on one server: overhead + bytes × per_byte (or bytes / rate)."""
 
     overhead: Time = Field("0s", description="What does not depend on the size.")
@@ -52,7 +49,7 @@ class ServiceFile(_Part):
     rate: Bandwidth | None = Field(None, description="Instead of per_byte: bytes per time.")
 
 
-class LinkFile(_Part):
+class LinkFile(ImpairmentFile):
     """A host's own link to the network, in both directions."""
 
     bandwidth: Bandwidth | None = Field(None, description="Of the link, each direction.")
@@ -75,9 +72,15 @@ class NetworkFile(LinkFile):
     rack_uplink: Bandwidth | None = Field(
         None, description="Between a rack and the core, each direction; without it no limit."
     )
+    subnet: Text | None = Field(None, description="Addresses of the nodes put up; chosen.")
+    matrix: Peers | None = Field(
+        None,
+        description="Latency from node to node, beside the links' own; names may be patterns, and "
+        "where the way back is not said it is the same.",
+    )
 
 
-class StorageFile(_Part):
+class StorageFile(Part):
     """What stores chunks on a host: seeded service times, a storage profile, or one of the host's disks."""
 
     read: ServiceFile | None = Field(None, description="Service of one chunk read.")
@@ -98,14 +101,14 @@ class StorageFile(_Part):
     )
 
 
-class ManagerFile(_Part):
+class ManagerFile(Part):
     """The metadata manager of a host."""
 
     service: ServiceFile = Field(description="Service of one request.")
     servers: int = Field(1, ge=1, le=65536, description="Requests served at the same time.")
 
 
-class ClientFile(_Part):
+class ClientFile(Part):
     """What a client itself needs for a request."""
 
     service: ServiceFile = Field(
@@ -113,7 +116,7 @@ class ClientFile(_Part):
     )
 
 
-class StateFile(_Part):
+class StateFile(Part):
     """One frequency of the processors. What is not said is as at the power's own level."""
 
     frequency: Frequency = Field(description="By which it is chosen.")
@@ -128,7 +131,7 @@ class StateFile(_Part):
     )
 
 
-class PowerFile(_Part):
+class PowerFile(Part):
     """What a host draws, in all, in each of its activities."""
 
     idle: Watts | None = Field(None, description="Doing nothing.")
@@ -149,7 +152,7 @@ class PowerFile(_Part):
     )
 
 
-class PriceFile(_Part):
+class PriceFile(Part):
     """What a host costs."""
 
     per_host: PricePerTime = Field(description="Per host and time, such as 0.10 EUR/h.")
@@ -183,7 +186,7 @@ class GroupFile(HostFile):
     )
 
 
-class StoreFile(_Part):
+class StoreFile(Part):
     """How the object store lays out and moves data."""
 
     like: Annotated[str, WithJsonSchema({"enum": list(STORES)})] | None = Field(
@@ -215,7 +218,7 @@ class StoreFile(_Part):
     )
 
 
-class ProtocolFile(_Part):
+class ProtocolFile(Part):
     """Messages on the network."""
 
     frame: PositiveSize = Field("64KiB", description="Most bytes that are sent at once.")
@@ -223,7 +226,7 @@ class ProtocolFile(_Part):
     merge_frames: bool = Field(True, description="Frames of one message make one event.")
 
 
-class SchedulerFile(_Part):
+class SchedulerFile(Part):
     """Which host runs a task."""
 
     kind: Literal["workqueue", "data_location"] = Field(
@@ -232,7 +235,7 @@ class SchedulerFile(_Part):
     wait: Wait = Field("0s", description="How long a task waits for the host that holds its data.")
 
 
-class LaunchFile(_Part):
+class LaunchFile(Part):
     """What starting a task costs."""
 
     overhead: Time = Field("0s", description="Of every task, unless the workload says.")
@@ -241,7 +244,7 @@ class LaunchFile(_Part):
     )
 
 
-class PreprocessFile(_Part):
+class PreprocessFile(Part):
     """What happens to operations before they reach the store."""
 
     aggregate: bool = Field(True, description="Operations that continue each other become one.")
@@ -249,7 +252,7 @@ class PreprocessFile(_Part):
     prefetch: int = Field(0, ge=0, le=2**31, description="Chunks that a client reads ahead.")
 
 
-class AssumedFile(_Part):
+class AssumedFile(Part):
     """A value that was not measured, and how far off it may be."""
 
     path: Text = Field(description="Which value, such as hosts.nodes.storage.write.")
@@ -259,7 +262,7 @@ class AssumedFile(_Part):
     note: Text | None = Field(None, description="Why this value.")
 
 
-class PlatformFile(_Part):
+class PlatformFile(EmulatedPart):
     """A platform: hosts, what serves on them, what joins them."""
 
     penstock_platform: int = Field(ge=1, le=1, description="Version of this format: 1.")

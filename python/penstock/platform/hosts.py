@@ -15,14 +15,13 @@ import numpy as np
 from pydantic import ValidationError
 
 from penstock.errors import BadInput, Mistake
-from penstock.platform.check import check
+from penstock.platform.check import check, check_nodes
 from penstock.platform.file import PlatformFile
 from penstock.platform.fromstudy import study_document
 from penstock.platform.lower import Host, Lowering, expand
 from penstock.platform.paths import NoPath, dotted, find, get, put
 from penstock.platform.power import Power, Price
 from penstock.platform.profiles import ready_names
-from penstock.platform.spec import NodeSpec
 from penstock.platform.uncertain import (
     Assumed,
     Estimate,
@@ -35,6 +34,7 @@ from penstock.platform.uncertain import (
     ranged,
     stripped,
 )
+from penstock.study.machine import NodeFile
 from penstock.study.mistakes import in_order, note
 from penstock.study.model import Study
 from penstock.study.source import Path, Position, Source, dump, read_input, read_source, read_value
@@ -75,7 +75,7 @@ class Platform:
         return tuple(expand(self.plain))
 
     @property
-    def nodes(self) -> tuple[NodeSpec, ...]:
+    def nodes(self) -> tuple[NodeFile, ...]:
         """The hosts as a study would put them up: memory, processors, disks."""
         return tuple(h.node for h in self.hosts)
 
@@ -109,7 +109,7 @@ class Platform:
         same platform."""
         if directory is None or directory.resolve() == self.base_dir.resolve():
             return dump(self.document)
-        return dump(_moved(self.document, self.base_dir, directory.resolve()))
+        return dump(moved(self.document, self.base_dir, directory.resolve()))
 
     def value(self, path: str) -> Any:
         """The value at a dotted path such as `hosts.nodes.count`, None if it is not given. BadInput if there
@@ -181,13 +181,13 @@ def read_platform(raw: bytes, path: FilePath, overrides: Sequence[str] = ()) -> 
     return _read(source, path.parent.resolve(), {}, chosen, first=True)
 
 
-def _moved(value: Any, old: FilePath, new: FilePath) -> Any:
+def moved(value: Any, old: FilePath, new: FilePath) -> Any:
     """A copy in which profiles that are files of the directory `old` are named as seen from `new`."""
     if isinstance(value, list):
-        return [_moved(v, old, new) for v in value]
+        return [moved(v, old, new) for v in value]
     if not isinstance(value, dict):
         return value
-    found = {k: _moved(v, old, new) if k != "facts" else v for k, v in value.items()}
+    found = {k: moved(v, old, new) if k != "facts" else v for k, v in value.items()}
     name = found.get("profile")
     if isinstance(name, str) and name not in ready_names():
         found["profile"] = os.path.relpath(old / name, new)
@@ -324,6 +324,7 @@ def _read(
     if source.mistakes or file is None:
         raise BadInput(mistakes=in_order(source.mistakes))
     if first:
+        check_nodes(source, file)
         _check_ends(source, plain, base_dir, profiles)
         if source.mistakes:
             raise BadInput(mistakes=in_order(source.mistakes))

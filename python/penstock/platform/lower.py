@@ -16,8 +16,8 @@ from penstock.platform.file import (
 )
 from penstock.platform.power import Power, Price, chosen_state, power_of, price_of
 from penstock.platform.profiles import scaled
-from penstock.platform.spec import DiskSpec, NodeSpec
 from penstock.platform.stores import DEFAULT, STORES
+from penstock.study.machine import ImpairmentFile, MachineFile, NodeFile
 from penstock.study.units import (
     parse_bandwidth,
     parse_duration,
@@ -40,7 +40,7 @@ class Host:
     index: int
     rack: int
     roles: frozenset[str]
-    node: NodeSpec
+    node: NodeFile
     speed: float
     slots: int
     power: Power | None
@@ -99,7 +99,7 @@ def parts(document: dict[str, Any]) -> list[tuple[dict[str, Any], int, dict[str,
     return found
 
 
-_LINK = ("bandwidth", "out", "in", "loopback")
+_LINK = ("bandwidth", "out", "in", "loopback", *ImpairmentFile.model_fields)
 
 
 def expand(document: dict[str, Any]) -> list[Host]:
@@ -134,12 +134,7 @@ def _host(group: dict[str, Any], index: int, part: HostFile) -> Host:
         index=index,
         rack=0,
         roles=roles,
-        node=NodeSpec(
-            name="",
-            memory=part.memory,
-            cpus=part.cpus,
-            disks=tuple(DiskSpec(**d.model_dump()) for d in part.disks),
-        ),
+        node=NodeFile(name="-", **{k: getattr(part, k) for k in MachineFile.model_fields}),
         speed=speed,
         slots=part.slots or 1,
         power=power,

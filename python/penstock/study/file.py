@@ -2,85 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    WithJsonSchema,
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+
+from penstock.study.fields import expect
+from penstock.study.machine import EmulatedPart, NetworkPart, NodeFile
+from penstock.study.values import (
+    TEXT_OR_NUMBER,
+    Duration,
+    Interval,
+    Mutates,
+    Part,
+    PositiveDuration,
+    Share,
+    Text,
+    UnitText,
 )
-
-from penstock.study.fields import expect, quantity, schema
-from penstock.study.units import (
-    UNIT_EXAMPLES,
-    parse_duration,
-    parse_share,
-    parse_size,
-    parse_unit,
-)
-
-
-def _positive_duration(text: str) -> float:
-    seconds = parse_duration(text)
-    if seconds <= 0:
-        raise ValueError("a duration above 0, such as 60s")
-    return seconds
-
-
-def _interval(text: str) -> float:
-    seconds = parse_duration(text)
-    if not 0.01 <= seconds <= 3600:
-        raise ValueError("a duration from 10ms to 1h")
-    return seconds
-
-
-_DURATION_SCHEMA = schema(r"^\s*[0-9.eE+]+\s*(ns|us|µs|ms|s|min|h|d)\s*$", "60s")
-_SHARE_SCHEMA = schema(r"^\s*[0-9.eE+]+\s*%\s*$", "1%")
-
-Duration = Annotated[
-    str,
-    BeforeValidator(quantity(parse_duration, "a duration with its unit, such as 60s or 10ms")),
-    _DURATION_SCHEMA,
-]
-PositiveDuration = Annotated[
-    str,
-    BeforeValidator(quantity(_positive_duration, "a duration with its unit, such as 60s")),
-    _DURATION_SCHEMA,
-]
-Interval = Annotated[
-    str,
-    BeforeValidator(quantity(_interval, "a duration with its unit, from 10ms to 1h, such as 1s")),
-    _DURATION_SCHEMA,
-]
-Share = Annotated[
-    str, BeforeValidator(quantity(parse_share, "a share in percent, such as 1%")), _SHARE_SCHEMA
-]
-
-
-def _not_empty(text: str) -> str:
-    if not text.strip():
-        raise expect("text that is not empty")
-    return text
-
-
-def _unit(text: str) -> str:
-    try:
-        parse_unit(text)
-    except ValueError:
-        raise expect(f"a unit, such as {UNIT_EXAMPLES}") from None
-    return text
-
-
-def _unit_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _study_name(text: str) -> str:
@@ -99,55 +39,7 @@ def _regex(text: str) -> str:
     return text
 
 
-def _scale(value: Any) -> Any:
-    """A number above 0, or a template; as text."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise expect("a number above 0, such as 4, or a template")
-    if not (isinstance(value, str) and "{" in value):
-        try:
-            number = float(value)
-        except ValueError:
-            raise expect("a number above 0, such as 4, or a template") from None
-        if not (math.isfinite(number) and number > 0):
-            raise expect("a number above 0, such as 4")
-    return str(value)
-
-
-def _size(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, str):
-        raise expect("a size with its unit, such as 512MiB, or a template")
-    if "{" not in value:
-        try:
-            if parse_size(value) <= 0:
-                raise ValueError("a size above 0, such as 512MiB")
-        except ValueError as error:
-            raise expect(str(error)) from None
-    return value
-
-
-def _mutates(value: Any) -> Any:
-    if not (isinstance(value, bool) or value == "contents"):
-        raise expect("true, false or contents")
-    return value
-
-
-_TEXT_OR_NUMBER = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
-Text = Annotated[str, AfterValidator(_not_empty)]
-UnitText = Annotated[str, BeforeValidator(_unit_text), AfterValidator(_unit)]
-Size = Annotated[str, BeforeValidator(_size)]
-Mutates = Annotated[
-    bool | Literal["contents"],
-    BeforeValidator(_mutates),
-    WithJsonSchema({"enum": [True, False, "contents"]}),
-]
-Scale = Annotated[str, BeforeValidator(_scale), _TEXT_OR_NUMBER]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=False)
-
-
-class FactorFile(_Part):
+class FactorFile(Part):
     """One factor."""
 
     levels: list[Any] | dict[str, Any] = Field(
@@ -157,7 +49,7 @@ class FactorFile(_Part):
     change_cost: Duration = Field("0s", description="Time that changing this factor costs.")
 
 
-class FractionFile(_Part):
+class FractionFile(Part):
     """A regular fraction 2^(K−P)."""
 
     fraction: Annotated[int, Field(ge=1, description="P: 1 is the half fraction, 2 a quarter, …")]
@@ -191,7 +83,7 @@ Kind = Annotated[
 ]
 
 
-class DesignFile(_Part):
+class DesignFile(Part):
     """Which treatments are run, how often, in which order."""
 
     kind: Kind = Field(description="full, or {fraction: P} for 2^(K−P) treatments.")
@@ -207,42 +99,14 @@ class DesignFile(_Part):
     noise: Share = Field("5%", description="Assumed variation between runs, for the power figures.")
 
 
-class DiskFile(_Part):
-    """One disk of a node."""
-
-    name: Text = Field(description="What templates call the disk's directory: `{name}`.")
-    profile: Text | None = Field(
-        None, description="Ready profile, JSON file beside the study, or template."
-    )
-    directory: Text | None = Field(
-        None, description="Instead of a profile: a host directory to measure as it is."
-    )
-    time_scale: Scale = Field("1", description="How many times slower than the profile; > 0.")
-    size: Size | None = Field(None, description="Space the disk's data needs at most.")
-    mount: Text | None = Field(None, description="Where to mount it; default: chosen by penstock.")
-
-
-class MachineFile(_Part):
-    """What a virtual node and a host of a platform file have in common."""
-
-    memory: Size | None = Field(None, description="Memory limit, page cache included.")
-    cpus: Scale | None = Field(None, description="Processors that the node may use.")
-    disks: list[DiskFile] = Field([], description="Its disks, emulated or plain directories.")
-
-
-class NodeFile(MachineFile):
-    """One node."""
-
-    name: Text = Field(description="The node's name.")
-
-
-class PlatformFile(_Part):
+class PlatformFile(EmulatedPart):
     """What the workload runs on."""
 
     nodes: list[NodeFile] = Field(min_length=1, description="Nodes; at least one.")
+    network: NetworkPart | None = Field(None, description="The network net, in which all are.")
 
 
-class QuickFile(_Part):
+class QuickFile(Part):
     """What `--quick` puts in place of the workload's own."""
 
     prepare: Text | None = Field(None, description="Shorter preparation.")
@@ -251,7 +115,7 @@ class QuickFile(_Part):
     expected: PositiveDuration | None = Field(None, description="Expected time of a run.")
 
 
-class WorkloadFile(_Part):
+class WorkloadFile(Part):
     """What is run."""
 
     command: Text = Field(description="Shell command (template) that is measured.")
@@ -270,14 +134,14 @@ class WorkloadFile(_Part):
     )
     parser: Text = Field("none", description="fio, pgbench, or none (wall time, regex, json).")
     user: Text | None = Field(None, description="User to run the command as.")
-    env: dict[str, Annotated[Any, _TEXT_OR_NUMBER]] = Field(
+    env: dict[str, Annotated[Any, TEXT_OR_NUMBER]] = Field(
         {}, description="Environment variables (values are templates)."
     )
     directory: Text | None = Field(None, description="Working directory (template).")
     quick: QuickFile | None = Field(None, description="What `--quick` changes.")
 
 
-class RegexFile(_Part):
+class RegexFile(Part):
     """A number found by a regular expression."""
 
     regex: Annotated[Text, AfterValidator(_regex)] = Field(
@@ -286,7 +150,7 @@ class RegexFile(_Part):
     file: Text = Field("stdout", description="stdout, stderr, or a file in {run_dir}.")
 
 
-class JsonFile(_Part):
+class JsonFile(Part):
     """A number in a JSON text."""
 
     json_path: Text = Field(alias="json", description="Path such as jobs.0.read.bw_bytes.")
@@ -313,7 +177,7 @@ From = Annotated[
 ]
 
 
-class ResponseFile(_Part):
+class ResponseFile(Part):
     """One response."""
 
     source: From = Field(
@@ -323,19 +187,19 @@ class ResponseFile(_Part):
     better: Literal["higher", "lower"] = Field(description="Which direction is better.")
 
 
-class MonitorFile(_Part):
+class MonitorFile(Part):
     """The sampler."""
 
     interval: Interval = Field("1s", description="Period, 10ms to 1h.")
 
 
-class TraceFile(_Part):
+class TraceFile(Part):
     """The tracer."""
 
     mode: Literal["trace", "pattern"] = Field("trace", description="Every event, or patterns only.")
 
 
-class ObserversFile(_Part):
+class ObserversFile(Part):
     """What watches each run."""
 
     monitor: MonitorFile | None = Field(
@@ -344,7 +208,7 @@ class ObserversFile(_Part):
     trace: TraceFile | None = Field(None, description="I/O calls of the run; null: none.")
 
 
-class SettleFile(_Part):
+class SettleFile(Part):
     """The state that each run starts from."""
 
     sync: bool = Field(True, description="Write back dirty pages first.")
@@ -358,7 +222,7 @@ class SettleFile(_Part):
     idle: Duration = Field("0s", description="Quiet time before each run.")
 
 
-class StudyFile(_Part):
+class StudyFile(Part):
     """A penstock study."""
 
     penstock: int = Field(ge=1, le=1, description="Version of this format: 1.")

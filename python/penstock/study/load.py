@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock.errors import BadInput
-from penstock.study.check import check, level_values
+from penstock.study.check import check
 from penstock.study.file import (
     FactorFile,
     FractionFile,
@@ -21,13 +21,10 @@ from penstock.study.file import (
 from penstock.study.mistakes import in_order, note
 from penstock.study.model import (
     DesignSpec,
-    DiskSpec,
     Factor,
     Level,
     MonitorSpec,
-    NodeSpec,
     Observers,
-    Platform,
     Response,
     ResponseSource,
     Settle,
@@ -36,6 +33,8 @@ from penstock.study.model import (
     Workload,
 )
 from penstock.study.override import apply_override, apply_quick
+from penstock.study.platform_file import include_platform
+from penstock.study.references import level_values
 from penstock.study.source import dump, read_input, read_source
 from penstock.study.units import parse_duration, parse_share
 
@@ -67,8 +66,10 @@ def read_study(
     if not isinstance(source.value, dict):
         source.mistake((), "no mapping", "a study: keys such as name, factors, design, workload")
         raise BadInput(mistakes=source.mistakes)
+    base = (base_dir or path.parent).resolve()
     for text in overrides:
         apply_override(source, text)
+    included = include_platform(source, base)
     if quick:
         apply_quick(source.value, source)
     file: StudyFile | None = None
@@ -77,11 +78,10 @@ def read_study(
     except ValidationError as error:
         for detail in error.errors():
             note(source, detail, StudyFile, "docs/study-file.md")
-    base = (base_dir or path.parent).resolve()
     profiles = check(source, base)
     if source.mistakes or file is None:
         raise BadInput(mistakes=in_order(source.mistakes))
-    changed = bool(overrides) or quick
+    changed = bool(overrides) or quick or included
     text = dump(source.value) if changed else raw.decode("utf-8-sig")
     return _study(file, source.value, profiles, path, base, text, quick)
 
@@ -101,17 +101,7 @@ def _study(
         question=" ".join(file.question.split()),
         factors=tuple(_factor(name, body) for name, body in file.factors.items()),
         design=_design(file),
-        platform=Platform(
-            nodes=tuple(
-                NodeSpec(
-                    name=n.name,
-                    memory=n.memory,
-                    cpus=n.cpus,
-                    disks=tuple(DiskSpec(**d.model_dump()) for d in n.disks),
-                )
-                for n in file.platform.nodes
-            )
-        ),
+        platform=file.platform,
         workload=Workload(
             prepare=work.prepare,
             mutates=work.mutates,

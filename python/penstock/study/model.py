@@ -12,17 +12,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from penstock.platform.spec import DiskSpec, NodeSpec, Platform
+from penstock.study.file import PlatformFile
 
 __all__ = [
     "DesignSpec",
-    "DiskSpec",
     "Factor",
     "Level",
     "MonitorSpec",
-    "NodeSpec",
     "Observers",
-    "Platform",
     "Response",
     "ResponseSource",
     "Settle",
@@ -140,7 +137,7 @@ class Study(_Frozen):
     question: str
     factors: tuple[Factor, ...]
     design: DesignSpec
-    platform: Platform
+    platform: PlatformFile
     workload: Workload
     responses: tuple[Response, ...]
     observers: Observers = Observers()

@@ -9,11 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
+from penstock.emulate.spec import ClusterSpec
 from penstock.errors import BadInput
 from penstock.platform.profiles import read_profile, scaled
-from penstock.study.model import DiskSpec, NodeSpec, Study
+from penstock.study.file import PlatformFile
+from penstock.study.machine import DiskFile, NodeFile, node_names
+from penstock.study.mistakes import expected_of
+from penstock.study.model import Study
 from penstock.study.names import BUILT_IN
-from penstock.study.template import fill, names_in
+from penstock.study.template import fill, filled_in, names_in
 from penstock.study.units import parse_size
 
 
@@ -71,6 +77,8 @@ class ResolvedRun:
     timeout_s: float
     parser: str
     study_dir: Path
+    #: what is put up for it; None: one plain node, which runs on the host itself
+    cluster: ClusterSpec | None = None
 
     @property
     def memory_bytes(self) -> int | None:
@@ -99,9 +107,15 @@ def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
     values = {f.name: str(f.level(treatment[f.name]).value) for f in study.factors}
     early = {**values, "study_dir": str(study.base_dir)}
     work = study.workload
+    platform = _platform(study, early)
     return ResolvedRun(
         treatment={f.name: treatment[f.name] for f in study.factors},
-        nodes=tuple(_node(study, node, early) for node in study.platform.nodes),
+        nodes=tuple(
+            _node(study, node, name)
+            for node in platform.nodes
+            for name in node_names(node.name, node.count)
+        ),
+        cluster=_cluster(study, platform) if needs_cluster(platform) else None,
         prepare=_partly(work.prepare, early),
         prepare_factors=prepare_factors(study),
         mutates=work.mutates,
@@ -135,33 +149,79 @@ def _partly(text: str | None, values: Mapping[str, str]) -> str | None:
     return fill(kept, {**quoted, **later})
 
 
-def _node(study: Study, node: NodeSpec, values: Mapping[str, str]) -> ResolvedNode:
-    return ResolvedNode(
-        name=node.name,
-        memory_bytes=parse_size(fill(node.memory, values)) if node.memory is not None else None,
-        cpus=float(fill(node.cpus, values)) if node.cpus is not None else None,
-        disks=tuple(_disk(study, node, disk, values) for disk in node.disks),
+def _platform(study: Study, values: Mapping[str, str]) -> PlatformFile:
+    """The study's platform with every factor filled in. BadInput where that makes no platform."""
+    said = filled_in(study.document["platform"], values)
+    try:
+        return PlatformFile.model_validate(said)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        where = ".".join(map(str, ("platform", *detail["loc"])))
+        raise BadInput(
+            f"{study.source_path}: {where}: found {detail['input']!r}; expected {expected_of(detail)}"
+        ) from None
+
+
+def needs_cluster(platform: PlatformFile) -> bool:
+    """Whether nodes must be put up; one node with memory, processors and disks by profile alone runs on
+    the host itself."""
+    own = {"name", "memory", "cpus", "disks"}
+    plain = {"name", "profile", "directory", "time_scale", "size", "mount"}
+    return (
+        len(platform.nodes) > 1
+        or bool(platform.model_fields_set - {"nodes"})
+        or any(
+            n.model_fields_set - own or any(d.model_fields_set - plain for d in n.disks)
+            for n in platform.nodes
+        )
     )
 
 
-def _disk(study: Study, node: NodeSpec, disk: DiskSpec, values: Mapping[str, str]) -> ResolvedDisk:
-    size_bytes = parse_size(fill(disk.size, values)) if disk.size is not None else None
+def _cluster(study: Study, platform: PlatformFile) -> ClusterSpec:
+    from penstock.platform.check_emulation import networks_of
+    from penstock.platform.emulation import cluster_of
+
+    machines = [(n, node) for node in platform.nodes for n in node_names(node.name, node.count)]
+    networks = [p.file for p in networks_of(platform.network, platform.networks, ("platform",))]
+    return cluster_of(
+        study.name,
+        machines,
+        networks,
+        platform.schedule,
+        lambda name: _profile(study, name),
+        base_dir=study.base_dir,
+        runtime=platform.runtime,
+    )
+
+
+def _profile(study: Study, name: str) -> dict[str, Any]:
+    known = study.profiles.get(name)
+    return known if known is not None else read_profile(name, study.base_dir)
+
+
+def _node(study: Study, node: NodeFile, name: str) -> ResolvedNode:
+    return ResolvedNode(
+        name=name,
+        memory_bytes=parse_size(node.memory) if node.memory is not None else None,
+        cpus=float(node.cpus) if node.cpus is not None else None,
+        disks=tuple(_disk(study, name, disk) for disk in node.disks),
+    )
+
+
+def _disk(study: Study, node: str, disk: DiskFile) -> ResolvedDisk:
+    size_bytes = parse_size(disk.size) if disk.size is not None else None
     if disk.profile is None:
-        directory = study.base_dir / fill(disk.directory or "", values)
-        return ResolvedDisk(disk.name, node.name, "", 1.0, {}, size_bytes, None, directory)
-    profile_name = fill(disk.profile, values)
-    time_scale = float(fill(disk.time_scale, values))
-    profile = study.profiles.get(profile_name)
-    if profile is None:
-        profile = read_profile(profile_name, study.base_dir)
+        directory = study.base_dir / disk.directory if disk.directory is not None else None
+        return ResolvedDisk(disk.name, node, "", 1.0, {}, size_bytes, disk.mount, directory)
+    time_scale = float(disk.time_scale)
     return ResolvedDisk(
         name=disk.name,
-        node=node.name,
-        profile_name=profile_name,
+        node=node,
+        profile_name=disk.profile,
         time_scale=time_scale,
-        profile=scaled(profile, time_scale),
+        profile=scaled(_profile(study, disk.profile), time_scale),
         size_bytes=size_bytes,
-        mount=fill(disk.mount, values) if disk.mount is not None else None,
+        mount=disk.mount,
     )
 
 

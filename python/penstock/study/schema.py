@@ -8,10 +8,30 @@ from typing import Any
 
 from penstock.study.file import StudyFile
 
+#: a platform by its file
+_BY_FILE = [
+    {"type": "string", "description": "Path of a platform file."},
+    {
+        "type": "object",
+        "description": "A platform file with other values.",
+        "required": ["file"],
+        "additionalProperties": False,
+        "properties": {
+            "file": {"type": "string", "description": "Path of a platform file."},
+            "set": {
+                "type": "object",
+                "description": "Dotted path → value (may be a template), such as hosts.nodes.count.",
+            },
+        },
+    },
+]
+
 
 def study_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a study file."""
     schema = StudyFile.model_json_schema(by_alias=True, mode="validation")
+    definitions = schema["$defs"]
+    definitions["PlatformFile"] = {"anyOf": [*_BY_FILE, definitions["PlatformFile"]]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "penstock study",

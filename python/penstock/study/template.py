@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}\n]*)\}|[{}]")
 
@@ -34,3 +35,12 @@ def fill(text: str, values: Mapping[str, str]) -> str:
         return match.group()[0]
 
     return _PIECE.sub(one, text)
+
+
+def filled_in(value: Any, values: Mapping[str, str]) -> Any:
+    """Plain values (mappings, lists, texts) with every template filled in; raises as `fill` does."""
+    if isinstance(value, dict):
+        return {k: filled_in(v, values) for k, v in value.items()}
+    if isinstance(value, list):
+        return [filled_in(v, values) for v in value]
+    return fill(value, values) if isinstance(value, str) else value

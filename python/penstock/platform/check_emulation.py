@@ -1,0 +1,351 @@
+"""What is wrong with machines, networks and schedules beyond the form of their keys, each with its place."""
+
+from __future__ import annotations
+
+import fnmatch
+import ipaddress
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from penstock.platform.emulation import MAIN, events_of
+from penstock.study.machine import (
+    EventFile,
+    InterfaceFile,
+    MachineFile,
+    NamedNetworkFile,
+    NetworkPart,
+    WireFile,
+)
+from penstock.study.names import listed, suggestion
+from penstock.study.source import Path, Source
+from penstock.study.units import parse_duration, parse_size
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,31}")
+#: what an event may change, by which of its keys
+_OF_DISK = ("limits", "features", "profile", "power_cut")
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Machines that are alike: where they stand in the file, what they are called, what is said of them."""
+
+    path: Path
+    names: tuple[str, ...]
+    file: MachineFile
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A network and where it stands in the file."""
+
+    path: Path
+    file: NamedNetworkFile
+
+
+def check_emulation(
+    source: Source,
+    machines: Sequence[Machines],
+    networks: Sequence[Placed],
+    schedule: Sequence[EventFile],
+    at: Path,
+) -> None:
+    """Notes every mistake in `source`; `at` is where the schedule stands. No value is a template."""
+    nodes = {name: m for m in machines for name in m.names}
+    known = {p.file.name: p.file for p in networks}
+    known.setdefault(MAIN, NamedNetworkFile(name=MAIN))
+    for m in machines:
+        _machine(source, m, known)
+    _networks(source, networks, nodes)
+    _addresses(source, machines, known)
+    for i, event in enumerate(schedule):
+        _event(source, (*at, i), event, nodes, known)
+    _twice(source, schedule, at, list(nodes))
+
+
+def networks_of(
+    main: NetworkPart | None, others: Sequence[NamedNetworkFile], above: Path
+) -> list[Placed]:
+    """The network `net` (if anything is said of it) and the others, with their places."""
+    found = []
+    if main is not None:
+        whole = NamedNetworkFile.model_validate(
+            {"name": MAIN, **main.model_dump(by_alias=True, exclude_none=True)}
+        )
+        found.append(Placed((*above, "network"), whole))
+    found += [Placed((*above, "networks", i), n) for i, n in enumerate(others)]
+    return found
+
+
+def _machine(source: Source, m: Machines, networks: dict[str, NamedNetworkFile]) -> None:
+    file = m.file
+    hard, soft = file.memory, file.memory_soft
+    if hard is not None and soft is not None and parse_size(soft) > parse_size(hard):
+        expected = f"a size of at most {hard}"
+        source.mistake((*m.path, "memory_soft"), f"'{soft}', more than memory", expected)
+    mounts: dict[str, str] = {}
+    for j, disk in enumerate(file.disks):
+        at = (*m.path, "disks", j)
+        if disk.backend in ("cgroup1", "cgroup2") and disk.profile is not None:
+            source.mistake(
+                (*at, "backend"),
+                f"'{disk.backend}' for a disk with a profile",
+                "fuse or auto; control groups limit rates, they have no service times",
+            )
+        if disk.mount is not None:
+            if not disk.mount.startswith("/"):
+                source.mistake((*at, "mount"), f"'{disk.mount}'", "an absolute path")
+            elif disk.mount.rstrip("/") in mounts:
+                other = mounts[disk.mount.rstrip("/")]
+                source.mistake(
+                    (*at, "mount"), f"'{disk.mount}', where disk '{other}' is", "a place of its own"
+                )
+            mounts[disk.mount.rstrip("/")] = disk.name
+        slow = disk.features.slow if disk.features is not None else None
+        if slow is not None and slow.stall is not None:
+            _stall(source, (*at, "features", "slow", "stall"), slow.stall.period, slow.stall.length)
+    here: set[str] = set()
+    for j, interface in enumerate(file.interfaces):
+        at = (*m.path, "interfaces", j)
+        if interface.network not in networks:
+            names = list(networks)
+            source.mistake(
+                (*at, "network"),
+                f"the unknown network '{interface.network}'",
+                f"{listed(names)}{suggestion(interface.network, names)}",
+            )
+        elif interface.network in here:
+            source.mistake(
+                (*at, "network"),
+                f"a second interface in the network '{interface.network}'",
+                "one interface for each network",
+            )
+        here.add(interface.network)
+        _wire(source, at, interface, networks.get(interface.network))
+
+
+def _stall(source: Source, path: Path, period: str, length: str) -> None:
+    if parse_duration(length) > parse_duration(period):
+        source.mistake(
+            (*path, "length"), f"'{length}', longer than the period", f"at most {period}"
+        )
+
+
+def _wire(source: Source, path: Path, wire: WireFile, above: WireFile | None = None) -> None:
+    if (
+        wire.distribution is not None
+        and wire.jitter is None
+        and (above is None or above.jitter is None)
+    ):
+        source.mistake(
+            (*path, "distribution"), "a distribution without jitter", "jitter: 1ms", key=True
+        )
+
+
+def _networks(source: Source, networks: Sequence[Placed], nodes: dict[str, Machines]) -> None:
+    taken: set[str] = set()
+    ranges: list[tuple[str, ipaddress.IPv4Network]] = []
+    for placed in networks:
+        path, network = placed.path, placed.file
+        if path[-1] != "network":
+            if not _NAME.fullmatch(network.name):
+                expected = "letters, digits and '-' (at most 32), such as storage"
+                source.mistake((*path, "name"), f"the name '{network.name}'", expected)
+            elif network.name in taken:
+                found = f"a second network called '{network.name}'"
+                source.mistake((*path, "name"), found, "each name once")
+        taken.add(network.name)
+        _wire(source, path, network)
+        for a, peers in (network.matrix or {}).items():
+            for b in (a, *peers):
+                if not fnmatch.filter(nodes, b):
+                    at = (*path, "matrix", a, b) if b != a else (*path, "matrix", a)
+                    source.mistake(at, f"'{b}', which is no node", _nodes(nodes, b), key=True)
+        if network.subnet is None:
+            continue
+        subnet = _subnet(source, (*path, "subnet"), network.subnet)
+        if subnet is None:
+            continue
+        count = sum(
+            1
+            for m in nodes.values()
+            if any(i.network == network.name for i in m.file.interfaces)
+            or (not m.file.interfaces and network.name == MAIN)
+        )
+        if subnet.num_addresses - 3 < count:
+            source.mistake(
+                (*path, "subnet"),
+                f"'{network.subnet}' for {count} nodes",
+                f"room for {count} nodes, the host and two addresses that none can have",
+            )
+        for other, known in ranges:
+            if subnet.overlaps(known):
+                source.mistake(
+                    (*path, "subnet"),
+                    f"'{network.subnet}', which overlaps that of '{other}' ({known})",
+                    "addresses of its own",
+                )
+        ranges.append((network.name, subnet))
+
+
+def _subnet(source: Source, path: Path, text: str) -> ipaddress.IPv4Network | None:
+    expected = "private IPv4 addresses as network/bits, such as 10.88.1.0/24"
+    try:
+        found = ipaddress.IPv4Network(text)
+    except ValueError as error:
+        source.mistake(path, f"'{text}' ({error})", expected)
+        return None
+    if not found.is_private or found.is_loopback or found.is_link_local or found.prefixlen < 8:
+        source.mistake(path, f"'{text}'", expected)
+        return None
+    return found
+
+
+def _addresses(
+    source: Source, machines: Sequence[Machines], networks: dict[str, NamedNetworkFile]
+) -> None:
+    taken: dict[str, str] = {}
+    for m in machines:
+        for j, interface in enumerate(m.file.interfaces):
+            if interface.address is None:
+                continue
+            at = (*m.path, "interfaces", j, "address")
+            text = interface.address
+            network = networks.get(interface.network)
+            subnet = network.subnet if network is not None else None
+            try:
+                address = ipaddress.IPv4Address(text)
+            except ValueError:
+                source.mistake(at, f"'{text}'", "an IPv4 address, such as 10.88.1.2")
+                continue
+            if len(m.names) > 1:
+                found = f"one address for {len(m.names)} nodes"
+                source.mistake(at, found, "no address, or a node of its own")
+            elif subnet is None:
+                expected = f"a subnet of the network '{interface.network}' that it lies in"
+                source.mistake(at, f"'{text}'", expected)
+            elif not _inside(address, subnet):
+                source.mistake(at, f"'{text}'", f"an address of {subnet} that a node can have")
+            elif text in taken:
+                source.mistake(at, f"'{text}', which {taken[text]} has", "an address of its own")
+            taken[text] = m.names[0] if m.names else "another node"
+
+
+def _inside(address: ipaddress.IPv4Address, subnet: str) -> bool:
+    try:
+        network = ipaddress.IPv4Network(subnet)
+    except ValueError:
+        return True  # noted with the network
+    return address in network and address not in (
+        network.network_address,
+        network.broadcast_address,
+    )
+
+
+def _nodes(nodes: dict[str, Machines], name: str) -> str:
+    names = list(nodes)
+    shown = names if len(names) <= 8 else [*names[:7], "…"]
+    return f"a node or a pattern: {listed(shown)}{suggestion(name, names)}"
+
+
+def _event(
+    source: Source,
+    path: Path,
+    event: EventFile,
+    nodes: dict[str, Machines],
+    networks: dict[str, NamedNetworkFile],
+) -> None:
+    chosen: list[str] = []
+    for pattern in event.nodes:
+        fit = fnmatch.filter(nodes, pattern)
+        if not fit:
+            found = f"'{pattern}', which is no node"
+            source.mistake((*path, "nodes"), found, _nodes(nodes, pattern))
+        chosen += fit
+    said = event.model_fields_set
+    of_disk = [k for k in _OF_DISK if k in said]
+    if of_disk and event.disk is None:
+        source.mistake(path, f"{of_disk[0]} without disk", "disk: the name of one", key=True)
+    if event.disk is not None:
+        if not of_disk:
+            expected = "what changes on it: limits, features or profile"
+            source.mistake((*path, "disk"), "a disk and no change of it", expected, key=True)
+        known = sorted({d.name for n in chosen for d in nodes[n].file.disks})
+        if chosen and not fnmatch.filter(known, event.disk):
+            expected = f"a disk of these nodes: {listed(known) or 'they have none'}"
+            found = f"the disk '{event.disk}'"
+            source.mistake((*path, "disk"), found, expected + suggestion(event.disk, known))
+    if event.time_scale is not None and event.profile is None:
+        source.mistake((*path, "time_scale"), "time_scale without profile", "profile", key=True)
+    wired = said & set(WireFile.model_fields)
+    network = event.network or MAIN
+    if event.network is not None and not wired:
+        expected = "what changes: bandwidth, latency, loss, …"
+        source.mistake((*path, "network"), "a network and no change of it", expected, key=True)
+    if wired and network not in networks:
+        names = list(networks)
+        found = f"the unknown network '{network}'"
+        source.mistake((*path, "network"), found, f"{listed(names)}{suggestion(network, names)}")
+    elif wired and chosen and not any(_is_in(nodes[n].file, network) for n in chosen):
+        found = f"the network '{network}', where none of these nodes is"
+        source.mistake((*path, "network"), found, "a network of theirs", key=True)
+    changes = said - {"at", "phase", "when", "nodes", "disk", "network", "time_scale"}
+    if not changes and event.disk is None and event.network is None:
+        expected = "one of limits, features, bandwidth, latency, cpus, memory, node, …"
+        source.mistake(path, "an event that changes nothing", expected, key=True)
+    _condition(source, path, event)
+
+
+def _is_in(file: MachineFile, network: str) -> bool:
+    interfaces = file.interfaces or [InterfaceFile(network=MAIN)]
+    return any(i.network == network for i in interfaces)
+
+
+def _condition(source: Source, path: Path, event: EventFile) -> None:
+    when = event.when
+    if when is None:
+        return
+    at = (*path, "when")
+    kinds = [k for k in ("metric", "log", "phase") if getattr(when, k) is not None]
+    if len(kinds) != 1:
+        found = f"both {listed(kinds).replace(' or ', ' and ')}" if kinds else "nothing to wait for"
+        source.mistake(at, found, "one of metric (with above or below), log (with regex), phase")
+        return
+    if kinds == ["metric"] and (when.above is None) == (when.below is None):
+        source.mistake(at, "a metric without one bound", "either above or below")
+    if (kinds == ["log"]) != (when.regex is not None):
+        source.mistake(at, "a log or a regex alone", "log and regex together")
+    if when.regex is not None:
+        try:
+            re.compile(when.regex)
+        except re.error as error:
+            source.mistake((*at, "regex"), f"'{when.regex}'", f"a regular expression ({error})")
+
+
+def _twice(source: Source, schedule: Sequence[EventFile], at: Path, names: list[str]) -> None:
+    """Two values of one key at one time (EM-24)."""
+    said: dict[tuple[object, ...], int] = {}
+    for i, event in enumerate(schedule):
+        if event.when is not None:
+            continue
+        date = (parse_duration(event.at), event.phase)
+        for made in events_of(event, None):
+            for node in {n for p in made.nodes for n in fnmatch.filter(names, p)}:
+                for key in _keys(made.patch):
+                    one = (*date, node, made.resource, made.name, key)
+                    before = said.setdefault(one, i)
+                    if before != i:
+                        source.mistake(
+                            (*at, i),
+                            f"another value for {key} of {node} at {event.at}",
+                            f"one value at one time; entry {before + 1} says one already",
+                        )
+                        return
+
+
+def _keys(patch: dict[str, object], above: str = "") -> Iterator[str]:
+    for key, value in patch.items():
+        if isinstance(value, dict) and key in ("limits", "delay"):
+            yield from _keys(value, f"{key}.")
+        else:
+            yield f"{above}{key}"

@@ -1,0 +1,384 @@
+"""What a platform (or a treatment of a study) puts up: machines and networks in numbers, for `emulate/`.
+
+Pure: nothing here looks at the host. What is wrong with the values was found before, with its line
+(`platform/check_emulation.py`).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from pydantic import ValidationError
+
+from penstock.emulate.spec import (
+    BackendName,
+    ClusterSpec,
+    Delay,
+    DiskSpec,
+    Event,
+    Limits,
+    LinkSpec,
+    NetworkSpec,
+    NodeSpec,
+    Resource,
+    When,
+)
+from penstock.errors import BadInput
+from penstock.platform.profiles import scaled
+from penstock.study.machine import (
+    DiskFile,
+    EventFile,
+    FaultFile,
+    FeaturesFile,
+    InterfaceFile,
+    LimitsFile,
+    MachineFile,
+    NamedNetworkFile,
+    NetworkPart,
+    SlowFile,
+    WireFile,
+)
+from penstock.study.units import parse_duration, parse_share, parse_size
+from penstock.study.values import (
+    MAX,
+    flag_of,
+    parse_cpuset,
+    parse_iops,
+    parse_limit,
+    parse_owner,
+    parse_size_or_max,
+)
+
+if TYPE_CHECKING:
+    from penstock.platform.file import LinkFile
+    from penstock.platform.hosts import Platform
+
+#: the network that a node is in when nothing else is said
+MAIN = "net"
+_Wire = TypeVar("_Wire", bound=WireFile)
+#: gives the storage profile of a name, unscaled
+Profiles = Callable[[str], Mapping[str, Any]]
+
+
+def cluster_spec(platform: Platform) -> ClusterSpec:
+    """The hosts of a platform as nodes to be put up, `GROUP-0`, `GROUP-1`, … with their disks and links.
+
+    Roles, service times, store, power and prices have no counterpart: what runs on the nodes brings them.
+    """
+    main = main_network(platform)
+    machines: list[tuple[str, MachineFile]] = []
+    for host in platform.hosts:
+        own = _said(host.part.network, WireFile.model_fields) if host.part.network else {}
+        said = host.part.interfaces or [InterfaceFile(network=MAIN)]
+        interfaces = [_with_link(i, own) if i.network == MAIN else i for i in said]
+        machines.append((host.name, host.part.model_copy(update={"interfaces": interfaces})))
+    return cluster_of(
+        platform.name,
+        machines,
+        [main, *platform.file.networks],
+        platform.file.schedule,
+        lambda name: platform.profiles[name],
+        base_dir=platform.base_dir,
+        runtime=platform.file.runtime,
+    )
+
+
+def main_network(platform: Platform) -> NamedNetworkFile:
+    """The section `network` of a platform file as the network that its nodes are in, but for bandwidths:
+    those are merged into each host's own link. BadInput for a rate that no link can be held to."""
+    said = _said(platform.file.network, NetworkPart.model_fields)
+    wire = {k: v for k, v in said.items() if k not in ("bandwidth", "out", "in")}
+    return _checked(NamedNetworkFile, {"name": MAIN, **wire})
+
+
+def _with_link(interface: InterfaceFile, link: Mapping[str, Any]) -> InterfaceFile:
+    """An interface in the main network; what it does not say is as the host's link says."""
+    own = interface.model_dump(by_alias=True, exclude_unset=True)
+    return _checked(InterfaceFile, {**link, **own, "network": MAIN})
+
+
+def _said(part: LinkFile, keys: Iterable[str]) -> dict[str, Any]:
+    names = {"in_": "in"}
+    values = {names.get(k, k): getattr(part, k, None) for k in keys}
+    return {k: v for k, v in values.items() if v is not None}
+
+
+def _checked(model: type[_Wire], values: dict[str, Any]) -> _Wire:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise BadInput(
+            f"network.{key}: found '{first['input']}', which cannot be emulated; "
+            f"expected {first['msg']}"
+        ) from None
+
+
+def cluster_of(
+    name: str,
+    machines: Sequence[tuple[str, MachineFile]],
+    networks: Iterable[NamedNetworkFile],
+    schedule: Iterable[EventFile],
+    profiles: Profiles,
+    *,
+    base_dir: Path,
+    runtime: str | None = None,
+) -> ClusterSpec:
+    """The cluster of these machines (name, what is said of it). Nothing in them is a template any more."""
+    known = {n.name: n for n in networks}
+    if MAIN not in known and any(
+        i.network == MAIN
+        for _, m in machines
+        for i in m.interfaces or [InterfaceFile(network=MAIN)]
+    ):
+        known[MAIN] = NamedNetworkFile(name=MAIN)
+    names = [machine for machine, _ in machines]
+    return ClusterSpec(
+        name=name,
+        nodes=tuple(_node(n, m, known, profiles, base_dir) for n, m in machines),
+        networks=tuple(_network(n, names, dict(machines)) for n in known.values()),
+        events=tuple(made for event in schedule for made in events_of(event, profiles)),
+        runtime=cast(Any, runtime or "auto"),
+    )
+
+
+def _node(
+    name: str,
+    machine: MachineFile,
+    networks: Mapping[str, NamedNetworkFile],
+    profiles: Profiles,
+    base_dir: Path,
+) -> NodeSpec:
+    interfaces = machine.interfaces or [InterfaceFile(network=MAIN)]
+    return NodeSpec(
+        name=name,
+        image=base_dir / machine.image if machine.image is not None else None,
+        cpus=float(machine.cpus) if machine.cpus is not None else None,
+        cpuset=parse_cpuset(machine.cpuset) if machine.cpuset is not None else None,
+        cpu_ratio=float(machine.cpu_ratio) if machine.cpu_ratio is not None else None,
+        memory_bytes=parse_size(machine.memory) if machine.memory is not None else None,
+        memory_soft_bytes=parse_size(machine.memory_soft)
+        if machine.memory_soft is not None
+        else None,
+        disks=tuple(disk_spec(d, profiles, base_dir) for d in machine.disks),
+        links=tuple(_interface(i, networks[i.network]) for i in interfaces),
+        ssh=machine.ssh is not None and flag_of(machine.ssh),
+    )
+
+
+def disk_spec(disk: DiskFile, profiles: Profiles, base_dir: Path) -> DiskSpec:
+    """One disk in numbers, its profile scaled."""
+    scale = float(disk.time_scale)
+    profile = None
+    if disk.profile is not None:
+        profile = scaled(dict(profiles(disk.profile)), scale)
+    return DiskSpec(
+        name=disk.name,
+        profile=profile,
+        profile_name=disk.profile or "",
+        time_scale=scale,
+        directory=base_dir / disk.directory if disk.directory is not None else None,
+        size_bytes=parse_size(disk.size) if disk.size is not None else None,
+        mount=disk.mount,
+        backend=cast(BackendName, disk.backend or "auto"),
+        limits=limits_of(disk.limits),
+        readahead_bytes=parse_size(disk.readahead)
+        if disk.readahead is not None
+        else DiskSpec.readahead_bytes,
+        seed=int(disk.seed or 0),
+        owner=parse_owner(disk.owner) if disk.owner is not None else None,
+        patch=features_patch(disk.features) if disk.features is not None else {},
+    )
+
+
+def limits_of(limits: LimitsFile | None) -> Limits:
+    """Limits in numbers; what is not said, and `max`, is none."""
+    return Limits(**limits_patch(limits)) if limits is not None else Limits()
+
+
+def limits_patch(limits: LimitsFile) -> dict[str, float | None]:
+    """What is said of limits, in numbers; `max` is None."""
+    found: dict[str, float | None] = {}
+    for key, parse in (
+        ("read", parse_limit),
+        ("write", parse_limit),
+        ("read_iops", parse_iops),
+        ("write_iops", parse_iops),
+    ):
+        text = getattr(limits, key)
+        if text is not None:
+            found[key if key.endswith("iops") else f"{key}_bps"] = parse(text)
+    return found
+
+
+def features_patch(features: FeaturesFile) -> dict[str, Any]:
+    """What is said of a disk's features, as the disk server takes it (docs/emulation.md)."""
+    found: dict[str, Any] = {}
+    if features.slow is not None:
+        found["slow"] = _slow(features.slow)
+    for key in ("readahead", "cache", "read_only", "full", "fail_stop"):
+        value = getattr(features, key)
+        if value is not None:
+            found[key] = flag_of(value)
+    if features.servers is not None:
+        found["servers"] = int(features.servers)
+    if features.faults is not None:
+        found["faults"] = [_fault(f) for f in features.faults]
+    if features.bad_space is not None:
+        bad = features.bad_space
+        found["bad_space"] = {
+            "share": parse_share(bad.share),
+            "mode": bad.mode,
+            "seed": int(bad.seed),
+        }
+    if features.credits is not None:
+        found["credits"] = features.credits
+    return found
+
+
+def _slow(slow: SlowFile) -> dict[str, Any]:
+    found: dict[str, Any] = {"factor": float(slow.factor)}
+    if slow.ramp is not None:
+        found["ramp_s"] = parse_duration(slow.ramp)
+    if slow.stall is not None:
+        period_s, length_s = (parse_duration(t) for t in (slow.stall.period, slow.stall.length))
+        found["stall"] = {"period_s": period_s, "length_s": length_s}
+    if slow.random is not None:
+        share = parse_share(slow.random.probability)
+        found["random"] = {"probability": share, "factor": float(slow.random.factor)}
+    return found
+
+
+def _fault(fault: FaultFile) -> dict[str, Any]:
+    found: dict[str, Any] = {"op": fault.op, "error": fault.error, "mode": fault.mode}
+    for key, text in (("from", fault.from_), ("to", fault.to)):
+        if text is not None:
+            found[key] = parse_size(text)
+    if fault.file is not None:
+        found["file"] = fault.file
+    if fault.probability is not None:
+        found["probability"] = parse_share(fault.probability)
+    return found
+
+
+def _interface(own: InterfaceFile, network: NamedNetworkFile) -> LinkSpec:
+    """One interface: what it says, else what its network says."""
+    wire = wire_patch(network) | wire_patch(own)
+    delay = _delay(network) | _delay(own)
+    mean_s = _latency_s(network) + (_latency_s(own) if own.latency is not None else 0.0)
+    return LinkSpec(
+        network=own.network,
+        address=own.address,
+        delay=Delay(**(delay | {"mean_s": mean_s})),
+        **{k: v for k, v in wire.items() if k != "delay"},
+    )
+
+
+def _latency_s(wire: WireFile) -> float:
+    return parse_duration(wire.latency) if wire.latency is not None else 0.0
+
+
+def _delay(wire: WireFile) -> dict[str, Any]:
+    """What is said of a delay, with the words of `Delay`."""
+    found: dict[str, Any] = {}
+    if wire.latency is not None:
+        found["mean_s"] = parse_duration(wire.latency)
+    if wire.jitter is not None:
+        found["jitter_s"] = parse_duration(wire.jitter)
+        found["distribution"] = "uniform"
+    if wire.distribution is not None:
+        found["distribution"] = wire.distribution
+    return found
+
+
+def wire_patch(wire: WireFile) -> dict[str, Any]:
+    """What is said of an interface, with the words of `LinkSpec`; a bandwidth of `max` is None."""
+    found: dict[str, Any] = {}
+    for text, keys in (
+        (wire.bandwidth, ("out_bps", "in_bps")),
+        (wire.out, ("out_bps",)),
+        (wire.in_, ("in_bps",)),
+    ):
+        if text is not None:
+            found.update(dict.fromkeys(keys, parse_limit(text)))
+    delay = _delay(wire)
+    if delay:
+        found["delay"] = delay
+    for key in ("loss", "duplicate", "corrupt", "reorder"):
+        text = getattr(wire, key)
+        if text is not None:
+            found[key] = parse_share(text)
+    return found
+
+
+def _network(
+    network: NamedNetworkFile, names: Sequence[str], machines: Mapping[str, MachineFile]
+) -> NetworkSpec:
+    """A network with the delays of its matrix, each way; a later entry goes before an earlier one."""
+    inside = [
+        n
+        for n in names
+        if any(i.network == network.name for i in machines[n].interfaces)
+        or (not machines[n].interfaces and network.name == MAIN)
+    ]
+    said: dict[tuple[str, str], float] = {}
+    back: dict[tuple[str, str], float] = {}
+    for source, peers in (network.matrix or {}).items():
+        for target, latency in peers.items():
+            for a in fnmatch.filter(inside, source):
+                for b in fnmatch.filter(inside, target):
+                    if a != b:
+                        said[a, b] = back[b, a] = parse_duration(latency)
+    return NetworkSpec(network.name, network.subnet, back | said)
+
+
+def events_of(event: EventFile, profiles: Profiles | None) -> list[Event]:
+    """One entry of a schedule as events, one for each resource that it changes.
+
+    Without `profiles`, a profile is only named.
+    """
+    condition = None
+    if event.when is not None:
+        condition = event.when.model_dump(exclude_none=True)
+    when = When(parse_duration(event.at), event.phase, condition)
+    patches: list[tuple[Resource, str | None, dict[str, Any]]] = []
+    disk = _disk_patch(event, profiles)
+    if disk:
+        patches.append(("disk", event.disk, disk))
+    link = wire_patch(event)
+    if link:
+        patches.append(("network", event.network or MAIN, link))
+    cpu: dict[str, Any] = {}
+    for key, parse in (("cpus", float), ("cpuset", parse_cpuset), ("cpu_ratio", float)):
+        text = getattr(event, key)
+        if text is not None:
+            cpu[key] = None if text == MAX else parse(text)
+    if cpu:
+        patches.append(("cpu", None, cpu))
+    memory = {
+        f"{key}_bytes": parse_size_or_max(text)
+        for key, text in (("memory", event.memory), ("memory_soft", event.memory_soft))
+        if text is not None
+    }
+    if memory:
+        patches.append(("memory", None, memory))
+    if event.node is not None:
+        patches.append(("node", None, {"state": event.node}))
+    return [Event(when, r, patch, tuple(event.nodes), name) for r, name, patch in patches]
+
+
+def _disk_patch(event: EventFile, profiles: Profiles | None) -> dict[str, Any]:
+    found = features_patch(event.features) if event.features is not None else {}
+    if event.limits is not None:
+        found["limits"] = limits_patch(event.limits)
+    if event.profile is not None and profiles is None:
+        found["profile"] = event.profile
+    elif event.profile is not None and profiles is not None:
+        found["profile"] = scaled(dict(profiles(event.profile)), float(event.time_scale or 1.0))
+    if event.power_cut is not None and flag_of(event.power_cut):
+        found["power_cut"] = True
+    return found

@@ -1,0 +1,219 @@
+"""What is wrong with a study's platform: names, profiles, and everything that its templates can become."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from penstock.errors import BadInput
+from penstock.platform.check_emulation import Machines, check_emulation, networks_of
+from penstock.platform.profiles import read_profile, ready_names
+from penstock.study.file import PlatformFile
+from penstock.study.machine import NodeFile, node_names
+from penstock.study.mistakes import expected_of
+from penstock.study.names import BUILT_IN, listed, suggestion
+from penstock.study.references import Names, filled
+from penstock.study.source import Path, Source
+from penstock.study.template import filled_in, names_in
+from penstock.study.values import is_template
+
+#: treatments of which the platform is checked as a whole
+_MOST_WHOLE = 256
+_AT: Path = ("platform",)
+
+Profiles = dict[str, dict[str, Any]]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _nodes(document: dict[str, Any]) -> list[Any]:
+    platform = document.get("platform")
+    return _list(platform.get("nodes")) if isinstance(platform, dict) else []
+
+
+def check_names(source: Source, document: dict[str, Any], names: Names) -> None:
+    """Notes names of nodes and disks in `names`, and what is wrong with them."""
+    factors = {f.lower() for f in names.factors}
+    entries: set[str] = set()
+    for i, node in enumerate(_nodes(document)):
+        path: Path = (*_AT, "nodes", i)
+        name = node.get("name") if isinstance(node, dict) else None
+        called = [str(name)]
+        if isinstance(name, str):
+            _part_name(source, (*path, "name"), name, entries, "node")
+            entries.add(name)
+            called = node_names(name, _most(node.get("count"), names))
+            for twice in sorted(set(called) & names.nodes):
+                if twice != name:
+                    found = f"a second node called '{twice}'"
+                    source.mistake((*path, "name"), found, "each name once")
+            names.nodes |= set(called)
+            names.order += called
+        _disk_names(source, path, node, called, names, factors)
+
+
+def _most(count: Any, names: Names) -> Any:
+    """The largest number that a count can become; None without one."""
+    if is_template(count):
+        values = [
+            v for f in names.factors if f"{{{f}}}" in count for v in names.factors[f].values()
+        ]
+        numbers = [int(v) for v in values if str(v).strip().isdigit()]
+        return min(max(numbers, default=1), 1000)
+    if isinstance(count, str) and count.strip().isdigit():
+        return min(int(count), 1000)
+    good = isinstance(count, int) and not isinstance(count, bool) and count > 0
+    return min(count, 100_000) if good else None
+
+
+def _disk_names(
+    source: Source, path: Path, node: Any, called: list[str], names: Names, factors: set[str]
+) -> None:
+    here: set[str] = set()
+    for j, disk in enumerate(_list(node.get("disks")) if isinstance(node, dict) else []):
+        name = disk.get("name") if isinstance(disk, dict) else None
+        if not isinstance(name, str):
+            continue
+        at = (*path, "disks", j, "name")
+        if name in BUILT_IN or name.lower() in factors:
+            what = "a factor" if name.lower() in factors else "reserved"
+            source.mistake(at, f"the disk name '{name}', which is {what} too", "a name of its own")
+        else:
+            _part_name(source, at, name, here, "disk of this node")
+        here.add(name)
+        nodes_of = names.disks.setdefault(name, [])
+        nodes_of += [n for n in called if n not in nodes_of]
+
+
+def _part_name(source: Source, path: Path, name: str, taken: set[str], what: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", name):
+        source.mistake(
+            path, f"the name '{name}'", "letters, digits, '_' and '-' (at most 32), such as data"
+        )
+    elif name in taken:
+        source.mistake(path, f"a second {what} called '{name}'", "each name once")
+
+
+def check_platform(
+    source: Source, document: dict[str, Any], names: Names, base_dir: FilePath
+) -> Profiles:
+    """Notes every mistake of the platform in `source`; gives the profiles that it refers to, by name."""
+    profiles: Profiles = {}
+    before = len(source.mistakes)
+    for i, node in enumerate(_nodes(document)):
+        for j, disk in enumerate(_list(node.get("disks")) if isinstance(node, dict) else []):
+            if isinstance(disk, dict):
+                _profile_or_directory(source, (*_AT, "nodes", i, "disks", j), disk)
+    platform = document.get("platform")
+    used: dict[str, None] = {}
+    for path, text in _texts(platform, ()):
+        is_profile = path[-1] == "profile"
+        if is_profile or is_template(text):
+            known = set(names.used)
+            for value, where in filled(source, (*_AT, *path), text, names):
+                if is_profile:
+                    _profile(source, where, value, base_dir, profiles)
+                elif expected := _refusal(platform, path, value):
+                    source.mistake(where, f"'{value}'", expected)
+            used.update(dict.fromkeys(f for f in names.factors if f in names_of(text)))
+            names.used |= known
+    if len(source.mistakes) == before and isinstance(platform, dict):
+        _wholes(source, platform, names, list(used))
+    return profiles
+
+
+def names_of(text: str) -> list[str]:
+    """The names in a text, none where a brace stands alone."""
+    try:
+        return names_in(text)
+    except ValueError:
+        return []
+
+
+def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts(inner, (*path, key))
+    elif isinstance(value, str) and path and path[-1] != "name":
+        yield path, value
+
+
+def _refusal(platform: Any, path: Path, value: str) -> str:
+    """What is expected instead of `value` at `path` of the platform; nothing if it may stand there."""
+    changed = copy.deepcopy(platform)
+    inner = changed
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    try:
+        PlatformFile.model_validate(changed)
+    except ValidationError as error:
+        for detail in error.errors():
+            if tuple(s for s in detail["loc"] if s in path)[: len(path)] == path:
+                return expected_of(detail).removesuffix(", or a template")
+    return ""
+
+
+def _wholes(source: Source, platform: dict[str, Any], names: Names, factors: list[str]) -> None:
+    """The platform of every treatment, as far as treatments differ in it."""
+    levels = [[(f, v) for v in names.factors[f].values()] for f in factors]
+    for chosen in itertools.islice(itertools.product(*levels), _MOST_WHOLE):
+        values = {f: str(v) for f, v in chosen}
+        try:
+            file = PlatformFile.model_validate(filled_in(platform, {**values, "study_dir": "."}))
+        except (ValidationError, KeyError, ValueError):
+            return  # noted where it stands
+        before = len(source.mistakes)
+        check_emulation(
+            source,
+            [_machines(i, node) for i, node in enumerate(file.nodes)],
+            networks_of(file.network, file.networks, _AT),
+            file.schedule,
+            (*_AT, "schedule"),
+        )
+        if len(source.mistakes) > before:
+            return
+
+
+def _machines(index: int, node: NodeFile) -> Machines:
+    names = tuple(node_names(node.name, node.count))
+    return Machines((*_AT, "nodes", index), names, node)
+
+
+def _profile_or_directory(source: Source, path: Path, disk: dict[str, Any]) -> None:
+    if "directory" not in disk:
+        if not {"profile", "limits", "features", "backend"} & set(disk):
+            here = ".".join(map(str, path))
+            expected = "the key profile: the storage to emulate, or directory: one to take as it is"
+            source.mistake(path, f"no 'profile' in {here}", expected, key=True)
+        return
+    for key in ("profile", "time_scale", "mount"):
+        if key in disk and not (key == "mount" and {"limits", "features"} & set(disk)):
+            source.mistake(
+                (*path, key),
+                f"both directory and {key}",
+                "a disk with a profile, which is emulated, or a directory, which is taken as it is",
+                key=True,
+            )
+
+
+def _profile(source: Source, path: Path, name: str, base_dir: FilePath, profiles: Profiles) -> None:
+    if name in profiles:
+        return
+    try:
+        profiles[name] = read_profile(name, base_dir)
+    except BadInput as error:
+        ready = ready_names()
+        known = f"a ready profile ({listed(ready)}) or a JSON file beside the study"
+        found = f"the profile '{name}', which does not exist"
+        if not str(error).startswith("no profile"):
+            found = f"the profile '{name}' ({error})"
+        source.mistake(path, found, f"{known}{suggestion(name, ready)}")

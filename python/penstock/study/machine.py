@@ -1,0 +1,279 @@
+"""Machines, what joins them and how both change: one model for a study's nodes and a platform's hosts.
+
+In a study any value may be a template; a platform file has no factors, so it may hold none.
+`platform/emulation.py` makes of these what is put up.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from penstock.study.fields import expect
+from penstock.study.values import (
+    Chance,
+    Count,
+    Cpuset,
+    CpusetOrMax,
+    Flag,
+    Iops,
+    Owner,
+    Part,
+    PositiveTime,
+    Rate,
+    Ratio,
+    RatioOrMax,
+    Scale,
+    ScaleOrMax,
+    Seed,
+    Size,
+    SizeFromZero,
+    SizeOrMax,
+    Text,
+    Time,
+    Words,
+)
+
+Backend = Annotated[str, Words(("auto", "fuse", "cgroup2", "cgroup1"))]
+Spread = Annotated[str, Words(("constant", "uniform", "normal", "pareto"))]
+Operation = Annotated[str, Words(("read", "write", "flush", "any"))]
+FaultMode = Annotated[str, Words(("error", "zero", "flip", "torn"))]
+BadMode = Annotated[str, Words(("error", "flip", "zero"))]
+Churn = Annotated[str, Words(("up", "down", "freeze", "unfreeze"))]
+Runtime = Annotated[str, Words(("auto", "namespaces", "runc"))]
+
+
+class LimitsFile(Part):
+    """Upper limits of a disk, each for itself; `max`: none."""
+
+    read: Rate | None = Field(None, description="Bytes read per time.")
+    write: Rate | None = Field(None, description="Bytes written per time.")
+    read_iops: Iops | None = Field(None, description="Reads per time.")
+    write_iops: Iops | None = Field(None, description="Writes per time.")
+
+
+class StallFile(Part):
+    """Times at which a disk does nothing."""
+
+    period: PositiveTime = Field(description="From one stall to the next.")
+    length: PositiveTime = Field(description="How long each lasts.")
+
+
+class SlowNowAndThenFile(Part):
+    """Requests that take longer by chance."""
+
+    probability: Chance = Field(description="Share of the requests.")
+    factor: Scale = Field(description="How many times longer these take.")
+
+
+class SlowFile(Part):
+    """A disk that fails slowly."""
+
+    factor: Scale = Field("1", description="How many times longer every request takes.")
+    ramp: Time | None = Field(None, description="Time over which the factor is reached.")
+    stall: StallFile | None = Field(None, description="Stalls that come back.")
+    random: SlowNowAndThenFile | None = Field(None, description="Single requests, by chance.")
+
+
+class FaultFile(Part):
+    """Requests that fail, or do what they should not."""
+
+    op: Operation = Field("any", description="Of which kind.")
+    error: Text = Field("EIO", description="Name of the error, such as EIO or ENOSPC.")
+    from_: SizeFromZero | None = Field(None, alias="from", description="Offset in the file: least.")
+    to: SizeFromZero | None = Field(None, description="Offset in the file: below this.")
+    file: Text | None = Field(None, description="Only files whose path fits this pattern.")
+    probability: Chance | None = Field(None, description="Share of these requests; all.")
+    mode: FaultMode = Field(
+        "error", description="They fail, or hold zeros, a flipped bit, a part of what was written."
+    )
+
+
+class BadSpaceFile(Part):
+    """Blocks that are bad, the same ones every time."""
+
+    share: Chance = Field(description="Of the space.")
+    mode: BadMode = Field("error", description="What reading one does.")
+    seed: Seed = Field(0, description="Of the choice.")
+
+
+class FeaturesFile(Part):
+    """What is otherwise about a disk than its profile says."""
+
+    slow: SlowFile | None = Field(None, description="It fails slowly.")
+    readahead: Flag | None = Field(None, description="The device's own readahead; false: off.")
+    cache: Flag | None = Field(None, description="The device's write cache; false: off.")
+    servers: Count | None = Field(None, description="Requests that it serves at once.")
+    faults: list[FaultFile] | None = Field(None, description="Requests that fail.")
+    bad_space: BadSpaceFile | None = Field(None, description="Blocks that are bad.")
+    read_only: Flag | None = Field(None, description="Writing fails (EROFS).")
+    full: Flag | None = Field(None, description="There is no space (ENOSPC).")
+    fail_stop: Flag | None = Field(None, description="Everything fails.")
+    credits: dict[str, Any] | None = Field(None, description="Burst credits, as in a profile.")
+
+
+class DiskFile(Part):
+    """One disk of a node."""
+
+    name: Text = Field(description="What templates call the disk's directory: `{name}`.")
+    profile: Text | None = Field(
+        None, description="Ready profile, JSON file beside the study, or template."
+    )
+    directory: Text | None = Field(
+        None, description="Instead of a profile: a host directory to measure as it is."
+    )
+    time_scale: Scale = Field("1", description="How many times slower than the profile; > 0.")
+    size: Size | None = Field(None, description="Space the disk's data needs at most.")
+    mount: Text | None = Field(None, description="Where to mount it; default: chosen by penstock.")
+    backend: Backend | None = Field(None, description="What makes it so; chosen by what is asked.")
+    limits: LimitsFile | None = Field(None, description="Upper limits, each for itself.")
+    readahead: SizeFromZero | None = Field(
+        None, description="What the node's kernel reads ahead at most; 128KiB."
+    )
+    features: FeaturesFile | None = Field(
+        None, description="What is otherwise than the profile says."
+    )
+    seed: Seed | None = Field(None, description="Of its draws; chosen by penstock.")
+    owner: Owner | None = Field(None, description="User and group of its root, as numbers.")
+
+
+class ImpairmentFile(Part):
+    """What happens to packets on their way, beside time and room."""
+
+    jitter: Time | None = Field(None, description="How far the latency varies about its mean.")
+    distribution: Spread | None = Field(None, description="How it varies; constant, or uniform.")
+    loss: Chance | None = Field(None, description="Share of packets that are lost.")
+    duplicate: Chance | None = Field(None, description="Share that comes twice.")
+    corrupt: Chance | None = Field(None, description="Share with a bit turned.")
+    reorder: Chance | None = Field(None, description="Share that overtakes the others.")
+
+
+class WireFile(ImpairmentFile):
+    """How packets fare on an interface, or on every interface of a network."""
+
+    bandwidth: Rate | None = Field(None, description="Each direction; max: no limit.")
+    out: Rate | None = Field(None, description="Outwards, if it differs from bandwidth.")
+    in_: Rate | None = Field(None, alias="in", description="Inwards, if it differs.")
+    latency: Time | None = Field(None, description="One way, of packets that leave.")
+
+
+class InterfaceFile(WireFile):
+    """One interface of a node; what it does not say is as its network says."""
+
+    network: Text = Field("net", description="The network that it is in.")
+    address: Text | None = Field(None, description="Its address; chosen by penstock.")
+
+
+def _peers(value: Any) -> Any:
+    if not isinstance(value, dict) or not all(isinstance(v, dict) for v in value.values()):
+        raise expect("latencies by node and peer, such as {a: {b: 5ms}}")
+    return value
+
+
+Peers = Annotated[dict[str, dict[str, Time]], BeforeValidator(_peers)]
+
+
+class NetworkPart(WireFile):
+    """A network and what holds for every interface in it."""
+
+    subnet: Text | None = Field(None, description="Its addresses, such as 10.88.1.0/24.")
+    matrix: Peers | None = Field(
+        None,
+        description="Latency from node to node, beside the interfaces' own; names may be patterns, "
+        "and where the way back is not said it is the same.",
+    )
+
+
+class NamedNetworkFile(NetworkPart):
+    """A network beside the one called net."""
+
+    name: Text = Field(description="The network's name.")
+
+
+class MachineFile(Part):
+    """What a virtual node and a host of a platform file have in common."""
+
+    memory: Size | None = Field(None, description="Memory limit, page cache included.")
+    memory_soft: Size | None = Field(
+        None, description="Memory beyond which it is pressed, but not killed."
+    )
+    cpus: Scale | None = Field(None, description="Processors that the node may use.")
+    cpuset: Cpuset | None = Field(None, description="Which processors, such as 0 or 0-1.")
+    cpu_ratio: Ratio | None = Field(None, description="Speed of each, at most 1.")
+    image: Text | None = Field(
+        None, description="Directory that is its root file system; the host's own, copy on write."
+    )
+    ssh: Flag | None = Field(None, description="Whether an SSH server runs in it.")
+    disks: list[DiskFile] = Field([], description="Its disks, emulated or plain directories.")
+    interfaces: list[InterfaceFile] = Field(
+        [], description="Its interfaces; one in the network net."
+    )
+
+
+class NodeFile(MachineFile):
+    """One node, or several that are alike."""
+
+    name: Text = Field(description="The node's name; with a count NAME-0, NAME-1, …")
+    count: Count | None = Field(None, description="How many; without it one that is called NAME.")
+
+
+def node_names(name: str, count: Any) -> list[str]:
+    """What the nodes of one entry are called: NAME, or with a count NAME-0, NAME-1, …"""
+    return [name] if count is None else [f"{name}-{i}" for i in range(int(count))]
+
+
+class ConditionFile(Part):
+    """What an event waits for."""
+
+    metric: Text | None = Field(None, description="A counter of a disk.")
+    disk: Text | None = Field(None, description="NODE.DISK whose counter it is.")
+    above: float | int | None = Field(None, description="Fires when the counter is above this.")
+    below: float | int | None = Field(None, description="Fires when the counter is below this.")
+    log: Text | None = Field(None, description="A file that the workload writes.")
+    regex: Text | None = Field(None, description="Fires when a line of it fits this.")
+    phase: Text | None = Field(None, description="Fires with the mark of this phase.")
+
+
+def _patterns(value: Any) -> Any:
+    several = value if isinstance(value, list) else [value]
+    if not several or not all(isinstance(v, str) and v.strip() for v in several):
+        raise expect("a node, a pattern such as data-*, or a list of them")
+    return several
+
+
+Patterns = Annotated[
+    list[str],
+    BeforeValidator(_patterns),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+
+
+class EventFile(WireFile):
+    """One change at one time."""
+
+    at: Time = Field("0s", description="After the schedule began, or after the mark of `phase`.")
+    phase: Text | None = Field(None, description="The phase after whose mark the time counts.")
+    when: ConditionFile | None = Field(None, description="Instead: what it waits for.")
+    nodes: Patterns = Field(["*"], description="Which nodes: names or patterns; all.")
+    disk: Text | None = Field(None, description="The disk that changes.")
+    limits: LimitsFile | None = Field(None, description="Its limits; others stay.")
+    features: FeaturesFile | None = Field(None, description="Its features; others stay.")
+    profile: Text | None = Field(None, description="Its profile.")
+    time_scale: Scale | None = Field(None, description="How many times slower than that profile.")
+    power_cut: Flag | None = Field(None, description="It loses what was not flushed.")
+    network: Text | None = Field(None, description="The network whose interface changes; net.")
+    cpus: ScaleOrMax | None = Field(None, description="Processors that the node may use.")
+    cpuset: CpusetOrMax | None = Field(None, description="Which processors.")
+    cpu_ratio: RatioOrMax | None = Field(None, description="Speed of each.")
+    memory: SizeOrMax | None = Field(None, description="Memory limit.")
+    memory_soft: SizeOrMax | None = Field(None, description="Memory beyond which it is pressed.")
+    node: Churn | None = Field(None, description="What becomes of the node itself.")
+
+
+class EmulatedPart(Part):
+    """What a study's platform and a platform file say alike of what is put up."""
+
+    networks: list[NamedNetworkFile] = Field([], description="Networks beside the one called net.")
+    schedule: list[EventFile] = Field([], description="Changes over time.")
+    runtime: Runtime | None = Field(None, description="What holds the nodes; auto.")

@@ -1,0 +1,90 @@
+"""A study's platform that is a platform file: its groups become nodes of the study, before all checks."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path as FilePath
+from typing import Any
+
+from penstock.study.machine import EmulatedPart, ImpairmentFile, MachineFile
+from penstock.study.source import Path, Source
+
+_AT: Path = ("platform",)
+_WIRE = ("bandwidth", "out", "in", "latency", *ImpairmentFile.model_fields)
+
+
+def include_platform(source: Source, base_dir: FilePath) -> bool:
+    """Puts the nodes of a platform file in the place of `platform: FILE`; whether there was one.
+
+    `platform: {file: FILE, set: {dotted path: value}}` sets values first, which may be templates. Notes what
+    is wrong with the two keys in `source`; BadInput for a file that is no platform.
+    """
+    said = source.value.get("platform")
+    if isinstance(said, str):
+        said = {"file": said}
+    if not isinstance(said, dict) or "file" not in said:
+        return False
+    file, changes = said["file"], said.get("set") or {}
+    for key in set(said) - {"file", "set"}:
+        source.mistake((*_AT, key), f"'{key}' beside file", "file and set, or nodes", key=True)
+    if not isinstance(file, str) or not file.strip():
+        source.mistake((*_AT, "file"), f"{file!r}", "the path of a platform file")
+    elif not isinstance(changes, dict):
+        source.mistake((*_AT, "set"), "no mapping", "dotted paths and values")
+    else:
+        source.value["platform"] = _nodes(source, base_dir, file, changes)
+        return True
+    source.value["platform"] = {"nodes": [{"name": "unknown"}]}
+    return True
+
+
+def _nodes(
+    source: Source, base_dir: FilePath, file: str, changes: dict[str, Any]
+) -> dict[str, Any]:
+    from penstock.platform.hosts import load_platform, moved
+    from penstock.platform.lower import parts
+    from penstock.platform.paths import NoPath, find, put
+
+    path = base_dir / file
+    platform = load_platform(path)
+    document = moved(copy.deepcopy(platform.plain), path.parent.resolve(), base_dir)
+    for name, value in changes.items():
+        try:
+            put(document, find(document, str(name)), value)
+        except NoPath as error:
+            source.mistake((*_AT, "set", name), error.found, error.expected, key=True)
+    network = document.get("network") or {}
+    found: dict[str, Any] = {"nodes": []}
+    for group in document["hosts"]:
+        templated = not isinstance(group.get("count"), int)
+        if templated and group.get("except"):
+            expected = f"no 'except' in the group {group['group']}, or a number"
+            source.mistake((*_AT, "set"), "a count by template", expected, key=True)
+        if templated or not group.get("except"):
+            one = {**document, "hosts": [{**group, "count": 1}]}
+            (_, _, part), *_ = parts(one)
+            found["nodes"].append({"name": group["group"], "count": group["count"], **_own(part)})
+        else:
+            for _, index, part in parts({**document, "hosts": [group]}):
+                found["nodes"].append({"name": f"{group['group']}-{index}", **_own(part)})
+    main = {k: network[k] for k in ("latency", "subnet", "matrix") if network.get(k) is not None}
+    if main:
+        found["network"] = main
+    for key in EmulatedPart.model_fields:
+        if document.get(key) is not None:
+            found[key] = document[key]
+    return found
+
+
+def _own(part: dict[str, Any]) -> dict[str, Any]:
+    """What a host's part says of it as a node; its link is an interface in the network net."""
+    names = {"in_": "in"}
+    keys = [names.get(k, k) for k in MachineFile.model_fields]
+    found = {k: part[k] for k in keys if part.get(k) is not None}
+    link = part.get("network") or {}
+    own = {k: link[k] for k in _WIRE if link.get(k) is not None}
+    interfaces = found.get("interfaces") or [{"network": "net"}]
+    found["interfaces"] = [
+        {**own, **i} if i.get("network", "net") == "net" else i for i in interfaces
+    ]
+    return found

@@ -1,0 +1,122 @@
+"""What the templates of a study refer to, and every text that they can become."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.study.names import BUILT_IN, listed, suggestion
+from penstock.study.source import Path, Source
+from penstock.study.template import LoneBrace, fill, names_in
+
+#: most fillings of one text that are looked at
+_MOST_FILLINGS = 4096
+
+
+@dataclass
+class Names:
+    """What templates may refer to."""
+
+    factors: dict[str, dict[str, Any]] = field(default_factory=dict)  # name → level name → value
+    disks: dict[str, list[str]] = field(default_factory=dict)  # disk → nodes that have it
+    nodes: set[str] = field(default_factory=set)
+    order: list[str] = field(default_factory=list)  # the nodes, first to last
+    used: set[str] = field(default_factory=set)
+
+
+def level_values(levels: Any) -> Iterator[tuple[str | int, str, Any]]:
+    """Of a factor's `levels` as written: key or index, name, value of each level."""
+    if isinstance(levels, dict):
+        for name, value in levels.items():
+            yield name, name, _level_value(value)
+    elif isinstance(levels, list):
+        for i, value in enumerate(levels):
+            plain = _level_value(value)
+            yield i, plain if isinstance(plain, str) else str(plain), plain
+
+
+def _level_value(value: Any) -> Any:
+    return ("true" if value else "false") if isinstance(value, bool) else value
+
+
+def templates(
+    source: Source, path: Path, text: Any, names: Names, *, disks: bool
+) -> list[str] | None:
+    """Factors that a template refers to; None if the template is broken. Notes its mistakes."""
+    if not isinstance(text, str):
+        return None
+    try:
+        found = names_in(text)
+    except LoneBrace as brace:
+        names.used |= {f for f in names.factors if f"{{{f}}}" in text}
+        source.mistake_in(
+            path,
+            str(brace),
+            f"a lone '{brace}'",
+            "{name} of a factor or disk; a literal brace is doubled",
+        )
+        return None
+    good = True
+    for name in found:
+        if name in names.factors:
+            names.used.add(name)
+        elif not _known(source, path, name, names, disks=disks):
+            good = False
+    return [n for n in found if n in names.factors] if good else None
+
+
+def _known(source: Source, path: Path, name: str, names: Names, *, disks: bool) -> bool:
+    node, dot, disk = name.partition(".")
+    if name == "study_dir" or (disks and name in BUILT_IN):
+        return True
+    if disks and len(names.disks.get(name, [])) == 1:
+        return True
+    if disks and dot and node in names.nodes and node in names.disks.get(disk, []):
+        return True
+    known = [*names.factors, "study_dir"]
+    names.used |= {f for f in names.factors if f"'{f}'" in suggestion(name, known)}
+    if disks:
+        known += [*names.disks, *BUILT_IN]
+    if name in names.disks and not disks:
+        expected = "a factor; directories of disks are known to the workload only"
+    elif name in names.disks:
+        choices = [f"{{{n}.{name}}}" for n in names.disks[name]]
+        expected = f"which node's disk it is: {listed(choices)}"
+    elif disks and dot and node in names.nodes:
+        has = [d for d, nodes in names.disks.items() if node in nodes]
+        expected = f"a disk of node '{node}': {listed(has) or 'it has none'}{suggestion(disk, has)}"
+    elif disks and dot and disk in names.disks:
+        nodes = sorted(names.nodes)
+        expected = f"a node of the platform: {listed(nodes)}{suggestion(node, nodes)}"
+    else:
+        shown = listed(list(dict.fromkeys(known)))
+        expected = f"{shown}{suggestion(name, known)}; a literal brace is doubled: {{{{ }}}}"
+    what = "unknown node or disk" if disks and dot else "unknown name"
+    source.mistake_in(path, f"{{{name}}}", f"the {what} '{{{name}}}'", expected)
+    return False
+
+
+def filled(source: Source, path: Path, text: Any, names: Names) -> Iterator[tuple[str, Path]]:
+    """Every text that a platform template can become, each with the place of what decides it."""
+    factors = templates(source, path, text, names, disks=False)
+    if factors is None:
+        return
+    alone = len(factors) == 1 and text.strip() == f"{{{factors[0]}}}"
+    for chosen in itertools.islice(
+        itertools.product(*(names.factors[f].items() for f in factors)), _MOST_FILLINGS
+    ):
+        values = {f: str(v) for f, (_, v) in zip(factors, chosen, strict=True)}
+        where = path
+        if alone:
+            levels = _levels_of(source.value, factors[0])
+            keys = [k for k, n, _ in level_values(levels) if n == chosen[0][0]]
+            where = ("factors", factors[0], "levels", *keys)
+        yield fill(text, {**values, "study_dir": "."}), where
+
+
+def _levels_of(document: Any, factor: str) -> Any:
+    for key in ("factors", factor, "levels"):
+        document = document.get(key) if isinstance(document, dict) else None
+    return document

@@ -1,0 +1,275 @@
+"""What a platform file or a study's treatment puts up, in numbers; and bad input with its line."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.emulate.spec import Delay, Limits
+from penstock.errors import BadInput
+from penstock.platform.emulation import cluster_spec
+from penstock.platform.hosts import read_platform
+from penstock.study.load import read_study
+from penstock.study.resolve import resolve
+
+PLATFORM = """\
+penstock_platform: 1
+name: two
+hosts:
+  - group: data
+    count: 2
+    roles: [client, storage, manager]
+    manager: {service: 1ms}
+    memory: 512MiB
+    memory_soft: 256MiB
+    cpuset: 0-1
+    cpu_ratio: 0.5
+    disks:
+      - name: d
+        profile: sata-ssd
+        time_scale: 4
+        limits: {read: 20 MB/s, write_iops: 500 IOPS}
+        owner: "1000:100"
+        features: {slow: {factor: 2, ramp: 500ms}, cache: false}
+    except: {1: {memory: 1GiB, network: {latency: 3ms}}}
+network:
+  bandwidth: 1 Gbit/s
+  in: 100 Mbit/s
+  loopback: 2 GB/s
+  latency: 1ms
+  jitter: 100us
+  subnet: 10.88.7.0/24
+  matrix: {data-0: {data-1: 5ms}}
+networks: [{name: back, subnet: 10.88.8.0/24, loss: 1%}]
+schedule:
+  - {at: 10s, nodes: data-0, disk: d, limits: {write: 2 MB/s}}
+  - {at: 20s, nodes: [data-0], disk: d, limits: {write: max}}
+  - {at: 20s, bandwidth: 10 Mbit/s, latency: 2ms, memory: 256MiB, cpus: max}
+"""
+
+STUDY = """\
+penstock: 1
+name: s
+question: q
+factors:
+  limit: {levels: [max, 20 MB/s]}
+  n: {levels: [1, 3]}
+  lag: {levels: {none: 0s, long: 5ms}}
+design: {kind: full}
+platform:
+  nodes:
+    - {name: app, memory: 256MiB}
+    - name: data
+      count: "{n}"
+      disks: [{name: d, profile: sata-ssd, limits: {read: "{limit}"}, features: {cache: false}}]
+  network: {latency: "{lag}"}
+  schedule: [{at: 1s, nodes: "data-*", disk: d, limits: {write: 1 MB/s}}]
+workload: {command: "true"}
+responses: {wall: {from: wall_s, unit: s, better: lower}}
+"""
+
+
+def mistakes(text, read=None):
+    with pytest.raises(BadInput) as error:
+        (read or platform)(text)
+    return [(m.line, m.found, m.expected) for m in error.value.mistakes]
+
+
+def platform(text, path="p.yaml"):
+    from pathlib import Path
+
+    return read_platform(text.encode(), Path(path))
+
+
+def study(text):
+    from pathlib import Path
+
+    return read_study(text.encode(), Path("s.yaml"))
+
+
+def test_a_platform_in_numbers():
+    spec = cluster_spec(platform(PLATFORM))
+    first, second = spec.nodes
+    assert (first.name, second.name) == ("data-0", "data-1")
+    assert (first.memory_bytes, second.memory_bytes) == (512 << 20, 1 << 30)
+    assert (first.memory_soft_bytes, first.cpuset, first.cpu_ratio) == (256 << 20, (0, 1), 0.5)
+    disk = first.disks[0]
+    assert disk.limits == Limits(read_bps=20e6, write_iops=500)
+    assert disk.owner == (1000, 100)
+    assert disk.patch == {"slow": {"factor": 2.0, "ramp_s": 0.5}, "cache": False}
+    assert disk.profile_name == "sata-ssd"
+    assert disk.time_scale == 4
+    link = first.links[0]
+    assert (link.network, link.out_bps, link.in_bps) == ("net", 125e6, 12.5e6)
+    assert link.delay == Delay(0.001, pytest.approx(0.0001), "uniform")
+    assert second.links[0].delay.mean_s == pytest.approx(0.004)
+    net, back = spec.networks
+    assert net.subnet == "10.88.7.0/24"
+    assert net.delays == {("data-0", "data-1"): 0.005, ("data-1", "data-0"): 0.005}
+    assert (back.name, back.delays) == ("back", {})
+
+
+def test_the_schedule_in_numbers():
+    events = cluster_spec(platform(PLATFORM)).events
+    assert [(e.when.at_s, e.resource, e.name, e.nodes) for e in events] == [
+        (10.0, "disk", "d", ("data-0",)),
+        (20.0, "disk", "d", ("data-0",)),
+        (20.0, "network", "net", ("*",)),
+        (20.0, "cpu", None, ("*",)),
+        (20.0, "memory", None, ("*",)),
+    ]
+    assert events[0].patch == {"limits": {"write_bps": 2e6}}
+    assert events[1].patch == {"limits": {"write_bps": None}}
+    assert events[2].patch == {"out_bps": 1.25e6, "in_bps": 1.25e6, "delay": {"mean_s": 0.002}}
+    assert events[3].patch == {"cpus": None}
+    assert events[4].patch == {"memory_bytes": 256 << 20}
+
+
+def test_ea_01_units_are_exact():
+    text = PLATFORM.replace("read: 20 MB/s", "read: 20 MiB/s")
+    assert cluster_spec(platform(text)).nodes[0].disks[0].limits.read_bps == 20 * 1024 * 1024
+
+
+def test_setting_one_direction_says_nothing_of_the_other():
+    limits = cluster_spec(platform(PLATFORM)).events[0].patch["limits"]
+    assert set(limits) == {"write_bps"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "below", "words"),
+    [
+        ("read: 20 MB/s", "read: 0 MB/s", 0, "bandwidth above 0"),
+        ("read: 20 MB/s", "read: 1 EB/s", 0, "from 1 kB/s to 1 TB/s"),
+        ("read: 20 MB/s", "read: 20", 0, "a rate with its unit"),
+        ("read: 20 MB/s", "read: -20 MB/s", 0, "not negative"),
+        ("read: 20 MB/s", "read: .nan", 0, "a rate with its unit"),
+        ("read: 20 MB/s", "read: nan MB/s", 0, "a bandwidth with its unit"),
+        ("500 IOPS", "500", 0, "operations per time"),
+        ("500 IOPS", "500 MB/s", 0, "operations per time"),
+        ("factor: 2", "factor: .nan", 0, "above 0"),
+        ("factor: 2", "factor: -2", 0, "above 0"),
+        ("cpu_ratio: 0.5", "cpu_ratio: 1.5", 0, "at most 1"),
+        ("cpuset: 0-1", "cpuset: 1-0", 0, "numbers of processors"),
+        ("memory_soft: 256MiB", "memory_soft: 1GiB", 0, "at most 512MiB"),
+        ('owner: "1000:100"', "owner: me", 0, "1000:1000"),
+        ("subnet: 10.88.8.0/24", "subnet: 10.88.7.128/25", 0, "addresses of its own"),
+        ("subnet: 10.88.8.0/24", "subnet: 10.88.8.1/24", 0, "network/bits"),
+        ("subnet: 10.88.8.0/24", "subnet: 8.8.8.0/24", 0, "private"),
+        ("name: back", "name: net", 0, "each name once"),
+        ("name: back", "name: 'a b'", 0, "letters, digits"),
+        ("name: back", "name: ../x", 0, "letters, digits"),
+        ("subnet: 10.88.7.0/24", "subnet: 10.88.7.0/30", 0, "room for 2 nodes"),
+        ("data-0: {data-1", "data-0: {data-9", 0, "a node or a pattern"),
+        ("group: data", "group: da/ta", 0, "letters, digits"),
+        ("profile: sata-ssd", "profile: '{x}'", 0, "no factors"),
+        ("profile: sata-ssd", "profile: sata-ssd\n        backend: cgroup2", 1, "fuse or auto"),
+        ("at: 10s, nodes: data-0", "at: 10s, nodes: dat-0", 0, "did you mean 'data-0'"),
+        ("disk: d, limits: {write: 2", "disk: e, limits: {write: 2", 0, "a disk of these nodes"),
+        ("disk: d, limits: {write: 2", "limits: {write: 2", 0, "disk: the name of one"),
+        ("disk: d, limits: {write: 2 MB/s}", "disk: d", 0, "what changes on it"),
+        ("at: 10s", "at: 20s", 1, "one value at one time"),
+        ("bandwidth: 10 Mbit/s, lat", "network: nat, lat", 0, "did you mean 'net'"),
+        ("jitter: 100us", "distribution: normal", 0, "jitter"),
+        ("loss: 1%", "loss: 101%", 0, "at most 100%"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_with_its_line(old, new, below, words):
+    line = PLATFORM.count("\n", 0, PLATFORM.index(old)) + 1 + below
+    found = mistakes(PLATFORM.replace(old, new))
+    assert any(at == line and words in expected for at, _, expected in found), found
+
+
+def test_ea_10_two_patches_at_one_time_are_refused_and_distinct_keys_keep_their_order():
+    text = PLATFORM.replace("at: 20s, nodes: [data-0]", "at: 10s, nodes: ['data-*']")
+    ((line, found, expected),) = mistakes(text)
+    assert line == text.count("\n", 0, text.index("write: max")) + 1
+    assert "limits.write_bps of data-0 at 10s" in found
+    assert "entry 1" in expected
+    text = PLATFORM.replace("at: 20s, nodes: [data-0], disk: d, limits: {write: max}",
+                            "at: 10s, nodes: [data-0], disk: d, limits: {read: max}")  # fmt: skip
+    events = cluster_spec(platform(text)).events
+    assert [e.patch for e in events[:2]] == [
+        {"limits": {"write_bps": 2e6}},
+        {"limits": {"read_bps": None}},
+    ]
+
+
+def test_a_study_s_treatment_in_numbers():
+    run = resolve(study(STUDY), {"limit": "20 MB/s", "n": "3", "lag": "long"})
+    assert [n.name for n in run.nodes] == ["app", "data-0", "data-1", "data-2"]
+    assert run.cluster is not None
+    assert [n.name for n in run.cluster.nodes] == [n.name for n in run.nodes]
+    assert run.cluster.nodes[1].disks[0].limits.read_bps == 20e6
+    assert run.cluster.nodes[0].links[0].delay.mean_s == 0.005
+    few = resolve(study(STUDY), {"limit": "max", "n": "1", "lag": "none"}).cluster
+    assert few is not None
+    assert len(few.nodes) == 2
+    assert few.nodes[1].disks[0].limits == Limits()
+
+
+def test_one_plain_node_needs_no_cluster():
+    text = STUDY.replace("    - {name: app, memory: 256MiB}\n", "")
+    text = text.replace('      count: "{n}"\n', "")
+    text = text.replace(', limits: {read: "{limit}"}, features: {cache: false}', "")
+    a, b = text.index("  network:"), text.index("workload:")
+    text = text[:a] + text[b:].replace('"true"', '"true {n} {limit} {lag}"')
+    run = resolve(study(text), {"limit": "max", "n": "1", "lag": "none"})
+    assert run.cluster is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("levels: [max, 20 MB/s]", "levels: [max, 20]", "a bandwidth with its unit"),
+        ("levels: [max, 20 MB/s]", "levels: [max, -1 MB/s]", "not negative"),
+        ("levels: [1, 3]", "levels: [0, 3]", "a whole number from 1"),
+        ("long: 5ms", "long: 5", "a duration"),
+        ("cache: false", "cache: maybe", "true or false"),
+        ('nodes: "data-*"', "nodes: data-7", "a node or a pattern"),
+        ('nodes: "data-*"', "nodes: app", "they have none"),
+        ("name: data\n", "name: app\n", "each name once"),
+        ("memory: 256MiB", "memroy: 256MiB", "did you mean 'memory'"),
+    ],
+)
+def test_a_study_s_bad_level_is_named_with_its_line(old, new, words):
+    line = STUDY.count("\n", 0, STUDY.index(old)) + 1
+    found = mistakes(STUDY.replace(old, new), study)
+    assert any(at == line and words in expected for at, _, expected in found), found
+
+
+def test_a_study_on_a_platform_file(tmp_path):
+    (tmp_path / "cluster.yaml").write_text(PLATFORM)
+    a, b = STUDY.index("platform:"), STUDY.index("workload:")
+    by_file = STUDY[:a] + "platform:\n  file: cluster.yaml\n  set:\n"
+    by_file += '    hosts.data.disks.d.limits.read: "{limit}"\n    network.latency: "{lag}"\n'
+    by_file += "    hosts.data.disks.d.time_scale: '{n}'\n" + STUDY[b:]
+    (tmp_path / "s.yaml").write_text(by_file)
+    from penstock.study.load import load_study
+
+    found = load_study(tmp_path / "s.yaml")
+    run = resolve(found, {"limit": "max", "n": "3", "lag": "long"})
+    assert run.cluster is not None
+    plain = cluster_spec(platform(PLATFORM))
+    assert [n.name for n in run.cluster.nodes] == [n.name for n in plain.nodes]
+    assert run.cluster.nodes[0].memory_bytes == plain.nodes[0].memory_bytes
+    assert run.cluster.nodes[1].memory_bytes == plain.nodes[1].memory_bytes
+    assert run.cluster.events == plain.events
+    assert run.cluster.networks == plain.networks
+    assert run.cluster.nodes[0].disks[0].limits.read_bps is None
+    assert run.cluster.nodes[0].disks[0].time_scale == 3
+    assert run.cluster.nodes[1].links[0].delay.mean_s == pytest.approx(0.008)
+    (tmp_path / "cluster.yaml").unlink()  # the study stands alone from here on
+    again = tmp_path / "frozen.yaml"
+    again.write_text(found.source_text)
+    assert resolve(load_study(again), run.treatment).cluster == run.cluster
+
+
+def test_a_wrong_path_into_the_platform_file_is_named(tmp_path):
+    (tmp_path / "cluster.yaml").write_text(PLATFORM)
+    a, b = STUDY.index("platform:"), STUDY.index("workload:")
+    text = STUDY[:a] + "platform:\n  file: cluster.yaml\n  set: {hosts.date.count: 3}\n" + STUDY[b:]
+    from penstock.study.load import load_study
+
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(BadInput) as error:
+        load_study(tmp_path / "s.yaml")
+    assert any("did you mean 'data'" in m.expected for m in error.value.mistakes)
