@@ -25,7 +25,9 @@ from penstock.host.mounts import Mount, mounts
 #: controllers a run's group wants: v1 name, v2 name. Not `cpu`: as a group the run would compete for the
 #: processors with the weight of one process; v2 counts CPU time without the controller
 _WANTED = (("memory", "memory"), ("cpuacct", ""), ("pids", "pids"), ("blkio", "io"))
-_V2_NAME = dict(_WANTED)
+#: a node is a machine of its own, so its group does compete as one
+_WANTED_BY_NODES = (*_WANTED, ("cpu", "cpu"), ("cpuset", "cpuset"))
+_V2_NAME = dict(_WANTED_BY_NODES)
 _EMPTY_WITHIN_S = 3.0
 
 
@@ -264,7 +266,9 @@ def create_run_cgroup(
     return group
 
 
-def _parents(found: Hierarchies) -> tuple[dict[str, Path], list[str], list[str]]:
+def _parents(
+    found: Hierarchies, wanted: tuple[tuple[str, str], ...] = _WANTED
+) -> tuple[dict[str, Path], list[str], list[str]]:
     """Where each wanted controller's group goes; v2 controllers to switch on; what is missing."""
     parents: dict[str, Path] = {}
     switched: list[str] = []
@@ -273,7 +277,7 @@ def _parents(found: Hierarchies) -> tuple[dict[str, Path], list[str], list[str]]
     if found.unified is not None:
         with contextlib.suppress(OSError):
             on = set((found.unified / "cgroup.subtree_control").read_text().split())
-    for old_name, new_name in _WANTED:
+    for old_name, new_name in wanted:
         if old_name in found.v1:
             if os.access(found.v1[old_name], os.W_OK):
                 parents[old_name] = found.v1[old_name]

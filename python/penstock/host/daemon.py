@@ -1,4 +1,4 @@
-"""Long-lived native parts (disk, tracer, sampler): started, asked and stopped from here.
+"""Long-lived parts (disk, tracer, sampler; nodes): started, asked and stopped from here.
 
 As a module it is also their entry point: `python -m penstock.host.daemon KIND CONFIG.json`.
 """
@@ -20,12 +20,12 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import PenstockError
+from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.processes import TOKEN_VARIABLE, Identity
 from penstock.host.state import runtime_dir
 
-KINDS = ("disk", "tracer", "layers", "sampler")
+KINDS = ("disk", "tracer", "layers", "sampler", "nodes")
 _READY_WITHIN_S = 60.0
 _PR_SET_NAME = 15
 
@@ -64,7 +64,8 @@ class Daemon:
     def call(self, cmd: str, timeout_s: float = 60.0, **arguments: Any) -> dict[str, Any]:
         """Asks the daemon one thing and gives its answer, without the `ok`.
 
-        Raises PenstockError with the daemon's own words, or with the end of its log if it has died.
+        Raises PenstockError with the daemon's own words (BadInput where it says so), or with the end of its
+        log if it has died.
         """
         line = json.dumps({"cmd": cmd, **arguments}).encode() + b"\n"
         try:
@@ -80,6 +81,8 @@ class Daemon:
             ) from error
         if not answer.pop("ok", False):
             words = answer.get("error", "no reason given")
+            if answer.get("bad_input"):
+                raise BadInput(words)
             raise PenstockError(f"penstock-{self.kind}, asked to {cmd}: {words}")
         return dict(answer)
 
@@ -273,6 +276,8 @@ def main(words: list[str]) -> int:
     if rest[:1] == ["--ready-fd"]:
         config["ready_fd"] = int(rest[1])
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"penstock-{kind}".encode(), 0, 0, 0)
+    if kind == "nodes":
+        return _hold_nodes(config)
     run = getattr(importlib.import_module("penstock._native"), f"{kind}_main", None)
     if run is None:
         print(f"this build of penstock has no {kind} daemon", file=sys.stderr)
@@ -282,6 +287,22 @@ def main(words: list[str]) -> int:
         run(json.dumps(config))
     except (RuntimeError, OSError, ValueError) as error:
         print(f"penstock-{kind}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _hold_nodes(config: dict[str, Any]) -> int:
+    """The supervisor of virtual nodes; what makes them is forked off while this process is small."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from penstock.host import spawner
+
+    makes = spawner.start()
+    from penstock.emulate.supervisor import nodes_main
+
+    try:
+        nodes_main(config, makes)
+    except (PenstockError, RuntimeError, OSError, ValueError) as error:
+        print(f"penstock-nodes: {error}", file=sys.stderr)
         return 1
     return 0
 

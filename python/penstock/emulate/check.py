@@ -1,0 +1,222 @@
+"""Whether a cluster's specification can be put up: every mistake at once, before anything is touched."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec
+from penstock.errors import BadInput
+
+_CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_DISK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+#: less, and a shell does not start [bytes]
+LEAST_MEMORY_BYTES = 4 << 20
+#: where a disk would hide what a node needs
+_TAKEN = ("/", "/proc", "/sys", "/dev", "/run", "/etc", "/tmp", "/bin", "/usr", "/lib")
+#: keys of a patch, by resource, that are decided here; those of disks and networks are their own
+CPU_KEYS = ("cpus", "cpuset", "ratio")
+MEMORY_KEYS = ("hard", "soft")
+NODE_STATES = ("up", "down", "frozen", "running")
+
+
+def check_cluster(spec: ClusterSpec) -> None:
+    """Raises BadInput that names every mistake of a specification."""
+    wrong = list(_cluster(spec))
+    if wrong:
+        raise BadInput("\n".join(wrong))
+
+
+def matching(patterns: Iterable[str], nodes: Iterable[str]) -> list[str]:
+    """The nodes that names or patterns (`*`, `?`) stand for, in their own order.
+
+    Raises BadInput for one that fits none.
+    """
+    names = list(nodes)
+    chosen: set[str] = set()
+    for pattern in patterns:
+        words = "".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in pattern)
+        found = [name for name in names if re.fullmatch(words, name)]
+        if not found:
+            raise BadInput(f"no node {pattern!r}; there are {_some(names)}")
+        chosen.update(found)
+    return [name for name in names if name in chosen]
+
+
+def check_cpu(patch: dict[str, object], where: str) -> Iterator[str]:
+    """Mistakes of a patch of processors."""
+    known = set(os.sched_getaffinity(0))
+    for key, value in patch.items():
+        if key not in CPU_KEYS:
+            yield f"{where}: found {key!r}; expected any of {', '.join(CPU_KEYS)}"
+        elif value is None or value == "max":
+            continue
+        elif key == "cpuset":
+            asked = set(value) if isinstance(value, list | tuple) else set()
+            if not asked or not asked <= known:
+                yield f"{where}: cpuset found {value!r}; expected processors of {sorted(known)}"
+        elif not _positive(value) or float(value) < 0.001:  # type: ignore[arg-type]
+            yield f"{where}: {key} found {value!r}; expected a number of at least 0.001"
+        elif key == "ratio" and float(value) > 1:  # type: ignore[arg-type]
+            yield f"{where}: cpu ratio found {value!r}; expected a share in ]0, 1]"
+
+
+def check_memory(patch: dict[str, object], where: str) -> Iterator[str]:
+    """Mistakes of a patch of memory."""
+    for key, value in patch.items():
+        if key not in MEMORY_KEYS:
+            yield f"{where}: found {key!r}; expected any of {', '.join(MEMORY_KEYS)}"
+        elif value is None or value == "max":
+            continue
+        elif not isinstance(value, int) or isinstance(value, bool) or value < LEAST_MEMORY_BYTES:
+            yield f"{where}: {key} memory found {value!r}; expected at least 4 MiB, in bytes"
+    hard, soft = patch.get("hard"), patch.get("soft")
+    if isinstance(hard, int) and isinstance(soft, int) and soft > hard:
+        yield f"{where}: soft memory limit {soft} is above the hard one {hard}"
+
+
+def check_state(patch: dict[str, object], where: str) -> Iterator[str]:
+    """Mistakes of a patch of a node itself."""
+    for key, value in patch.items():
+        if key != "state":
+            yield f"{where}: found {key!r}; expected state"
+        elif value not in NODE_STATES:
+            yield f"{where}: state found {value!r}; expected any of {', '.join(NODE_STATES)}"
+
+
+def _cluster(spec: ClusterSpec) -> Iterator[str]:
+    if not _CLUSTER.fullmatch(spec.name):
+        yield f"cluster name: found {spec.name!r}; expected letters, digits, _ and -, at most 32"
+    if not spec.nodes:
+        yield "found no node; expected at least one"
+    yield from _twice("node", (node.name for node in spec.nodes))
+    yield from _twice("network", (network.name for network in spec.networks))
+    networks = {}
+    for network in spec.networks:
+        try:
+            networks[network.name] = network.subnet and ipaddress.ip_network(network.subnet)
+        except ValueError as error:
+            yield f"network {network.name}: found subnet {network.subnet!r}; {error}"
+    subnets = [(name, subnet) for name, subnet in networks.items() if subnet]
+    for number, (name, subnet) in enumerate(subnets):
+        for other, other_subnet in subnets[:number]:
+            if subnet.version == other_subnet.version and subnet.overlaps(other_subnet):
+                yield f"network {name}: {subnet} overlaps {other_subnet} of {other}"
+    addresses = Counter(
+        (link.network, link.address) for node in spec.nodes for link in node.links if link.address
+    )
+    for (name, address), times in addresses.items():
+        if times > 1:
+            yield f"network {name}: address {address} is given to {times} nodes"
+    for node in spec.nodes:
+        yield from _node(node, networks)
+    names = [node.name for node in spec.nodes]
+    for number, event in enumerate(spec.events):
+        yield from check_event(event, names, f"event {number}")
+
+
+def check_event(event: Event, names: list[str], where: str) -> Iterator[str]:
+    """Mistakes of one event."""
+    try:
+        matching(event.nodes, names)
+    except BadInput as error:
+        yield f"{where}: {error}"
+    at_s = event.when.at_s
+    if not math.isfinite(at_s) or at_s < 0:
+        yield f"{where}: time found {at_s!r}; expected seconds from 0 on"
+    if not event.patch:
+        yield f"{where}: changes nothing"
+    checks = {"cpu": check_cpu, "memory": check_memory, "node": check_state}
+    if event.resource in checks:
+        yield from checks[event.resource](event.patch, where)
+    elif event.name is None:
+        yield f"{where}: expected the name of the {event.resource}"
+
+
+def _node(node: NodeSpec, networks: dict[str, object]) -> Iterator[str]:
+    where = f"node {node.name}"
+    if not _NODE.fullmatch(node.name):
+        yield f"node name: found {node.name!r}; expected letters, digits, -, _ and ., at most 63"
+    if node.image is not None and not node.image.is_dir():
+        yield f"{where}: image {node.image} is not a directory"
+    cpu = {"cpus": node.cpus, "cpuset": node.cpuset, "ratio": node.cpu_ratio}
+    yield from check_cpu({k: v for k, v in cpu.items() if v is not None}, where)
+    yield from check_memory({"hard": node.memory_bytes, "soft": node.memory_soft_bytes}, where)
+    yield from _twice(f"{where}: disk", (disk.name for disk in node.disks))
+    yield from _twice(f"{where}: mount point", (mount_point(disk) for disk in node.disks))
+    yield from _twice(f"{where}: link to network", (link.network for link in node.links))
+    for disk in node.disks:
+        yield from _disk(disk, f"{where}: disk {disk.name}")
+    for link in node.links:
+        yield from _link(link, networks, f"{where}: link {link.network}")
+
+
+def mount_point(disk: DiskSpec) -> str:
+    """Where the node sees a disk."""
+    return os.path.normpath(disk.mount or f"/disks/{disk.name}")
+
+
+def _disk(disk: DiskSpec, where: str) -> Iterator[str]:
+    if not _DISK.fullmatch(disk.name):
+        yield f"{where}: found that name; expected letters, digits, _ and -, at most 32"
+    at = mount_point(disk)
+    if not at.startswith("/") or at in _TAKEN or at.startswith(("/proc/", "/sys/", "/dev/", "/run/")):
+        yield f"{where}: mount point found {disk.mount!r}; expected an absolute path of its own"
+    if disk.directory is not None and not disk.directory.is_dir():
+        yield f"{where}: {disk.directory} is not a directory"
+    if not _positive(disk.time_scale):
+        yield f"{where}: time scale found {disk.time_scale!r}; expected a number above 0"
+    for name, value in vars(disk.limits).items():
+        if value is not None and not _positive(value):
+            yield f"{where}: {name} found {value!r}; expected a number above 0"
+
+
+def _link(link: LinkSpec, networks: dict[str, object], where: str) -> Iterator[str]:
+    if link.network not in networks:
+        yield f"{where}: no such network; there are {_some(list(networks))}"
+    subnet = networks.get(link.network)
+    if link.address is not None:
+        try:
+            address = ipaddress.ip_address(link.address.partition("/")[0])
+        except ValueError:
+            yield f"{where}: found address {link.address!r}; expected one such as 10.88.1.5"
+        else:
+            if isinstance(subnet, ipaddress.IPv4Network | ipaddress.IPv6Network):
+                if address not in subnet:
+                    yield f"{where}: address {link.address} is not in {subnet}"
+    for name in ("out_bps", "in_bps"):
+        value = getattr(link, name)
+        if value is not None and not _positive(value):
+            yield f"{where}: {name} found {value!r}; expected bytes per second above 0"
+    for name in ("loss", "duplicate", "corrupt", "reorder"):
+        value = getattr(link, name)
+        if not 0 <= value <= 1:
+            yield f"{where}: {name} found {value!r}; expected a probability"
+    for name in ("mean_s", "jitter_s"):
+        value = getattr(link.delay, name)
+        if not math.isfinite(value) or value < 0:
+            yield f"{where}: delay {name} found {value!r}; expected seconds from 0 on"
+
+
+def _twice(what: str, names: Iterable[str]) -> Iterator[str]:
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield f"{what} {name} is there {times} times"
+
+
+def _positive(value: object) -> bool:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value > 0
+    )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,364 @@
+"""A cluster as its supervisor holds it: put up, changed, watched and taken down."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from penstock.emulate.check import matching
+from penstock.emulate.links import Links
+from penstock.emulate.node_disks import NodeDisks, describe
+from penstock.emulate.settings import Change, NodeSettings
+from penstock.emulate.spec import ClusterSpec, NodeSpec
+from penstock.emulate.sshd import Sshd
+from penstock.errors import BadInput, PenstockError
+from penstock.host.directories import make_directory, remove_directory
+from penstock.host.journal import Entry, Journal
+from penstock.host.node_group import NodeGroup, NodeGroups, create_node_groups
+from penstock.host.node_root import NodeRoot
+from penstock.host.spawner import Birth, Spawner
+from penstock.host.state import state_dir
+
+Progress = Callable[[str, int, int], None]
+_GONE_WITHIN_S = 10.0
+#: nodes that are asked for together
+_BATCH = 25
+
+
+@dataclass
+class HeldNode:
+    """One node: its state, its first process, its group, and what it is to be like."""
+
+    spec: NodeSpec
+    state: str = "created"
+    pid: int = 0
+    pidfd: int = -1
+    since_ns: int = 0
+    cpu_at_start_ns: int = 0
+    failure: str = ""
+    addresses: dict[str, str] = field(default_factory=dict)
+    group: NodeGroup | None = None
+    settings: NodeSettings | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name, which is its host name."""
+        return self.spec.name
+
+
+class HeldCluster:
+    """The nodes of one cluster. One thread changes it at a time (`lock`)."""
+
+    def __init__(
+        self, spec: ClusterSpec, journal: Journal, spawner: Spawner, token: str, died: Callable[[HeldNode], None]
+    ) -> None:
+        self.spec = spec
+        self.lock = threading.RLock()
+        self.nodes = {node.name: HeldNode(node) for node in spec.nodes}
+        self.home = state_dir() / "clusters" / f"{spec.name}-{token}"
+        self.runtime = "namespaces"
+        self.progress: tuple[str, int, int] = ("", 0, 0)
+        self.died = died
+        self._journal = journal
+        self._spawner = spawner
+        self._token = token
+        self._home_entry: Entry | None = None
+        self._groups: NodeGroups | None = None
+        self._disks = NodeDisks(self.home, journal, spec.name)
+        self._links = Links(spec, journal)
+        self._sshd = Sshd(self.home / "ssh", spec)
+
+    @property
+    def disks(self) -> NodeDisks:
+        """Its nodes' disks."""
+        return self._disks
+
+    @property
+    def links(self) -> Links:
+        """Its networks."""
+        return self._links
+
+    def up(self) -> None:
+        """Puts everything up, or nothing: what fails takes the rest down again."""
+        try:
+            self._make_home()
+            self._make_groups()
+            self._make_disks()
+            self._links.up()
+            self._start(list(self.nodes.values()))
+        except BaseException:
+            with contextlib.suppress(PenstockError, OSError):
+                self.down()
+            raise
+
+    def _say(self, what: str, done: int, total: int) -> None:
+        self.progress = (what, done, total)
+
+    def _make_home(self) -> None:
+        self.home.parent.mkdir(parents=True, exist_ok=True)
+        self._home_entry = make_directory(self.home, self._journal, self.spec.name)
+        (self.home / "root").mkdir()
+        self._write_hosts()
+        for name in self.nodes:
+            for part in ("changes", "work", "tmp"):
+                (self.home / "nodes" / name / part).mkdir(parents=True)
+            (self.home / "nodes" / name / "tmp").chmod(0o1777)
+            changes = self.home / "nodes" / name / "changes"
+            changes.chmod(0o755)
+            (changes / "etc").mkdir(mode=0o755)
+            (changes / "etc" / "hostname").write_text(f"{name}\n")
+
+    def _make_groups(self) -> None:
+        self._say("groups", 0, len(self.nodes))
+        self._groups = create_node_groups(self.spec.name, self.nodes, self._journal)
+        for node in self.nodes.values():
+            node.state = "configuring"
+            node.group = self._groups.groups[node.name]
+            node.settings = NodeSettings(node.spec, node.group)
+            node.settings.begin()
+
+    def _make_disks(self) -> None:
+        total = sum(len(node.spec.disks) for node in self.nodes.values())
+        done = 0
+        for node in self.nodes.values():
+            assert node.group is not None
+            for disk in node.spec.disks:
+                self._say("disks", done, total)
+                self._disks.up(node.spec, node.group, disk)
+                done += 1
+            node.state = "ready"
+
+    def _start(self, nodes: list[HeldNode]) -> None:
+        """Gives these nodes their first process, links and servers."""
+        for first in range(0, len(nodes), _BATCH):
+            some = nodes[first : first + _BATCH]
+            self._say("nodes", first, len(nodes))
+            answers = self._spawner.make({node.name: self._birth(node) for node in some})
+            for node in some:
+                answer = answers[node.name]
+                if isinstance(answer, int):
+                    self._started(node, answer)
+            wrong = [f"node {n.name}: {a}" for n in some if isinstance(a := answers[n.name], str)]
+            if wrong:
+                raise PenstockError("\n".join(wrong))
+        for number, node in enumerate(nodes):
+            self._say("links", number, len(nodes))
+            node.addresses = self._links.attach(node.spec, node.pid)
+        self._write_hosts()
+        for node in nodes:
+            if node.spec.ssh:
+                self._sshd.start(node.name, node.pid, self._entrances(node), node.addresses)
+        for node in nodes:
+            node.state = "running"
+        self._say("", len(nodes), len(nodes))
+
+    def _started(self, node: HeldNode, pid: int) -> None:
+        node.pid = pid
+        node.failure = ""
+        try:
+            node.pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise PenstockError(f"node {node.name} died while it was started") from None
+        node.since_ns = time.monotonic_ns()
+        node.cpu_at_start_ns = (node.group.cpu_ns() or 0) if node.group else 0
+
+    def _birth(self, node: HeldNode) -> Birth:
+        at = self.home / "nodes" / node.name
+        assert node.group is not None
+        root = NodeRoot(
+            lower=str(node.spec.image or "/"),
+            changes=str(at / "changes"),
+            work=str(at / "work"),
+            at=str(self.home / "root"),
+            tmp=str(at / "tmp"),
+            hosts=str(self.home / "hosts"),
+            binds=self._disks.binds(node.name),
+        )
+        return Birth(node.name, node.group.entrances(), root, self._token)
+
+    @staticmethod
+    def _entrances(node: HeldNode) -> list[str]:
+        return node.group.enter_args() if node.group is not None else []
+
+    def _write_hosts(self) -> None:
+        """One file for all nodes, written in place: it is mounted in each of them."""
+        lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+        for node in self.nodes.values():
+            for number, (network, address) in enumerate(node.addresses.items()):
+                names = f"{node.name} {node.name}.{network}" if number == 0 else f"{node.name}.{network}"
+                lines.append(f"{address} {names}")
+        (self.home / "hosts").write_text("\n".join(lines) + "\n")
+
+    def chosen(self, patterns: Iterable[str]) -> list[HeldNode]:
+        """The nodes that names and patterns stand for. Raises BadInput for one that fits none."""
+        return [self.nodes[name] for name in matching(patterns, self.nodes)]
+
+    def change(self, change: Change) -> list[dict[str, Any]]:
+        """Makes one change on each of its nodes; an error is in the answer of the node it befell."""
+        change.check()
+        nodes = self.chosen(change.nodes)
+        return [self.change_node(node, change) for node in nodes]
+
+    def change_node(self, node: HeldNode, change: Change, planned_ns: int | None = None) -> dict[str, Any]:
+        """Makes a change on one node, reads it back; gives the fields of `Applied` and which it was."""
+        planned = planned_ns or time.monotonic_ns()
+        said: dict[str, Any] = {"node": node.name, "resource": change.resource, "name": change.name}
+        try:
+            if node.state == "failed" and change.resource != "node":
+                raise PenstockError(f"node {node.name} has failed: {node.failure}")
+            made = self._make_change(node, change)
+            return {**said, **made, "planned_ns": planned}
+        except (PenstockError, OSError) as error:
+            now = time.monotonic_ns()
+            words = str(error) if isinstance(error, PenstockError) else (error.strerror or str(error))
+            if isinstance(error, BadInput) and planned_ns is None:
+                raise
+            return {
+                **said,
+                **{"planned_ns": planned, "applied_ns": now, "verified_ns": now},
+                **{"asked": change.patch, "found": {}, "error": words},
+            }
+
+    def _make_change(self, node: HeldNode, change: Change) -> dict[str, Any]:
+        if change.resource == "disk":
+            return asdict(self._disks.patch(node.name, change.name, change.patch))
+        if change.resource == "network":
+            return self._links.set(node.name, change.name, change.patch)
+        if change.resource == "node":
+            return self._set_state(node, str(change.patch.get("state")))
+        assert node.settings is not None
+        return node.settings.apply(change.resource, change.patch)
+
+    def _set_state(self, node: HeldNode, wanted: str) -> dict[str, Any]:
+        with self.lock:
+            if node.group is None:
+                raise PenstockError(f"node {node.name} is {node.state}")
+            if wanted == "down":
+                self._stop(node)
+            elif wanted == "frozen":
+                self._must_run(node)
+                node.group.freeze(True)
+                node.state = "frozen"
+            elif node.state == "frozen":
+                node.group.freeze(False)
+                node.state = "running"
+            elif wanted == "up" and node.state in ("stopped", "failed"):
+                self._start([node])
+            else:
+                self._must_run(node)
+            applied = time.monotonic_ns()
+            return {
+                **{"applied_ns": applied, "verified_ns": time.monotonic_ns(), "error": ""},
+                **{"asked": {"state": wanted}, "found": {"state": node.state}},
+            }
+
+    @staticmethod
+    def _must_run(node: HeldNode) -> None:
+        if node.state not in ("running", "frozen"):
+            why = f": {node.failure}" if node.failure else ""
+            raise PenstockError(f"node {node.name} is {node.state}{why}")
+
+    def _stop(self, node: HeldNode) -> None:
+        """Ends a node's processes at once, as if its power went."""
+        pidfd, node.pidfd = node.pidfd, -1
+        if node.group is not None:
+            if node.state == "frozen":
+                node.group.freeze(False)
+            node.group.kill()
+        if pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+        self._links.detached(node.name)
+        self._sshd.forget(node.name)
+        node.pid, node.state = 0, "stopped"
+
+    def failed(self, node: HeldNode) -> None:
+        """Its first process has ended without our doing."""
+        with self.lock:
+            if node.pidfd < 0:
+                return
+            kills = node.group.oom_kills() if node.group is not None else 0
+            with contextlib.suppress(PenstockError):
+                self._stop(node)
+            node.state = "failed"
+            node.failure = "killed for want of memory" if kills else "its first process was killed"
+
+    def describe(self) -> dict[str, Any]:
+        """What a client needs to work with the nodes."""
+        return {
+            "cluster": self.spec.name,
+            "runtime": self.runtime,
+            "home": str(self.home),
+            "ssh": self._sshd.describe(),
+            "nodes": [
+                {
+                    "name": node.name,
+                    "state": node.state,
+                    "failure": node.failure,
+                    "pid": node.pid,
+                    "addresses": node.addresses,
+                    "image": str(node.spec.image) if node.spec.image else None,
+                    "group": node.group.name if node.group else "",
+                    "group_token": node.group.token if node.group else "",
+                    "paths": {c: str(p) for c, p in node.group.paths.items()} if node.group else {},
+                    "missing": node.group.missing if node.group else [],
+                    "memory_bytes": node.spec.memory_bytes,
+                    "disks": {n: describe(d) for n, d in self._disks.of(node.name).items()},
+                }
+                for node in self.nodes.values()
+            ],
+        }
+
+    def down(self) -> None:
+        """Takes everything down; what cannot be is left to `penstock undo`, and named."""
+        with self.lock, contextlib.ExitStack() as stack:
+            # in the order of this list from its end
+            if self._home_entry is not None:
+                stack.callback(remove_directory, self._home_entry, self._journal)
+                self._home_entry = None
+            if self._groups is not None:
+                stack.callback(self._groups.remove)
+                self._groups = None
+            stack.callback(self._disks.down)
+            stack.callback(self._links.down)
+            stack.callback(self._end_all)
+
+    def _end_all(self) -> None:
+        held = []
+        total = len(self.nodes)
+        for number, node in enumerate(self.nodes.values()):
+            self._say("ending", number, total)
+            if node.state == "frozen" and node.group is not None:
+                with contextlib.suppress(PenstockError):
+                    node.group.freeze(False)
+            pidfd, node.pidfd = node.pidfd, -1
+            if pidfd >= 0:
+                held.append(pidfd)
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            node.pid, node.state = 0, "stopped"
+        self._sshd.forget_all()
+        _await_end(held)
+
+
+def _await_end(pidfds: list[int]) -> None:
+    poller = select.poll()
+    for fd in pidfds:
+        poller.register(fd, select.POLLIN)
+    waiting = set(pidfds)
+    until = time.monotonic() + _GONE_WITHIN_S
+    while waiting and time.monotonic() < until:
+        for fd, _ in poller.poll(200):
+            poller.unregister(fd)
+            waiting.discard(fd)
+    for fd in pidfds:
+        os.close(fd)
+

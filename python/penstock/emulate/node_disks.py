@@ -1,0 +1,124 @@
+"""The disks of a cluster's nodes: put up on the host by a back end, seen by the node at a place of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.emulate.backends import Applied, Backends, Choice, Place, UpDisk
+from penstock.emulate.check import mount_point
+from penstock.emulate.spec import DiskSpec, NodeSpec
+from penstock.errors import BadInput, PenstockError
+from penstock.host.journal import Journal
+from penstock.host.node_group import NodeGroup
+from penstock.host.node_root import Bind
+
+
+@dataclass
+class NodeDisk:
+    """A disk of a node that is up: `at` is where the host has it, `mount` where the node sees it."""
+
+    spec: DiskSpec
+    at: Path
+    mount: str
+    directory: Path
+    up: UpDisk
+    choice: Choice
+
+
+class NodeDisks:
+    """All disks of one cluster; what serves them is started when the first is asked for."""
+
+    def __init__(self, home: Path, journal: Journal, run: str) -> None:
+        self._home = home
+        self._backends = Backends(journal, home, run=run)
+        self._disks: dict[str, dict[str, NodeDisk]] = {}
+
+    def choose(self, disk: DiskSpec) -> Choice:
+        """Which back end would serve a disk. Raises BadInput where none can."""
+        return self._backends.choose(disk)
+
+    def up(self, node: NodeSpec, group: NodeGroup, disk: DiskSpec) -> NodeDisk:
+        """Puts one disk up. Raises PenstockError, or BadInput where it cannot be as asked."""
+        directory = disk.directory or self._home / "disks" / node.name / disk.name
+        at = self._home / "mounts" / node.name / disk.name
+        directory.mkdir(parents=True, exist_ok=True)
+        at.mkdir(parents=True)
+        disk_id = f"{node.name}.{disk.name}"
+        place = Place(disk_id, at, directory, group, node.memory_bytes)
+        try:
+            up = self._backends.up(disk, place)
+        except BadInput as error:
+            raise BadInput(f"node {node.name}: {error}") from error
+        except PenstockError as error:
+            raise PenstockError(f"node {node.name}: disk {disk.name}: {error}") from error
+        choice = self._backends.choices[disk_id]
+        made = NodeDisk(disk, at, mount_point(disk), directory, up, choice)
+        self._disks.setdefault(node.name, {})[disk.name] = made
+        return made
+
+    def binds(self, node: str) -> tuple[Bind, ...]:
+        """What a node's root gets of its disks, outer ones first."""
+        disks = sorted(self.of(node).values(), key=lambda d: d.mount)
+        return tuple(Bind(str(disk.at), disk.mount) for disk in disks)
+
+    def of(self, node: str) -> dict[str, NodeDisk]:
+        """A node's disks by name."""
+        return self._disks.get(node, {})
+
+    def patch(self, node: str, name: str | None, patch: dict[str, Any]) -> Applied:
+        """Changes a disk now and reads it back."""
+        return self._find(node, name).up.patch(patch)
+
+    def schedule(self, node: str, name: str | None, events: list[dict[str, Any]]) -> None:
+        """Hands a disk's events to what serves it: `at_ns` (CLOCK_MONOTONIC) and `patch` each."""
+        self._find(node, name).up.schedule(events)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What became of the disks' events."""
+        found = []
+        for node, disks in self._disks.items():
+            for name, disk in disks.items():
+                with contextlib.suppress(PenstockError):
+                    for event in disk.up.events():
+                        found.append({"node": node, "resource": "disk", "name": name, **event})
+        return found
+
+    def status(self, node: str) -> dict[str, dict[str, Any]]:
+        """A node's disks with their counters."""
+        return {name: describe(disk) | {"stats": _stats(disk)} for name, disk in self.of(node).items()}
+
+    def down(self) -> None:
+        """Takes all disks down."""
+        self._disks.clear()
+        self._backends.stop()
+
+    def _find(self, node: str, name: str | None) -> NodeDisk:
+        disk = self.of(node).get(name or "")
+        if disk is None:
+            there = ", ".join(self.of(node)) or "none"
+            raise BadInput(f"node {node} has no disk {name!r}; it has {there}")
+        return disk
+
+
+def describe(disk: NodeDisk) -> dict[str, Any]:
+    """A disk in JSON values, without its counters."""
+    return {
+        "mount": disk.mount,
+        "at": str(disk.at),
+        "directory": str(disk.directory),
+        "disk_id": disk.up.disk_id,
+        "device": list(disk.up.device),
+        "backend": disk.choice.name,
+        "reason": disk.choice.reason,
+        "profile": disk.spec.profile_name or None,
+    }
+
+
+def _stats(disk: NodeDisk) -> dict[str, Any] | None:
+    try:
+        return disk.up.stats()
+    except PenstockError:
+        return None

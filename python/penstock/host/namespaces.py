@@ -1,0 +1,104 @@
+"""The system calls of namespaces and mounts that Python lacks (unshare(2), mount(2), pivot_root(2), …)."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import platform
+import socket
+import struct
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+#: what a virtual node has of its own
+OF_A_NODE = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET
+
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_REMOUNT = 32
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+MS_SLAVE = 1 << 19
+MNT_DETACH = 2
+
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+#: pivot_root(2) has no wrapper in the C library
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
+_SIOCGIFFLAGS = 0x8913
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{what}: {os.strerror(error)}")
+
+
+def unshare(flags: int) -> None:
+    """Gives this process namespaces of its own. Raises OSError."""
+    _check(_libc.unshare(flags), "namespaces")
+
+
+def mount(source: str, target: str, fstype: str = "", flags: int = 0, options: str = "") -> None:
+    """mount(2). Raises OSError that names the target."""
+    words = [os.fsencode(word) or None for word in (source, target, fstype, options)]
+    result = _libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3])
+    _check(result, f"mount of {fstype or source} at {target}")
+
+
+def bind(source: str, target: str, *, read_only: bool = False, recursive: bool = False) -> None:
+    """Makes `source` appear at `target` as well. Raises OSError."""
+    mount(source, target, flags=MS_BIND | (MS_REC if recursive else 0))
+    if read_only:
+        mount("", target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY)
+
+
+def umount(target: str, *, detach: bool = False) -> None:
+    """umount2(2). Raises OSError that names the target."""
+    _check(_libc.umount2(os.fsencode(target), MNT_DETACH if detach else 0), f"unmount of {target}")
+
+
+def pivot_into(root: str) -> None:
+    """Makes `root` the root of this mount namespace and of all in it, and lets go of the old one."""
+    number = _PIVOT_ROOT.get(platform.machine())
+    if number is None:
+        raise OSError(f"pivot_root: not known for {platform.machine()}")
+    os.chdir(root)
+    _check(_libc.syscall(ctypes.c_long(number), b".", b"."), f"new root {root}")
+    umount(".", detach=True)
+    os.chdir("/")
+
+
+def set_hostname(name: str) -> None:
+    """The name of this UTS namespace."""
+    raw = os.fsencode(name)
+    _check(_libc.sethostname(raw, len(raw)), f"host name {name}")
+
+
+def loopback_up() -> None:
+    """Switches `lo` of this network namespace on."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as ask:
+        request = struct.pack("16sh14x", b"lo", 0)
+        (flags,) = struct.unpack_from("h", fcntl.ioctl(ask, _SIOCGIFFLAGS, request), 16)
+        fcntl.ioctl(ask, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+
+
+def name_process(name: str) -> None:
+    """The name under which ps(1) shows this process; at most 15 bytes."""
+    _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Orphans among this process's descendants become its children."""
+    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")

@@ -1,0 +1,280 @@
+"""Control groups of virtual nodes: processor time, processors, memory, frozen or not; v1, v2 and hybrid.
+
+As a run's groups they lie directly under each hierarchy, named `penstock-<cluster>-<node>-<token>`; those of
+many nodes are one entry of the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.host.cgroup import (
+    _WANTED_BY_NODES,
+    RunCgroup,
+    _number,
+    _parents,
+    _switch_on,
+    hierarchies,
+    remove_groups,
+)
+from penstock.host.journal import Entry, Journal, new_token
+from penstock.host.undo import put_back
+
+#: over which processor time is dealt out [µs]: short, so that a slow processor does not become one that
+#: works and pauses; long enough that the scheduler's own slices do not matter
+PERIOD_US = 20_000
+_LEAST_QUOTA_US = 1_000
+_LONGEST_PERIOD_US = 1_000_000
+_FROZEN_WITHIN_S = 2.0
+
+
+@dataclass
+class NodeGroup(RunCgroup):
+    """The control group of one node: a run's group that also deals out the processors."""
+
+    def entrances(self) -> tuple[str, ...]:
+        """Files into which a process of one thread writes 0 to enter: the kernel need not stop all others."""
+        return tuple(
+            str(d / ("tasks" if (d / "tasks").exists() else "cgroup.procs")) for d in self.directories
+        )
+
+    def set_cpus(self, cpus: float | None) -> None:
+        """Limits processor time to `cpus` processors' worth; None: no limit. Raises PenstockError."""
+        group = self._controller("cpu", cpus is not None)
+        if group is None:
+            return
+        period_us = PERIOD_US
+        if cpus is not None:
+            period_us = min(max(PERIOD_US, math.ceil(_LEAST_QUOTA_US / cpus)), _LONGEST_PERIOD_US)
+        quota_us = -1 if cpus is None else max(_LEAST_QUOTA_US, round(cpus * period_us))
+        if (group / "cpu.max").exists():
+            _write(group / "cpu.max", f"{'max' if cpus is None else quota_us} {period_us}")
+            return
+        _write(group / "cpu.cfs_quota_us", "-1")  # so that no step in between is refused
+        _write(group / "cpu.cfs_period_us", str(period_us))
+        _write(group / "cpu.cfs_quota_us", str(quota_us))
+
+    def cpus(self) -> float | None:
+        """The limit that is in force [processors], read back; None: none."""
+        group = self.paths.get("cpu")
+        if group is None:
+            return None
+        if (group / "cpu.max").exists():
+            quota, period = (group / "cpu.max").read_text().split()
+            return None if quota == "max" else int(quota) / int(period)
+        quota_us = int((group / "cpu.cfs_quota_us").read_text())
+        return None if quota_us < 0 else quota_us / _number(group / "cpu.cfs_period_us")
+
+    def set_cpuset(self, processors: Iterable[int] | None) -> None:
+        """Confines it to these processors; None: all. Raises PenstockError where the kernel refuses."""
+        group = self._controller("cpuset", processors is not None)
+        if group is None:
+            return
+        words = "" if processors is None else ",".join(str(p) for p in sorted(set(processors)))
+        if not words and not (group / "cgroup.controllers").exists():
+            words = (group.parent / "cpuset.cpus").read_text().strip()  # v1 knows no default
+        _write(group / "cpuset.cpus", words or "\n")
+
+    def cpuset(self) -> tuple[int, ...]:
+        """The processors that it may use, read back."""
+        group = self.paths.get("cpuset")
+        if group is None:
+            return tuple(sorted(os.sched_getaffinity(0)))
+        own = (group / "cpuset.cpus").read_text().strip()
+        if not own and (group / "cpuset.cpus.effective").exists():
+            own = (group / "cpuset.cpus.effective").read_text().strip()
+        return parse_cpuset(own)
+
+    def set_memory(self, hard_bytes: int | None, soft_bytes: int | None) -> None:
+        """Limits memory, page cache included; beyond `hard` the kernel kills, `soft` only presses.
+
+        Raises PenstockError where the kernel refuses, as it does a limit below what cannot be dropped.
+        """
+        group = self._controller("memory", hard_bytes is not None or soft_bytes is not None)
+        if group is None:
+            return
+        if (group / "memory.limit_in_bytes").exists():
+            hard = str(-1 if hard_bytes is None else hard_bytes)
+            files = [group / "memory.limit_in_bytes", group / "memory.memsw.limit_in_bytes"]
+            files = [path for path in files if path.exists()]
+            now = _number(files[0])
+            raises = hard_bytes is None or hard_bytes > now
+            for path in reversed(files) if raises else files:  # memory may never exceed memory + swap
+                _write(path, hard)
+            soft = group / "memory.soft_limit_in_bytes"
+            _write(soft, str(-1 if soft_bytes is None else soft_bytes))
+        else:
+            _write(group / "memory.max", "max" if hard_bytes is None else str(hard_bytes))
+            _write(group / "memory.high", "max" if soft_bytes is None else str(soft_bytes))
+            with contextlib.suppress(PenstockError):
+                _write(group / "memory.swap.max", "max" if hard_bytes is None else "0")
+
+    def memory(self) -> tuple[int | None, int | None]:
+        """Hard and soft limit in force [bytes], read back; None: none."""
+        group = self.paths.get("memory")
+        if group is None:
+            return None, None
+        names = ("memory.limit_in_bytes", "memory.soft_limit_in_bytes")
+        if not (group / names[0]).exists():
+            names = ("memory.max", "memory.high")
+        hard, soft = (_number(group / name) for name in names)
+        return _limit(hard), _limit(soft)
+
+    def press(self) -> bool:
+        """Brings memory down to the soft limit as far as it can be dropped (v1 alone: v2 does so itself).
+
+        The limit is lowered for a moment while nothing can be killed. True if there was something to do.
+        """
+        group = self.paths.get("memory")
+        if group is None or not (group / "memory.limit_in_bytes").exists():
+            return False
+        hard, soft = self.memory()
+        if soft is None or _number(group / "memory.usage_in_bytes") <= soft:
+            return False
+        with contextlib.suppress(OSError):
+            (group / "memory.oom_control").write_text("1")
+        try:
+            with contextlib.suppress(OSError):  # what is still needed cannot be dropped
+                (group / "memory.limit_in_bytes").write_text(str(soft))
+        finally:
+            with contextlib.suppress(OSError):
+                (group / "memory.limit_in_bytes").write_text(str(-1 if hard is None else hard))
+            with contextlib.suppress(OSError):
+                (group / "memory.oom_control").write_text("0")
+        return True
+
+    def freeze(self, frozen: bool) -> None:
+        """Stops all its processes where they are, or lets them go on. Raises PenstockError."""
+        unified = self.paths.get("unified")
+        if unified is None or not (unified / "cgroup.freeze").exists():
+            raise PenstockError("this kernel cannot freeze a group (cgroup v2, Linux 5.2)")
+        _write(unified / "cgroup.freeze", "1" if frozen else "0")
+        until = time.monotonic() + _FROZEN_WITHIN_S
+        pause_s = 0.0001
+        while self.frozen() != frozen:
+            if time.monotonic() > until:
+                raise PenstockError(f"{self.name} does not {'freeze' if frozen else 'thaw'}")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.01)
+
+    def frozen(self) -> bool:
+        """Whether all its processes stand still."""
+        unified = self.paths.get("unified")
+        if unified is None:
+            return False
+        with contextlib.suppress(OSError):
+            return "frozen 1" in (unified / "cgroup.events").read_text()
+        return False
+
+    def throttled_ns(self) -> int:
+        """For how long the limit of processor time held it back since it was made."""
+        group = self.paths.get("cpu")
+        if group is None:
+            return 0
+        for line in (group / "cpu.stat").read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key in ("throttled_time", "throttled_usec"):
+                return int(value) * (1 if key == "throttled_time" else 1000)
+        return 0
+
+    def _controller(self, name: str, needed: bool) -> Path | None:
+        group = self.paths.get(name)
+        if group is None and needed:
+            raise PenstockError(f"no {name} controller here, so {self.name} cannot be limited")
+        return group
+
+
+def parse_cpuset(text: str) -> tuple[int, ...]:
+    """Processors of a list such as `0-2,5`; ValueError if it is none."""
+    found: set[int] = set()
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        first, _, last = part.partition("-")
+        low, high = int(first), int(last or first)
+        if high < low:
+            raise ValueError(f"{part}: the range is empty")
+        found.update(range(low, high + 1))
+    return tuple(sorted(found))
+
+
+@dataclass
+class NodeGroups:
+    """The groups of a cluster's nodes, and the entries of the journal that stand for them."""
+
+    groups: dict[str, NodeGroup]
+    journal: Journal
+    entry: Entry
+    settings: list[Entry]
+
+    def remove(self) -> None:
+        """Kills what is left in them and removes them. Raises PenstockError if something stays."""
+        for group in self.groups.values():
+            group.kill()
+        for group in self.groups.values():
+            remove_groups([str(d) for d in group.directories])
+        self.journal.undone(self.entry)
+        while self.settings:
+            put_back(self.settings.pop(), self.journal)
+
+
+def create_node_groups(cluster: str, nodes: Iterable[str], journal: Journal) -> NodeGroups:
+    """Makes a group for each node, without limits; what the host lacks is named in `missing` of each.
+
+    Raises PenstockError where there are no control groups, or the kernel refuses.
+    """
+    found = hierarchies()
+    parents, switched, missing = _parents(found, _WANTED_BY_NODES)
+    if "unified" not in parents and not any(c in parents for c in ("cpuacct", "pids")):
+        raise PenstockError("no control-group hierarchy that may be written; nodes need one")
+    settings: list[Entry] = []
+    if switched and found.unified is not None:
+        settings, refused = _switch_on(found.unified, switched, journal, cluster)
+        for controller in refused:
+            parents = {c: p for c, p in parents.items() if c != controller}
+            missing.append(f"{controller}: cannot be switched on for {found.unified}")
+    token = new_token()
+    groups: dict[str, NodeGroup] = {}
+    for node in nodes:
+        label = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{cluster}-{node}")[:100]
+        name = f"penstock-{label}-{token}"
+        paths = {controller: parent / name for controller, parent in parents.items()}
+        groups[node] = NodeGroup(name, paths, None, missing, token)
+    planned = [str(d) for group in groups.values() for d in group.directories]
+    entry = journal.plan("cgroup", f"penstock-{cluster}-*-{token}", run=cluster, token=token, new=planned)
+    made = NodeGroups(groups, journal, entry, settings)
+    try:
+        for group in groups.values():
+            for directory in group.directories:
+                directory.mkdir()
+            _prepare_cpuset(group.paths.get("cpuset"))
+    except OSError as error:
+        made.remove()
+        raise PenstockError(f"control groups of {cluster}: {error}") from error
+    journal.done(entry)
+    return made
+
+
+def _prepare_cpuset(group: Path | None) -> None:
+    """A v1 group takes no process before it has processors and memory nodes."""
+    if group is None or (group / "cgroup.controllers").exists():
+        return
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        (group / name).write_text((group.parent / name).read_text())
+
+
+def _write(path: Path, value: str) -> None:
+    try:
+        path.write_text(value)
+    except OSError as error:
+        raise PenstockError(f"{path} cannot be set to {value.strip() or 'all'}: {error.strerror}") from error
+
+
+def _limit(number: int) -> int | None:
+    return None if number < 0 or number >= 1 << 62 else number

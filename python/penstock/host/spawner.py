@@ -1,0 +1,193 @@
+"""Makes virtual nodes: a small process that forks, so that its large parent need not.
+
+The supervisor starts it before it loads anything large, and asks it for nodes over a socket (one JSON
+object per packet; an answer for each, in the order of completion). It ends when the supervisor does; the
+nodes it made do not.
+
+A node is a first process (`sleep infinity`) in namespaces of its own. It ignores SIGCHLD, so that the
+kernel itself buries the orphans it inherits. It is loaded from the host before the node's root becomes its
+root, so that an image need not hold it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.host import namespaces
+from penstock.host.node_root import Bind, NodeRoot, assemble, mount_proc
+from penstock.host.processes import TOKEN_VARIABLE
+
+_PACKET = 1 << 18
+_LOADED_WITHIN_S = 20.0
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Birth:
+    """What a new node is made of: `groups` are the files that a process enters its control groups by."""
+
+    hostname: str
+    groups: tuple[str, ...]
+    root: NodeRoot
+    token: str
+
+
+class Spawner:
+    """Our end: asks for nodes and gets the pid of each first process."""
+
+    def __init__(self, sock: socket.socket, pid: int) -> None:
+        self._socket = sock
+        self._lock = threading.Lock()
+        self.pid = pid
+
+    def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
+        """Makes these nodes, some at a time; gives a pid or, in words, what went wrong, for each."""
+        with self._lock:
+            return self._make(births)
+
+    def _make(self, births: dict[str, Birth]) -> dict[str, int | str]:
+        waiting = list(births.items())
+        under_way = 0
+        answers: dict[str, int | str] = {}
+        while waiting or under_way:
+            while waiting and under_way < 4:
+                key, birth = waiting.pop()
+                packet = json.dumps({"key": key, **asdict(birth)}).encode()
+                if len(packet) > _PACKET:
+                    answers[key] = f"its description is longer than {_PACKET} bytes"
+                    continue
+                self._socket.send(packet)
+                under_way += 1
+            if not under_way:
+                break
+            raw = self._socket.recv(_PACKET)
+            if not raw:
+                raise ConnectionError("the process that makes nodes has died")
+            answer = json.loads(raw)
+            answers[answer["key"]] = answer.get("pid") or str(answer.get("error"))
+            under_way -= 1
+        return answers
+
+    def close(self) -> None:
+        """Lets it end."""
+        self._socket.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+def start() -> Spawner:
+    """Forks it; to be called while this process is still small and has one thread."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _PACKET)
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return Spawner(ours, pid)
+    status = 1
+    try:
+        ours.close()
+        _serve(theirs)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _serve(sock: socket.socket) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    namespaces.name_process("penstock-spawn")
+    namespaces.adopt_orphans()
+    while raw := sock.recv(_PACKET):
+        asked = json.loads(raw)
+        if os.fork() == 0:
+            answer: dict[str, Any] = {"key": asked["key"]}
+            try:
+                answer["pid"] = _bear(_birth(asked))
+            except OSError as error:
+                answer["error"] = error.strerror or str(error)
+            except BaseException as error:
+                answer["error"] = repr(error)
+            with contextlib.suppress(OSError):
+                sock.send(json.dumps(answer).encode())
+            os._exit(0)
+
+
+def _birth(asked: dict[str, Any]) -> Birth:
+    root = asked["root"]
+    binds = tuple(Bind(**each) for each in root.pop("binds"))
+    return Birth(
+        asked["hostname"], tuple(asked["groups"]), NodeRoot(**root, binds=binds), asked["token"]
+    )
+
+
+def _bear(birth: Birth) -> int:
+    """Becomes the node's surroundings, leaves its first process in them; gives its pid."""
+    namespaces.unshare(namespaces.OF_A_NODE)
+    namespaces.mount("", "/", flags=namespaces.MS_REC | namespaces.MS_PRIVATE)
+    namespaces.set_hostname(birth.hostname)
+    namespaces.loopback_up()
+    assemble(birth.root, birth.token)
+    loaded, loads = os.pipe()  # closed by exec
+    pid = os.fork()
+    if pid == 0:
+        _first_process(birth, loads)
+    os.close(loads)
+    try:
+        words = os.read(loaded, 1000)
+        if words:
+            raise OSError(words.decode())
+        _await_sleep(pid)
+        namespaces.pivot_into(birth.root.at)
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        raise
+    return pid
+
+
+def _first_process(birth: Birth, loads: int) -> None:
+    """Mounts /proc, which shows the processes of the one who mounts it, and waits for ever."""
+    try:
+        mount_proc(birth.root.at)
+        _enter(birth.groups)  # last: what is built here is not at the node's expense, nor at its speed
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        environment = {"PATH": _PATH, "HOME": "/root", TOKEN_VARIABLE: birth.token}
+        os.execvpe("sleep", ["sleep", "infinity"], environment)
+    except OSError as error:
+        os.write(loads, f"its first process: {error.strerror}".encode())
+    finally:
+        os._exit(127)
+
+
+def _enter(groups: tuple[str, ...]) -> None:
+    for path in groups:
+        try:
+            with open(path, "w") as group:
+                group.write("0")
+        except OSError as error:
+            raise OSError(error.errno, f"{path}: {error.strerror}") from error
+
+
+def _await_sleep(pid: int) -> None:
+    """Until it sleeps: then the loader has opened all it needs of the host's root."""
+    until = time.monotonic() + _LOADED_WITHIN_S
+    while time.monotonic() < until:
+        with open(f"/proc/{pid}/stat", "rb") as status:
+            state = status.read().rpartition(b")")[2].split()[0]
+        if state == b"S":
+            return
+        if state in (b"Z", b"X"):
+            break
+        time.sleep(0.0002)
+    raise OSError("its first process did not start")
