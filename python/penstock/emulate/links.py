@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+from dataclasses import replace
 from typing import Any
 
-from penstock.emulate.spec import ClusterSpec, NodeSpec
-from penstock.errors import BadInput
+from penstock.emulate.network import Network
+from penstock.emulate.spec import ClusterSpec, NetworkSpec, NodeSpec
+from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 
 
@@ -17,26 +18,30 @@ class Links:
     def __init__(self, spec: ClusterSpec, journal: Journal) -> None:
         self._spec = spec
         self._journal = journal
-        self._network: Any = None
+        self._network: Network | None = None
+        #: (node, network) → address: a node that comes back has those that it had
+        self._addresses: dict[tuple[str, str], str] = {}
 
     def up(self) -> None:
-        """Puts the networks up if any node is on one. Raises BadInput, PenstockError."""
-        if not any(node.links for node in self._spec.nodes):
-            return
-        if importlib.util.find_spec("penstock.emulate.network") is None:
-            return
-        from penstock.emulate.network import Network  # type: ignore[import-not-found,unused-ignore]
-
-        self._network = Network.up(
-            self._spec.networks, self._journal, nodes=self._spec.nodes, run=self._spec.name
-        )
+        """Puts the networks up that nodes are on. Raises BadInput, PenstockError."""
+        used = {link.network for node in self._spec.nodes for link in node.links}
+        reached = {n.links[0].network for n in self._spec.nodes if n.ssh and n.links}
+        specs = [_reached(n, reached) for n in self._spec.networks if n.name in used]
+        if specs:
+            self._network = Network.up(
+                specs, self._journal, nodes=self._spec.nodes, run=self._spec.name
+            )
 
     def attach(self, node: NodeSpec, pid: int) -> dict[str, str]:
         """Gives the node whose first process is `pid` its links; addresses by network."""
         addresses: dict[str, str] = {}
         if self._network is not None:
             for link in node.links:
-                addresses[link.network] = str(self._network.attach(node.name, pid, link).address)
+                key = (node.name, link.network)
+                had = self._addresses.get(key)
+                wanted = replace(link, address=had) if had else link
+                addresses[link.network] = str(self._network.attach(node.name, pid, wanted).address)
+                self._addresses[key] = addresses[link.network]
         return addresses
 
     def set(self, node: str, network: str | None, patch: dict[str, Any]) -> dict[str, Any]:
@@ -59,10 +64,9 @@ class Links:
 
     def counters(self, node: str, network: str) -> dict[str, int] | None:
         """Packets and bytes of a link, None where it does not tell."""
-        if self._network is None:
-            return None
-        with contextlib.suppress(Exception):
-            return dict(self._network.counters(node, network))
+        if self._network is not None:
+            with contextlib.suppress(PenstockError, OSError):
+                return self._network.counters(node, network)
         return None
 
     def down(self) -> None:
@@ -71,3 +75,7 @@ class Links:
             self._network.down()
             self._network = None
 
+
+def _reached(network: NetworkSpec, reached: set[str]) -> NetworkSpec:
+    """The host itself is on a network whose nodes it is to log in to."""
+    return replace(network, host=True) if network.name in reached else network

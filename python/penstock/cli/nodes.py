@@ -1,0 +1,243 @@
+"""penstock nodes: virtual nodes without a study."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from penstock.errors import BadInput, PenstockError
+
+app = typer.Typer(
+    help="Virtual nodes without a study: put up, watched, changed, entered, taken down.",
+    no_args_is_help=True,
+)
+
+_JSON = typer.Option(False, "--json", help="The result as JSON.")
+_CLUSTER = typer.Option(None, "--cluster", "-c", help="Which cluster (default: the only one).")
+
+
+@app.command()
+def up(
+    platform: Path = typer.Argument(help="A platform file: its hosts become nodes."),
+    changes: list[str] = typer.Option([], "--set", help="Change a value of the file: a.b=c."),
+    name: str | None = typer.Option(None, "--name", help="Of the cluster (default: the file's)."),
+    runtime: str | None = typer.Option(None, "--runtime", help="namespaces, runc or auto."),
+    ssh: bool = typer.Option(False, "--ssh", help="An ssh server in every node."),
+    as_json: bool = _JSON,
+) -> None:
+    """Put the nodes of a platform file up, with their disks and links, until `nodes down`."""
+    from penstock.emulate.capacity import warnings
+    from penstock.emulate.nodes import Cluster
+    from penstock.host.journal import Journal
+    from penstock.platform.emulation import cluster_spec
+    from penstock.platform.hosts import load_platform
+
+    spec = cluster_spec(load_platform(platform, changes))
+    if name is not None:
+        spec = replace(spec, name=name)
+    if runtime is not None:
+        if runtime not in ("auto", "namespaces", "runc"):
+            raise BadInput(f"--runtime: found {runtime!r}; expected auto, namespaces or runc")
+        spec = replace(spec, runtime=runtime)  # type: ignore[arg-type]
+    if ssh:
+        spec = replace(spec, nodes=tuple(replace(node, ssh=True) for node in spec.nodes))
+    for warning in warnings(spec):
+        print(f"penstock: warning: {warning}", file=sys.stderr)
+    with _progress() as progress:
+        cluster = Cluster.up(spec, Journal(), outlive=True, progress=progress)
+    if as_json:
+        print(json.dumps(cluster.described))
+        return
+    nodes = list(cluster.nodes.values())
+    print(f"{spec.name}: {len(nodes)} node{'s' * (len(nodes) != 1)} up")
+    _say_login(cluster.described)
+
+
+@app.command()
+def status(
+    cluster: str | None = typer.Argument(None, help="One cluster only."),
+    as_json: bool = _JSON,
+) -> None:
+    """The nodes that are up: state, use of processors and memory, disks, links, and how fairly they share."""
+    from penstock.emulate.nodes import Cluster, registered
+
+    names = [cluster] if cluster is not None else list(registered())
+    found = [Cluster.find(name) for name in names]
+    statuses = [c.whole_status() for c in found]
+    if as_json:
+        print(json.dumps({"clusters": statuses}))
+        return
+    if not statuses:
+        print("No node is up.")
+    for held, one in zip(found, statuses, strict=True):
+        _show(one)
+        _say_login(held.described)
+
+
+@app.command(
+    "exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True}
+)
+def exec_(
+    words: list[str] = typer.Argument(help="NODE… (names or patterns such as 'n-*'), --, a command."),
+    cluster: str | None = _CLUSTER,
+    user: str | None = typer.Option(None, "--user", "-u", help="As that user (default: root)."),
+    cwd: str | None = typer.Option(None, "--cwd", "-w", help="In that directory of the node."),
+    env: list[str] = typer.Option([], "--env", "-e", help="KEY=VALUE for the command."),
+) -> None:
+    """Run a command in one node or in several at once; the status is the command's (the highest).
+
+    Options go before the nodes. Output of several nodes has their names before each line.
+    """
+    from penstock.emulate.nodes import Cluster
+    from penstock.emulate.together import run_in
+
+    nodes, argv = _divided(words)
+    added = dict(_pair(one) for one in env)
+    chosen = Cluster.find(cluster).chosen(nodes)
+    raise typer.Exit(run_in(chosen, argv, env=added, cwd=cwd, user=user))
+
+
+@app.command("set", context_settings={"ignore_unknown_options": True})
+def set_(
+    words: list[str] = typer.Argument(help="NODE… key=value…, again for other nodes."),
+    cluster: str | None = _CLUSTER,
+    as_json: bool = _JSON,
+) -> None:
+    """Change nodes while they run; `max` takes a limit away.
+
+    Keys: cpus, cpuset, cpu_ratio, memory, memory_soft, state (up, down, frozen, running),
+    disk.NAME.limits.{read,write,read_iops,write_iops}, disk.NAME.{slow.factor,profile,…},
+    link.NETWORK.{out,in,delay,loss,…}. Example: set 'n-*' cpus=0.5 n-3 disk.data.limits.read=5MB/s
+    """
+    from penstock.emulate.nodes import Cluster
+    from penstock.emulate.words import changes_of
+
+    applied = Cluster.find(cluster).change(changes_of(words))
+    wrong = [one for one in applied if one["error"]]
+    if as_json:
+        print(json.dumps({"applied": applied, "failed": len(wrong)}))
+    else:
+        for one in applied:
+            what = f"{one['resource']} {one['name']}" if one["name"] else one["resource"]
+            took_ms = (one["applied_ns"] - one["planned_ns"]) / 1e6
+            if not one["error"]:
+                print(f"{one['node']}: {what}: {_brief(one['found'])} ({took_ms:.1f} ms)")
+    if wrong:
+        raise PenstockError("\n".join(f"{one['node']}: {one['error']}" for one in wrong))
+
+
+@app.command()
+def down(
+    cluster: str | None = typer.Argument(None, help="Which (default: the only one)."),
+    everything: bool = typer.Option(False, "--all", help="Every cluster."),
+    as_json: bool = _JSON,
+) -> None:
+    """Take nodes down, with their disks and links; files in directories of your own stay."""
+    from penstock.emulate.nodes import Cluster, registered
+
+    names = list(registered()) if everything else [cluster]
+    gone = []
+    for name in names:
+        with _progress() as progress:
+            held = Cluster.find(name)
+            held.down(progress)
+            gone.append(held.name)
+        if not as_json:
+            print(f"{held.name}: down")
+    if as_json:
+        print(json.dumps({"down": gone}))
+
+
+def _divided(words: list[str]) -> tuple[list[str], list[str]]:
+    """Nodes and command: before and after `--`; typer swallows the first one it meets."""
+    if "--" in words:
+        at = words.index("--")
+        nodes, argv = words[:at], words[at + 1 :]
+    else:
+        nodes, argv = words[:1], words[1:]
+    if not nodes or not argv:
+        raise BadInput("expected NODE… -- COMMAND…")
+    return nodes, argv
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise BadInput(f"--env: found {text!r}; expected KEY=VALUE")
+    return key, value
+
+
+def _brief(found: dict[str, Any]) -> str:
+    return ", ".join(f"{k}={'max' if v is None else v}" for k, v in found.items()) or "done"
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Any]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def say(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        yield say
+
+
+def _say_login(described: dict[str, Any]) -> None:
+    ssh = described.get("ssh")
+    if ssh:
+        first = next(a for node in described["nodes"] for a in node["addresses"].values())
+        print("log in: " + " ".join([*ssh["words"], first]))
+
+
+def _show(status: dict[str, Any]) -> None:
+    nodes = status["nodes"]
+    print(f"{status['cluster']} ({status['runtime']})")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("node", "state", "addresses"):
+        table.add_column(heading)
+    for heading in ("CPU", "of", "MiB", "of", "killed", "read MiB", "written MiB"):
+        table.add_column(heading, justify="right")
+    for node in nodes:
+        table.add_row(*_row(node))
+    Console(width=100).print(table)
+    if status["jain_index"] is not None and status["jain_nodes"] > 1:
+        print(
+            f"processor time of {status['jain_nodes']} busy nodes: Jain index {status['jain_index']:.3f}"
+        )
+
+
+def _row(node: dict[str, Any]) -> list[str]:
+    state = node["state"] + (f": {node['failure']}" if node["failure"] else "")
+    cpu, memory = node.get("cpu", {}), node.get("memory", {})
+    stats = [d["stats"] or {} for d in node.get("disks", {}).values()]
+    read = sum(s.get("read_bytes", 0) for s in stats)
+    written = sum(s.get("write_bytes", s.get("written_bytes", 0)) for s in stats)
+    hard = memory.get("hard")
+    share = node["cpu_share"]
+    return [
+        node["name"],
+        state,
+        ", ".join(node["addresses"].values()) or "-",
+        "-" if share is None else f"{share:.2f}",
+        "-" if cpu.get("cpus") is None else f"{cpu['cpus']:g}",
+        f"{memory.get('usage_bytes', 0) / 2**20:.0f}",
+        "-" if hard is None else f"{hard / 2**20:.0f}",
+        str(node.get("oom_kills", "-")),
+        f"{read / 2**20:.1f}",
+        f"{written / 2**20:.1f}",
+    ]

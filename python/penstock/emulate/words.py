@@ -1,0 +1,171 @@
+"""Changes of nodes as words of a command line: `NODE… key=value…`, again and again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.emulate.settings import Change
+from penstock.errors import BadInput
+from penstock.host.node_group import parse_cpuset
+from penstock.study.units import (
+    parse_bandwidth,
+    parse_duration,
+    parse_quantity,
+    parse_share,
+    parse_size,
+)
+
+Reader = Callable[[str], Any]
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("a number") from None
+
+
+def _ratio(text: str) -> float:
+    return parse_share(text) if text.endswith("%") else _number(text)
+
+
+def _rate(text: str) -> float:
+    number, unit = parse_quantity(text)
+    if unit.dimension not in ("1/time", "count/time"):
+        raise ValueError("a rate such as 500 IOPS or 500/s")
+    return number * unit.factor
+
+
+def _cpuset(text: str) -> list[int]:
+    try:
+        return list(parse_cpuset(text))
+    except ValueError:
+        raise ValueError("processors such as 0-1 or 0,2") from None
+
+
+def _flag(text: str) -> bool:
+    known = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+    if text not in known:
+        raise ValueError("true or false")
+    return known[text]
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise ValueError("a whole number")
+    return int(text)
+
+
+#: key → resource, key of the patch, what reads the value
+_OF_NODES: dict[str, tuple[Any, str, Reader]] = {
+    "cpus": ("cpu", "cpus", _number),
+    "cpuset": ("cpu", "cpuset", _cpuset),
+    "cpu_ratio": ("cpu", "ratio", _ratio),
+    "memory": ("memory", "hard", parse_size),
+    "memory_soft": ("memory", "soft", parse_size),
+    "state": ("node", "state", str),
+}
+_OF_LINKS: dict[str, tuple[str, Reader]] = {
+    "out": ("out_bps", parse_bandwidth),
+    "in": ("in_bps", parse_bandwidth),
+    "delay": ("delay", parse_duration),
+    "in_delay": ("in_delay", parse_duration),
+    **{
+        way + share: (way + share, parse_share)
+        for way in ("", "in_")
+        for share in ("loss", "duplicate", "corrupt", "reorder")
+    },
+}
+_OF_DISKS: dict[str, tuple[tuple[str, ...], Reader]] = {
+    "limits.read": (("limits", "read_bps"), parse_bandwidth),
+    "limits.write": (("limits", "write_bps"), parse_bandwidth),
+    "limits.read_iops": (("limits", "read_iops"), _rate),
+    "limits.write_iops": (("limits", "write_iops"), _rate),
+    "slow.factor": (("slow", "factor"), _number),
+    "slow.ramp": (("slow", "ramp_s"), parse_duration),
+    "servers": (("servers",), _count),
+    **{name: ((name,), _flag) for name in ("readahead", "cache", "read_only", "full", "fail_stop")},
+    "bad_space.share": (("bad_space", "share"), _ratio),
+    "bad_space.mode": (("bad_space", "mode"), str),
+    "bad_space.seed": (("bad_space", "seed"), _count),
+}
+
+
+def changes_of(words: Sequence[str]) -> list[Change]:
+    """The changes that words ask for: values hold for the nodes named before them, up to the next names.
+
+    Raises BadInput that says which word is wrong and what was expected.
+    """
+    groups: list[tuple[list[str], list[str]]] = []
+    for word in words:
+        if "=" in word:
+            if not groups:
+                raise BadInput(f"found {word!r} before any node; expected NODE… key=value…")
+            groups[-1][1].append(word)
+        elif groups and not groups[-1][1]:
+            groups[-1][0].append(word)
+        else:
+            groups.append(([word], []))
+    if not groups or not groups[-1][1]:
+        raise BadInput("found nothing to be set; expected NODE… key=value…")
+    return [change for nodes, said in groups for change in _of_group(tuple(nodes), said)]
+
+
+def _of_group(nodes: tuple[str, ...], said: list[str]) -> list[Change]:
+    patches: dict[tuple[Any, str | None], dict[str, Any]] = {}
+    for word in said:
+        key, _, text = word.partition("=")
+        resource, name, path, reader = _meaning(key)
+        value = _value(word, text, reader)
+        patch = patches.setdefault((resource, name), {})
+        for part in path[:-1]:
+            patch = patch.setdefault(part, {})
+        if path[-1] in patch:
+            raise BadInput(f"{key} is said twice for {', '.join(nodes)}")
+        patch[path[-1]] = value
+    return [Change(nodes, resource, patch, name) for (resource, name), patch in patches.items()]
+
+
+def _meaning(key: str) -> tuple[Any, str | None, tuple[str, ...], Reader]:
+    if key in _OF_NODES:
+        resource, patched, reader = _OF_NODES[key]
+        return resource, None, (patched,), reader
+    kind, _, rest = key.partition(".")
+    if kind == "disk" and "." in rest:
+        name, _, feature = rest.partition(".")
+        if feature == "profile":
+            return "disk", name, ("profile",), _profile
+        path, reader = _OF_DISKS.get(feature, (tuple(feature.split(".")), _anything))
+        return "disk", name, path, reader
+    if kind == "link" and rest:
+        network, _, part = rest.rpartition(".")
+        if part in _OF_LINKS:
+            patched, reader = _OF_LINKS[part]
+            return "network", network or None, (patched,), reader
+    known = [*_OF_NODES, *(f"disk.NAME.{k}" for k in _OF_DISKS), *(f"link.NETWORK.{k}" for k in _OF_LINKS)]
+    raise BadInput(f"found {key!r}; expected one of {', '.join(known)}")
+
+
+def _value(word: str, text: str, reader: Reader) -> Any:
+    if text == "max":
+        return "max"
+    try:
+        return reader(text)
+    except ValueError as error:
+        raise BadInput(f"{word}: found {text!r}; expected {error}, or max") from None
+
+
+def _anything(text: str) -> Any:
+    """A feature of the disk that is not in the table above: as JSON, else as it is; its server checks it."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _profile(text: str) -> Any:
+    from penstock.profile.load import load_profile
+
+    return json.loads(load_profile(text).json)
