@@ -88,7 +88,9 @@ def status(
     "exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True}
 )
 def exec_(
-    words: list[str] = typer.Argument(help="NODE… (names or patterns such as 'n-*'), --, a command."),
+    words: list[str] = typer.Argument(
+        help="NODE… (names or patterns such as 'n-*'), --, a command."
+    ),
     cluster: str | None = _CLUSTER,
     user: str | None = typer.Option(None, "--user", "-u", help="As that user (default: root)."),
     cwd: str | None = typer.Option(None, "--cwd", "-w", help="In that directory of the node."),

@@ -8,6 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec
 from penstock.errors import BadInput
@@ -96,7 +97,7 @@ def _cluster(spec: ClusterSpec) -> Iterator[str]:
         yield "found no node; expected at least one"
     yield from _twice("node", (node.name for node in spec.nodes))
     yield from _twice("network", (network.name for network in spec.networks))
-    networks = {}
+    networks: dict[str, Any] = {}
     for network in spec.networks:
         try:
             networks[network.name] = network.subnet and ipaddress.ip_network(network.subnet)
@@ -138,7 +139,7 @@ def check_event(event: Event, names: list[str], where: str) -> Iterator[str]:
         yield f"{where}: expected the name of the {event.resource}"
 
 
-def _node(node: NodeSpec, networks: dict[str, object]) -> Iterator[str]:
+def _node(node: NodeSpec, networks: dict[str, Any]) -> Iterator[str]:
     where = f"node {node.name}"
     if not _NODE.fullmatch(node.name):
         yield f"node name: found {node.name!r}; expected letters, digits, -, _ and ., at most 63"
@@ -165,7 +166,11 @@ def _disk(disk: DiskSpec, where: str) -> Iterator[str]:
     if not _DISK.fullmatch(disk.name):
         yield f"{where}: found that name; expected letters, digits, _ and -, at most 32"
     at = mount_point(disk)
-    if not at.startswith("/") or at in _TAKEN or at.startswith(("/proc/", "/sys/", "/dev/", "/run/")):
+    if (
+        not at.startswith("/")
+        or at in _TAKEN
+        or at.startswith(("/proc/", "/sys/", "/dev/", "/run/"))
+    ):
         yield f"{where}: mount point found {disk.mount!r}; expected an absolute path of its own"
     if disk.directory is not None and not disk.directory.is_dir():
         yield f"{where}: {disk.directory} is not a directory"
@@ -176,7 +181,7 @@ def _disk(disk: DiskSpec, where: str) -> Iterator[str]:
             yield f"{where}: {name} found {value!r}; expected a number above 0"
 
 
-def _link(link: LinkSpec, networks: dict[str, object], where: str) -> Iterator[str]:
+def _link(link: LinkSpec, networks: dict[str, Any], where: str) -> Iterator[str]:
     if link.network not in networks:
         yield f"{where}: no such network; there are {_some(list(networks))}"
     subnet = networks.get(link.network)
@@ -186,9 +191,9 @@ def _link(link: LinkSpec, networks: dict[str, object], where: str) -> Iterator[s
         except ValueError:
             yield f"{where}: found address {link.address!r}; expected one such as 10.88.1.5"
         else:
-            if isinstance(subnet, ipaddress.IPv4Network | ipaddress.IPv6Network):
-                if address not in subnet:
-                    yield f"{where}: address {link.address} is not in {subnet}"
+            known = isinstance(subnet, ipaddress.IPv4Network | ipaddress.IPv6Network)
+            if known and address not in subnet:
+                yield f"{where}: address {link.address} is not in {subnet}"
     for name in ("out_bps", "in_bps"):
         value = getattr(link, name)
         if value is not None and not _positive(value):

@@ -57,7 +57,12 @@ class HeldCluster:
     """The nodes of one cluster. One thread changes it at a time (`lock`)."""
 
     def __init__(
-        self, spec: ClusterSpec, journal: Journal, spawner: Spawner, token: str, died: Callable[[HeldNode], None]
+        self,
+        spec: ClusterSpec,
+        journal: Journal,
+        spawner: Spawner,
+        token: str,
+        died: Callable[[HeldNode], None],
     ) -> None:
         self.spec = spec
         self.lock = threading.RLock()
@@ -192,7 +197,11 @@ class HeldCluster:
         lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
         for node in self.nodes.values():
             for number, (network, address) in enumerate(node.addresses.items()):
-                names = f"{node.name} {node.name}.{network}" if number == 0 else f"{node.name}.{network}"
+                names = (
+                    f"{node.name} {node.name}.{network}"
+                    if number == 0
+                    else f"{node.name}.{network}"
+                )
                 lines.append(f"{address} {names}")
         (self.home / "hosts").write_text("\n".join(lines) + "\n")
 
@@ -206,7 +215,9 @@ class HeldCluster:
         nodes = self.chosen(change.nodes)
         return [self.change_node(node, change) for node in nodes]
 
-    def change_node(self, node: HeldNode, change: Change, planned_ns: int | None = None) -> dict[str, Any]:
+    def change_node(
+        self, node: HeldNode, change: Change, planned_ns: int | None = None
+    ) -> dict[str, Any]:
         """Makes a change on one node, reads it back; gives the fields of `Applied` and which it was."""
         planned = planned_ns or time.monotonic_ns()
         said: dict[str, Any] = {"node": node.name, "resource": change.resource, "name": change.name}
@@ -217,13 +228,19 @@ class HeldCluster:
             return {**said, **made, "planned_ns": planned}
         except (PenstockError, OSError) as error:
             now = time.monotonic_ns()
-            words = str(error) if isinstance(error, PenstockError) else (error.strerror or str(error))
+            words = (
+                str(error) if isinstance(error, PenstockError) else (error.strerror or str(error))
+            )
             if isinstance(error, BadInput) and planned_ns is None:
                 raise
             return {
                 **said,
-                **{"planned_ns": planned, "applied_ns": now, "verified_ns": now},
-                **{"asked": change.patch, "found": {}, "error": words},
+                "planned_ns": planned,
+                "applied_ns": now,
+                "verified_ns": now,
+                "asked": change.patch,
+                "found": {},
+                "error": words,
             }
 
     def _make_change(self, node: HeldNode, change: Change) -> dict[str, Any]:
@@ -255,8 +272,11 @@ class HeldCluster:
                 self._must_run(node)
             applied = time.monotonic_ns()
             return {
-                **{"applied_ns": applied, "verified_ns": time.monotonic_ns(), "error": ""},
-                **{"asked": {"state": wanted}, "found": {"state": node.state}},
+                "applied_ns": applied,
+                "verified_ns": time.monotonic_ns(),
+                "error": "",
+                "asked": {"state": wanted},
+                "found": {"state": node.state},
             }
 
     @staticmethod
@@ -361,4 +381,3 @@ def _await_end(pidfds: list[int]) -> None:
             waiting.discard(fd)
     for fd in pidfds:
         os.close(fd)
-

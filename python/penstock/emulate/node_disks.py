@@ -1,4 +1,4 @@
-"""The disks of a cluster's nodes: put up on the host by a back end, seen by the node at a place of its own."""
+"""The disks of a cluster's nodes: put up on the host by a back end, seen by the node at its own place."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ class NodeDisks:
 
     def status(self, node: str) -> dict[str, dict[str, Any]]:
         """A node's disks with their counters."""
-        return {name: describe(disk) | {"stats": _stats(disk)} for name, disk in self.of(node).items()}
+        return {
+            name: describe(disk) | {"stats": _stats(disk)} for name, disk in self.of(node).items()
+        }
 
     def down(self) -> None:
         """Takes all disks down."""

@@ -281,7 +281,9 @@ def registered() -> dict[str, Daemon]:
 
 def _check_free(name: str) -> None:
     if name in registered():
-        raise BadInput(f"a cluster {name} is up already; `penstock nodes down {name}` takes it down")
+        raise BadInput(
+            f"a cluster {name} is up already; `penstock nodes down {name}` takes it down"
+        )
 
 
 def _running(said: dict[str, Any]) -> RunningNode:
@@ -306,7 +308,14 @@ def _running(said: dict[str, Any]) -> RunningNode:
     }
     image = Path(said["image"]) if said["image"] else None
     return RunningNode(
-        said["name"], said["state"], said["pid"], group, said["addresses"], image, disks, said["failure"]
+        said["name"],
+        said["state"],
+        said["pid"],
+        group,
+        said["addresses"],
+        image,
+        disks,
+        said["failure"],
     )
 
 

@@ -75,7 +75,9 @@ class NodeSettings:
                 self._set_cpu(patch)
             else:
                 if self.soft is not None and self.hard is not None and self.soft > self.hard:
-                    raise BadInput(f"soft memory limit {self.soft} is above the hard one {self.hard}")
+                    raise BadInput(
+                        f"soft memory limit {self.soft} is above the hard one {self.hard}"
+                    )
                 self.group.set_memory(self.hard, self.soft)
         except (PenstockError, OSError):
             for key in patch:
@@ -110,7 +112,11 @@ class NodeSettings:
     def found(self, resource: str) -> dict[str, Any]:
         """What is in force, read back."""
         if resource == "cpu":
-            return {"cpus": self.group.cpus(), "cpuset": list(self.group.cpuset()), "ratio": self.ratio}
+            return {
+                "cpus": self.group.cpus(),
+                "cpuset": list(self.group.cpuset()),
+                "ratio": self.ratio,
+            }
         hard, soft = self.group.memory()
         return {"hard": hard, "soft": soft}
 
@@ -120,7 +126,9 @@ class NodeSettings:
             same = asked == has or (asked and has and abs(asked - has) <= _CPU_TOLERANCE * asked)
             if not same:
                 return f"asked for {asked} processors, found {has}"
-            if self.cpuset is not None and tuple(found["cpuset"]) != tuple(sorted(set(self.cpuset))):
+            if self.cpuset is not None and tuple(found["cpuset"]) != tuple(
+                sorted(set(self.cpuset))
+            ):
                 return f"asked for processors {self.cpuset}, found {found['cpuset']}"
             return ""
         page = os.sysconf("SC_PAGE_SIZE")

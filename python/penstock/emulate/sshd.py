@@ -83,7 +83,9 @@ class Sshd:
             return
         tool = shutil.which("ssh-keygen")
         if tool is None:
-            raise PenstockError("ssh-keygen (Debian package openssh-client) is needed for ssh: true")
+            raise PenstockError(
+                "ssh-keygen (Debian package openssh-client) is needed for ssh: true"
+            )
         self._place.mkdir(mode=0o700, exist_ok=True)
         for name in ("host", "id"):
             words = [tool, "-q", "-t", "ed25519", "-N", "", "-C", f"penstock {self._spec.name}"]

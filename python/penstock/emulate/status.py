@@ -58,7 +58,8 @@ def _node(held: HeldCluster, node: HeldNode) -> dict[str, Any]:
             said["cpu_share"] = max(0, cpu_ns - node.cpu_at_start_ns) / up_ns
         memory = group.memory_stat()
         said |= {
-            "cpu": settings.found("cpu") | {"used_ns": cpu_ns, "throttled_ns": group.throttled_ns()},
+            "cpu": settings.found("cpu")
+            | {"used_ns": cpu_ns, "throttled_ns": group.throttled_ns()},
             "memory": settings.found("memory") | memory,
             "oom_kills": memory.get("oom_kills", 0),
             "processes": len(group.pids()),

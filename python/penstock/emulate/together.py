@@ -27,7 +27,9 @@ def run_in(
     """
     for node in nodes:
         if node.state == "frozen":
-            raise PenstockError(f"node {node.name} is frozen; set {node.name} state=running thaws it")
+            raise PenstockError(
+                f"node {node.name} is frozen; set {node.name} state=running thaws it"
+            )
     lines = [node.enter(argv, env=env, cwd=cwd, user=user) for node in nodes]
     if len(nodes) == 1:
         return _status(subprocess.Popen(lines[0]))

@@ -45,7 +45,9 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         return value
     if origin is typing.Literal:
         if value not in arguments:
-            raise ValueError(f"{where}: found {value!r}; expected one of {', '.join(map(str, arguments))}")
+            raise ValueError(
+                f"{where}: found {value!r}; expected one of {', '.join(map(str, arguments))}"
+            )
         return value
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
@@ -66,7 +68,11 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         return float(value)
     if kind is Path and isinstance(value, str):
         return Path(value)
-    if isinstance(kind, type) and isinstance(value, kind) and (kind is bool) == isinstance(value, bool):
+    if (
+        isinstance(kind, type)
+        and isinstance(value, kind)
+        and (kind is bool) == isinstance(value, bool)
+    ):
         return value
     raise ValueError(f"{where}: found {value!r}; expected {getattr(kind, '__name__', kind)}")
 

@@ -144,7 +144,11 @@ def _meaning(key: str) -> tuple[Any, str | None, tuple[str, ...], Reader]:
         if part in _OF_LINKS:
             patched, reader = _OF_LINKS[part]
             return "network", network or None, (patched,), reader
-    known = [*_OF_NODES, *(f"disk.NAME.{k}" for k in _OF_DISKS), *(f"link.NETWORK.{k}" for k in _OF_LINKS)]
+    known = [
+        *_OF_NODES,
+        *(f"disk.NAME.{k}" for k in _OF_DISKS),
+        *(f"link.NETWORK.{k}" for k in _OF_LINKS),
+    ]
     raise BadInput(f"found {key!r}; expected one of {', '.join(known)}")
 
 

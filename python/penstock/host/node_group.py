@@ -43,7 +43,8 @@ class NodeGroup(RunCgroup):
     def entrances(self) -> tuple[str, ...]:
         """Files into which a process of one thread writes 0 to enter: the kernel need not stop all others."""
         return tuple(
-            str(d / ("tasks" if (d / "tasks").exists() else "cgroup.procs")) for d in self.directories
+            str(d / ("tasks" if (d / "tasks").exists() else "cgroup.procs"))
+            for d in self.directories
         )
 
     def set_cpus(self, cpus: float | None) -> None:
@@ -107,7 +108,9 @@ class NodeGroup(RunCgroup):
             files = [path for path in files if path.exists()]
             now = _number(files[0])
             raises = hard_bytes is None or hard_bytes > now
-            for path in reversed(files) if raises else files:  # memory may never exceed memory + swap
+            for path in (
+                reversed(files) if raises else files
+            ):  # memory may never exceed memory + swap
                 _write(path, hard)
             soft = group / "memory.soft_limit_in_bytes"
             _write(soft, str(-1 if soft_bytes is None else soft_bytes))
@@ -247,7 +250,9 @@ def create_node_groups(cluster: str, nodes: Iterable[str], journal: Journal) -> 
         paths = {controller: parent / name for controller, parent in parents.items()}
         groups[node] = NodeGroup(name, paths, None, missing, token)
     planned = [str(d) for group in groups.values() for d in group.directories]
-    entry = journal.plan("cgroup", f"penstock-{cluster}-*-{token}", run=cluster, token=token, new=planned)
+    entry = journal.plan(
+        "cgroup", f"penstock-{cluster}-*-{token}", run=cluster, token=token, new=planned
+    )
     made = NodeGroups(groups, journal, entry, settings)
     try:
         for group in groups.values():
@@ -273,7 +278,9 @@ def _write(path: Path, value: str) -> None:
     try:
         path.write_text(value)
     except OSError as error:
-        raise PenstockError(f"{path} cannot be set to {value.strip() or 'all'}: {error.strerror}") from error
+        raise PenstockError(
+            f"{path} cannot be set to {value.strip() or 'all'}: {error.strerror}"
+        ) from error
 
 
 def _limit(number: int) -> int | None:

@@ -54,7 +54,9 @@ def assemble(root: NodeRoot, token: str) -> None:
     _overlay(root, token)
     inside = root.at
     _directory(inside, "/proc")
-    mount("sysfs", _directory(inside, "/sys"), "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY)
+    mount(
+        "sysfs", _directory(inside, "/sys"), "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY
+    )
     if os.path.isdir("/sys/fs/cgroup"):
         with contextlib.suppress(OSError):  # a convenience for programs that look for their limits
             bind("/sys/fs/cgroup", f"{inside}/sys/fs/cgroup", recursive=True)

@@ -157,7 +157,9 @@ def _first_process(birth: Birth, loads: int) -> None:
     """Mounts /proc, which shows the processes of the one who mounts it, and waits for ever."""
     try:
         mount_proc(birth.root.at)
-        _enter(birth.groups)  # last: what is built here is not at the node's expense, nor at its speed
+        _enter(
+            birth.groups
+        )  # last: what is built here is not at the node's expense, nor at its speed
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):

@@ -333,7 +333,7 @@ def _network(
                 for b in fnmatch.filter(inside, target):
                     if a != b:
                         said[a, b] = back[b, a] = parse_duration(latency)
-    return NetworkSpec(network.name, network.subnet, back | said)
+    return NetworkSpec(network.name, network.subnet, delays=back | said)
 
 
 def events_of(event: EventFile, profiles: Profiles | None) -> list[Event]:

@@ -1,0 +1,97 @@
+"""A state of its own for clusters of virtual nodes, and what is on the host because of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.host.cgroup import hierarchies
+from penstock.host.journal import Journal
+from penstock.host.mounts import mounts
+
+
+@dataclass
+class Ground:
+    """A directory with a state, a runtime and files of its own."""
+
+    where: Path
+    environment: dict[str, str]
+
+    @classmethod
+    def made(cls, where: Path) -> Ground:
+        """In an empty directory; the paths are short, as a socket's must be."""
+        environment = {
+            **os.environ,
+            "PENSTOCK_STATE": str(where / "state"),
+            "PENSTOCK_RUNTIME": str(where / "run"),
+        }
+        return cls(where, environment)
+
+    def penstock(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Runs a command of penstock to its end."""
+        line = [sys.executable, "-m", "penstock", *words]
+        return subprocess.run(
+            line, env=self.environment, capture_output=True, text=True, timeout=120, **options
+        )
+
+    def journal(self) -> Journal:
+        """Its undo journal."""
+        return Journal(self.where / "state" / "journal.jsonl")
+
+    def seen(self) -> dict[str, object]:
+        """Mounts, groups, namespaces, links, processes and files that are there because of it."""
+        found = hierarchies()
+        roots = {*found.v1.values(), *([found.unified] if found.unified else [])}
+        mark = f"PENSTOCK_STATE={self.where / 'state'}".encode()
+        ours = [p for p in Path("/proc").glob("[0-9]*") if _carries(p, mark)]
+        return {
+            "mounts": sorted(m.point for m in mounts() if m.point.startswith(str(self.where))),
+            "groups": sorted(str(p) for r in roots for p in r.glob("penstock-gt*")),
+            "processes": sorted(_line(p) for p in ours),
+            "files": sorted(
+                str(p) for p in (self.where / "state" / "clusters").glob("*") if p.exists()
+            ),
+            "sockets": sorted(
+                p.name
+                for p in (self.where / "run").glob("*")
+                if p.suffix not in (".lock", ".log") and not p.name.startswith("standing")
+            ),
+            "netns": sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else [],
+            "links": sorted(os.listdir("/sys/class/net")),
+        }
+
+
+def _carries(process: Path, mark: bytes) -> bool:
+    try:
+        if process.name == str(os.getpid()):
+            return False
+        return mark in (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _line(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+PLATFORM = """
+penstock_platform: 1
+name: gt
+hosts:
+  - group: n
+    count: {count}
+    roles: [client, storage, manager]
+    manager: {{service: 0.5ms}}
+    memory: 256MiB
+    cpus: 1
+    disks: [{{name: data, profile: sata-ssd, time_scale: 4}}]
+    storage: {{disk: data}}
+network: {{bandwidth: 1 Gbit/s, loopback: 2 GB/s}}
+"""

@@ -1,0 +1,197 @@
+"""Virtual nodes: put up, entered, changed while they run, watched, taken down; nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.emulate.nodes import Cluster
+from penstock.emulate.spec import ClusterSpec, NodeSpec
+from penstock.errors import BadInput, PenstockError
+from penstock.host.cgroup import hierarchies
+from penstock.host.undo import undo
+from tests.integration.node_ground import PLATFORM, Ground
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
+    pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="needs FUSE"),
+]
+
+
+@pytest.fixture
+def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
+    made = Ground.made(where)
+    for key in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
+        monkeypatch.setenv(key, made.environment[key])
+    yield made
+    undo(made.journal(), own=True, everything=True)
+    shutil.rmtree(where)
+
+
+def nodes_of(ground: Ground, *specs: NodeSpec) -> Cluster:
+    """A cluster of this test's own, which ends with it."""
+    return Cluster.up(ClusterSpec("gt", specs), ground.journal(), outlive=False)
+
+
+def said(cluster: Cluster, node: str, command: str) -> str:
+    """What a shell command prints inside a node."""
+    out = cluster.home.parent / "said"
+    done = cluster.exec(node, ["/bin/sh", "-c", command], stdout=out)
+    assert done.exit_status == 0, command
+    return out.read_text()
+
+
+def test_a_platform_goes_up_is_used_and_goes_down(ground: Ground) -> None:
+    before = ground.seen()
+    platform = ground.where / "p.yaml"
+    platform.write_text(PLATFORM.format(count=2))
+    up = ground.penstock("nodes", "up", str(platform), "--set", "hosts.n.count=3")
+    assert up.returncode == 0, up.stderr
+    assert "gt: 3 nodes up" in up.stdout
+    hosts = ground.penstock("nodes", "exec", "n-2", "--", "sh", "-c", "hostname; cat /etc/hosts")
+    assert hosts.stdout.splitlines()[0] == "n-2"
+    assert "n-0" in hosts.stdout
+    assert "n-1" in hosts.stdout
+    write = "echo $(hostname) > /disks/data/who && sync /disks/data/who && exit 5"
+    several = ground.penstock("nodes", "exec", "n-*", "--", "sh", "-c", write + "; exit 9")
+    assert several.returncode == 5
+    each = ground.penstock("nodes", "exec", "n-?", "--", "cat", "/disks/data/who")
+    assert sorted(each.stdout.split()) == sorted("n-0 | n-0 n-1 | n-1 n-2 | n-2".split())
+    assert ground.penstock("nodes", "exec", "n-1", "--", "sh", "-c", "kill -9 $$").returncode == 137
+    status = json.loads(ground.penstock("nodes", "status", "--json").stdout)["clusters"][0]
+    assert [n["state"] for n in status["nodes"]] == ["running"] * 3
+    assert status["nodes"][1]["disks"]["data"]["stats"]["writes"] >= 1
+    change = (
+        "nodes",
+        "set",
+        "n-*",
+        "cpus=0.5",
+        "n-1",
+        "memory=128MiB",
+        "link.out=10Mbit/s",
+        "--json",
+    )
+    applied = json.loads(ground.penstock(*change).stdout)["applied"]
+    found = {(a["node"], a["resource"]): a["found"] for a in applied}
+    assert [found[f"n-{i}", "cpu"]["cpus"] for i in range(3)] == [0.5] * 3
+    assert found["n-1", "memory"]["hard"] == 128 << 20
+    assert ("n-0", "memory") not in found
+    again = ground.penstock("nodes", "up", str(platform))
+    assert again.returncode == 2
+    assert "up already" in again.stderr
+    assert ground.penstock("nodes", "down").returncode == 0
+    assert ground.seen() == before
+    assert ground.journal().open_entries() == []
+
+
+def test_a_node_has_its_own_root_processes_and_network(ground: Ground) -> None:
+    (ground.where / "seen").write_text("by the host")
+    with nodes_of(ground, NodeSpec("one"), NodeSpec("two")) as cluster:
+        said(cluster, "one", f"echo mine > {ground.where}/seen; touch /root/kept /tmp/private")
+        assert (ground.where / "seen").read_text() == "by the host"
+        assert said(cluster, "one", f"cat {ground.where}/seen") == "mine\n"
+        assert said(cluster, "two", f"cat {ground.where}/seen; ls /tmp") == "by the host"
+        assert not os.path.exists("/root/kept")
+        assert said(cluster, "one", "ls /proc | grep -c '^[0-9]'").strip() in ("3", "4", "5")
+        interfaces = said(cluster, "two", "cat /proc/net/dev | cut -d: -f1 | tail -n +3").split()
+        assert sorted(interfaces) == ["e0", "lo"]
+        server = "python3 -m http.server 8000 --directory /etc >/dev/null 2>&1 & echo started"
+        said(cluster, "one", server)
+        fetch = (
+            "import urllib.request, time\n"
+            "for _ in range(100):\n"
+            "    try: print(urllib.request.urlopen('http://one:8000/hostname').read()); break\n"
+            "    except OSError: time.sleep(0.05)\n"
+        )
+        assert said(cluster, "two", f'python3 -c "{fetch}"') == "b'one\\n'\n"
+
+
+def test_an_orphan_is_buried(ground: Ground) -> None:
+    with nodes_of(ground, NodeSpec("one")) as cluster:
+        said(cluster, "one", "(sleep 0.05 &) ; sleep 0.2")
+        states = said(cluster, "one", "cat /proc/[0-9]*/stat | cut -d' ' -f3")
+        assert "Z" not in states
+
+
+def test_an_image_is_the_root(ground: Ground) -> None:
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        pytest.skip("needs busybox-static")
+    image = ground.where / "an image, with: odd name"
+    (image / "bin").mkdir(parents=True)
+    shutil.copy(busybox, image / "bin" / "busybox")
+    (image / "bin" / "sh").symlink_to("busybox")
+    with nodes_of(ground, NodeSpec("one", image=image)) as cluster:
+        assert said(cluster, "one", "busybox ls /; busybox cat /etc/hostname").split() == [
+            *"bin dev etc proc run sys tmp one".split()
+        ]
+    assert sorted(os.listdir(image)) == ["bin"]
+
+
+def test_a_node_that_dies_is_seen_and_can_come_back(ground: Ground) -> None:
+    with nodes_of(ground, NodeSpec("one"), NodeSpec("two")) as cluster:
+        address = cluster.nodes["one"].address
+        said(cluster, "one", "echo kept > /root/kept")
+        os.kill(cluster.nodes["one"].pid, 9)
+        for _ in range(100):
+            cluster.refresh()
+            if cluster.nodes["one"].state == "failed":
+                break
+            said(cluster, "two", "sleep 0.02")
+        assert cluster.nodes["one"].state == "failed"
+        assert "killed" in cluster.nodes["one"].failure
+        with pytest.raises(PenstockError, match="failed"):
+            cluster.nodes["one"].enter(["true"])
+        (answer,) = cluster.set(["one"], "cpu", None, {"cpus": 1})
+        assert "has failed" in answer["error"]
+        assert answer["found"] == {}
+        (answer,) = cluster.set(["one"], "node", None, {"state": "up"})
+        assert answer["error"] == ""
+        cluster.refresh()
+        assert cluster.nodes["one"].address == address
+        assert said(cluster, "one", "cat /root/kept") == "kept\n"
+
+
+def test_freezing_stops_a_node_and_no_other(ground: Ground) -> None:
+    count = "i=0; while :; do i=$((i+1)); echo $i > /tmp/i; sleep 0.01; done >/dev/null 2>&1 &"
+    with nodes_of(ground, NodeSpec("one"), NodeSpec("two")) as cluster:
+        for node in ("one", "two"):
+            said(cluster, node, count)
+        at = {n: cluster.home / "nodes" / n / "tmp" / "i" for n in ("one", "two")}
+        cluster.freeze("one")
+        first = {n: at[n].read_text() for n in at}
+        said(cluster, "two", "sleep 0.3")
+        assert at["one"].read_text() == first["one"]
+        assert at["two"].read_text() != first["two"]
+        cluster.unfreeze("one")
+        said(cluster, "one", "sleep 0.3")
+        assert at["one"].read_text() != first["one"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (ClusterSpec("gt", (NodeSpec("a"), NodeSpec("a"))), "a is there 2 times"),
+        (ClusterSpec("gt", (NodeSpec("a b"),)), "node name: found 'a b'"),
+        (ClusterSpec("g/t", (NodeSpec("a"),)), "cluster name"),
+        (ClusterSpec("gt", (NodeSpec("a", cpu_ratio=1.5),)), r"share in \]0, 1\]"),
+        (ClusterSpec("gt", (NodeSpec("a", cpus=float("nan")),)), "cpus found nan"),
+        (ClusterSpec("gt", (NodeSpec("a", memory_bytes=100),)), "at least"),
+        (ClusterSpec("gt", (NodeSpec("a", cpuset=(999,)),)), "cpuset found"),
+    ],
+)
+def test_bad_input_changes_nothing(ground: Ground, spec: ClusterSpec, words: str) -> None:
+    before = ground.seen()
+    with pytest.raises(BadInput, match=words):
+        Cluster.up(spec, ground.journal(), outlive=False)
+    assert ground.seen() == before
+    assert ground.journal().open_entries() == []
