@@ -20,9 +20,13 @@ from penstock.profile import (
 )
 
 READY = [
+    "cloud-burst-ssd",
+    "cloud-provisioned-ssd",
+    "cloud-throughput-hdd",
     "hdd-7200",
     "network-volume",
     "nvme",
+    "px02ssf020",
     "px05smb040",
     "rate-20mib",
     "sata-ssd",
@@ -108,7 +112,7 @@ def test_mistakes_name_line_and_what_was_found(
 
 
 def test_a_missing_profile_names_the_ready_ones() -> None:
-    with pytest.raises(BadInput, match="neither a file nor one of hdd-7200"):
+    with pytest.raises(BadInput, match="neither a file nor one of cloud-burst-ssd, .*hdd-7200"):
         load_profile("floppy")
 
 

@@ -35,6 +35,7 @@ PUBLISHED = {
     },
 }
 BLOCKS = (4096, 28 * 1024)
+MIB = 1 << 20
 
 
 def rate_bps(profile_json: str, rw: str, block: int, jobs: int, operations: int = 3000) -> float:
@@ -130,3 +131,100 @@ def test_arrays_that_make_no_sense_are_refused() -> None:
         serve("service-5ms", [0, 1], [0], [0])
     with pytest.raises(ValueError, match="unknown field"):
         native.simulate_closed('{"profil": {}}')
+
+
+@pytest.mark.parametrize("model", ["PX02SSF020", "PX05SMB040"])
+def test_es_3_ready_profiles_give_their_rows_eight_cells(model: str) -> None:
+    profile = load_profile(model.lower()).json
+    for (op, sequential), values in PUBLISHED[model].items():
+        for block, mb_per_s in zip(BLOCKS, values, strict=True):
+            rw = op if sequential else f"rand{op}"
+            found = rate_bps(profile, rw, block, 1) / 1e6
+            assert found == pytest.approx(mb_per_s, rel=0.10), (op, sequential, block)
+
+
+def ratio_of_reads(block: int, jobs: int, **changes: object) -> tuple[float, float]:
+    """Sequential over random reads of the px05smb040 with changes, and the sequential rate."""
+    values = load_profile("px05smb040").to_dict()
+    seen = []
+    for kind in ("sequential", "random"):
+        pattern = {"kind": kind, "op": "read", "block_bytes": block, "file_bytes": 4 << 30}
+        spec = {"profile": values, "seed": 4, "operations": 2000,
+                "clients": [{"count": jobs, "pattern": pattern}],
+                "changes": [{"t_ns": 0, "patch": changes}]}  # fmt: skip
+        seen.append(json.loads(native.simulate_closed(json.dumps(spec)))["read"]["rate_bps"])
+    return seen[0] / seen[1], seen[0]
+
+
+def test_es_3_flash_pages_and_the_drives_own_readahead() -> None:
+    on, fast = ratio_of_reads(4096, 1)
+    off, slow = ratio_of_reads(4096, 1, readahead=False)
+    assert on >= 2
+    assert off == pytest.approx(1.0, abs=0.1)
+    assert slow < fast / 2
+    for block, jobs in ((4096, 16), (28 * 1024, 16), (65536, 1), (65536, 16), (1 << 20, 1)):
+        assert ratio_of_reads(block, jobs)[0] <= 1.1, (block, jobs)
+    # the published rates of 16 clients, within what reading them off a figure allows
+    for block, mb_per_s in ((4096, 432), (28 * 1024, 950), (65536, 964)):
+        assert ratio_of_reads(block, 16)[1] / 1e6 == pytest.approx(mb_per_s, rel=0.1)
+
+
+def operations_in(values: dict[str, Any], seconds: float, block: int, pattern: str) -> float:
+    client = {"iodepth": 16, "pattern": {"kind": pattern, "op": "read", "block_bytes": block,
+                                         "file_bytes": 1 << 36}}  # fmt: skip
+    spec = {"profile": values, "duration_s": seconds, "clients": [client]}
+    return float(json.loads(native.simulate_closed(json.dumps(spec)))["read"]["operations"])
+
+
+def test_a_cloud_volumes_burst_ends_when_its_credits_do() -> None:
+    ssd = load_profile("cloud-burst-ssd").to_dict()
+    bucket = ssd["credits"]["iops"]
+    assert bucket == {"baseline": 300.0, "burst": 3000.0, "capacity": 5.4e6}
+    bucket["capacity"] /= 100  # 20 s of burst instead of 2000
+    assert operations_in(ssd, 15, 4096, "random") == pytest.approx(3000 * 15, rel=0.01)
+    assert operations_in(ssd, 40, 4096, "random") == pytest.approx(54_000 + 300 * 40, rel=0.01)
+    large = operations_in(ssd, 5, 1 << 20, "sequential")  # bound by 128 MiB/s
+    assert large == pytest.approx(128 * 5, rel=0.1)
+    hdd = load_profile("cloud-throughput-hdd").to_dict()
+    bucket = hdd["credits"]["bytes"]
+    assert [bucket["baseline"], bucket["burst"], bucket["capacity"]] == [
+        40 * MIB,
+        250 * MIB,
+        MIB**2,
+    ]
+    bucket["capacity"] /= 500
+    empty_s = bucket["capacity"] / (210 * MIB)
+    assert operations_in(hdd, empty_s - 1, MIB, "sequential") == pytest.approx(
+        250 * (empty_s - 1), rel=0.02
+    )
+    expected = bucket["capacity"] / MIB + 40 * (empty_s + 20)
+    assert operations_in(hdd, empty_s + 20, MIB, "sequential") == pytest.approx(expected, rel=0.02)
+    assert operations_in(hdd, 20, 4096, "random") == pytest.approx(500 * 20, rel=0.03)
+
+
+def test_a_provisioned_volume_is_the_same_at_any_time() -> None:
+    values = load_profile("cloud-provisioned-ssd").to_dict()
+    for seconds in (5, 30):
+        assert operations_in(values, seconds, 4096, "random") == pytest.approx(
+            4000 * seconds, rel=0.01
+        )
+    assert operations_in(values, 10, MIB, "sequential") == pytest.approx(500 * 10, rel=0.03)
+
+
+def test_changes_amid_requests_are_served_as_arrays() -> None:
+    n = 100
+    t_ns = np.zeros(n, np.uint64)
+    arrays = (t_ns, np.zeros(n, np.uint8), np.arange(n, dtype=np.uint64) << 20,
+              np.full(n, 4096, np.uint64))  # fmt: skip
+    profile = load_profile("service-5ms").json
+    plain = native.station_serve(profile, 1, *arrays)
+    slow = json.dumps({"slow": {"factor": 10}})
+    changed = native.station_serve(profile, 1, *arrays, [(n, 250_000_000, slow)])
+    before, after = (np.frombuffer(a["due_ns"], np.uint64) for a in (plain, changed))
+    # 50 are done, the 51st has begun and ends as promised, 49 take ten times as long
+    assert (before[:51] == after[:51]).all()
+    assert after[-1] == 255_000_000 + 49 * 50_000_000
+    with pytest.raises(ValueError, match=r"slow\.factor is 0;"):
+        native.station_serve(profile, 1, *arrays, [(0, 0, json.dumps({"slow": {"factor": 0}}))])
+    with pytest.raises(ValueError, match="order"):
+        native.station_serve(profile, 1, *arrays, [(5, 0, slow), (3, 0, slow)])

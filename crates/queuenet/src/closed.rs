@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use penstock_station::{Op, Request, Station, StorageProfile};
+use penstock_station::{Op, Patch, Request, Retimed, Served, Station, StorageProfile};
 use serde::{Deserialize, Serialize};
 
+use crate::flight::Flight;
 use crate::pattern::{Operations, Pattern};
 use crate::quantiles::Latencies;
 
@@ -16,16 +17,35 @@ pub struct SimulationError(pub String);
 
 /// What serves requests in virtual time: now a station; hosts and stores later.
 pub trait Device {
-    /// When a request that arrives at `t_ns` is answered, and its service time; nanoseconds.
-    fn serve(&mut self, t_ns: u64, request: Request) -> (u64, u64);
+    /// What becomes of a request that arrives at `t_ns`.
+    fn serve(&mut self, t_ns: u64, request: Request) -> Served;
+
+    /// Becomes another one at `t_ns`; requests whose answers move.
+    ///
+    /// # Errors
+    /// It cannot be what is asked.
+    fn change(&mut self, t_ns: u64, patch: &Patch) -> Result<Vec<Retimed>, SimulationError>;
 }
 
 impl Device for Station {
     #[inline]
-    fn serve(&mut self, t_ns: u64, request: Request) -> (u64, u64) {
-        let served = self.arrive(t_ns, request);
-        (served.due_ns, served.service_ns)
+    fn serve(&mut self, t_ns: u64, request: Request) -> Served {
+        self.arrive(t_ns, request)
     }
+
+    fn change(&mut self, t_ns: u64, patch: &Patch) -> Result<Vec<Retimed>, SimulationError> {
+        Station::change(self, t_ns, patch).map_err(|e| SimulationError(e.message))
+    }
+}
+
+/// A change of the device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceChange {
+    /// When, nanoseconds.
+    pub t_ns: u64,
+    /// What.
+    pub patch: Patch,
 }
 
 fn one() -> u32 {
@@ -81,6 +101,9 @@ pub struct ClosedLoop {
     /// Quantiles asked for.
     #[serde(default)]
     pub quantiles: Vec<f64>,
+    /// Changes of the device, in the order of their times.
+    #[serde(default)]
+    pub changes: Vec<DeviceChange>,
 }
 
 /// What one direction (read, write, flush) came to.
@@ -185,7 +208,13 @@ pub fn simulate(spec: &ClosedLoop) -> Result<Outcome, SimulationError> {
         }
         next_base = next_base.max(base + if client.shared_file { extent } else { 0 });
     }
-    Ok(run(&mut station, &mut threads, spec, end_ns))
+    if spec.changes.windows(2).any(|two| two[0].t_ns > two[1].t_ns) {
+        return Err(bad("changes are not in the order of their times".into()));
+    }
+    if !spec.changes.is_empty() {
+        station.remember();
+    }
+    run(&mut station, &mut threads, spec, end_ns)
 }
 
 /// An operation's slot is free again (or at the beginning) and the thread may go on.
@@ -196,7 +225,7 @@ fn run(
     threads: &mut [Thread],
     spec: &ClosedLoop,
     end_ns: u64,
-) -> Outcome {
+) -> Result<Outcome, SimulationError> {
     let piece = spec.max_request_bytes.unwrap_or(u64::MAX).max(1);
     let mut events: BinaryHeap<Event> = BinaryHeap::new();
     let mut order = 0u64;
@@ -206,23 +235,41 @@ fn run(
             order += 1;
         }
     }
+    let slots = order;
     // Issue times are kept apart from completions: a thread of depth d thinks once per operation, one at a time.
     let mut pending: BinaryHeap<Reverse<(u64, u64, u32, crate::pattern::Operation)>> =
         BinaryHeap::new();
     let mut latencies: [Latencies; 3] = Default::default();
     let mut results: [DirectionResult; 3] = Default::default();
     let (mut busy_ns, mut device_requests, mut last_ns) = (0.0, 0u64, 0u64);
+    // Where the device changes, a completion counts when it has come, for until then it may move.
+    let mut flight = (!spec.changes.is_empty()).then(Flight::default);
+    let mut changes = spec.changes.iter().peekable();
     loop {
-        let complete_first = match (events.peek(), pending.peek()) {
+        let (complete_first, next_ns) = match (events.peek(), pending.peek()) {
             (None, None) => break,
-            (Some(Reverse(done)), Some(Reverse(issue))) => done.0 <= issue.0,
-            (Some(_), None) => true,
-            (None, Some(_)) => false,
+            (Some(Reverse(done)), Some(Reverse(issue))) => (done.0 <= issue.0, done.0.min(issue.0)),
+            (Some(Reverse(done)), None) => (true, done.0),
+            (None, Some(Reverse(issue))) => (false, issue.0),
         };
+        if let Some(change) = changes.next_if(|change| change.t_ns <= next_ns) {
+            let moved = device.change(change.t_ns, &change.patch)?;
+            for later in flight.iter_mut().flat_map(|flight| flight.moved(&moved)) {
+                events.push(Reverse(later));
+            }
+            continue;
+        }
         if complete_first {
-            let Some(Reverse((t_ns, _, index))) = events.pop() else {
+            let Some(Reverse((t_ns, number, index))) = events.pop() else {
                 break;
             };
+            if let (Some(flight), true) = (&mut flight, number >= slots) {
+                let Some((op, latency_ns)) = flight.complete(number, t_ns) else {
+                    continue;
+                };
+                latencies[op as usize].add(latency_ns);
+                last_ns = last_ns.max(t_ns);
+            }
             let thread = &mut threads[index as usize];
             if thread.left == 0 {
                 continue;
@@ -240,13 +287,16 @@ fn run(
             }
             thread.left -= 1;
             thread.free_ns = issue_ns;
-            order += 1;
             pending.push(Reverse((issue_ns, order, index, operation)));
+            order += 1;
         } else {
             let Some(Reverse((t_ns, number, index, operation))) = pending.pop() else {
                 break;
             };
             let base = threads[index as usize].base;
+            if let Some(flight) = &mut flight {
+                flight.begin(number, operation.op, index, t_ns);
+            }
             let mut due_ns = t_ns;
             let mut at = 0;
             loop {
@@ -256,16 +306,18 @@ fn run(
                     offset: base + operation.offset + at,
                     size,
                 };
-                let (due, service) = device.serve(t_ns, request);
-                due_ns = due_ns.max(due);
-                busy_ns += service as f64;
+                let served = device.serve(t_ns, request);
+                if let Some(flight) = &mut flight {
+                    flight.request(number, &served);
+                }
+                due_ns = due_ns.max(served.due_ns);
+                busy_ns += served.service_ns as f64;
                 device_requests += 1;
                 at += size;
                 if at >= operation.size {
                     break;
                 }
             }
-            last_ns = last_ns.max(due_ns);
             let result = &mut results[operation.op as usize];
             result.operations += 1;
             result.bytes += if operation.op == Op::Flush {
@@ -273,7 +325,10 @@ fn run(
             } else {
                 operation.size
             };
-            latencies[operation.op as usize].add(due_ns - t_ns);
+            if flight.is_none() {
+                latencies[operation.op as usize].add(due_ns - t_ns);
+                last_ns = last_ns.max(due_ns);
+            }
             events.push(Reverse((due_ns, number, index)));
         }
     }
@@ -292,7 +347,7 @@ fn run(
     }
     let [read, write, flush] = results;
     let servers = spec.profile.servers as f64;
-    Outcome {
+    Ok(Outcome {
         elapsed_s,
         read,
         write,
@@ -303,7 +358,7 @@ fn run(
             0.0
         },
         device_requests,
-    }
+    })
 }
 
 /// As [`simulate`], specification and outcome as JSON.

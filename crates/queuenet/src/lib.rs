@@ -7,6 +7,7 @@
 
 mod cache;
 mod closed;
+mod flight;
 pub mod network;
 mod pattern;
 mod quantiles;
@@ -16,7 +17,8 @@ mod replay_locks;
 mod replay_run;
 
 pub use closed::{
-    simulate, simulate_json, Client, ClosedLoop, Device, DirectionResult, Outcome, SimulationError,
+    simulate, simulate_json, Client, ClosedLoop, Device, DeviceChange, DirectionResult, Outcome,
+    SimulationError,
 };
 pub use pattern::{Operations, Pattern};
 pub use replay::{About, Calls, Found, Kind, Log, Program, TracedFile};

@@ -409,14 +409,16 @@ impl StorageProfile {
         by_bytes.max(by_count)
     }
 
-    /// Most requests of this kind per second, all servers busy, bursts and free room in the cache aside.
+    /// Most requests of this kind per second, all servers busy, while credits and room in the cache last.
     #[must_use]
     pub fn capacity_iops(&self, op: Op, sequential: bool, size_bytes: u64) -> f64 {
         let per_request = self.mean_service_s(op, sequential, size_bytes) / self.servers as f64;
         let mut slowest = per_request.max(self.interface_s(size_bytes));
         let size = size_bytes as f64;
-        if let (Op::Write, Some(cache)) = (op, &self.write_cache) {
-            slowest = slowest.max(size / cache.drain_rate_bps);
+        if let Some(credits) = &self.credits {
+            slowest = slowest
+                .max(credits.iops.map_or(0.0, |b| 1.0 / b.burst))
+                .max(credits.bytes.map_or(0.0, |b| size / b.burst));
         }
         if let Some(limits) = &self.limits {
             let (bps, iops) = match op {
