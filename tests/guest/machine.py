@@ -21,6 +21,8 @@ from pathlib import Path
 
 NEEDED_PROGRAMS = ("qemu-system-x86_64", "busybox", "cpio", "zstd", "depmod", "modprobe")
 KERNEL_PACKAGE = "linux-image-cloud-amd64"
+#: where programs are looked for
+PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 MODULES = (
     "virtio_pci virtio_blk ext4 crc32c_generic crc32c_intel fuse overlay loop null_blk dm-mod dm-delay "
     "veth bridge sch_netem sch_tbf sch_htb"
@@ -35,6 +37,14 @@ modprobe virtio_pci; modprobe virtio_blk
 i=0; while [ ! -b /dev/vdc ] && [ $i -lt 100 ]; do usleep 50000; i=$((i+1)); done
 tar -C /job -xf /dev/vda; cd /job; bash ./run > /out/log 2>&1; echo $? > /out/rc
 tar -C /out -cf /dev/vdb .; sync; poweroff -f
+"""
+
+#: a job that runs job.py of a job with `carry_penstock`, on a file system of its own at /mnt
+RUN_PYTHON = """modprobe ext4; modprobe loop; mke2fs /dev/vdc >/dev/null
+mkdir /mnt; mount /dev/vdc /mnt
+export PYTHONHOME=/job/python PYTHONPATH=/job/python/packages:/job
+export LD_LIBRARY_PATH=/job/python/shared
+{python} -S /job/job.py
 """
 
 
@@ -217,6 +227,23 @@ def carry_python(job: Path, packages: tuple[Path, ...]) -> None:
     for package in packages:
         target = job / "python" / "packages" / package.name
         shutil.copytree(package, target, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+
+
+def python_name() -> str:
+    """What this interpreter is called among the guest's programs."""
+    return Path(os.path.realpath(sys.executable)).name
+
+
+def carry_penstock(job: Path, package: Path) -> None:
+    """This interpreter and the parts of penstock that need nothing but it: `host`, `emulate`, errors."""
+    carry_python(job, (package / "host", package / "emulate"))
+    inside = job / "python" / "packages"
+    (inside / "penstock").mkdir()
+    for part in ("host", "emulate"):
+        shutil.move(inside / part, inside / "penstock" / part)
+    shutil.copy(package / "errors.py", inside / "penstock")
+    words = '"""The parts that need no compiled module."""\n\n__version__ = "guest"\n'
+    (inside / "penstock" / "__init__.py").write_text(words)
 
 
 def run(job: Path, programs: tuple[str, ...], out: Path, timeout_s: float = 180) -> Outcome:

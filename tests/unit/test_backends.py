@@ -14,7 +14,7 @@ from penstock.emulate.backends.base import LIMIT_KEYS, LimitPatch
 from penstock.emulate.backends.cgroup1 import BlkioThrottle
 from penstock.emulate.backends.cgroup2 import IoMax
 from penstock.emulate.backends.choice import Offers, choose, offers
-from penstock.emulate.backends.counters import Counter, Counts, Recorder
+from penstock.emulate.backends.counters import Counter, Counts, Recorder, as_table
 from penstock.emulate.backends.throttled import _departure
 from penstock.emulate.backends.timetable import Timetable
 from penstock.emulate.spec import DiskSpec, Limits
@@ -171,8 +171,9 @@ def test_windows_say_what_was_delivered_and_the_limit() -> None:
     moving = Moving(1e6, 1_000_000)
     recorder = Recorder("d", moving.counter(), window_s=0.1)
     time.sleep(0.35)
-    table, again = recorder.stop()
-    reads = [r for r in table.to_pylist() if r["direction"] == "read"]
+    rows, again = recorder.stop()
+    assert as_table(rows).num_rows == len(rows)
+    reads = [r for r in rows if r["direction"] == "read"]
     assert len(reads) >= 3
     assert reads[0]["limit_bps"] == 1e6
     assert reads[0]["limit_iops"] is None

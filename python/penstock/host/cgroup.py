@@ -200,8 +200,21 @@ class RunCgroup:
     def _put_back_settings(self) -> None:
         from penstock.host.undo import put_back
 
-        while self._settings and self._journal is not None:
-            put_back(self._settings.pop(), self._journal)
+        if self._journal is None:
+            return
+        settings, self._settings = self._settings, []
+        if self.paths and self.paths.get("memory") == self.paths.get("unified"):
+            # switches that could not be put back while there were other groups, of this process
+            control = str(self.paths["unified"].parent / "cgroup.subtree_control")
+            own = processes.Identity.own()
+            known = {entry.id for entry in settings}
+            settings += [
+                entry
+                for entry in self._journal.open_entries()
+                if entry.target == control and entry.owner == own and entry.id not in known
+            ]
+        for entry in settings:
+            put_back(entry, self._journal)
 
     def __enter__(self) -> RunCgroup:
         return self

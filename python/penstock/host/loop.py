@@ -54,7 +54,6 @@ def attach(
     journal: Journal,
     *,
     run: str | None = None,
-    block_bytes: int = 4096,
 ) -> LoopDevice:
     """Sets a free loop device up over a file, past the host's page cache where the file system allows.
 
@@ -70,7 +69,7 @@ def attach(
             path = Path(f"/dev/loop{number}")
             device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                _configure(device, backing, token, block_bytes)
+                _configure(device, backing, token)
             except OSError as error:
                 os.close(device)
                 if error.errno == 16:  # EBUSY: another took it in between
@@ -115,8 +114,10 @@ def take(entry: Entry) -> bool:
     return found
 
 
-def _configure(device: int, backing: int, token: str, block_bytes: int) -> None:
-    for flags in (_AUTOCLEAR | _DIRECT_IO, _AUTOCLEAR):
+def _configure(device: int, backing: int, token: str) -> None:
+    """Past the page cache of the host, in blocks of 512 B, or of 4096 B over a device that has no smaller."""
+    direct = _AUTOCLEAR | _DIRECT_IO
+    for flags, block_bytes in ((direct, 512), (direct, 4096), (_AUTOCLEAR, 512)):
         info = _INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, mark(token), b"", b"", 0, 0)
         try:
             fcntl.ioctl(device, _CONFIGURE, bytearray(_CONFIG.pack(backing, block_bytes, info)))

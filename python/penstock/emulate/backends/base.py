@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.emulate.spec import DiskSpec, Limits
 from penstock.errors import BadInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: the four limits; a patch names those it changes, `None` or "max" takes one away
 LIMIT_KEYS = ("read_bps", "write_bps", "read_iops", "write_iops")

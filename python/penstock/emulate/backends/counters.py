@@ -6,24 +6,23 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: one row per window, disk and direction: `t_ns` its end, `window_ns` its length, what was delivered in it,
 #: and the limits that were set at its end (null: none)
-SCHEMA = pa.schema(
-    [
-        ("t_ns", pa.int64()),
-        ("window_ns", pa.int64()),
-        ("disk_id", pa.string()),
-        ("direction", pa.string()),
-        ("bytes", pa.int64()),
-        ("ops", pa.int64()),
-        ("limit_bps", pa.float64()),
-        ("limit_iops", pa.float64()),
-    ]
-)
+COLUMNS = {
+    "t_ns": "int64",
+    "window_ns": "int64",
+    "disk_id": "string",
+    "direction": "string",
+    "bytes": "int64",
+    "ops": "int64",
+    "limit_bps": "float64",
+    "limit_iops": "float64",
+}
 #: length of a window [s]
 WINDOW_S = 1.0
 #: delivered above this multiple of a limit over a whole window: the limit is not in force (EM-41)
@@ -56,6 +55,14 @@ class Counter:
     again: Callable[[str], None]
 
 
+def as_table(rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows of a recorder as the table `throttle_counters`."""
+    import pyarrow as pa
+
+    fields = [(name, pa.type_for_alias(kind)) for name, kind in COLUMNS.items()]
+    return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+
 class Recorder:
     """Reads the counters once a second on a thread of its own, until `stop`."""
 
@@ -71,12 +78,12 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
-    def stop(self) -> tuple[pa.Table, list[str]]:
+    def stop(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The rows so far (the last window may be short), and limits that had to be set again."""
         self._ended.set()
         self._thread.join()
         self._window()
-        return pa.Table.from_pylist(self._rows, schema=SCHEMA), self._again
+        return self._rows, self._again
 
     def _run(self) -> None:
         due = time.monotonic() + self._window_s

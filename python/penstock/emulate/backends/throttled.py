@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.emulate.backends.base import (
     LIMIT_KEYS,
@@ -21,7 +19,7 @@ from penstock.emulate.backends.base import (
     Place,
     limits_dict,
 )
-from penstock.emulate.backends.counters import Counter, Counts, Recorder
+from penstock.emulate.backends.counters import Counter, Counts, Recorder, as_table
 from penstock.emulate.backends.image import ImageDisk, put_up
 from penstock.emulate.backends.timetable import Timetable
 from penstock.emulate.spec import DiskSpec, Limits
@@ -29,6 +27,9 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.blockdev import BlockDevice, settings
 from penstock.host.facts import storage_facts
 from penstock.host.journal import Journal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Throttle(Protocol):
@@ -187,12 +188,17 @@ class ThrottledDisk:
 
     def end(self) -> dict[str, pa.Table]:
         """What was recorded, as the table `throttle_counters`."""
+        rows = self.end_rows()
+        return {} if rows is None else {"throttle_counters": as_table(rows)}
+
+    def end_rows(self) -> list[dict[str, Any]] | None:
+        """The same as plain rows; None if nothing was begun."""
         if self._recorder is None:
-            return {}
-        table, again = self._recorder.stop()
+            return None
+        rows, again = self._recorder.stop()
         self._recorder = None
         self.notes += again
-        return {"throttle_counters": table}
+        return rows
 
     def down(self) -> dict[str, Any]:
         """Clears its limits, unmounts it; the image stays."""
@@ -201,7 +207,7 @@ class ThrottledDisk:
             stack.callback(self._owner.forget, self.disk_id)
             stack.callback(self.image.down)
             if self._recorder is not None:
-                stack.callback(self.end)
+                stack.callback(self.end_rows)
             with contextlib.suppress(OSError):  # the group may be gone, and its limits with it
                 last = self.stats()
                 for name in self.throttle.get():

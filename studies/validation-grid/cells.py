@@ -1,0 +1,133 @@
+"""The cells of the validation grid: what fio does in each, and what it says it got. Standard library only, so
+that the same file runs in the guest.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any
+
+MB = 1_000_000
+ENGINES = ("sync", "psync", "pvsync", "pvsync2", "posixaio", "libaio", "io_uring", "mmap")
+PATTERNS = ("read", "write", "randread", "randwrite", "readwrite", "randrw")
+LIMITS_BPS = (512_000, 1 * MB, 4 * MB, 16 * MB, 64 * MB)
+SIZES_BYTES = (10 * MB, 64 * MB, 256 * MB)
+#: engines that keep more than one request in flight, and how many
+DEPTH = {"posixaio": 4, "libaio": 4, "io_uring": 4}
+BLOCK_BYTES = 64 << 10
+#: memory of a cell's control group, page cache included [bytes]
+MEMORY_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: `bytes` is what is transferred, `limit_bps` holds in each direction of the device."""
+
+    engine: str
+    pattern: str
+    direct: bool
+    limit_bps: int
+    bytes: int
+    #: share by which the limit is set wrong on purpose (a planted failure)
+    planted: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """One word for each of its levels."""
+        path = "direct" if self.direct else "buffered"
+        return f"{self.engine} {self.pattern} {path} {self.limit_bps / MB:g} MB/s {self.bytes / MB:g} MB"
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of its file: whole blocks."""
+        return max(1, self.bytes // BLOCK_BYTES) * BLOCK_BYTES
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """Which of read and write it has."""
+        if self.pattern in ("readwrite", "randrw"):
+            return ("read", "write")
+        return ("read",) if "read" in self.pattern else ("write",)
+
+    def fio(self, path: str) -> list[str]:
+        """The words that run it on the file at `path`, which is there in its whole size."""
+        words = [
+            "fio", "--name=cell", f"--filename={path}", f"--rw={self.pattern}", f"--bs={BLOCK_BYTES}",
+            f"--size={self.file_bytes}", f"--ioengine={self.engine}", f"--direct={int(self.direct)}",
+            "--output-format=json", "--fallocate=none", "--randseed=7", "--allow_file_create=0",
+        ]  # fmt: skip
+        if self.engine in DEPTH:
+            words.append(f"--iodepth={DEPTH[self.engine]}")
+        if "write" in self.directions:
+            words.append("--end_fsync=1")  # done when durable
+        return words
+
+
+def sustained(seconds: float, cell: Cell) -> Cell:
+    """The cell with its size cut so that it takes no longer than that at its limit."""
+    return Cell(**{**asdict(cell), "bytes": min(cell.bytes, int(cell.limit_bps * seconds))})
+
+
+def valid(engine: str, pattern: str, direct: bool) -> bool:
+    """Whether there is such a job: memory maps have no direct I/O."""
+    return not (engine == "mmap" and direct)
+
+
+def full(seconds: float) -> list[Cell]:
+    """The full factorial, cells that the cut makes equal counted once."""
+    cells = [
+        sustained(seconds, Cell(engine, pattern, direct, limit, size))
+        for engine, pattern, direct, limit, size in product(
+            ENGINES, PATTERNS, (True, False), LIMITS_BPS, SIZES_BYTES
+        )
+        if valid(engine, pattern, direct)
+    ]
+    return list(dict.fromkeys(cells))
+
+
+def crossed(seconds: float) -> list[Cell]:
+    """Every engine, pattern and path at one limit, and every limit and size for one engine."""
+    wide = [
+        sustained(seconds, Cell(engine, pattern, direct, 4 * MB, 256 * MB))
+        for engine, pattern, direct in product(ENGINES, PATTERNS, (True, False))
+        if valid(engine, pattern, direct)
+    ]
+    deep = [
+        sustained(seconds, Cell("psync", pattern, direct, limit, size))
+        for pattern, direct, limit, size in product(
+            ("read", "write", "randread", "randwrite"), (True, False), LIMITS_BPS, SIZES_BYTES
+        )
+    ]
+    return list(dict.fromkeys(wide + deep))
+
+
+def quick(seconds: float) -> list[Cell]:
+    """A dozen cells: three engines, both directions, both paths, one limit."""
+    return [
+        sustained(seconds, Cell(engine, pattern, direct, 4 * MB, 64 * MB))
+        for engine, pattern, direct in product(
+            ("sync", "posixaio", "io_uring"), ("read", "write"), (True, False)
+        )
+    ]
+
+
+def said(text: str) -> dict[str, dict[str, float]]:
+    """Bytes, seconds, operations and latencies [ns] by direction from fio's JSON."""
+    job: dict[str, Any] = json.loads(text[text.index("{") :])["jobs"][0]
+    out = {}
+    for direction in ("read", "write"):
+        side = job[direction]
+        if not side["io_bytes"]:
+            continue
+        percentiles = side["clat_ns"].get("percentile", {})
+        out[direction] = {
+            "bytes": float(side["io_bytes"]),
+            "seconds": side["runtime"] / 1000,
+            "ops": float(side["total_ios"]),
+            "mean_ns": float(side["clat_ns"]["mean"]),
+            "p50_ns": float(percentiles.get("50.000000", 0.0)),
+            "p99_ns": float(percentiles.get("99.000000", 0.0)),
+        }
+    return out
