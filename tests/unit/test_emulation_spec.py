@@ -101,7 +101,9 @@ def test_a_platform_in_numbers():
     link = first.links[0]
     assert (link.network, link.out_bps, link.in_bps) == ("net", 125e6, 12.5e6)
     assert link.delay == Delay(0.001, pytest.approx(0.0001), "uniform")
-    assert second.links[0].delay.mean_s == pytest.approx(0.004)
+    assert second.links[0].delay.mean_s == pytest.approx(0.004)  # its own and the network's
+    assert second.links[0].in_delay == Delay(0.003)
+    assert link.in_delay == Delay()
     net, back = spec.networks
     assert net.subnet == "10.88.7.0/24"
     assert net.delays == {("data-0", "data-1"): 0.005, ("data-1", "data-0"): 0.005}
@@ -119,9 +121,14 @@ def test_the_schedule_in_numbers():
     ]
     assert events[0].patch == {"limits": {"write_bps": 2e6}}
     assert events[1].patch == {"limits": {"write_bps": None}}
-    assert events[2].patch == {"out_bps": 1.25e6, "in_bps": 1.25e6, "delay": {"mean_s": 0.002}}
+    assert events[2].patch == {
+        "out_bps": 1.25e6,
+        "in_bps": 1.25e6,
+        "delay": {"mean_s": 0.003},  # the network's own is among it, for its jitter
+        "in_delay": {"mean_s": 0.002},
+    }
     assert events[3].patch == {"cpus": None}
-    assert events[4].patch == {"memory_bytes": 256 << 20}
+    assert events[4].patch == {"hard": 256 << 20}
 
 
 def test_ea_01_units_are_exact():
@@ -169,6 +176,8 @@ def test_setting_one_direction_says_nothing_of_the_other():
         ("at: 10s", "at: 20s", 1, "one value at one time"),
         ("bandwidth: 10 Mbit/s, lat", "network: nat, lat", 0, "did you mean 'net'"),
         ("jitter: 100us", "distribution: normal", 0, "jitter"),
+        ("jitter: 100us", "jitter: 2ms", 0, "at most the latency"),
+        ("loss: 1%", "reorder: 1%", 0, "latency: 1ms"),
         ("loss: 1%", "loss: 101%", 0, "at most 100%"),
     ],
 )  # fmt: skip
@@ -199,7 +208,8 @@ def test_a_study_s_treatment_in_numbers():
     assert run.cluster is not None
     assert [n.name for n in run.cluster.nodes] == [n.name for n in run.nodes]
     assert run.cluster.nodes[1].disks[0].limits.read_bps == 20e6
-    assert run.cluster.nodes[0].links[0].delay.mean_s == 0.005
+    assert run.cluster.networks[0].delay_s == 0.005
+    assert run.cluster.nodes[0].links[0].delay == Delay()
     few = resolve(study(STUDY), {"limit": "max", "n": "1", "lag": "none"}).cluster
     assert few is not None
     assert len(few.nodes) == 2
@@ -239,7 +249,9 @@ def test_a_study_s_bad_level_is_named_with_its_line(old, new, words):
 def test_a_study_on_a_platform_file(tmp_path):
     (tmp_path / "cluster.yaml").write_text(PLATFORM)
     a, b = STUDY.index("platform:"), STUDY.index("workload:")
-    by_file = STUDY[:a] + "platform:\n  file: cluster.yaml\n  set:\n"
+    by_file = (
+        STUDY[:a].replace("none: 0s", "none: 1ms") + "platform:\n  file: cluster.yaml\n  set:\n"
+    )
     by_file += '    hosts.data.disks.d.limits.read: "{limit}"\n    network.latency: "{lag}"\n'
     by_file += "    hosts.data.disks.d.time_scale: '{n}'\n" + STUDY[b:]
     (tmp_path / "s.yaml").write_text(by_file)
@@ -252,11 +264,12 @@ def test_a_study_on_a_platform_file(tmp_path):
     assert [n.name for n in run.cluster.nodes] == [n.name for n in plain.nodes]
     assert run.cluster.nodes[0].memory_bytes == plain.nodes[0].memory_bytes
     assert run.cluster.nodes[1].memory_bytes == plain.nodes[1].memory_bytes
-    assert run.cluster.events == plain.events
+    assert run.cluster.events[:2] == plain.events[:2]
     assert run.cluster.networks == plain.networks
     assert run.cluster.nodes[0].disks[0].limits.read_bps is None
     assert run.cluster.nodes[0].disks[0].time_scale == 3
     assert run.cluster.nodes[1].links[0].delay.mean_s == pytest.approx(0.008)
+    assert run.cluster.nodes[1].links[0].in_delay == Delay(0.003)
     (tmp_path / "cluster.yaml").unlink()  # the study stands alone from here on
     again = tmp_path / "frozen.yaml"
     again.write_text(found.source_text)

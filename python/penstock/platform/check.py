@@ -473,7 +473,10 @@ def check_nodes(source: Source, file: PlatformFile) -> None:
         machines.append(Machines(("hosts", i), names, group))
         for key, change in group.except_.items():
             machines.append(Machines(("hosts", i, "except", key), (), change))
-    said = {k: getattr(file.network, k) for k in ("subnet", "matrix", "jitter", "distribution")}
+    said = {
+        k: getattr(file.network, k)
+        for k in ("subnet", "matrix", "latency", "jitter", "distribution")
+    }
     main = NamedNetworkFile(name=MAIN, **said)
     networks = [Placed(("network",), main), *networks_of(None, file.networks, ())]
     check_emulation(source, machines, networks, file.schedule, ("schedule",))

@@ -132,14 +132,22 @@ def _stall(source: Source, path: Path, period: str, length: str) -> None:
 
 
 def _wire(source: Source, path: Path, wire: WireFile, above: WireFile | None = None) -> None:
-    if (
-        wire.distribution is not None
-        and wire.jitter is None
-        and (above is None or above.jitter is None)
-    ):
-        source.mistake(
-            (*path, "distribution"), "a distribution without jitter", "jitter: 1ms", key=True
-        )
+    jitter = wire.jitter or (above.jitter if above is not None else None)
+    latency = wire.latency or (above.latency if above is not None else None)
+    if wire.distribution is not None and jitter is None:
+        found = "a distribution without jitter"
+        source.mistake((*path, "distribution"), found, "jitter: 1ms", key=True)
+    if wire.jitter is not None:
+        if parse_duration(wire.jitter) > parse_duration(latency or "0s"):
+            found = f"'{wire.jitter}', more than the latency ({latency or 'none'})"
+            expected = "at most the latency; no packet arrives before it was sent"
+            source.mistake((*path, "jitter"), found, expected)
+        if wire.distribution == "constant":
+            found, expected = "'constant' with jitter", "uniform, normal or pareto"
+            source.mistake((*path, "distribution"), found, expected)
+    if wire.reorder is not None and not parse_duration(latency or "0s"):
+        expected = "latency: 1ms, which those that overtake do not have"
+        source.mistake((*path, "reorder"), "reorder without latency", expected, key=True)
 
 
 def _networks(source: Source, networks: Sequence[Placed], nodes: dict[str, Machines]) -> None:

@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 
 #: the network that a node is in when nothing else is said
 MAIN = "net"
+#: what becomes of a node, in the words of the supervisor
+_STATES = {"up": "up", "down": "down", "freeze": "frozen", "unfreeze": "running"}
+_SHARES = ("loss", "duplicate", "corrupt", "reorder")
 _Wire = TypeVar("_Wire", bound=WireFile)
 #: gives the storage profile of a name, unscaled
 Profiles = Callable[[str], Mapping[str, Any]]
@@ -141,7 +144,7 @@ def cluster_of(
         name=name,
         nodes=tuple(_node(n, m, known, profiles, base_dir) for n, m in machines),
         networks=tuple(_network(n, names, dict(machines)) for n in known.values()),
-        events=tuple(made for event in schedule for made in events_of(event, profiles)),
+        events=tuple(made for event in schedule for made in events_of(event, profiles, known)),
         runtime=cast(Any, runtime or "auto"),
     )
 
@@ -191,6 +194,8 @@ def disk_spec(disk: DiskFile, profiles: Profiles, base_dir: Path) -> DiskSpec:
         else DiskSpec.readahead_bytes,
         seed=int(disk.seed or 0),
         owner=parse_owner(disk.owner) if disk.owner is not None else None,
+        io=cast(Any, disk.io or "any"),
+        allow_unhonoured=disk.allow_unhonoured is not None and flag_of(disk.allow_unhonoured),
         patch=features_patch(disk.features) if disk.features is not None else {},
     )
 
@@ -266,23 +271,27 @@ def _fault(fault: FaultFile) -> dict[str, Any]:
 
 
 def _interface(own: InterfaceFile, network: NamedNetworkFile) -> LinkSpec:
-    """One interface: what it says, else what its network says."""
-    wire = wire_patch(network) | wire_patch(own)
-    delay = _delay(network) | _delay(own)
-    mean_s = _latency_s(network) + (_latency_s(own) if own.latency is not None else 0.0)
+    """One interface. What its network says happens to a packet once, when it leaves; what the interface
+    says itself, both when it leaves and when it arrives."""
+    rates = _rates(network) | _rates(own)
+    out, inwards = _way(network), _way(own)
+    if network.jitter is None:
+        out.pop("mean_s", None)  # the network's own latency: one delay for all pairs
+    mean_s = out.pop("mean_s", 0.0) + inwards.get("mean_s", 0.0)
+    leaving = {**out, **inwards, "mean_s": mean_s}
     return LinkSpec(
         network=own.network,
         address=own.address,
-        delay=Delay(**(delay | {"mean_s": mean_s})),
-        **{k: v for k, v in wire.items() if k != "delay"},
+        delay=Delay(**leaving),
+        in_delay=Delay(**inwards),
+        out_bps=rates.get("out_bps"),
+        in_bps=rates.get("in_bps"),
+        **(_shares(network) | _shares(own)),
+        **{f"in_{k}": v for k, v in _shares(own).items()},
     )
 
 
-def _latency_s(wire: WireFile) -> float:
-    return parse_duration(wire.latency) if wire.latency is not None else 0.0
-
-
-def _delay(wire: WireFile) -> dict[str, Any]:
+def _way(wire: WireFile) -> dict[str, Any]:
     """What is said of a delay, with the words of `Delay`."""
     found: dict[str, Any] = {}
     if wire.latency is not None:
@@ -295,9 +304,8 @@ def _delay(wire: WireFile) -> dict[str, Any]:
     return found
 
 
-def wire_patch(wire: WireFile) -> dict[str, Any]:
-    """What is said of an interface, with the words of `LinkSpec`; a bandwidth of `max` is None."""
-    found: dict[str, Any] = {}
+def _rates(wire: WireFile) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
     for text, keys in (
         (wire.bandwidth, ("out_bps", "in_bps")),
         (wire.out, ("out_bps",)),
@@ -305,14 +313,26 @@ def wire_patch(wire: WireFile) -> dict[str, Any]:
     ):
         if text is not None:
             found.update(dict.fromkeys(keys, parse_limit(text)))
-    delay = _delay(wire)
-    if delay:
-        found["delay"] = delay
-    for key in ("loss", "duplicate", "corrupt", "reorder"):
-        text = getattr(wire, key)
-        if text is not None:
-            found[key] = parse_share(text)
     return found
+
+
+def _shares(wire: WireFile) -> dict[str, float]:
+    texts = {key: getattr(wire, key) for key in _SHARES}
+    return {key: parse_share(text) for key, text in texts.items() if text is not None}
+
+
+def wire_patch(wire: WireFile, network: NamedNetworkFile | None = None) -> dict[str, Any]:
+    """A change of an interface in `network`, with the words of `LinkSpec`; no limit is None."""
+    found: dict[str, Any] = dict(_rates(wire))
+    delay = _way(wire)
+    if delay:
+        below = network.latency if network is not None and network.jitter is not None else None
+        leaving = dict(delay)
+        if "mean_s" in delay and below is not None:
+            leaving["mean_s"] += parse_duration(below)
+        found |= {"delay": leaving, "in_delay": delay}
+    shares = _shares(wire)
+    return found | shares | {f"in_{k}": v for k, v in shares.items()}
 
 
 def _network(
@@ -333,10 +353,22 @@ def _network(
                 for b in fnmatch.filter(inside, target):
                     if a != b:
                         said[a, b] = back[b, a] = parse_duration(latency)
-    return NetworkSpec(network.name, network.subnet, delays=back | said)
+    delay_s = parse_duration(network.latency or "0s") if network.jitter is None else 0.0
+    return NetworkSpec(
+        network.name,
+        network.subnet,
+        delay_s=delay_s,
+        delays=back | said,
+        host=network.host is not None and flag_of(network.host),
+        engine=cast(Any, network.engine or "auto"),
+    )
 
 
-def events_of(event: EventFile, profiles: Profiles | None) -> list[Event]:
+def events_of(
+    event: EventFile,
+    profiles: Profiles | None,
+    networks: Mapping[str, NamedNetworkFile] | None = None,
+) -> list[Event]:
     """One entry of a schedule as events, one for each resource that it changes.
 
     Without `profiles`, a profile is only named.
@@ -349,25 +381,29 @@ def events_of(event: EventFile, profiles: Profiles | None) -> list[Event]:
     disk = _disk_patch(event, profiles)
     if disk:
         patches.append(("disk", event.disk, disk))
-    link = wire_patch(event)
+    link = wire_patch(event, (networks or {}).get(event.network or MAIN))
     if link:
         patches.append(("network", event.network or MAIN, link))
     cpu: dict[str, Any] = {}
-    for key, parse in (("cpus", float), ("cpuset", parse_cpuset), ("cpu_ratio", float)):
+    for key, word, parse in (
+        ("cpus", "cpus", float),
+        ("cpuset", "cpuset", parse_cpuset),
+        ("cpu_ratio", "ratio", float),
+    ):
         text = getattr(event, key)
         if text is not None:
-            cpu[key] = None if text == MAX else parse(text)
+            cpu[word] = None if text == MAX else parse(text)
     if cpu:
         patches.append(("cpu", None, cpu))
     memory = {
-        f"{key}_bytes": parse_size_or_max(text)
-        for key, text in (("memory", event.memory), ("memory_soft", event.memory_soft))
+        key: parse_size_or_max(text)
+        for key, text in (("hard", event.memory), ("soft", event.memory_soft))
         if text is not None
     }
     if memory:
         patches.append(("memory", None, memory))
     if event.node is not None:
-        patches.append(("node", None, {"state": event.node}))
+        patches.append(("node", None, {"state": _STATES[event.node]}))
     return [Event(when, r, patch, tuple(event.nodes), name) for r, name, patch in patches]
 
 

@@ -27,8 +27,8 @@ from penstock.platform.fields import (
 )
 from penstock.platform.stores import STORES
 from penstock.study.fields import expect
-from penstock.study.machine import EmulatedPart, ImpairmentFile, MachineFile, Peers
-from penstock.study.values import Part, Text
+from penstock.study.machine import EmulatedPart, Engine, ImpairmentFile, MachineFile, Peers
+from penstock.study.values import Flag, Part, Text
 
 
 def _name(text: str) -> str:
@@ -77,6 +77,10 @@ class NetworkFile(LinkFile):
         None,
         description="Latency from node to node, beside the links' own; names may be patterns, and "
         "where the way back is not said it is the same.",
+    )
+    host: Flag | None = Field(None, description="Whether this host has an address in it.")
+    engine: Engine | None = Field(
+        None, description="What delays and loses packets; netem where the kernel has it."
     )
 
 

@@ -17,7 +17,7 @@ from penstock.platform.file import (
 from penstock.platform.power import Power, Price, chosen_state, power_of, price_of
 from penstock.platform.profiles import scaled
 from penstock.platform.stores import DEFAULT, STORES
-from penstock.study.machine import ImpairmentFile, MachineFile, NodeFile
+from penstock.study.machine import MachineFile, NodeFile
 from penstock.study.units import (
     parse_bandwidth,
     parse_duration,
@@ -99,7 +99,7 @@ def parts(document: dict[str, Any]) -> list[tuple[dict[str, Any], int, dict[str,
     return found
 
 
-_LINK = ("bandwidth", "out", "in", "loopback", *ImpairmentFile.model_fields)
+_LINK = ("bandwidth", "out", "in", "loopback")
 
 
 def expand(document: dict[str, Any]) -> list[Host]:

@@ -36,6 +36,8 @@ from penstock.study.values import (
 )
 
 Backend = Annotated[str, Words(("auto", "fuse", "cgroup2", "cgroup1"))]
+Access = Annotated[str, Words(("any", "direct"))]
+Engine = Annotated[str, Words(("auto", "netem", "relay"))]
 Spread = Annotated[str, Words(("constant", "uniform", "normal", "pareto"))]
 Operation = Annotated[str, Words(("read", "write", "flush", "any"))]
 FaultMode = Annotated[str, Words(("error", "zero", "flip", "torn"))]
@@ -135,6 +137,12 @@ class DiskFile(Part):
         None, description="What is otherwise than the profile says."
     )
     seed: Seed | None = Field(None, description="Of its draws; chosen by penstock.")
+    io: Access | None = Field(
+        None, description="What its programs do: any, or direct I/O alone (for cgroup1)."
+    )
+    allow_unhonoured: Flag | None = Field(
+        None, description="A limit that the back end does not hold for all I/O is taken anyway."
+    )
     owner: Owner | None = Field(None, description="User and group of its root, as numbers.")
 
 
@@ -182,6 +190,10 @@ class NetworkPart(WireFile):
         None,
         description="Latency from node to node, beside the interfaces' own; names may be patterns, "
         "and where the way back is not said it is the same.",
+    )
+    host: Flag | None = Field(None, description="Whether this host has an address in it.")
+    engine: Engine | None = Field(
+        None, description="What delays and loses packets; netem where the kernel has it."
     )
 
 

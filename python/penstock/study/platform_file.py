@@ -10,6 +10,7 @@ from penstock.study.machine import EmulatedPart, ImpairmentFile, MachineFile
 from penstock.study.source import Path, Source
 
 _AT: Path = ("platform",)
+_OF_NETWORK = ("latency", "subnet", "matrix", "host", "engine", *ImpairmentFile.model_fields)
 _WIRE = ("bandwidth", "out", "in", "latency", *ImpairmentFile.model_fields)
 
 
@@ -67,7 +68,7 @@ def _nodes(
         else:
             for _, index, part in parts({**document, "hosts": [group]}):
                 found["nodes"].append({"name": f"{group['group']}-{index}", **_own(part)})
-    main = {k: network[k] for k in ("latency", "subnet", "matrix") if network.get(k) is not None}
+    main = {k: network[k] for k in _OF_NETWORK if network.get(k) is not None}
     if main:
         found["network"] = main
     for key in EmulatedPart.model_fields:
