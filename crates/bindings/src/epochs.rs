@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use penstock_pattern::{judge_epochs, Epoch, Epochs, BLOCK_BITS, MOST_EPOCHS};
+use penstock_pattern::{
+    judge_epochs, Epoch, Epochs, ThreadVerdict, Verdict, BLOCK_BITS, MOST_EPOCHS,
+};
 use penstock_probe::layout::{kind, Stream, SAMPLES};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use serde_json::json;
+use serde::Serialize;
+
+use crate::singles::Singles;
 
 /// Blocks told apart of one stream.
 const BLOCKS: usize = 1 << 13;
@@ -63,11 +67,17 @@ const COLUMNS: [Column; 27] = [
 ];
 
 /// Judges the spool of mode `pattern`: (JSON as `Judge.verdicts` gives with the calls whose latency was sampled,
-/// columns of the table `epochs` as bytes of int64, its rows). A torn last record is left out.
+/// columns of the table `epochs` as bytes of int64, its rows). A torn last record is left out. `singles` holds the
+/// calls for which the kernel had no stream.
 #[pyfunction]
-fn classify_spool(py: Python<'_>, path: PathBuf) -> PyResult<(String, Bound<'_, PyDict>, usize)> {
+#[pyo3(signature = (path, singles=None))]
+fn classify_spool(
+    py: Python<'_>,
+    path: PathBuf,
+    singles: Option<PathBuf>,
+) -> PyResult<(String, Bound<'_, PyDict>, usize)> {
     let (verdicts, rows) = py
-        .detach(|| read(&path))
+        .detach(|| read(&path, singles.as_deref()))
         .map_err(|error| PyRuntimeError::new_err(format!("{}: {error}", path.display())))?;
     let columns = PyDict::new(py);
     for (name, of) in COLUMNS {
@@ -77,7 +87,7 @@ fn classify_spool(py: Python<'_>, path: PathBuf) -> PyResult<(String, Bound<'_, 
     Ok((verdicts, columns, rows.len()))
 }
 
-fn read(path: &Path) -> std::io::Result<(String, Vec<Stream>)> {
+fn read(path: &Path, singles: Option<&Path>) -> std::io::Result<(String, Vec<Stream>)> {
     const HEAD: usize = std::mem::size_of::<Stream>();
     let mut source = BufReader::with_capacity(1 << 20, std::fs::File::open(path)?);
     let mut groups: BTreeMap<(u32, u32), Group> = BTreeMap::new();
@@ -103,12 +113,28 @@ fn read(path: &Path) -> std::io::Result<(String, Vec<Stream>)> {
             rows.push(stream);
         }
     }
+    if let Some(path) = singles {
+        Singles::read(path)?.each(|stream, samples| {
+            let group = groups.entry((stream.file_id, stream.kind)).or_default();
+            group.add(stream, samples.iter().copied());
+            if stream.requests > 0 {
+                rows.push(*stream);
+            }
+        });
+    }
     rows.sort_by_key(|s| (s.first_ns, s.tid));
-    let judged: Vec<_> = groups
+    let judged = groups
         .into_iter()
-        .map(|((file_id, kind), group)| group.judged(file_id, kind))
-        .collect();
-    Ok((json!(judged).to_string(), rows))
+        .map(|((file_id, kind), group)| group.judged(file_id, kind));
+    let mut text = String::from("[");
+    for row in judged {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        text.push_str(&serde_json::to_string(&row)?);
+    }
+    text.push(']');
+    Ok((text, rows))
 }
 
 impl Group {
@@ -132,26 +158,55 @@ impl Group {
         epochs.push_sampled(epoch(stream), SAMPLED, hashes, MOST_EPOCHS);
     }
 
-    fn judged(self, file_id: u32, stream_kind: u32) -> serde_json::Value {
+    fn judged(self, file_id: u32, stream_kind: u32) -> Judged {
         let threads: Vec<_> = self.threads.into_iter().collect();
         let judgement = judge_epochs(&threads);
         let write = matches!(stream_kind, kind::WRITE | kind::FAULT_WRITE);
-        json!({
-            "file_id": file_id,
-            "direction": if write { "write" } else { "read" },
-            "basis": if stream_kind >= kind::FAULT_READ { "faults" } else { "calls" },
-            "phase": null,
-            "calls": self.calls,
-            "errors": self.errors,
-            "done_bytes": self.done_bytes,
-            "first_ns": self.first_ns,
-            "last_ns": self.last_ns,
-            "sampled": self.sampled,
-            "sampled_ns": self.sampled_ns,
-            "together": judgement.together,
-            "threads": judgement.threads,
-        })
+        let (only_tid, threads) = match <[ThreadVerdict; 1]>::try_from(judgement.threads) {
+            Ok([one]) => (Some(one.tid), Vec::new()),
+            Err(several) => (None, several),
+        };
+        Judged {
+            file_id,
+            direction: if write { "write" } else { "read" },
+            basis: if stream_kind >= kind::FAULT_READ {
+                "faults"
+            } else {
+                "calls"
+            },
+            phase: None,
+            calls: self.calls,
+            errors: self.errors,
+            done_bytes: self.done_bytes,
+            first_ns: self.first_ns,
+            last_ns: self.last_ns,
+            sampled: self.sampled,
+            sampled_ns: self.sampled_ns,
+            together: judgement.together,
+            only_tid,
+            threads,
+        }
     }
+}
+
+/// One row, as it goes to Python.
+#[derive(Serialize)]
+struct Judged {
+    file_id: u32,
+    direction: &'static str,
+    basis: &'static str,
+    phase: Option<u32>,
+    calls: u64,
+    errors: u64,
+    done_bytes: u64,
+    first_ns: u64,
+    last_ns: u64,
+    sampled: u64,
+    sampled_ns: u64,
+    together: Verdict,
+    /// Of one thread alone the verdict is that of all: not written twice.
+    only_tid: Option<u32>,
+    threads: Vec<ThreadVerdict>,
 }
 
 fn epoch(stream: &Stream) -> Epoch {

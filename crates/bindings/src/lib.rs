@@ -9,6 +9,7 @@ mod pattern;
 mod probe;
 mod replay;
 mod sampler;
+mod singles;
 mod station;
 mod tiles;
 mod tracefmt;

@@ -114,13 +114,7 @@ fn with_phases(
     let owned: Vec<Epoch> = epochs.iter().map(|&epoch| epoch.clone()).collect();
     let found = bordered(&owned, &phases::runs(&owned), hot, judge);
     if found.len() >= 2 {
-        let n = verdict.requests as f64;
-        let largest = found.iter().map(|p| p.end - p.first).max().unwrap_or(0);
-        verdict.class = Class::Mixed;
-        verdict.k = None;
-        verdict.confidence = wilson(n, n);
-        verdict.evidence["largest_phase_share"] = json!(largest as f64 / n);
-        verdict.evidence["phases"] = json!(found);
+        verdict.become_mixed(&found);
     }
     verdict
 }

@@ -125,6 +125,19 @@ impl Verdict {
     }
 }
 
+impl Verdict {
+    /// Its phases have different classes; they cover all requests.
+    pub(crate) fn become_mixed(&mut self, phases: &[Phase]) {
+        let n = self.requests as f64;
+        let largest = phases.iter().map(|p| p.end - p.first).max().unwrap_or(0);
+        self.class = Class::Mixed;
+        self.k = None;
+        self.confidence = wilson(n, n);
+        self.evidence["largest_phase_share"] = json!(largest as f64 / n);
+        self.evidence["phases"] = json!(phases);
+    }
+}
+
 /// Verdict of one thread.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadVerdict {
@@ -207,13 +220,7 @@ pub fn classify(offsets: &[i64], sizes: &[i64]) -> Verdict {
     let block_bytes = verdict.median_size_bytes.clamp(512, 1 << 20);
     let found = phases::find(offsets, sizes, block_bytes);
     if found.len() > 1 {
-        let largest = found.iter().map(|p| p.end - p.first).max().unwrap_or(0);
-        let n = offsets.len() as f64;
-        verdict.class = Class::Mixed;
-        verdict.k = None;
-        verdict.confidence = wilson(n, n);
-        verdict.evidence["largest_phase_share"] = json!(largest as f64 / n);
-        verdict.evidence["phases"] = json!(found);
+        verdict.become_mixed(&found);
     }
     verdict
 }

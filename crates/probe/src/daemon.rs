@@ -49,6 +49,9 @@ pub struct Config {
     /// For timing: the bodies of fentry on whatever hooks.
     #[serde(default)]
     pub interruptible: bool,
+    /// For tests: sequences that mode pattern counts in the kernel; 0: as many as usual.
+    #[serde(default)]
+    pub streams: usize,
     /// What is traced.
     #[serde(default)]
     pub scope: Scope,
@@ -61,6 +64,9 @@ pub struct Config {
     /// Where to say that we are ready.
     pub ready_fd: Option<i32>,
 }
+
+/// Mode pattern: epochs come rarely, but where streams are too many, or files are met very fast.
+const PATTERN_POLL_MS: u64 = 100;
 
 fn default_mode() -> String {
     "trace".into()
@@ -115,6 +121,7 @@ pub fn serve(config_json: &str) -> Result<(), ProbeError> {
     let timing = Timing {
         exits_only: config.exits_only,
         interruptible: config.interruptible,
+        streams: config.streams,
     };
     let mode = Mode::named(&config.mode)?;
     let mut tracer = Tracer::load(
@@ -143,16 +150,19 @@ pub fn serve(config_json: &str) -> Result<(), ProbeError> {
 fn listen(config: &Config, tracer: &mut Tracer, listener: &UnixListener) -> Result<(), ProbeError> {
     let mut callers: Vec<Caller> = Vec::new();
     let mut owner_seen = Instant::now();
-    let mut pause_ms = config.poll_ms;
+    let longest_ms = match tracer.mode() {
+        Mode::Pattern => PATTERN_POLL_MS,
+        _ => config.poll_ms,
+    };
+    let mut pause_ms = longest_ms;
     loop {
         let wait = match tracer.mode() {
             _ if !tracer.armed() => 500,
-            Mode::Trace => pause_ms,
-            Mode::Pattern => 100,
+            Mode::Trace | Mode::Pattern => pause_ms,
             _ => 500,
         };
         await_input(listener, &callers, wait);
-        pause_ms = next_pause(pause_ms, config.poll_ms, tracer.drain());
+        pause_ms = next_pause(pause_ms, longest_ms, tracer.drain());
         while let Ok((stream, _)) = listener.accept() {
             if stream.set_nonblocking(true).is_ok() {
                 callers.push(Caller {

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
+use std::os::fd::{AsFd, FromRawFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, Receiver};
@@ -21,7 +21,8 @@ use serde::Deserialize;
 use serde_json::{json, Map, Value};
 
 use crate::daemon::{await_input, requests, say, Caller};
-use crate::tracer::{cpu_time_ns, level_of, run_time};
+use crate::program::{recursion_misses, run_time};
+use crate::tracer::{cpu_time_ns, level_of};
 use crate::ProbeError;
 
 #[allow(clippy::all, dead_code, missing_docs, unused)]
@@ -337,24 +338,6 @@ impl Layers {
             .filter(|program| program.autoload())
             .map(|p| (p.name().to_string_lossy().into_owned(), run_time(p.as_fd())))
             .collect()
-    }
-}
-
-fn recursion_misses(program: BorrowedFd<'_>) -> u64 {
-    let mut info = libbpf_rs::libbpf_sys::bpf_prog_info::default();
-    let mut size = std::mem::size_of_val(&info) as u32;
-    // SAFETY: the kernel writes at most `size` bytes into `info`.
-    let status = unsafe {
-        libbpf_rs::libbpf_sys::bpf_obj_get_info_by_fd(
-            program.as_raw_fd(),
-            (&raw mut info).cast(),
-            &mut size,
-        )
-    };
-    if status == 0 {
-        info.recursion_misses
-    } else {
-        0
     }
 }
 

@@ -10,7 +10,7 @@
 //! Two modes. `trace` writes a record of each call into a ring of the CPU it ended on; the reader comes by
 //! every few tens of milliseconds, so the traced program never wakes or waits for anyone: when a ring is full
 //! the record is lost and counted. `pattern` writes no records: it keeps counters per thread, file and
-//! direction, read when tracing ends. In both, for every CPU and in total,
+//! direction, read when tracing ends; only the calls of too many of those are told one by one. In both, for every CPU and in total,
 //! `seen = kept + filtered + lost`.
 
 pub mod daemon;
@@ -25,7 +25,9 @@ mod live;
 mod load;
 mod mapped;
 mod names;
+mod program;
 pub mod scope;
+mod sink;
 pub mod spool;
 pub mod tracer;
 

@@ -74,7 +74,7 @@ impl Sums {
             let sum = Sum {
                 calls: 1,
                 bytes: u64::try_from(event.done_bytes).unwrap_or(0),
-                timed: 1,
+                timed: u64::from(event.latency_ns > 0), // of a sample in mode pattern
                 time_ns: event.latency_ns,
             };
             self.add(event.file_id, event.op >= 32, &sum);
@@ -161,7 +161,7 @@ pub fn bytes_of(stream: &Stream) -> &[u8] {
     }
 }
 
-fn stream_in(bytes: &[u8]) -> Option<Stream> {
+pub(crate) fn stream_in(bytes: &[u8]) -> Option<Stream> {
     // SAFETY: long enough, and plain numbers.
     (bytes.len() >= std::mem::size_of::<Stream>())
         .then(|| unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<Stream>()) })

@@ -1,9 +1,7 @@
 //! Loads the programs, arms them for one control group, drains what they leave.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Receiver};
@@ -21,7 +19,9 @@ use crate::live::{self, Sums};
 use crate::load::{load, Loaded, Needs, OpenTraceSkel};
 use crate::mapped::Mapped;
 use crate::names::{introduction, is_done, operation_line};
+use crate::program::run_time;
 use crate::scope::{self, Members, Scope, MEMBER_WORDS};
+use crate::sink::Sink;
 use crate::ProbeError;
 
 /// What the programs keep.
@@ -62,10 +62,20 @@ impl Mode {
     }
 }
 
+/// Sequences that mode pattern counts in the kernel; calls of further ones are told one by one.
 const STREAMS: usize = 65_536;
-/// With chosen files: endings, in place of the spool's, of what lies beside it.
+/// Endings, in place of the spool's, of what lies beside it. With chosen files:
 const STREAMS_BESIDE: &str = "streams";
 const DECISIONS: &str = "decisions";
+/// In mode pattern: calls for which there was no stream.
+const SINGLES: &str = "singles";
+/// Room for records that go around a CPU's ring, and in mode pattern for those of too many streams.
+const ASIDE_BYTES: usize = 1 << 20;
+const SINGLES_BYTES: usize = 8 << 20;
+/// Files told apart in one recording are fewer (`files` in `bpf/maps.h`).
+const MOST_ANNOUNCED: u32 = 1 << 24;
+/// Of `epochs` and `introductions` in `bpf/maps.h`.
+const RINGBUF_BYTES: usize = 8 << 20;
 /// Files that mode count can tell apart, and counters of each (one CPU its own, up to this many).
 const COUNTED_FILES: usize = 131_072;
 const MOST_LANES: usize = 8;
@@ -85,6 +95,8 @@ pub struct Timing {
     pub exits_only: bool,
     /// Safe against interruption even where none can happen: the bodies of fentry on other hooks.
     pub interruptible: bool,
+    /// Streams that mode pattern has room for; 0: as many as usual.
+    pub streams: usize,
 }
 
 /// The programs in the kernel and their maps in our memory. Dropping it, or our end, takes them away.
@@ -106,6 +118,7 @@ pub struct Tracer {
     mode: Mode,
     cpus: usize,
     slots: usize,
+    stream_count: usize,
     recording: Option<Recording>,
 }
 
@@ -122,10 +135,10 @@ pub struct Target {
 }
 
 struct Recording {
-    spool: File,
-    spool_name: String,
-    files: File,
-    files_name: String,
+    spool: Sink,
+    files: Sink,
+    /// By number of the file: whether its announcement came.
+    announced: Vec<bool>,
     start: Vec<Ledger>,
     started: Instant,
     start_cpu_ns: u64,
@@ -134,7 +147,8 @@ struct Recording {
     cgroup_id: u64,
     gaps: Gaps,
     chooser: Option<Chooser>,
-    counted: Option<File>,
+    counted: Option<Sink>,
+    singles: Option<Sink>,
     sums: Sums,
     failure: Option<ProbeError>,
 }
@@ -159,7 +173,11 @@ impl Tracer {
             Mode::Pattern | Mode::Count | Mode::Empty => 1,
         };
         let counting = mode == Mode::Pattern || hot.is_some();
-        let stream_count = if counting { STREAMS } else { 1 };
+        let stream_count = match (counting, timing.streams) {
+            (false, _) => 1,
+            (true, 0) => STREAMS,
+            (true, few) => few.min(STREAMS),
+        };
         let needs = Needs {
             mode,
             entries: mode != Mode::Count && !timing.exits_only,
@@ -232,6 +250,7 @@ impl Tracer {
             mode,
             cpus,
             slots,
+            stream_count,
             recording: None,
         })
     }
@@ -271,16 +290,13 @@ impl Tracer {
             return Err(ProbeError::Request("mode empty records nothing".into()));
         }
         let level = target.level.map_or_else(|| level_of(cgroup_id), Ok)?;
-        let create =
-            |path: &Path| File::create(path).map_err(ProbeError::io(path.display().to_string()));
         let log = spool.with_extension(DECISIONS);
         let beside = spool.with_extension(STREAMS_BESIDE);
         let chooser = |how| Chooser::new(how, &log, monotonic_ns());
         let recording = Recording {
-            spool: create(spool)?,
-            spool_name: spool.display().to_string(),
-            files: create(files)?,
-            files_name: files.display().to_string(),
+            spool: Sink::create(spool)?,
+            files: Sink::create(files)?,
+            announced: Vec::new(),
             start: Vec::new(),
             started: Instant::now(),
             start_cpu_ns: cpu_time_ns(),
@@ -289,7 +305,10 @@ impl Tracer {
             cgroup_id,
             gaps: Gaps::new(monotonic_ns()),
             chooser: self.hot.map(chooser).transpose()?,
-            counted: self.hot.map(|_| create(&beside)).transpose()?,
+            counted: self.hot.map(|_| Sink::create(&beside)).transpose()?,
+            singles: (self.mode == Mode::Pattern)
+                .then(|| Sink::create(&spool.with_extension(SINGLES)))
+                .transpose()?,
             sums: Sums::default(),
             failure: None,
         };
@@ -345,7 +364,7 @@ impl Tracer {
             .bss_data
             .as_ref()
             .map_or(0, |bss| bss.control.next_stream as usize);
-        self.streams.clear(used.min(STREAMS));
+        self.streams.clear(used.min(self.stream_count));
         self.cold.clear(self.hot.map_or(0, |_| hot::COLD_WORDS));
         if self.mode == Mode::Count {
             self.counters.clear(2 * COUNTED_FILES * lanes(self.cpus));
@@ -394,31 +413,33 @@ impl Tracer {
             most = most.max(from_one);
         }
         let _ = self.names.consume();
+        let mut lines = String::new();
+        let (mut told, mut counted, mut aside) = (0, 0, Vec::new());
         while let Ok(bytes) = self.announced.try_recv() {
-            let line = introduction(&bytes);
-            if let Err(error) = recording.files.write_all(line.as_bytes()) {
-                recording.fail(ProbeError::io(recording.files_name.clone())(error));
-            }
+            told += bytes.len();
+            recording.note_announced(&bytes);
+            lines.push_str(&introduction(&bytes));
         }
         while let Ok(bytes) = self.present.try_recv() {
-            let line = crate::faults::presence(&bytes);
-            if let Err(error) = recording.files.write_all(line.as_bytes()) {
-                recording.fail(ProbeError::io(recording.files_name.clone())(error));
-            }
+            lines.push_str(&crate::faults::presence(&bytes));
+        }
+        if !lines.is_empty() {
+            recording.files.put(lines.as_bytes(), 0);
         }
         while let Ok(bytes) = self.epochs.try_recv() {
+            counted += bytes.len();
             recording.keep_epoch(epoch_bytes(&bytes));
             recording.sums.add_epoch(bytes);
         }
         while let Ok(bytes) = self.aside.try_recv() {
-            recording.sums.add_events(&bytes);
-            recording.take(&bytes);
-            taken += 1;
+            aside.extend_from_slice(&bytes);
         }
+        recording.sums.add_events(&aside);
+        recording.take(&aside);
+        taken += (aside.len() / std::mem::size_of::<Event>()) as u64;
         recording.written += taken;
-        recording
-            .gaps
-            .look(monotonic_ns(), self.lost_since(&recording.start));
+        let lost = self.lost_since(&recording.start) + recording.unspooled();
+        recording.gaps.look(monotonic_ns(), lost);
         if let Some(mut chooser) = recording.chooser.take() {
             let streams = (0..self.streams_so_far()).map(|number| self.streams.read(number));
             if let Err(error) = chooser.look(monotonic_ns(), streams, &self.cold) {
@@ -427,7 +448,15 @@ impl Tracer {
             recording.chooser = Some(chooser);
         }
         self.recording = Some(recording);
-        most as f64 / self.slots as f64
+        let of = |bytes: usize, all: usize| bytes as f64 / all as f64;
+        let aside_bytes = match self.mode {
+            Mode::Pattern => SINGLES_BYTES,
+            _ => ASIDE_BYTES,
+        };
+        of(most as usize, self.slots)
+            .max(of(told, RINGBUF_BYTES))
+            .max(of(counted, RINGBUF_BYTES))
+            .max(of(aside.len(), aside_bytes))
     }
 
     fn drain_one(&self, cpu: usize, recording: &mut Recording) -> u64 {
@@ -477,6 +506,7 @@ impl Tracer {
             sum.with(&one, u64::wrapping_add)
         });
         let total = ledger.total();
+        let unspooled = recording.unspooled();
         let run_time: Vec<Value> = (self.run_times().iter())
             .zip(&recording.run_time)
             .zip(&self.loaded.programs)
@@ -488,9 +518,11 @@ impl Tracer {
         Ok(json!({
             "mode": self.mode.name(),
             "seen": total.seen,
-            "kept": total.kept,
+            "kept": total.kept.saturating_sub(unspooled),
             "filtered": total.filtered,
-            "lost": total.lost(),
+            "lost": total.lost() + unspooled,
+            "lost_unspooled": unspooled,
+            "spool_failure": recording.spool_failure(),
             "lost_intervals": recording.gaps.told(),
             "per_probe": per_source(&ledger),
             "compat_calls": ledger.compat,
@@ -591,7 +623,7 @@ impl Tracer {
                 sum.done_bytes,
             ];
             let bytes: Vec<u8> = row.iter().flat_map(|field| field.to_le_bytes()).collect();
-            recording.keep(&bytes);
+            recording.spool.put(&bytes, sum.calls);
         }
     }
 
@@ -618,7 +650,7 @@ impl Tracer {
     fn streams_so_far(&self) -> usize {
         let bss = self.loaded.skeleton.maps.bss_data.as_ref();
         bss.map_or(0, |bss| bss.control.next_stream as usize)
-            .min(STREAMS)
+            .min(self.stream_count)
     }
 
     fn files_so_far(&self) -> usize {
@@ -638,20 +670,35 @@ impl Tracer {
             return 0;
         }
         let used = self.streams_so_far();
+        let (mut batch, mut operations) = (Vec::new(), 0);
         for index in 0..used {
-            recording.keep_counted(&self.with_samples(&self.streams.read(index)));
+            let stream = self.streams.read(index);
+            operations += operations_of(&stream);
+            batch.extend(self.with_samples(&stream));
+            if batch.len() > BATCH || index + 1 == used {
+                recording.keep_counted(&batch, operations);
+                batch.clear();
+                operations = 0;
+            }
         }
         used
     }
 
     /// Every file's identity once more, without path: for those whose announcement found no room.
     fn write_unannounced(&self, recording: &mut Recording) -> Result<(), ProbeError> {
+        if recording.announced.iter().filter(|&&came| came).count() == self.files_so_far() {
+            return Ok(());
+        }
         let map = &self.loaded.skeleton.maps.files;
+        let mut lines = String::new();
         for key in map.keys() {
             let Some(value) = map.lookup(&key, MapFlags::ANY)? else {
                 continue;
             };
             let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap_or_default());
+            if recording.announced.get(number(&value) as usize) == Some(&true) {
+                continue;
+            }
             let device = number(&key[8..12]);
             let line = json!({
                 "file_id": number(&value),
@@ -660,10 +707,9 @@ impl Tracer {
                 "dev_minor": device & 0xf_ffff,
                 "generation": number(&key[12..16]),
             });
-            if let Err(error) = writeln!(recording.files, "{line}") {
-                recording.fail(ProbeError::io(recording.files_name.clone())(error));
-            }
+            lines.push_str(&format!("{line}\n"));
         }
+        recording.files.put(lines.as_bytes(), 0);
         Ok(())
     }
 
@@ -679,14 +725,13 @@ impl Tracer {
     /// What the rare operations came to, one line for each file and operation.
     fn write_operations(&self, recording: &mut Recording) -> Result<(), ProbeError> {
         let map = &self.loaded.skeleton.maps.operations;
+        let mut lines = String::new();
         for key in map.keys() {
-            let line = map
-                .lookup(&key, MapFlags::ANY)?
-                .and_then(|sum| operation_line(&key, &sum));
-            if let Some(Err(error)) = line.map(|line| recording.files.write_all(line.as_bytes())) {
-                recording.fail(ProbeError::io(recording.files_name.clone())(error));
+            if let Some(sum) = map.lookup(&key, MapFlags::ANY)? {
+                lines.push_str(&operation_line(&key, &sum).unwrap_or_default());
             }
         }
+        recording.files.put(lines.as_bytes(), 0);
         Ok(())
     }
 
@@ -728,24 +773,6 @@ pub fn survey(mode: Mode, limits: &Limits) -> Result<Value, ProbeError> {
     };
     let loaded = load(needs, limits, |open| prepare(open, mode, cpus, 1, 1))?;
     Ok(report(&loaded.chosen, &loaded.findings))
-}
-
-pub(crate) fn run_time(program: BorrowedFd<'_>) -> (u64, u64) {
-    let mut info = libbpf_rs::libbpf_sys::bpf_prog_info::default();
-    let mut size = std::mem::size_of_val(&info) as u32;
-    // SAFETY: the kernel writes at most `size` bytes into `info`.
-    let status = unsafe {
-        libbpf_rs::libbpf_sys::bpf_obj_get_info_by_fd(
-            program.as_raw_fd(),
-            (&raw mut info).cast(),
-            &mut size,
-        )
-    };
-    if status == 0 {
-        (info.run_time_ns, info.run_cnt)
-    } else {
-        (0, 0)
-    }
 }
 
 fn lanes(cpus: usize) -> usize {
@@ -801,6 +828,10 @@ fn prepare(
     (open.maps.bss_ledgers).set_value_size(size(cpus + 1, std::mem::size_of::<Ledger>()))?;
     (open.maps.bss_threads).set_value_size(size(tids.max(1), THREAD_BYTES))?;
     open.maps.rings.set_max_entries(entries(cpus * slots))?;
+    if mode == Mode::Pattern {
+        let bytes = entries(SINGLES_BYTES);
+        open.maps.overflow.set_max_entries(bytes)?;
+    }
     open.maps.streams.set_max_entries(entries(stream_count))?;
     Ok(())
 }
@@ -873,21 +904,25 @@ fn monotonic_ns() -> u64 {
         + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
+/// What an epoch counted.
+fn operations_of(stream: &Stream) -> u64 {
+    [stream.requests, stream.errors, stream.empty]
+        .map(u64::from)
+        .iter()
+        .sum()
+}
+
 impl Recording {
-    /// Keeps events.
+    /// Keeps events; in mode pattern they are those that no stream took.
     fn take(&mut self, events: &[u8]) {
         if let Some(chooser) = self.chooser.as_mut() {
             chooser.note(events);
         }
-        self.keep(events);
-    }
-
-    fn keep(&mut self, records: &[u8]) {
-        if self.failure.is_none() {
-            if let Err(error) = self.spool.write_all(records) {
-                self.fail(ProbeError::io(self.spool_name.clone())(error));
-            }
-        }
+        let count = (events.len() / std::mem::size_of::<Event>()) as u64;
+        self.singles
+            .as_mut()
+            .unwrap_or(&mut self.spool)
+            .put(events, count);
     }
 
     /// An epoch, as handed over.
@@ -895,17 +930,47 @@ impl Recording {
         if let Some(chooser) = self.chooser.as_mut() {
             chooser.note_epoch(epoch);
         }
-        self.keep_counted(epoch);
+        let operations = live::stream_in(epoch).map_or(0, |stream| operations_of(&stream));
+        self.keep_counted(epoch, operations);
     }
 
     /// Of streams: into the spool, or beside it where that has events.
-    fn keep_counted(&mut self, epochs: &[u8]) {
-        let Some(beside) = self.counted.as_mut() else {
-            return self.keep(epochs);
+    fn keep_counted(&mut self, epochs: &[u8], operations: u64) {
+        self.counted
+            .as_mut()
+            .unwrap_or(&mut self.spool)
+            .put(epochs, operations);
+    }
+
+    fn note_announced(&mut self, introduction: &[u8]) {
+        let number = introduction
+            .first_chunk::<4>()
+            .map(|b| u32::from_le_bytes(*b));
+        // 0 and the highest stand for what is no file; nor can there be so many
+        let Some(number) = number.filter(|&n| n > 0 && n < MOST_ANNOUNCED) else {
+            return;
         };
-        if let Err(error) = beside.write_all(epochs) {
-            self.fail(ProbeError::io(self.spool_name.clone())(error));
+        let at = number as usize;
+        if at >= self.announced.len() {
+            self.announced.resize((at + 1).next_power_of_two(), false);
         }
+        self.announced[at] = true;
+    }
+
+    fn sinks(&self) -> impl Iterator<Item = &Sink> {
+        [&self.spool, &self.files]
+            .into_iter()
+            .chain(&self.counted)
+            .chain(&self.singles)
+    }
+
+    /// Operations that were kept in the kernel and could not be written.
+    fn unspooled(&self) -> u64 {
+        self.sinks().map(Sink::dropped).sum()
+    }
+
+    fn spool_failure(&self) -> Option<&str> {
+        self.sinks().find_map(Sink::failure)
     }
 
     fn fail(&mut self, error: ProbeError) {

@@ -49,6 +49,8 @@ static __noinline __u32 stream_number(__u32 file_id, struct task_struct *task, _
 
 	if (found)
 		return *found;
+	if (control.next_stream >= stream_count)
+		return NO_STREAM; /* its calls are told one by one (record_aside) */
 	number = __sync_fetch_and_add(&control.next_stream, 1);
 	if (number >= stream_count || bpf_map_update_elem(&stream_numbers, &key, &number, BPF_ANY))
 		return NO_STREAM;

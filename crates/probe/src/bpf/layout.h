@@ -136,7 +136,7 @@ struct source {
 	__u64 lost_ring; /* no room: the reader was too slow */
 	__u64 lost_planted;
 	__u64 lost_unresolved; /* the descriptor was closed during the call */
-	__u64 lost_storage; /* no memory for the thread's state, or no stream left */
+	__u64 lost_storage; /* no memory for the thread's state, or no number left for the file */
 	__u64 spare;
 };
 

@@ -36,7 +36,10 @@ static __always_inline void fill(struct event *event, const struct call *call, _
 	event->cgroup_slot = call->slot;
 }
 
-/* For whom the CPU's own ring is taken: slower, and safe in any context. */
+/*
+ * For whom the CPU's own ring is taken, and in mode pattern for whom no stream is left: slower, and safe in
+ * any context. A call whose time was not taken has latency 0.
+ */
 static __noinline int record_aside(struct call *call, __u32 file_id, struct books *books, __u32 source)
 {
 	struct event event;
@@ -44,6 +47,8 @@ static __noinline int record_aside(struct call *call, __u32 file_id, struct book
 	if (source >= SOURCES)
 		return 0;
 	fill(&event, call, file_id);
+	if (patterns_only && !event.t_ns)
+		event.t_ns = bpf_ktime_get_ns();
 	if (bpf_ringbuf_output(&overflow, &event, sizeof(event), BPF_RB_NO_WAKEUP)) {
 		COUNT(books, source, lost_ring);
 		return 0;
@@ -120,7 +125,7 @@ static __always_inline void record(struct call *call, struct known_file *known, 
 		struct stream *stream;
 
 		kind = stream_kind(call->op);
-		if (known->stream[kind] == NO_STREAM)
+		if (known->stream[kind] == NO_STREAM && known->file_id)
 			known->stream[kind] = stream_number(known->file_id, task, kind);
 		key = known->stream[kind];
 		stream = bpf_map_lookup_elem(&streams, &key);
@@ -131,7 +136,10 @@ static __always_inline void record(struct call *call, struct known_file *known, 
 			return;
 		}
 		if (patterns_only) {
-			COUNT(books, source, lost_storage);
+			if (known->file_id)
+				record_aside(call, known->file_id, books, source);
+			else
+				COUNT(books, source, lost_storage);
 			return;
 		}
 	}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.archive.bundle import TableWriter
+from penstock.observe.trace.announced import announcements, those_with
 
 _native: Any = importlib.import_module("penstock._native")
 
@@ -160,27 +161,26 @@ _FILES = pa.schema(
 )
 
 
-def files_table(path: Path, disks: Mapping[tuple[int, int], str]) -> pa.Table:
+def files_table(source: Path | pa.Table, disks: Mapping[tuple[int, int], str]) -> pa.Table:
     """Table `files` from the daemon's JSON lines; `disks` maps (major, minor) to the emulated disk there.
 
     A name that is not UTF-8 has its odd bytes written as `\\udcXX`; one that nobody could give is null.
     """
-    rows: dict[int, dict[str, Any]] = {}
-    with path.open(encoding="ascii") as lines:
-        for line in lines:
-            if not line.endswith("\n"):
-                break
-            row = json.loads(line)
-            if "file_id" not in row:
-                continue  # about names or sums (names.py), or threads and marks (notices.py)
-            rows[row["file_id"]] = row | rows.get(row["file_id"], {})
-    made = [_file(rows[number], disks) for number in sorted(rows)]
-    return pa.Table.from_pylist(made, schema=_FILES)
+    told = those_with(announcements(source), "file_id")
+    number = told["file_id"].to_numpy()
+    # of several lines about one file the first with a path
+    order = np.lexsort([pc.is_null(told["path_hex"]).to_numpy(), number])
+    told = told.take(order[np.unique(number[order], return_index=True)[1]])
+    columns = {name: told[name] for name in _FILES.names if name in told.column_names}
+    columns["path"] = pa.array(map(_path, told["path_hex"].to_pylist()), pa.string())
+    places = zip(told["dev_major"].to_pylist(), told["dev_minor"].to_pylist(), strict=True)
+    columns["disk_id"] = pa.array(map(disks.get, places), pa.string())
+    return pa.table([columns[name] for name in _FILES.names], schema=_FILES)
 
 
-def _file(row: dict[str, Any], disks: Mapping[tuple[int, int], str]) -> dict[str, Any]:
-    name = os.fsdecode(bytes.fromhex(row.get("path_hex", "")))
-    return {field: row.get(field) for field in _FILES.names} | {
-        "path": name.encode("utf-8", "backslashreplace").decode() or None,
-        "disk_id": disks.get((row["dev_major"], row["dev_minor"])),
-    }
+def _path(digits: str | None) -> str | None:
+    name = bytes.fromhex(digits or "")
+    try:
+        return name.decode() or None
+    except UnicodeDecodeError:
+        return os.fsdecode(name).encode("utf-8", "backslashreplace").decode()

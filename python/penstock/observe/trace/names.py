@@ -7,18 +7,22 @@ paths, the paths files; the events of such calls, which come without a file, get
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.archive.schemas import TABLES
+from penstock.observe.trace.announced import announcements, those_with
 from penstock.observe.trace.events import DIRECTIONS, NUMBERS
 
 _RENAME_EXCHANGE = 2
+_OF_NAMES = (
+    "file_id t_ns path_hex unlinked naming which tid errno flags text_hex directory_hex".split()
+)
 
 
 @dataclass
@@ -26,38 +30,33 @@ class Names:
     """The history of names; made by `read_names`."""
 
     _rows: list[tuple[int, int, str, bytes]] = field(default_factory=list)
-    _sums: list[dict[str, Any]] = field(default_factory=list)
+    _sums: pa.Table = field(default_factory=TABLES["operations"].arrow.empty_table)
     _files: dict[tuple[int, int], int] = field(default_factory=dict)
     _bearer: dict[bytes, int] = field(default_factory=dict)
+    #: names in each directory that leads to a file known; made when a directory's are asked for
+    _inside: dict[bytes, set[bytes]] | None = None
 
     def table(self) -> pa.Table:
         """Table `file_names` (docs/formats.md), in order of time."""
         rows = sorted(self._rows, key=lambda row: row[1])
-        return pa.Table.from_pylist(
-            [
-                {
-                    "file_id": number,
-                    "t_ns": t_ns,
-                    "kind": kind,
-                    "path": readable(path),
-                    "path_hex": None if _is_text(path) else path.hex(),
-                }
-                for number, t_ns, kind, path in rows
-            ],
-            schema=TABLES["file_names"].arrow,
+        numbers, times, kinds, paths = zip(*rows, strict=True) if rows else ((), (), (), ())
+        digits = (None if _is_text(path) else path.hex() for path in paths)
+        schema = TABLES["file_names"].arrow
+        columns = [numbers, times, kinds, list(map(readable, paths)), list(digits)]
+        return pa.table(
+            [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
         )
 
     def sums(self) -> pa.Table:
         """Table `operations` (docs/formats.md): calls, errors and time per file and rare operation."""
-        rows = sorted(self._sums, key=lambda row: (row["file_id"], row["op"]))
-        return pa.Table.from_pylist(rows, schema=TABLES["operations"].arrow)
+        return self._sums.sort_by([("file_id", "ascending"), ("op", "ascending")])
 
     def flushes(self) -> list[dict[str, Any]]:
         """Rows of direction `sync` beside the verdicts: calls and time [ns] of flushes per file."""
         sums: dict[int, dict[str, Any]] = {}
-        for row in self._sums:
-            if NUMBERS[row["op"]] // 32 != DIRECTIONS.index("sync"):
-                continue
+        flushing = [op for op, n in NUMBERS.items() if n // 32 == DIRECTIONS.index("sync")]
+        told = self._sums.filter(pc.is_in(self._sums["op"], pa.array(flushing)))
+        for row in told.to_pylist():
             blank = {"file_id": row["file_id"], "direction": "sync", "calls": 0, "time_ns": 0}
             flushed = sums.setdefault(row["file_id"], blank)
             flushed["calls"] += row["calls"]
@@ -72,7 +71,35 @@ class Names:
         path = bytes.fromhex(row["path_hex"])
         self._rows.append((row["file_id"], row["t_ns"], "first", path))
         if path and not row["unlinked"]:
-            self._bearer[path] = row["file_id"]
+            self._name(path, row["file_id"])
+
+    def _name(self, path: bytes, number: int) -> None:
+        self._bearer[path] = number
+        if self._inside is not None:
+            self._list(path)
+
+    def _unname(self, path: bytes) -> int | None:
+        number = self._bearer.pop(path, None)
+        while self._inside is not None and number is not None and path not in self._bearer:
+            if self._inside.get(path):
+                break  # a directory that still leads to others
+            self._inside.pop(path, None)
+            path, below = os.path.dirname(path), path
+            self._inside.get(path, set()).discard(below)
+            if path in (b"", b"/"):
+                break
+        return number
+
+    def _list(self, path: bytes) -> None:
+        """Into its directory, and that into the one above."""
+        assert self._inside is not None
+        while path not in (b"", b"/"):
+            above = os.path.dirname(path)
+            names = self._inside.setdefault(above, set())
+            if path in names:
+                return
+            names.add(path)
+            path = above
 
     def _change(self, call: _Naming) -> None:
         old = call.path(0, self._bearer)
@@ -104,7 +131,7 @@ class Names:
         else:
             self._forget(new, call.t_ns)
         for path, _ in going + coming:
-            del self._bearer[path]
+            self._unname(path)
         for path, number in going:
             self._bear(new + path[len(old) :], number, "rename", call.t_ns)
         for path, number in coming:
@@ -114,15 +141,24 @@ class Names:
         """The file of that name; or, were it a directory, the files in it."""
         if path in self._bearer:
             return [(path, self._bearer[path])]
-        inside = path + b"/"
-        return [(p, number) for p, number in self._bearer.items() if p.startswith(inside)]
+        if self._inside is None:
+            self._inside = {}
+            for known in self._bearer:
+                self._list(known)
+        found, waiting = [], [path]
+        while waiting:
+            for below in sorted(self._inside.get(waiting.pop(), ())):
+                if below in self._bearer:
+                    found.append((below, self._bearer[below]))
+                waiting.append(below)
+        return found
 
     def _bear(self, path: bytes, number: int, kind: str, t_ns: int) -> None:
-        self._bearer[path] = number
+        self._name(path, number)
         self._rows.append((number, t_ns, kind, path))
 
     def _forget(self, path: bytes, t_ns: int) -> None:
-        number = self._bearer.pop(path, None)
+        number = self._unname(path)
         if number is not None:
             self._rows.append((number, t_ns, "unlink", path))
 
@@ -157,24 +193,32 @@ class _Naming:
         return os.path.join(os.path.realpath(parent), name)
 
 
-def read_names(path: Path) -> Names:
-    """The history in the daemon's JSON lines; a torn last line is left out."""
-    names = Names()
+def read_names(source: Path | pa.Table) -> Names:
+    """The history in the daemon's JSON lines, or in the announcements read from them."""
+    told = announcements(source)
+    sums = those_with(told, "operation").rename_columns(
+        [
+            "file_id"
+            if n == "of_file"
+            else "op"
+            if n == "operation"
+            else f"_{n}"
+            if n in ("file_id", "op")
+            else n
+            for n in told.column_names
+        ]
+    )
+    schema = TABLES["operations"].arrow
+    names = Names(
+        _sums=pa.table([sums[n].cast(schema.field(n).type) for n in schema.names], schema=schema)
+    )
     open_calls: dict[tuple[int, int], _Naming] = {}
-    with path.open(encoding="ascii") as lines:
-        for line in lines:
-            if not line.endswith("\n"):
-                break
-            row = json.loads(line)
-            if "naming" in row:
-                _add_piece(row, open_calls, names)
-            elif "operation" in row:
-                names._sums.append(
-                    {"file_id": row["of_file"], "op": row["operation"]}
-                    | {name: row[name] for name in ("calls", "errors", "time_ns", "longest_ns")}
-                )
-            elif "path_hex" in row:
-                names._introduce(row)
+    about = told.filter(pc.or_(pc.is_valid(told["naming"]), pc.is_valid(told["path_hex"])))
+    for row in about.select(_OF_NAMES).to_pylist():
+        if row["naming"] is None:
+            names._introduce(row)
+        else:
+            _add_piece(row, open_calls, names)
     return names
 
 
@@ -187,7 +231,7 @@ def _add_piece(
     if call is None:
         call = _Naming(row["naming"], *key, row["errno"], row["flags"])
         open_calls[key] = call
-    if "text_hex" in row:
+    if row["text_hex"] is not None:
         call.texts[row["which"]] = bytes.fromhex(row["text_hex"])
     else:
         call.directories[row["which"]] = bytes.fromhex(row["directory_hex"])
@@ -197,6 +241,8 @@ def _add_piece(
 
 def readable(path: bytes) -> str | None:
     """As in table `files`: bytes that are not UTF-8 as `\\udcXX`; None for the empty path."""
+    if _is_text(path):
+        return path.decode() or None
     return os.fsdecode(path).encode("utf-8", "backslashreplace").decode() or None
 
 

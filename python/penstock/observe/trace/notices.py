@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
+from penstock.observe.trace.announced import announcements, those_with
 
 _THREADS = pa.schema(
     [("tid", pa.int64()), ("pid", pa.int64()), ("program", pa.string()), ("first_ns", pa.int64())]
@@ -24,36 +24,19 @@ class Mark:
     t_ns: int
 
 
-def lines_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The daemon's announcements; a torn last line is left out."""
-    with path.open(encoding="ascii") as lines:
-        for line in lines:
-            if not line.endswith("\n"):
-                return
-            yield json.loads(line)
-
-
-def threads_table(path: Path) -> pa.Table:
+def threads_table(source: Path | pa.Table) -> pa.Table:
     """Table `threads` (docs/formats.md): a row per thread and program it ran, in order of time."""
-    rows = [
-        {
-            "tid": row["tid"],
-            "pid": row["pid"],
-            "program": text_of(row["program_hex"]),
-            "first_ns": row["first_ns"],
-        }
-        for row in lines_of(path)
-        if "program_hex" in row
-    ]
-    return pa.Table.from_pylist(sorted(rows, key=lambda row: row["first_ns"]), schema=_THREADS)
+    told = those_with(announcements(source), "program_hex").sort_by("first_ns")
+    programs = pa.array(map(text_of, told["program_hex"].to_pylist()), pa.string())
+    return pa.table([told["tid"], told["pid"], programs, told["first_ns"]], schema=_THREADS)
 
 
-def marks_of(path: Path) -> list[Mark]:
+def marks_of(source: Path | pa.Table) -> list[Mark]:
     """The marks in order of time, each line of one write a mark of its own."""
+    told = those_with(announcements(source), "mark_hex").select(["mark_hex", "t_ns"])
     marks = [
         Mark(name.strip(), row["t_ns"])
-        for row in lines_of(path)
-        if "mark_hex" in row
+        for row in told.to_pylist()
         for name in text_of(row["mark_hex"]).splitlines()
         if name.strip()
     ]

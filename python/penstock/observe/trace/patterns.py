@@ -71,13 +71,18 @@ def verdicts(judge: Any) -> list[Row]:
 def judge_spool(spool: Path) -> tuple[list[Row], pa.Table]:
     """Rows as `verdicts` gives, and table `epochs`, from the spool of mode `pattern`.
 
-    Times are those of the sampled calls, scaled up.
+    Times are those of the sampled calls, scaled up. Beside it may lie, ending in `.singles`, the calls of
+    sequences that were too many for the kernel.
     """
-    text, columns, count = _native.classify_spool(spool)
+    singles = spool.with_suffix(".singles")
+    text, columns, count = _native.classify_spool(spool, singles if singles.exists() else None)
     rows = json.loads(text)
     for row in rows:
         mean_ns = row["sampled_ns"] / row["sampled"] if row["sampled"] else 0
         row["time_ns"] = round(mean_ns * row["calls"])
+        tid = row.pop("only_tid")
+        if tid is not None:
+            row["threads"] = [row["together"] | {"tid": tid}]
     arrays = {
         name: pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values)])
         for name, values in columns.items()
@@ -97,40 +102,46 @@ def patterns_table(
 
     `phases` are the names of those that the judge was given, in their order.
     """
-    made = []
+    columns: dict[str, list[Any]] = {field: [] for field in _SCHEMA.names}
     for row in rows:
-        path = paths.get(row["file_id"])
-        verdicts = [(None, row["together"]), *((v["tid"], v) for v in row["threads"])]
-        for tid, verdict in verdicts:
-            evidence = dict(verdict["evidence"])
-            if tid is None:
-                evidence |= {"calls": row["calls"], "time_ns": row["time_ns"]}
-            made.append(
-                {field: verdict.get(field) for field in _SCHEMA.names}
-                | {
-                    "file_id": row["file_id"],
-                    "path": path,
-                    "direction": row["direction"],
-                    "tid": tid,
-                    "basis": row["basis"],
-                    "phase_id": None if row["phase"] is None else phases[row["phase"]],
-                    "evidence": json.dumps(evidence),
-                    "sentence": sentence(verdict),
-                }
-            )
-    return pa.Table.from_pylist(made, schema=_SCHEMA)
+        named = {
+            "file_id": row["file_id"],
+            "path": paths.get(row["file_id"]),
+            "direction": row["direction"],
+            "basis": row["basis"],
+            "phase_id": None if row["phase"] is None else phases[row["phase"]],
+        }
+        together = row["together"]
+        text, said = json.dumps(together["evidence"]), sentence(together)
+        summed = json.dumps({"calls": row["calls"], "time_ns": row["time_ns"]})
+        joined = f"{text[:-1]}, {summed[1:]}" if together["evidence"] else summed
+        _append(columns, named | {"tid": None, "evidence": joined, "sentence": said}, together)
+        for verdict in row["threads"]:
+            if (
+                verdict["evidence"] is not together["evidence"]
+            ):  # of one thread alone it is the same
+                text, said = json.dumps(verdict["evidence"]), sentence(verdict)
+            named |= {"tid": verdict["tid"], "evidence": text, "sentence": said}
+            _append(columns, named, verdict)
+    arrays = [pa.array(columns[field.name], field.type) for field in _SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _append(columns: dict[str, list[Any]], named: Row, verdict: Row) -> None:
+    for field, column in columns.items():
+        column.append(named[field] if field in named else verdict.get(field))
 
 
 def sentence(verdict: Row) -> str:
     """The verdict in words, with the number it rests on."""
     kind, n = verdict["class"], verdict["requests"]
+    if kind == "insufficient":
+        return f"{n} requests are too few to judge (32 are needed)"
     size = size_in_words(verdict["median_size_bytes"])
     evidence = verdict["evidence"]
     match kind:
         case "counted":
             return f"{n} requests, {size} each in the mean; mode count does not judge their order"
-        case "insufficient":
-            return f"{n} requests are too few to judge (32 are needed)"
         case "consecutive":
             why = f"{_percent(verdict['consecutive_share'])} start where the last one ended"
         case "reverse":

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from penstock.host.cgroup import RunCgroup
 from penstock.host.daemon import connect, start_daemon
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal, new_token
+from penstock.observe.trace.announced import announcements
 from penstock.observe.trace.closing import closing_sentence
 from penstock.observe.trace.cost import cost_of, estimate
 from penstock.observe.trace.counts import closing_of_counts, read_counts
@@ -63,8 +65,9 @@ class Tracer:
     and bytes). `ring_bytes` is for all CPUs together. `hooks` is the only kind of hook to use (HOOKS);
     without the features in `require` it does not begin. `drop_every` plants losses and `deny` refusals,
     for tests; `hot` (mode trace) has the daemon keep events of the most used files only: `by` (hot.MEASURES),
-    `share`, `first_s`, `first_requests`, `every_s`, each with a default. `scope` is what is traced of the
-    group (`Scope.for_programs`), all by default.
+    `share`, `first_s`, `first_requests`, `every_s`, each with a default. `streams` (mode pattern, for tests)
+    is how many sequences are counted in the kernel; calls of others come one by one (0: 65,536). `scope` is
+    what is traced of the group (`Scope.for_programs`), all by default.
     Raises PenstockError if the kernel refuses.
     """
 
@@ -81,6 +84,7 @@ class Tracer:
         deny: Sequence[str] = (),
         scope: Mapping[str, Any] | None = None,
         hot: Mapping[str, Any] | None = None,
+        streams: int = 0,
     ):
         if mode not in MODES:
             raise ValueError(f"no tracing mode {mode}: it is one of {', '.join(MODES)}")
@@ -89,6 +93,7 @@ class Tracer:
         self._spool.mkdir(parents=True, exist_ok=True)
         self._cost = cost_of(mode, journal, Path(state_dir))
         config = {"mode": mode, "ring_bytes": ring_bytes, "drop_every": drop_every}
+        config |= {"streams": streams}
         config |= {"hooks": hooks, "require": list(require), "deny": list(deny)}
         config |= {"scope": dict(scope)} if scope else {}
         config |= {"hot": dict(hot)} if hot is not None else {}
@@ -154,7 +159,8 @@ class Tracer:
         wall_ns = time.monotonic_ns() - self._started_ns
         spool, names = self._spooled("events"), self._spooled("files")
         try:
-            return self._result(receipt, spool, names, wall_ns, bundle, dict(phases or {}))
+            with _without_collector():
+                return self._result(receipt, spool, names, wall_ns, bundle, dict(phases or {}))
         finally:
             self._forget()
 
@@ -198,12 +204,13 @@ class Tracer:
         bundle: Bundle | None,
         phases: dict[str, tuple[int, int]],
     ) -> TraceResult:
-        files = files_table(names_path, self._disks)
+        told = announcements(names_path)
+        files = files_table(told, self._disks)
         paths = dict(
             zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)
         )
-        names = read_names(names_path)
-        marks = marks_of(names_path)
+        names = read_names(told)
+        marks = marks_of(told)
         if not phases:
             by_marks = phases_of(marks, self._started_ns, self._started_ns + wall_ns)[1:]
             phases = {row["phase_id"]: (row["start_ns"], row["end_ns"]) for row in by_marks}
@@ -211,7 +218,7 @@ class Tracer:
             "files": files,
             "file_names": names.table(),
             "operations": names.sums(),
-            "threads": threads_table(names_path),
+            "threads": threads_table(told),
         }
         events, events_path = 0, None
         if self.mode == "trace":
@@ -245,3 +252,15 @@ class Tracer:
             sums = [*rows, *names.flushes()]
             closing = closing_sentence(sums, paths, wall_ns, receipt["lost"])
         return TraceResult(tables, receipt, rows, closing, events, events_path, marks)
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Python's cycle collector off: it would go through the rows of 100,000 files again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,184 @@
+//! Mode `pattern`: calls for which the kernel had no stream, one record each, as the epochs that it would have made.
+
+use std::collections::BTreeMap;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use penstock_pattern::{epoch_requests, spread_bits, Counter, Epoch, BLOCK_BITS};
+use penstock_probe::layout::{kind, Event, Stream, SAMPLES};
+
+/// Blocks with a hash below this are looked at: every fourth, as in the kernel.
+const SAMPLED: u64 = 1 << 62;
+const FAULT_READ: u8 = 13;
+const FAULT_AROUND: u8 = 14;
+const FAULT_WRITE: u8 = 45;
+const FIRST_WRITE: u8 = 32;
+const FIRST_SYNC: u8 = 64;
+const FAULT_PRIVATE: u8 = 4;
+
+/// What one thread did to one file in one direction, since its last epoch.
+#[derive(Default)]
+struct Single {
+    counter: Option<Box<Counter>>,
+    waiting: Vec<(i64, u32, u64)>,
+    seen: u64,
+    pid: u32,
+    errors: u32,
+    empty: u32,
+    sampled: u32,
+    sampled_ns: u64,
+    last_ns: u64,
+    /// Epochs that have ended, with their samples.
+    ended: Vec<(Stream, Vec<u32>)>,
+}
+
+/// All of them, by file, kind and thread.
+pub(crate) struct Singles(BTreeMap<(u32, u32, u32), Single>);
+
+impl Singles {
+    /// Reads the daemon's records; a torn last one is left out.
+    pub fn read(path: &Path) -> std::io::Result<Self> {
+        const SIZE: usize = std::mem::size_of::<Event>();
+        let mut source = BufReader::with_capacity(1 << 20, std::fs::File::open(path)?);
+        let mut all: BTreeMap<_, Single> = BTreeMap::new();
+        let mut record = [0u8; SIZE];
+        while source.read_exact(&mut record).is_ok() {
+            // SAFETY: as long as the structure, which is plain numbers.
+            let event: Event = unsafe { std::ptr::read_unaligned(record.as_ptr().cast()) };
+            if event.op >= FIRST_SYNC || event.file_id == 0 {
+                continue;
+            }
+            let key = (event.file_id, kind_of(event.op), event.tid);
+            all.entry(key).or_default().push(&event, key);
+        }
+        Ok(Self(all))
+    }
+
+    /// Gives every epoch with its samples, those of one sequence in their order.
+    pub fn each(self, mut take: impl FnMut(&Stream, &[u32])) {
+        for (key, mut single) in self.0 {
+            single.end(key);
+            for (stream, samples) in &single.ended {
+                take(stream, samples);
+            }
+        }
+    }
+}
+
+fn kind_of(op: u8) -> u32 {
+    match op {
+        FAULT_READ | FAULT_AROUND => kind::FAULT_READ,
+        FAULT_WRITE => kind::FAULT_WRITE,
+        FIRST_WRITE.. => kind::WRITE,
+        _ => kind::READ,
+    }
+}
+
+impl Single {
+    /// As `count` in bpf/epochs.h.
+    fn push(&mut self, event: &Event, key: (u32, u32, u32)) {
+        self.pid = event.pid;
+        self.last_ns = event.t_ns + event.latency_ns;
+        if event.latency_ns > 0 {
+            self.sampled += 1;
+            self.sampled_ns += event.latency_ns;
+        }
+        if event.done_bytes < 0 {
+            self.errors += 1;
+            return;
+        }
+        let private = event.op == FAULT_WRITE && event.flags & FAULT_PRIVATE != 0;
+        if event.done_bytes == 0 || private {
+            self.empty += 1;
+            return;
+        }
+        let size = event.done_bytes.unsigned_abs();
+        if key.1 == kind::FAULT_READ {
+            // the page that was asked for and the range mapped around it are one access
+            if let Some((first, before, _)) = self.waiting.last_mut() {
+                let end = event.offset_bytes + i64::from(size);
+                let before_end = *first + i64::from(*before);
+                if event.offset_bytes >= *first && end <= before_end {
+                    self.empty += 1;
+                    return;
+                }
+                if event.offset_bytes <= *first && end >= before_end {
+                    *before = u32::try_from(end - *first).unwrap_or(*before);
+                    self.empty += 1;
+                    return;
+                }
+            }
+        }
+        self.seen += 1;
+        self.waiting.push((event.offset_bytes, size, event.t_ns));
+        if self.waiting.len() as u64 >= epoch_requests(self.seen) {
+            self.end(key);
+        }
+    }
+
+    /// Ends the epoch under way.
+    fn end(&mut self, (file_id, stream_kind, tid): (u32, u32, u32)) {
+        if self.waiting.is_empty() && self.errors + self.empty == 0 {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let counter = self
+            .counter
+            .get_or_insert_with(|| Box::new(Counter::as_in_kernel()));
+        let mut samples = Vec::new();
+        for &(offset, size, t_ns) in &waiting {
+            let jumped = counter.push(offset, i64::from(size), t_ns);
+            let hash = spread_bits((offset >> BLOCK_BITS) as u64);
+            if jumped && hash < SAMPLED && samples.len() < SAMPLES {
+                samples.push((hash >> 32) as u32);
+            }
+        }
+        let sizes = || waiting.iter().map(|request| request.1);
+        let stream = Stream {
+            file_id,
+            tid,
+            pid: self.pid,
+            kind: stream_kind,
+            errors: std::mem::take(&mut self.errors),
+            empty: std::mem::take(&mut self.empty),
+            sampled: std::mem::take(&mut self.sampled),
+            sampled_ns: std::mem::take(&mut self.sampled_ns),
+            last_ns: self.last_ns,
+            least_size: sizes().min().unwrap_or(0),
+            most_size: sizes().max().unwrap_or(0),
+            samples: samples.len() as u32,
+            ..of_epoch(&counter.cut())
+        };
+        self.ended.push((stream, samples));
+    }
+}
+
+/// The counts that both have.
+fn of_epoch(epoch: &Epoch) -> Stream {
+    // SAFETY: plain numbers, of which zero is a value.
+    let none: Stream = unsafe { std::mem::zeroed() };
+    let mut stream = Stream {
+        requests: epoch.requests as u32,
+        steps: epoch.steps as u32,
+        zero: epoch.zero as u32,
+        near: epoch.near as u32,
+        forward: epoch.forward as u32,
+        reverse: epoch.reverse as u32,
+        higher: epoch.higher as u32,
+        cycle: epoch.cycle.map(|n| n as u32),
+        chained: epoch.chained as u32,
+        chains: epoch.chains as u32,
+        longest: epoch.longest as u32,
+        open_sum: epoch.open_sum,
+        done_bytes: epoch.bytes,
+        first_ns: epoch.first_ns,
+        lowest: epoch.low,
+        highest: epoch.high,
+        distances: epoch.distances,
+        ..none
+    };
+    for (class, &count) in stream.size_class.iter_mut().zip(&epoch.size_class) {
+        *class = count as u32;
+    }
+    stream
+}

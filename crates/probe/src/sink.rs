@@ -1,0 +1,86 @@
+//! A file that is written in whole records, and goes on being a good one when the disk does not.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use crate::ProbeError;
+
+/// Takes records until one cannot be written; from then on it only counts them.
+pub(crate) struct Sink {
+    file: File,
+    name: String,
+    bytes: u64,
+    failure: Option<String>,
+    dropped: u64,
+}
+
+impl Sink {
+    /// A new, empty file.
+    pub fn create(path: &Path) -> Result<Self, ProbeError> {
+        let name = path.display().to_string();
+        Ok(Self {
+            file: File::create(path).map_err(ProbeError::io(name.clone()))?,
+            name,
+            bytes: 0,
+            failure: None,
+            dropped: 0,
+        })
+    }
+
+    /// Appends what stands for so many operations: all of it or nothing.
+    pub fn put(&mut self, records: &[u8], operations: u64) {
+        if self.failure.is_none() {
+            match self.file.write_all(records) {
+                Ok(()) => {
+                    self.bytes += records.len() as u64;
+                    return;
+                }
+                Err(error) => {
+                    self.failure = Some(format!("{}: {error}", self.name));
+                    // a part may have been written: the file ends with the last whole batch
+                    let _ = self.file.set_len(self.bytes);
+                }
+            }
+        }
+        self.dropped += operations;
+    }
+
+    /// Operations of which nothing was written.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Why not, in the system's words.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Sink;
+    use std::path::Path;
+
+    #[test]
+    fn what_a_full_disk_refuses_is_counted() {
+        let mut sink = Sink::create(Path::new("/dev/full")).unwrap();
+        sink.put(b"", 0);
+        assert!(sink.failure().is_none());
+        sink.put(b"record", 3);
+        sink.put(b"record", 4);
+        assert_eq!(sink.dropped(), 7);
+        assert!(sink.failure().unwrap().starts_with("/dev/full: "));
+    }
+
+    #[test]
+    fn what_was_written_is_whole() {
+        let path = std::env::temp_dir().join(format!("penstock-sink-{}", std::process::id()));
+        let mut sink = Sink::create(&path).unwrap();
+        sink.put(b"one", 1);
+        sink.put(b"two", 1);
+        assert_eq!((sink.dropped(), sink.failure()), (0, None));
+        assert_eq!(std::fs::read(&path).unwrap(), b"onetwo");
+        std::fs::remove_file(path).unwrap();
+    }
+}
