@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import mmap
@@ -12,8 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +19,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import _native as native
-from penstock.analyse.fidelity import fidelity, is_valid
-from penstock.emulate.disk import DiskServer
+from penstock.analyse.fidelity import is_valid
 from penstock.emulate.disk_log import read_disk_log
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
@@ -31,69 +27,11 @@ from penstock.host.mounts import mounts, mounts_at
 from penstock.host.residency import drop_file_cache
 from penstock.host.undo import undo
 from penstock.profile.load import load_profile
+from tests.integration.disk_bench import HOST, Bench, flat, one_bench  # noqa: F401 - a fixture
 
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this kernel offers no /dev/fuse"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounting in tests needs root"),
-]
+pytestmark = HOST
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 MIB = 1 << 20
-
-
-def flat(service_s: float, name: str = "flat", **more: Any) -> str:
-    overhead = {"overhead": {"kind": "constant", "value_s": service_s}}
-    both = {"sequential": overhead, "random": overhead}
-    profile = {"schema": "penstock/storage-profile/1", "name": name, "servers": 1}
-    return json.dumps({**profile, "read": both, "write": both, **more})
-
-
-@dataclass
-class Bench:
-    """A disk server with one disk's directories."""
-
-    base: Path
-    server: DiskServer
-    journal: Journal
-
-    @property
-    def mount(self) -> Path:
-        return self.base / "mount"
-
-    @property
-    def backing(self) -> Path:
-        return self.base / "backing"
-
-    def up(self, profile: str, **options: Any) -> None:
-        self.server.add("d", self.mount, self.backing, profile, **options)
-
-    def file(self, name: str, size: int) -> Path:
-        (self.backing / name).write_bytes(os.urandom(size))
-        return self.mount / name
-
-    @contextlib.contextmanager
-    def logged(self, profile: str) -> Iterator[dict[str, Any]]:
-        """What happens inside is logged; `certificate`, `requests`, `stats` are there afterwards."""
-        out: dict[str, Any] = {}
-        log = self.base / "requests"
-        self.server.reset("d")
-        self.server.log("d", log)
-        yield out
-        self.server.log("d", None)
-        out["stats"] = self.server.stats("d")
-        out["requests"] = read_disk_log(log, disk_id="d")
-        out["certificate"] = fidelity(out["requests"], out["stats"], profile)
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    for name in ("mount", "backing"):
-        (tmp_path / name).mkdir()
-    journal = Journal(tmp_path / "journal.jsonl")
-    with DiskServer(journal, tmp_path / "state") as server:
-        yield Bench(tmp_path, server, journal)
-    assert not mounts_at(tmp_path / "mount")
-    assert journal.open_entries() == []
 
 
 def fio(**options: Any) -> dict[str, Any]:

@@ -4,6 +4,11 @@ use std::path::PathBuf;
 
 use penstock_station::StorageProfile;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::owner::OwnerId;
+use crate::schedule::Planned;
+use crate::unsynced::CutMode;
 
 fn two() -> usize {
     2
@@ -114,11 +119,24 @@ pub struct Add {
     pub compensation: Option<Compensation>,
     /// Token of the mount, if not the server's.
     pub token: Option<String>,
+    /// Size of the disk; the host's room if absent.
+    pub size_bytes: Option<u64>,
+    /// Whom the files of the backing directory's owner belong to on the mount.
+    pub owner: Option<OwnerId>,
+    /// Whether mounts and unmounts reach mount namespaces that have the mount point (see [`crate::mount`]).
+    #[serde(default)]
+    pub shared: bool,
+    /// Whether what is not flushed is kept apart, so that a power cut can take it.
+    #[serde(default)]
+    pub volatile: bool,
+    /// What is changed from the beginning.
+    #[serde(default)]
+    pub patch: Value,
 }
 
 /// Commands of the control socket.
 #[derive(Debug, Deserialize)]
-#[serde(tag = "cmd", rename_all = "lowercase")]
+#[serde(tag = "cmd", rename_all = "snake_case")]
 pub enum Command {
     /// Are you there?
     Ping,
@@ -135,6 +153,50 @@ pub enum Command {
         seed: u64,
         /// A planted departure from now on.
         plant: Option<Plant>,
+    },
+    /// Changes a disk now.
+    Patch {
+        /// The disk.
+        disk_id: String,
+        /// The patch.
+        patch: Value,
+        /// When it was to be; now if absent.
+        planned_ns: Option<u64>,
+    },
+    /// Gives a disk a schedule, which the server keeps to without anyone.
+    Schedule {
+        /// The disk.
+        disk_id: String,
+        /// What is to happen.
+        events: Vec<Planned>,
+        /// Whether what was planned before is dropped.
+        #[serde(default)]
+        replace: bool,
+    },
+    /// A phase begins.
+    Mark {
+        /// The disk; all of them if absent.
+        disk_id: Option<String>,
+        /// The phase.
+        phase: String,
+        /// When; now if absent.
+        t_ns: Option<u64>,
+    },
+    /// What was changed, and what is planned.
+    Events {
+        /// The disk.
+        disk_id: String,
+    },
+    /// Takes the power away: what was not flushed is lost, the disk comes back empty of it.
+    PowerCut {
+        /// The disk.
+        disk_id: String,
+        /// What becomes of what was not flushed.
+        #[serde(default)]
+        mode: CutMode,
+        /// Seed of the draws of a torn cut.
+        #[serde(default)]
+        seed: u64,
     },
     /// Switches the request log.
     Log {
@@ -164,6 +226,9 @@ pub enum Command {
     Remove {
         /// The disk.
         disk_id: String,
+        /// Whether what is still to be written back takes no time.
+        #[serde(default)]
+        hurry: bool,
     },
     /// Names the disks.
     List,

@@ -8,19 +8,20 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use fuser::{Config, Session, SessionACL};
 use serde_json::{json, Value};
 
 use crate::calibration;
+use crate::changes::{Applied, DiskPatch, PowerCut};
 use crate::clock::now_ns;
 use crate::config::{Add, Command, Compensation, ServerConfig};
 use crate::disk::Disk;
 use crate::error::Error;
-use crate::filesystem::Tree;
 use crate::mount;
+use crate::schedule::Scheduler;
+use crate::serving::{How, Serving};
 use crate::timer::Timers;
 
 /// linux/prctl.h, since Linux 5.6.
@@ -31,15 +32,14 @@ const CALIBRATION_LASTS_NS: u64 = 30_000_000_000;
 
 struct Mounted {
     disk: Arc<Disk>,
-    device: [u32; 2],
-    untuned: Vec<String>,
-    session: Option<JoinHandle<()>>,
+    serving: Arc<Mutex<Serving>>,
 }
 
 struct Server {
     config: ServerConfig,
     timers: Timers,
     disks: Mutex<HashMap<String, Mounted>>,
+    schedules: Scheduler,
     calibration: Mutex<Option<(u64, Compensation)>>,
     stop: AtomicBool,
 }
@@ -67,6 +67,7 @@ pub fn run(config_json: &str) -> Result<(), Error> {
         config,
         timers,
         disks: Mutex::default(),
+        schedules: Scheduler::default(),
         calibration: Mutex::default(),
         stop: AtomicBool::new(false),
     });
@@ -82,12 +83,26 @@ pub fn run(config_json: &str) -> Result<(), Error> {
             }
         })
         .map_err(|error| Error::host("starting the control thread", error))?;
+    let scheduling = server.clone();
+    thread::Builder::new()
+        .name("schedule".into())
+        .spawn(move || {
+            scheduling.schedules.serve(|disk, planned_ns, patch| {
+                if let Err(error) = scheduling.apply(disk, planned_ns, patch) {
+                    let failed =
+                        Applied::failed(planned_ns, patch.asked.clone(), error.to_string());
+                    disk.note(failed);
+                }
+            });
+        })
+        .map_err(|error| Error::host("starting the schedule thread", error))?;
     if let Some(fd) = server.config.ready_fd {
         // SAFETY: the descriptor was passed to this process to be written once and closed.
         let mut ready = unsafe { fs::File::from_raw_fd(fd) };
         let _ = ready.write_all(b"ready\n");
     }
     server.keep_house(owner);
+    server.schedules.stop();
     server.take_all_down();
     let _ = fs::remove_file(socket);
     Ok(())
@@ -208,6 +223,49 @@ impl Server {
                 self.disk(&disk_id)?.set_profile(*profile, seed, plant)?;
                 Ok(Value::Null)
             }
+            Command::Patch {
+                disk_id,
+                patch,
+                planned_ns,
+            } => {
+                let patch = DiskPatch::read(&patch)?;
+                let disk = self.disk(&disk_id)?;
+                self.apply(&disk, planned_ns.unwrap_or_else(now_ns), &patch)
+            }
+            Command::Schedule {
+                disk_id,
+                events,
+                replace,
+            } => {
+                let disk = self.disk(&disk_id)?;
+                self.schedules.plan(&disk, &events, replace)?;
+                Ok(json!({"planned": events.len(), "t_ns": now_ns()}))
+            }
+            Command::Mark {
+                disk_id,
+                phase,
+                t_ns,
+            } => {
+                let disk = disk_id.map(|disk_id| self.disk(&disk_id)).transpose()?;
+                let t_ns = t_ns.unwrap_or_else(now_ns);
+                let fired = self.schedules.mark(disk.as_ref(), &phase, t_ns);
+                Ok(json!({"fired": fired, "t_ns": t_ns}))
+            }
+            Command::Events { disk_id } => {
+                let disk = self.disk(&disk_id)?;
+                Ok(json!({
+                    "events": disk.events(),
+                    "pending": self.schedules.pending(&disk),
+                    "active": disk.active(),
+                    "settings": disk.settings(),
+                    "t_ns": now_ns(),
+                }))
+            }
+            Command::PowerCut {
+                disk_id,
+                mode,
+                seed,
+            } => self.cut_power(&self.disk(&disk_id)?, now_ns(), PowerCut { mode, seed }),
             Command::Log { disk_id, path } => {
                 self.disk(&disk_id)?.switch_log(path.as_deref())?;
                 Ok(Value::Null)
@@ -221,15 +279,24 @@ impl Server {
                 self.disk(&disk_id)?.reset()?;
                 Ok(Value::Null)
             }
-            Command::Remove { disk_id } => self.remove(&disk_id),
+            Command::Remove { disk_id, hurry } => {
+                if hurry {
+                    self.disk(&disk_id)?.hurry();
+                }
+                self.remove(&disk_id)
+            }
             Command::List => {
-                let disks = lock(&self.disks);
-                let list: Vec<_> = disks
+                let disks: Vec<_> = lock(&self.disks)
                     .values()
-                    .map(|mounted| {
-                        let mut described = mounted.disk.describe();
-                        described["dev"] = json!(mounted.device);
-                        described["untuned"] = json!(mounted.untuned);
+                    .map(|mounted| (mounted.disk.clone(), mounted.serving.clone()))
+                    .collect();
+                let list: Vec<_> = disks
+                    .into_iter()
+                    .map(|(disk, serving)| {
+                        let mut described = disk.describe();
+                        let serving = lock(&serving);
+                        described["dev"] = json!(serving.device);
+                        described["untuned"] = json!(serving.untuned);
                         described
                     })
                     .collect();
@@ -261,56 +328,25 @@ impl Server {
                 add.disk_id
             )));
         }
+        let patch = match &add.patch {
+            Value::Null => None,
+            asked => Some(DiskPatch::read(asked)?),
+        };
         mount::check_places(&add.mount, &add.backing)?;
         let disk = Arc::new(Disk::new(&add, &self.config.stats_dir)?);
-        let tree = Tree::new(
-            disk.clone(),
-            self.timers.clone(),
-            add.readahead_bytes,
-            add.max_background,
-        )
-        .map_err(|error| {
-            Error::host(
-                format!("backing directory {}", add.backing.display()),
-                error,
-            )
-        })?;
-        let device_fd = mount::mount(
-            &add.mount,
-            add.token.as_deref().unwrap_or(&self.config.token),
-        )?;
-        let finish = || -> Result<(JoinHandle<()>, [u32; 2]), Error> {
-            let mut config = Config::default();
-            config.acl = SessionACL::All;
-            config.n_threads = Some(self.config.readers.max(1));
-            config.clone_fd = true;
-            let what = || format!("serving {}", add.mount.display());
-            let session = Session::from_fd(tree, device_fd, SessionACL::All, config)
-                .map_err(|error| Error::host(what(), error))?;
-            let name = what();
-            let thread = thread::Builder::new()
-                .name("session".into())
-                .spawn(move || {
-                    if let Err(error) = session.run() {
-                        eprintln!("penstock-disk: {name}: {error}");
-                    }
-                })
-                .map_err(|error| Error::host(what(), error))?;
-            Ok((thread, mount::device(&add.mount)?))
+        let how = How {
+            readers: self.config.readers,
+            readahead_bytes: add.readahead_bytes,
+            max_background: add.max_background,
+            dirty_bytes: add.dirty_bytes,
+            token: add.token.unwrap_or_else(|| self.config.token.clone()),
+            shared: add.shared,
         };
-        let (session, device) = match finish() {
-            Ok(finished) => finished,
-            Err(error) => {
-                let _ = mount::unmount(&add.mount);
-                return Err(error);
-            }
-        };
-        let untuned = mount::tune(device, add.dirty_bytes, add.readahead_bytes);
+        let serving = Serving::begin(disk.clone(), self.timers.clone(), how)?;
+        let device = serving.device;
         let mounted = Mounted {
             disk: disk.clone(),
-            device,
-            untuned,
-            session: Some(session),
+            serving: Arc::new(Mutex::new(serving)),
         };
         lock(&self.disks).insert(add.disk_id.clone(), mounted);
         let rest = self
@@ -319,6 +355,9 @@ impl Server {
                 disk.set_compensation(compensation);
                 disk.switch_log(add.log.as_deref())?;
                 disk.reset()?;
+                if let Some(patch) = &patch {
+                    self.apply(&disk, now_ns(), patch)?;
+                }
                 Ok(compensation)
             });
         match rest {
@@ -348,27 +387,44 @@ impl Server {
     }
 
     fn remove(&self, disk_id: &str) -> Result<Value, Error> {
-        let mut mounted = lock(&self.disks)
+        let mounted = lock(&self.disks)
             .remove(disk_id)
             .ok_or_else(|| Error::Bad(format!("there is no disk {disk_id:?}")))?;
-        let lazy = match mount::unmount(&mounted.disk.mount) {
+        let ended = lock(&mounted.serving).end();
+        let lazy = match ended {
             Ok(lazy) => lazy,
             Err(error) => {
                 lock(&self.disks).insert(disk_id.to_owned(), mounted);
                 return Err(error);
             }
         };
-        mounted.disk.gone.store(true, Ordering::Relaxed);
-        if !lazy {
-            if let Some(session) = mounted.session.take() {
-                let _ = session.join();
-            }
-        }
+        self.schedules.forget(&mounted.disk);
         let stats = mounted.disk.stats();
         mounted.disk.switch_log(None)?;
         let page: PathBuf = self.config.stats_dir.join(format!("{disk_id}.stats"));
         let _ = fs::remove_file(page);
         Ok(json!({"lazy": lazy, "stats": stats}))
+    }
+
+    /// Applies a patch now.
+    fn apply(&self, disk: &Arc<Disk>, planned_ns: u64, patch: &DiskPatch) -> Result<Value, Error> {
+        if let Some(cut) = patch.power_cut() {
+            return self.cut_power(disk, planned_ns, cut);
+        }
+        let applied = disk.patch(&self.timers, planned_ns, patch);
+        match &applied.error {
+            Some(error) => Err(Error::Bad(error.clone())),
+            None => Ok(json!(applied)),
+        }
+    }
+
+    fn cut_power(&self, disk: &Arc<Disk>, planned_ns: u64, cut: PowerCut) -> Result<Value, Error> {
+        let serving = lock(&self.disks)
+            .get(&disk.disk_id)
+            .map(|mounted| mounted.serving.clone())
+            .ok_or_else(|| Error::Bad(format!("there is no disk {:?}", disk.disk_id)))?;
+        let cut = lock(&serving).cut_power(planned_ns, cut);
+        cut
     }
 
     fn take_all_down(&self) {

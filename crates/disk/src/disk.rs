@@ -1,18 +1,25 @@
 //! One emulated disk: its station, counters, log and compensation.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use penstock_station::{Op, Request, Station, StorageProfile};
+use penstock_station::{InvalidProfile, Op, Patch, Request, Retimed, Station, StorageProfile};
 use serde_json::{json, Value};
 
+use crate::changes::Applied;
 use crate::clock::{now_ns, process_cpu_ns, process_wait_ns, HostCpu};
 use crate::config::{Add, Compensation, Overhead, Plant};
 use crate::counters::{Counters, StatsPage, NAMES};
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::log::{Log, Record};
+use crate::owner::{Owner, OwnerId};
+use crate::space::Space;
+use crate::timer::{Moved, Timers};
+use crate::unsynced::LIMIT_BYTES;
 
 /// Records kept in memory when the housekeeping thread cannot keep up; beyond it they are lost
 /// and counted.
@@ -24,7 +31,36 @@ pub struct Ticket {
     /// When the reply is due (CLOCK_MONOTONIC).
     pub due_ns: u64,
     asked_ns: u64,
+    id: u64,
     record: Record,
+}
+
+impl Ticket {
+    /// Number of the request at its disk.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// How often this operation was asked at this offset before.
+    pub fn visit(&self) -> u32 {
+        self.record.visit
+    }
+
+    /// The answer will say what `result` says.
+    pub fn fails<T>(&mut self, result: &std::io::Result<T>) {
+        if let Err(error) = result {
+            self.record.error = error.raw_os_error().unwrap_or(libc::EIO) as u8;
+        }
+    }
+
+    /// The disk was changed while the request waited.
+    pub fn is_moved(&mut self, moved: &Moved) {
+        self.due_ns = moved.due_ns;
+        self.asked_ns = moved.served.service_ns + moved.served.wait_ns;
+        self.record.due_ns = moved.due_ns;
+        self.record.service_ns = moved.served.service_ns;
+        self.record.wait_ns = moved.served.wait_ns;
+    }
 }
 
 /// Where a request goes.
@@ -42,8 +78,8 @@ pub struct Target {
     pub pid: u32,
 }
 
-struct State {
-    station: Station,
+pub(crate) struct State {
+    pub(crate) station: Station,
     profile: StorageProfile,
     seed: u64,
     // The station lives in a time of its own, `plant.slow_by` slower than the clock.
@@ -59,6 +95,9 @@ struct State {
     host_at_reset: HostCpu,
     wait_at_reset_ns: u64,
     last_arrival_ns: u64,
+    // Requests whose answers have moved, but that no timer knew yet.
+    moved: HashMap<u64, Moved>,
+    hurried: bool,
 }
 
 /// Names of files by number.
@@ -72,6 +111,8 @@ struct Files {
 pub struct Disk {
     /// Name.
     pub disk_id: String,
+    /// By which the timers know it.
+    pub number: u64,
     /// Where it is mounted.
     pub mount: PathBuf,
     /// Whose content it shows.
@@ -86,6 +127,13 @@ pub struct Disk {
     pub gone: AtomicBool,
     /// Files opened now bypass the page cache.
     pub exact: AtomicBool,
+    /// What stands before its bytes and names.
+    pub gate: Gate,
+    /// Whom its files belong to.
+    pub owner: Owner,
+    pub(crate) changing: Mutex<()>,
+    pub(crate) events: Mutex<VecDeque<Applied>>,
+    any_moved: AtomicBool,
     state: Mutex<State>,
     compensation: RwLock<Compensation>,
     page: StatsPage,
@@ -93,8 +141,42 @@ pub struct Disk {
     files: RwLock<Files>,
 }
 
+static DISKS_SO_FAR: AtomicU64 = AtomicU64::new(0);
+
 fn station(profile: &StorageProfile, seed: u64) -> Result<Station, Error> {
-    Station::new(profile, seed).map_err(|error| Error::Bad(error.to_string()))
+    let mut station = Station::new(profile, seed).map_err(|error| Error::Bad(error.to_string()))?;
+    station.remember();
+    Ok(station)
+}
+
+/// Who owns the backing directory, and who is to see its files as its own.
+fn owner(backing: &Path, given: Option<OwnerId>) -> Result<Owner, Error> {
+    let Some(given) = given else {
+        return Ok(Owner::default());
+    };
+    let meta = std::fs::metadata(backing)
+        .map_err(|error| Error::host(backing.display().to_string(), error))?;
+    let host = OwnerId {
+        uid: meta.uid(),
+        gid: meta.gid(),
+    };
+    Ok(Owner::new(host, given))
+}
+
+fn space(backing: &Path, size_bytes: Option<u64>) -> Result<Option<Space>, Error> {
+    let Some(size_bytes) = size_bytes else {
+        return Ok(None);
+    };
+    let space = Space::measure(size_bytes, backing)
+        .map_err(|error| Error::host(backing.display().to_string(), error))?;
+    if space.used_bytes > size_bytes {
+        return Err(Error::Bad(format!(
+            "the files in {} take {} B, more than the disk's size of {size_bytes} B",
+            backing.display(),
+            space.used_bytes
+        )));
+    }
+    Ok(Some(space))
 }
 
 fn op_code(op: Op) -> u8 {
@@ -126,11 +208,19 @@ impl Disk {
             host_at_reset: HostCpu::now(),
             wait_at_reset_ns: process_wait_ns(),
             last_arrival_ns: 0,
+            moved: HashMap::new(),
+            hurried: false,
         };
+        let gate = Gate::default();
+        gate.set_space(space(&add.backing, add.size_bytes)?);
+        if add.volatile {
+            gate.set_volatile(Some(LIMIT_BYTES));
+        }
         let page = StatsPage::create(&stats_dir.join(format!("{}.stats", add.disk_id)))?;
         page.publish(&state.counters, now);
         Ok(Disk {
             disk_id: add.disk_id.clone(),
+            number: DISKS_SO_FAR.fetch_add(1, Ordering::Relaxed),
             mount: add.mount.clone(),
             backing: add.backing.clone(),
             durable: add.durable,
@@ -138,6 +228,11 @@ impl Disk {
             calibration_lateness_ns: Mutex::default(),
             gone: AtomicBool::new(false),
             exact: AtomicBool::new(false),
+            gate,
+            owner: owner(&add.backing, add.owner)?,
+            changing: Mutex::default(),
+            events: Mutex::default(),
+            any_moved: AtomicBool::new(false),
             state: Mutex::new(state),
             compensation: RwLock::new(Compensation::default()),
             page,
@@ -146,7 +241,7 @@ impl Disk {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,10 +301,7 @@ impl Disk {
         };
         let device_offset = target.device_base | (target.offset & ((1 << 40) - 1));
         let mut state = self.state();
-        // Two readers may be here in another order than they read the clock: the order of arrival
-        // is that of the station, so that the log can be served again.
-        let arrival_ns = arrival_ns.max(state.last_arrival_ns + 1);
-        state.last_arrival_ns = arrival_ns;
+        let arrival_ns = state.next_arrival_ns(arrival_ns);
         state.count_in_flight(arrival_ns, 1);
         let began_ns = arrival_ns.saturating_sub(compensation_ns);
         let station_ns = state.in_station_time(began_ns);
@@ -219,11 +311,16 @@ impl Disk {
             size: u64::from(target.size),
         };
         let served = state.station.arrive(station_ns, request);
-        let due_ns = state.in_clock_time(served.due_ns);
+        let due_ns = if state.hurried {
+            arrival_ns
+        } else {
+            state.in_clock_time(served.due_ns)
+        };
         self.page.publish(&state.counters, arrival_ns);
         Ticket {
             due_ns,
             asked_ns: served.due_ns.saturating_sub(station_ns),
+            id: served.id,
             record: Record {
                 t_ns: arrival_ns,
                 due_ns,
@@ -239,16 +336,18 @@ impl Disk {
                 pid: target.pid,
                 op: op_code(op),
                 sequential: served.sequential,
+                error: 0,
             },
         }
     }
 
     /// The reply of a request goes out at `done_ns`.
-    pub fn complete(&self, ticket: Ticket, done_ns: u64, failed: bool) {
+    pub fn complete(&self, ticket: Ticket, done_ns: u64) {
         let Ticket {
             due_ns,
             asked_ns,
             mut record,
+            ..
         } = ticket;
         record.done_ns = done_ns;
         let lateness_ns = done_ns.saturating_sub(due_ns);
@@ -278,7 +377,7 @@ impl Disk {
         counters.count_lateness(lateness_ns, record.service_ns);
         counters.asked_time_ns += asked_ns;
         counters.delivered_time_ns += took_ns + u64::from(record.compensation_ns);
-        counters.errors += u64::from(failed);
+        counters.errors += u64::from(record.error != 0);
         self.page.publish(&state.counters, done_ns);
         if state.logging {
             if state.pending.len() < MOST_PENDING {
@@ -286,6 +385,45 @@ impl Disk {
             } else {
                 state.lost_records += 1;
             }
+        }
+    }
+
+    /// Refuses what does not even reach the device, and counts it.
+    pub fn admit(&self, op: Op) -> std::io::Result<()> {
+        if self.gate.up() == 0 {
+            return Ok(());
+        }
+        let admitted = self.gate.admit(op);
+        if admitted.is_err() {
+            let mut state = self.state();
+            state.counters.errors += 1;
+            self.page.publish(&state.counters, now_ns());
+        }
+        admitted
+    }
+
+    /// Moves the answers of requests that wait; to be called with the state locked.
+    pub(crate) fn move_answers(&self, state: &mut State, timers: &Timers, moved: Vec<Retimed>) {
+        let mut all: HashMap<u64, Moved> = moved
+            .into_iter()
+            .map(|Retimed { served }| {
+                let due_ns = state.in_clock_time(served.due_ns);
+                (served.id, Moved { due_ns, served })
+            })
+            .collect();
+        timers.move_all(self.number, &mut all);
+        self.any_moved.store(!all.is_empty(), Ordering::Release);
+        state.moved = all;
+    }
+
+    /// A request that came to the timers only after its answer had been moved.
+    pub(crate) fn move_late(&self, timers: &Timers, id: u64) {
+        if !self.any_moved.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.state();
+        if let Some(moved) = state.moved.remove(&id) {
+            timers.move_all(self.number, &mut HashMap::from([(id, moved)]));
         }
     }
 
@@ -344,8 +482,15 @@ impl Disk {
         seed: u64,
         plant: Option<Plant>,
     ) -> Result<(), Error> {
-        let fresh = station(&profile, seed)?;
+        let mut fresh = station(&profile, seed)?;
         let mut state = self.state();
+        let kept = Patch {
+            profile: None,
+            ..state.station.changed().clone()
+        };
+        fresh
+            .change(state.in_station_time(now_ns()), &kept)
+            .map_err(|error| Error::Bad(error.to_string()))?;
         state.station = fresh;
         state.profile = profile;
         state.seed = seed;
@@ -356,12 +501,16 @@ impl Disk {
         Ok(())
     }
 
+    /// From now on answers at once: the disk is being taken away.
+    pub fn hurry(&self) {
+        self.state().hurried = true;
+    }
+
     /// Zeroes the counters and forgets all draws and positions.
     pub fn reset(&self) -> Result<(), Error> {
         let mut state = self.state();
-        let fresh = station(&state.profile, state.seed)?;
         let now = now_ns();
-        state.station = fresh;
+        state.station.reset();
         state.epoch_ns = now;
         let in_flight = state.counters.in_flight;
         state.counters = Counters {
@@ -377,6 +526,12 @@ impl Disk {
         self.page.publish(&state.counters, now);
         self.page.publish_bins(&state.counters);
         Ok(())
+    }
+
+    /// One of the counters, by its name.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        let at = NAMES.iter().position(|known| *known == name)?;
+        Some(self.state().counters.words()[at])
     }
 
     /// Counters and what belongs to them as JSON.
@@ -420,13 +575,30 @@ impl Disk {
         out.insert("seed".into(), json!(state.seed));
         out.insert("profile".into(), json!(state.profile.name));
         out.insert("logging".into(), json!(state.logging));
+        out.insert(
+            "levels".into(),
+            json!(state.station.levels(state.in_station_time(now))),
+        );
+        drop(state);
+        let (kept, drained) = self
+            .gate
+            .unsynced()
+            .as_ref()
+            .map_or((0, 0), crate::unsynced::Unsynced::kept);
+        out.insert("unsynced_bytes".into(), json!(kept));
+        out.insert("drained_bytes".into(), json!(drained));
         Value::Object(out)
     }
 
     /// The disk in the list of disks.
     pub fn describe(&self) -> Value {
+        let settings = self.settings();
+        let space = *self.gate.space();
         let state = self.state();
         json!({
+            "settings": settings,
+            "size_bytes": space.map(|space| space.size_bytes),
+            "used_bytes": space.map(|space| space.used_bytes),
             "disk_id": self.disk_id,
             "mount": self.mount,
             "backing": self.backing,
@@ -438,6 +610,30 @@ impl Disk {
 }
 
 impl State {
+    /// Two readers may be here in another order than they read the clock: the order of arrival is
+    /// that of the station, so that the log can be served again.
+    pub(crate) fn next_arrival_ns(&mut self, t_ns: u64) -> u64 {
+        self.last_arrival_ns = t_ns.max(self.last_arrival_ns + 1);
+        self.last_arrival_ns
+    }
+
+    /// Changes the station at `t_ns`.
+    pub(crate) fn change(
+        &mut self,
+        t_ns: u64,
+        patch: &Patch,
+    ) -> Result<Vec<Retimed>, InvalidProfile> {
+        let station_ns = self.in_station_time(t_ns);
+        let moved = self.station.change(station_ns, patch)?;
+        if let Some(profile) = &patch.profile {
+            self.profile = match profile {
+                Some(profile) => profile.as_ref().clone(),
+                None => self.station.effective(),
+            };
+        }
+        Ok(moved)
+    }
+
     fn count_in_flight(&mut self, now_ns: u64, change: i64) {
         // Completions and arrivals may be booked slightly out of order.
         let elapsed_ns = now_ns.saturating_sub(self.changed_ns);

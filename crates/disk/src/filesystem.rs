@@ -1,345 +1,34 @@
 //! The pass-through file system: names and attributes at once, data when the station says.
 
-use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
-    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use penstock_station::Op;
 
 use crate::backing::{
-    answer_xattr, attributes, backing_flags, check, clear_set_id, last, list, opened_flags, pread,
-    pwrite, sized, timespec,
+    answer_xattr, backing_flags, check, clear_set_id, last, list, opened_flags, sized,
 };
 use crate::calibration;
 use crate::clock::now_ns;
-use crate::disk::{Disk, Target, Ticket};
-use crate::inode::{c_name, join, stat_at, Inode, Inodes};
-use crate::timer::Timers;
+use crate::disk::Disk;
+use crate::inode::c_name;
+use crate::tree::{OpenDirectory, Tree};
 
 /// The mount is the only way to its files while it is up, so what the kernel knows stays true.
 const TTL: Duration = Duration::from_secs(3600);
 const LARGEST_REQUEST_BYTES: u32 = 1 << 20;
-/// Buffers kept for reuse.
-const SPARE_BUFFERS: usize = 64;
-
-#[derive(Debug)]
-struct OpenFile {
-    file: File,
-    inode: Arc<Inode>,
-    file_id: u32,
-}
-
-#[derive(Debug)]
-struct OpenDirectory {
-    entries: Mutex<Vec<(u64, FileType, std::ffi::OsString)>>,
-}
-
-/// One mount.
-pub struct Tree {
-    disk: Arc<Disk>,
-    timers: Timers,
-    inodes: Inodes,
-    files: RwLock<HashMap<u64, Arc<OpenFile>>>,
-    directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
-    next_handle: AtomicU64,
-    buffers: Arc<Buffers>,
-    readahead_bytes: u32,
-    max_background: u16,
-}
-
-/// Buffers for reads, reused.
-#[derive(Debug, Default)]
-struct Buffers {
-    spare: Mutex<Vec<Vec<u8>>>,
-}
-
-impl Buffers {
-    fn take(&self, size: usize) -> Vec<u8> {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = spare.iter().rposition(|buffer| buffer.capacity() >= size);
-        let mut buffer = match fits {
-            Some(index) => spare.swap_remove(index),
-            None => Vec::with_capacity(size.max(4096)),
-        };
-        drop(spare);
-        buffer.clear();
-        buffer
-    }
-
-    fn give(&self, buffer: Vec<u8>) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < SPARE_BUFFERS {
-            spare.push(buffer);
-        }
-    }
-}
-
-impl Tree {
-    /// The tree of `disk`.
-    pub fn new(
-        disk: Arc<Disk>,
-        timers: Timers,
-        readahead_bytes: u32,
-        max_background: u16,
-    ) -> io::Result<Self> {
-        let backing = c_name(disk.backing.as_os_str())?;
-        Ok(Tree {
-            inodes: Inodes::new(&backing)?,
-            disk,
-            timers,
-            files: RwLock::default(),
-            directories: RwLock::default(),
-            next_handle: AtomicU64::new(1),
-            buffers: Arc::default(),
-            readahead_bytes,
-            max_background,
-        })
-    }
-
-    fn handle(&self) -> u64 {
-        self.next_handle.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn file(&self, handle: FileHandle) -> io::Result<Arc<OpenFile>> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-        files
-            .get(&handle.0)
-            .cloned()
-            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
-    }
-
-    fn keep(&self, file: File, inode: Arc<Inode>) -> FileHandle {
-        let handle = self.handle();
-        let file_id = self.disk.file_id(&inode.path());
-        let open = Arc::new(OpenFile {
-            file,
-            inode,
-            file_id,
-        });
-        self.files
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(handle, open);
-        FileHandle(handle)
-    }
-
-    fn entry(&self, parent: u64, name: &OsStr) -> io::Result<FileAttr> {
-        let parent = self.inodes.get(parent)?;
-        let (inode, stat) = self.inodes.lookup(&parent, name)?;
-        Ok(attributes(inode.number, &stat))
-    }
-
-    /// What was just made belongs to the caller, and to the directory's group where that is asked.
-    fn own(&self, request: &Request, parent: RawFd, fd: RawFd, name: &CString) -> io::Result<()> {
-        let directory = stat_at(parent, c"", libc::AT_EMPTY_PATH)?;
-        let inherited = directory.st_mode & libc::S_ISGID != 0;
-        let group = if inherited {
-            directory.st_gid
-        } else {
-            request.gid()
-        };
-        // SAFETY: plain fchownat on a valid descriptor and name.
-        check(unsafe {
-            libc::fchownat(
-                fd,
-                name.as_ptr(),
-                request.uid(),
-                group,
-                libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH,
-            )
-        })
-    }
-
-    fn make(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        make: impl FnOnce(RawFd, &CString) -> i32,
-    ) -> io::Result<FileAttr> {
-        let directory = self.inodes.get(parent.0)?;
-        let c_name = c_name(name)?;
-        check(make(directory.fd(), &c_name))?;
-        self.own(request, directory.fd(), directory.fd(), &c_name)?;
-        self.entry(parent.0, name)
-    }
-
-    fn getattr_of(&self, number: u64, handle: Option<FileHandle>) -> io::Result<FileAttr> {
-        let stat = match handle.and_then(|handle| self.file(handle).ok()) {
-            Some(open) => stat_at(open.file.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?,
-            None => self.inodes.get(number)?.stat()?,
-        };
-        Ok(attributes(number, &stat))
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn change(
-        &self,
-        number: u64,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        handle: Option<FileHandle>,
-    ) -> io::Result<FileAttr> {
-        let inode = self.inodes.get(number)?;
-        let proc_path = inode.proc_path();
-        let open = handle.and_then(|handle| self.file(handle).ok());
-        // SAFETY: system calls on valid descriptors and terminated paths.
-        unsafe {
-            if let Some(mode) = mode {
-                check(libc::chmod(proc_path.as_ptr(), mode))?;
-            }
-            if uid.is_some() || gid.is_some() {
-                let keep = u32::MAX;
-                check(libc::fchownat(
-                    inode.fd(),
-                    c"".as_ptr(),
-                    uid.unwrap_or(keep),
-                    gid.unwrap_or(keep),
-                    libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW,
-                ))?;
-            }
-            if let Some(size) = size {
-                let size =
-                    i64::try_from(size).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-                check(match &open {
-                    Some(open) => libc::ftruncate(open.file.as_raw_fd(), size),
-                    None => libc::truncate(proc_path.as_ptr(), size),
-                })?;
-            }
-            if atime.is_some() || mtime.is_some() {
-                let times = [timespec(atime), timespec(mtime)];
-                check(libc::utimensat(
-                    libc::AT_FDCWD,
-                    proc_path.as_ptr(),
-                    times.as_ptr(),
-                    0,
-                ))?;
-            }
-        }
-        self.getattr_of(number, handle)
-    }
-
-    fn ticket(
-        &self,
-        op: Op,
-        open: &OpenFile,
-        offset: u64,
-        size: u32,
-        pid: u32,
-        arrival_ns: u64,
-    ) -> Ticket {
-        let target = Target {
-            file_id: open.file_id,
-            device_base: open.inode.device_base,
-            offset,
-            size,
-            pid,
-        };
-        self.disk.arrive(op, target, arrival_ns)
-    }
-
-    /// Answers when the ticket is due: now, or from a timer thread.
-    fn answer(&self, ticket: Ticket, failed: bool, answer: impl FnOnce() + Send + 'static) {
-        let disk = self.disk.clone();
-        let now = now_ns();
-        if ticket.due_ns <= now {
-            disk.complete(ticket, now, failed);
-            answer();
-            return;
-        }
-        self.timers.answer_at(
-            ticket.due_ns,
-            Box::new(move |now| {
-                answer();
-                disk.complete(ticket, now, failed);
-            }),
-        );
-    }
-
-    fn flush_device(&self, open: Option<&OpenFile>, pid: u32, arrival_ns: u64, reply: ReplyEmpty) {
-        let target = Target {
-            file_id: open.map_or_else(|| self.disk.file_id(""), |open| open.file_id),
-            device_base: open.map_or(0, |open| open.inode.device_base),
-            offset: 0,
-            size: 0,
-            pid,
-        };
-        let ticket = self.disk.arrive(Op::Flush, target, arrival_ns);
-        let synced = match open {
-            Some(open) if self.disk.durable => open.file.sync_all(),
-            _ => Ok(()),
-        };
-        let failed = synced.is_err();
-        self.answer(ticket, failed, move || match synced {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error.into()),
-        });
-    }
-
-    fn calibrating(&self, arrival_ns: u64) -> Option<u64> {
-        match self.disk.calibration_service_ns.load(Ordering::Relaxed) {
-            0 => None,
-            service_ns => Some(arrival_ns + service_ns),
-        }
-    }
-
-    fn calibration_answer(&self, arrival_ns: u64, answer: impl FnOnce() + Send + 'static) {
-        let due_ns = self.calibrating(arrival_ns).unwrap_or(arrival_ns);
-        let disk = self.disk.clone();
-        let answer = move |now_ns: u64| {
-            let late = &disk.calibration_lateness_ns;
-            late.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(now_ns.saturating_sub(due_ns));
-            answer();
-        };
-        self.timers.answer_at(due_ns, Box::new(answer));
-    }
-
-    fn rename_to(
-        &self,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-    ) -> io::Result<()> {
-        let from = self.inodes.get(parent.0)?;
-        let to = self.inodes.get(new_parent.0)?;
-        let (old, new) = (c_name(name)?, c_name(new_name)?);
-        // SAFETY: valid descriptors, terminated names.
-        let result = unsafe {
-            libc::renameat2(from.fd(), old.as_ptr(), to.fd(), new.as_ptr(), flags.bits())
-        };
-        check(result)?;
-        let (old, new) = (join(&from.path(), name), join(&to.path(), new_name));
-        if flags.contains(RenameFlags::RENAME_EXCHANGE) {
-            let aside = format!("{old}\0");
-            self.inodes.renamed(&old, &aside);
-            self.inodes.renamed(&new, &old);
-            self.inodes.renamed(&aside, &new);
-        } else {
-            self.inodes.renamed(&old, &new);
-        }
-        Ok(())
-    }
-}
 
 /// Sends `$result`'s value by `$reply.$ok`, or its error.
 macro_rules! send {
@@ -483,20 +172,12 @@ impl Filesystem for Tree {
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.inodes.get(parent.0).and_then(|parent| {
-            let name = c_name(name)?;
-            // SAFETY: valid descriptor and name.
-            check(unsafe { libc::unlinkat(parent.fd(), name.as_ptr(), 0) })
-        });
+        let done = self.remove(parent, name, 0);
         send!(reply, done, () => reply.ok());
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.inodes.get(parent.0).and_then(|parent| {
-            let name = c_name(name)?;
-            // SAFETY: valid descriptor and name.
-            check(unsafe { libc::unlinkat(parent.fd(), name.as_ptr(), libc::AT_REMOVEDIR) })
-        });
+        let done = self.remove(parent, name, libc::AT_REMOVEDIR);
         send!(reply, done, () => reply.ok());
     }
 
@@ -539,22 +220,7 @@ impl Filesystem for Tree {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let made = self.inodes.get(inode.0).and_then(|inode| {
-            let parent = self.inodes.get(new_parent.0)?;
-            let name = c_name(new_name)?;
-            let source = inode.proc_path();
-            // SAFETY: valid descriptors and names; following the link in /proc reaches the file.
-            check(unsafe {
-                libc::linkat(
-                    libc::AT_FDCWD,
-                    source.as_ptr(),
-                    parent.fd(),
-                    name.as_ptr(),
-                    libc::AT_SYMLINK_FOLLOW,
-                )
-            })?;
-            self.entry(new_parent.0, new_name)
-        });
+        let made = self.link_to(inode, new_parent, new_name);
         send!(reply, made, attr => reply.entry(&TTL, &attr, Generation(0)));
     }
 
@@ -564,6 +230,9 @@ impl Filesystem for Tree {
             return;
         }
         let opened = self.inodes.get(inode.0).and_then(|inode| {
+            if flags.0 & libc::O_ACCMODE != libc::O_RDONLY {
+                self.disk.gate.admit_change(false)?;
+            }
             let path = inode.proc_path();
             // SAFETY: a terminated path; a non-negative result is a descriptor that we own.
             let file = unsafe {
@@ -594,35 +263,34 @@ impl Filesystem for Tree {
         reply: ReplyCreate,
     ) {
         let created = self.inodes.get(parent.0).and_then(|directory| {
+            self.disk.gate.admit_change(true)?;
             let c_name = c_name(name)?;
             let how = backing_flags(flags) | libc::O_CREAT | libc::O_NOFOLLOW;
             // SAFETY: valid descriptor and name; the result is ours.
-            let (file, made) = unsafe {
-                let mut made = true;
-                let mut fd =
-                    libc::openat(directory.fd(), c_name.as_ptr(), how | libc::O_EXCL, mode);
-                if fd < 0
-                    && last().raw_os_error() == Some(libc::EEXIST)
-                    && flags & libc::O_EXCL == 0
-                {
-                    made = false;
-                    fd = libc::openat(directory.fd(), c_name.as_ptr(), how, mode);
-                }
+            let open = |flags| unsafe {
+                let fd = libc::openat(directory.fd(), c_name.as_ptr(), flags, mode);
                 if fd < 0 {
                     return Err(last());
                 }
-                (File::from_raw_fd(fd), made)
+                Ok(File::from_raw_fd(fd))
             };
-            if made {
-                self.own(
-                    request,
-                    directory.fd(),
-                    file.as_raw_fd(),
-                    &CString::default(),
-                )?;
-            }
+            let fresh = || {
+                let file = open(how | libc::O_EXCL)?;
+                let itself = CString::default();
+                self.own(request, directory.fd(), file.as_raw_fd(), &itself)?;
+                Ok(file)
+            };
+            let file = match self.naming(fresh, || self.made(&directory, name)) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists
+                        && flags & libc::O_EXCL == 0 =>
+                {
+                    open(how)?
+                }
+                fresh => fresh?,
+            };
             let (inode, stat) = self.inodes.lookup(&directory, name)?;
-            let attr = attributes(inode.number, &stat);
+            let attr = self.attributes(inode.number, &stat);
             Ok((attr, self.keep(file, inode)))
         });
         let exact = self.disk.exact.load(Ordering::Relaxed);
@@ -651,13 +319,17 @@ impl Filesystem for Tree {
             Ok(open) => open,
             Err(error) => return reply.error(error.into()),
         };
+        if let Err(error) = self.disk.admit(Op::Read) {
+            return reply.error(error.into());
+        }
         let mut buffer = self.buffers.take(size as usize);
         // At the end of a file the device transfers only what is there.
         let mut ticket = self.ticket(Op::Read, &open, offset, size, request.pid(), arrival_ns);
-        let read = pread(open.file.as_raw_fd(), &mut buffer, size as usize, offset);
+        let read = self.read_at(&open, &mut buffer, size, offset, ticket.visit());
         Disk::shorten(&mut ticket, buffer.len() as u32);
+        ticket.fails(&read);
         let buffers = self.buffers.clone();
-        self.answer(ticket, read.is_err(), move || {
+        self.answer(ticket, move || {
             match read {
                 Ok(()) => reply.data(&buffer),
                 Err(error) => reply.error(error.into()),
@@ -693,13 +365,16 @@ impl Filesystem for Tree {
         } else {
             request.pid()
         };
-        let ticket = self.ticket(Op::Write, &open, offset, size, pid, arrival_ns);
-        let fd = open.file.as_raw_fd();
-        let mut written = pwrite(fd, data, offset);
-        if written.is_ok() && write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            written = clear_set_id(fd);
+        if let Err(error) = self.disk.admit(Op::Write) {
+            return reply.error(error.into());
         }
-        self.answer(ticket, written.is_err(), move || match written {
+        let mut ticket = self.ticket(Op::Write, &open, offset, size, pid, arrival_ns);
+        let mut written = self.write_at(&open, data, offset, ticket.visit());
+        if written.is_ok() && write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            written = clear_set_id(open.file.as_raw_fd());
+        }
+        ticket.fails(&written);
+        self.answer(ticket, move || match written {
             Ok(()) => reply.written(size),
             Err(error) => reply.error(error.into()),
         });
@@ -727,10 +402,14 @@ impl Filesystem for Tree {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.files
+        let closed = self
+            .files
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&handle.0);
+        if let Some(open) = closed {
+            self.closed(&open);
+        }
         reply.ok();
     }
 
@@ -829,16 +508,19 @@ impl Filesystem for Tree {
                 Ok(out)
             }
         });
-        send!(reply, stats, s => reply.statfs(
-            s.f_blocks,
-            s.f_bfree,
-            s.f_bavail,
-            s.f_files,
-            s.f_ffree,
-            s.f_bsize as u32,
-            s.f_namemax as u32,
-            s.f_frsize as u32,
-        ));
+        send!(reply, stats, s => {
+            let (blocks, free, available) = self.room(&s);
+            reply.statfs(
+                blocks,
+                free,
+                available,
+                s.f_files,
+                s.f_ffree,
+                s.f_bsize as u32,
+                s.f_namemax as u32,
+                s.f_frsize as u32,
+            );
+        });
     }
 
     fn setxattr(
@@ -852,6 +534,7 @@ impl Filesystem for Tree {
         reply: ReplyEmpty,
     ) {
         let done = self.inodes.get(inode.0).and_then(|inode| {
+            self.disk.gate.admit_change(false)?;
             let name = c_name(name)?;
             // SAFETY: terminated names, a valid slice.
             check(unsafe {
@@ -900,6 +583,7 @@ impl Filesystem for Tree {
 
     fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.inodes.get(inode.0).and_then(|inode| {
+            self.disk.gate.admit_change(false)?;
             let name = c_name(name)?;
             // SAFETY: terminated names.
             check(unsafe { libc::removexattr(inode.proc_path().as_ptr(), name.as_ptr()) })
@@ -917,12 +601,9 @@ impl Filesystem for Tree {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let done = self.file(handle).and_then(|open| {
-            // SAFETY: a valid descriptor.
-            check(unsafe {
-                libc::fallocate(open.file.as_raw_fd(), mode, offset as i64, length as i64)
-            })
-        });
+        let done = self
+            .file(handle)
+            .and_then(|open| self.allocate(&open, offset, length, mode));
         send!(reply, done, () => reply.ok());
     }
 

@@ -20,8 +20,9 @@ pub struct Inode {
     pub number: u64,
     /// Device offset of its first byte, fixed when it was first seen.
     pub device_base: u64,
+    /// Device and number of the backing file.
+    pub(crate) key: (u64, u64),
     handle: OwnedFd,
-    key: (u64, u64),
     path: RwLock<String>,
 }
 

@@ -29,18 +29,30 @@
 
 mod backing;
 pub mod calibration;
+pub mod changes;
 pub mod clock;
 pub mod config;
 pub mod control;
 pub mod counters;
+mod data;
 pub mod disk;
 pub mod error;
+pub mod faults;
 pub mod filesystem;
+pub mod gate;
 pub mod inode;
 pub mod log;
 pub mod mount;
+mod names;
+pub mod owner;
 pub mod position;
+mod removed;
+pub mod schedule;
+mod serving;
+pub mod space;
 pub mod timer;
+mod tree;
+pub mod unsynced;
 
 pub use control::run;
 pub use error::Error;

@@ -4,7 +4,7 @@
 //! `service_ns` (drawn), `wait_ns` (queueing), `offset_bytes` (in the file),
 //! `device_offset_bytes`, all unsigned of 64 bits; `size_bytes`, `file_id`, `visit`,
 //! `compensation_ns`, `pid`, unsigned of 32 bits; `op` (0 read, 1 write, 2 flush), `sequential`,
-//! both of 8 bits; two bytes of padding. Times are CLOCK_MONOTONIC. `due_ns` counts from the
+//! both of 8 bits; `error` (errno of the answer, 0 for none), 8 bits; one byte of padding. Times are CLOCK_MONOTONIC. `due_ns` counts from the
 //! compensated arrival `t_ns - compensation_ns`. The file `<log>.files` has one line
 //! `{"file_id": N, "path": "…"}` per file that the log names.
 
@@ -47,6 +47,8 @@ pub struct Record {
     pub op: u8,
     /// Whether the station took it as following the last request.
     pub sequential: bool,
+    /// errno of the answer, 0 for none.
+    pub error: u8,
 }
 
 impl Record {
@@ -77,6 +79,7 @@ impl Record {
         }
         out[76] = self.op;
         out[77] = u8::from(self.sequential);
+        out[78] = self.error;
         out
     }
 }
@@ -156,11 +159,13 @@ mod tests {
             pid: 12,
             op: 2,
             sequential: true,
+            error: 5,
         };
         let bytes = record.bytes();
         assert_eq!(
             (bytes[0], bytes[48], bytes[56], bytes[72], bytes[76], bytes[77]),
             (1, 7, 8, 12, 2, 1)
         );
+        assert_eq!((bytes[78], bytes[79]), (5, 0));
     }
 }

@@ -224,6 +224,57 @@ pub fn unmount(mount: &Path) -> Result<bool, Error> {
     }
 }
 
+/// Puts a shared, empty file system at `mount`, on which the disk is mounted then.
+///
+/// Mount namespaces made while it is there, and bind mounts of it elsewhere, have a copy of it:
+/// unless they were made private, mounts on it and unmounts reach them. A disk that is taken down,
+/// or put up anew after a power cut, is so in a container that was given the mount point.
+pub fn carry(mount: &Path, token: &str) -> Result<(), Error> {
+    let what = || format!("a shared mount at {}", mount.display());
+    let c_source = CString::new(format!("penstock:{token}"))
+        .map_err(|_| Error::Bad("token has a null byte".into()))?;
+    let c_mount = c_path(mount)?;
+    // SAFETY (both): terminated strings.
+    let made = unsafe {
+        libc::mount(
+            c_source.as_ptr(),
+            c_mount.as_ptr(),
+            c"tmpfs".as_ptr(),
+            libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC,
+            c"size=4k,nr_inodes=2,mode=755".as_ptr().cast(),
+        )
+    };
+    if made != 0 {
+        return Err(Error::last(what()));
+    }
+    let none = std::ptr::null();
+    let shared = unsafe { libc::mount(none, c_mount.as_ptr(), none, libc::MS_SHARED, none.cast()) };
+    if shared != 0 {
+        let error = Error::last(what());
+        let _ = unmount(mount);
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Ends a mount at once: requests fail, dirty pages are dropped, open files are dead.
+pub fn cut(mount: &Path, device: [u32; 2]) -> Result<(), Error> {
+    // Where the control file system is mounted, the connection is ended first.
+    let abort = format!("/sys/fs/fuse/connections/{}/abort", device[1]);
+    let aborted = fs::write(abort, "1").is_ok();
+    let c_mount = c_path(mount)?;
+    let flags = libc::MNT_FORCE | libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW;
+    // SAFETY: a terminated path.
+    if unsafe { libc::umount2(c_mount.as_ptr(), flags) } == 0 {
+        return Ok(());
+    }
+    let error = Error::last(format!("cutting {} off", mount.display()));
+    if aborted {
+        return unmount(mount).map(|_| ());
+    }
+    Err(error)
+}
+
 /// Device number of the mount, `[major, minor]`, as its files carry it.
 pub fn device(mount: &Path) -> Result<[u32; 2], Error> {
     let meta =

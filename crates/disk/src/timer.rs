@@ -6,22 +6,39 @@
 //! which follows the oversleeping seen.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+use penstock_station::Served;
 
 use crate::clock::now_ns;
 
 const SHORTEST_SPIN_NS: u64 = 5_000;
 const LONGEST_SPIN_NS: u64 = 120_000;
 
-/// What is done when the time has come; told the time at which the reply is sent.
-pub type Answer = Box<dyn FnOnce(u64) + Send>;
+/// What is done when the time has come; told the time at which the reply is sent, and how it was
+/// served if that has changed since.
+pub type Answer = Box<dyn FnOnce(u64, Option<Moved>) + Send>;
+
+/// Whose reply it is: the disk by a number of its own, the request by the station's.
+pub type Whose = (u64, u64);
+
+/// A reply that is due at another time than was promised.
+#[derive(Debug, Clone, Copy)]
+pub struct Moved {
+    /// When it is due now (CLOCK_MONOTONIC).
+    pub due_ns: u64,
+    /// How it is served, in the station's time.
+    pub served: Served,
+}
 
 struct Waiting {
     due_ns: u64,
     number: u64,
+    whose: Whose,
+    moved: Option<Moved>,
     answer: Answer,
 }
 
@@ -84,7 +101,7 @@ impl Timers {
     }
 
     /// Answers at `due_ns` (CLOCK_MONOTONIC), or as soon after it as can be.
-    pub fn answer_at(&self, due_ns: u64, answer: Answer) {
+    pub fn answer_at(&self, due_ns: u64, whose: Whose, answer: Answer) {
         let mut queue = lock(&self.shared.queue);
         queue.number += 1;
         let number = queue.number;
@@ -95,6 +112,8 @@ impl Timers {
         queue.heap.push(Reverse(Waiting {
             due_ns,
             number,
+            whose,
+            moved: None,
             answer,
         }));
         let led = queue.led;
@@ -105,6 +124,31 @@ impl Timers {
             } else {
                 self.shared.followers.notify_one();
             }
+        }
+    }
+
+    /// Moves replies of the disk `disk` that wait; what is left in `moved` does not wait here.
+    pub fn move_all(&self, disk: u64, moved: &mut HashMap<u64, Moved>) {
+        if moved.is_empty() {
+            return;
+        }
+        let mut queue = lock(&self.shared.queue);
+        let mut waiting = std::mem::take(&mut queue.heap).into_vec();
+        for Reverse(reply) in &mut waiting {
+            if reply.whose.0 == disk {
+                if let Some(to) = moved.remove(&reply.whose.1) {
+                    reply.due_ns = to.due_ns;
+                    reply.moved = Some(to);
+                }
+            }
+        }
+        queue.heap = BinaryHeap::from(waiting);
+        let led = queue.led;
+        drop(queue);
+        if led {
+            self.shared.leader.notify_one();
+        } else {
+            self.shared.followers.notify_one();
         }
     }
 
@@ -183,7 +227,7 @@ fn serve(shared: &Shared) {
                 std::hint::spin_loop();
                 now = now_ns();
             }
-            (waiting.answer)(now);
+            (waiting.answer)(now, waiting.moved);
         }
         queue = lock(&shared.queue);
     }
@@ -204,12 +248,45 @@ mod tests {
             let due = start + step * 3_000_000;
             timers.answer_at(
                 due,
-                Box::new(move |now| sender.send((step, now >= due)).unwrap()),
+                (1, step),
+                Box::new(move |now, _| sender.send((step, now >= due)).unwrap()),
             );
         }
         let got: Vec<_> = (0..5).map(|_| receiver.recv().unwrap()).collect();
         assert_eq!(got, [(1, true), (2, true), (4, true), (7, true), (9, true)]);
         assert_eq!(timers.waiting(), 0);
+        timers.stop();
+    }
+
+    #[test]
+    fn replies_that_wait_are_moved_and_others_stay() {
+        let timers = Timers::start(2).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        let start = now_ns();
+        for (disk, id, after_ms) in [(1, 0, 40), (1, 1, 60_000), (2, 1, 80)] {
+            let sender = sender.clone();
+            timers.answer_at(
+                start + after_ms * 1_000_000,
+                (disk, id),
+                Box::new(move |_, moved| sender.send((disk, id, moved.is_some())).unwrap()),
+            );
+        }
+        let served = Served {
+            start_ns: 0,
+            due_ns: 0,
+            service_ns: 0,
+            wait_ns: 0,
+            sequential: false,
+            visit: 0,
+            id: 1,
+        };
+        let due_ns = start + 10_000_000;
+        let to = Moved { due_ns, served };
+        let mut moved = HashMap::from([(1, to), (9, to)]);
+        timers.move_all(1, &mut moved);
+        assert_eq!(moved.into_keys().collect::<Vec<_>>(), [9]);
+        let got: Vec<_> = (0..3).map(|_| receiver.recv().unwrap()).collect();
+        assert_eq!(got, [(1, 1, true), (1, 0, false), (2, 1, false)]);
         timers.stop();
     }
 }

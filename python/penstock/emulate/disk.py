@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,13 +121,21 @@ class DiskServer:
         readahead_bytes: int = 128 * 1024,
         max_background: int = 128,
         calibrate: bool = True,
+        size_bytes: int | None = None,
+        owner: tuple[int, int] | None = None,
+        shared: bool = False,
+        volatile: bool = False,
+        patch: Mapping[str, Any] | None = None,
         run: str | None = None,
     ) -> EmulatedDisk:
         """Serves `backing` at `mount` at the speed of `profile` (already scaled in time).
 
         `memory_bytes` of the node bounds the dirty pages; `slow_by` plants a departure from the profile
-        for checks; without `calibrate` no path overhead is taken off. Raises BadInput where a directory
-        cannot be used, PenstockError where the host refuses.
+        for checks; without `calibrate` no path overhead is taken off. `size_bytes`: room of the disk
+        (None: the host's). `owner` (uid, gid) sees the files of the backing directory's owner as its own.
+        `shared`: mount namespaces that have the mount point follow. `volatile`: what is not flushed is
+        kept apart, so that `power_cut` can take it. `patch`: what is changed from the beginning.
+        Raises BadInput where a directory cannot be used, PenstockError where the host refuses.
         """
         places = {
             "mount point": Path(mount).absolute(),
@@ -154,6 +162,11 @@ class DiskServer:
                 dirty_bytes=dirty_bytes(memory_bytes),
                 compensation=None if calibrate else NO_COMPENSATION,
                 token=entry.token,
+                size_bytes=size_bytes,
+                owner=None if owner is None else {"uid": owner[0], "gid": owner[1]},
+                shared=shared,
+                volatile=volatile,
+                patch=None if patch is None else dict(patch),
             )
         except BaseException:
             if not _is_mounted(mount_path, entry.token):
@@ -183,6 +196,47 @@ class DiskServer:
             "set", disk_id=disk_id, profile=profile_object(profile), seed=seed, plant=plant
         )
 
+    def patch(
+        self, disk_id: str, patch: Mapping[str, Any], *, planned_ns: int | None = None
+    ) -> dict[str, Any]:
+        """Changes a disk now, reads it back and gives planned_ns, applied_ns, verified_ns, asked, found.
+
+        `patch` as in docs/emulation.md: absent keys stay, None or "max" puts back. Raises PenstockError
+        for what makes no sense; nothing has changed then.
+        """
+        return self.daemon.call("patch", disk_id=disk_id, patch=dict(patch), planned_ns=planned_ns)
+
+    def schedule(
+        self, disk_id: str, events: Iterable[Mapping[str, Any]], *, replace: bool = False
+    ) -> None:
+        """Plans changes, which the server then makes by itself: `{"at_ns": CLOCK_MONOTONIC, "patch": …}`,
+        `{"phase", "after_ns", "patch"}` or `{"metric", "above" or "below", "after_ns", "patch"}`.
+
+        All or, where one makes no sense, none. `replace` drops what was planned before.
+        """
+        listed = [dict(event) for event in events]
+        self.daemon.call("schedule", disk_id=disk_id, events=listed, replace=replace)
+
+    def mark(self, phase: str, *, disk_id: str | None = None, t_ns: int | None = None) -> int:
+        """A phase has begun (now, or at `t_ns`); gives how many planned changes it has set off."""
+        answer = self.daemon.call("mark", disk_id=disk_id, phase=phase, t_ns=t_ns)
+        return int(answer["fired"])
+
+    def events(self, disk_id: str) -> dict[str, Any]:
+        """`events`: the changes made, with planned_ns, applied_ns, verified_ns, asked, found, error, active;
+        `pending`: those planned; `active` and `settings`: what is in force."""
+        return self.daemon.call("events", disk_id=disk_id)
+
+    def power_cut(self, disk_id: str, *, mode: str = "lost", seed: int = 0) -> dict[str, Any]:
+        """Takes the power away and gives it back: what was not flushed is `lost` or `torn`, files that are
+        open are dead, the mount is a new one. Gives what was lost. The disk must be volatile."""
+        answer = self.daemon.call("power_cut", disk_id=disk_id, mode=mode, seed=seed)
+        disk = self._disks.get(disk_id)
+        if disk is not None:
+            device = (int(answer["dev"][0]), int(answer["dev"][1]))
+            self._disks[disk_id] = replace(disk, device=device)
+        return answer
+
     def log(self, disk_id: str, path: str | os.PathLike[str] | None) -> None:
         """Switches a disk's request log: closes the one that is open, opens `path` unless None."""
         where = None if path is None else str(Path(path).absolute())
@@ -196,9 +250,12 @@ class DiskServer:
         """Zeroes a disk's counters and forgets its draws and positions."""
         self.daemon.call("reset", disk_id=disk_id)
 
-    def remove(self, disk_id: str) -> dict[str, Any]:
-        """Takes a disk down (lazily when files are open) and gives its last counters."""
-        answer = self.daemon.call("remove", disk_id=disk_id)
+    def remove(self, disk_id: str, *, hurry: bool = False) -> dict[str, Any]:
+        """Takes a disk down (lazily when files are open) and gives its last counters.
+
+        With `hurry`, what is still to be written back takes no time of the disk's.
+        """
+        answer = self.daemon.call("remove", disk_id=disk_id, hurry=hurry)
         self._disks.pop(disk_id, None)
         entry = self._entries.pop(disk_id, None)
         if entry is not None:

@@ -1,0 +1,403 @@
+//! Changes of a disk while it is up: patches of what is desired, applied at once, read back, written down.
+//!
+//! A patch is a JSON object. A key that is absent leaves things as they are, `null` or `"max"` puts
+//! them back, a value sets them. `profile`, `limits`, `slow`, `readahead`, `cache`, `servers`,
+//! `credits` are the station's ([`penstock_station::Patch`]); the disk has `faults`, `bad_space`,
+//! `read_only`, `full`, `fail_stop` ([`crate::faults`]), `volatile` and `power_cut`
+//! ([`crate::unsynced`]).
+
+use std::sync::PoisonError;
+
+use penstock_station::Patch;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{json, Map, Value};
+
+use crate::clock::now_ns;
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::faults::{BadSpace, Fault, Faults};
+use crate::timer::Timers;
+use crate::unsynced::{CutMode, LIMIT_BYTES};
+
+/// Changes written down at most; the oldest go first.
+const MOST_EVENTS: usize = 100_000;
+
+type Change<T> = Option<Option<T>>;
+
+fn change<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Change<T>, D::Error> {
+    let value = Value::deserialize(from)?;
+    if value.is_null() || value == "max" {
+        return Ok(Some(None));
+    }
+    let parsed = serde_json::from_value(value).map_err(D::Error::custom)?;
+    Ok(Some(Some(parsed)))
+}
+
+/// How the power is cut.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PowerCut {
+    /// What becomes of what was not flushed.
+    pub mode: CutMode,
+    /// Seed of the draws of a torn cut.
+    pub seed: u64,
+}
+
+fn power_cut<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PowerCut>, D::Error> {
+    match Value::deserialize(from)? {
+        Value::Null | Value::Bool(false) => Ok(None),
+        Value::Bool(true) => Ok(Some(PowerCut::default())),
+        other => serde_json::from_value(other)
+            .map(Some)
+            .map_err(D::Error::custom),
+    }
+}
+
+/// The disk's own keys.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Own {
+    #[serde(deserialize_with = "change")]
+    faults: Change<Vec<Fault>>,
+    #[serde(deserialize_with = "change")]
+    bad_space: Change<BadSpace>,
+    #[serde(deserialize_with = "change")]
+    read_only: Change<bool>,
+    #[serde(deserialize_with = "change")]
+    full: Change<bool>,
+    #[serde(deserialize_with = "change")]
+    fail_stop: Change<bool>,
+    #[serde(deserialize_with = "change")]
+    volatile: Change<bool>,
+    #[serde(deserialize_with = "power_cut")]
+    power_cut: Option<PowerCut>,
+}
+
+const OWN_KEYS: [&str; 7] = [
+    "faults",
+    "bad_space",
+    "read_only",
+    "full",
+    "fail_stop",
+    "volatile",
+    "power_cut",
+];
+
+/// A patch that has been read and makes sense.
+#[derive(Debug, Clone)]
+pub struct DiskPatch {
+    /// As it was asked for.
+    pub asked: Value,
+    station: Patch,
+    own: Own,
+}
+
+impl DiskPatch {
+    /// Reads a patch; refuses unknown keys and values that make no sense, in words.
+    pub fn read(asked: &Value) -> Result<Self, Error> {
+        let bad = |why: String| Error::Bad(format!("patch: {why}"));
+        let Value::Object(keys) = asked else {
+            return Err(bad(format!("{asked}; an object is expected")));
+        };
+        let (mut station, mut own) = (Map::new(), Map::new());
+        for (key, value) in keys {
+            if Patch::KEYS.contains(&key.as_str()) {
+                station.insert(key.clone(), value.clone());
+            } else if OWN_KEYS.contains(&key.as_str()) {
+                own.insert(key.clone(), value.clone());
+            } else {
+                let known = [&Patch::KEYS[..], &OWN_KEYS[..]].concat().join(", ");
+                return Err(bad(format!("key \"{key}\"; one of {known} is expected")));
+            }
+        }
+        let own: Own =
+            serde_json::from_value(Value::Object(own)).map_err(|why| bad(why.to_string()))?;
+        let station = Patch::from_json(&Value::Object(station).to_string())
+            .map_err(|why| bad(why.message))?;
+        if own.power_cut.is_some() && keys.len() > 1 {
+            return Err(bad("power_cut stands alone in its patch".into()));
+        }
+        let patch = DiskPatch {
+            asked: asked.clone(),
+            station,
+            own,
+        };
+        patch
+            .faults_over(&Faults::default())
+            .validate()
+            .map_err(bad)?;
+        Ok(patch)
+    }
+
+    /// The power cut that it asks for.
+    pub fn power_cut(&self) -> Option<PowerCut> {
+        self.own.power_cut
+    }
+
+    fn faults_over(&self, faults: &Faults) -> Faults {
+        let own = &self.own;
+        let mut faults = faults.clone();
+        if let Some(rules) = &own.faults {
+            faults.faults = rules.clone().unwrap_or_default();
+        }
+        if let Some(bad_space) = &own.bad_space {
+            faults.bad_space = bad_space.clone();
+        }
+        for (flag, wanted) in [
+            (&mut faults.read_only, own.read_only),
+            (&mut faults.full, own.full),
+            (&mut faults.fail_stop, own.fail_stop),
+        ] {
+            if let Some(wanted) = wanted {
+                *flag = wanted.unwrap_or(false);
+            }
+        }
+        faults
+    }
+}
+
+/// A change that was made, or tried.
+#[derive(Debug, Clone, Serialize)]
+pub struct Applied {
+    /// When it was to be made (CLOCK_MONOTONIC, as all of them).
+    pub planned_ns: u64,
+    /// From when on it was in force: requests that arrived later met it, earlier ones did not.
+    pub applied_ns: u64,
+    /// When it was read back.
+    pub verified_ns: u64,
+    /// The patch.
+    pub asked: Value,
+    /// The same keys as they were found afterwards.
+    pub found: Value,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// What is in force since, beside the profile.
+    pub active: Vec<String>,
+}
+
+impl Applied {
+    /// One that was not made.
+    pub fn failed(planned_ns: u64, asked: Value, error: String) -> Self {
+        let now = now_ns();
+        Applied {
+            planned_ns,
+            applied_ns: now,
+            verified_ns: now,
+            asked,
+            found: Value::Null,
+            error: Some(error),
+            active: Vec::new(),
+        }
+    }
+}
+
+/// Whether what was found is what was asked for; `null` and `"max"` ask for what there is without.
+fn agrees(asked: &Value, found: &Value) -> bool {
+    match (asked, found) {
+        (Value::Null, _) => true,
+        (Value::String(word), _) if word == "max" => true,
+        (Value::Object(asked), Value::Object(found)) => asked
+            .iter()
+            .all(|(key, value)| agrees(value, found.get(key).unwrap_or(&Value::Null))),
+        (Value::Array(asked), Value::Array(found)) => {
+            asked.len() == found.len() && asked.iter().zip(found).all(|(a, f)| agrees(a, f))
+        }
+        (Value::Number(asked), Value::Number(found)) => asked.as_f64() == found.as_f64(),
+        _ => asked == found,
+    }
+}
+
+impl Disk {
+    /// Applies a patch now and reads it back; what was to be answered later than now keeps to the new
+    /// pace. `planned_ns` is when it was to be.
+    pub fn patch(&self, timers: &Timers, planned_ns: u64, patch: &DiskPatch) -> Applied {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut error = None;
+        let applied_ns = {
+            let mut state = self.state();
+            let applied_ns = state.next_arrival_ns(now_ns());
+            if !patch.station.is_empty() {
+                match state.change(applied_ns, &patch.station) {
+                    Ok(moved) => self.move_answers(&mut state, timers, moved),
+                    Err(why) => error = Some(why.message),
+                }
+            }
+            if error.is_none() {
+                let faults = patch.faults_over(&self.gate.faults());
+                self.gate.set_faults(faults);
+            }
+            applied_ns
+        };
+        if error.is_none() {
+            if let Some(volatile) = patch.own.volatile {
+                let on = volatile.unwrap_or(false);
+                self.gate.set_volatile(on.then_some(LIMIT_BYTES));
+            }
+        }
+        let found = self.found(&patch.asked);
+        if error.is_none() && !agrees(&patch.asked, &found) {
+            error = Some("what was read back is not what was asked for".into());
+        }
+        let applied = Applied {
+            planned_ns,
+            applied_ns,
+            verified_ns: now_ns(),
+            asked: patch.asked.clone(),
+            found,
+            error,
+            active: self.active(),
+        };
+        self.note(applied.clone());
+        applied
+    }
+
+    /// Writes a change down.
+    pub fn note(&self, applied: Applied) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if events.len() >= MOST_EVENTS {
+            events.pop_front();
+        }
+        events.push_back(applied);
+    }
+
+    /// The changes written down, oldest first.
+    pub fn events(&self) -> Vec<Applied> {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.iter().cloned().collect()
+    }
+
+    /// The keys of `asked` as they are in force.
+    fn found(&self, asked: &Value) -> Value {
+        let state = self.state();
+        let (effective, changed) = (state.station.effective(), state.station.changed().clone());
+        drop(state);
+        let faults = self.gate.faults();
+        let limits = || {
+            let all = json!(effective.limits.unwrap_or_default());
+            match asked.get("limits").and_then(Value::as_object) {
+                Some(keys) => keys
+                    .keys()
+                    .map(|key| (key.clone(), all[key].clone()))
+                    .collect(),
+                None => all,
+            }
+        };
+        let key = |key: &str| match key {
+            // By its name, as it is asked for whole.
+            "profile" => match asked[key].get("name") {
+                Some(name) if *name == effective.name => asked[key].clone(),
+                _ => json!(effective.name),
+            },
+            "limits" => limits(),
+            "slow" => json!(changed.slow.flatten()),
+            "readahead" => json!(changed.readahead.flatten().unwrap_or(true)),
+            "cache" => json!(changed.cache.flatten().unwrap_or(true)),
+            "servers" => json!(effective.servers),
+            "credits" => json!(effective.credits),
+            "faults" => json!(faults.faults),
+            "bad_space" => json!(faults.bad_space),
+            "read_only" => json!(faults.read_only),
+            "full" => json!(faults.full),
+            "fail_stop" => json!(faults.fail_stop),
+            "volatile" => json!(self.gate.unsynced().is_some()),
+            _ => Value::Null,
+        };
+        let keys = asked.as_object().into_iter().flat_map(Map::keys);
+        keys.map(|name| (name.clone(), key(name))).collect()
+    }
+
+    /// What is in force beside the profile, by name.
+    pub fn active(&self) -> Vec<String> {
+        let mut active = Vec::new();
+        let state = self.state();
+        let limits = state.station.effective().limits;
+        let changed = json!(state.station.changed());
+        drop(state);
+        if let Value::Object(limits) = json!(limits.unwrap_or_default()) {
+            active.extend(limits.keys().map(|key| format!("limits.{key}")));
+        }
+        for key in ["slow", "readahead", "cache", "servers", "credits"] {
+            if !changed[key].is_null() {
+                active.push(key.to_owned());
+            }
+        }
+        let faults = json!(*self.gate.faults());
+        for (key, value) in faults.as_object().into_iter().flatten() {
+            if !(value.is_null() || *value == json!(false) || *value == json!([])) {
+                active.push(key.clone());
+            }
+        }
+        if self.gate.unsynced().is_some() {
+            active.push("volatile".to_owned());
+        }
+        active
+    }
+
+    /// The settings in force, for people and for a disk's description.
+    pub fn settings(&self) -> Value {
+        let mut settings = {
+            let state = self.state();
+            let mut changed = json!(state.station.changed());
+            changed["limits"] = json!(state.station.effective().limits);
+            if let Some(keys) = changed.as_object_mut() {
+                keys.remove("profile");
+            }
+            changed
+        };
+        if let (Some(settings), Value::Object(faults)) =
+            (settings.as_object_mut(), json!(*self.gate.faults()))
+        {
+            settings.extend(faults);
+            settings.insert("volatile".into(), json!(self.gate.unsynced().is_some()));
+            settings.retain(|_, value| {
+                !(value.is_null() || *value == json!(false) || *value == json!([]))
+            });
+        }
+        settings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(patch: &Value) -> String {
+        DiskPatch::read(patch).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_patch_is_refused_whole_and_in_words() {
+        assert!(refused(&json!({"limit": 3})).contains("one of profile, limits"));
+        assert!(refused(&json!({"limits": {"read_bps": -1.0}})).contains("read_bps"));
+        assert!(refused(&json!({"limits": {"reads": 1.0}})).contains("reads"));
+        assert!(refused(&json!({"read_only": "yes"})).contains("yes"));
+        assert!(refused(&json!({"bad_space": {"share": 2.0, "mode": "zero"}})).contains("share"));
+        assert!(refused(&json!({"power_cut": true, "full": true})).contains("alone"));
+        assert!(refused(&json!([1])).contains("object"));
+    }
+
+    #[test]
+    fn keys_that_are_absent_stay_and_max_puts_back() {
+        let read = |patch: Value| DiskPatch::read(&patch).unwrap();
+        let first = read(json!({"read_only": true, "faults": [{"op": "read"}]}));
+        let faults = first.faults_over(&Faults::default());
+        assert!(faults.read_only && faults.faults.len() == 1);
+        let second = read(json!({"faults": "max", "full": true})).faults_over(&faults);
+        assert!(second.read_only && second.full && second.faults.is_empty());
+        let third = read(json!({"read_only": null, "full": false})).faults_over(&second);
+        assert!(!third.any());
+    }
+
+    #[test]
+    fn a_value_that_was_not_taken_is_noticed() {
+        let asked = json!({"limits": {"read_bps": 1e6, "write_bps": "max"}, "servers": 2});
+        let mut found = json!({"limits": {"read_bps": 1_000_000, "write_bps": null}, "servers": 2});
+        assert!(agrees(&asked, &found));
+        found["servers"] = json!(1);
+        assert!(!agrees(&asked, &found));
+        found["servers"] = json!(2);
+        found["limits"]["read_bps"] = json!(999_999.0);
+        assert!(!agrees(&asked, &found));
+    }
+}

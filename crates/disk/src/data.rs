@@ -1,0 +1,294 @@
+//! Bytes: reading, writing, flushing, and changing how many there are.
+
+use std::borrow::Cow;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use fuser::{FileAttr, FileHandle, ReplyEmpty, TimeOrNow};
+use penstock_station::Op;
+
+use crate::backing::{check, pread, pwrite, timespec};
+use crate::disk::Target;
+use crate::faults::Place;
+use crate::gate::{error, FAULTS, OFF, SIZED, VOLATILE};
+use crate::inode::{stat_at, Inode};
+use crate::space;
+use crate::tree::{OpenFile, Tree};
+
+/// What is about to happen to the bytes of a file.
+#[derive(Clone, Copy)]
+pub(crate) enum Bytes {
+    /// Those from `offset` on are written or given room.
+    Fill { offset: u64, length: u64 },
+    /// Those from `offset` on become a hole or zeros.
+    Clear { offset: u64, length: u64 },
+    /// The file gets that size.
+    Resize(u64),
+}
+
+impl Tree {
+    /// Reads as the device would: with its faults.
+    pub(crate) fn read_at(
+        &self,
+        open: &OpenFile,
+        buffer: &mut Vec<u8>,
+        size: u32,
+        offset: u64,
+        visit: u32,
+    ) -> io::Result<()> {
+        pread(open.file.as_raw_fd(), buffer, size as usize, offset)?;
+        if self.disk.gate.up() & FAULTS != 0 {
+            let path = open.inode.path();
+            let place = place(&path, &open.inode, offset, visit);
+            self.disk
+                .gate
+                .faults()
+                .on_read(place, buffer)
+                .map_err(error)?;
+        }
+        Ok(())
+    }
+
+    /// Writes as the device would: with its faults, into the room it has.
+    pub(crate) fn write_at(
+        &self,
+        open: &OpenFile,
+        data: &[u8],
+        offset: u64,
+        visit: u32,
+    ) -> io::Result<()> {
+        let fd = open.file.as_raw_fd();
+        let up = self.disk.gate.up();
+        if up == 0 {
+            return pwrite(fd, data, offset);
+        }
+        let mut stored = Cow::Borrowed(data);
+        if up & FAULTS != 0 {
+            let path = open.inode.path();
+            let place = place(&path, &open.inode, offset, visit);
+            stored = self
+                .disk
+                .gate
+                .faults()
+                .on_write(place, data)
+                .map_err(error)?;
+        }
+        let change = Bytes::Fill {
+            offset,
+            length: stored.len() as u64,
+        };
+        self.change_bytes(fd, &open.inode, change, || pwrite(fd, &stored, offset))
+    }
+
+    /// Does `change` to the bytes of a file, with the room it takes and what is unsynced in mind.
+    pub(crate) fn change_bytes(
+        &self,
+        fd: RawFd,
+        inode: &Inode,
+        bytes: Bytes,
+        change: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let gate = &self.disk.gate;
+        let up = gate.up();
+        if up == 0 {
+            return change();
+        }
+        // Held over the change: what is kept of the old bytes is what a power cut finds replaced.
+        let mut unsynced = (up & VOLATILE != 0).then(|| gate.unsynced());
+        let mut room = (up & SIZED != 0).then(|| gate.space());
+        if gate.up() & OFF != 0 {
+            return Err(error(libc::EIO));
+        }
+        if let Bytes::Fill { offset, length } = bytes {
+            let full = up & FAULTS != 0 && gate.faults().full;
+            if full || room.is_some() {
+                let needed = space::needed(fd, offset, length)?;
+                let free = match room.as_deref() {
+                    _ if full => 0,
+                    Some(Some(space)) => space.free_bytes(),
+                    _ => u64::MAX,
+                };
+                if needed > free {
+                    return Err(error(libc::ENOSPC));
+                }
+            }
+        }
+        if let Some(unsynced) = unsynced.as_deref_mut().and_then(Option::as_mut) {
+            let (key, base) = (inode.key, inode.device_base);
+            match bytes {
+                Bytes::Fill { offset, length } | Bytes::Clear { offset, length } => {
+                    unsynced.before_write(fd, key, base, offset, length)?;
+                }
+                Bytes::Resize(size) => unsynced.before_resize(fd, key, base, size)?,
+            }
+        }
+        let Some(space) = room.as_deref_mut().and_then(Option::as_mut) else {
+            return change();
+        };
+        let allocated =
+            || stat_at(fd, c"", libc::AT_EMPTY_PATH).map(|stat| space::allocated(&stat));
+        let before = allocated()?;
+        let changed = change();
+        space.settle(before, allocated()?);
+        changed
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn change(
+        &self,
+        number: u64,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        handle: Option<FileHandle>,
+    ) -> io::Result<FileAttr> {
+        self.disk.gate.admit_change(false)?;
+        let inode = self.inodes.get(number)?;
+        let proc_path = inode.proc_path();
+        let open = handle.and_then(|handle| self.file(handle).ok());
+        if let Some(size) = size {
+            let length = i64::try_from(size).map_err(|_| error(libc::EFBIG))?;
+            let fd = open.as_ref().map_or(inode.fd(), |o| o.file.as_raw_fd());
+            // SAFETY: a valid descriptor or a terminated path.
+            self.change_bytes(fd, &inode, Bytes::Resize(size), || unsafe {
+                check(match &open {
+                    Some(open) => libc::ftruncate(open.file.as_raw_fd(), length),
+                    None => libc::truncate(proc_path.as_ptr(), length),
+                })
+            })?;
+        }
+        // SAFETY: system calls on valid descriptors and terminated paths.
+        unsafe {
+            if let Some(mode) = mode {
+                check(libc::chmod(proc_path.as_ptr(), mode))?;
+            }
+            if uid.is_some() || gid.is_some() {
+                let keep = u32::MAX;
+                let owner = &self.disk.owner;
+                check(libc::fchownat(
+                    inode.fd(),
+                    c"".as_ptr(),
+                    uid.map_or(keep, |uid| owner.user(uid)),
+                    gid.map_or(keep, |gid| owner.group(gid)),
+                    libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW,
+                ))?;
+            }
+            if atime.is_some() || mtime.is_some() {
+                let times = [timespec(atime), timespec(mtime)];
+                check(libc::utimensat(
+                    libc::AT_FDCWD,
+                    proc_path.as_ptr(),
+                    times.as_ptr(),
+                    0,
+                ))?;
+            }
+        }
+        self.getattr_of(number, handle)
+    }
+
+    /// Gives room to a range of a file, or makes a hole or zeros of it.
+    pub(crate) fn allocate(
+        &self,
+        open: &OpenFile,
+        offset: u64,
+        length: u64,
+        mode: i32,
+    ) -> io::Result<()> {
+        self.disk.gate.admit_change(false)?;
+        let fd = open.file.as_raw_fd();
+        let clears = mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0;
+        let bytes = if clears {
+            Bytes::Clear { offset, length }
+        } else {
+            Bytes::Fill { offset, length }
+        };
+        // SAFETY: a valid descriptor.
+        self.change_bytes(fd, &open.inode, bytes, || unsafe {
+            check(libc::fallocate(fd, mode, offset as i64, length as i64))
+        })
+    }
+
+    pub(crate) fn flush_device(
+        &self,
+        open: Option<&OpenFile>,
+        pid: u32,
+        arrival_ns: u64,
+        reply: ReplyEmpty,
+    ) {
+        if let Err(error) = self.disk.admit(Op::Flush) {
+            return reply.error(error.into());
+        }
+        let target = Target {
+            file_id: open.map_or_else(|| self.disk.file_id(""), |open| open.file_id),
+            device_base: open.map_or(0, |open| open.inode.device_base),
+            offset: 0,
+            size: 0,
+            pid,
+        };
+        let mut ticket = self.disk.arrive(Op::Flush, target, arrival_ns);
+        let synced = self.sync(open, ticket.visit());
+        ticket.fails(&synced);
+        self.answer(ticket, move || match synced {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error.into()),
+        });
+    }
+
+    fn sync(&self, open: Option<&OpenFile>, visit: u32) -> io::Result<()> {
+        let gate = &self.disk.gate;
+        let up = gate.up();
+        if up & FAULTS != 0 {
+            let path = open.map_or_else(String::new, |open| open.inode.path());
+            let place = Place {
+                path: &path,
+                base: open.map_or(0, |open| open.inode.device_base),
+                offset: 0,
+                visit,
+            };
+            gate.faults().on_flush(place).map_err(error)?;
+        }
+        if up & VOLATILE != 0 {
+            let mut unsynced = gate.unsynced();
+            if gate.up() & OFF != 0 {
+                return Err(error(libc::EIO));
+            }
+            if let Some(unsynced) = unsynced.as_mut() {
+                unsynced.synced(open.map(|open| open.inode.key));
+            }
+        }
+        match open {
+            Some(open) if self.disk.durable => open.file.sync_all(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Tree {
+    /// Blocks of the disk, free and available: the host's, or of its own size.
+    pub(crate) fn room(&self, host: &libc::statvfs) -> (u64, u64, u64) {
+        let gate = &self.disk.gate;
+        let (mut blocks, mut free, mut available) = (host.f_blocks, host.f_bfree, host.f_bavail);
+        if let Some(space) = *gate.space() {
+            let left = space.free_bytes() / host.f_frsize;
+            blocks = space.size_bytes / host.f_frsize;
+            free = left;
+            available = left.min(available);
+        }
+        if gate.up() & FAULTS != 0 && gate.faults().full {
+            (free, available) = (0, 0);
+        }
+        (blocks, free, available)
+    }
+}
+
+fn place<'a>(path: &'a str, inode: &Inode, offset: u64, visit: u32) -> Place<'a> {
+    Place {
+        path,
+        base: inode.device_base,
+        offset,
+        visit,
+    }
+}

@@ -1,0 +1,252 @@
+//! Names: making, linking, renaming and removing files and directories.
+
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use fuser::{FileAttr, INodeNo, RenameFlags, Request};
+
+use crate::backing::check;
+use crate::gate::{error, OFF, SIZED, VOLATILE};
+use crate::inode::{c_name, join, stat_at, Inode};
+use crate::removed::Removed;
+use crate::space::allocated;
+use crate::tree::Tree;
+use crate::unsynced::Name;
+
+impl Tree {
+    /// What was just made belongs to the caller, and to the directory's group where that is asked.
+    pub(crate) fn own(
+        &self,
+        request: &Request,
+        parent: RawFd,
+        fd: RawFd,
+        name: &CString,
+    ) -> io::Result<()> {
+        let directory = stat_at(parent, c"", libc::AT_EMPTY_PATH)?;
+        let inherited = directory.st_mode & libc::S_ISGID != 0;
+        let owner = &self.disk.owner;
+        let group = if inherited {
+            directory.st_gid
+        } else {
+            owner.group(request.gid())
+        };
+        // SAFETY: plain fchownat on a valid descriptor and name.
+        check(unsafe {
+            libc::fchownat(
+                fd,
+                name.as_ptr(),
+                owner.user(request.uid()),
+                group,
+                libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH,
+            )
+        })
+    }
+
+    pub(crate) fn make(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        make: impl FnOnce(RawFd, &CString) -> i32,
+    ) -> io::Result<FileAttr> {
+        self.disk.gate.admit_change(true)?;
+        let directory = self.inodes.get(parent.0)?;
+        let c_name = c_name(name)?;
+        self.naming(
+            || {
+                check(make(directory.fd(), &c_name))?;
+                self.own(request, directory.fd(), directory.fd(), &c_name)
+            },
+            || self.made(&directory, name),
+        )?;
+        self.entry(parent.0, name)
+    }
+
+    /// What a power cut would have to take back of a name just made.
+    pub(crate) fn made(&self, directory: &Inode, name: &OsStr) -> io::Result<Name> {
+        let stat = stat_at(directory.fd(), &c_name(name)?, 0)?;
+        Ok(Name::Made {
+            path: join(&directory.path(), name),
+            directory: stat.st_mode & libc::S_IFMT == libc::S_IFDIR,
+        })
+    }
+
+    /// Does `change` to names; `record` says afterwards how it would be taken back.
+    pub(crate) fn naming<T>(
+        &self,
+        change: impl FnOnce() -> io::Result<T>,
+        record: impl FnOnce() -> io::Result<Name>,
+    ) -> io::Result<T> {
+        let gate = &self.disk.gate;
+        if gate.up() & VOLATILE == 0 {
+            return change();
+        }
+        let mut unsynced = gate.unsynced();
+        if gate.up() & OFF != 0 {
+            return Err(error(libc::EIO));
+        }
+        let done = change()?;
+        if let Some(unsynced) = unsynced.as_mut() {
+            unsynced.named(record()?);
+        }
+        Ok(done)
+    }
+
+    /// Holds what is about to lose its name, where a power cut could bring it back.
+    fn hold(&self, directory: RawFd, name: &CString) -> io::Result<Option<Removed>> {
+        if self.disk.gate.up() & VOLATILE == 0 {
+            return Ok(None);
+        }
+        match Removed::hold(directory, name) {
+            Ok(held) => Ok(Some(held)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Room that a file gives back when it loses its last name while nobody has it open.
+    fn room_of(&self, directory: RawFd, name: &CString) -> u64 {
+        if self.disk.gate.up() & SIZED == 0 {
+            return 0;
+        }
+        match stat_at(directory, name, 0) {
+            Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_nlink == 1 => {
+                if self.is_open((stat.st_dev, stat.st_ino)) {
+                    0
+                } else {
+                    allocated(&stat)
+                }
+            }
+            _ => 0,
+        }
+    }
+
+    fn give_back(&self, room: u64) {
+        if room > 0 {
+            if let Some(space) = self.disk.gate.space().as_mut() {
+                space.settle(room, 0);
+            }
+        }
+    }
+
+    /// The last handle of a file that has no name any more is closed: its room is free.
+    pub(crate) fn closed(&self, open: &crate::tree::OpenFile) {
+        if self.disk.gate.up() & SIZED == 0 || self.is_open(open.inode.key) {
+            return;
+        }
+        if let Ok(stat) = stat_at(open.file.as_raw_fd(), c"", libc::AT_EMPTY_PATH) {
+            if stat.st_nlink == 0 {
+                self.give_back(allocated(&stat));
+            }
+        }
+    }
+
+    pub(crate) fn remove(&self, parent: INodeNo, name: &OsStr, flags: i32) -> io::Result<()> {
+        self.disk.gate.admit_change(false)?;
+        let directory = self.inodes.get(parent.0)?;
+        let c_name = c_name(name)?;
+        let room = self.room_of(directory.fd(), &c_name);
+        let held = self.hold(directory.fd(), &c_name)?;
+        self.naming(
+            // SAFETY: valid descriptor and name.
+            || check(unsafe { libc::unlinkat(directory.fd(), c_name.as_ptr(), flags) }),
+            || {
+                Ok(Name::Removed {
+                    path: join(&directory.path(), name),
+                    held: held.ok_or_else(|| error(libc::ENOENT))?,
+                })
+            },
+        )?;
+        self.give_back(room);
+        Ok(())
+    }
+
+    pub(crate) fn link_to(
+        &self,
+        inode: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+    ) -> io::Result<FileAttr> {
+        self.disk.gate.admit_change(true)?;
+        let inode = self.inodes.get(inode.0)?;
+        let parent = self.inodes.get(new_parent.0)?;
+        let name = c_name(new_name)?;
+        let source = inode.proc_path();
+        self.naming(
+            // SAFETY: valid descriptors and names; following the link in /proc reaches the file.
+            || {
+                check(unsafe {
+                    libc::linkat(
+                        libc::AT_FDCWD,
+                        source.as_ptr(),
+                        parent.fd(),
+                        name.as_ptr(),
+                        libc::AT_SYMLINK_FOLLOW,
+                    )
+                })
+            },
+            || self.made(&parent, new_name),
+        )?;
+        self.entry(new_parent.0, new_name)
+    }
+
+    pub(crate) fn rename_to(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+    ) -> io::Result<()> {
+        self.disk.gate.admit_change(false)?;
+        let from = self.inodes.get(parent.0)?;
+        let to = self.inodes.get(new_parent.0)?;
+        let (c_old, c_new) = (c_name(name)?, c_name(new_name)?);
+        let (old, new) = (join(&from.path(), name), join(&to.path(), new_name));
+        let exchange = flags.contains(RenameFlags::RENAME_EXCHANGE);
+        let (room, replaced) = if exchange {
+            (0, None)
+        } else {
+            (self.room_of(to.fd(), &c_new), self.hold(to.fd(), &c_new)?)
+        };
+        self.naming(
+            // SAFETY: valid descriptors, terminated names.
+            || {
+                check(unsafe {
+                    libc::renameat2(
+                        from.fd(),
+                        c_old.as_ptr(),
+                        to.fd(),
+                        c_new.as_ptr(),
+                        flags.bits(),
+                    )
+                })
+            },
+            || {
+                Ok(if exchange {
+                    Name::Exchanged {
+                        one: old.clone(),
+                        other: new.clone(),
+                    }
+                } else {
+                    Name::Renamed {
+                        from: old.clone(),
+                        to: new.clone(),
+                        replaced,
+                    }
+                })
+            },
+        )?;
+        self.give_back(room);
+        if exchange {
+            let aside = format!("{old}\0");
+            self.inodes.renamed(&old, &aside);
+            self.inodes.renamed(&new, &old);
+            self.inodes.renamed(&aside, &new);
+        } else {
+            self.inodes.renamed(&old, &new);
+        }
+        Ok(())
+    }
+}

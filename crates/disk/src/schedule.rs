@@ -1,0 +1,359 @@
+//! Changes that are planned: at a time, when a phase is marked, when a counter crosses a threshold.
+//!
+//! The server keeps to them by itself, whatever becomes of who asked for them. One thread waits for
+//! the next; it sleeps as exactly as the timers do, without their spinning.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{json, Value};
+
+use crate::changes::DiskPatch;
+use crate::clock::now_ns;
+use crate::counters::NAMES;
+use crate::disk::Disk;
+use crate::error::Error;
+
+/// How often thresholds are looked at while there are any.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A planned change as it is asked for: one of `at_ns`, `phase`, `metric` says when.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Planned {
+    /// At that time (CLOCK_MONOTONIC).
+    pub at_ns: Option<u64>,
+    /// So long after that phase was marked,
+    pub phase: Option<String>,
+    /// or after that counter of the disk (a name of [`NAMES`]) was seen
+    pub metric: Option<String>,
+    /// above this
+    pub above: Option<f64>,
+    /// or below this.
+    pub below: Option<f64>,
+    /// So long after the phase or the sight.
+    pub after_ns: u64,
+    /// What is to change.
+    pub patch: Value,
+}
+
+struct Due {
+    at_ns: u64,
+    number: u64,
+    disk: Arc<Disk>,
+    patch: DiskPatch,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at_ns, self.number) == (other.at_ns, other.number)
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at_ns, self.number).cmp(&(other.at_ns, other.number))
+    }
+}
+
+enum Trigger {
+    Phase(String),
+    Metric {
+        name: String,
+        above: Option<f64>,
+        below: Option<f64>,
+    },
+}
+
+struct Waiting {
+    trigger: Trigger,
+    after_ns: u64,
+    disk: Arc<Disk>,
+    patch: DiskPatch,
+}
+
+#[derive(Default)]
+struct Queue {
+    timed: BinaryHeap<Reverse<Due>>,
+    waiting: Vec<Waiting>,
+    number: u64,
+    stopped: bool,
+}
+
+/// The schedules of all disks.
+#[derive(Default)]
+pub struct Scheduler {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+/// The keys that a patch sets, each limit for itself.
+fn keys(patch: &Value) -> HashSet<String> {
+    let mut keys = HashSet::new();
+    for (key, value) in patch.as_object().into_iter().flatten() {
+        match value.as_object() {
+            Some(limits) if key == "limits" => {
+                keys.extend(limits.keys().map(|limit| format!("limits.{limit}")));
+            }
+            _ => {
+                keys.insert(key.clone());
+            }
+        }
+    }
+    keys
+}
+
+/// A key that both set; all limits at once meet each of them.
+fn clash(one: &Value, other: &Value) -> Option<String> {
+    let (one, other) = (keys(one), keys(other));
+    let meets = |key: &str, others: &HashSet<String>| {
+        others.contains(key) || (key == "limits" && others.iter().any(|o| o.starts_with("limits.")))
+    };
+    one.iter()
+        .find(|key| meets(key, &other))
+        .or_else(|| other.iter().find(|key| meets(key, &one)))
+        .cloned()
+}
+
+impl Scheduler {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Plans changes of a disk, all or (where one makes no sense) none. With `replace` nothing of
+    /// what was planned for it before stays.
+    pub fn plan(&self, disk: &Arc<Disk>, events: &[Planned], replace: bool) -> Result<(), Error> {
+        let (mut timed, mut waiting) = (Vec::<(u64, DiskPatch)>::new(), Vec::new());
+        for (index, event) in events.iter().enumerate() {
+            let bad = |why: String| Error::Bad(format!("events[{index}]: {why}"));
+            let patch = DiskPatch::read(&event.patch).map_err(|why| bad(why.to_string()))?;
+            match when(event).map_err(bad)? {
+                Ok(at_ns) => {
+                    for (other_ns, other) in &timed {
+                        if *other_ns == at_ns {
+                            if let Some(key) = clash(&patch.asked, &other.asked) {
+                                return Err(bad(format!(
+                                    "{key} is set twice at one time ({at_ns} ns)"
+                                )));
+                            }
+                        }
+                    }
+                    timed.push((at_ns, patch));
+                }
+                Err(trigger) => waiting.push((trigger, event.after_ns, patch)),
+            }
+        }
+        let mut queue = self.lock();
+        if replace {
+            queue.forget(disk);
+        }
+        for (at_ns, patch) in timed {
+            queue.push(at_ns, disk.clone(), patch);
+        }
+        for (trigger, after_ns, patch) in waiting {
+            queue.waiting.push(Waiting {
+                trigger,
+                after_ns,
+                disk: disk.clone(),
+                patch,
+            });
+        }
+        drop(queue);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// A phase has begun at `t_ns`, for one disk or for all.
+    pub fn mark(&self, disk: Option<&Arc<Disk>>, phase: &str, t_ns: u64) -> usize {
+        let mut queue = self.lock();
+        let fired = queue.take_waiting(|waiting| {
+            disk.is_none_or(|disk| Arc::ptr_eq(disk, &waiting.disk))
+                && matches!(&waiting.trigger, Trigger::Phase(name) if name == phase)
+        });
+        let count = fired.len();
+        for waiting in fired {
+            queue.push(t_ns + waiting.after_ns, waiting.disk, waiting.patch);
+        }
+        drop(queue);
+        self.changed.notify_all();
+        count
+    }
+
+    /// Drops what is planned for a disk.
+    pub fn forget(&self, disk: &Arc<Disk>) {
+        self.lock().forget(disk);
+    }
+
+    /// What is planned for a disk.
+    pub fn pending(&self, disk: &Arc<Disk>) -> Vec<Value> {
+        let queue = self.lock();
+        let mut timed: Vec<&Due> = queue.timed.iter().map(|due| &due.0).collect();
+        timed.sort();
+        let timed = timed
+            .into_iter()
+            .filter(|due| Arc::ptr_eq(&due.disk, disk))
+            .map(|due| json!({"at_ns": due.at_ns, "patch": due.patch.asked}));
+        let waiting = queue
+            .waiting
+            .iter()
+            .filter(|waiting| Arc::ptr_eq(&waiting.disk, disk))
+            .map(|waiting| {
+                let mut told = match &waiting.trigger {
+                    Trigger::Phase(name) => json!({"phase": name}),
+                    Trigger::Metric { name, above, below } => {
+                        json!({"metric": name, "above": above, "below": below})
+                    }
+                };
+                told["after_ns"] = json!(waiting.after_ns);
+                told["patch"] = waiting.patch.asked.clone();
+                told
+            });
+        timed.chain(waiting).collect()
+    }
+
+    /// Ends [`Scheduler::serve`].
+    pub fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Applies what is due, by `apply(disk, planned_ns, patch)`, until stopped.
+    pub fn serve(&self, apply: impl Fn(&Arc<Disk>, u64, &DiskPatch)) {
+        // SAFETY: sets the calling thread's own timer slack.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0, 0, 0) };
+        let mut queue = self.lock();
+        while !queue.stopped {
+            queue.look(now_ns());
+            let now = now_ns();
+            let next_ns = queue.timed.peek().map(|due| due.0.at_ns);
+            if next_ns.is_some_and(|next_ns| next_ns <= now) {
+                if let Some(Reverse(due)) = queue.timed.pop() {
+                    drop(queue);
+                    apply(&due.disk, due.at_ns, &due.patch);
+                    queue = self.lock();
+                }
+                continue;
+            }
+            let mut pause = next_ns.map_or(Duration::from_secs(3600), |next_ns| {
+                Duration::from_nanos(next_ns - now)
+            });
+            if queue.watches() {
+                pause = pause.min(LOOK);
+            }
+            queue = self
+                .changed
+                .wait_timeout(queue, pause)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+}
+
+/// When an event is due: at a time, or upon a trigger.
+fn when(event: &Planned) -> Result<Result<u64, Trigger>, String> {
+    match (event.at_ns, &event.phase, &event.metric) {
+        (Some(at_ns), None, None) => Ok(Ok(at_ns)),
+        (None, Some(phase), None) => Ok(Err(Trigger::Phase(phase.clone()))),
+        (None, None, Some(name)) => {
+            if !NAMES.contains(&name.as_str()) {
+                return Err(format!(
+                    "metric \"{name}\"; one of {} is expected",
+                    NAMES.join(", ")
+                ));
+            }
+            if event.above.is_some() == event.below.is_some() {
+                return Err("metric wants either above or below".into());
+            }
+            Ok(Err(Trigger::Metric {
+                name: name.clone(),
+                above: event.above,
+                below: event.below,
+            }))
+        }
+        _ => Err("exactly one of at_ns, phase and metric is expected".into()),
+    }
+}
+
+impl Queue {
+    fn push(&mut self, at_ns: u64, disk: Arc<Disk>, patch: DiskPatch) {
+        self.number += 1;
+        let number = self.number;
+        self.timed.push(Reverse(Due {
+            at_ns,
+            number,
+            disk,
+            patch,
+        }));
+    }
+
+    fn forget(&mut self, disk: &Arc<Disk>) {
+        self.timed.retain(|due| !Arc::ptr_eq(&due.0.disk, disk));
+        self.waiting.retain(|w| !Arc::ptr_eq(&w.disk, disk));
+    }
+
+    fn take_waiting(&mut self, fires: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
+        let (fired, rest) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(fires);
+        self.waiting = rest;
+        fired
+    }
+
+    fn watches(&self) -> bool {
+        let metric = |w: &Waiting| matches!(w.trigger, Trigger::Metric { .. });
+        self.waiting.iter().any(metric)
+    }
+
+    /// Looks at the counters that are waited for.
+    fn look(&mut self, now_ns: u64) {
+        if !self.watches() {
+            return;
+        }
+        let fired = self.take_waiting(|waiting| match &waiting.trigger {
+            Trigger::Phase(_) => false,
+            Trigger::Metric { name, above, below } => {
+                let value = waiting.disk.counter(name).unwrap_or(0) as f64;
+                above.is_some_and(|above| value > above) || below.is_some_and(|below| value < below)
+            }
+        });
+        for waiting in fired {
+            self.push(now_ns + waiting.after_ns, waiting.disk, waiting.patch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_key_twice_clashes_and_two_limits_do_not() {
+        let read = json!({"limits": {"read_bps": 1.0}});
+        let write = json!({"limits": {"write_bps": 2.0}});
+        assert_eq!(clash(&read, &write), None);
+        assert_eq!(clash(&read, &read), Some("limits.read_bps".into()));
+        assert!(clash(&read, &json!({"limits": null})).is_some());
+        assert!(clash(&json!({"limits": "max"}), &write).is_some());
+        assert_eq!(clash(&json!({"full": true}), &json!({"servers": 1})), None);
+    }
+
+    #[test]
+    fn when_is_said_once() {
+        let event = |text: &str| serde_json::from_str::<Planned>(text).unwrap();
+        assert!(matches!(when(&event(r#"{"at_ns": 5}"#)), Ok(Ok(5))));
+        assert!(when(&event(r#"{"at_ns": 5, "phase": "x"}"#)).is_err());
+        assert!(when(&event("{}")).is_err());
+        assert!(when(&event(r#"{"metric": "reads"}"#)).is_err());
+        let why = when(&event(r#"{"metric": "speed", "above": 1}"#));
+        assert!(why.is_err_and(|why| why.contains("written_bytes")));
+        assert!(when(&event(r#"{"metric": "reads", "above": 1}"#)).is_ok());
+    }
+}

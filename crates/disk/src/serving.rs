@@ -1,0 +1,190 @@
+//! A disk at its mount point: put up, taken down, and put up again after a power cut.
+
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use fuser::{Config, Session, SessionACL};
+use serde_json::{json, Value};
+
+use crate::changes::{Applied, PowerCut};
+use crate::clock::now_ns;
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::mount;
+use crate::space::Space;
+use crate::timer::Timers;
+use crate::tree::Tree;
+
+/// How a disk is mounted, each time.
+pub struct How {
+    /// Reader threads.
+    pub readers: usize,
+    /// Most the kernel reads ahead, in bytes.
+    pub readahead_bytes: u32,
+    /// Background requests at once.
+    pub max_background: u16,
+    /// Dirty pages at most, in bytes.
+    pub dirty_bytes: u64,
+    /// Token of the mount.
+    pub token: String,
+    /// Whether other mount namespaces follow.
+    pub shared: bool,
+}
+
+/// A disk that is mounted.
+pub struct Serving {
+    disk: Arc<Disk>,
+    timers: Timers,
+    how: How,
+    /// Device number of the mount.
+    pub device: [u32; 2],
+    /// Settings of the page cache that this host does not let be set.
+    pub untuned: Vec<String>,
+    session: Option<JoinHandle<()>>,
+}
+
+impl Serving {
+    /// Mounts a disk.
+    pub fn begin(disk: Arc<Disk>, timers: Timers, how: How) -> Result<Self, Error> {
+        if how.shared {
+            mount::carry(&disk.mount, &how.token)?;
+        }
+        let shared = how.shared;
+        let mut serving = Serving {
+            disk,
+            timers,
+            how,
+            device: [0, 0],
+            untuned: Vec::new(),
+            session: None,
+        };
+        match serving.go_up() {
+            Ok(()) => Ok(serving),
+            Err(error) => {
+                if shared {
+                    let _ = mount::unmount(&serving.disk.mount);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn go_up(&mut self) -> Result<(), Error> {
+        let (disk, how) = (&self.disk, &self.how);
+        let tree = Tree::new(
+            disk.clone(),
+            self.timers.clone(),
+            how.readahead_bytes,
+            how.max_background,
+        )
+        .map_err(|error| {
+            Error::host(
+                format!("backing directory {}", disk.backing.display()),
+                error,
+            )
+        })?;
+        let device_fd = mount::mount(&disk.mount, &how.token)?;
+        let finish = || -> Result<(JoinHandle<()>, [u32; 2]), Error> {
+            let mut config = Config::default();
+            config.acl = SessionACL::All;
+            config.n_threads = Some(how.readers.max(1));
+            config.clone_fd = true;
+            let what = || format!("serving {}", disk.mount.display());
+            let session = Session::from_fd(tree, device_fd, SessionACL::All, config)
+                .map_err(|error| Error::host(what(), error))?;
+            let name = what();
+            let thread = thread::Builder::new()
+                .name("session".into())
+                .spawn(move || {
+                    if let Err(error) = session.run() {
+                        eprintln!("penstock-disk: {name}: {error}");
+                    }
+                })
+                .map_err(|error| Error::host(what(), error))?;
+            Ok((thread, mount::device(&disk.mount)?))
+        };
+        match finish() {
+            Ok((session, device)) => {
+                self.untuned = mount::tune(device, how.dirty_bytes, how.readahead_bytes);
+                self.session = Some(session);
+                self.device = device;
+                Ok(())
+            }
+            Err(error) => {
+                let _ = mount::unmount(&disk.mount);
+                Err(error)
+            }
+        }
+    }
+
+    /// Unmounts for good; lazily when files are open. Says whether it was lazy.
+    pub fn end(&mut self) -> Result<bool, Error> {
+        let lazy = mount::unmount(&self.disk.mount)?;
+        if self.how.shared {
+            mount::unmount(&self.disk.mount)?;
+        }
+        self.disk.gone.store(true, Ordering::Relaxed);
+        if !lazy {
+            if let Some(session) = self.session.take() {
+                let _ = session.join();
+            }
+        }
+        Ok(lazy)
+    }
+
+    /// Takes the power away and gives it back: everything that was not flushed is lost (or torn), in
+    /// the page cache and on the disk; open files are dead; the mount is a new one.
+    pub fn cut_power(&mut self, planned_ns: u64, cut: PowerCut) -> Result<Value, Error> {
+        let disk = self.disk.clone();
+        if disk.gate.unsynced().is_none() {
+            return Err(Error::Bad(format!(
+                "disk {:?} does not keep apart what is not flushed: put it up as volatile",
+                disk.disk_id
+            )));
+        }
+        // From here on nothing reaches the files any more: writes and flushes under way hold the lock.
+        disk.gate.set_off(true);
+        let mut unsynced = disk.gate.unsynced();
+        let off_ns = now_ns();
+        mount::cut(&disk.mount, self.device)?;
+        if let Some(session) = self.session.take() {
+            drop(unsynced);
+            let _ = session.join();
+            unsynced = disk.gate.unsynced();
+        }
+        let root = std::fs::File::open(&disk.backing)
+            .map_err(|error| Error::host(disk.backing.display().to_string(), error))?;
+        let lost = unsynced
+            .as_mut()
+            .map(|unsynced| unsynced.lose(root.as_raw_fd(), cut.mode, cut.seed));
+        drop(unsynced);
+        let size = disk.gate.space().map(|space| space.size_bytes);
+        if let Some(size_bytes) = size {
+            let space = Space::measure(size_bytes, &disk.backing)
+                .map_err(|error| Error::host(disk.backing.display().to_string(), error))?;
+            disk.gate.set_space(Some(space));
+        }
+        disk.gate.set_off(false);
+        self.go_up()?;
+        let verified_ns = now_ns();
+        let found = json!({"power_cut": {"lost": lost, "dev": self.device}});
+        let failed = lost.as_ref().and_then(|lost| lost.failed.first().cloned());
+        disk.note(Applied {
+            planned_ns,
+            applied_ns: off_ns,
+            verified_ns,
+            asked: json!({"power_cut": {"mode": cut.mode, "seed": cut.seed}}),
+            found: found.clone(),
+            error: failed,
+            active: disk.active(),
+        });
+        Ok(json!({
+            "dev": self.device,
+            "off_ns": off_ns,
+            "on_ns": verified_ns,
+            "lost": lost,
+        }))
+    }
+}

@@ -1,0 +1,225 @@
+//! One mount: its open files, its buffers, and how its requests are timed and answered.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use fuser::{FileAttr, FileHandle, FileType};
+use penstock_station::Op;
+
+use crate::backing::attributes;
+use crate::clock::now_ns;
+use crate::disk::{Disk, Target, Ticket};
+use crate::inode::{c_name, stat_at, Inode, Inodes};
+use crate::timer::Timers;
+
+/// Buffers kept for reuse.
+const SPARE_BUFFERS: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) file: File,
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) file_id: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct OpenDirectory {
+    pub(crate) entries: Mutex<Vec<(u64, FileType, std::ffi::OsString)>>,
+}
+
+/// One mount.
+pub struct Tree {
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) timers: Timers,
+    pub(crate) inodes: Inodes,
+    pub(crate) files: RwLock<HashMap<u64, Arc<OpenFile>>>,
+    pub(crate) directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
+    pub(crate) next_handle: AtomicU64,
+    pub(crate) buffers: Arc<Buffers>,
+    pub(crate) readahead_bytes: u32,
+    pub(crate) max_background: u16,
+}
+
+/// Buffers for reads, reused.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    spare: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Buffers {
+    pub(crate) fn take(&self, size: usize) -> Vec<u8> {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = spare.iter().rposition(|buffer| buffer.capacity() >= size);
+        let mut buffer = match fits {
+            Some(index) => spare.swap_remove(index),
+            None => Vec::with_capacity(size.max(4096)),
+        };
+        drop(spare);
+        buffer.clear();
+        buffer
+    }
+
+    pub(crate) fn give(&self, buffer: Vec<u8>) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < SPARE_BUFFERS {
+            spare.push(buffer);
+        }
+    }
+}
+
+impl Tree {
+    /// The tree of `disk`.
+    pub fn new(
+        disk: Arc<Disk>,
+        timers: Timers,
+        readahead_bytes: u32,
+        max_background: u16,
+    ) -> io::Result<Self> {
+        let backing = c_name(disk.backing.as_os_str())?;
+        Ok(Tree {
+            inodes: Inodes::new(&backing)?,
+            disk,
+            timers,
+            files: RwLock::default(),
+            directories: RwLock::default(),
+            next_handle: AtomicU64::new(1),
+            buffers: Arc::default(),
+            readahead_bytes,
+            max_background,
+        })
+    }
+
+    pub(crate) fn handle(&self) -> u64 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn file(&self, handle: FileHandle) -> io::Result<Arc<OpenFile>> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files
+            .get(&handle.0)
+            .cloned()
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
+    }
+
+    pub(crate) fn keep(&self, file: File, inode: Arc<Inode>) -> FileHandle {
+        let handle = self.handle();
+        let file_id = self.disk.file_id(&inode.path());
+        let open = Arc::new(OpenFile {
+            file,
+            inode,
+            file_id,
+        });
+        self.files
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(handle, open);
+        FileHandle(handle)
+    }
+
+    pub(crate) fn entry(&self, parent: u64, name: &OsStr) -> io::Result<FileAttr> {
+        let parent = self.inodes.get(parent)?;
+        let (inode, stat) = self.inodes.lookup(&parent, name)?;
+        Ok(self.attributes(inode.number, &stat))
+    }
+
+    pub(crate) fn getattr_of(
+        &self,
+        number: u64,
+        handle: Option<FileHandle>,
+    ) -> io::Result<FileAttr> {
+        let stat = match handle.and_then(|handle| self.file(handle).ok()) {
+            Some(open) => stat_at(open.file.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?,
+            None => self.inodes.get(number)?.stat()?,
+        };
+        Ok(self.attributes(number, &stat))
+    }
+
+    pub(crate) fn ticket(
+        &self,
+        op: Op,
+        open: &OpenFile,
+        offset: u64,
+        size: u32,
+        pid: u32,
+        arrival_ns: u64,
+    ) -> Ticket {
+        let target = Target {
+            file_id: open.file_id,
+            device_base: open.inode.device_base,
+            offset,
+            size,
+            pid,
+        };
+        self.disk.arrive(op, target, arrival_ns)
+    }
+
+    /// Answers when the ticket is due: now, or from a timer thread.
+    pub(crate) fn answer(&self, mut ticket: Ticket, answer: impl FnOnce() + Send + 'static) {
+        let disk = self.disk.clone();
+        let now = now_ns();
+        if ticket.due_ns <= now {
+            disk.complete(ticket, now);
+            answer();
+            return;
+        }
+        let whose = (disk.number, ticket.id());
+        self.timers.answer_at(
+            ticket.due_ns,
+            whose,
+            Box::new(move |now, moved| {
+                answer();
+                if let Some(moved) = moved {
+                    ticket.is_moved(&moved);
+                }
+                disk.complete(ticket, now);
+            }),
+        );
+        // The disk was changed while the request was on its way from the station to the timers.
+        self.disk.move_late(&self.timers, whose.1);
+    }
+
+    /// Attributes as they are seen on the mount.
+    pub(crate) fn attributes(&self, number: u64, stat: &libc::stat) -> FileAttr {
+        let mut seen = attributes(number, stat);
+        seen.uid = self.disk.owner.user(seen.uid);
+        seen.gid = self.disk.owner.group(seen.gid);
+        seen
+    }
+
+    /// Whether anybody has the file open.
+    pub(crate) fn is_open(&self, key: (u64, u64)) -> bool {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files.values().any(|open| open.inode.key == key)
+    }
+
+    pub(crate) fn calibrating(&self, arrival_ns: u64) -> Option<u64> {
+        match self.disk.calibration_service_ns.load(Ordering::Relaxed) {
+            0 => None,
+            service_ns => Some(arrival_ns + service_ns),
+        }
+    }
+
+    pub(crate) fn calibration_answer(
+        &self,
+        arrival_ns: u64,
+        answer: impl FnOnce() + Send + 'static,
+    ) {
+        let due_ns = self.calibrating(arrival_ns).unwrap_or(arrival_ns);
+        let disk = self.disk.clone();
+        let disk_number = disk.number;
+        let answer = move |now_ns: u64, _| {
+            let late = &disk.calibration_lateness_ns;
+            late.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(now_ns.saturating_sub(due_ns));
+            answer();
+        };
+        self.timers
+            .answer_at(due_ns, (disk_number, u64::MAX), Box::new(answer));
+    }
+}

@@ -1,0 +1,82 @@
+"""A disk server with one disk's directories, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.analyse.fidelity import fidelity
+from penstock.emulate.disk import DiskServer
+from penstock.emulate.disk_log import read_disk_log
+from penstock.host.journal import Journal
+from penstock.host.mounts import mounts_at
+
+#: what a module of tests with disks is marked with
+HOST = [
+    pytest.mark.host,
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this kernel offers no /dev/fuse"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting in tests needs root"),
+]
+MIB = 1 << 20
+
+
+def flat(service_s: float, name: str = "flat", **more: Any) -> str:
+    overhead = {"overhead": {"kind": "constant", "value_s": service_s}}
+    both = {"sequential": overhead, "random": overhead}
+    profile = {"schema": "penstock/storage-profile/1", "name": name, "servers": 1}
+    return json.dumps({**profile, "read": both, "write": both, **more})
+
+
+@dataclass
+class Bench:
+    """A disk server with one disk's directories."""
+
+    base: Path
+    server: DiskServer
+    journal: Journal
+
+    @property
+    def mount(self) -> Path:
+        return self.base / "mount"
+
+    @property
+    def backing(self) -> Path:
+        return self.base / "backing"
+
+    def up(self, profile: str, **options: Any) -> None:
+        self.server.add("d", self.mount, self.backing, profile, **options)
+
+    def file(self, name: str, size: int) -> Path:
+        (self.backing / name).write_bytes(os.urandom(size))
+        return self.mount / name
+
+    @contextlib.contextmanager
+    def logged(self, profile: str) -> Iterator[dict[str, Any]]:
+        """What happens inside is logged; `certificate`, `requests`, `stats` are there afterwards."""
+        out: dict[str, Any] = {}
+        log = self.base / "requests"
+        self.server.reset("d")
+        self.server.log("d", log)
+        yield out
+        self.server.log("d", None)
+        out["stats"] = self.server.stats("d")
+        out["requests"] = read_disk_log(log, disk_id="d")
+        out["certificate"] = fidelity(out["requests"], out["stats"], profile)
+
+
+@pytest.fixture(name="bench")
+def one_bench(tmp_path: Path) -> Iterator[Bench]:
+    for name in ("mount", "backing"):
+        (tmp_path / name).mkdir()
+    journal = Journal(tmp_path / "journal.jsonl")
+    with DiskServer(journal, tmp_path / "state") as server:
+        yield Bench(tmp_path, server, journal)
+    assert not mounts_at(tmp_path / "mount")
+    assert journal.open_entries() == []
