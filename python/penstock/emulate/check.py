@@ -191,8 +191,7 @@ def _link(link: LinkSpec, networks: dict[str, Any], where: str) -> Iterator[str]
         except ValueError:
             yield f"{where}: found address {link.address!r}; expected one such as 10.88.1.5"
         else:
-            known = isinstance(subnet, ipaddress.IPv4Network | ipaddress.IPv6Network)
-            if known and address not in subnet:
+            if subnet and address not in subnet:
                 yield f"{where}: address {link.address} is not in {subnet}"
     for name in ("out_bps", "in_bps"):
         value = getattr(link, name)

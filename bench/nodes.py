@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Virtual nodes: how long 1, 10, 100 and 1,000 of them take to go up, to be changed, and to go down.
+
+Nodes up to 100 have an emulated disk and a shaped link each; 1,000 are idle (a network, no disk). Printed per
+count: seconds with the range of the repetitions, beside the bar where there is one; and what a node costs in
+memory. `--plant` leaves one node out of every change, which the read-back must report (exit 1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.emulate.nodes import Cluster
+from penstock.emulate.spec import ClusterSpec, DiskSpec, LinkSpec, NodeSpec
+from penstock.host.journal import Journal
+from penstock.profile.load import load_profile
+
+MIB = 1 << 20
+#: bars [s]: nodes → metric → most
+BARS = {100: {"up": 10.0, "down": 10.0, "set": 0.5}, 1000: {"up": 60.0}}
+
+
+@dataclass
+class Row:
+    case: str
+    metric: str
+    value: float
+    unit: str
+    low: float
+    high: float
+    n: int
+    bar: float | None = None
+    engine: str = "penstock"
+
+
+def spec_of(count: int, runtime: str) -> ClusterSpec:
+    disks: tuple[DiskSpec, ...] = ()
+    link = LinkSpec()
+    if count <= 100:
+        profile = json.loads(load_profile("sata-ssd").json)
+        disks = (DiskSpec("data", profile=profile, profile_name="sata-ssd"),)
+        link = LinkSpec(out_bps=125e6 / 2, in_bps=125e6 / 2)
+    nodes = tuple(
+        NodeSpec(f"n-{i}", cpus=1.0, memory_bytes=256 * MIB, disks=disks, links=(link,))
+        for i in range(count)
+    )
+    return ClusterSpec(f"bench{count}", nodes, runtime=runtime)  # type: ignore[arg-type]
+
+
+def available_mib() -> float:
+    with open("/proc/meminfo") as lines:
+        return next(int(x.split()[1]) / 1024 for x in lines if x.startswith("MemAvailable"))
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.monotonic()
+    work()
+    return time.monotonic() - start
+
+
+def change_all(cluster: Cluster, count: int, plant: bool) -> tuple[float, int]:
+    """Other limits for every node in one request: processors, memory and link; seconds, and how many hold."""
+    from penstock.emulate.settings import Change
+
+    changes = []
+    for number in range(count):
+        node = (f"n-{number}",)
+        cpus = 0.25 + (number % 50) / 100
+        changes.append(Change(node, "cpu", {"cpus": cpus}))
+        changes.append(Change(node, "memory", {"hard": (128 + number % 64) * MIB}))
+        changes.append(Change(node, "network", {"out_bps": 10e6 + 1e4 * number}, "net"))
+        if count <= 100:
+            limits = {"read_bps": 20e6 + 1e4 * number, "write_bps": 10e6 + 1e4 * number}
+            changes.append(Change(node, "disk", {"limits": limits}, "data"))
+    if plant:
+        del changes[:1]
+    start = time.monotonic()
+    applied = cluster.change(changes)
+    took = time.monotonic() - start
+    wrong = [a for a in applied if a["error"]]
+    for one in wrong[:3]:
+        print(f"{one['node']}: {one['resource']}: {one['error']}", file=sys.stderr)
+    status = cluster.status()
+    held = sum(
+        abs(n["cpu"]["cpus"] - (0.25 + (i % 50) / 100)) < 0.001
+        and n["memory"]["hard"] == (128 + i % 64) * MIB
+        for i, n in enumerate(status)
+    )
+    return took, held - len(wrong)
+
+
+def measure(count: int, repetitions: int, runtime: str, plant: bool) -> tuple[list[Row], bool]:
+    times: dict[str, list[float]] = {"up": [], "set": [], "status": [], "down": []}
+    costs = []
+    right = True
+    for _ in range(repetitions):
+        before = available_mib()
+        made: list[Cluster] = []
+        spec = spec_of(count, runtime)
+        up = timed(lambda s=spec: made.append(Cluster.up(s, Journal(), outlive=False)))  # type: ignore[misc]
+        cluster = made[0]
+        try:
+            times["up"].append(up)
+            running = sum(n.state == "running" for n in cluster.nodes.values())
+            costs.append((before - available_mib()) / count)
+            took, held = change_all(cluster, count, plant)
+            times["set"].append(took)
+            times["status"].append(timed(cluster.status))
+            if running != count or held != count:
+                print(f"{count} nodes: {running} run, {held} have their limits", file=sys.stderr)
+                right = False
+        finally:
+            times["down"].append(timed(cluster.down))
+    bars = BARS.get(count, {})
+    rows = [
+        Row(f"{count} nodes", name, statistics.median(t), "s", min(t), max(t), len(t), bars.get(name))
+        for name, t in times.items()
+    ]
+    median = statistics.median(costs)
+    rows.append(
+        Row(f"{count} nodes", "memory per node", median, "MiB", min(costs), max(costs), len(costs))
+    )
+    return rows, right
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--quick", action="store_true", help="1, 10 and 100 nodes, twice")
+    arguments.add_argument("--counts", help="such as 1,10,100,1000")
+    arguments.add_argument("--repetitions", type=int, default=5)
+    arguments.add_argument("--runtime", default="auto")
+    arguments.add_argument("--plant", action="store_true", help="a change that does not arrive")
+    asked = arguments.parse_args()
+    if os.geteuid() != 0:
+        print("needs root", file=sys.stderr)
+        return 2
+    counts = [int(c) for c in (asked.counts or ("1,10,100" if asked.quick else "1,10,100,1000")).split(",")]
+    rows: list[Row] = []
+    right = True
+    for count in counts:
+        times = 2 if asked.quick or count >= 1000 else asked.repetitions
+        made, good = measure(count, times, asked.runtime, asked.plant)
+        right &= good
+        rows += made
+        if not asked.json:
+            for row in made:
+                bar = f"   (at most {row.bar:g})" if row.bar else ""
+                late = " MISSED" if row.bar and row.value > row.bar else ""
+                print(
+                    f"{row.case:>10}  {row.metric:<16}{row.value:9.3f} {row.unit:<4}"
+                    f"[{row.low:.3f}, {row.high:.3f}] n={row.n}{bar}{late}",
+                    flush=True,
+                )
+    if asked.json:
+        print(json.dumps([vars(row) for row in rows]))
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
