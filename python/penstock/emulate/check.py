@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec
@@ -39,13 +39,19 @@ def matching(patterns: Iterable[str], nodes: Iterable[str]) -> list[str]:
     Raises BadInput for one that fits none.
     """
     names = list(nodes)
+    known = nodes if isinstance(nodes, Mapping) else set(names)
     chosen: set[str] = set()
     for pattern in patterns:
+        if pattern in known:
+            chosen.add(pattern)
+            continue
         words = "".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in pattern)
         found = [name for name in names if re.fullmatch(words, name)]
         if not found:
             raise BadInput(f"no node {pattern!r}; there are {_some(names)}")
         chosen.update(found)
+    if len(chosen) == 1:
+        return list(chosen)
     return [name for name in names if name in chosen]
 
 

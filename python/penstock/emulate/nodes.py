@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,7 +117,7 @@ class Cluster:
         if outlive:
             with _lock():
                 _check_free(spec.name)
-                daemon = _standing() or _start_standing(journal)
+                daemon = _standing() or start_daemon("nodes", {"outlive_owner": True}, journal)
                 try:
                     daemon.call("reserve", **said)
                 except BaseException:
@@ -133,6 +132,7 @@ class Cluster:
                 daemon.call("reserve", **said)
             with _watched(daemon, spec.name, progress):
                 cluster._described = daemon.call("up", _PATIENCE_S, cluster=spec.name)
+            daemon.call("keep", cluster=spec.name)
         except BaseException as error:
             cluster._abandon(journal, interrupted=not isinstance(error, PenstockError))
             raise
@@ -234,7 +234,7 @@ class Cluster:
         if not self._outlive:
             with _watched(self._daemon, self.name, progress):
                 self._ask("down", _PATIENCE_S)
-            self._daemon.stop()
+            _stop(self._daemon, Journal())
             return
         with _lock():
             with _watched(self._daemon, self.name, progress):
@@ -256,7 +256,7 @@ class Cluster:
                 with _lock():
                     _stop_if_idle(self._daemon, journal)
             else:
-                self._daemon.stop()
+                _stop(self._daemon, journal)
 
     def __enter__(self) -> Cluster:
         return self
@@ -267,7 +267,12 @@ class Cluster:
 
 def registered() -> dict[str, Daemon]:
     """The clusters that are up on this host, with who holds each."""
-    found = {}
+    return {f["cluster"]: connect("nodes", f["pid"], f["socket"]) for f in _register()}
+
+
+def _register() -> list[dict[str, Any]]:
+    """What the supervisors that run have written down of their clusters."""
+    found = []
     for path in sorted(runtime_dir().glob("cluster-*.json")):
         try:
             facts = json.loads(path.read_text())
@@ -275,7 +280,7 @@ def registered() -> dict[str, Daemon]:
         except (OSError, ValueError, KeyError):
             continue
         if holder.alive:
-            found[facts["cluster"]] = connect("nodes", holder.pid, facts["socket"])
+            found.append(facts)
     return found
 
 
@@ -344,18 +349,12 @@ def _watched(daemon: Daemon, name: str, progress: Progress | None) -> Iterator[N
         watcher.join(timeout=5.0)
 
 
-def _state_file() -> Path:
-    return runtime_dir() / "standing-nodes.json"
-
-
 def _standing() -> Daemon | None:
     """The supervisor of clusters that outlive the command, if it runs."""
-    try:
-        facts = json.loads(_state_file().read_text())
-        identity = Identity(facts["boot_id"], facts["pid"], facts["start"])
-    except (OSError, ValueError, KeyError):
-        return None
-    return connect("nodes", identity.pid, facts["socket"]) if identity.alive else None
+    for facts in _register():
+        if facts.get("standing"):
+            return connect("nodes", facts["pid"], facts["socket"])
+    return None
 
 
 def _stop_if_idle(daemon: Daemon, journal: Journal) -> None:
@@ -363,14 +362,19 @@ def _stop_if_idle(daemon: Daemon, journal: Journal) -> None:
     with contextlib.suppress(PenstockError):
         if daemon.call("ping")["clusters"]:
             return
+    _stop(daemon, journal)
+
+
+def _stop(daemon: Daemon, journal: Journal) -> None:
+    """Ends a supervisor, or sees to what a dead one left of its files; its clusters are for `undo`."""
     entries = [e for e in journal.open_entries() if e.facts.get("pid") == daemon.pid]
     daemon.stop()
     for entry in entries:
         if entry.kind == "process":
             journal.undone(entry)
-    for path in runtime_dir().glob(f"{daemon.socket_path.stem}.*"):
+    token = daemon.socket_path.stem.rpartition("-")[2]
+    for path in runtime_dir().glob(f"*{token}*"):
         path.unlink(missing_ok=True)
-    _state_file().unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -378,16 +382,3 @@ def _lock() -> Iterator[None]:
     with open(runtime_dir() / "standing-nodes.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _start_standing(journal: Journal) -> Daemon:
-    """Starts that supervisor, and writes down which it is."""
-    daemon = start_daemon("nodes", {"outlive_owner": True}, journal)
-    identity = Identity.of(daemon.pid)
-    if identity is None:
-        raise PenstockError("the supervisor of the nodes has died")
-    facts = {**vars(identity), "socket": str(daemon.socket_path)}
-    draft = _state_file().with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(facts))
-    draft.rename(_state_file())
-    return daemon

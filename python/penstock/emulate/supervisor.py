@@ -35,6 +35,8 @@ from penstock.host.state import runtime_dir
 
 #: how often memory above a soft limit is pressed where the kernel does not do so itself
 _PRESS_EVERY_S = 0.2
+#: a supervisor that nobody asks anything, and that holds nothing, ends
+_IDLE_S = 5.0
 
 
 class Supervisor:
@@ -48,6 +50,9 @@ class Supervisor:
         self._clusters: dict[str, HeldCluster] = {}
         self._timelines: dict[str, Timeline] = {}
         self._lock = threading.RLock()
+        #: clusters that whoever asked for them has not seen up yet, by the connection that asked
+        self._unkept: dict[str, int] = {}
+        self._connections = 0
         self._ending = threading.Event()
         self._changed, self._change = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -63,28 +68,47 @@ class Supervisor:
         if (ready := self._config.get("ready_fd")) is not None:
             os.write(ready, b"ready\n")
             os.close(ready)
+        idle_since = time.monotonic()
         while not self._ending.is_set():
             with contextlib.suppress(TimeoutError):
                 connection, _ = listener.accept()
                 connection.settimeout(None)
                 threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+                continue
+            if self._clusters or self._connections:
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since > _IDLE_S:
+                break
+        with self._lock:
+            self._ending.set()
         listener.close()
         self._end()
+        self._leave_no_trace()
 
     def _converse(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            for line in connection.makefile("rb"):
-                answer = self._answer(line)
-                connection.sendall(json.dumps(answer).encode() + b"\n")
-                if self._ending.is_set():
-                    return
+        self._connections += 1
+        me = id(connection)
+        try:
+            with connection, contextlib.suppress(OSError):
+                for line in connection.makefile("rb"):
+                    answer = self._answer(line, me)
+                    connection.sendall(json.dumps(answer).encode() + b"\n")
+                    if self._ending.is_set():
+                        return
+        finally:
+            self._connections -= 1
+            for name in [n for n, asker in list(self._unkept.items()) if asker == me]:
+                with contextlib.suppress(PenstockError, OSError, KeyError):
+                    self._forget(name)
 
-    def _answer(self, line: bytes) -> dict[str, Any]:
+    def _answer(self, line: bytes, asker: int) -> dict[str, Any]:
         try:
             asked = json.loads(line)
             command = _COMMANDS.get(asked.pop("cmd", None))
             if command is None:
                 raise BadInput("no such command")
+            if command is Supervisor.reserve:
+                asked["asker"] = asker
             return {"ok": True, **command(self, **asked)}
         except PenstockError as error:
             return {"ok": False, "error": str(error), "bad_input": isinstance(error, BadInput)}
@@ -96,16 +120,24 @@ class Supervisor:
 
     def ping(self) -> dict[str, Any]:
         """Who answers, and what it holds."""
-        return {"pid": os.getpid(), "clusters": list(self._clusters)}
+        return {
+            "pid": os.getpid(),
+            "clusters": list(self._clusters),
+            "unkept": list(self._unkept),
+        }
 
     def shutdown(self) -> dict[str, Any]:
         """Takes everything down and ends."""
-        self._ending.set()
+        with self._lock:
+            self._ending.set()
         self._end()
         return {}
 
-    def reserve(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Takes the name of a cluster that is to be put up next; refuses mistakes."""
+    def reserve(self, spec: dict[str, Any], asker: int) -> dict[str, Any]:
+        """Takes the name of a cluster that is to be put up next; refuses mistakes.
+
+        Until it is `kept` it goes with the connection that asked: nobody else knows of it.
+        """
         read = from_json(ClusterSpec, spec)
         check_cluster(read)
         with self._lock:
@@ -118,6 +150,7 @@ class Supervisor:
                 for disk in node.disks:
                     cluster.disks.choose(disk)
             self._clusters[read.name] = cluster
+            self._unkept[read.name] = asker
             self._timelines[read.name] = Timeline(cluster)
             self._register(read.name)
         return {"cluster": read.name}
@@ -134,6 +167,12 @@ class Supervisor:
             self._forget(cluster)
             raise
         return held.describe()
+
+    def keep(self, cluster: str) -> dict[str, Any]:
+        """Whoever asked for it has seen it up."""
+        self._cluster(cluster)
+        self._unkept.pop(cluster, None)
+        return {}
 
     def progress(self, cluster: str) -> dict[str, Any]:
         """What is being done, how much of it is done, and of how much."""
@@ -200,6 +239,7 @@ class Supervisor:
             with self._lock:
                 self._clusters.pop(name, None)
                 self._timelines.pop(name, None)
+                self._unkept.pop(name, None)
                 self._registered(name).unlink(missing_ok=True)
             self._poke()
 
@@ -212,7 +252,14 @@ class Supervisor:
         path = self._registered(name)
         draft = path.with_suffix(".draft")
         draft.write_text(
-            json.dumps({**vars(own), "cluster": name, "socket": self._config["socket"]})
+            json.dumps(
+                {
+                    **vars(own),
+                    "cluster": name,
+                    "socket": self._config["socket"],
+                    "standing": bool(self._config.get("outlive_owner")),
+                }
+            )
         )
         draft.rename(path)
 
@@ -274,11 +321,19 @@ class Supervisor:
             except (PenstockError, OSError, KeyError) as error:
                 print(f"penstock-nodes: taking {name} down: {error}", flush=True)
 
+    def _leave_no_trace(self) -> None:
+        """Nobody may be there who would close our entry of the journal, and remove our files."""
+        for entry in self._journal.open_entries():
+            if entry.kind == "process" and entry.token == self._token:
+                self._journal.undone(entry)
+        for path in runtime_dir().glob(f"nodes-{self._token}.*"):
+            path.unlink(missing_ok=True)
+
 
 _COMMANDS: dict[str | None, Callable[..., dict[str, Any]]] = {
     name: getattr(Supervisor, name)
     for name in (
-        *("ping", "shutdown", "reserve", "up", "progress", "describe", "status", "set"),
+        *("ping", "shutdown", "reserve", "up", "keep", "progress", "describe", "status", "set"),
         *("schedule", "mark", "events", "down"),
     )
 }

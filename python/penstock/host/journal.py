@@ -74,6 +74,8 @@ class Journal:
         self.path = Path(path) if path is not None else state_dir() / "journal.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._owner_pid = owner_pid
+        #: entries that were planned here and not taken back: while there are any it is not empty
+        self._open = 0
 
     @property
     def owner(self) -> Identity:
@@ -125,6 +127,7 @@ class Journal:
             },
             synced=True,
         )
+        self._open += 1
         return entry
 
     def done(self, entry: Entry, **facts: Any) -> None:
@@ -148,9 +151,12 @@ class Journal:
 
     def undone(self, entry: Entry) -> None:
         """Closes an entry: the change was taken back, or is no longer ours."""
+        self._open -= 1
         with self._locked() as fd:
             self._write(fd, {"event": "undone", "id": entry.id})
-            if os.fstat(fd).st_size > _PRUNE_BYTES and not _open_entries(self._read(fd)):
+            if self._open > 0 or os.fstat(fd).st_size <= _PRUNE_BYTES:
+                return
+            if not _open_entries(self._read(fd)):
                 os.ftruncate(fd, 0)
 
     @contextlib.contextmanager

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import threading
@@ -106,19 +107,46 @@ def _serve(sock: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     namespaces.name_process("penstock-spawn")
     namespaces.adopt_orphans()
-    while raw := sock.recv(_PACKET):
-        asked = json.loads(raw)
-        if os.fork() == 0:
-            answer: dict[str, Any] = {"key": asked["key"]}
-            try:
-                answer["pid"] = _bear(_birth(asked))
-            except OSError as error:
-                answer["error"] = error.strerror or str(error)
-            except BaseException as error:
-                answer["error"] = repr(error)
-            with contextlib.suppress(OSError):
-                sock.send(json.dumps(answer).encode())
-            os._exit(0)
+    poller = select.poll()
+    poller.register(sock, select.POLLIN)
+    builders: dict[int, str] = {}
+    while True:
+        for fd, _ in poller.poll():
+            if fd in builders:  # it has answered, or died and never will
+                poller.unregister(fd)
+                key, answered = builders.pop(fd), os.read(fd, 1)
+                os.close(fd)
+                if not answered:
+                    words = {"key": key, "error": "what builds the node was killed"}
+                    sock.send(json.dumps(words).encode())
+                continue
+            raw = sock.recv(_PACKET)
+            if not raw:
+                return
+            asked = json.loads(raw)
+            says = _build(sock, asked)
+            builders[says] = asked["key"]
+            poller.register(says, select.POLLIN)
+
+
+def _build(sock: socket.socket, asked: dict[str, Any]) -> int:
+    """Forks what builds one node and answers; gives a pipe that it writes to when it has."""
+    says, done = os.pipe()
+    if os.fork():
+        os.close(done)
+        return says
+    answer: dict[str, Any] = {"key": asked["key"]}
+    try:
+        answer["pid"] = _bear(_birth(asked))
+    except OSError as error:
+        answer["error"] = error.strerror or str(error)
+    except BaseException as error:
+        answer["error"] = repr(error)
+    try:
+        sock.send(json.dumps(answer).encode())
+        os.write(done, b"x")
+    finally:
+        os._exit(0)
 
 
 def _birth(asked: dict[str, Any]) -> Birth:
