@@ -299,7 +299,24 @@ _TABLES = (
             source | text | | how the file is known: `page cache`, `direct`, `file system` (its own blocks), `none`
             join | text | | `exact`, `inferred` (several writers; or the thread is known, the file is not), `none`
         """),
-        open_columns="further fields of the disk server's log",
+        open_columns="further fields of the disk server's log, among them `error`: errno of the answer, 0 for none",
+    ),
+    TableSchema(
+        "events",
+        _BUNDLE,
+        "one change of what is emulated, by a schedule or on request, in the order in which they were made; what a node or disk began with comes first",
+        (*_RUN_KEY, "node_id", "resource", "name", "applied_ns"),
+        _columns("""
+            resource | text | | what changed: `disk`, `network`, `cpu`, `memory`, `node`
+            name | text | | which disk or network of the node; empty where it has but one
+            planned_ns | i64 | ns | when it was to be made, CLOCK_MONOTONIC
+            applied_ns | i64 | ns | from when on it was in force: requests of the disk that arrived later met it
+            verified_ns | i64 | ns | when it was read back
+            asked | text | | the patch, as JSON
+            found | text | | the same keys as they were read back, as JSON
+            error | text | | why it failed; empty if it did not
+            active | text | | what was in force since, beside the profile: names with commas between
+        """),
     ),
     TableSchema(
         "mapped",

@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.analyse.fidelity import fidelity
 from penstock.emulate.disk import DiskServer, EmulatedDisk
 from penstock.emulate.disk_log import read_disk_log
+from penstock.emulate.events_table import events_table, failed
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal
 from penstock.study.resolve import ResolvedDisk
@@ -104,10 +105,12 @@ class RunDisks:
         """
         seen = DiskObservation()
         requests, counters, certificates, faults = [], [], [], []
+        changes: list[tuple[str, str, dict[str, Any]]] = []
         for disk_id, mounted in self._mounted.items():
             if mounted.log is None:
                 continue
             stats = self._server.stats(disk_id)
+            changes += [("disk", disk_id, e) for e in self._server.events(disk_id)["events"]]
             self._server.log(disk_id, None)
             table = read_disk_log(mounted.log, disk_id=disk_id)
             requests.append(table)
@@ -132,6 +135,9 @@ class RunDisks:
         ):
             if parts:
                 seen.tables[name] = pa.concat_tables(parts, promote_options="permissive")
+        if changes:
+            seen.tables["events"] = events_table(changes)
+            faults += failed(seen.tables["events"])
         seen.faults = tuple(faults)
         return seen
 

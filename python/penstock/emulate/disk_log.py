@@ -27,7 +27,8 @@ DISK_REQUEST_DTYPE = np.dtype(
         ("pid", "<u4"),
         ("op", "u1"),
         ("sequential", "u1"),
-        ("padding", "<u2"),
+        ("error", "u1"),
+        ("padding", "u1"),
     ]
 )
 OPS = ("read", "write", "flush")
@@ -56,6 +57,7 @@ DEVICE_REQUESTS_SCHEMA = pa.schema(
         ("cgroup_id", pa.uint64()),
         ("source", pa.string()),
         ("join", pa.string()),
+        ("error", pa.int64()),
     ]
 )
 #: columns that a disk's own log does not have

@@ -1,0 +1,417 @@
+"""What goes wrong on purpose, seen by programs through the mount."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.emulate.disk import DiskServer
+from penstock.emulate.disk_log import read_disk_log
+from penstock.errors import PenstockError
+from penstock.host.journal import Journal
+from penstock.host.mounts import mounts_at
+from penstock.host.residency import drop_file_cache
+from penstock.host.undo import undo
+from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
+
+pytestmark = HOST
+BLOCK = 4096
+
+
+def fails(call: Callable[..., Any], *words: Any) -> str:
+    """Name of the error that a call gives, empty if none."""
+    try:
+        call(*words)
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return ""
+
+
+def bad_blocks(path: Path, order: range, *, direct: bool = False) -> set[int]:
+    """Blocks of 4 KiB whose read fails with EIO, read in that order."""
+    drop_file_cache(path)
+    fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
+    page = mmap.mmap(-1, BLOCK)
+    bad = set()
+    for block in order:
+        name = fails(os.preadv, fd, [page], block * BLOCK)
+        assert name in ("", "EIO")
+        if name:
+            bad.add(block)
+    os.close(fd)
+    return bad
+
+
+def test_ea_19_half_of_the_space_is_bad_the_same_half_after_a_remount(bench: Bench):
+    """EA-19 at an eighth of its size; `bench/bad_space.py` reads all of its 256 MiB."""
+    blocks = 8192
+    (bench.backing / "f").write_bytes(os.urandom(blocks * BLOCK))
+    bad_space = {"share": 0.5, "mode": "error", "seed": 11}
+    bench.up(flat(0.0), patch={"bad_space": bad_space})
+    first = bad_blocks(bench.mount / "f", range(blocks), direct=True)
+    assert len(first) == blocks // 2
+    bench.server.remove("d")
+    bench.up(flat(0.0), patch={"bad_space": bad_space})
+    assert bad_blocks(bench.mount / "f", range(blocks - 1, -1, -1), direct=True) == first
+    # through the page cache, with its readahead, the same blocks fail and no others
+    some = range(1024)
+    assert bad_blocks(bench.mount / "f", some) == {b for b in first if b in some}
+    # planted: another seed is another set
+    bench.server.patch("d", {"bad_space": {**bad_space, "seed": 12}})
+    other = bad_blocks(bench.mount / "f", some, direct=True)
+    assert other != {b for b in first if b in some}
+    bench.server.patch("d", {"bad_space": None})
+    assert not bad_blocks(bench.mount / "f", some, direct=True)
+    assert (bench.mount / "f").read_bytes() == (bench.backing / "f").read_bytes()
+
+
+def test_spoilt_space_gives_bytes_that_were_not_written(bench: Bench):
+    content = b"\xff" * (256 * BLOCK)
+    (bench.backing / "f").write_bytes(content)
+    for mode in ("flip", "zero"):
+        if "d" in bench.server.disks:
+            bench.server.remove("d")
+        bench.up(flat(0.0), patch={"bad_space": {"share": 1.0, "mode": mode, "seed": 1}})
+        seen = (bench.mount / "f").read_bytes()
+        off = [bin(a ^ b).count("1") for a, b in zip(seen, content, strict=True)]
+        assert sum(off) == (256 if mode == "flip" else 8 * len(content))
+    assert (bench.backing / "f").read_bytes() == content
+
+
+def test_a_bad_page_is_a_bus_error_for_who_mapped_it(bench: Bench):
+    bench.up(flat(0.0))
+    path = bench.file("f", 16 * BLOCK)
+    bench.server.patch("d", {"faults": [{"op": "read", "from": 8 * BLOCK, "to": 9 * BLOCK}]})
+    script = """
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    mapped.madvise(mmap.MADV_RANDOM)
+    print(mapped[7 * 4096], flush=True)
+    mapped[8 * 4096]
+"""
+    ran = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True)
+    assert ran.stdout.strip().isdigit()
+    assert ran.returncode == -signal.SIGBUS
+
+
+def test_a_failed_write_back_is_told_at_fsync_and_the_log_says_it(bench: Bench, tmp_path: Path):
+    bench.up(flat(0.0))
+    path = bench.file("f", MIB)
+    bench.server.log("d", tmp_path / "log")
+    bench.server.patch("d", {"faults": [{"op": "write", "error": "EIO", "file": "f"}]})
+    with open(path, "r+b", buffering=0) as file:
+        file.write(b"x" * 100)  # into the page cache
+        assert fails(os.fsync, file.fileno()) == "EIO"
+        bench.server.patch("d", {"faults": None})
+        os.pwrite(file.fileno(), b"y" * 100, 200_000)
+        assert fails(os.fsync, file.fileno()) == ""
+    stored = (bench.backing / "f").read_bytes()
+    assert stored[200_000:200_100] == b"y" * 100
+    bench.server.log("d", None)
+    log = read_disk_log(tmp_path / "log").to_pandas()
+    assert set(log.loc[log["op"] == "write", "error"]) == {errno.EIO, 0}
+    assert bench.server.stats("d")["errors"] >= 1
+
+
+def test_an_error_rate_is_met(bench: Bench):
+    bench.up(flat(0.0))
+    path = bench.file("f", 2000 * BLOCK)
+    rule = {"op": "read", "probability": 0.2, "error": "ETIMEDOUT", "seed": 3}
+    bench.server.patch("d", {"faults": [rule]})
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    page = mmap.mmap(-1, BLOCK)
+    seen = [fails(os.preadv, fd, [page], b * BLOCK) for b in range(2000)]
+    os.close(fd)
+    assert set(seen) == {"", "ETIMEDOUT"}
+    assert 320 <= seen.count("ETIMEDOUT") <= 480  # 400, five standard deviations
+
+
+def test_a_torn_write_is_said_to_be_done(bench: Bench):
+    bench.up(flat(0.0))
+    (bench.backing / "f").write_bytes(b"a" * 8 * BLOCK)
+    bench.server.patch("d", {"faults": [{"op": "write", "mode": "torn"}]})
+    page = mmap.mmap(-1, 8 * BLOCK)
+    page[:] = b"b" * 8 * BLOCK
+    fd = os.open(bench.mount / "f", os.O_RDWR | os.O_DIRECT)
+    assert os.pwritev(fd, [page], 0) == 8 * BLOCK
+    os.close(fd)
+    stored = (bench.backing / "f").read_bytes()
+    new = len(stored) - len(stored.lstrip(b"b"))
+    assert new < 8 * BLOCK
+    assert new % 512 == 0
+    assert stored[new:] == b"a" * (8 * BLOCK - new)
+
+
+def test_read_only_full_and_dead(bench: Bench):
+    bench.up(flat(0.0))
+    path = bench.file("f", MIB)
+    path.read_bytes()
+    fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+    page = mmap.mmap(-1, BLOCK)
+    patch = bench.server.patch
+    patch("d", {"read_only": True})
+    assert fails(os.pwritev, fd, [page], 0) == "EROFS"
+    assert fails(os.open, path, os.O_WRONLY) == "EROFS"
+    for call in (os.mkdir, os.unlink, os.rmdir):
+        assert fails(call, bench.mount / ("f" if call is os.unlink else "new")) in (
+            "EROFS",
+            "ENOENT",
+        )
+    assert fails(os.mkdir, bench.mount / "new") == "EROFS"
+    assert fails(os.truncate, path, 5) == "EROFS"
+    assert fails(os.chmod, path, 0o600) == "EROFS"
+    assert fails(os.preadv, fd, [page], 0) == ""
+    patch("d", {"read_only": False, "full": True})
+    assert fails(os.pwritev, fd, [page], 0) == ""  # over what is there
+    assert fails(os.pwritev, fd, [page], MIB) == "ENOSPC"
+    assert fails(os.mkdir, bench.mount / "new") == "ENOSPC"
+    assert os.statvfs(bench.mount).f_bavail == 0
+    patch("d", {"full": None, "fail_stop": True})
+    assert fails(os.preadv, fd, [page], 0) == "EIO"
+    assert fails(os.pwritev, fd, [page], 0) == "EIO"
+    assert fails(os.fsync, fd) == "EIO"
+    assert sorted(bench.server.events("d")["active"]) == ["fail_stop"]
+    patch("d", {"fail_stop": None})
+    assert fails(os.preadv, fd, [page], 0) == ""
+    assert fails(os.pwritev, fd, [page], MIB) == ""
+    os.close(fd)
+
+
+def test_a_disk_has_the_size_it_was_given(bench: Bench):
+    (bench.backing / "old").write_bytes(b"x" * MIB)
+    bench.up(flat(0.0), size_bytes=8 * MIB)
+    seen = os.statvfs(bench.mount)
+    assert seen.f_blocks * seen.f_frsize == 8 * MIB
+    assert seen.f_bfree * seen.f_frsize == 7 * MIB
+    page = mmap.mmap(-1, MIB)
+    fd = os.open(bench.mount / "f", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+    written = [fails(os.pwritev, fd, [page], i * MIB) for i in range(9)]
+    assert written == [""] * 7 + ["ENOSPC"] * 2
+    assert fails(os.pwritev, fd, [page], 0) == ""  # takes no new room
+    os.ftruncate(fd, 5 * MIB)
+    assert os.statvfs(bench.mount).f_bfree * 4096 == 2 * MIB
+    os.unlink(bench.mount / "f")  # open: its room is still taken
+    assert os.statvfs(bench.mount).f_bfree * 4096 == 2 * MIB
+    os.close(fd)
+    os.rename(bench.mount / "old", bench.mount / "new")
+    (bench.mount / "new").unlink()
+    seen = os.statvfs(bench.mount)
+    assert seen.f_bfree == seen.f_blocks
+    (bench.backing / "big").write_bytes(b"x" * 2 * MIB)
+    with pytest.raises(PenstockError, match="more than the disk's size"):
+        bench.server.add("e", _directory(bench, "m2"), bench.backing, flat(0.0), size_bytes=MIB)
+
+
+def _directory(bench: Bench, name: str) -> Path:
+    (bench.base / name).mkdir()
+    return bench.base / name
+
+
+# A power cut
+
+
+def test_ea_20_exactly_the_synced_data_remain(bench: Bench):
+    (bench.backing / "old").write_bytes(b"o" * 100_000)
+    bench.up(flat(0.0), volatile=True)
+    m = bench.mount
+    fd = os.open(m / "synced", os.O_RDWR | os.O_CREAT)
+    os.write(fd, b"s" * 50_000)
+    os.fsync(fd)
+    synced_names = sorted(os.listdir(m))
+    os.pwrite(fd, b"L" * 30_000, 40_000)  # over synced bytes and beyond their end
+    with open(m / "old", "r+b", buffering=0) as old:
+        old.truncate(10)
+        old.seek(50_000)
+        old.write(b"L" * 100)
+    (m / "never").write_bytes(b"L" * 5000)  # closed, which writes it back, but not flushed
+    os.rename(m / "old", m / "renamed")
+    os.mkdir(m / "dir")
+    lost = bench.server.power_cut("d")["lost"]
+    assert lost["failed"] == []
+    assert fails(os.fsync, fd) in ("EIO", "ENOTCONN", "ECONNABORTED")
+    os.close(fd)
+    assert sorted(os.listdir(m)) == synced_names == ["old", "synced"]
+    assert (m / "synced").read_bytes() == b"s" * 50_000
+    assert (m / "old").read_bytes() == b"o" * 100_000
+    # the disk goes on
+    (m / "again").write_bytes(b"y")
+    event = bench.server.events("d")["events"][-1]
+    assert event["asked"]["power_cut"]["mode"] == "lost"
+    assert event["error"] is None
+
+
+def test_what_was_synced_through_another_name_survives(bench: Bench):
+    """The pattern of databases: write beside, fsync, rename, fsync the directory."""
+    (bench.backing / "f").write_bytes(b"old")
+    bench.up(flat(0.0), volatile=True)
+    m = bench.mount
+    for step in ("renamed", "directory synced"):
+        with open(m / "f.new", "wb") as new:
+            new.write(step.encode())
+            new.flush()
+            os.fsync(new.fileno())
+        os.rename(m / "f.new", m / "f")
+        if step == "directory synced":
+            fd = os.open(m, os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+        bench.server.power_cut("d")
+        now = {p.name: p.read_bytes() for p in m.iterdir()}
+        if step == "renamed":
+            assert now == {"f": b"old", "f.new": b"renamed"}
+            (m / "f.new").unlink()
+        else:
+            assert now == {"f": b"directory synced"}
+
+
+def test_without_a_power_cut_nothing_is_lost_and_a_torn_one_mixes(bench: Bench):
+    (bench.backing / "f").write_bytes(b"a" * 256 * BLOCK)
+    bench.up(flat(0.0), volatile=True)
+    path = bench.mount / "f"
+    path.write_bytes(b"b" * 256 * BLOCK)
+    bench.server.remove("d")
+    assert (bench.backing / "f").read_bytes() == b"b" * 256 * BLOCK
+    bench.up(flat(0.0), volatile=True)
+    path.write_bytes(b"b" * 256 * BLOCK)
+    fd = os.open(path, os.O_RDWR)
+    os.fsync(fd)
+    os.pwrite(fd, b"c" * 256 * BLOCK, 0)
+    os.close(fd)  # writes it back; nothing flushes it
+    bench.server.power_cut("d", mode="torn", seed=4)
+    left = path.read_bytes()
+    assert {left[i : i + 512] for i in range(0, len(left), 512)} == {b"b" * 512, b"c" * 512}
+    blocks = [left[i : i + BLOCK] for i in range(0, len(left), BLOCK)]
+    assert any(len(set(block)) == 2 for block in blocks)
+
+
+def test_a_power_cut_by_schedule(bench: Bench):
+    import time
+
+    bench.up(flat(0.0), volatile=True)
+    (bench.mount / "f").write_bytes(b"x" * 1000)
+    at = time.monotonic_ns() + 200_000_000
+    bench.server.schedule("d", [{"at_ns": at, "patch": {"power_cut": True}}])
+    until = time.monotonic() + 20
+    while not bench.server.events("d")["events"]:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert bench.server.events("d")["events"][0]["planned_ns"] == at
+    assert os.listdir(bench.mount) == []
+
+
+def test_synced_data_are_there_after_the_server_was_killed(tmp_path: Path):
+    for name in ("mount", "backing"):
+        (tmp_path / name).mkdir()
+    journal = Journal(tmp_path / "journal.jsonl")
+    for volatile in (False, True):
+        server = DiskServer(journal, tmp_path / "state")
+        server.add("d", tmp_path / "mount", tmp_path / "backing", flat(0.0), volatile=volatile)
+        fd = os.open(tmp_path / "mount" / f"f{volatile}", os.O_RDWR | os.O_CREAT)
+        os.write(fd, b"s" * 300_000)
+        os.fsync(fd)
+        os.kill(server.daemon.pid, signal.SIGKILL)
+        assert (tmp_path / "backing" / f"f{volatile}").read_bytes() == b"s" * 300_000
+        os.close(fd)
+        server.daemon.hang_up()
+        undo(journal, own=True)
+        assert not mounts_at(tmp_path / "mount")
+
+
+# Given to others
+
+
+def test_a_disk_is_given_to_another_user(bench: Bench):
+    """Files of root in the backing directory are the user's own on the mount, and the other way round."""
+    os.chmod(bench.backing, 0o750)
+    (bench.backing / "f").write_text("root's")
+    os.chmod(bench.backing / "f", 0o600)
+    bench.up(flat(0.0), owner=(4321, 1234))
+    seen = os.stat(bench.mount / "f")
+    assert (seen.st_uid, seen.st_gid) == (4321, 1234)
+    script = """
+import os
+print(open("f").read())
+open("own", "w").write("mine")
+os.chmod("own", 0o640)
+os.mkdir("d")
+"""
+    ran = _as_user(bench.mount, script)
+    assert ran.stdout == "root's\n", ran.stderr
+    stored = os.stat(bench.backing / "own")
+    assert (stored.st_uid, stored.st_gid) == (0, 0)
+    os.chown(bench.mount / "own", 0, 0)
+    assert os.stat(bench.backing / "own").st_uid == 4321
+
+
+def _as_user(directory: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script as user 4321 in a directory whose parents are closed to it."""
+    fd = os.open(directory, os.O_PATH)
+    whole = f"import os; os.fchdir({fd})\n{script}"
+    words = ["/usr/bin/python3", "-c", whole]
+    try:
+        return subprocess.run(
+            words, user=4321, group=1234, extra_groups=[], capture_output=True, text=True,
+            pass_fds=(fd,), cwd="/",
+        )  # fmt: skip
+    finally:
+        os.close(fd)
+
+
+def test_a_shared_disk_is_seen_comes_and_goes_in_a_foreign_mount_namespace(bench: Bench):
+    bench.up(flat(0.0), shared=True, volatile=True, owner=(4321, 1234))
+    (bench.mount / "f").write_text("hello")
+    os.sync()
+    foreign = subprocess.Popen(
+        ["unshare", "--mount", "--propagation", "slave", "setpriv", "--reuid=4321", "--regid=1234",
+         "--clear-groups", "sh", "-c", "echo up; while read line; do eval \"$line\"; echo .; done"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+    )  # fmt: skip
+    assert foreign.stdin is not None
+    assert foreign.stdout is not None
+    assert foreign.stdout.readline() == "up\n"
+    root = f"/proc/{foreign.pid}/root{bench.mount}"
+    mine = Path(f"/proc/{foreign.pid}/mountinfo")
+    here = str(bench.mount)
+
+    def there() -> int:
+        return sum(here == line.split(" ")[4] for line in mine.read_text().splitlines())
+
+    try:
+        assert there() == 2  # what carries it, and the disk
+        assert (Path(root) / "f").read_text() == "hello"
+        bench.server.power_cut("d")
+        assert there() == 2
+        assert os.listdir(root) == []
+        bench.server.remove("d")
+        assert there() == 1  # what had carried it, empty
+        assert os.listdir(root) == []
+        bench.up(flat(0.0))  # not shared: stays here
+        assert there() == 1
+    finally:
+        foreign.stdin.close()
+        foreign.wait(10)
+    assert not [m for m in mounts_at(bench.mount) if m.fstype == "tmpfs"]
+
+
+def test_undo_takes_a_killed_servers_shared_disk_away(tmp_path: Path):
+    for name in ("mount", "backing"):
+        (tmp_path / name).mkdir()
+    journal = Journal(tmp_path / "journal.jsonl")
+    server = DiskServer(journal, tmp_path / "state")
+    server.add("d", tmp_path / "mount", tmp_path / "backing", flat(0.0), shared=True)
+    assert len(mounts_at(tmp_path / "mount")) == 2
+    os.kill(server.daemon.pid, signal.SIGKILL)
+    server.daemon.hang_up()
+    undo(journal, own=True)
+    assert not mounts_at(tmp_path / "mount")
+    assert journal.open_entries() == []
