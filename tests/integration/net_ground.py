@@ -8,13 +8,10 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from penstock.host.netns import inside
 from penstock.host.processes import Identity
-
-#: payload of a full TCP segment, and the frame that carries it
-PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514
 
 
 @contextlib.contextmanager
@@ -51,9 +48,17 @@ def connection(server: int, client: int, address: str) -> tuple[socket.socket, s
 
 
 def windows(
-    sending: socket.socket, receiving: socket.socket, count: int, length_s: float = 0.25
+    sending: socket.socket,
+    receiving: socket.socket,
+    frames: Callable[[], int],
+    count: int,
+    length_s: float = 0.25,
 ) -> list[float]:
-    """Bits per second of frames that a busy sender gets through, per window, after a first one left out."""
+    """Bits per second that a busy sender gets through, per window, after a first one left out.
+
+    `frames` counts bytes at the link: what a starved reader leaves in its buffer is not taken for delivered
+    late.
+    """
     stop = threading.Event()
 
     def send() -> None:
@@ -62,23 +67,28 @@ def windows(
             while not stop.is_set():
                 sending.sendall(block)
 
-    thread = threading.Thread(target=send)
-    thread.start()
+    def receive() -> None:
+        buffer = bytearray(1 << 20)
+        with contextlib.suppress(OSError):
+            while receiving.recv_into(buffer):
+                pass
+
+    threads = [threading.Thread(target=act) for act in (send, receive)]
+    for thread in threads:
+        thread.start()
     rates = []
     try:
-        buffer = bytearray(1 << 20)
-        start, got = time.monotonic(), 0
-        while len(rates) < count + 1:
-            got += receiving.recv_into(buffer)
-            took = time.monotonic() - start
-            if took >= length_s:
-                rates.append(got * 8 / took * FRAME_BYTES / PAYLOAD_BYTES)
-                start, got = time.monotonic(), 0
+        for _ in range(count + 1):
+            start, before = time.monotonic(), frames()
+            time.sleep(length_s)
+            rates.append((frames() - before) * 8 / (time.monotonic() - start))
     finally:
         stop.set()
+        sending.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join()
         sending.close()
         receiving.close()
-        thread.join()
     return rates[1:]
 
 
