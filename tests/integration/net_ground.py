@@ -84,7 +84,8 @@ def windows(
             rates.append((frames() - before) * 8 / (time.monotonic() - start))
     finally:
         stop.set()
-        sending.shutdown(socket.SHUT_RDWR)
+        for end in (sending, receiving):
+            end.shutdown(socket.SHUT_RDWR)
         for thread in threads:
             thread.join()
         sending.close()

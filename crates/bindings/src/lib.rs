@@ -7,6 +7,7 @@ mod epochs;
 mod network;
 mod pattern;
 mod probe;
+mod relay;
 mod replay;
 mod sampler;
 mod singles;
@@ -23,6 +24,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     probe::register(module)?;
     pattern::register(module)?;
     epochs::register(module)?;
+    relay::register(module)?;
     replay::register(module)?;
     sampler::register(module)?;
     tracefmt::register(module)?;

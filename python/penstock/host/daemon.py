@@ -25,7 +25,7 @@ from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.processes import TOKEN_VARIABLE, Identity
 from penstock.host.state import runtime_dir
 
-KINDS = ("disk", "tracer", "layers", "sampler", "nodes")
+KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes")
 _READY_WITHIN_S = 60.0
 _PR_SET_NAME = 15
 

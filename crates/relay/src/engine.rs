@@ -1,0 +1,470 @@
+//! The one thread that reads, decides, waits and sends.
+
+use std::collections::HashMap;
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::mpsc::{Receiver, Sender};
+
+use serde_json::{json, Value};
+
+use crate::clock::{cpu_ns, now_ns};
+use crate::config::{Command, Impairment};
+use crate::error::Error;
+use crate::fate::{Fate, Way};
+use crate::frame::{Frame, Pool};
+use crate::lateness::Lateness;
+use crate::line::Line;
+use crate::packet::{PacketSocket, Reader};
+use crate::switch::{Switch, Towards};
+
+const SHORTEST_SPIN_NS: u64 = 3_000;
+const LONGEST_SPIN_NS: u64 = 80_000;
+const EVENTS: usize = 64;
+const COMMANDS: u64 = u64::MAX;
+
+/// A command and where its answer goes.
+pub type Asked = (Command, Sender<Result<Value, Error>>);
+
+#[derive(Default)]
+struct Counts {
+    frames: u64,
+    bytes: u64,
+    lost: u64,
+    duplicated: u64,
+    corrupted: u64,
+    reordered: u64,
+    dropped: u64,
+}
+
+struct Port {
+    network: u32,
+    socket: PacketSocket,
+    out: Way,
+    inwards: Way,
+    from_node: Counts,
+    to_node: Counts,
+}
+
+#[derive(Default)]
+struct Net {
+    switch: Switch,
+    default_ns: u64,
+    pairs: HashMap<(u32, u32), u64>,
+}
+
+/// Everything the relay knows.
+pub struct Engine {
+    epoll: OwnedFd,
+    commands: Receiver<Asked>,
+    seed: u64,
+    ports: HashMap<u32, Port>,
+    nets: HashMap<u32, Net>,
+    line: Line,
+    pool: Pool,
+    reader: Reader,
+    arrived: Vec<(u64, Frame)>,
+    targets: Vec<u32>,
+    spin_ns: u64,
+    late: Lateness,
+    turn: Lateness,
+    overflow: u64,
+}
+
+impl Engine {
+    /// Waits for commands that `wake` (an eventfd) announces.
+    pub fn new(
+        commands: Receiver<Asked>,
+        wake: RawFd,
+        seed: u64,
+        most_bytes: usize,
+    ) -> Result<Self, Error> {
+        // SAFETY: a plain call.
+        let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if raw < 0 {
+            return Err(Error::last("epoll"));
+        }
+        let engine = Engine {
+            // SAFETY: just opened.
+            epoll: unsafe { OwnedFd::from_raw_fd(raw) },
+            commands,
+            seed,
+            ports: HashMap::new(),
+            nets: HashMap::new(),
+            line: Line::new(most_bytes),
+            pool: Pool::default(),
+            reader: Reader::new(),
+            arrived: Vec::new(),
+            targets: Vec::new(),
+            spin_ns: 20_000,
+            late: Lateness::default(),
+            turn: Lateness::default(),
+            overflow: 0,
+        };
+        engine.watch(wake, COMMANDS)?;
+        Ok(engine)
+    }
+
+    fn watch(&self, fd: RawFd, token: u64) -> Result<(), Error> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: token,
+        };
+        // SAFETY: open descriptors and a valid event.
+        let status =
+            unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) };
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(Error::last("watching a socket"))
+        }
+    }
+
+    /// Relays until a command says that it is over.
+    pub fn serve(mut self, wake: RawFd) {
+        // SAFETY: sleeps of this thread end as punctually as the kernel can.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0, 0, 0) };
+        // SAFETY: zeroed events are valid.
+        let mut events: [libc::epoll_event; EVENTS] = unsafe { zeroed() };
+        loop {
+            self.send_due();
+            let ready = self.wait(&mut events);
+            for event in &events[..ready] {
+                let token = event.u64;
+                if token != COMMANDS {
+                    self.receive(token as u32);
+                    continue;
+                }
+                let mut count = 0u64;
+                // SAFETY: an eventfd gives eight bytes.
+                unsafe { libc::read(wake, (&raw mut count).cast(), 8) };
+                while let Ok((command, answer)) = self.commands.try_recv() {
+                    let over = matches!(command, Command::Shutdown {});
+                    let _ = answer.send(self.obey(command));
+                    if over {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn send_due(&mut self) {
+        while let Some(waiting) = self.line.due(now_ns()) {
+            self.late.add(now_ns() - waiting.due_ns);
+            self.send(waiting.port, &waiting.frame);
+            self.pool.take(waiting.frame);
+        }
+    }
+
+    fn send(&mut self, to: u32, frame: &Frame) {
+        let Some(port) = self.ports.get_mut(&to) else {
+            return;
+        };
+        if port.socket.send(frame) {
+            port.to_node.frames += 1;
+            port.to_node.bytes += frame.wire_bytes();
+        } else {
+            port.to_node.dropped += 1;
+        }
+    }
+
+    /// Sleeps until a frame comes, a command, or shortly before the next frame is due; gives events.
+    fn wait(&mut self, events: &mut [libc::epoll_event]) -> usize {
+        let start = now_ns();
+        let sleep_ns = self
+            .line
+            .next_due_ns()
+            .map(|due| due.saturating_sub(start).saturating_sub(self.spin_ns));
+        let length = sleep_ns.map(|ns| libc::timespec {
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
+        let timeout = length.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: a valid array of events and a valid or absent time.
+        let ready = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.epoll.as_raw_fd(),
+                events.as_mut_ptr(),
+                events.len() as i32,
+                timeout,
+                std::ptr::null::<libc::sigset_t>(),
+                0usize,
+            )
+        };
+        if let (0, Some(asked @ 1..)) = (ready, sleep_ns) {
+            let over = (now_ns() - start).saturating_sub(asked);
+            self.learn(over);
+        }
+        usize::try_from(ready).unwrap_or(0)
+    }
+
+    /// How long before a frame is due the thread is up: as long as it lately overslept.
+    fn learn(&mut self, overslept_ns: u64) {
+        let wanted = (overslept_ns + overslept_ns / 4).clamp(SHORTEST_SPIN_NS, LONGEST_SPIN_NS);
+        if wanted > self.spin_ns {
+            self.spin_ns = wanted;
+        } else {
+            self.spin_ns -= (self.spin_ns - wanted) / 64;
+        }
+    }
+
+    fn receive(&mut self, from: u32) {
+        let Some(port) = self.ports.get(&from) else {
+            return;
+        };
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.reader
+            .read(&port.socket, &mut self.pool, |_, at, frame| {
+                arrived.push((at, frame));
+            });
+        for (at, frame) in arrived.drain(..) {
+            self.relay(from, at, frame);
+        }
+        self.arrived = arrived;
+    }
+
+    /// Decides what becomes of a frame from a port, and sends it or has it wait.
+    fn relay(&mut self, from: u32, arrived_ns: u64, mut frame: Frame) {
+        let Some(port) = self.ports.get_mut(&from) else {
+            return self.pool.take(frame);
+        };
+        let out = port.out.next();
+        count(&mut port.from_node, &out, frame.wire_bytes());
+        let network = port.network;
+        let Some(net) = self.nets.get_mut(&network).filter(|_| !out.lost) else {
+            return self.pool.take(frame);
+        };
+        self.targets.clear();
+        match net.switch.route(from, frame.from(), frame.to()) {
+            Towards::Port(to) => self.targets.push(to),
+            Towards::All => self
+                .targets
+                .extend(net.switch.ports.iter().filter(|to| **to != from)),
+            Towards::Nowhere => {}
+        }
+        if let Some(number) = out.turned {
+            frame.turn_bit(number);
+        }
+        let targets = std::mem::take(&mut self.targets);
+        let mut left = Some(frame);
+        for (at, to) in targets.iter().enumerate() {
+            let Some(port) = self.ports.get_mut(to) else {
+                continue;
+            };
+            let into = port.inwards.next();
+            count_in(&mut port.to_node, &into);
+            if into.lost {
+                continue;
+            }
+            let net = &self.nets[&network];
+            let pair_ns = *net.pairs.get(&(from, *to)).unwrap_or(&net.default_ns);
+            let mut due_ns = arrived_ns + out.delay_ns + pair_ns + into.delay_ns;
+            if !out.overtakes && !into.overtakes {
+                due_ns = self.line.in_order(from, *to, due_ns);
+            }
+            let copies = 1 + u32::from(out.twice) + u32::from(into.twice);
+            for number in 1..=copies {
+                // the last of the last takes the frame itself
+                let last = at + 1 == targets.len() && number == copies;
+                let copy = if last {
+                    left.take()
+                } else {
+                    left.as_ref().map(Frame::copy)
+                };
+                let Some(mut copy) = copy else { continue };
+                if let Some(number) = into.turned {
+                    copy.turn_bit(number);
+                }
+                self.put(*to, due_ns, copy);
+            }
+        }
+        self.targets = targets;
+        if let Some(frame) = left {
+            self.pool.take(frame);
+        }
+    }
+
+    fn put(&mut self, to: u32, due_ns: u64, frame: Frame) {
+        let now = now_ns();
+        if due_ns <= now {
+            self.turn.add(now - due_ns);
+            self.send(to, &frame);
+            self.pool.take(frame);
+        } else if let Err(frame) = self.line.put(due_ns, to, frame) {
+            self.overflow += 1;
+            self.pool.take(frame);
+        }
+    }
+
+    fn obey(&mut self, command: Command) -> Result<Value, Error> {
+        let mut answer = match command {
+            Command::Ping {} | Command::Shutdown {} => json!({}),
+            Command::Port {
+                network,
+                port,
+                ifindex,
+            } => self.add(network, port, ifindex)?,
+            Command::Unport { port } => self.remove(port),
+            Command::Link { port, out, inwards } => self.link(port, out, inwards)?,
+            Command::Pairs {
+                network,
+                default_s,
+                delays,
+            } => self.pairs(network, default_s, &delays)?,
+            Command::Stats { reset } => self.stats(reset),
+        };
+        answer["applied_ns"] = json!(now_ns());
+        Ok(answer)
+    }
+
+    fn add(&mut self, network: u32, number: u32, ifindex: i32) -> Result<Value, Error> {
+        if self.ports.contains_key(&number) {
+            return Err(Error::Bad(format!("port {number} is there already")));
+        }
+        let socket = PacketSocket::open(ifindex)?;
+        self.watch(socket.as_raw_fd(), u64::from(number))?;
+        let way = |direction: u64| Way::new(self.seed, 2 * u64::from(number) + direction);
+        self.ports.insert(
+            number,
+            Port {
+                network,
+                socket,
+                out: way(0),
+                inwards: way(1),
+                from_node: Counts::default(),
+                to_node: Counts::default(),
+            },
+        );
+        let net = self.nets.entry(network).or_default();
+        net.switch.ports.push(number);
+        Ok(json!({}))
+    }
+
+    fn remove(&mut self, number: u32) -> Value {
+        if let Some(port) = self.ports.remove(&number) {
+            if let Some(net) = self.nets.get_mut(&port.network) {
+                net.switch.forget(number);
+            }
+            self.line.forget_order(number);
+        }
+        json!({})
+    }
+
+    fn link(
+        &mut self,
+        number: u32,
+        out: Option<Impairment>,
+        inwards: Option<Impairment>,
+    ) -> Result<Value, Error> {
+        for asked in [&out, &inwards].into_iter().flatten() {
+            asked.check().map_err(Error::Bad)?;
+        }
+        let port = self
+            .ports
+            .get_mut(&number)
+            .ok_or_else(|| Error::Bad(format!("there is no port {number}")))?;
+        let before = (port.out.asked().delay, port.inwards.asked().delay);
+        if let Some(asked) = out {
+            port.out.ask(asked);
+        }
+        if let Some(asked) = inwards {
+            port.inwards.ask(asked);
+        }
+        let found = json!({"out": port.out.asked(), "in": port.inwards.asked()});
+        if before != (port.out.asked().delay, port.inwards.asked().delay) {
+            self.line.forget_order(number);
+        }
+        Ok(found)
+    }
+
+    fn pairs(
+        &mut self,
+        network: u32,
+        default_s: f64,
+        delays: &[(u32, u32, f64)],
+    ) -> Result<Value, Error> {
+        let ns = |s: f64| {
+            if (0.0..=60.0).contains(&s) {
+                Ok((s * 1e9).round() as u64)
+            } else {
+                Err(Error::Bad(format!(
+                    "found a delay of {s} s; expected 0 to 60"
+                )))
+            }
+        };
+        let mut pairs = HashMap::with_capacity(delays.len());
+        for (from, to, s) in delays {
+            pairs.insert((*from, *to), ns(*s)?);
+        }
+        let net = self.nets.entry(network).or_default();
+        net.default_ns = ns(default_s)?;
+        net.pairs = pairs;
+        self.line.forget_all();
+        Ok(json!({"pairs": self.nets[&network].pairs.len()}))
+    }
+
+    fn stats(&mut self, reset: bool) -> Value {
+        let spread = |seen: &Lateness| {
+            json!({
+                "n": seen.n(),
+                "p50_ns": seen.quantile_ns(0.5),
+                "p99_ns": seen.quantile_ns(0.99),
+                "max_ns": seen.most_ns(),
+            })
+        };
+        let counts = |c: &Counts| {
+            json!({
+                "frames": c.frames, "bytes": c.bytes, "lost": c.lost, "duplicated": c.duplicated,
+                "corrupted": c.corrupted, "reordered": c.reordered, "dropped": c.dropped,
+            })
+        };
+        let (late, turn) = (spread(&self.late), spread(&self.turn));
+        let ports: Vec<Value> = self
+            .ports
+            .iter_mut()
+            .map(|(number, port)| {
+                port.from_node.dropped += port.socket.dropped();
+                json!({
+                    "port": number, "network": port.network,
+                    "out": counts(&port.from_node), "in": counts(&port.to_node),
+                })
+            })
+            .collect();
+        if reset {
+            (self.late, self.turn) = (Lateness::default(), Lateness::default());
+        }
+        json!({
+            "late": late, "turn": turn, "waiting": self.line.len(), "overflow": self.overflow,
+            "cpu_ns": cpu_ns(), "spin_ns": self.spin_ns, "ports": ports,
+        })
+    }
+}
+
+fn count(counts: &mut Counts, fate: &Fate, bytes: u64) {
+    counts.frames += 1;
+    counts.bytes += bytes;
+    count_in(counts, fate);
+}
+
+fn count_in(counts: &mut Counts, fate: &Fate) {
+    counts.lost += u64::from(fate.lost);
+    if !fate.lost {
+        counts.duplicated += u64::from(fate.twice);
+        counts.corrupted += u64::from(fate.turned.is_some());
+        counts.reordered += u64::from(fate.overtakes);
+    }
+}
+
+/// An eventfd by which the control threads wake the engine.
+pub fn wake_fd() -> io::Result<OwnedFd> {
+    // SAFETY: a plain call; the descriptor is owned from here on.
+    unsafe {
+        let raw = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(OwnedFd::from_raw_fd(raw))
+    }
+}

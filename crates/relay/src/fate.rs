@@ -1,0 +1,143 @@
+//! What becomes of a frame on one way of a link: drawn from a seed, the way and the frame's number on it.
+
+use penstock_station::Draws;
+
+use crate::config::Impairment;
+use crate::jitter::Jitter;
+
+/// What happens to one frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fate {
+    /// It does not arrive.
+    pub lost: bool,
+    /// It arrives twice.
+    pub twice: bool,
+    /// A number by which a bit is chosen and turned.
+    pub turned: Option<u64>,
+    /// It is not delayed and overtakes others.
+    pub overtakes: bool,
+    /// How long it takes.
+    pub delay_ns: u64,
+}
+
+impl Fate {
+    /// Nothing happens to it.
+    pub const PLAIN: Fate = Fate {
+        lost: false,
+        twice: false,
+        turned: None,
+        overtakes: false,
+        delay_ns: 0,
+    };
+}
+
+/// One way of a link: what is asked of it, and how many frames have gone it.
+#[derive(Debug, Clone)]
+pub struct Way {
+    asked: Impairment,
+    jitter: Jitter,
+    seed: u64,
+    key: u64,
+    frames: u64,
+    plain: bool,
+}
+
+impl Way {
+    /// A way of its own number, on which nothing happens yet.
+    pub fn new(seed: u64, key: u64) -> Self {
+        Way {
+            asked: Impairment::default(),
+            jitter: Jitter::default(),
+            seed,
+            key,
+            frames: 0,
+            plain: true,
+        }
+    }
+
+    /// What is asked of it.
+    pub fn asked(&self) -> &Impairment {
+        &self.asked
+    }
+
+    /// Changes what is asked; the draws go on.
+    pub fn ask(&mut self, asked: Impairment) {
+        self.jitter = Jitter::new(asked.delay);
+        self.plain = asked == Impairment::default();
+        self.asked = asked;
+    }
+
+    /// The next frame's fate.
+    pub fn next(&mut self) -> Fate {
+        if self.plain {
+            return Fate::PLAIN;
+        }
+        self.frames += 1;
+        // one draw each, whatever is asked: raising the loss does not change which frames are delayed how long
+        let mut draws = Draws::keyed(self.seed, 0, self.key, self.frames);
+        let mut happens = |share: f64| draws.uniform() < share;
+        let lost = happens(self.asked.loss);
+        let twice = happens(self.asked.duplicate);
+        let corrupt = happens(self.asked.corrupt);
+        let overtakes = happens(self.asked.reorder);
+        let delay_ns = self.jitter.draw_ns(draws.uniform());
+        Fate {
+            lost,
+            twice,
+            turned: corrupt.then(|| (draws.uniform() * (1u64 << 53) as f64) as u64),
+            overtakes,
+            delay_ns: if overtakes { 0 } else { delay_ns },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Delay, Distribution};
+
+    fn way(seed: u64) -> Way {
+        let mut way = Way::new(seed, 7);
+        way.ask(Impairment {
+            delay: Delay {
+                mean_s: 0.01,
+                jitter_s: 0.002,
+                distribution: Distribution::Uniform,
+            },
+            loss: 0.1,
+            duplicate: 0.05,
+            corrupt: 0.02,
+            reorder: 0.25,
+        });
+        way
+    }
+
+    #[test]
+    fn shares_are_those_asked_for() {
+        let mut way = way(3);
+        let n = 100_000;
+        let fates: Vec<Fate> = (0..n).map(|_| way.next()).collect();
+        for (share, asked) in [
+            (fates.iter().filter(|f| f.lost).count(), 0.1),
+            (fates.iter().filter(|f| f.twice).count(), 0.05),
+            (fates.iter().filter(|f| f.turned.is_some()).count(), 0.02),
+            (fates.iter().filter(|f| f.overtakes).count(), 0.25),
+        ] {
+            let found = share as f64 / f64::from(n);
+            // five standard deviations of a binomial
+            let width = 5.0 * (asked * (1.0 - asked) / f64::from(n)).sqrt();
+            assert!((found - asked).abs() < width, "{found} for {asked}");
+        }
+        assert!(fates
+            .iter()
+            .all(|f| f.overtakes == (f.delay_ns == 0) && f.delay_ns <= 12_000_000));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_fates() {
+        let (mut a, mut b, mut c) = (way(3), way(3), way(4));
+        let same: Vec<Fate> = (0..1000).map(|_| a.next()).collect();
+        assert_eq!(same, (0..1000).map(|_| b.next()).collect::<Vec<_>>());
+        assert_ne!(same, (0..1000).map(|_| c.next()).collect::<Vec<_>>());
+    }
+}

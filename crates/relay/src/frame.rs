@@ -1,0 +1,208 @@
+//! Frames as packet sockets give them: a header of virtio, the Ethernet frame, perhaps of several segments.
+
+/// struct virtio_net_hdr: flags, kind of segments, header length, segment size, where to sum, where to put it.
+pub const VIRTIO_BYTES: usize = 10;
+/// What fits beside an Ethernet frame of 1500 bytes: all but large segments.
+pub const HEAD_BYTES: usize = 2048;
+/// The rest of the largest that the kernel gives: segments up to 64 KiB, their headers.
+pub const TAIL_BYTES: usize = 66 * 1024;
+
+const NEEDS_SUM: u8 = 1;
+const ETHERNET_BYTES: usize = 14;
+
+/// Six bytes of an address.
+pub type Mac = [u8; 6];
+
+/// One frame in buffers of the pool.
+#[derive(Debug)]
+pub struct Frame {
+    pub head: Box<[u8; HEAD_BYTES]>,
+    pub tail: Option<Box<[u8; TAIL_BYTES]>>,
+    /// Bytes, the header of virtio included.
+    pub len: usize,
+}
+
+impl Frame {
+    /// Whether it is long enough to be one.
+    pub fn is_whole(&self) -> bool {
+        self.len >= VIRTIO_BYTES + ETHERNET_BYTES
+    }
+
+    fn mac(&self, at: usize) -> Mac {
+        let mut mac = [0; 6];
+        mac.copy_from_slice(&self.head[VIRTIO_BYTES + at..VIRTIO_BYTES + at + 6]);
+        mac
+    }
+
+    /// To whom it goes.
+    pub fn to(&self) -> Mac {
+        self.mac(0)
+    }
+
+    /// From whom it comes.
+    pub fn from(&self) -> Mac {
+        self.mac(6)
+    }
+
+    /// Bytes on the wire.
+    pub fn wire_bytes(&self) -> u64 {
+        self.len.saturating_sub(VIRTIO_BYTES) as u64
+    }
+
+    /// Memory that it holds.
+    pub fn held_bytes(&self) -> usize {
+        HEAD_BYTES + self.tail.as_ref().map_or(0, |_| TAIL_BYTES)
+    }
+
+    /// A copy in buffers of its own.
+    pub fn copy(&self) -> Frame {
+        Frame {
+            head: self.head.clone(),
+            tail: self.tail.clone(),
+            len: self.len,
+        }
+    }
+
+    /// Turns one bit behind the Ethernet header; which one, `number` says.
+    ///
+    /// A checksum that is still to be made is made first: else the kernel would make it of the turned bit, and
+    /// nobody could tell.
+    pub fn turn_bit(&mut self, number: u64) {
+        let end = self.len.min(HEAD_BYTES);
+        self.complete_sum(end);
+        let first = VIRTIO_BYTES + ETHERNET_BYTES;
+        if end <= first {
+            return;
+        }
+        let bit = number as usize % ((end - first) * 8);
+        self.head[first + bit / 8] ^= 1 << (bit % 8);
+    }
+
+    fn complete_sum(&mut self, end: usize) {
+        if self.head[0] & NEEDS_SUM == 0 || self.tail.is_some() || self.head[1] != 0 {
+            return;
+        }
+        let word = |at: usize| usize::from(u16::from_ne_bytes([self.head[at], self.head[at + 1]]));
+        let start = VIRTIO_BYTES + word(6);
+        let place = start + word(8);
+        if place + 2 > end {
+            return;
+        }
+        // what is there already is the sum of the pseudo header
+        let sum = ones_complement(&self.head[start..end]);
+        let sum = if sum == 0xffff { sum } else { !sum };
+        self.head[place..place + 2].copy_from_slice(&sum.to_be_bytes());
+        self.head[0] &= !NEEDS_SUM;
+    }
+}
+
+/// Sum of RFC 1071, not complemented.
+fn ones_complement(bytes: &[u8]) -> u16 {
+    let mut sum = 0u64;
+    for pair in bytes.chunks(2) {
+        sum += u64::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// Buffers that are free.
+#[derive(Debug, Default)]
+#[allow(clippy::vec_box)] // they move into frames, whose bytes must stay where they are
+pub struct Pool {
+    heads: Vec<Box<[u8; HEAD_BYTES]>>,
+    tails: Vec<Box<[u8; TAIL_BYTES]>>,
+}
+
+/// More free buffers than these are given back to the system.
+const MOST_FREE: usize = 512;
+
+impl Pool {
+    /// A buffer for the beginning of a frame.
+    pub fn head(&mut self) -> Box<[u8; HEAD_BYTES]> {
+        self.heads
+            .pop()
+            .unwrap_or_else(|| Box::new([0; HEAD_BYTES]))
+    }
+
+    /// A buffer for the rest of a large one.
+    pub fn tail(&mut self) -> Box<[u8; TAIL_BYTES]> {
+        self.tails
+            .pop()
+            .unwrap_or_else(|| vec![0; TAIL_BYTES].into_boxed_slice().try_into().unwrap())
+    }
+
+    /// Takes a frame's buffers back.
+    pub fn take(&mut self, frame: Frame) {
+        if self.heads.len() < MOST_FREE {
+            self.heads.push(frame.head);
+        }
+        if let Some(tail) = frame.tail {
+            if self.tails.len() < MOST_FREE / 8 {
+                self.tails.push(tail);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv4 datagram of UDP whose sum is left to the device, as the kernel gives it.
+    fn datagram(payload: &[u8]) -> Frame {
+        let mut bytes = vec![NEEDS_SUM, 0, 0, 0, 0, 0];
+        bytes.extend(34u16.to_ne_bytes());
+        bytes.extend(6u16.to_ne_bytes());
+        bytes.extend([2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+        let length = 8 + payload.len() as u16;
+        let mut ip = vec![
+            0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 88, 0, 1, 10, 88, 0, 2,
+        ];
+        ip[2..4].copy_from_slice(&(20 + length).to_be_bytes());
+        bytes.extend(&ip);
+        let mut pseudo = ip[12..20].to_vec();
+        pseudo.extend([0, 17]);
+        pseudo.extend(length.to_be_bytes());
+        bytes.extend([0x12, 0x34, 0, 53]);
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(ones_complement(&pseudo).to_be_bytes());
+        bytes.extend(payload);
+        let mut head = Box::new([0; HEAD_BYTES]);
+        head[..bytes.len()].copy_from_slice(&bytes);
+        Frame {
+            head,
+            tail: None,
+            len: bytes.len(),
+        }
+    }
+
+    /// What a receiver computes over pseudo header and datagram: all ones where the sum is right.
+    fn received(frame: &Frame) -> u16 {
+        let ip = VIRTIO_BYTES + ETHERNET_BYTES;
+        let mut bytes = frame.head[ip + 12..ip + 20].to_vec();
+        bytes.extend([0, 17]);
+        bytes.extend(&frame.head[ip + 24..ip + 26]);
+        bytes.extend(&frame.head[ip + 20..frame.len]);
+        ones_complement(&bytes)
+    }
+
+    #[test]
+    fn a_turned_bit_is_seen_by_the_checksum() {
+        let mut frame = datagram(b"hello, world!");
+        frame.complete_sum(frame.len);
+        assert_eq!(received(&frame), 0xffff);
+        assert_eq!(frame.head[0], 0);
+        let mut frame = datagram(b"hello, world!");
+        let before = frame.copy();
+        frame.turn_bit((20 + 8 + 3) * 8 + 2);
+        assert_ne!(received(&frame), 0xffff);
+        let turned: u32 = (VIRTIO_BYTES..frame.len)
+            .map(|i| (frame.head[i] ^ before.head[i]).count_ones())
+            .sum();
+        assert!(turned <= 17, "one bit and the checksum, not {turned} bits");
+        assert_eq!((frame.to(), frame.from()), (before.to(), before.from()));
+    }
+}

@@ -1,0 +1,31 @@
+//! A switch in user space that delays, loses, duplicates, corrupts and reorders frames between links, for kernels
+//! without netem and for delays that differ from pair to pair.
+//!
+//! ```text
+//!  node ── veth ── [packet socket] ─▶ switch ─▶ fate ─▶ delay line ─▶ [packet socket] ── veth ── node
+//!                                       │         │
+//!                            learned addresses   seeded draws: out of the sender, the pair, into the receiver
+//! ```
+//!
+//! One thread does it all. A frame is due at the time at which the kernel received it plus its delay, so that a
+//! late reading of the socket does not add to it; what remains is the lateness of sending, which is measured and
+//! given by `stats`. Frames keep their large segments (a header of virtio tells their size), so that bulk traffic
+//! costs one turn per 64 KiB.
+
+mod clock;
+mod config;
+mod control;
+mod engine;
+mod error;
+mod fate;
+mod frame;
+mod jitter;
+mod lateness;
+mod line;
+mod packet;
+mod switch;
+
+pub use config::{Delay, Distribution, Impairment};
+pub use control::run;
+pub use error::Error;
+pub use jitter::{quantiles, TABLE};
