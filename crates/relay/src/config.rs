@@ -130,13 +130,13 @@ pub enum Command {
         #[serde(rename = "in")]
         inwards: Option<Impairment>,
     },
-    /// Delays from port to port, beside the links' own; those not given have the network's.
+    /// Delays from port to port, beside the links' own; those never given have the network's, those not given
+    /// now stay.
     Pairs {
         /// Network's number.
         network: u32,
-        /// Delay of every pair, seconds.
-        #[serde(default)]
-        default_s: f64,
+        /// Delay of every other pair, seconds.
+        default_s: Option<f64>,
         /// From, to, seconds.
         #[serde(default)]
         delays: Vec<(u32, u32, f64)>,

@@ -382,7 +382,7 @@ impl Engine {
     fn pairs(
         &mut self,
         network: u32,
-        default_s: f64,
+        default_s: Option<f64>,
         delays: &[(u32, u32, f64)],
     ) -> Result<Value, Error> {
         let ns = |s: f64| {
@@ -394,13 +394,14 @@ impl Engine {
                 )))
             }
         };
-        let mut pairs = HashMap::with_capacity(delays.len());
-        for (from, to, s) in delays {
-            pairs.insert((*from, *to), ns(*s)?);
-        }
+        let default_ns = default_s.map(ns).transpose()?;
+        let pairs = delays
+            .iter()
+            .map(|(from, to, s)| Ok(((*from, *to), ns(*s)?)))
+            .collect::<Result<Vec<_>, Error>>()?;
         let net = self.nets.entry(network).or_default();
-        net.default_ns = ns(default_s)?;
-        net.pairs = pairs;
+        net.default_ns = default_ns.unwrap_or(net.default_ns);
+        net.pairs.extend(pairs);
         self.line.forget_all();
         Ok(json!({"pairs": self.nets[&network].pairs.len()}))
     }

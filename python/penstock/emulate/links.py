@@ -29,7 +29,11 @@ class Links:
         specs = [_reached(n, reached) for n in self._spec.networks if n.name in used]
         if specs:
             self._network = Network.up(
-                specs, self._journal, nodes=self._spec.nodes, run=self._spec.name
+                specs,
+                self._journal,
+                nodes=self._spec.nodes,
+                events=self._spec.events,
+                run=self._spec.name,
             )
 
     def attach(self, node: NodeSpec, pid: int) -> dict[str, str]:

@@ -25,7 +25,7 @@ from penstock.host.netns import inside
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWADDR, RTM_GETADDR, RTM_GETROUTE = 20, 22, 26
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
-ACK, DUMP, REPLACE, EXCL, CREATE = 0x4, 0x300, 0x100, 0x200, 0x400
+ACK, ECHO, DUMP, REPLACE, EXCL, CREATE = 0x4, 0x8, 0x300, 0x100, 0x200, 0x400
 
 _REQUEST = 0x1
 _ERROR, _DONE = 2, 3
@@ -121,7 +121,10 @@ class Netlink:
         return [said[n] for n in range(first, first + len(requests))]
 
     def ask(self, request: Request) -> list[bytes]:
-        """Asks for one thing, or for all of them with DUMP: what follows each answer's header."""
+        """Asks for one thing, or for all of them with DUMP: what follows each answer's header.
+
+        With ACK the answer may be that there is nothing to tell.
+        """
         with self._lock:
             self._socket.send(self._framed(request, request.flags))
             found: list[bytes] = []
@@ -137,7 +140,7 @@ class Netlink:
                     if kind == _DONE:
                         return found
                     found.append(body)
-                    if not request.flags & DUMP:
+                    if not request.flags & (DUMP | ACK):
                         return found
 
     def _framed(self, request: Request, flags: int) -> bytes:

@@ -70,6 +70,16 @@ def inside(where: str | os.PathLike[str] | int | None, act: Callable[[], T]) -> 
     return _in_a_thread(entered)
 
 
+def apart(act: Callable[[], T]) -> T:
+    """Runs `act` in a network namespace of its own, which goes with the last socket opened there."""
+
+    def entered() -> T:
+        _call("unshare(CLONE_NEWNET)", _libc.unshare(_CLONE_NEWNET))
+        return act()
+
+    return _in_a_thread(entered)
+
+
 def pin_namespace(journal: Journal, run: str | None = None) -> Entry:
     """Makes a network namespace and pins it at a path of the runtime directory (the entry's target)."""
     token = new_token()

@@ -109,8 +109,10 @@ class Fabric:
             os.close(fd)
         return here, there
 
-    def host_link(self, subnet: Subnet, address: ipaddress.IPv4Address, master: int | None) -> int:
-        """Gives the host an address on a network; gives the index of the end in here.
+    def host_link(
+        self, subnet: Subnet, address: ipaddress.IPv4Address, master: int
+    ) -> tuple[int, int]:
+        """Gives the host an address on a network; gives the indexes of the end in here, and of the other.
 
         The link's name outside is `p`, the token, and a number: 15 characters, all that Linux allows.
         """
@@ -124,7 +126,7 @@ class Fabric:
             there = root.link_index(outside)
             root.tell(add_address(there, str(address), subnet.prefixlen))
             root.tell(set_link(there, f"{outside} up", up=True))
-        return here
+        return here, there
 
     def down(self) -> None:
         """Takes the namespace away with all that is in it; twice does nothing more."""

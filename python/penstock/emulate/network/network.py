@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.emulate.network.addresses import Allotment, Subnet, subnets
+from penstock.emulate.network.addresses import Allotment, subnets
+from penstock.emulate.network.ask import check_delays, check_network, check_offered, engine_of
 from penstock.emulate.network.fabric import Fabric, host_subnets
-from penstock.emulate.network.patch import KEYS, checked, impaired, patched
+from penstock.emulate.network.patch import checked, impairs, patched
 from penstock.emulate.network.port import Interface, Port
-from penstock.emulate.spec import LinkSpec, NetworkSpec, NodeSpec
+from penstock.emulate.network.relay import Relay
+from penstock.emulate.network.way import FLOOR_S, as_patch, ways_of
+from penstock.emulate.spec import Event, LinkSpec, NetworkSpec, NodeSpec
 from penstock.errors import BadInput
 from penstock.host.journal import Journal
+from penstock.host.netlink import Netlink, set_link
 
 
 @dataclass(frozen=True)
@@ -31,23 +36,38 @@ class LinkChange:
     verified_ns: int
 
 
-class _Bridged:
-    """A network that is up: its bridge, its addresses."""
+class _Net:
+    """A network that is up: its bridge, its addresses, and who carries its frames."""
 
-    def __init__(self, spec: NetworkSpec, subnet: Subnet, bridge: int):
+    def __init__(self, spec: NetworkSpec, number: int, bridge: int, addresses: Allotment):
         self.spec = spec
-        self.subnet = subnet
+        self.number = number
         self.bridge = bridge
-        self.addresses = Allotment(spec.name, subnet)
+        self.addresses = addresses
+        #: the host's link: the end in the fabric, the one outside
+        self.host: tuple[int, int] | None = None
+        self.relayed = False
+        #: whether nodes hand over single packets
+        self.single = False
+        self.delays = {(b, a): s for (a, b), s in spec.delays.items()} | dict(spec.delays)
+
+    def needs_relay(self) -> bool:
+        """Whether it is asked for what only the relay can do."""
+        longest = max([self.spec.delay_s, *self.delays.values()])
+        return self.spec.engine == "relay" or longest > FLOOR_S
 
 
 class Network:
     """All networks of one cluster, in one network namespace of ours."""
 
-    def __init__(self, fabric: Fabric, networks: Mapping[str, _Bridged]):
+    def __init__(self, fabric: Fabric, journal: Journal, run: str | None):
         self._fabric = fabric
-        self._networks = dict(networks)
+        self._journal = journal
+        self._run = run
+        self._networks: dict[str, _Net] = {}
         self._ports: dict[tuple[str, str], Port] = {}
+        self._relay: Relay | None = None
+        self._lock = threading.RLock()
 
     @classmethod
     def up(
@@ -56,13 +76,17 @@ class Network:
         journal: Journal,
         *,
         nodes: Sequence[NodeSpec] = (),
+        events: Sequence[Event] = (),
         run: str | None = None,
     ) -> Network:
         """Puts the networks up. `nodes` are those that will be attached: they decide how large subnets are.
 
+        A network that delays from the start, or by one of `events`, is relayed from the start where this
+        kernel has no netem; one that does not is handed to the relay when it is first asked to (some 0.1 s).
+
         Everything is checked before the host is touched. Raises BadInput for overlapping subnets, addresses
-        that are not in them or given twice, links to networks that are not there, and for values that make
-        no sense; PenstockError where the host refuses.
+        that are not in them or given twice, links to networks that are not there, for values that make no
+        sense, and, by name, for what this host cannot do; PenstockError where the host refuses.
         """
         counts = Counter(link.network for node in nodes for link in node.links)
         unknown = set(counts) - {s.name for s in specs}
@@ -73,23 +97,38 @@ class Network:
             )
         chosen = subnets(specs, counts, host_subnets() if any(s.host for s in specs) else {})
         allotments = {s.name: Allotment(s.name, chosen[s.name]) for s in specs}
+        by_name = {s.name: s for s in specs}
+        for spec in specs:
+            check_network(spec, [n.name for n in nodes])
         for node in nodes:
             for link in node.links:
-                checked(link)
+                check_offered(by_name[link.network], checked(link))
                 if link.address is not None:
                     allotments[link.network].reserve({node.name: link.address})
-        fabric = Fabric(journal, run)
+        later = {e.name for e in events if e.resource == "network" and e.name and impairs(e.patch)}
+        up = cls(Fabric(journal, run), journal, run)
         try:
-            networks = {}
             for number, spec in enumerate(specs):
-                network = _Bridged(spec, chosen[spec.name], fabric.bridge(f"br{number}"))
-                network.addresses = allotments[spec.name]
+                net = _Net(spec, number, up._fabric.bridge(f"br{number}"), allotments[spec.name])
+                up._networks[spec.name] = net
                 if spec.host:
-                    fabric.host_link(network.subnet, network.addresses.host, network.bridge)
-                networks[spec.name] = network
-            return cls(fabric, networks)
+                    net.host = up._fabric.host_link(
+                        chosen[spec.name], net.addresses.host, net.bridge
+                    )
+                impaired = any(
+                    way.impaired
+                    for node in nodes
+                    for link in node.links
+                    if link.network == spec.name
+                    for way in ways_of(link).values()
+                )
+                if net.needs_relay() or (
+                    (impaired or spec.name in later) and engine_of(spec) == "relay"
+                ):
+                    up._have_relayed(net)
+            return up
         except BaseException:
-            fabric.down()
+            up.down()
             raise
 
     @property
@@ -115,38 +154,50 @@ class Network:
         `netns`: a process inside (its pid), or the path of its network namespace. The interface is called
         e0, e1, … in the order in which the node is attached.
         """
-        link = _can(checked(link or LinkSpec()))
-        network = self._network(link.network)
-        if (node, link.network) in self._ports:
-            raise BadInput(
-                f"node {node} is on network {link.network} already; expected one link each"
-            )
+        link = checked(link or LinkSpec())
         path = f"/proc/{netns}/ns/net" if isinstance(netns, int) else os.fspath(netns)
-        address = network.addresses.give(node, link.address)
-        number = sum(1 for other, _ in self._ports if other == node)
-        interface = Interface(
-            node, link.network, f"e{number}", address, network.subnet.prefixlen, _mac(address)
-        )
-        try:
-            port = Port(self._fabric, interface, path, network.bridge, link)
+        with self._lock:
+            net = self._network(link.network)
+            check_offered(net.spec, link)
+            if (node, link.network) in self._ports:
+                raise BadInput(
+                    f"node {node} is on network {link.network} already; expected one link each"
+                )
+            address = net.addresses.give(node, link.address)
             try:
-                port.set_rates(link)
-                port.verify_rates()
+                return self._attach(node, path, net, link, address)
             except BaseException:
-                port.remove()
+                net.addresses.take_back(address)
                 raise
+
+    def _attach(self, node: str, netns: str, net: _Net, link: LinkSpec, address: str) -> Interface:
+        number = sum(1 for other, _ in self._ports if other == node)
+        prefix = net.addresses.subnet.prefixlen
+        interface = Interface(node, link.network, f"e{number}", address, prefix, _mac(address))
+        self._ready_for(net, link)
+        port = Port(self._fabric, interface, netns, None if net.relayed else net.bridge, link)
+        try:
+            if net.relayed and self._relay is not None:
+                port.join(self._relay, net.number)
+            if net.single:
+                port.single_packets()
+            port.make(link)
+            port.verify(port.read())
+            self._ports[(node, link.network)] = port
+            self._tell_delays(net, node)
         except BaseException:
-            network.addresses.take_back(address)
+            self._ports.pop((node, link.network), None)
+            port.remove()
             raise
-        self._ports[(node, link.network)] = port
         return interface
 
     def detach(self, node: str) -> None:
         """Takes the node's interfaces away; one that has none is fine."""
         for key in [k for k in self._ports if k[0] == node]:
-            port = self._ports.pop(key)
-            port.remove()
-            self._networks[key[1]].addresses.take_back(port.interface.address)
+            with self._lock:
+                port = self._ports.pop(key)
+                port.remove()
+                self._networks[key[1]].addresses.take_back(port.interface.address)
 
     def set_link(self, node: str, network: str | None, patch: Mapping[str, Any]) -> LinkChange:
         """Changes a live link; what the patch does not name is not touched. Read back before it is said.
@@ -161,39 +212,120 @@ class Network:
     ) -> list[LinkChange]:
         """Changes many live links: all are checked before the first is touched."""
         planned_ns = time.monotonic_ns()
-        ports = [(self._port(node, network), dict(patch)) for node, network, patch in changes]
-        wanted = [(port, patch, _can(patched(port.link, patch))) for port, patch in ports]
         done = []
-        for port, patch, link in wanted:
-            port.set_rates(link)
-            applied_ns = time.monotonic_ns()
-            found = self._read_back(port)
-            port.verify_rates()
-            done.append(
-                LinkChange(
-                    port.interface.node,
-                    port.interface.network,
-                    patch,
-                    {k: found[k] for k in patch},
-                    planned_ns,
-                    applied_ns,
-                    time.monotonic_ns(),
+        with self._lock:
+            wanted = []
+            for node, network, patch in changes:
+                port = self._port(node, network)
+                link = patched(port.link, patch)
+                check_offered(self._network(port.interface.network).spec, link)
+                wanted.append((port, dict(patch), link))
+            for port, patch, link in wanted:
+                self._ready_for(self._network(port.interface.network), link)
+                port.make(link)
+                applied_ns = time.monotonic_ns()
+                ways = port.read()
+                port.verify(ways)
+                found = as_patch(ways)
+                done.append(
+                    LinkChange(
+                        port.interface.node,
+                        port.interface.network,
+                        patch,
+                        {k: found[k] for k in patch},
+                        planned_ns,
+                        applied_ns,
+                        time.monotonic_ns(),
+                    )
                 )
-            )
         return done
 
+    def set_delays(self, network: str, delays: Mapping[tuple[str, str], float]) -> None:
+        """Changes one-way delays of pairs of nodes [s], both ways unless the other way is given too."""
+        with self._lock:
+            net = self._network(network)
+            there = {node for node, name in self._ports if name == network}
+            check_delays(network, delays, there)
+            net.delays |= {(b, a): s for (a, b), s in delays.items()} | dict(delays)
+            if net.relayed or net.needs_relay():
+                self._have_relayed(net)
+                for node in {a for pair in delays for a in pair}:
+                    self._tell_delays(net, node)
+
     def read_back(self, node: str, network: str | None = None) -> dict[str, Any]:
-        """What a link has now, with the keys of a patch: asked of the kernel, not remembered."""
-        return self._read_back(self._port(node, network))
+        """What a link has now, with the keys of a patch: asked of kernel and relay, not remembered."""
+        return as_patch(self._port(node, network).read())
 
     def counters(self, node: str, network: str | None = None) -> dict[str, int]:
         """`out_packets`, `out_bytes`, `in_packets`, `in_bytes` of a link since it was put up."""
         return self._port(node, network).counters()
 
+    def engine(self, network: str) -> str:
+        """Who carries the network's frames now: its `bridge`, or the `relay`."""
+        return "relay" if self._network(network).relayed else "bridge"
+
+    def relay_stats(self, reset: bool = False) -> dict[str, Any] | None:
+        """What the relay says of itself: lateness, processor time, counters per port; None without one."""
+        return None if self._relay is None else self._relay.stats(reset)
+
+    def _ready_for(self, net: _Net, link: LinkSpec) -> None:
+        """Has the network carried by who can do what the link is asked for."""
+        ways = ways_of(link).values()
+        if any(way.impaired for way in ways) and engine_of(net.spec) == "relay":
+            self._have_relayed(net)
+        if any(way.shared for way in ways) and not net.single:
+            net.single = True
+            for port in self._of(net):
+                port.single_packets()
+            if net.host is not None:
+                with Netlink() as root:
+                    what = "the host's link without large segments"
+                    root.tell(set_link(net.host[1], what, attrs=[["IFLA_GSO_MAX_SEGS", 1]]))
+
+    def _have_relayed(self, net: _Net) -> None:
+        """Hands a network over from its bridge to the relay; frames under way in between are lost."""
+        if net.relayed:
+            return
+        if self._relay is None:
+            self._relay = Relay(self._fabric.path, self._journal, 0, self._run)
+        ports = self._of(net)
+        indexes = [port.outer for port in ports]
+        if net.host is not None:
+            indexes.append(net.host[0])
+        leaving = [set_link(i, "leaving the bridge", attrs=[["IFLA_MASTER", 0]]) for i in indexes]
+        for error in self._fabric.netlink.tell_all(leaving):
+            if error is not None:
+                raise error
+        for port in ports:
+            port.join(self._relay, net.number)
+        if net.host is not None:
+            self._relay.add(net.number, net.host[0])
+        net.relayed = True
+        self._tell_delays(net, None)
+
+    def _tell_delays(self, net: _Net, node: str | None) -> None:
+        """Tells the relay the delays between nodes that are attached: those of `node`, or all."""
+        if not net.relayed or self._relay is None:
+            return
+        at = {port.interface.node: port.outer for port in self._of(net)}
+        pairs = [
+            (at[a], at[b], s)
+            for (a, b), s in net.delays.items()
+            if a in at and b in at and node in (None, a, b)
+        ]
+        self._relay.delays(net.number, net.spec.delay_s, pairs)
+
+    def _of(self, net: _Net) -> list[Port]:
+        return [port for (_, name), port in self._ports.items() if name == net.spec.name]
+
     def down(self) -> None:
         """Takes everything down; what nodes still live lose their interfaces. Twice does nothing more."""
-        self._ports.clear()
-        self._fabric.down()
+        with self._lock:
+            self._ports.clear()
+            if self._relay is not None:
+                self._relay.stop()
+                self._relay = None
+            self._fabric.down()
 
     def __enter__(self) -> Network:
         return self
@@ -201,7 +333,7 @@ class Network:
     def __exit__(self, *_: object) -> None:
         self.down()
 
-    def _network(self, name: str) -> _Bridged:
+    def _network(self, name: str) -> _Net:
         if name not in self._networks:
             raise BadInput(f"found network {name!r}; expected one of {', '.join(self._networks)}")
         return self._networks[name]
@@ -215,15 +347,6 @@ class Network:
         if network is not None and network not in of_node:
             raise BadInput(f"node {node}: found network {network!r}; expected {', '.join(of_node)}")
         return of_node[network] if network is not None else next(iter(of_node.values()))
-
-    def _read_back(self, port: Port) -> dict[str, Any]:
-        return {**dict.fromkeys(KEYS), **port.read_rates()}
-
-
-def _can(link: LinkSpec) -> LinkSpec:
-    if impaired(link):
-        raise BadInput("delay, loss and the like are not offered here; expected bandwidths only")
-    return link
 
 
 def _mac(address: str) -> str:

@@ -59,14 +59,9 @@ def checked(link: LinkSpec) -> LinkSpec:
     return link
 
 
-def impaired(link: LinkSpec) -> bool:
-    """Whether the link does more than limit bandwidth."""
-    return any(getattr(link, k) != Delay() for k in DELAYS) or any(getattr(link, k) for k in SHARES)
-
-
 def impairs(patch: Mapping[str, Any]) -> bool:
     """Whether a patch may make a link do more than limit bandwidth."""
-    return any(key not in RATES for key in patch)
+    return any(key not in RATES and value not in (None, "max", 0) for key, value in patch.items())
 
 
 def _number(key: str, value: Any) -> float:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from penstock.emulate.network import qdisc
 from penstock.emulate.network.fabric import Fabric
+from penstock.emulate.network.qdisc import End
+from penstock.emulate.network.relay import Relay
+from penstock.emulate.network.way import Direction, Way, as_patch, ways_of
 from penstock.emulate.spec import LinkSpec
 from penstock.errors import PenstockError
-from penstock.host.netlink import Netlink, Request, add_address, set_link
+from penstock.host.netlink import Netlink, add_address, set_link
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,12 @@ class Port:
         link: LinkSpec,
     ):
         self.interface = interface
-        self.link = replace(link, out_bps=None, in_bps=None)
+        self.link = LinkSpec(link.network, link.address)
+        self.relay: Relay | None = None
         self._fabric = fabric.netlink
-        self.inner, self.outer = fabric.veth(
+        self.outer, self.inner = fabric.veth(
             f"n{fabric.next_index()}", netns, interface.name, mac=interface.mac, master=master
-        )[::-1]
+        )
         try:
             self._node = Netlink(netns)
             requests = [
@@ -54,37 +57,63 @@ class Port:
         except BaseException:
             self.remove()
             raise
+        name = f"node {interface.node}, network {interface.network}"
+        self._ends: dict[Direction, End] = {
+            "out": End(self._node, self.inner, f"{name}, out"),
+            "in": End(self._fabric, self.outer, f"{name}, in"),
+        }
 
-    def ends(self) -> dict[str, tuple[Netlink, int]]:
-        """Where bandwidth is limited: what leaves the node at its own end, what arrives at ours."""
-        return {"out_bps": (self._node, self.inner), "in_bps": (self._fabric, self.outer)}
+    def join(self, relay: Relay, network: int) -> None:
+        """From now on the relay carries what arrives here, and does all but limiting bandwidth."""
+        relay.add(network, self.outer)
+        self.relay = relay
 
-    def set_rates(self, wanted: LinkSpec) -> None:
-        """Makes the bandwidths what `wanted` says; a direction that is so already is not touched."""
-        for key, (netlink, index) in self.ends().items():
-            had, bps = getattr(self.link, key), getattr(wanted, key)
-            if bps == had:
-                continue
-            request: Request | None = qdisc.set_rate(index, bps, had is not None)
-            if request is not None:
-                netlink.tell(request)
-            self.link = replace(self.link, **{key: bps})
+    def single_packets(self) -> None:
+        """The node hands over packet by packet from now on: one that is lost is one, not 64 KiB of them."""
+        what = f"{self.interface.name} without large segments"
+        self._node.tell(set_link(self.inner, what, attrs=[["IFLA_GSO_MAX_SEGS", 1]]))
 
-    def read_rates(self) -> dict[str, float | None]:
-        """The bandwidths that the kernel has [bytes/s]."""
-        return {key: qdisc.read_rate(*end) for key, end in self.ends().items()}
+    def make(self, wanted: LinkSpec) -> None:
+        """Makes the link what `wanted` says; what is so already is not touched.
 
-    def verify_rates(self) -> dict[str, float | None]:
-        """What the kernel has. Raises PenstockError where it is not what was asked for."""
-        found = self.read_rates()
-        for key, bps in found.items():
-            asked = getattr(self.link, key)
-            if (asked is None) != (bps is None) or (asked and abs(bps - asked) > 1):
-                raise PenstockError(
-                    f"{self.interface.node}, {self.interface.network}: {key} was asked to be {asked}, "
-                    f"the kernel has {bps}"
-                )
+        Bandwidth is limited where packets leave: at the node's own end what goes out, at ours what comes in.
+        netem is there too, where it does the rest; else the relay does.
+        """
+        had, ways = ways_of(self.link), ways_of(wanted)
+        for direction, end in self._ends.items():
+            way = ways[direction]
+            end.make(Way(bps=way.bps) if self.relay else _settled(way))
+        if self.relay is not None:
+            changed = {d: _settled(w) for d, w in ways.items() if _rest(w) != _rest(had[d])}
+            if changed:
+                self.relay.make(self.outer, changed)
+        self.link = replace(wanted, network=self.link.network, address=self.link.address)
+
+    def read(self) -> dict[Direction, Way]:
+        """What the kernel and the relay have; nothing of it is remembered."""
+        found = {direction: end.read() for direction, end in self._ends.items()}
+        if self.relay is not None:
+            rest = self.relay.make(self.outer, {})
+            found = {d: replace(rest[d], bps=found[d].bps) for d in found}
         return found
+
+    def verify(self, found: dict[Direction, Way]) -> None:
+        """Raises PenstockError where what was found is not what was asked for."""
+        asked = ways_of(self.link)
+        for direction, end in self._ends.items():
+            way = found[direction]
+            right = end.holds(Way(bps=way.bps) if self.relay else way)
+            if self.relay is not None:
+                right = right and way.without_rate() == _rest(asked[direction])
+            if not right:
+                wanted, there = (as_patch({direction: w}) for w in (asked[direction], way))
+                differ = [k for k in wanted if wanted[k] != there[k]]
+                raise PenstockError(
+                    f"node {self.interface.node}, network {self.interface.network}: "
+                    + "; ".join(
+                        f"{k} was asked to be {wanted[k]}, found {there[k]}" for k in differ
+                    )
+                )
 
     def counters(self) -> dict[str, int]:
         """Packets and bytes (frames with their headers) since it was put up, as the node sees them."""
@@ -99,4 +128,15 @@ class Port:
         """Takes the link away."""
         if hasattr(self, "_node"):
             self._node.close()
+        if self.relay is not None:
+            self.relay.remove(self.outer)
         self._fabric.delete_link(self.outer)
+
+
+def _settled(way: Way) -> Way:
+    """Without a delay that is no longer than the way itself."""
+    return way if way.impaired else Way(bps=way.bps)
+
+
+def _rest(way: Way) -> Way:
+    return _settled(way).without_rate()

@@ -1,28 +1,34 @@
-"""Queueing disciplines of a link's end: tbf for bandwidth, netem for the rest, written and read back.
+"""Queueing disciplines of a link's end: tbf for bandwidth, netem above it for the rest.
 
-The options are packed here because pyroute2 cannot express netem's tables of distributions nor its times in
-nanoseconds (include/uapi/linux/pkt_sched.h).
+tbf's options are packed here, netem's in `netem`: pyroute2 cannot express tables of distributions, nor times
+in nanoseconds (include/uapi/linux/pkt_sched.h).
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
+from penstock.emulate.network import netem
+from penstock.emulate.network.way import Way
 from penstock.host.netlink import (
+    ACK,
     CREATE,
-    DUMP,
+    ECHO,
     REPLACE,
     RTM_DELQDISC,
     RTM_GETQDISC,
     RTM_NEWQDISC,
     Netlink,
+    NetlinkError,
     Request,
     attribute,
     attributes,
 )
 
 ROOT = 0xFFFFFFFF
-TBF_HANDLE = 0x10000
+_TBF, _NETEM = 0x10000, 0x20000
+_NETEM_CLASS = _NETEM | 1
 #: a tbf's rate has 32 bits here; a veth pair carries no more [bytes/s]
 MOST_BPS = 4.0e9
 #: an Ethernet frame of 1500 bytes with its header, as tbf counts it
@@ -36,8 +42,9 @@ _QUEUE_S = 0.1
 _QUEUE_BYTES = 10 * FRAME_BYTES
 
 _TICK_NS = 64
+_ABSENT = (2, 22)
 _RATE = struct.Struct("=BBHhHI")
-_TBF = struct.Struct("=12s12sIII")
+_TBF_OPTIONS = struct.Struct("=12s12sIII")
 _ETHERNET = 1
 
 
@@ -56,35 +63,89 @@ def tbf_options(bps: float) -> bytes:
     rate = max(1, round(bps))
     ticks = min(0xFFFFFFFF, round(burst_bytes(bps) * 1e9 / rate / _TICK_NS))
     spec = _RATE.pack(0, _ETHERNET, 0, 0, 0, rate)
-    parameters = _TBF.pack(spec, bytes(12), min(queue_bytes(bps), 0x7FFFFFFF), ticks, 0)
+    parameters = _TBF_OPTIONS.pack(spec, bytes(12), min(queue_bytes(bps), 0x7FFFFFFF), ticks, 0)
     return attribute(1, parameters) + attribute(6, struct.pack("=I", burst_bytes(bps)))
 
 
-def _tbf_bps(options: bytes) -> float:
-    spec = _TBF.unpack_from(attributes(options)[1])[0]
-    return float(_RATE.unpack(spec)[5])
+class End:
+    """One end of a link: what leaves there is held to a way's bandwidth and, by netem, to the rest of it."""
 
+    def __init__(self, netlink: Netlink, index: int, name: str) -> None:
+        self._netlink = netlink
+        self._index = index
+        self._name = name
+        self._has = Way()
 
-def read_rate(netlink: Netlink, index: int) -> float | None:
-    """The bandwidth that the kernel limits a link's end to [bytes/s]."""
-    for body in netlink.ask(_request(RTM_GETQDISC, DUMP, index, 0, 0, "reading limits")):
-        options = attributes(body[20:])
-        if struct.unpack_from("=i", body, 4)[0] == index and options[1] == b"tbf\0":
-            return _tbf_bps(options[2])
-    return None
+    def make(self, wanted: Way) -> None:
+        """Makes it what is wanted; what is so already is not touched. Raises NetlinkError."""
+        had, self._has = self._has, wanted
+        if wanted == had:
+            return
+        requests = self._requests(had, wanted)
+        try:
+            for error in self._netlink.tell_all(requests):
+                if error is not None:
+                    raise error
+        except NetlinkError:
+            self._has = had
+            raise
 
+    def _requests(self, had: Way, wanted: Way) -> list[Request]:
+        requests = []
+        anew = had.impaired != wanted.impaired or (
+            # a table of quantiles stays with netem until another takes its place
+            wanted.impaired and had.delay.distribution != wanted.delay.distribution
+        )
+        if anew and (had.impaired or had.bps is not None):
+            requests.append(self._request(RTM_DELQDISC, 0, 0, ROOT, "clearing"))
+        if wanted.impaired and (anew or had.without_rate() != wanted.without_rate()):
+            body = attribute(1, b"netem\0") + attribute(2, netem.options(wanted))
+            requests.append(
+                self._request(RTM_NEWQDISC, CREATE | REPLACE, _NETEM, ROOT, "netem", body)
+            )
+        parent = _NETEM_CLASS if wanted.impaired else ROOT
+        if wanted.bps is not None and (anew or had.bps != wanted.bps):
+            body = attribute(1, b"tbf\0") + attribute(2, tbf_options(wanted.bps))
+            what = f"limiting to {wanted.bps:g} B/s"
+            requests.append(self._request(RTM_NEWQDISC, CREATE | REPLACE, _TBF, parent, what, body))
+        elif wanted.bps is None and had.bps is not None and not anew:
+            requests.append(self._request(RTM_DELQDISC, 0, 0, parent, "removing a limit"))
+        return requests
 
-def set_rate(index: int, bps: float | None, had: bool) -> Request | None:
-    """Changes the bandwidth of a link's end; None: no limit. `had`: whether it has one now."""
-    if bps is None:
-        return _request(RTM_DELQDISC, 0, index, 0, ROOT, "removing a limit") if had else None
-    body = attribute(1, b"tbf\0") + attribute(2, tbf_options(bps))
-    what = f"limiting a link to {bps:g} B/s"
-    return _request(RTM_NEWQDISC, CREATE | REPLACE, index, TBF_HANDLE, ROOT, what, body)
+    def read(self) -> Way:
+        """What the kernel has there."""
+        found = Way()
+        root = self._get(ROOT)
+        if root is not None and root[1] == b"netem\0":
+            found = netem.read(root[2], self._has.delay.distribution)
+            root = self._get(_NETEM_CLASS)
+        if root is not None and root[1] == b"tbf\0":
+            spec = _TBF_OPTIONS.unpack_from(attributes(root[2])[1])[0]
+            found = replace(found, bps=float(_RATE.unpack(spec)[5]))
+        return found
 
+    def holds(self, found: Way) -> bool:
+        """Whether what was found is what was made here."""
+        asked = self._has
+        if (asked.bps is None) != (found.bps is None):
+            return False
+        if asked.bps is not None and found.bps is not None and abs(found.bps - asked.bps) > 1:
+            return False
+        return netem.same(asked if asked.impaired else Way(), found)
 
-def _request(
-    kind: int, flags: int, index: int, handle: int, parent: int, what: str, body: bytes = b""
-) -> Request:
-    head = struct.pack("=BxHiIII", 0, 0, index, handle, parent, 0)
-    return Request(kind, flags, head + body, what)
+    def _get(self, parent: int) -> dict[int, bytes] | None:
+        # the kernel answers as it announces changes: only to who wants to hear its own
+        request = self._request(RTM_GETQDISC, ACK | ECHO, 0, parent, "reading")
+        try:
+            answers = self._netlink.ask(request)
+        except NetlinkError as error:
+            if error.code in _ABSENT:
+                return None
+            raise
+        return attributes(answers[0][20:]) if answers else None
+
+    def _request(
+        self, kind: int, flags: int, handle: int, parent: int, what: str, body: bytes = b""
+    ) -> Request:
+        head = struct.pack("=BxHiIII", 0, 0, self._index, handle, parent, 0)
+        return Request(kind, flags, head + body, f"{self._name}: {what}")

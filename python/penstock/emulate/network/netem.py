@@ -1,0 +1,75 @@
+"""Options of netem (tc-netem(8)), packed and read: include/uapi/linux/pkt_sched.h."""
+
+from __future__ import annotations
+
+import importlib
+import struct
+from functools import cache
+from typing import Any
+
+from penstock.emulate.network.way import Way
+from penstock.emulate.spec import Delay
+from penstock.host.netlink import attribute, attributes
+
+_native: Any = importlib.import_module("penstock._native")
+
+_ALL = 0xFFFFFFFF
+#: packets that may wait; each is one already that waits its delay out
+_LIMIT = 1_000_000
+#: an entry of a table of quantiles is a multiple of the standard deviation by 1 / 8192
+_SCALE = 8192
+_QOPT = struct.Struct("=6I")
+_DIST, _REORDER, _CORRUPT, _LATENCY64, _JITTER64 = 2, 3, 4, 10, 11
+
+
+def options(way: Way) -> bytes:
+    """What netem is told: everything, so that nothing stays from before."""
+    gap = 1 if way.reorder else 0
+    parts = [
+        _QOPT.pack(0, _LIMIT, _share(way.loss), gap, _share(way.duplicate), 0),
+        attribute(_LATENCY64, struct.pack("=q", round(way.delay.mean_s * 1e9))),
+        attribute(_JITTER64, struct.pack("=q", round(way.delay.jitter_s * 1e9))),
+        attribute(_REORDER, struct.pack("=2I", _share(way.reorder), 0)),
+        attribute(_CORRUPT, struct.pack("=2I", _share(way.corrupt), 0)),
+    ]
+    if way.delay.jitter_s and way.delay.distribution in ("normal", "pareto"):
+        parts.append(attribute(_DIST, _table(way.delay.distribution)))
+    return b"".join(parts)
+
+
+def read(raw: bytes, distribution: str) -> Way:
+    """What netem says that it does; from which distribution it draws, it does not say."""
+    _, _, loss, gap, duplicate, _ = _QOPT.unpack_from(raw)
+    parts = attributes(raw[_QOPT.size :])
+    mean_ns, jitter_ns = (struct.unpack("=q", parts[k])[0] for k in (_LATENCY64, _JITTER64))
+    delay = Delay(mean_ns / 1e9, jitter_ns / 1e9, distribution)  # type: ignore[arg-type]
+
+    def share(kind: int) -> float:
+        return float(struct.unpack_from("=I", parts[kind])[0]) / _ALL if kind in parts else 0.0
+
+    reorder = share(_REORDER) if gap else 0.0
+    return Way(None, delay, loss / _ALL, duplicate / _ALL, share(_CORRUPT), reorder)
+
+
+def same(asked: Way, found: Way) -> bool:
+    """Whether netem does what was asked: shares have 32 bits, times are whole nanoseconds."""
+    numbers = [
+        (getattr(asked, k), getattr(found, k), 1e-9)
+        for k in ("loss", "duplicate", "corrupt", "reorder")
+    ]
+    numbers += [
+        (getattr(asked.delay, k), getattr(found.delay, k), 1e-9) for k in ("mean_s", "jitter_s")
+    ]
+    return all(abs(a - b) <= 1.001 * width for a, b, width in numbers)
+
+
+def _share(share: float) -> int:
+    return min(_ALL, round(share * _ALL))
+
+
+@cache
+def _table(distribution: str) -> bytes:
+    entries = [
+        max(-32768, min(32767, round(x * _SCALE))) for x in _native.jitter_quantiles(distribution)
+    ]
+    return struct.pack(f"={len(entries)}h", *entries)

@@ -1,0 +1,67 @@
+"""The relay daemon of a cluster, as its networks use it (crates/relay)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from penstock.emulate.network.way import SHARES, Direction, Way
+from penstock.emulate.spec import Delay
+from penstock.host.daemon import Daemon, start_daemon
+from penstock.host.journal import Journal
+
+
+class Relay:
+    """One process for all relayed networks of a cluster; it ends with its owner."""
+
+    def __init__(self, netns: Path, journal: Journal, seed: int, run: str | None) -> None:
+        self._daemon: Daemon = start_daemon(
+            "relay", {"netns": str(netns), "seed": seed}, journal, run=run
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._daemon.pid
+
+    def add(self, network: int, port: int) -> None:
+        """Relays what arrives at the link with index `port`."""
+        self._daemon.call("port", network=network, port=port, ifindex=port)
+
+    def remove(self, port: int) -> None:
+        """Lets a link go."""
+        self._daemon.call("unport", port=port)
+
+    def make(self, port: int, ways: dict[Direction, Way]) -> dict[Direction, Way]:
+        """Changes what a link does to packets, but for bandwidth; gives what the relay has afterwards.
+
+        A direction that is not given is not touched.
+        """
+        told: dict[str, Any] = {direction: _told(way) for direction, way in ways.items()}
+        answer = self._daemon.call("link", port=port, **told)
+        return {"out": _read(answer["out"]), "in": _read(answer["in"])}
+
+    def delays(
+        self, network: int, default_s: float | None, pairs: Iterable[tuple[int, int, float]]
+    ) -> None:
+        """One-way delays from port to port [s]; what is not named stays."""
+        self._daemon.call("pairs", network=network, default_s=default_s, delays=list(pairs))
+
+    def stats(self, reset: bool = False) -> dict[str, Any]:
+        """Counters per port; how late delayed frames were sent (`late`), how long others took (`turn`)."""
+        return self._daemon.call("stats", reset=reset)
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._daemon.stop()
+
+
+def _told(way: Way) -> dict[str, Any]:
+    return {"delay": vars(way.delay).copy(), **{k: getattr(way, k) for k in SHARES}}
+
+
+def _read(found: dict[str, Any]) -> Way:
+    delay = Delay(**{f.name: found["delay"][f.name] for f in fields(Delay)})
+    return Way(None, delay, **{k: float(found[k]) for k in SHARES})

@@ -1,0 +1,210 @@
+"""Delay, loss and the like by the relay: real namespaces, unmodified TCP and UDP."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.emulate.network import Network
+from penstock.emulate.network.offers import offers
+from penstock.emulate.spec import Delay, Event, LinkSpec, NetworkSpec, When
+from penstock.errors import BadInput, PenstockError
+from penstock.host.journal import Journal
+from penstock.host.undo import undo
+from tests.integration.net_ground import (
+    connection,
+    datagrams,
+    namespaces,
+    round_trips,
+    windows,
+)
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
+]
+RELAYED = NetworkSpec(engine="relay")
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal]:
+    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
+    journal = Journal(tmp_path / "journal.jsonl")
+    yield journal
+    undo(journal, own=True)
+
+
+def takes(times: list[float], asked_s: float) -> str:
+    """Whether messages take the time that was asked for: no less, and no more where the host is quick."""
+    best = min(times)
+    if best < asked_s:
+        return "too fast"
+    return "right" if best < 1.02 * asked_s + 0.5e-3 else "too slow"
+
+
+def share_is(found: int, n: int, asked: float) -> bool:
+    """Within five standard deviations of a binomial."""
+    return abs(found - n * asked) < 5 * math.sqrt(n * asked * (1 - asked)) + 1
+
+
+def test_a_matrix_of_delays(journal: Journal) -> None:
+    spec = NetworkSpec(
+        delay_s=0.002, delays={("a", "b"): 0.005, ("a", "c"): 0.020, ("c", "a"): 0.001}
+    )
+    with namespaces(3) as pids, Network.up([spec], journal) as network:
+        at = {name: network.attach(name, pid) for name, pid in zip("abc", pids, strict=True)}
+        pid = dict(zip("abc", pids, strict=True))
+        assert network.engine("net") == "relay"
+        for one, other, asked_s in (("a", "b", 0.010), ("a", "c", 0.021), ("b", "c", 0.004)):
+            ends = connection(pid[other], pid[one], at[other].address)
+            times = round_trips(*ends, 8, 0.001)
+            assert takes(times, asked_s) == "right", (one, other, times)
+            assert takes(times, 1.2 * asked_s) == "too fast"  # planted
+            assert takes(times, 0.7 * asked_s) == "too slow"
+        network.set_delays("net", {("a", "b"): 0.012})
+        times = round_trips(*connection(pid["b"], pid["a"], at["b"].address), 5, 0.001)
+        assert takes(times, 0.024) == "right", times
+        with pytest.raises(BadInput, match="'d'; there is none"):
+            network.set_delays("net", {("a", "d"): 0.1})
+
+
+def test_a_live_link_is_delayed_and_freed(journal: Journal) -> None:
+    with namespaces(2) as (a, b), Network.up([NetworkSpec()], journal) as network:
+        network.attach("a", a)
+        there = network.attach("b", b)
+        sending, receiving = connection(b, a, there.address)
+        assert network.engine("net") == "bridge"
+        if offers().netem:
+            pytest.skip("this kernel has netem: nothing is handed over")
+        sending.sendall(b"before")  # what is under way is sent again by TCP
+        change = network.set_link("a", None, {"delay": 0.015, "in_delay": 0.005})
+        assert network.engine("net") == "relay"
+        assert change.found["delay"] == {
+            "mean_s": 0.015,
+            "jitter_s": 0.0,
+            "distribution": "constant",
+        }
+        assert receiving.recv(6) == b"before"
+        assert takes(round_trips(sending, receiving, 6, 0.001), 0.020) == "right"
+        network.set_link("a", None, {"delay": "max", "in_delay": None})
+        times = round_trips(*connection(b, a, there.address), 20, 0.001)
+        assert takes(times, 0.020) == "too fast"
+
+
+def test_jitter_by_name_keeps_the_order(journal: Journal) -> None:
+    delay = Delay(0.004, 0.003, "uniform")
+    with namespaces(2) as (a, b), Network.up([RELAYED], journal) as network:
+        network.attach("a", a, LinkSpec(delay=delay))
+        there = network.attach("b", b)
+        times = round_trips(*connection(b, a, there.address), 60, 0.0)
+        spread = sorted(times)
+        assert spread[0] < 0.003, spread
+        assert spread[-1] > 0.005, spread
+        assert 0.0030 < sum(times) / len(times) < 0.0080, times
+        found = datagrams(a, b, there.address, 500)
+        assert found == list(range(500))
+        network.set_link("a", None, {"delay": 0.004, "reorder": 0.2})
+        found = datagrams(a, b, there.address, 500)
+        assert sorted(found) == list(range(500))
+        assert found != list(range(500))
+
+
+def test_shares_of_packets(journal: Journal) -> None:
+    n = 4000
+    with namespaces(2) as (a, b), Network.up([RELAYED], journal) as network:
+        network.attach("a", a, LinkSpec(loss=0.1))
+        there = network.attach("b", b)
+        kept = len(datagrams(a, b, there.address, n))
+        assert share_is(n - kept, n, 0.1), kept
+        assert not share_is(n - kept, n, 0.15)  # planted
+        network.set_link("a", None, {"loss": None, "duplicate": 0.2})
+        found = datagrams(a, b, there.address, n)
+        assert len(set(found)) == n
+        assert share_is(len(found) - n, n, 0.2), len(found)
+        # a damaged packet is thrown away by the receiver's checksum
+        network.set_link("a", None, {"duplicate": None, "corrupt": 0.1})
+        kept = len(datagrams(a, b, there.address, n))
+        assert share_is(n - kept, n, 0.1), kept
+        network.set_link("a", None, {"corrupt": None})
+        network.set_link("b", None, {"in_loss": 0.3})
+        kept = len(datagrams(a, b, there.address, n))
+        assert share_is(n - kept, n, 0.3), kept
+
+
+def test_bandwidth_and_delay_together(journal: Journal) -> None:
+    with namespaces(2) as (a, b), Network.up([RELAYED], journal) as network:
+        network.attach("a", a, LinkSpec(out_bps=50e6 / 8, delay=Delay(0.005)))
+        there = network.attach("b", b, LinkSpec(in_bps=20e6 / 8))
+        rates = windows(
+            *connection(b, a, there.address), lambda: network.counters("b")["in_bytes"], 4
+        )
+        assert max(rates) < 21e6, rates
+        assert max(rates) > 19e6, rates
+        said = network.relay_stats()
+        assert said is not None
+        assert said["late"]["n"] > 100
+        # changing one leaves the other
+        network.set_link("a", None, {"delay": 0.010})
+        assert network.read_back("a")["out_bps"] == 50e6 / 8
+        network.set_link("a", None, {"out_bps": None})
+        assert network.read_back("a")["delay"]["mean_s"] == 0.010
+
+
+def test_a_network_that_will_delay_is_relayed_from_the_start(journal: Journal) -> None:
+    later = Event(When(at_s=5), "network", {"delay": 0.01}, name="net")
+    never = Event(When(at_s=5), "network", {"out_bps": 1e6}, name="net")
+    for event, engine in ((later, "relay"), (never, "bridge")):
+        with Network.up([NetworkSpec()], journal, events=[event]) as network:
+            if not offers().netem:
+                assert network.engine("net") == engine
+
+
+def test_what_cannot_be_had_is_refused_by_name(journal: Journal) -> None:
+    if offers().netem:
+        pytest.skip("this kernel has netem")
+    with pytest.raises(
+        BadInput, match=r"no netem \(CONFIG_NET_SCH_NETEM\); expected relay, or auto"
+    ):
+        Network.up([NetworkSpec(engine="netem")], journal)
+    with pytest.raises(BadInput, match="from a to itself"):
+        Network.up([NetworkSpec(delays={("a", "a"): 0.1})], journal)
+    with pytest.raises(BadInput, match="expected 0 to 60 s"):
+        Network.up([NetworkSpec(delay_s=float("nan"))], journal)
+    assert journal.open_entries() == []
+
+
+_DIES = """
+import os, sys
+from penstock.emulate.network import Network
+from penstock.emulate.spec import NetworkSpec
+from penstock.host.journal import Journal
+network = Network.up([NetworkSpec(engine="relay")], Journal(sys.argv[1]))
+network.attach("a", int(sys.argv[2]))
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_undo_ends_the_relay_of_the_dead(journal: Journal, tmp_path: Path) -> None:
+    with namespaces(1) as (a,):
+        done = subprocess.run([sys.executable, "-c", _DIES, str(journal.path), str(a)])
+        assert done.returncode == -9
+        outcomes = {u.kind: u.outcome for u in undo(journal)}
+    assert outcomes["netns"] == "undone"
+    assert outcomes["process"] in ("undone", "gone")  # it ends with its owner, or is ended
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_relay_that_dies_is_reported(journal: Journal) -> None:
+    with namespaces(1) as (a,), Network.up([RELAYED], journal) as network:
+        network.attach("a", a)
+        relay = network._relay
+        assert relay is not None
+        os.kill(relay.pid, 9)
+        with pytest.raises(PenstockError, match="penstock-relay"):
+            network.set_link("a", None, {"delay": 0.01})
