@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from penstock.emulate.spec import Delay, Limits
 from penstock.errors import BadInput
 from penstock.platform.emulation import cluster_spec
-from penstock.platform.hosts import read_platform
+from penstock.platform.hosts import load_platform, read_platform
 from penstock.study.load import read_study
 from penstock.study.resolve import resolve
 
@@ -286,3 +288,15 @@ def test_a_wrong_path_into_the_platform_file_is_named(tmp_path):
     with pytest.raises(BadInput) as error:
         load_study(tmp_path / "s.yaml")
     assert any("did you mean 'data'" in m.expected for m in error.value.mistakes)
+
+
+def test_nodes_can_be_put_up_of_a_file_that_says_nothing_of_prediction(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.yaml"
+    file.write_text("penstock_platform: 1\nname: few\nhosts:\n  - {group: n, count: 3}\n")
+    spec = cluster_spec(load_platform(file, predicted=False))
+    assert [node.name for node in spec.nodes] == ["n-0", "n-1", "n-2"]
+    with pytest.raises(BadInput) as caught:
+        load_platform(file)
+    found = " ".join(m.found for m in caught.value.mistakes)
+    assert "no bandwidth" in found
+    assert "no host with the role client" in found

@@ -112,7 +112,7 @@ def test_mistakes_name_line_and_what_was_found(
 
 
 def test_a_missing_profile_names_the_ready_ones() -> None:
-    with pytest.raises(BadInput, match="neither a file nor one of cloud-burst-ssd, .*hdd-7200"):
+    with pytest.raises(BadInput, match=r"neither a file nor one of cloud-burst-ssd, .*hdd-7200"):
         load_profile("floppy")
 
 

@@ -42,7 +42,7 @@ def up(
     from penstock.platform.emulation import cluster_spec
     from penstock.platform.hosts import load_platform
 
-    spec = cluster_spec(load_platform(platform, changes))
+    spec = cluster_spec(load_platform(platform, changes, predicted=False))
     if name is not None:
         spec = replace(spec, name=name)
     if runtime is not None:

@@ -35,19 +35,22 @@ def check(
     known: Profiles,
     *,
     written: bool = True,
+    predicted: bool = True,
 ) -> Profiles:
     """Adds every mistake to `source`; gives the storage profiles that the platform refers to, by name.
 
     `document` is the source's value with estimates replaced by their values; `known` are profiles that
     need not be read again. Values that were not `written` so, but drawn or varied one by one, may leave a
-    host with less power at work than idle (which counts as idle).
+    host with less power at work than idle (which counts as idle). What only a prediction needs (roles,
+    bandwidths) may be missing where the platform is not `predicted`.
     """
     check_estimates(source)
     _finite(source, document, ())
     profiles: Profiles = {}
     _groups(source, document, base_dir, known, profiles, written)
-    _roles(source, document)
-    _network(source, document)
+    if predicted:
+        _roles(source, document)
+        _network(source, document)
     for key in ("networks", "schedule"):
         _plain_texts(source, (key,), document.get(key))
     for i, event in enumerate(_list(document.get("schedule"))):
@@ -377,7 +380,7 @@ def _roles(source: Source, document: dict[str, Any]) -> None:
 
 
 def _network(source: Source, document: dict[str, Any]) -> None:
-    network = document.get("network")
+    network = document.get("network", {})
     if not isinstance(network, dict):
         return
     lacking: dict[str, list[str]] = {}

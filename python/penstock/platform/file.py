@@ -184,7 +184,9 @@ class GroupFile(HostFile):
 
     group: Name = Field(description="The group's name; its hosts are NAME-0, NAME-1, …")
     count: int = Field(ge=1, le=100_000, description="How many hosts.")
-    roles: list[Role] = Field(min_length=1, description="client, storage, manager.")
+    roles: list[Role] = Field(
+        [], description="client, storage, manager: what a prediction has them do."
+    )
     except_: dict[str, HostFile] = Field(
         {}, alias="except", description="What differs on single hosts: number or range → values."
     )
@@ -273,7 +275,9 @@ class PlatformFile(EmulatedPart):
     name: Annotated[Text, AfterValidator(_name)] = Field(description="The platform's name.")
     description: Text | None = Field(None, description="What it is, in a sentence or two.")
     hosts: list[GroupFile] = Field(min_length=1, description="Groups of hosts; at least one.")
-    network: NetworkFile = Field(description="What joins the hosts.")
+    network: NetworkFile = Field(
+        NetworkFile.model_validate({}), description="What joins the hosts."
+    )
     store: StoreFile = Field(
         StoreFile.model_validate({}), description="How data are laid out and moved."
     )

@@ -148,16 +148,21 @@ class Platform:
         return _read(source, study.base_dir, study.profiles, frozenset())
 
 
-def load_platform(path: FilePath | str, overrides: Sequence[str] = ()) -> Platform:
+def load_platform(
+    path: FilePath | str, overrides: Sequence[str] = (), *, predicted: bool = True
+) -> Platform:
     """The platform in the YAML or JSON file `path`, after `overrides` (`hosts.nodes.count=14`).
 
     Profiles are relative to the file's directory. BadInput holds every mistake with its line and column.
+    What only a prediction needs (roles, bandwidths) may be missing where it is not `predicted`.
     """
     path = FilePath(path)
-    return read_platform(read_input(path, "a platform file"), path, overrides)
+    return read_platform(read_input(path, "a platform file"), path, overrides, predicted=predicted)
 
 
-def read_platform(raw: bytes, path: FilePath, overrides: Sequence[str] = ()) -> Platform:
+def read_platform(
+    raw: bytes, path: FilePath, overrides: Sequence[str] = (), *, predicted: bool = True
+) -> Platform:
     """As `load_platform`, of a text already read."""
     source = read_source(raw, str(path), f"a platform file; see {PAGE}")
     if not isinstance(source.value, dict):
@@ -178,7 +183,7 @@ def read_platform(raw: bytes, path: FilePath, overrides: Sequence[str] = ()) -> 
     if values:
         _put_all(source, values)
     chosen = frozenset(find(source.value, p) for p in values)
-    return _read(source, path.parent.resolve(), {}, chosen, first=True)
+    return _read(source, path.parent.resolve(), {}, chosen, first=True, predicted=predicted)
 
 
 def moved(value: Any, old: FilePath, new: FilePath) -> Any:
@@ -305,6 +310,7 @@ def _read(
     chosen: frozenset[Path],
     *,
     first: bool = False,
+    predicted: bool = True,
 ) -> Platform:
     """Checks everything, the ends of ranges too when it is read for the `first` time; BadInput with every
     mistake. Profiles that are `known` are not read again."""
@@ -320,26 +326,32 @@ def _read(
             dataclasses.replace(m, expected=m.expected.removesuffix(", or a template"))
             for m in source.mistakes
         ]
-    profiles = check(source, plain, base_dir, known, written=first)
+    profiles = check(source, plain, base_dir, known, written=first, predicted=predicted)
     if source.mistakes or file is None:
         raise BadInput(mistakes=in_order(source.mistakes))
     if first:
         check_nodes(source, file)
-        _check_ends(source, plain, base_dir, profiles)
+        _check_ends(source, plain, base_dir, profiles, predicted)
         if source.mistakes:
             raise BadInput(mistakes=in_order(source.mistakes))
     return Platform(file, source.value, profiles, base_dir, chosen, source)
 
 
 def _check_ends(
-    source: Source, plain: dict[str, Any], base_dir: FilePath, profiles: dict[str, dict[str, Any]]
+    source: Source,
+    plain: dict[str, Any],
+    base_dir: FilePath,
+    profiles: dict[str, dict[str, Any]],
+    predicted: bool,
 ) -> None:
     """Notes ends of ranges that could not stand in the file themselves, such as a bandwidth of 0."""
     for at, name, value in ends(source.value):
         changed = copy.deepcopy({k: v for k, v in plain.items() if k != "assumed"})
         put(changed, find(changed, name), value)
         try:
-            _read(Source(source.file, changed), base_dir, profiles, frozenset())
+            _read(
+                Source(source.file, changed), base_dir, profiles, frozenset(), predicted=predicted
+            )
         except BadInput as error:
             source.mistake(at, f"'{value}' for {name}", error.mistakes[0].expected)
 

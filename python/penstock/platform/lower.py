@@ -120,7 +120,7 @@ def expand(document: dict[str, Any]) -> list[Host]:
 
 def _host(group: dict[str, Any], index: int, part: HostFile) -> Host:
     """A host of that part, still without name and rack."""
-    roles = frozenset(group["roles"])
+    roles = frozenset(group.get("roles") or [])
     speed = part.speed if part.speed is not None else 1.0
     power = None
     if part.power is not None:
