@@ -1,0 +1,48 @@
+"""The cells in the guest (tests/guest/machine.py): a Debian kernel with a unified hierarchy, under qemu."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from cells import Cell
+
+import penstock
+from penstock.errors import PenstockError
+from tests.guest import machine
+
+HERE = Path(__file__).parent
+#: of a cell on a software CPU, beyond its transfer [s]
+OVERHEAD_S = 8.0
+
+
+def run(cells: list[Cell], out: Path, workers: int) -> str:
+    """Boots, runs the cells, gives what they printed. Raises PenstockError if the guest did not finish."""
+    programs = ("bash", os.path.realpath(sys.executable), "fio", "mkfs.ext4")
+    lacking = machine.missing()
+    lacking += [p for p in programs if not shutil.which(p, path=machine.PATH)]
+    if lacking:
+        raise PenstockError(f"the guest needs {', '.join(lacking)}")
+    transfer_s = sum(c.bytes / c.limit_bps + OVERHEAD_S for c in cells) / workers
+    with tempfile.TemporaryDirectory(prefix="penstock-guest-") as work:
+        job = Path(work) / "job"
+        job.mkdir()
+        machine.carry_penstock(job, Path(penstock.__file__).parent)
+        for name in ("cells.py", "throttled.py"):
+            shutil.copy(HERE / name, job / name)
+        (job / "cells.json").write_text(json.dumps([asdict(c) for c in cells]))
+        python = machine.python_name()
+        line = f"{python} -S /job/throttled.py cgroup2 /mnt/t /job/cells.json {workers}"
+        setup = machine.RUN_PYTHON.format(python=python).replace(
+            f"{python} -S /job/job.py", f"mkdir /mnt/t; {line}"
+        )
+        (job / "run").write_text(setup)
+        outcome = machine.run(job, programs, out, timeout_s=120 + 3 * transfer_s)
+    if outcome.status != 0:
+        raise PenstockError(f"the guest: {outcome.log[-1500:]}{outcome.console[-500:]}")
+    return outcome.log

@@ -1,0 +1,86 @@
+"""Failures made on purpose: the certificate must find a slow disk and a host that is taken by others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from cells import MB, Cell
+
+from penstock.analyse.fidelity import fidelity, is_valid
+from penstock.emulate.disk import DiskServer
+from penstock.emulate.disk_log import read_disk_log
+from penstock.errors import PenstockError
+from penstock.host.journal import Journal
+
+PROFILE = Path(__file__).parent / "lognormal-2ms.json"
+CELL = Cell("psync", "randread", True, 16 * MB, 8 * MB)
+
+
+def slow_disk() -> tuple[str, str, bool]:
+    """A disk 5 % slower than its profile: what was asked of the check, what it said, whether it saw it."""
+    certificate = _certified(slow_by=0.05)
+    valid, reason = is_valid(certificate)
+    seen = "rate is -" in reason or "time is +" in reason
+    return (
+        "planted: a disk 5 % slow is found out",
+        reason or "nothing was found",
+        seen and not valid,
+    )
+
+
+def busy_host() -> tuple[str, str, bool]:
+    """Two busy loops per core beside the disk."""
+    with _busy(2 * (os.cpu_count() or 1)):
+        certificate = _certified()
+    valid, reason = is_valid(certificate)
+    verdicts = ", ".join(sorted(set(certificate["verdict"].to_pylist())))
+    words = f"{verdicts}: {reason}" if reason else verdicts
+    return "planted: an overloaded host is found out", words, not valid
+
+
+def _certified(slow_by: float = 0.0) -> pa.Table:
+    profile = PROFILE.read_text()
+    with tempfile.TemporaryDirectory(prefix="penstock-planted-") as place:
+        base = Path(place)
+        for name in ("mount", "backing"):
+            (base / name).mkdir()
+        (base / "backing" / "f").write_bytes(os.urandom(CELL.file_bytes))
+        journal = Journal(base / "journal.jsonl")
+        with DiskServer(journal, base / "state") as server:
+            server.add("d", base / "mount", base / "backing", json.loads(profile), slow_by=slow_by)
+            server.reset("d")
+            server.log("d", base / "log")
+            words = [*CELL.fio(str(base / "mount" / "f")), "--bs=4k", "--time_based", "--runtime=3"]
+            done = subprocess.run(words, capture_output=True, text=True)
+            server.log("d", None)
+            if done.returncode != 0:
+                raise PenstockError(f"fio: {done.stderr.strip()[-300:]}")
+            requests = read_disk_log(base / "log", disk_id="d")
+            return fidelity(requests, server.stats("d"), profile, run_cpu_ns=0)
+
+
+def _spin(ready: object) -> None:
+    while True:
+        pass
+
+
+@contextlib.contextmanager
+def _busy(loops: int) -> Iterator[None]:
+    context = multiprocessing.get_context("fork")
+    spinning = [context.Process(target=_spin, args=(None,), daemon=True) for _ in range(loops)]
+    for process in spinning:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.join()
