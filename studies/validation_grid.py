@@ -2,12 +2,13 @@
 
 `studies/validation_grid.py` makes the runs of `studies/validation-grid*.study.yaml` on disks of the model
 (`fuse`), the same cells on loop devices throttled by the blkio hierarchy (`cgroup1`) and, with `--guest`, by
-`io.max` in a virtual machine with a current kernel (`cgroup2`); then it prints the criteria. Planted failures
-belong to every run: a limit set 5 % wrong, a disk 5 % slow, a host with two busy loops per core. What is there
-already is not made again. `--full`: the whole factorial on throttled disks (hours). Needs root and fio.
+`io.max` in a virtual machine with a current kernel (`cgroup2`); then it prints the criteria. Planted
+failures belong to every run: a limit set 5 % wrong, a disk 5 % slow, a host with two busy loops per core.
+What is there already is not made again. `--full`: the whole factorial on throttled disks (hours). Needs root
+and fio.
 
-After section 3.3.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit status
-3 if something that must hold does not, 1 if something failed.
+After section 3.3.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit
+status 3 if something that must hold does not, 1 if something failed.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def main() -> int:
     given = options.parse_args()
     out: Path = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    cells = cells_of(given.seconds or (2.0 if given.quick else 6.0), given.quick, given.full)
+    cells = cells_of(given.seconds or (4.5 if given.quick else 6.0), given.quick, given.full)
     usable = offers().usable()
     parts: dict[str, Callable[[], Any]] = {"fuse": lambda: on_fuse(out, given.quick)}
     if "cgroup1" in usable:

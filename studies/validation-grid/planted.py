@@ -24,19 +24,24 @@ PROFILE = Path(__file__).parent / "lognormal-2ms.json"
 CELL = Cell("psync", "randread", True, 16 * MB, 8 * MB)
 
 
-def slow_disk() -> tuple[str, str, bool]:
-    """A disk 5 % slower than its profile: what was asked of the check, what it said, whether it saw it."""
-    certificate = _certified(slow_by=0.05)
-    valid, reason = is_valid(certificate)
+Said = tuple[str, str, bool | None]
+
+
+def slow_disk() -> Said:
+    """A disk 5 % slower than its profile: what was asked of the check, what it said, whether it saw it.
+
+    None: the host is so busy that a sound disk is not believed either.
+    """
+    asks = "planted: a disk 5 % slow is found out"
+    sound, why = is_valid(_certified())
+    if not sound:
+        return asks, f"cannot be told, a sound disk is not believed either: {why}", None
+    valid, reason = is_valid(_certified(slow_by=0.05))
     seen = "rate is -" in reason or "time is +" in reason
-    return (
-        "planted: a disk 5 % slow is found out",
-        reason or "nothing was found",
-        seen and not valid,
-    )
+    return asks, reason or "nothing was found", seen and not valid
 
 
-def busy_host() -> tuple[str, str, bool]:
+def busy_host() -> Said:
     """Two busy loops per core beside the disk."""
     with _busy(2 * (os.cpu_count() or 1)):
         certificate = _certified()
