@@ -1,0 +1,256 @@
+"""Schedules as users write them: read, checked, expanded, and made into what a disk server takes.
+
+Pure, but for reading the file and the traces that it names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from penstock.emulate.expand import Change, Unreadable, expand, nested
+from penstock.emulate.spec import Event, When
+from penstock.errors import BadInput
+from penstock.platform.emulation import Profiles, events_of
+from penstock.study.machine import EventFile
+from penstock.study.mistakes import in_order, note
+from penstock.study.source import Source, read_input, read_source
+
+_WHAT = "a schedule: a list of changes under the key schedule"
+
+
+def read_schedule(path: Path, profiles: Profiles | None = None) -> list[Event]:
+    """The events of a schedule file (YAML or JSON: `schedule: […]`, or the list alone; or a trace, `.csv`).
+
+    They are in the order of their times, those of one time in the order of the file (EM-24); values are in
+    base units, and a value of `max` is None. Raises BadInput that names every mistake with its line: also
+    for one key that is set twice at one time.
+    """
+    raw = read_input(path, _WHAT)
+    if path.suffix == ".csv":
+        source = Source(str(path), {"schedule": [{"trace": path.name}]})
+    else:
+        source = read_source(raw, str(path), _WHAT)
+        if isinstance(source.value, list):
+            source = replace(source, value={"schedule": source.value}, **_below(source))
+    return events_from(source, path.parent, profiles)
+
+
+def _below(source: Source) -> dict[str, Any]:
+    """The positions of a list, as those of the list under the key `schedule`."""
+    return {
+        name: {("schedule", *place): value for place, value in getattr(source, name).items()}
+        for name in ("keys", "values", "ends")
+    }
+
+
+def events_from(
+    source: Source, base: Path, profiles: Profiles | None = None, at: str = "schedule"
+) -> list[Event]:
+    """The events of the list at the key `at` of a document that was read; see `read_schedule`."""
+    entries = source.value.get(at) if isinstance(source.value, dict) else None
+    if not isinstance(entries, list):
+        source.mistake((), f"no list '{at}'", _WHAT)
+        raise BadInput(mistakes=source.mistakes)
+    placed: list[tuple[int, Event]] = []
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            source.mistake((at, index), repr(entry), "a change: a mapping with at and what changes")
+            continue
+        try:
+            for change in expand(entry, lambda name: _text(base / name)):
+                placed += [(index, event) for event in _events(source, at, index, change, profiles)]
+        except Unreadable as error:
+            place: tuple[str | int, ...] = (at, index, *error.key.split("."))
+            source.mistake(place, error.found, error.expected)
+    if not source.mistakes:
+        _refuse_twice(source, at, placed)
+    if source.mistakes:
+        raise BadInput(mistakes=in_order(source.mistakes))
+    return sorted((event for _, event in placed), key=lambda e: e.when.at_s)
+
+
+def _text(path: Path) -> str:
+    raw = read_input(path, "a trace of values over time")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: found bytes that are not UTF-8; expected text") from None
+
+
+def _events(
+    source: Source, at: str, index: int, change: Change, profiles: Profiles | None
+) -> list[Event]:
+    plain = nested(change)
+    back = _restored(plain)
+    try:
+        entry = EventFile.model_validate(plain)
+    except ValidationError as error:
+        beneath = Source(source.file, plain)
+        for detail in error.errors():
+            note(beneath, detail, EventFile, "docs/emulation.md")
+        for mistake in beneath.mistakes:
+            source.mistake((at, index), mistake.found, mistake.expected)
+        return []
+    if entry.when is not None and entry.when.regex is not None:
+        try:
+            re.compile(entry.when.regex)
+        except re.error as error:
+            source.mistake((at, index, "when"), f"'{entry.when.regex}'", f"a regex ({error})")
+    events = events_of(entry, profiles)
+    if back:
+        disks = [event for event in events if event.resource == "disk"]
+        if disks:
+            disks[0].patch.update(back)
+        else:
+            condition = entry.when.model_dump(exclude_none=True) if entry.when else None
+            when = When(_at_s(entry), entry.phase, condition)
+            events.insert(0, Event(when, "disk", back, tuple(entry.nodes), entry.disk))
+    if not events:
+        source.mistake((at, index), "a change of nothing", "what changes, such as limits.read")
+    return events
+
+
+def _at_s(entry: EventFile) -> float:
+    from penstock.study.units import parse_duration
+
+    return parse_duration(entry.at)
+
+
+def _restored(plain: Change) -> dict[str, None]:
+    """Takes what is `max` (or null) as a whole out of a change, and gives it as a patch."""
+    back: dict[str, None] = {}
+    features = plain.get("features")
+    if isinstance(features, dict):
+        for key in [k for k, v in features.items() if v in ("max", None)]:
+            del features[key]
+            back[key] = None
+        if not features:
+            del plain["features"]
+    for key in ("limits", "profile"):
+        if plain.get(key, "") in ("max", None):
+            del plain[key]
+            back[key] = None
+    return back
+
+
+def _refuse_twice(source: Source, at: str, placed: Sequence[tuple[int, Event]]) -> None:
+    said: dict[tuple[Any, ...], int] = {}
+    for index, event in placed:
+        if event.when.condition is not None:
+            continue
+        for key in keys_of(event.patch):
+            whose = (event.nodes, event.resource, event.name)
+            date = (round(event.when.at_s * 1e9), event.when.phase)
+            for other in {key, key.partition(".")[0]} | _beneath(key, said):
+                before = said.get((*date, *whose, other))
+                if before is not None:
+                    source.mistake(
+                        (at, index),
+                        f"another value for {key} at {event.when.at_s:g}s",
+                        f"one value at one time; entry {before + 1} says one already",
+                    )
+                    return
+            said[*date, *whose, key] = index
+
+
+def _beneath(key: str, said: Mapping[tuple[Any, ...], int]) -> set[str]:
+    if key not in ("limits", "delay"):
+        return set()
+    return {k[-1] for k in said if str(k[-1]).startswith(f"{key}.")}
+
+
+def keys_of(patch: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """The keys that a patch sets, each limit and each part of a delay for itself."""
+    for key, value in patch.items():
+        if isinstance(value, Mapping) and key in ("limits", "delay"):
+            yield from keys_of(value, f"{key}.")
+        else:
+            yield f"{above}{key}"
+
+
+def for_disk(
+    events: Sequence[Event], start_ns: int, disk: str | None = None
+) -> list[dict[str, Any]]:
+    """A disk's events as its server takes them, times counted from `start_ns` (CLOCK_MONOTONIC).
+
+    Those after a phase wait for its mark, those on a counter of the disk for the counter: the server watches
+    both. Raises BadInput for conditions that it cannot see (a line of a log), which `Waiting` can.
+    """
+    out: list[dict[str, Any]] = []
+    for event in events:
+        if event.resource != "disk" or (disk is not None and event.name not in (None, disk)):
+            continue
+        after_ns = round(event.when.at_s * 1e9)
+        condition = event.when.condition or {}
+        phase = event.when.phase or condition.get("phase")
+        if phase is not None:
+            out.append({"phase": phase, "after_ns": after_ns, "patch": event.patch})
+        elif "metric" in condition:
+            bound: dict[str, Any] = {k: v for k, v in condition.items() if k != "disk"}
+            out.append({**bound, "after_ns": after_ns, "patch": event.patch})
+        elif condition:
+            raise BadInput(
+                f"an event on {', '.join(condition)}: found nobody who watches it; "
+                "expected at, phase or a metric of the disk (a study and nodes watch logs)"
+            )
+        else:
+            out.append({"at_ns": start_ns + after_ns, "patch": event.patch})
+    return out
+
+
+@dataclass
+class Waiting:
+    """Events that wait for a phase, a counter or a line of a log, for who owns a schedule of several nodes.
+
+    Told of what happens, it gives the events that are due by it, with their times.
+    """
+
+    events: list[Event] = field(default_factory=list)
+
+    def phase(self, name: str, t_ns: int) -> list[tuple[int, Event]]:
+        """A phase was marked at `t_ns`."""
+        return self._fire(
+            t_ns,
+            lambda e: name in (e.when.phase, (e.when.condition or {}).get("phase")),
+        )
+
+    def metrics(
+        self, disk: str, counters: Mapping[str, float], t_ns: int
+    ) -> list[tuple[int, Event]]:
+        """The counters of `disk` (NODE.DISK) were read at `t_ns`."""
+
+        def crossed(event: Event) -> bool:
+            wanted = event.when.condition or {}
+            value = counters.get(str(wanted.get("metric")))
+            if value is None or wanted.get("disk", disk) != disk:
+                return False
+            above, below = wanted.get("above"), wanted.get("below")
+            return (above is not None and value > above) or (below is not None and value < below)
+
+        return self._fire(t_ns, crossed)
+
+    def line(self, log: str, text: str, t_ns: int) -> list[tuple[int, Event]]:
+        """A line was seen in the file `log` at `t_ns`."""
+
+        def fits(event: Event) -> bool:
+            wanted = event.when.condition or {}
+            return wanted.get("log") == log and bool(re.search(str(wanted.get("regex", "")), text))
+
+        return self._fire(t_ns, fits)
+
+    @property
+    def logs(self) -> set[str]:
+        """The files whose lines are waited for."""
+        wanted = ((e.when.condition or {}).get("log") for e in self.events)
+        return {str(log) for log in wanted if log is not None}
+
+    def _fire(self, t_ns: int, due: Any) -> list[tuple[int, Event]]:
+        fired = [e for e in self.events if due(e)]
+        self.events = [e for e in self.events if not due(e)]
+        return [(t_ns + round(e.when.at_s * 1e9), e) for e in fired]

@@ -1,0 +1,231 @@
+"""Schedules as they are written, and what they become."""
+
+from __future__ import annotations
+
+import statistics
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from penstock.emulate.schedule import Waiting, for_disk, read_schedule
+from penstock.emulate.spec import Event
+from penstock.emulate.timeline_show import rows, svg, text
+from penstock.errors import BadInput
+
+
+def read(tmp_path: Path, written: str, name: str = "s.yaml") -> list[Event]:
+    path = tmp_path / name
+    path.write_text(written)
+    return read_schedule(path)
+
+
+def refusal(tmp_path: Path, written: str) -> str:
+    with pytest.raises(BadInput) as refused:
+        read(tmp_path, written)
+    return str(refused.value)
+
+
+def at_and(events: list[Event], *keys: str) -> list[tuple[float, object]]:
+    out = []
+    for event in events:
+        value: object = event.patch
+        for key in keys:
+            value = value[key]  # type: ignore[index]
+        out.append((event.when.at_s, value))
+    return out
+
+
+def test_single_changes_in_the_order_of_time_and_of_the_file(tmp_path: Path):
+    events = read(tmp_path, """
+schedule:
+  - {at: 20s, disk: data, limits.read: max, slow: max}
+  - {at: 10s, disk: data, limits: {read: 2MB/s}}
+  - {at: 10s, disk: data, limits: {write: 2MiB/s}, read_only: true}
+  - {at: 1s, phase: load, nodes: "data-*", disk: data, slow.factor: 10}
+""")  # fmt: skip
+    assert [(e.when.at_s, e.patch) for e in events] == [
+        (1.0, {"slow": {"factor": 10.0}}),
+        (10.0, {"limits": {"read_bps": 2e6}}),
+        (10.0, {"limits": {"write_bps": 2097152.0}, "read_only": True}),
+        (20.0, {"limits": {"read_bps": None}, "slow": None}),
+    ]
+    assert events[0].nodes == ("data-*",)
+    assert events[0].when.phase == "load"
+
+
+def test_ea_10_one_key_twice_at_one_date_is_refused_with_its_line(tmp_path: Path):
+    why = refusal(tmp_path, """
+- {at: 5s, limits.read: 2MB/s}
+- {at: 5000ms, limits.write: 2MB/s}
+- {at: 5s, limits.read: 3MB/s}
+""")  # fmt: skip
+    assert ":4:" in why
+    assert "another value for limits.read_bps at 5s" in why
+    assert "entry 1 says one already" in why
+    assert "limits" in refusal(tmp_path, "[{at: 1s, limits: max}, {at: 1s, limits.read: 2MB/s}]")
+    assert len(read(tmp_path, "[{at: 1s, limits: max}, {at: 2s, limits.read: 2MB/s}]")) == 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("{at: 5s, limits.read: 2}", "unit"),
+        ("{at: 5, limits.read: 2MB/s}", "duration"),
+        ("{at: 5s, limits.read: -2MB/s}", "not"),
+        ("{at: 5s, limits.reed: 2MB/s}", "reed"),
+        ("{at: 5s}", "a change of nothing"),
+        ("{at: 5s, trace: nowhere.csv}", "nowhere.csv"),
+        ("{ramp: {key: limits.read, from: 2MB/s, to: 3s, length: 1s}}", "one kind"),
+        ("{ramp: {key: limits.read, from: 2MB/s, length: 1s}}", "'to'"),
+        ("{ramp: {key: limits.read, from: 1MB/s, to: 2MB/s, length: 1s}, read_only: true}", "beside"),
+        ("{markov: {for: 1s, states: {a: {stay: 1s, to: {b: 100%}}}}}", "one of a"),
+        ("{markov: {for: 1s, states: {a: {stay: 1s, to: {a: 40%}}}}}", "40%"),
+        ("{random: {mean: 1s, for: 5s}}", "choose and between"),
+        ("{pattern: {period: 1s, changes: [{at: 2s, full: true}]}}", "longer than all"),
+        ("{at: 1s, when: {log: l, regex: '('}, full: true}", "regex"),
+        ("3", "a change"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_with_their_place(tmp_path: Path, entry: str, words: str):
+    why = refusal(tmp_path, f"schedule:\n  - {entry}\n")
+    assert words in why
+    assert "s.yaml:2:" in why or "nowhere" in why
+
+
+def test_a_ramp_has_its_ends_and_even_steps(tmp_path: Path):
+    events = read(tmp_path, """
+- {at: 10s, ramp: {key: limits.write, from: 100MB/s, to: 10MB/s, length: 9s, steps: 3}}
+""")  # fmt: skip
+    assert at_and(events, "limits", "write_bps") == [
+        (10.0, 100e6), (13.0, 70e6), (16.0, 40e6), (19.0, 10e6)
+    ]  # fmt: skip
+
+
+def test_a_pattern_comes_back(tmp_path: Path):
+    events = read(tmp_path, """
+- pattern:
+    period: 10s
+    times: 3
+    changes: [{full: true}, {at: 4s, full: false}]
+""")  # fmt: skip
+    wanted = [(0, True), (4, False), (10, True), (14, False), (20, True), (24, False)]
+    assert at_and(events, "full") == wanted
+
+
+def test_a_trace_has_units_in_its_head_and_empty_cells(tmp_path: Path):
+    (tmp_path / "t.csv").write_text(
+        "time [s], limits.read [MB/s], limits.write [MiB/s]\n0, 10,\n1.5, , 2\n3, max, 1\n"
+    )
+    events = read(tmp_path, "[{at: 100s, disk: d, trace: t.csv}]")
+    assert [(e.when.at_s, e.patch, e.name) for e in events] == [
+        (100.0, {"limits": {"read_bps": 10e6}}, "d"),
+        (101.5, {"limits": {"write_bps": 2097152.0}}, "d"),
+        (103.0, {"limits": {"read_bps": None, "write_bps": 1048576.0}}, "d"),
+    ]
+    assert len(read_schedule(tmp_path / "t.csv")) == 3
+    (tmp_path / "t.json").write_text('[{"time": "2s", "limits.read": "1MB/s"}]')
+    assert at_and(read(tmp_path, "[{trace: t.json}]"), "limits", "read_bps") == [(2.0, 1e6)]
+    (tmp_path / "t.csv").write_text("time [s], limits.read\n0, 10\n")
+    assert "unit" in refusal(tmp_path, "[{trace: t.csv}]")
+    (tmp_path / "t.csv").write_text("time [s], full\n2, true\n1, false\n")
+    assert "times in order" in refusal(tmp_path, "[{trace: t.csv}]")
+
+
+def test_seeded_changes_are_the_same_again_and_others_with_another_seed(tmp_path: Path):
+    written = "[{random: {seed: %d, mean: 1s, for: 2000s, between: {limits.read: [1MB/s, 9MB/s]}}}]"
+    first = at_and(read(tmp_path, written % 1), "limits", "read_bps")
+    assert first == at_and(read(tmp_path, written % 1), "limits", "read_bps")
+    assert first != at_and(read(tmp_path, written % 2), "limits", "read_bps")
+    gaps = [b[0] - a[0] for a, b in pairwise(first)]
+    assert statistics.fmean(gaps) == pytest.approx(1.0, rel=0.1)
+    values = [float(str(v)) for _, v in first]
+    assert statistics.fmean(values) == pytest.approx(5e6, rel=0.05)
+    assert min(values) >= 1e6
+    assert max(values) <= 9e6
+
+
+def test_markov_states_are_held_as_long_as_they_say(tmp_path: Path):
+    events = read(tmp_path, """
+- markov:
+    seed: 4
+    for: 20000s
+    states:
+      fast: {stay: 10s, limits.read: max, to: {slow: 75%, stalled: 25%}}
+      slow: {stay: 5s, limits.read: 2MB/s, to: {fast: 100%}}
+      stalled: {stay: 1s, limits.read: 1kB/s, to: {fast: 100%}}
+""")  # fmt: skip
+    seen = at_and(events, "limits", "read_bps")
+    held: dict[object, list[float]] = {None: [], 2e6: [], 1e3: []}
+    for (at_s, value), (next_s, _) in pairwise(seen):
+        held[value].append(next_s - at_s)
+    for value, mean_s in ((None, 10), (2e6, 5), (1e3, 1)):
+        assert statistics.fmean(held[value]) == pytest.approx(mean_s, rel=0.15)
+    share = len(held[2e6]) / (len(held[2e6]) + len(held[1e3]))
+    assert share == pytest.approx(0.75, abs=0.04)
+
+
+def test_what_a_disks_server_takes(tmp_path: Path):
+    events = read(tmp_path, """
+- {at: 2s, disk: a, full: true}
+- {at: 3s, phase: load, disk: a, full: false}
+- {at: 1s, when: {metric: read_bytes, above: 1000000}, disk: a, servers: 1}
+- {at: 2s, disk: b, read_only: true}
+- {at: 2s, cpus: 1}
+""")  # fmt: skip
+    assert for_disk(events, 1000, "a") == [
+        {"metric": "read_bytes", "above": 1000000, "after_ns": 10**9, "patch": {"servers": 1}},
+        {"at_ns": 2 * 10**9 + 1000, "patch": {"full": True}},
+        {"phase": "load", "after_ns": 3 * 10**9, "patch": {"full": False}},
+    ]
+    logged = read(tmp_path, "[{when: {log: out.txt, regex: started}, full: true}]")
+    with pytest.raises(BadInput, match="nobody who watches"):
+        for_disk(logged, 0)
+
+
+def test_conditions_fire_once_when_they_hold(tmp_path: Path):
+    waiting = Waiting(read(tmp_path, """
+- {at: 1s, phase: load, full: true}
+- {when: {phase: load}, cpus: 1}
+- {when: {metric: writes, above: 10, disk: n.d}, read_only: true}
+- {when: {log: out.txt, regex: 'stage \\d+ done'}, servers: 1}
+"""))  # fmt: skip
+    assert waiting.logs == {"out.txt"}
+    assert waiting.phase("other", 5) == []
+    assert [(t, e.resource) for t, e in waiting.phase("load", 5)] == [
+        (5, "cpu"),
+        (10**9 + 5, "disk"),
+    ]
+    assert waiting.metrics("n.d", {"writes": 10}, 6) == []
+    assert waiting.metrics("n.e", {"writes": 11}, 6) == []
+    assert [t for t, _ in waiting.metrics("n.d", {"writes": 11}, 7)] == [7]
+    assert waiting.metrics("n.d", {"writes": 12}, 8) == []
+    assert waiting.line("out.txt", "stage x done", 9) == []
+    assert [t for t, _ in waiting.line("out.txt", "INFO stage 3 done", 9)] == [9]
+    assert waiting.events == []
+
+
+def test_the_dry_run_shows_every_change_in_words_and_pictures(tmp_path: Path):
+    events = read(tmp_path, """
+- {at: 0s, disk: a, limits.read: 10MB/s}
+- {at: 10s, disk: a, limits.read: 5MB/s}
+- {at: 20s, disk: a, limits.read: max, full: true}
+- {at: 1s, phase: load, slow.factor: 3}
+""")  # fmt: skip
+    assert {
+        "at": "10.000 s",
+        "where": "disk a",
+        "key": "limits.read_bps",
+        "value": "5 MB/s",
+    } in rows(events)
+    shown = text(events)
+    assert all(len(line) <= 100 for line in shown.splitlines())
+    picture = next(line for line in shown.splitlines() if line.startswith("a limits.read_bps"))
+    bars = picture.split()[2]
+    assert (bars[0], bars[30], bars[-1]) == ("█", "▄", "·")
+    assert "load + 1 s" in shown
+    drawn = ElementTree.fromstring(svg(events))
+    boxes = [e for e in drawn.iter() if e.tag.endswith("rect")]
+    heights = [float(b.get("height", "0")) for b in boxes]
+    assert heights[1] == pytest.approx(2 * heights[2], abs=0.2)
