@@ -260,6 +260,10 @@ class Network:
         """`out_packets`, `out_bytes`, `in_packets`, `in_bytes` of a link since it was put up."""
         return self._port(node, network).counters()
 
+    def passed(self, node: str, network: str | None = None) -> dict[str, int | None]:
+        """Bytes that a link's limits have let through, `out` and `in`; None where there is no limit."""
+        return {str(k): v for k, v in self._port(node, network).passed().items()}
+
     def engine(self, network: str) -> str:
         """Who carries the network's frames now: its `bridge`, or the `relay`."""
         return "relay" if self._network(network).relayed else "bridge"

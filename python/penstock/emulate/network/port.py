@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 
 from penstock.emulate.network.fabric import Fabric
+from penstock.emulate.network.netem import same
 from penstock.emulate.network.qdisc import End
 from penstock.emulate.network.relay import Relay
 from penstock.emulate.network.way import Direction, Way, as_patch, ways_of
@@ -104,7 +105,7 @@ class Port:
             way = found[direction]
             right = end.holds(Way(bps=way.bps) if self.relay else way)
             if self.relay is not None:
-                right = right and way.without_rate() == _rest(asked[direction])
+                right = right and same(_rest(asked[direction]), way)
             if not right:
                 wanted, there = (as_patch({direction: w}) for w in (asked[direction], way))
                 differ = [k for k in wanted if wanted[k] != there[k]]
@@ -123,6 +124,13 @@ class Port:
             for mine, other in (("out", "in"), ("in", "out"))
             for what in ("packets", "bytes")
         }
+
+    def passed(self) -> dict[Direction, int | None]:
+        """Bytes that the limits have let through, each frame with its header; None where there is no limit.
+
+        The counters of links count the headers of a large segment once, these as often as it has frames.
+        """
+        return {direction: end.passed() for direction, end in self._ends.items()}
 
     def remove(self) -> None:
         """Takes the link away."""

@@ -124,6 +124,15 @@ class End:
             found = replace(found, bps=float(_RATE.unpack(spec)[5]))
         return found
 
+    def passed(self) -> int | None:
+        """Bytes that tbf has let through, None where there is none."""
+        root = self._get(ROOT)
+        if root is not None and root[1] == b"netem\0":
+            root = self._get(_NETEM_CLASS)
+        if root is None or root[1] != b"tbf\0":
+            return None
+        return int(struct.unpack_from("=Q", attributes(root[7])[1])[0])
+
     def holds(self, found: Way) -> bool:
         """Whether what was found is what was made here."""
         asked = self._has

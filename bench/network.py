@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""Links of virtual nodes: bandwidth, delay and loss asked for, and what programs in the nodes see.
+
+Bandwidth is counted at the link over windows of a second; round trips are those of small TCP messages one
+after the other, beside those of the bridge alone. `added` is what a relayed round trip takes beyond the
+bridge's and what was asked for. `--plant` has every link made five percent worse than is claimed, which must
+be reported (exit 1). A limit that was kept under but not reached on a busy host is said to be so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+
+from penstock.emulate.network import Network
+from penstock.emulate.network.offers import offers
+from penstock.emulate.spec import LinkSpec, NetworkSpec
+from penstock.host.journal import Journal
+from penstock.host.netns import inside
+
+TOLERANCE = 0.05
+#: a round trip may take so much longer than asked for [s]
+LATE_S = 0.3e-3
+
+
+@dataclass
+class Row:
+    case: str
+    metric: str
+    value: float
+    unit: str
+    low: float
+    high: float
+    n: int
+    engine: str
+    asked: float | None = None
+    verdict: str = ""
+
+
+def row(
+    case: str, engine: str, metric: str, unit: str, seen: list[float], asked: float | None = None
+) -> Row:
+    middle = statistics.median(seen)
+    return Row(case, metric, middle, unit, min(seen), max(seen), len(seen), engine, asked)
+
+
+@contextlib.contextmanager
+def two_nodes(engine: str) -> Iterator[tuple[Network, list[int], str]]:
+    """Two namespaces on one network; their pids, the address of the second."""
+    children = [subprocess.Popen(["unshare", "-n", "sleep", "600"]) for _ in range(2)]
+    pids = [child.pid for child in children]
+    own = os.stat("/proc/self/ns/net").st_ino
+    try:
+        while any(os.stat(f"/proc/{pid}/ns/net").st_ino == own for pid in pids):
+            time.sleep(0.002)
+        with Network.up([NetworkSpec(engine=engine)], Journal()) as network:  # type: ignore[arg-type]
+            network.attach("a", pids[0])
+            yield network, pids, network.attach("b", pids[1]).address
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def connected(pids: list[int], address: str) -> tuple[socket.socket, socket.socket]:
+    listening = inside(pids[1], lambda: socket.create_server((address, 0)))
+    with listening:
+        client = inside(pids[0], socket.socket)
+        client.connect(listening.getsockname())
+        server, _ = listening.accept()
+    for end in (client, server):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client, server
+
+
+def bulk(
+    pids: list[int], address: str, counted: Callable[[], int], windows: int, length_s: float
+) -> list[float]:
+    """Bytes per second at the link while one TCP connection sends all that it can."""
+    client, server = connected(pids, address)
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client.sendall(bytes(1 << 16))
+
+    def receive() -> None:
+        buffer = bytearray(1 << 20)
+        with contextlib.suppress(OSError):
+            while server.recv_into(buffer):
+                pass
+
+    threads = [threading.Thread(target=act) for act in (send, receive)]
+    for thread in threads:
+        thread.start()
+    time.sleep(min(1.0, length_s))
+    rates = []
+    for _ in range(windows):
+        start, before = time.monotonic(), counted()
+        time.sleep(length_s)
+        rates.append((counted() - before) / (time.monotonic() - start))
+    for end in (client, server):
+        end.shutdown(socket.SHUT_RDWR)
+    for thread in threads:
+        thread.join()
+    client.close()
+    server.close()
+    return rates
+
+
+_ECHO = """
+import socket, sys
+s = socket.create_server((sys.argv[1], 0)); print(s.getsockname()[1], flush=True)
+c = s.accept()[0]; c.setsockopt(6, 1, 1)
+while m := c.recv(64): c.sendall(m)
+"""
+
+
+def round_trips(pids: list[int], address: str, count: int) -> list[float]:
+    """Seconds of small messages to a process of its own and back."""
+    words = ["nsenter", f"--net=/proc/{pids[1]}/ns/net", sys.executable, "-c", _ECHO, address]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as echo:
+        assert echo.stdout is not None
+        port = int(echo.stdout.readline())
+        client = inside(pids[0], socket.socket)
+        client.connect((address, port))
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        times = []
+        for _ in range(count):
+            start = time.perf_counter()
+            client.sendall(b"x")
+            client.recv(64)
+            times.append(time.perf_counter() - start)
+            time.sleep(0.001)
+        client.close()
+    return times
+
+
+def bandwidth(quick: bool, plant: float) -> Iterator[Row]:
+    windows, length_s = (2, 0.5) if quick else (5, 1.0)
+    with two_nodes("auto") as (network, pids, address):
+        for bit_s in (1e6, 20e6, 50e6, 1e9):
+            for way, node in (("out", "a"), ("in", "b")):
+                key = f"{way}_bps"
+                network.set_link(node, None, {key: bit_s / 8 * (1 - plant)})
+
+                def counted(node: str = node, way: str = way) -> int:
+                    return network.passed(node)[way] or 0
+
+                rates = bulk(pids, address, counted, windows, length_s)
+                network.set_link(node, None, {key: None})
+                made = row(
+                    f"{bit_s / 1e6:g} Mbit/s {way}", "tbf", "rate", "Mbit/s",
+                    [r * 8e-6 for r in rates], bit_s / 1e6,
+                )  # fmt: skip
+                low, high = (x * bit_s / 1e6 for x in (1 - TOLERANCE, 1 + TOLERANCE))
+                if made.high > high:
+                    made.verdict = "exceeded"
+                elif made.high < low:
+                    made.verdict = "not reached"
+                else:
+                    made.verdict = "honoured" if made.value >= low else "host-saturated"
+                yield made
+
+
+def ceiling(engine: str, quick: bool) -> Iterator[Row]:
+    with two_nodes("relay" if engine == "relay" else "auto") as (network, pids, address):
+
+        def counted() -> int:
+            return network.counters("b")["in_bytes"]
+
+        before, start = network.relay_stats(), time.monotonic()
+        rates = bulk(pids, address, counted, 2 if quick else 5, 0.5)
+        yield row("one TCP connection", engine, "ceiling", "Gbit/s", [r * 8e-9 for r in rates])
+        after = network.relay_stats()
+        if before is not None and after is not None:
+            share = (after["cpu_ns"] - before["cpu_ns"]) / 1e9 / (time.monotonic() - start)
+            yield row("one TCP connection", engine, "processors", "", [share])
+            network.set_link(
+                "a", None, {"loss": 1e-9}
+            )  # packet by packet, as where packets are lost
+            before, start = network.relay_stats(), time.monotonic()
+            rates = bulk(pids, address, counted, 2 if quick else 5, 0.5)
+            yield row("packet by packet", engine, "ceiling", "Gbit/s", [r * 8e-9 for r in rates])
+            after = network.relay_stats()
+            if before is not None and after is not None:
+                share = (after["cpu_ns"] - before["cpu_ns"]) / 1e9 / (time.monotonic() - start)
+                yield row("packet by packet", engine, "processors", "", [share])
+
+
+def delay(engine: str, quick: bool, plant: float) -> Iterator[Row]:
+    count = 60 if quick else 400
+    with two_nodes("auto") as (network, pids, address):
+        alone = round_trips(pids, address, count)
+    base_s = statistics.median(alone)
+    yield row("no delay", "bridge", "round trip p50", "us", [base_s * 1e6])
+    with two_nodes(engine) as (network, pids, address):
+        for ms in (0.0, 0.2, 1.0, 10.0, 50.0):
+            asked_s = 2 * ms / 1e3
+            there = {"delay": ms / 1e3 * (1 + plant), "in_delay": ms / 1e3 * (1 + plant)}
+            network.set_link("a", None, there)
+            if engine == "relay":
+                network.relay_stats(reset=True)
+            times = sorted(round_trips(pids, address, max(20, count if ms < 5 else count // 8)))
+            p50, p99 = times[len(times) // 2], times[math.ceil(0.99 * len(times)) - 1]
+            case = f"{ms:g} ms each way"
+            made = row(case, engine, "round trip p50", "us", [p50 * 1e6], (base_s + asked_s) * 1e6)
+            late = p50 - base_s - asked_s
+            allowed = 0.01 * asked_s + LATE_S
+            if times[0] < asked_s:
+                made.verdict = "too fast"
+            elif times[0] - asked_s > base_s + allowed:
+                made.verdict = "too slow"
+            else:
+                made.verdict = "honoured" if late < allowed else "host-saturated"
+            yield made
+            yield row(case, engine, "round trip p99", "us", [p99 * 1e6])
+            yield row(case, engine, "added", "us", [late * 1e6])
+            said = network.relay_stats() if engine == "relay" else None
+            if said is not None and said["late"]["n"]:
+                for which in ("p50", "p99", "max"):
+                    ns = said["late"][f"{which}_ns"]
+                    yield row(case, engine, f"sent late {which}", "us", [ns / 1e3])
+
+
+def change(quick: bool) -> Iterator[Row]:
+    n = 20 if quick else 100
+    children = [subprocess.Popen(["unshare", "-n", "sleep", "600"]) for _ in range(n)]
+    try:
+        time.sleep(0.5 + n / 100)
+        start = time.perf_counter()
+        with Network.up([NetworkSpec(engine="relay")], Journal()) as network:
+            for number, child in enumerate(children):
+                network.attach(f"n{number}", child.pid, LinkSpec(out_bps=1e6))
+            yield row(f"{n} nodes", "relay", "up", "ms", [(time.perf_counter() - start) * 1e3])
+            for what, patch in (("bandwidth", {"out_bps": 2e6}), ("delay", {"delay": 0.01})):
+                start = time.perf_counter()
+                done = network.set_links([(f"n{i}", None, patch) for i in range(n)])
+                took = (time.perf_counter() - start) * 1e3
+                made = row(f"{n} nodes", "relay", f"change of {what}", "ms", [took], 5.0 * n)
+                made.verdict = "honoured" if took <= 500.0 and len(done) == n else "too slow"
+                yield made
+            start = time.perf_counter()
+        yield row(f"{n} nodes", "relay", "down", "ms", [(time.perf_counter() - start) * 1e3])
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="rows as JSON")
+    parser.add_argument("--quick", action="store_true", help="shorter windows, fewer messages")
+    parser.add_argument(
+        "--plant", action="store_true", help="links worse than claimed; must be reported"
+    )
+    options = parser.parse_args()
+    plant = 0.08 if options.plant else 0.0
+    engine = "netem" if offers().netem else "relay"
+    rows = list(bandwidth(options.quick, plant))
+    rows += delay(engine, options.quick, plant)
+    if not options.plant:
+        for which in ("bridge", "relay"):
+            rows += ceiling(which, options.quick)
+        rows += change(options.quick)
+    if options.json:
+        print(json.dumps([asdict(r) for r in rows]))
+    else:
+        for r in rows:
+            asked = f"asked {r.asked:g}" if r.asked is not None else ""
+            value = f"{r.value:10.4g} {r.unit:7} [{r.low:.4g}, {r.high:.4g}]"
+            print(f"{r.case:22} {r.engine:7} {r.metric:20} {value} {asked} {r.verdict}")
+    bad = [r for r in rows if r.verdict not in ("", "honoured", "host-saturated")]
+    for r in bad:
+        print(f"{r.case}: {r.metric} {r.value:g} {r.unit}: {r.verdict}", file=sys.stderr)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
