@@ -145,7 +145,7 @@ class Supervisor:
                 raise PenstockError("it is just ending; try again")
             if read.name in self._clusters:
                 raise BadInput(f"a cluster {read.name} is up already")
-            cluster = HeldCluster(read, self._journal, self._spawner, self._token, self._died)
+            cluster = HeldCluster(read, self._journal, self._spawner, self._token)
             for node in read.nodes:
                 for disk in node.disks:
                     cluster.disks.choose(disk)
@@ -262,9 +262,6 @@ class Supervisor:
             )
         )
         draft.rename(path)
-
-    def _died(self, node: HeldNode) -> None:
-        """A node of a cluster has ended by itself."""
 
     def _poke(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -26,6 +26,7 @@ from penstock.host.cgroup import (
     remove_groups,
 )
 from penstock.host.journal import Entry, Journal, new_token
+from penstock.host.mounts import mounts
 from penstock.host.undo import put_back
 
 #: over which processor time is dealt out [µs]: short, so that a slow processor does not become one that
@@ -227,9 +228,12 @@ class NodeGroups:
             put_back(self.settings.pop(), self.journal)
 
 
-def create_node_groups(cluster: str, nodes: Iterable[str], journal: Journal) -> NodeGroups:
+def create_node_groups(
+    cluster: str, nodes: Iterable[str], journal: Journal, *, everywhere: bool = False
+) -> NodeGroups:
     """Makes a group for each node, without limits; what the host lacks is named in `missing` of each.
 
+    `everywhere`: in every hierarchy, also those that penstock has no use for but an OCI runtime has.
     Raises PenstockError where there are no control groups, or the kernel refuses.
     """
     found = hierarchies()
@@ -242,6 +246,10 @@ def create_node_groups(cluster: str, nodes: Iterable[str], journal: Journal) -> 
         for controller in refused:
             parents = {c: p for c, p in parents.items() if c != controller}
             missing.append(f"{controller}: cannot be switched on for {found.unified}")
+    if everywhere:
+        for mount in mounts():
+            if mount.fstype == "cgroup" and Path(mount.point) not in parents.values():
+                parents[f"also {os.path.basename(mount.point)}"] = Path(mount.point)
     token = new_token()
     groups: dict[str, NodeGroup] = {}
     for node in nodes:

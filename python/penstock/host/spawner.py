@@ -28,7 +28,8 @@ from penstock.host.processes import TOKEN_VARIABLE
 
 _PACKET = 1 << 18
 _LOADED_WITHIN_S = 20.0
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: of a node's first process
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ def _first_process(birth: Birth, loads: int) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)
-        environment = {"PATH": _PATH, "HOME": "/root", TOKEN_VARIABLE: birth.token}
+        environment = {"PATH": PATH, "HOME": "/root", TOKEN_VARIABLE: birth.token}
         os.execvpe("sleep", ["sleep", "infinity"], environment)
     except OSError as error:
         os.write(loads, f"its first process: {error.strerror}".encode())

@@ -1,0 +1,183 @@
+"""Makes virtual nodes by an OCI runtime (runc), from the same description as `spawner`.
+
+The runtime gets a bundle per node: `config.json` and a root that is mounted here, on the host, because its
+format has no overlay for the root itself. It joins the control groups that are there already and never
+deletes them: what a node is held to outlives its processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.host.journal import Entry, Journal
+from penstock.host.mounts import unmount
+from penstock.host.namespaces import mount
+from penstock.host.node_root import NodeRoot
+from penstock.host.processes import TOKEN_VARIABLE
+from penstock.host.spawner import PATH, Birth
+
+_TOGETHER = 4
+_STARTS_WITHIN_S = 30.0
+#: while it waits for one child it buries all: the orphans of a node become its own
+_FIRST = ["/bin/sh", "-c", "while :; do sleep 86400; done"]
+#: by number in the kernel (capabilities(7))
+_CAPABILITIES = (
+    "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE "
+    "NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT "
+    "SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE "
+    "AUDIT_WRITE AUDIT_CONTROL SETFCAP"
+).split()
+
+
+def missing() -> str:
+    """What lacks for this runtime, in words; empty if nothing."""
+    if shutil.which("runc") is None:
+        return "runc (Debian package runc) is not installed"
+    return ""
+
+
+class RuncMaker:
+    """The nodes of one cluster that runc makes. `home` holds bundles and the runtime's own state."""
+
+    def __init__(self, home: Path, journal: Journal, run: str) -> None:
+        self._home = home
+        self._journal = journal
+        self._run = run
+        self._mounted: dict[str, Entry] = {}
+
+    def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
+        """Makes these nodes, some at a time; gives a pid or, in words, what went wrong, for each."""
+        with ThreadPoolExecutor(_TOGETHER) as pool:
+            made = {key: pool.submit(self._make, birth) for key, birth in births.items()}
+        answers: dict[str, int | str] = {}
+        for key, future in made.items():
+            try:
+                answers[key] = future.result()
+            except (OSError, PenstockError, subprocess.SubprocessError) as error:
+                answers[key] = str(error)
+        return answers
+
+    def _make(self, birth: Birth) -> int:
+        bundle = self._home / "bundles" / birth.hostname
+        root = self._home / "roots" / birth.hostname
+        self.forget(birth.hostname)
+        for path in (bundle, root):
+            path.mkdir(parents=True, exist_ok=True)
+        entry = self._journal.plan("mount", root, run=self._run)
+        options = f"lowerdir={_plain(birth.root.lower)},upperdir={_plain(birth.root.changes)}"
+        options += f",workdir={_plain(birth.root.work)}"
+        mount(f"penstock:{entry.token}", str(root), "overlay", 0, options)
+        self._mounted[birth.hostname] = entry
+        self._journal.done(entry)
+        (bundle / "config.json").write_text(json.dumps(configuration(birth, root)))
+        pid_file = bundle / "pid"
+        log = bundle / "log"
+        with open(log, "wb") as sink:
+            done = subprocess.run(
+                [
+                    *("runc", "--root", str(self._home / "runc"), "run", "--detach"),
+                    *("--bundle", str(bundle), "--pid-file", str(pid_file), birth.hostname),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                timeout=_STARTS_WITHIN_S,
+                check=False,
+            )
+        if done.returncode != 0:
+            words = log.read_text(errors="replace").strip().splitlines()
+            raise PenstockError(f"runc: {' | '.join(words[-2:])}")
+        pid = int(pid_file.read_text())
+        for group in birth.groups:
+            entrance = Path(group).with_name("cgroup.procs")
+            entrance.write_text(str(pid))
+        return pid
+
+    def forget(self, name: str) -> None:
+        """The node's processes are gone: so may be its root, and what the runtime remembers of it."""
+        entry = self._mounted.pop(name, None)
+        if entry is not None:
+            unmount(entry.target)
+            self._journal.undone(entry)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._home / "runc" / name)
+
+    def forget_all(self) -> None:
+        """All nodes are gone."""
+        for name in list(self._mounted):
+            self.forget(name)
+
+
+def configuration(birth: Birth, root: Path) -> dict[str, Any]:
+    """A node as the OCI runtime specification (1.0) has it."""
+    held = _held()
+    caps = [f"CAP_{name}" for bit, name in enumerate(_CAPABILITIES) if held >> bit & 1]
+    group = os.path.basename(os.path.dirname(birth.groups[0])) if birth.groups else None
+    return {
+        "ociVersion": "1.0.2",
+        "hostname": birth.hostname,
+        "root": {"path": str(root), "readonly": False},
+        "process": {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "cwd": "/",
+            "args": _FIRST,
+            "env": [f"PATH={PATH}", "HOME=/root", f"{TOKEN_VARIABLE}={birth.token}"],
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), caps),
+        },
+        "mounts": _mounts(birth.root),
+        "linux": {
+            **({"cgroupsPath": f"/{group}"} if group else {}),
+            "namespaces": [{"type": t} for t in ("pid", "network", "ipc", "uts", "mount")],
+            "devices": [
+                {"path": "/dev/fuse", "type": "c", "major": 10, "minor": 229, "fileMode": 438}
+            ],
+            "resources": {"devices": [{"allow": True, "access": "rwm"}]},
+        },
+    }
+
+
+def _mounts(root: NodeRoot) -> list[dict[str, Any]]:
+    def one(at: str, kind: str, source: str, *options: str) -> dict[str, Any]:
+        return {"destination": at, "type": kind, "source": source, "options": list(options)}
+
+    found = [
+        one("/proc", "proc", "proc", "nosuid", "noexec", "nodev"),
+        one("/sys", "sysfs", "sysfs", "nosuid", "noexec", "nodev", "ro"),
+        one("/dev", "tmpfs", "tmpfs", "nosuid", "mode=755", "size=64k"),
+        one("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666"),
+        one("/dev/shm", "tmpfs", "shm", "nosuid", "nodev", "mode=1777"),
+        one("/run", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=755"),
+        one("/run/lock", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=1777"),
+        one("/run/sshd", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=755"),
+        one("/tmp", "none", root.tmp, "bind"),
+        one("/etc/hosts", "none", root.hosts, "bind", "ro"),
+    ]
+    if os.path.isdir("/sys/fs/cgroup"):
+        found.insert(2, one("/sys/fs/cgroup", "none", "/sys/fs/cgroup", "rbind"))
+    for bind in root.binds:
+        found.append(
+            one(bind.target, "none", bind.source, "bind", "ro" if bind.read_only else "rw")
+        )
+    return found
+
+
+def _plain(path: str) -> str:
+    """A path as an option of an overlay, whose separators are `,` and `:`."""
+    return path.replace("\\", "\\\\").replace(",", "\\,").replace(":", "\\:")
+
+
+def _held() -> int:
+    """Our own capabilities, as bits: a container cannot have what its maker lacks."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return int(line.split()[1], 16)
+    return 0
