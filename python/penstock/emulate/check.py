@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from penstock.emulate.conditions import check_condition
 from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec
 from penstock.errors import BadInput
 
@@ -136,6 +137,8 @@ def check_event(event: Event, names: list[str], where: str) -> Iterator[str]:
     at_s = event.when.at_s
     if not math.isfinite(at_s) or at_s < 0:
         yield f"{where}: time found {at_s!r}; expected seconds from 0 on"
+    if event.when.condition is not None:
+        yield from check_condition(event.when.condition, where)
     if not event.patch:
         yield f"{where}: changes nothing"
     checks = {"cpu": check_cpu, "memory": check_memory, "node": check_state}

@@ -8,7 +8,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -163,6 +163,7 @@ class HeldCluster:
         for node in nodes:
             if node.spec.ssh:
                 self._sshd.start(node.name, node.pid, self._entrances(node), node.addresses)
+        self._sshd.ready(node.name for node in nodes)
         for node in nodes:
             node.state = "running"
         self._say("", len(nodes), len(nodes))
@@ -212,11 +213,51 @@ class HeldCluster:
         """The nodes that names and patterns stand for. Raises BadInput for one that fits none."""
         return [self.nodes[name] for name in matching(patterns, self.nodes)]
 
-    def change(self, change: Change) -> list[dict[str, Any]]:
-        """Makes one change on each of its nodes; an error is in the answer of the node it befell."""
+    def change(self, changes: Sequence[Change]) -> list[dict[str, Any]]:
+        """Makes changes, each on all of its nodes; an error is in the answer of the node it befell.
+
+        Raises BadInput, before the first is made, for what makes no sense.
+        """
+        for change in changes:
+            self._check(change)
+        pairs = [(change, node) for change in changes for node in self.chosen(change.nodes)]
+        of_links = [n for n, (change, _) in enumerate(pairs) if change.resource == "network"]
+        answers: dict[int, dict[str, Any]] = {}
+        if len(of_links) > 1:
+            answers = dict(
+                zip(of_links, self._change_links([pairs[n] for n in of_links]), strict=False)
+            )
+        return [
+            answers[n] if n in answers else self.change_node(node, change)
+            for n, (change, node) in enumerate(pairs)
+        ]
+
+    def _check(self, change: Change) -> None:
         change.check()
-        nodes = self.chosen(change.nodes)
-        return [self.change_node(node, change) for node in nodes]
+        for node in self.chosen(change.nodes):
+            spec = node.spec
+            there = {
+                "disk": [disk.name for disk in spec.disks],
+                "network": [link.network for link in spec.links],
+            }.get(change.resource)
+            if there is None or change.name in there:
+                continue
+            if not there or change.name is not None or len(there) > 1 or change.resource == "disk":
+                names = ", ".join(there) or "none"
+                raise BadInput(
+                    f"{node.name} has no {change.resource} {change.name!r}; it has {names}"
+                )
+
+    def _change_links(self, pairs: Sequence[tuple[Change, HeldNode]]) -> list[dict[str, Any]]:
+        """Many links at once; nothing where that is refused: then each is tried, and says what is wrong."""
+        try:
+            made = self._links.set([(node.name, c.name, c.patch) for c, node in pairs])
+        except (PenstockError, OSError):
+            return []
+        return [
+            {"node": node.name, "resource": "network", "name": c.name, **one}
+            for (c, node), one in zip(pairs, made, strict=True)
+        ]
 
     def change_node(
         self, node: HeldNode, change: Change, planned_ns: int | None = None
@@ -234,8 +275,6 @@ class HeldCluster:
             words = (
                 str(error) if isinstance(error, PenstockError) else (error.strerror or str(error))
             )
-            if isinstance(error, BadInput) and planned_ns is None:
-                raise
             return {
                 **said,
                 "planned_ns": planned,
@@ -250,7 +289,7 @@ class HeldCluster:
         if change.resource == "disk":
             return asdict(self._disks.patch(node.name, change.name, change.patch))
         if change.resource == "network":
-            return self._links.set(node.name, change.name, change.patch)
+            return self._links.set([(node.name, change.name, change.patch)])[0]
         if change.resource == "node":
             return self._set_state(node, str(change.patch.get("state")))
         assert node.settings is not None

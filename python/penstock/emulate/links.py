@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,18 +49,23 @@ class Links:
                 self._addresses[key] = addresses[link.network]
         return addresses
 
-    def set(self, node: str, network: str | None, patch: dict[str, Any]) -> dict[str, Any]:
-        """Changes a link; gives the fields of `Applied` but the planned time."""
+    def set(
+        self, changes: Sequence[tuple[str, str | None, dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
+        """Changes links, all checked before the first; the fields of `Applied` of each."""
         if self._network is None:
-            raise BadInput(f"node {node} is on no network")
-        change = self._network.set_link(node, network, patch)
-        return {
-            "applied_ns": change.applied_ns,
-            "verified_ns": change.verified_ns,
-            "asked": change.asked,
-            "found": change.found,
-            "error": "",
-        }
+            raise BadInput(f"node {changes[0][0]} is on no network")
+        return [
+            {
+                "planned_ns": change.planned_ns,
+                "applied_ns": change.applied_ns,
+                "verified_ns": change.verified_ns,
+                "asked": change.asked,
+                "found": change.found,
+                "error": "",
+            }
+            for change in self._network.set_links(changes)
+        ]
 
     def detached(self, node: str) -> None:
         """The node's namespace is gone, and its interfaces with it."""

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class Sshd:
         return self._place / "id"
 
     def start(self, node: str, pid: int, entrances: list[str], addresses: dict[str, str]) -> None:
-        """Starts the server of a node and waits until it listens. Raises PenstockError."""
+        """Starts the server of a node; `ready` waits until it listens. Raises PenstockError."""
         program = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
         if program is None:
             raise PenstockError(
@@ -67,7 +68,12 @@ class Sshd:
         server.stdin.write(_configuration(addresses).encode())
         server.stdin.close()
         self._running[node] = server
-        self._await(node, server)
+
+    def ready(self, nodes: Iterable[str]) -> None:
+        """Until the servers of these nodes listen. Raises PenstockError for one that does not."""
+        for node in nodes:
+            if node in self._running:
+                self._await(node, self._running[node])
 
     def _await(self, node: str, server: subprocess.Popen[bytes]) -> None:
         log = self._place / f"{node}.log"

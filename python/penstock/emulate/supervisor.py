@@ -191,11 +191,8 @@ class Supervisor:
         """Makes changes: all are checked before the first is made."""
         held = self._cluster(cluster)
         read = [from_json(Change, change) for change in changes]
-        for change in read:
-            change.check()
-            held.chosen(change.nodes)
         with held.lock:
-            applied = [one for change in read for one in held.change(change)]
+            applied = held.change(read)
         self._poke()
         return {"applied": applied}
 

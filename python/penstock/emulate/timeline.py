@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.emulate.check import check_event, matching
+from penstock.emulate.conditions import EVERY_S, Watch
 from penstock.emulate.settings import Change
 from penstock.emulate.spec import Event
 from penstock.errors import BadInput
@@ -32,9 +33,11 @@ class Timeline:
         self._order = itertools.count()
         self._due: list[tuple[int, int, Event]] = []
         self._waiting: list[Event] = []
+        self._watched: list[Watch] = []
         self._made: list[dict[str, Any]] = []
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._watcher: threading.Thread | None = None
         self._stopped = False
 
     def add(self, events: list[Event], start_ns: int | None = None) -> int:
@@ -48,10 +51,13 @@ class Timeline:
         if wrong:
             raise BadInput("\n".join(wrong))
         start = time.monotonic_ns() if start_ns is None else start_ns
-        later = [e for e in events if e.when.phase is not None]
         with self._wake:
-            self._waiting += later
-            self._plan([e for e in events if e.when.phase is None], start)
+            self._waiting += [e for e in events if e.when.phase is not None]
+            self._watched += [Watch(e, self._held) for e in events if e.when.condition is not None]
+            self._plan([e for e in events if e.when.phase is None and not e.when.condition], start)
+            if self._watched and self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, daemon=True)
+                self._watcher.start()
         return start
 
     def mark(self, phase: str) -> int:
@@ -60,6 +66,8 @@ class Timeline:
         with self._wake:
             freed = [e for e in self._waiting if e.when.phase == phase]
             self._waiting = [e for e in self._waiting if e.when.phase != phase]
+            freed += [w.event for w in self._watched if w.phase == phase]
+            self._watched = [w for w in self._watched if w.phase != phase]
             self._plan(freed, now)
         return len(freed)
 
@@ -71,7 +79,7 @@ class Timeline:
     def pending(self) -> int:
         """Events that have not fired yet, disks' excepted."""
         with self._wake:
-            return len(self._due) + len(self._waiting)
+            return len(self._due) + len(self._waiting) + len(self._watched)
 
     def stop(self) -> None:
         """No event fires any more."""
@@ -97,6 +105,21 @@ class Timeline:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
         self._wake.notify_all()
+
+    def _watch(self) -> None:
+        """Looks at conditions as long as any is waited for."""
+        while True:
+            with self._wake:
+                watched = [w for w in self._watched if w.phase is None]
+                if self._stopped or not self._watched:
+                    self._watcher = None
+                    return
+            held = [w for w in watched if w.holds()]
+            if held:
+                with self._wake:
+                    self._watched = [w for w in self._watched if w not in held]
+                    self._plan([w.event for w in held], time.monotonic_ns())
+            time.sleep(EVERY_S)
 
     def _run(self) -> None:
         while True:

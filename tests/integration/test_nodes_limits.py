@@ -1,0 +1,274 @@
+"""Limits of virtual nodes: processors, memory, disks and links, set, scheduled, and kept by others' side."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.emulate.nodes import Cluster
+from penstock.emulate.settings import Change
+from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
+from penstock.emulate.status import jain_index
+from penstock.errors import BadInput
+from penstock.host.cgroup import hierarchies
+from penstock.host.undo import undo
+from penstock.profile.load import load_profile
+from tests.integration.node_ground import Ground
+
+MIB = 1 << 20
+PROFILE = json.loads(load_profile("sata-ssd").json)
+DISK = DiskSpec("data", profile=PROFILE, profile_name="sata-ssd")
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
+    pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="needs FUSE"),
+]
+
+
+@pytest.fixture
+def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
+    made = Ground.made(where)
+    for key in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
+        monkeypatch.setenv(key, made.environment[key])
+    yield made
+    undo(made.journal(), own=True, everything=True)
+    shutil.rmtree(where)
+
+
+def nodes_of(ground: Ground, *specs: NodeSpec) -> Cluster:
+    return Cluster.up(ClusterSpec("gt", specs), ground.journal(), outlive=False)
+
+
+def test_ea_24_half_a_processor_is_half_of_a_loop(ground: Ground) -> None:
+    """Processor time per wall time of a loop; a host too busy to give half a processor is told apart."""
+    loop = "import time\nend = time.monotonic() + 2\nwhile time.monotonic() < end: pass"
+    with nodes_of(ground, NodeSpec("one", cpus=1.0, cpu_ratio=0.5, links=())) as cluster:
+        group = cluster.nodes["one"].cgroup
+        held_before, used_before = group.throttled_ns(), group.cpu_ns()
+        start = time.monotonic_ns()
+        done = cluster.exec("one", [sys.executable, "-S", "-c", loop])
+        wall = time.monotonic_ns() - start
+        assert done.exit_status == 0
+        used = (group.cpu_ns() or 0) - (used_before or 0)
+        held = group.throttled_ns() - held_before
+        share = used / wall
+        assert share < 0.53, "more than its share"
+        if used + held < 0.9 * wall:
+            pytest.skip(f"host-saturated: {1 - (used + held) / wall:.0%} of the time others had it")
+        assert share >= 0.47
+
+
+def test_em_06_the_hard_limit_kills_and_the_soft_one_presses(ground: Ground) -> None:
+    specs = (
+        NodeSpec("hard", memory_bytes=64 * MIB, links=()),
+        NodeSpec("soft", memory_soft_bytes=32 * MIB, links=()),
+    )
+    take = f"x = bytearray({128 * MIB}); print(len(x))"
+    fill = f"open('/root/f', 'wb').write(bytes({96 * MIB})); import os; os.sync()"
+    with nodes_of(ground, *specs) as cluster:
+        assert cluster.exec("hard", [sys.executable, "-S", "-c", take]).exit_status == 137
+        assert (
+            cluster.exec("soft", [sys.executable, "-S", "-c", take], stdout=os.devnull).exit_status
+            == 0
+        )
+        status = {node["name"]: node for node in cluster.status()}
+        assert status["hard"]["oom_kills"] >= 1
+        assert status["hard"]["state"] == "running"
+        assert status["soft"]["oom_kills"] == 0
+        assert cluster.exec("soft", [sys.executable, "-S", "-c", fill]).exit_status == 0
+        until = time.monotonic() + 10
+        usage = 1 << 60
+        while usage > 40 * MIB and time.monotonic() < until:
+            time.sleep(0.05)
+            usage = cluster.nodes["soft"].cgroup.memory_stat()["usage_bytes"]
+        assert usage <= 40 * MIB, "nothing was taken back above the soft limit"
+        assert cluster.nodes["soft"].cgroup.oom_kills() == 0
+
+
+def test_em_15_the_same_or_different_limits_in_one_request(ground: Ground) -> None:
+    """EA-14 in small: as many distinct limits as nodes, each read back; nobody else's changes."""
+    count = 8
+    link = (LinkSpec(out_bps=50e6, in_bps=40e6),)
+    nodes = tuple(NodeSpec(f"n-{i}", disks=(DISK,), links=link) for i in range(count))
+    with nodes_of(ground, *nodes) as cluster:
+        changes = [Change(("*",), "memory", {"hard": 256 * MIB})]
+        for i in range(count):
+            limits = {"limits": {"read_bps": 5e6 + i * 1e5}}
+            changes.append(Change((f"n-{i}",), "disk", limits, "data"))
+            changes.append(Change((f"n-{i}",), "network", {"out_bps": 1e6 + i * 1e5}, "net"))
+        applied = cluster.change(changes)
+        assert [a["error"] for a in applied] == [""] * (3 * count)
+        found = {(a["node"], a["resource"]): a["found"] for a in applied}
+        reads = [found[f"n-{i}", "disk"]["limits"]["read_bps"] for i in range(count)]
+        assert reads == [5e6 + i * 1e5 for i in range(count)]
+        outs = [found[f"n-{i}", "network"]["out_bps"] for i in range(count)]
+        assert outs == pytest.approx([1e6 + i * 1e5 for i in range(count)], rel=0.001)
+        (one,) = cluster.set(["n-3"], "network", None, {"in_bps": 7e6})
+        assert one["found"] == {"in_bps": pytest.approx(7e6, rel=0.001)}
+        with pytest.raises(BadInput, match="no disk 'tape'"):
+            cluster.change(
+                [Change(("*",), "cpu", {"cpus": 1}), Change(("*",), "disk", {"x": 1}, "tape")]
+            )
+        assert [n["cpu"]["cpus"] for n in cluster.status()] == [None] * count, (
+            "half of a bad request"
+        )
+
+
+CONDUCTOR = """
+import json, time
+from penstock.emulate.nodes import Cluster
+from penstock.emulate.spec import *
+from penstock.host.journal import Journal
+from penstock.profile.load import load_profile
+disk = DiskSpec("data", profile=json.loads(load_profile("sata-ssd").json))
+nodes = (NodeSpec("a", disks=(disk,)), NodeSpec("b", disks=(disk,)))
+c = Cluster.up(ClusterSpec("gt", nodes), Journal(), outlive=True)
+events = []
+for i in range(5):
+    at = When(0.5 + 0.2 * i)
+    fast, slow = ("a", "b") if i % 2 else ("b", "a")
+    events.append(Event(at, "cpu", {"cpus": 0.5 + i / 100}, (slow,)))
+    events.append(Event(at, "network", {"out_bps": 1e6 * (i + 1)}, (fast,), "net"))
+    events.append(Event(at, "disk", {"limits": {"read_bps": 1e6 * (i + 1)}}, (fast,), "data"))
+print(c.schedule(events), flush=True)
+time.sleep(60)
+"""
+
+
+def test_ea_13_a_schedule_goes_on_when_the_conductor_is_killed(ground: Ground) -> None:
+    words = [sys.executable, "-c", CONDUCTOR]
+    child = subprocess.Popen(words, env=ground.environment, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    start_ns = int(child.stdout.readline())
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    cluster = Cluster.find("gt")
+    until = time.monotonic() + 20
+    made: list[dict[str, object]] = []
+    while len(made) < 15 and time.monotonic() < until:
+        time.sleep(0.05)
+        made = [e for e in cluster.events() if e["applied_ns"]]
+    assert len(made) == 15
+    assert [e["error"] or "" for e in made] == [""] * 15
+    for resource in ("cpu", "network", "disk"):
+        times = [int(str(e["planned_ns"])) for e in made if e["resource"] == resource]
+        due = [start_ns + round((0.5 + 0.2 * i) * 1e9) for i in range(5)]
+        assert times == due
+    late_ms = sorted((int(str(e["applied_ns"])) - int(str(e["planned_ns"]))) / 1e6 for e in made)
+    assert late_ms[0] >= 0, "applied before its time"
+    assert late_ms[7] < 100, f"late by {late_ms} ms: later than any host can be excused"
+    status = {n["name"]: n for n in cluster.status()}
+    assert status["a"]["cpu"]["cpus"] == pytest.approx(0.54)
+    assert status["b"]["cpu"]["cpus"] == pytest.approx(0.53)
+    cluster.down()
+
+
+def test_em_26_events_wait_for_a_phase_a_log_line_and_a_counter(ground: Ground) -> None:
+    log = ground.where / "log"
+    log.write_text("ready\n")
+    wrote = {"metric": "writes", "disk": "one.data", "above": 0}
+    events = [
+        Event(When(0.0, phase="load"), "cpu", {"cpus": 0.5}),
+        Event(
+            When(condition={"log": str(log), "regex": "^go [0-9]+$"}), "memory", {"hard": 99 * MIB}
+        ),
+        Event(When(condition=wrote), "node", {"state": "frozen"}),
+    ]
+    with nodes_of(ground, NodeSpec("one", disks=(DISK,), links=())) as cluster:
+        cluster.schedule(events)
+        time.sleep(0.1)
+        assert cluster.events() == []
+        assert cluster.mark("other") == 0
+        assert cluster.mark("load") == 1
+        with log.open("a") as more:
+            more.write("go now\ngo 7\n")
+        _await(lambda: len(cluster.events()) == 2)
+        cluster.exec("one", ["sh", "-c", "echo x > /disks/data/f; sync /disks/data/f"])
+        _await(lambda: len(cluster.events()) == 3)
+        assert {e["resource"]: e["found"] for e in cluster.events()}["memory"]["hard"] == 99 * MIB
+        assert cluster.status()[0]["state"] == "frozen"
+        bad = Event(When(condition={"log": str(log), "regex": "("}), "cpu", {"cpus": 1})
+        with pytest.raises(BadInput, match="regex"):
+            cluster.schedule([bad])
+
+
+def test_ea_10_the_same_key_twice_at_one_time_is_refused(ground: Ground) -> None:
+    twice = [
+        Event(When(9), "cpu", {"cpus": 0.5}, ("one",)),
+        Event(When(9), "cpu", {"cpus": 1}, ("*",)),
+    ]
+    with nodes_of(ground, NodeSpec("one", links=())) as cluster:
+        with pytest.raises(BadInput, match="events 0 and 1 change cpus of one at the same time"):
+            cluster.schedule(twice)
+        cluster.schedule([twice[0], Event(When(9), "cpu", {"cpuset": [0]}, ("*",))])
+
+
+def test_em_09_a_bystander_keeps_its_throughput(ground: Ground) -> None:
+    """While one node's disk is held to 1 MB/s, the other's goes on; told apart from a busy host."""
+    rate = DiskSpec("data", profile=json.loads(load_profile("rate-20mib").json))
+    write = "while :; do dd if=/dev/zero of=/disks/data/f bs=64k count=64 oflag=direct 2>/dev/null; done"
+    specs = tuple(NodeSpec(n, disks=(rate,), links=()) for n in ("one", "two"))
+    with nodes_of(ground, *specs) as cluster:
+        writers = [
+            subprocess.Popen(cluster.nodes[n].enter(["sh", "-c", write]), stdout=subprocess.DEVNULL)
+            for n in ("one", "two")
+        ]
+
+        def rates(seconds: float) -> dict[str, float]:
+            first = {n["name"]: n["disks"]["data"]["stats"] for n in cluster.status()}
+            time.sleep(seconds)
+            last = {n["name"]: n["disks"]["data"]["stats"] for n in cluster.status()}
+            return {
+                name: (last[name]["written_bytes"] - first[name]["written_bytes"])
+                / (last[name]["t_ns"] - first[name]["t_ns"])
+                * 1e9
+                for name in last
+            }
+
+        time.sleep(0.3)
+        before = rates(1.5)
+        cluster.set(["one"], "disk", "data", {"limits": {"write_bps": 1e6}})
+        during = rates(1.5)
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+    assert during["one"] < 1.3e6, "the limit does not hold"
+    if before["two"] < 0.9 * 20 * MIB:
+        pytest.skip("host-saturated: the bystander did not have its rate before either")
+    assert during["two"] >= 0.95 * before["two"]
+
+
+def test_em_17_the_status_says_how_evenly_processors_are_shared(ground: Ground) -> None:
+    assert jain_index([1.0, 1.0, 1.0]) == pytest.approx(1.0)
+    assert jain_index([1.0, 0.0]) == pytest.approx(0.5)
+    assert jain_index([]) is None
+    loop = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
+    specs = (NodeSpec("a", cpus=0.2, links=()), NodeSpec("b", cpus=0.05, links=()))
+    with nodes_of(ground, *specs) as cluster:
+        words = [sys.executable, "-S", "-c", loop]
+        running = [subprocess.Popen(n.enter(words)) for n in cluster.nodes.values()]
+        assert [child.wait() for child in running] == [0, 0]
+        status = cluster.whole_status()
+    assert status["jain_nodes"] == 2
+    assert 0.5 <= status["jain_index"] < 0.98, "an uneven share looks even"
+
+
+def _await(done: object, within_s: float = 10.0) -> None:
+    assert callable(done)
+    until = time.monotonic() + within_s
+    while not done() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert done()
