@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from penstock.errors import BadInput
+from penstock.study.units import parse_size
+from penstock.study.values import parse_owner
+
+T = TypeVar("T")
 
 app = typer.Typer(help="An emulated disk without a study.", no_args_is_help=True)
 
@@ -18,19 +25,45 @@ _JSON = typer.Option(False, "--json", help="The result as JSON.")
 
 @app.command()
 def up(
-    profile: str = typer.Argument(help="A ready profile's name, or a profile file."),
+    profile: str = typer.Argument(help="A ready profile's name, a profile file, or none."),
     backing: Path = typer.Option(..., "--backing", help="Directory that holds the files."),
     mount: Path = typer.Option(..., "--mount", help="Empty directory where the disk appears."),
     time_scale: float = _SCALE,
     durable: bool = typer.Option(False, "--durable", help="fsync also syncs the host's files."),
+    words: list[str] = typer.Option([], "--set", help="As of disk set: key=value, again for more."),
+    size: str | None = typer.Option(None, "--size", help="Room of the disk, such as 10GiB."),
+    owner: str | None = typer.Option(
+        None,
+        "--owner",
+        help="UID:GID who sees the files of the backing directory's owner as its own.",
+    ),
+    shared: bool = typer.Option(
+        False, "--shared", help="Mount namespaces that have the mount point follow."
+    ),
+    volatile: bool = typer.Option(
+        False, "--volatile", help="Keep apart what is not flushed, so that disk cut can take it."
+    ),
+    seed: int = typer.Option(0, "--seed", min=0, help="Of the draws."),
     slow_by: float = typer.Option(0.0, "--plant-slow-by", hidden=True),
     as_json: bool = _JSON,
 ) -> None:
     """Serve a directory at the speed of a profile until `disk down`."""
     from penstock.emulate import standing
+    from penstock.emulate.disk_words import patch_of
 
     disk = standing.up(
-        profile, backing, mount, time_scale=time_scale, durable=durable, slow_by=slow_by
+        profile,
+        backing,
+        mount,
+        time_scale=time_scale,
+        durable=durable,
+        slow_by=slow_by,
+        patch=patch_of(words) or None,
+        size_bytes=None if size is None else _option("--size", size, parse_size),
+        owner=None if owner is None else _option("--owner", owner, parse_owner),
+        shared=shared,
+        volatile=volatile,
+        seed=seed,
     )
     if as_json:
         print(json.dumps(disk))
@@ -39,16 +72,115 @@ def up(
 
 
 @app.command("set")
-def set_profile(
+def set_(
     mount: Path = typer.Argument(help="Where the disk is."),
-    profile: str = typer.Argument(help="The profile from now on."),
+    words: list[str] = typer.Argument(help="key=value…, and (or) the profile from now on."),
     time_scale: float = _SCALE,
+    as_json: bool = _JSON,
 ) -> None:
-    """Change the profile of a disk that is up."""
+    """Change a disk that is up; `max` puts back what was without the change.
+
+    Keys: limits.{read,write,read_iops,write_iops}, slow.{factor,ramp,stall.period,stall.length,
+    random.probability,random.factor}, servers, readahead, cache, read_only, full, fail_stop,
+    bad_space.{share,mode,seed}, faults, credits, volatile.
+    Example: set /mnt/d limits.read=10MiB/s limits.write=max slow.factor=10
+    """
+    from penstock.emulate import standing
+    from penstock.emulate.disk_words import patch_of
+
+    profiles = [word for word in words if "=" not in word]
+    if len(profiles) > 1:
+        raise BadInput(f"found two profiles, {' and '.join(profiles)}; expected one")
+    patch = patch_of([word for word in words if "=" in word])
+    applied = standing.change(
+        mount, patch, profiles[0] if profiles else None, time_scale=time_scale
+    )
+    if as_json:
+        print(json.dumps(applied))
+    else:
+        late_ms = (applied["applied_ns"] - applied["planned_ns"]) / 1e6
+        print(f"{mount}: {', '.join(words)} (after {late_ms:.1f} ms)")
+
+
+@app.command()
+def schedule(
+    mount: Path = typer.Argument(help="Where the disk is."),
+    file: Path = typer.Argument(help="A schedule (YAML or JSON) or a trace of values (CSV)."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Show what would happen, do nothing."),
+    svg: Path | None = typer.Option(
+        None, "--svg", help="With --dry-run: a picture of it, to a file."
+    ),
+    replace: bool = typer.Option(False, "--replace", help="Drop what was planned before."),
+    as_json: bool = _JSON,
+) -> None:
+    """Give a disk changes over time, from now on; its server makes them without anyone."""
+    from penstock.emulate import standing, timeline_show
+    from penstock.emulate.schedule import read_schedule
+    from penstock.profile.load import load_profile
+
+    events = read_schedule(file, lambda name: json.loads(load_profile(name).json))
+    if dry_run:
+        if svg is not None:
+            svg.write_text(timeline_show.svg(events))
+        rows = timeline_show.rows(events)
+        print(
+            json.dumps({"events": rows}) if as_json else timeline_show.text(events),
+            end="\n" * as_json,
+        )
+        return
+    planned = standing.schedule(mount, events, replace=replace)
+    print(json.dumps({"planned": planned}) if as_json else f"{mount}: {planned} changes planned")
+
+
+@app.command()
+def mark(
+    mount: Path = typer.Argument(help="Where the disk is."),
+    phase: str = typer.Argument(help="The phase that begins."),
+) -> None:
+    """Say that a phase begins: changes planned after it get their time."""
     from penstock.emulate import standing
 
-    standing.set_profile(mount, profile, time_scale=time_scale)
-    print(f"{mount}: {profile}")
+    print(f"{mount}: {standing.mark(mount, phase)} changes waited for {phase}")
+
+
+@app.command()
+def events(
+    mount: Path = typer.Argument(help="Where the disk is."),
+    as_json: bool = _JSON,
+) -> None:
+    """What was changed on a disk, how late, and what is planned."""
+    from penstock.emulate import standing
+
+    found = standing.events(mount)
+    if as_json:
+        print(json.dumps(found))
+    else:
+        _show_events(found)
+
+
+@app.command()
+def cut(
+    mount: Path = typer.Argument(help="Where the disk is."),
+    torn: bool = typer.Option(
+        False, "--torn", help="Some of what was not flushed remains, in parts."
+    ),
+    seed: int = typer.Option(0, "--seed", min=0, help="Of what remains."),
+    as_json: bool = _JSON,
+) -> None:
+    """Cut the power: what was not flushed is lost, open files are dead, the disk comes back."""
+    from penstock.emulate import standing
+
+    found = standing.power_cut(mount, mode="torn" if torn else "lost", seed=seed)
+    if as_json:
+        print(json.dumps(found))
+        return
+    lost = found["lost"]
+    print(
+        f"{mount}: {lost['files']} files went back ({lost['restored_bytes']} B restored, "
+        f"{lost['shortened_bytes']} B cut off), {lost['names']} names"
+    )
+    for why in lost["failed"]:
+        print(f"not put back: {why}")
 
 
 @app.command()
@@ -104,3 +236,36 @@ def _show(disks: list[dict[str, Any]]) -> None:
             f"{100 * s['late_count'] / requests:.1f}",
         )
     Console(width=100).print(table)
+    for disk in disks:
+        if disk.get("active"):
+            print(f"{disk['mount']}: {', '.join(disk['active'])}")
+
+
+def _option(name: str, text: str, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise BadInput(f"{name}: found {text!r}; expected {error}") from None
+
+
+def _show_events(found: dict[str, Any]) -> None:
+    from penstock.emulate.timeline_show import leaves, words
+
+    now_ns = found["t_ns"]
+    table = Table(box=None, pad_edge=False)
+    for heading in ("when [s]", "late [ms]", "change", "error"):
+        table.add_column(heading, justify="right" if "[" in heading else "left")
+
+    def said(patch: dict[str, Any]) -> str:
+        return ", ".join(f"{key}={words(key, value)}" for key, value in leaves(patch))
+
+    for event in found["events"]:
+        late_ms = (event["applied_ns"] - event["planned_ns"]) / 1e6
+        when_s = (event["applied_ns"] - now_ns) / 1e9
+        table.add_row(f"{when_s:.3f}", f"{late_ms:.1f}", said(event["asked"]), event["error"] or "")
+    for event in found["pending"]:
+        on = event.get("phase") or event.get("metric")
+        when = on if on else f"+{(event['at_ns'] - now_ns) / 1e9:.3f}"
+        table.add_row(when, "", said(event["patch"]), "planned")
+    Console(width=100).print(table)
+    print(f"in force: {', '.join(found['active']) or 'nothing beside the profile'}")

@@ -10,11 +10,15 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.disk import DiskServer
+from penstock.emulate.schedule import for_disk
+from penstock.emulate.spec import Event
 from penstock.errors import BadInput
 from penstock.host.daemon import Daemon, connect
 from penstock.host.floor import host_floor
@@ -25,6 +29,9 @@ from penstock.profile.honour import check_honourable
 from penstock.profile.load import load_profile
 from penstock.profile.model import StorageProfile
 
+#: instead of a profile's name: the disk takes no time of its own
+NO_PROFILE = "none"
+
 
 def up(
     profile: str,
@@ -34,14 +41,20 @@ def up(
     time_scale: float = 1.0,
     durable: bool = False,
     slow_by: float = 0.0,
+    patch: Mapping[str, Any] | None = None,
+    size_bytes: int | None = None,
+    owner: tuple[int, int] | None = None,
+    shared: bool = False,
+    volatile: bool = False,
+    seed: int = 0,
 ) -> dict[str, Any]:
-    """Puts a disk up and gives its description.
+    """Puts a disk up and gives its description; options as of `DiskServer.add`.
 
+    `profile` may be NO_PROFILE: then the disk takes no time of its own, but for what `patch` says.
     Raises BadInput for a bad directory or profile, also for one that is faster than this host can be.
     """
-    served = _scaled(profile, time_scale)
     journal = Journal()
-    check_honourable(StorageProfile.from_json(served), host_floor(journal))
+    served = _served(profile, time_scale, journal)
     with _lock():
         server = DiskServer(journal, runtime_dir(), outlive_owner=True)
         running = _running()
@@ -52,7 +65,20 @@ def up(
         if disk_id in before:
             raise BadInput(f"a disk is up at {mount} already; `penstock disk set` changes it")
         try:
-            disk = server.add(disk_id, mount, backing, served, durable=durable, slow_by=slow_by)
+            disk = server.add(
+                disk_id,
+                mount,
+                backing,
+                served,
+                durable=durable,
+                slow_by=slow_by,
+                patch=patch,
+                size_bytes=size_bytes,
+                owner=owner,
+                shared=shared,
+                volatile=volatile,
+                seed=seed,
+            )
         except BaseException:
             if running is None:
                 server.stop()
@@ -72,11 +98,46 @@ def up(
     }
 
 
-def set_profile(mount: Path, profile: str, *, time_scale: float = 1.0) -> None:
-    """Changes the profile of the disk at `mount`."""
-    served = _scaled(profile, time_scale)
+def change(
+    mount: Path, patch: Mapping[str, Any], profile: str | None = None, *, time_scale: float = 1.0
+) -> dict[str, Any]:
+    """Changes the disk at `mount` now: what `patch` names, and its profile if one is given.
+
+    Gives planned_ns, applied_ns, verified_ns, asked and found.
+    """
+    whole = dict(patch)
+    if profile is not None:
+        whole["profile"] = json.loads(_served(profile, time_scale, Journal()))
     daemon, disk = _find(mount)
-    daemon.call("set", disk_id=disk["disk_id"], profile=json.loads(served))
+    return daemon.call("patch", disk_id=disk["disk_id"], patch=whole)
+
+
+def schedule(mount: Path, events: list[Event], *, replace: bool = False) -> int:
+    """Gives the disk at `mount` its events, from now on; its server keeps to them by itself. How many."""
+    daemon, disk = _find(mount)
+    planned = for_disk(events, time.monotonic_ns())
+    if not planned:
+        raise BadInput("the schedule has no change of a disk")
+    daemon.call("schedule", disk_id=disk["disk_id"], events=planned, replace=replace)
+    return len(planned)
+
+
+def mark(mount: Path, phase: str) -> int:
+    """A phase begins now for the disk at `mount`; gives how many changes waited for it."""
+    daemon, disk = _find(mount)
+    return int(daemon.call("mark", disk_id=disk["disk_id"], phase=phase)["fired"])
+
+
+def events(mount: Path) -> dict[str, Any]:
+    """What was changed on the disk at `mount`, what is planned, what is in force; see `DiskServer.events`."""
+    daemon, disk = _find(mount)
+    return daemon.call("events", disk_id=disk["disk_id"])
+
+
+def power_cut(mount: Path, *, mode: str = "lost", seed: int = 0) -> dict[str, Any]:
+    """Cuts the power of the disk at `mount`; see `DiskServer.power_cut`."""
+    daemon, disk = _find(mount)
+    return daemon.call("power_cut", disk_id=disk["disk_id"], mode=mode, seed=seed)
 
 
 def status(mount: Path | None = None) -> list[dict[str, Any]]:
@@ -89,7 +150,14 @@ def status(mount: Path | None = None) -> list[dict[str, Any]]:
         if running is None:
             return []
         daemon, disks = running, daemon_disks(running)
-    return [{**d, "stats": daemon.call("stats", disk_id=d["disk_id"])} for d in disks]
+    return [
+        {
+            **d,
+            "stats": daemon.call("stats", disk_id=d["disk_id"]),
+            "active": daemon.call("events", disk_id=d["disk_id"])["active"],
+        }
+        for d in disks
+    ]
 
 
 def down(mount: Path) -> dict[str, Any]:
@@ -125,6 +193,15 @@ def record(mount: Path, log: Path | None, *, exact: bool = False) -> dict[str, A
 def daemon_disks(daemon: Daemon) -> list[dict[str, Any]]:
     """The disks a server knows."""
     return sorted(daemon.call("list")["disks"], key=lambda d: str(d["mount"]))
+
+
+def _served(profile: str, time_scale: float, journal: Journal) -> str:
+    """A profile's JSON, scaled. Raises BadInput where this host cannot honour it."""
+    if profile == NO_PROFILE:
+        return json.dumps(INSTANT_PROFILE)
+    served = _scaled(profile, time_scale)
+    check_honourable(StorageProfile.from_json(served), host_floor(journal))
+    return served
 
 
 def _scaled(profile: str, time_scale: float) -> str:

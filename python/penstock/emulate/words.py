@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.emulate.disk_words import OF_DISKS
 from penstock.emulate.settings import Change
 from penstock.errors import BadInput
 from penstock.host.node_group import parse_cpuset
@@ -78,19 +79,6 @@ _OF_LINKS: dict[str, tuple[str, Reader]] = {
         for share in ("loss", "duplicate", "corrupt", "reorder")
     },
 }
-_OF_DISKS: dict[str, tuple[tuple[str, ...], Reader]] = {
-    "limits.read": (("limits", "read_bps"), parse_bandwidth),
-    "limits.write": (("limits", "write_bps"), parse_bandwidth),
-    "limits.read_iops": (("limits", "read_iops"), _rate),
-    "limits.write_iops": (("limits", "write_iops"), _rate),
-    "slow.factor": (("slow", "factor"), _number),
-    "slow.ramp": (("slow", "ramp_s"), parse_duration),
-    "servers": (("servers",), _count),
-    **{name: ((name,), _flag) for name in ("readahead", "cache", "read_only", "full", "fail_stop")},
-    "bad_space.share": (("bad_space", "share"), _ratio),
-    "bad_space.mode": (("bad_space", "mode"), str),
-    "bad_space.seed": (("bad_space", "seed"), _count),
-}
 
 
 def changes_of(words: Sequence[str]) -> list[Change]:
@@ -137,7 +125,7 @@ def _meaning(key: str) -> tuple[Any, str | None, tuple[str, ...], Reader]:
         name, _, feature = rest.partition(".")
         if feature == "profile":
             return "disk", name, ("profile",), _profile
-        path, reader = _OF_DISKS.get(feature, (tuple(feature.split(".")), _anything))
+        path, reader = OF_DISKS.get(feature, (tuple(feature.split(".")), _anything))
         return "disk", name, path, reader
     if kind == "link" and rest:
         network, _, part = rest.rpartition(".")
@@ -146,7 +134,7 @@ def _meaning(key: str) -> tuple[Any, str | None, tuple[str, ...], Reader]:
             return "network", network or None, (patched,), reader
     known = [
         *_OF_NODES,
-        *(f"disk.NAME.{k}" for k in _OF_DISKS),
+        *(f"disk.NAME.{k}" for k in OF_DISKS),
         *(f"link.NETWORK.{k}" for k in _OF_LINKS),
     ]
     raise BadInput(f"found {key!r}; expected one of {', '.join(known)}")

@@ -1,0 +1,123 @@
+"""penstock disk on the command line: what is asked, refused, shown, and left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.host.journal import Journal
+from penstock.host.mounts import mounts_at
+from tests.integration.disk_bench import HOST
+
+pytestmark = HOST
+
+
+@dataclass
+class Command:
+    """penstock with a state of its own, and a disk's directories."""
+
+    base: Path
+    environment: dict[str, str]
+
+    def __call__(self, *words: Any, status: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", "disk", *map(str, words)],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == status, done.stderr
+        return done.stdout if status == 0 else done.stderr
+
+    @property
+    def mount(self) -> Path:
+        return self.base / "m"
+
+    def up(self, *words: Any, status: int = 0) -> str:
+        where = ("--backing", self.base / "b", "--mount", self.mount)
+        return self("up", "none", *where, *words, status=status)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Command]:
+    for name in "bm":
+        (tmp_path / name).mkdir()
+    state = {"PENSTOCK_STATE": str(tmp_path / "state"), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
+    command = Command(tmp_path, {**os.environ, **state})
+    yield command
+    if mounts_at(command.mount):
+        command("down", command.mount)
+    assert Journal(tmp_path / "state" / "journal.jsonl").open_entries() == []
+    assert not mounts_at(command.mount)
+
+
+def test_up_set_status_events_down(disk: Command):
+    disk.up(
+        "--set", "limits.read=10MiB/s", "--set", "servers=2", "--size", "1GiB", "--owner", "77:88"
+    )
+    assert os.statvfs(disk.mount).f_blocks * 4096 == 1 << 30
+    assert os.stat(disk.mount).st_uid == 77
+    found = json.loads(disk("set", disk.mount, "limits.read=10MB/s", "slow.factor=10", "--json"))
+    assert found["found"]["limits"] == {"read_bps": 10e6}  # not 10 MiB
+    assert found["planned_ns"] <= found["applied_ns"] <= found["verified_ns"]
+    disk("set", disk.mount, "limits.read=max", "slow=max", "bad_space.share=50%", "readahead=off")
+    status = json.loads(disk("status", "--json"))["disks"][0]
+    assert sorted(status["active"]) == ["bad_space", "readahead", "servers"]
+    assert status["settings"]["bad_space"]["share"] == 0.5
+    assert "bad_space" in disk("status")
+    made = json.loads(disk("events", disk.mount, "--json"))["events"]
+    assert [sorted(e["asked"]) for e in made] == [
+        ["limits", "servers"],
+        ["limits", "slow"],
+        ["bad_space", "limits", "readahead", "slow"],
+    ]
+    shown = disk("events", disk.mount)
+    assert "limits.read_bps=10 MB/s" in shown
+    assert all(len(line) <= 100 for line in shown.splitlines())
+
+
+def test_ea_25_an_unknown_disk_and_an_impossible_one(disk: Command):
+    assert "no disk of" in disk("set", disk.mount, "limits.read=1MB/s", status=2)
+    assert "its unit" in disk.up("--set", "limits.read=1", "--size", "10GiB", status=2)
+    assert "512MiB" in disk.up("--size", "10", status=2)
+    assert not mounts_at(disk.mount)
+    disk.up()
+    assert "volatile" in disk("cut", disk.mount, status=1)
+
+
+def test_a_schedule_is_shown_before_it_is_kept(disk: Command):
+    disk.up()
+    file = disk.base / "s.yaml"
+    file.write_text(
+        "- {at: 0s, limits.read: 5MB/s}\n- {at: 200ms, limits.read: max}\n"
+        "- {at: 0s, phase: load, full: true}\n"
+    )
+    picture = disk.base / "s.svg"
+    shown = disk("schedule", disk.mount, file, "--dry-run", "--svg", picture)
+    assert "limits.read_bps" in shown
+    assert picture.read_text().startswith("<svg")
+    assert json.loads(disk("events", disk.mount, "--json"))["pending"] == []
+    assert "3 changes planned" in disk("schedule", disk.mount, file)
+    until = time.monotonic() + 20
+    while len(json.loads(disk("events", disk.mount, "--json"))["events"]) < 2:
+        assert time.monotonic() < until
+    assert "1 changes waited" in disk("mark", disk.mount, "load")
+    file.write_text("- {at: 1s, limits.read: 5MB/s}\n- {at: 1s, limits.read: 6MB/s}\n")
+    assert "s.yaml:2:" in disk("schedule", disk.mount, file, status=2)
+
+
+def test_a_cut_disk_has_what_was_flushed(disk: Command):
+    disk.up("--volatile")
+    (disk.mount / "lost").write_bytes(b"x" * 10_000)
+    assert "1 names" in disk("cut", disk.mount)
+    assert os.listdir(disk.mount) == []

@@ -1,0 +1,62 @@
+"""Changes of a disk as words: exact units, and what makes no sense refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.emulate.disk_words import patch_of
+from penstock.errors import BadInput
+
+
+def test_units_are_exact():
+    words = ["limits.read=10MB/s", "limits.write=10MiB/s", "limits.read_iops=500 IOPS"]
+    assert patch_of(words) == {
+        "limits": {"read_bps": 10_000_000.0, "write_bps": 10_485_760.0, "read_iops": 500.0}
+    }
+    assert patch_of(["limits.read=80Mbit/s"])["limits"]["read_bps"] == 10e6
+
+
+def test_features_and_what_puts_them_back():
+    assert patch_of(
+        ["slow.stall.period=2s", "slow.stall.length=200ms", "bad_space.share=50%", "cache=off"]
+    ) == {
+        "slow": {"stall": {"period_s": 2.0, "length_s": 0.2}, "factor": 1.0},
+        "bad_space": {"share": 0.5, "mode": "error"},
+        "cache": False,
+    }
+    assert patch_of(["slow=max", "bad_space=max", "limits.read=max", "servers=max"]) == {
+        "slow": None,
+        "bad_space": None,
+        "limits": {"read_bps": None},
+        "servers": None,
+    }
+    assert patch_of(["faults=[{op: read, probability: 1%, from: 4KiB, error: ETIMEDOUT}]"]) == {
+        "faults": [
+            {"op": "read", "error": "ETIMEDOUT", "mode": "error", "from": 4096, "probability": 0.01}
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["limits.read=10"], "with its unit"),
+        (["limits.read=-10MB/s"], "MB/s"),
+        (["limits.read=10MiB"], "bandwidth with a unit of its kind"),
+        (["limits.read=10B/s"], "from 1 kB/s"),
+        (["limits.read_iops=500"], "500 IOPS"),
+        (["limits.speed=10MB/s"], "one of limits.read"),
+        (["slow.factor=nan"], "above 0"),
+        (["read_only=maybe"], "true or false"),
+        (["bad_space.seed=1"], "bad_space.share"),
+        (["bad_space.share=130%"], "at most 100%"),
+        (["faults=[{op: reed}]"], "a list of rules"),
+        (["limits.read=max", "limits.read=1MB/s"], "twice"),
+        (["limits=max", "limits.read=1MB/s"], "beside limits=max"),
+        (["read_only"], "key=value"),
+    ],
+)
+def test_ea_25_what_makes_no_sense_is_refused_in_words(words: list[str], why: str):
+    with pytest.raises(BadInput) as refused:
+        patch_of(words)
+    assert why in str(refused.value)
