@@ -260,7 +260,7 @@ def test_ea_09_ea_13_ten_changes_in_opposite_directions_after_the_owner_was_kill
         for client in clients:
             client.stop()
         made = {n: server.call("events", disk_id=n)["events"] for n in ("one", "two")}
-        late = {n: server.call("stats", disk_id=n)["late_count"] for n in ("one", "two")}
+        stats = server.call("stats", disk_id="one")
         for name in ("one", "two"):
             server.call("log", disk_id=name, path=None)
     finally:
@@ -270,10 +270,15 @@ def test_ea_09_ea_13_ten_changes_in_opposite_directions_after_the_owner_was_kill
     assert [len(made[n]) for n in made] == [5, 5]
     assert all(e["error"] is None for n in made for e in made[n])
     assert min(waits_ns) >= 0
-    if sorted(waits_ns)[len(waits_ns) // 2] > PUNCTUAL_NS or sum(late.values()) > 200:
-        pytest.skip(f"the host is too busy: changes {max(waits_ns) / 1e6:.1f} ms late")
+    wrong = [f"changes {max(waits_ns) / 1e6:.1f} ms late"] if max(waits_ns) > PUNCTUAL_NS else []
     for name, wanted in (("one", [8, 2, 8, 2, 8]), ("two", [2, 8, 2, 8, 2])):
         seen = rates(tmp_path / f"log-{name}", "read", facts["start"], 20, 0.25) / 1e6
         for step, rate in enumerate(wanted):
             # in force within a quarter of a second, and held for the rest of the second
-            assert seen[4 * step + 1 : 4 * step + 4] == pytest.approx(rate, rel=0.1), (name, seen)
+            held = seen[4 * step + 1 : 4 * step + 4]
+            if held != pytest.approx(rate, rel=0.1):
+                wrong.append(f"{name}: {held} MB/s in second {step}, {rate} asked for")
+    busy = stats["host_busy_ns"] / stats["host_cpu_ns"]
+    if wrong and busy > 0.9:
+        pytest.skip(f"the host's processors were {100 * busy:.0f} % busy: {'; '.join(wrong)}")
+    assert not wrong

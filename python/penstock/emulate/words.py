@@ -13,7 +13,6 @@ from penstock.host.node_group import parse_cpuset
 from penstock.study.units import (
     parse_bandwidth,
     parse_duration,
-    parse_quantity,
     parse_share,
     parse_size,
 )
@@ -32,31 +31,11 @@ def _ratio(text: str) -> float:
     return parse_share(text) if text.endswith("%") else _number(text)
 
 
-def _rate(text: str) -> float:
-    number, unit = parse_quantity(text)
-    if unit.dimension not in ("1/time", "count/time"):
-        raise ValueError("a rate such as 500 IOPS or 500/s")
-    return number * unit.factor
-
-
 def _cpuset(text: str) -> list[int]:
     try:
         return list(parse_cpuset(text))
     except ValueError:
         raise ValueError("processors such as 0-1 or 0,2") from None
-
-
-def _flag(text: str) -> bool:
-    known = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
-    if text not in known:
-        raise ValueError("true or false")
-    return known[text]
-
-
-def _count(text: str) -> int:
-    if not text.isdigit():
-        raise ValueError("a whole number")
-    return int(text)
 
 
 #: key → resource, key of the patch, what reads the value
