@@ -34,7 +34,7 @@ sys.path.insert(0, str(HERE / "blackbox"))
 sys.path.insert(0, str(HERE / "validation-grid"))
 sys.path.insert(0, str(HERE.parent))
 
-from cells import MB, Cell, crossed, full, sustained  # noqa: E402
+from cells import MB, Cell, crossed, full, some, sustained  # noqa: E402
 from cells import quick as quick_cells  # noqa: E402
 from disks import penstock  # noqa: E402
 from judge import Criterion, Row, as_dicts, criteria, fuse_rows, throttled_rows  # noqa: E402
@@ -70,13 +70,14 @@ def on_fuse(out: Path, quick: bool) -> list[Row]:
     return rows
 
 
-def cells_of(seconds: float, quick: bool, whole: bool) -> list[Cell]:
-    """The cells of throttled disks, and a planted failure."""
+def cells_of(seconds: float, quick: bool, whole: bool, guest: bool = False) -> list[Cell]:
+    """The cells of throttled disks, and a planted failure; fewer in the guest, unless all are wanted."""
     wrong = replace(sustained(seconds, Cell("psync", "read", True, 4 * MB, 64 * MB)), planted=0.05)
     if quick:
         few = [c for c in quick_cells(seconds) if c.engine == "io_uring"]
         return [*few, wrong]
-    return [*(full(seconds) if whole else crossed(seconds)), wrong]
+    chosen = full if whole else some if guest else crossed
+    return [*chosen(seconds), wrong]
 
 
 def on_host(out: Path, cells: list[Cell], workers: int) -> list[Row]:
@@ -148,7 +149,8 @@ def main() -> int:
     if "cgroup1" in usable:
         parts["cgroup1"] = lambda: on_host(out, cells, given.workers)
     if given.guest or given.only == "cgroup2":
-        parts["cgroup2"] = lambda: in_guest(out, cells, min(2, given.workers))
+        fewer = cells_of(given.seconds or 6.0, given.quick, given.full, guest=True)
+        parts["cgroup2"] = lambda: in_guest(out, fewer, min(2, given.workers))
     rows: list[Row] = []
     try:
         for name, part in parts.items():

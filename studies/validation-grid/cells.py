@@ -103,6 +103,17 @@ def crossed(seconds: float) -> list[Cell]:
     return list(dict.fromkeys(wide + deep))
 
 
+def some(seconds: float) -> list[Cell]:
+    """Every way into the kernel, both directions, both paths: what a software CPU has time for."""
+    return [
+        sustained(seconds, Cell(engine, pattern, direct, 4 * MB, 256 * MB))
+        for engine, pattern, direct in product(
+            ("sync", "posixaio", "libaio", "io_uring", "mmap"), PATTERNS[:4], (True, False)
+        )
+        if valid(engine, pattern, direct)
+    ]
+
+
 def quick(seconds: float) -> list[Cell]:
     """A dozen cells: three engines, both directions, both paths, one limit."""
     return [

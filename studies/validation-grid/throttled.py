@@ -26,7 +26,7 @@ from penstock.host.journal import Journal
 from penstock.host.residency import drop_file_cache
 
 #: room of a disk beyond its largest file [bytes]
-ROOM_BYTES = 32 << 20
+ROOM_BYTES = 96 << 20
 ENTER = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ >"$1" || exit 125; shift; n=$((n-1)); done; exec "$@"'
 
 
@@ -128,7 +128,11 @@ def run(backend: str, base: Path, cells: list[Cell], workers: int) -> dict[str, 
             try:
                 result = worker.run(cell)
             except Exception as error:  # one cell's failure is a result of that cell
-                result = {"cell": asdict(cell), "error": f"{type(error).__name__}: {error}"}
+                result = {
+                    "cell": asdict(cell),
+                    "backend": backend,
+                    "error": f"{type(error).__name__}: {error}",
+                }
             with lock:
                 found.append(result)
                 print(f"{len(found)}/{len(cells)} {cell.name}", file=sys.stderr, flush=True)

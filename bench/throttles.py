@@ -1,0 +1,229 @@
+"""The same limits asked of kernel throttles, container engines and penstock: the mean, and the shape.
+
+What is asked is a device: of 4 KiB requests 500 a second, each taking a lognormal time of mean 2 ms and sigma
+0.5; of 64 KiB requests 4 MB/s, each 16.4 ms. A throttle can be told the mean only. Every round runs all
+engines in random order on the same file system on the same kind of loop device, penstock on its own mount
+over it. `rate` is delivered over asked, p50 and p99 are fio's completion latencies over those asked for,
+`KS` the largest difference of the two distributions. `--guest` adds plain io.max in the virtual machine,
+whose processor is software: its mean counts, its microseconds do not. A throttle set 10 % wrong is part of
+each run and must be found (exit status 1 otherwise). Needs root and fio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "throttles"))
+sys.path.insert(0, str(HERE.parent / "studies" / "validation-grid"))
+sys.path.insert(0, str(HERE.parent))
+
+import numpy as np  # noqa: E402
+from engines import Blkio, Docker, Ground, Podman, Runc  # noqa: E402
+from judge import ks_distance, latencies  # noqa: E402
+
+from penstock.emulate.backends import Place  # noqa: E402
+from penstock.emulate.backends.image import put_up  # noqa: E402
+from penstock.emulate.disk import DiskServer  # noqa: E402
+from penstock.emulate.spec import DiskSpec  # noqa: E402
+from penstock.errors import PenstockError  # noqa: E402
+from penstock.host.journal import Journal  # noqa: E402
+from penstock.profile.model import StorageProfile  # noqa: E402
+
+MIB = 1 << 20
+GRID = HERE.parent / "studies" / "validation-grid"
+SHAPED = StorageProfile.from_json((GRID / "lognormal-2ms.json").read_text())
+_FLAT = {"overhead": {"kind": "constant", "value_s": 65536 / 4e6}}
+STEADY = StorageProfile.from_dict(
+    {"schema": "penstock/storage-profile/1", "name": "64k-at-4mb", "servers": 1,
+     "read": {"sequential": _FLAT, "random": _FLAT},
+     "write": {"sequential": _FLAT, "random": _FLAT}}
+)  # fmt: skip
+#: case → limits a throttle is told, profile that penstock is told, fio's pattern and block
+CASES: dict[str, tuple[dict[str, float], StorageProfile, str, int]] = {
+    "500 reads/s": ({"read_iops": 500.0}, SHAPED, "randread", 4096),
+    "500 writes/s": ({"write_iops": 500.0}, SHAPED, "randwrite", 4096),
+    "4 MB/s, 64 KiB reads": ({"read_bps": 4e6}, STEADY, "read", 65536),
+}
+PLANTED = "blkio v1, 10 % off (planted)"
+
+
+def words(case: str, path: str, seconds: float) -> list[str]:
+    """fio's words for a case."""
+    _, _, pattern, block = CASES[case]
+    return ["fio", "--name=t", f"--filename={path}", f"--rw={pattern}", f"--bs={block}",
+            "--direct=1", "--ioengine=psync", "--time_based", f"--runtime={seconds}",
+            "--size=16m", "--randseed=7", "--output-format=json+"]  # fmt: skip
+
+
+def figures(case: str, text: str) -> dict[str, float]:
+    """Rate, quantiles and distance, each against what was asked."""
+    limits, profile, pattern, block = CASES[case]
+    direction = "write" if "write" in pattern else "read"
+    side = json.loads(text[text.index("{") :])["jobs"][0][direction]
+    ((limit, asked),) = limits.items()
+    rate = float(side["iops"] if limit.endswith("iops") else side["bw_bytes"])
+    points = list((np.arange(2000) + 0.5) / 2000)
+    drawn_ns = 1e9 * np.array(profile.quantiles_s(direction, False, block, points))
+    percentiles = side["clat_ns"]["percentile"]
+    return {
+        "rate": 100 * rate / asked,
+        "p50": percentiles["50.000000"] / float(np.quantile(drawn_ns, 0.5)),
+        "p99": percentiles["99.000000"] / float(np.quantile(drawn_ns, 0.99)),
+        "KS": ks_distance(latencies(text, direction), drawn_ns),
+    }  # fmt: skip
+
+
+def measure(rounds: int, seconds: float) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Rows of all engines that run here, and why others do not."""
+    journal = Journal()
+    absent = {e.name: why for e in (Blkio, Runc, Podman, Docker) if (why := e.unavailable())}
+    engines: dict[str, Any] = {
+        e.name: e() for e in (Blkio, Runc, Podman, Docker) if e.name not in absent
+    }
+    if Blkio.name in engines:
+        engines[PLANTED] = engines[Blkio.name]
+    seen: dict[tuple[str, str], list[dict[str, float]]] = {}
+    with tempfile.TemporaryDirectory(prefix="penstock-throttles-") as place:
+        base = Path(place)
+        for name in ("loop", "image", "mount", "state"):
+            (base / name).mkdir()
+        spec = DiskSpec("d", size_bytes=128 * MIB)
+        disk = put_up(spec, Place("d", base / "loop", base / "image"), journal)
+        try:
+            ground = Ground(disk, journal)
+            backing = disk.mount / "penstock"
+            backing.mkdir()
+            for file in (disk.mount / "file", backing / "file"):
+                file.write_bytes(os.urandom(16 * MIB))
+            os.sync()
+            with DiskServer(journal, base / "state") as server:
+                server.add("d", base / "mount", backing, SHAPED)
+                for number in range(rounds):
+                    turns = [(c, e) for c in CASES for e in (*engines, "penstock")]
+                    random.shuffle(turns)
+                    for case, engine in turns:
+                        try:
+                            text = _one(case, engine, engines, ground, server, base, seconds)
+                        except PenstockError as error:
+                            absent[engine] = str(error)
+                            engines.pop(engine, None)
+                            continue
+                        seen.setdefault((case, engine), []).append(figures(case, text))
+                    print(f"round {number + 1} of {rounds}", file=sys.stderr)
+        finally:
+            disk.down()
+    return rows(seen), absent
+
+
+def _one(
+    case: str, engine: str, engines: dict[str, Any], ground: Ground, server: DiskServer,
+    base: Path, seconds: float,
+) -> str:  # fmt: skip
+    limits, profile, _, _ = CASES[case]
+    if engine == "penstock":
+        import subprocess
+
+        server.set("d", profile)
+        server.reset("d")
+        line = words(case, str(base / "mount" / "file"), seconds)
+        return subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    if engine not in engines:
+        raise PenstockError("it failed before")
+    if engine == PLANTED:
+        limits = {k: 0.9 * v for k, v in limits.items()}
+    line = words(case, str(ground.disk.mount / "file"), seconds)
+    said: str = engines[engine].run(ground, limits, line)
+    return said
+
+
+def in_guest(rounds: int, seconds: float) -> list[dict[str, Any]]:
+    """Plain io.max in the guest."""
+    import shutil
+
+    import penstock
+    from tests.guest import machine
+
+    with tempfile.TemporaryDirectory(prefix="penstock-throttles-") as place:
+        job = Path(place) / "job"
+        job.mkdir()
+        machine.carry_penstock(job, Path(penstock.__file__).parent)
+        shutil.copy(HERE / "throttles" / "guest_job.py", job / "job.py")
+        cases = {c: (CASES[c][0], words(c, "{file}", seconds)) for c in CASES}
+        (job / "cases.json").write_text(json.dumps(cases))
+        python = machine.python_name()
+        run = machine.RUN_PYTHON.format(python=python)
+        (job / "run").write_text(run.replace("/job/job.py", f"/job/job.py cases.json {rounds}"))
+        programs = ("bash", os.path.realpath(sys.executable), "fio", "mkfs.ext4")
+        limit_s = 120 + rounds * len(CASES) * (seconds + 15)
+        outcome = machine.run(job, programs, Path(place) / "out", timeout_s=limit_s)
+    if outcome.status != 0:
+        raise PenstockError(f"the guest: {outcome.log[-800:]}{outcome.console[-400:]}")
+    seen: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for line in outcome.log.splitlines():
+        if line.startswith("ROUND "):
+            case, said = json.loads(line.removeprefix("ROUND "))
+            seen.setdefault((case, "io.max (guest)"), []).append(figures(case, json.dumps(said)))
+    return rows(seen)
+
+
+def rows(seen: dict[tuple[str, str], list[dict[str, float]]]) -> list[dict[str, Any]]:
+    """Median and range of each figure."""
+    units = {"rate": "% of asked", "p50": "of asked", "p99": "of asked", "KS": "1"}
+    out = []
+    for (case, engine), each in sorted(seen.items()):
+        for metric, unit in units.items():
+            values = [f[metric] for f in each]
+            out.append({"case": case, "engine": engine, "metric": metric,
+                        "value": statistics.median(values), "unit": unit, "low": min(values),
+                        "high": max(values), "n": len(values)})  # fmt: skip
+    return out
+
+
+def planted_found(found: list[dict[str, Any]]) -> bool | None:
+    """Whether the throttle set 10 % wrong is seen as more than 5 % off in every case; None: not run."""
+    mine = [r for r in found if r["engine"] == PLANTED and r["metric"] == "rate"]
+    return all(r["value"] < 95 for r in mine) if mine else None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="one round of short runs")
+    parser.add_argument("--guest", action="store_true", help="io.max in the guest as well")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--runtime", type=float, default=5.0, help="seconds per case and engine")
+    given = parser.parse_args()
+    rounds, seconds = (1, 2.0) if given.quick else (given.rounds, given.runtime)
+    try:
+        found, absent = measure(rounds, seconds)
+        if given.guest:
+            found += in_guest(min(rounds, 3), seconds)
+    except PenstockError as error:
+        print(f"throttles: {error}", file=sys.stderr)
+        return 1
+    seen = planted_found(found)
+    if given.json:
+        print(json.dumps({"rows": found, "not_run": absent, "planted_found": seen}))
+    else:
+        print(f"{'case':<22}{'engine':<30}{'metric':<7}{'median':>9}{'low':>9}{'high':>9} unit, n")
+        for r in found:
+            print(f"{r['case']:<22}{r['engine']:<30}{r['metric']:<7}{r['value']:>9.3f}"
+                  f"{r['low']:>9.3f}{r['high']:>9.3f} {r['unit']}, {r['n']}")  # fmt: skip
+        for name, why in absent.items():
+            print(f"not run: {name}: {why}")
+        words_of = {True: "found", False: "NOT FOUND", None: "not run"}
+        print(f"planted failure (limit 10 % off): {words_of[seen]}")
+    return 0 if seen is not False else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

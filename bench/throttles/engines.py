@@ -1,0 +1,228 @@
+"""What may limit a device: by hand, by container engines, by penstock. Each runs a command under limits.
+
+An engine is made for one loop device and one place on its file system, runs any number of commands and is
+closed. `unavailable` says in words why one cannot be used here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.emulate.backends.image import ImageDisk
+from penstock.errors import PenstockError
+from penstock.host.cgroup import create_run_cgroup, hierarchies, kill_members, remove_groups
+from penstock.host.journal import Journal, new_token
+
+#: limits as penstock names them → files of the blkio hierarchy, OCI's names, options of docker and podman
+NAMES = {
+    "read_bps": ("blkio.throttle.read_bps_device", "throttleReadBpsDevice", "--device-read-bps"),
+    "write_bps": ("blkio.throttle.write_bps_device", "throttleWriteBpsDevice", "--device-write-bps"),
+    "read_iops": (
+        "blkio.throttle.read_iops_device", "throttleReadIOPSDevice", "--device-read-iops",
+    ),
+    "write_iops": (
+        "blkio.throttle.write_iops_device", "throttleWriteIOPSDevice", "--device-write-iops",
+    ),
+}  # fmt: skip
+#: what a container sees of the host, read only
+HOST_DIRECTORIES = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")
+TIMEOUT_S = 120
+
+
+@dataclass
+class Ground:
+    """A mounted loop device with a file to work on, and the journal of the bench."""
+
+    disk: ImageDisk
+    journal: Journal
+
+    @property
+    def node(self) -> str:
+        """The device's node."""
+        return f"/dev/{self.disk.device.name}"
+
+
+class Blkio:
+    """The blkio hierarchy by hand: a directory, and one line per limit."""
+
+    name = "blkio v1"
+
+    @staticmethod
+    def unavailable() -> str:
+        """Why it cannot be used here."""
+        found = hierarchies().v1.get("blkio")
+        return "" if found is not None and os.access(found, os.W_OK) else "no blkio hierarchy"
+
+    def run(self, ground: Ground, limits: Mapping[str, float], words: list[str]) -> str:
+        """stdout of a command under limits."""
+        with create_run_cgroup("throttles", None, ground.journal) as group:
+            directory = group.paths["blkio"]
+            for limit, value in limits.items():
+                line = f"{ground.disk.device.text} {round(value)}"
+                (directory / NAMES[limit][0]).write_text(line)
+            procs = str(directory / "cgroup.procs")
+            return _said(["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', procs, *words])
+
+
+class Runc:
+    """runc's own resources: linux.resources.blockIO of config.json."""
+
+    name = "runc blockIO"
+
+    @staticmethod
+    def unavailable() -> str:
+        """Why it cannot be used here."""
+        if shutil.which("runc") is None:
+            return "runc is not installed"
+        return Blkio.unavailable()
+
+    def run(self, ground: Ground, limits: Mapping[str, float], words: list[str]) -> str:
+        """stdout of a command in a container of its own."""
+        token = new_token()
+        name = f"penstock-{token}"
+        new = [str(root / name) for root in {*hierarchies().v1.values(), hierarchies().unified}
+               if root is not None]  # fmt: skip
+        entry = ground.journal.plan("cgroup", name, token=token, new=new)
+        try:
+            with _bundle(ground, limits, words, name) as bundle:
+                state = bundle / "state"
+                return _said(["runc", "--root", str(state), "run", "--bundle", str(bundle), name])
+        finally:
+            kill_members(new)
+            remove_groups(new)
+            ground.journal.undone(entry)
+
+
+class Engine:
+    """docker or podman: `run` with the device options."""
+
+    program = ""
+    options: tuple[str, ...] = ()
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Why it cannot be used here."""
+        if shutil.which(cls.program) is None:
+            return f"{cls.program} is not installed"
+        answer = subprocess.run([cls.program, "info"], capture_output=True, text=True, timeout=30)
+        if answer.returncode != 0:
+            last = (answer.stderr.strip() or answer.stdout.strip()).splitlines()
+            return f"{cls.program} does not answer: {last[-1] if last else ''}"
+        return ""
+
+    def line(self, ground: Ground, limits: Mapping[str, float]) -> list[str]:
+        """The words up to the command."""
+        found = [self.program, "run", "--rm", "--network=none", *self.options]
+        for limit, value in limits.items():
+            found += [NAMES[limit][2], f"{ground.node}:{round(value)}"]
+        for path in HOST_DIRECTORIES:
+            if os.path.exists(path):
+                found += ["-v", f"{path}:{path}:ro"]
+        return [*found, "-v", f"{ground.disk.mount}:{ground.disk.mount}"]
+
+
+class Podman(Engine):
+    """podman, on a root file system of empty directories."""
+
+    name = "podman"
+    program = "podman"
+    options = (
+        "--cgroup-manager=cgroupfs", "--runtime=runc", "--ulimit=nofile=20000:20000",
+        "--ulimit=nproc=20000:20000", "--security-opt=seccomp=unconfined",
+    )  # fmt: skip
+
+    def run(self, ground: Ground, limits: Mapping[str, float], words: list[str]) -> str:
+        """stdout of a command in a container."""
+        with tempfile.TemporaryDirectory(prefix="penstock-podman-") as place:
+            root = Path(place) / "root"
+            root.mkdir()
+            front = ["podman", "--root", f"{place}/store", "--runroot", f"{place}/run",
+                     "--storage-driver=vfs", "--cgroup-manager=cgroupfs"]  # fmt: skip
+            line = self.line(ground, limits)
+            own = [w for w in line[1:] if not w.startswith("--cgroup-manager")]
+            return _said([*front, *own, "--rootfs", str(root), *words])
+
+
+class Docker(Engine):
+    """docker, on an image that holds nothing."""
+
+    name = "docker"
+    program = "docker"
+
+    def run(self, ground: Ground, limits: Mapping[str, float], words: list[str]) -> str:
+        """stdout of a command in a container of an empty image, made for it and removed."""
+        image = f"penstock-{new_token()}"
+        empty = subprocess.run(["tar", "-cf", "-", "-T", "/dev/null"], capture_output=True)
+        made = subprocess.run(["docker", "import", "-", image], input=empty.stdout,
+                              capture_output=True)  # fmt: skip
+        if made.returncode != 0:
+            raise PenstockError(f"docker import: {made.stderr.decode()[-200:]}")
+        try:
+            return _said([*self.line(ground, limits), image, *words])
+        finally:
+            subprocess.run(["docker", "rmi", "-f", image], capture_output=True)
+
+
+@contextlib.contextmanager
+def _bundle(
+    ground: Ground, limits: Mapping[str, float], words: list[str], name: str
+) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="penstock-runc-") as place:
+        bundle = Path(place)
+        (bundle / "rootfs").mkdir()
+        (bundle / "config.json").write_text(json.dumps(_config(ground, limits, words, name)))
+        yield bundle
+
+
+def _config(
+    ground: Ground, limits: Mapping[str, float], words: list[str], name: str
+) -> dict[str, Any]:
+    major, minor = ground.disk.device.number
+    block: dict[str, list[dict[str, int]]] = {}
+    for limit, value in limits.items():
+        block[NAMES[limit][1]] = [{"major": major, "minor": minor, "rate": round(value)}]
+    binds = [
+        {"destination": p, "type": "bind", "source": p, "options": ["rbind", "ro"]}
+        for p in HOST_DIRECTORIES
+        if os.path.exists(p)
+    ]
+    work = str(ground.disk.mount)
+    mounts = [
+        {"destination": "/proc", "type": "proc", "source": "proc"},
+        {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["mode=755"]},
+        {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs"},
+        *binds,
+        {"destination": work, "type": "bind", "source": work, "options": ["rbind", "rw"]},
+    ]
+    return {
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": False, "user": {"uid": 0, "gid": 0}, "args": words, "cwd": "/",
+            "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+        },
+        "root": {"path": "rootfs"},
+        "hostname": "throttles",
+        "mounts": mounts,
+        "linux": {
+            "cgroupsPath": f"/{name}",
+            "namespaces": [{"type": t} for t in ("pid", "mount", "ipc", "uts")],
+            "resources": {"blockIO": block},
+        },
+    }  # fmt: skip
+
+
+def _said(words: list[str]) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S)
+    if done.returncode != 0:
+        lines = (done.stderr.strip() or done.stdout.strip())[-300:]
+        raise PenstockError(f"{words[0]} ended with status {done.returncode}: {lines}")
+    return done.stdout
