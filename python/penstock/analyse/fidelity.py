@@ -10,28 +10,56 @@ follows a wrong clock is found out.
   never idles while it has work needs the same time for the same requests whatever their interleaving, so
   idle gaps do not count and queues of any depth do.
 - `time`: mean time in the disk, queueing included, against queueing and service as drawn.
-- `p50`, `p99` per direction: time in the disk against queueing and service as drawn, which at depth 1 is the
-  profile's own service time (p50 from 100 requests on, p99 from 1000: a quantile needs ten requests
-  beyond it).
+- `rate_read`, `rate_write`: the same of one direction, where there were both.
+- `p50`, `p95`, `p99` per direction: time in the disk against queueing and service as drawn, which at depth 1
+  is the profile's own service time (p50 from 100 requests on, p95 from 200, p99 from 1000: a quantile needs
+  ten requests beyond it).
 - `lateness`: share of replies that were later than a twentieth of their time in the disk as drawn, and 50 µs,
   beyond
   the lateness that the calibration has measured and taken off the arrivals.
 
-Two more witnesses can make a certificate invalid: the server's own wait for a processor, and a host whose
-processors were taken by others than the run, so that the program suffered what no disk does.
+More witnesses can make a certificate invalid: windows of a second of which more than a tenth were off
+(`fidelity_windows`), the server's own wait for a processor, and a host whose processors were taken by
+others than the run, so that the program suffered what no disk does.
+
+Changes of the disk while it ran (its `events`) are made in the schedule as well, at the times at which they
+took effect. What the emulator itself cost is in the rows `server_cpu` and `path`.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+
+from penstock.analyse import fidelity_windows
+from penstock.analyse.fidelity_log import (
+    Integers,
+    Log,
+    Schedule,
+    busy_s,
+    columns,
+    frame,
+    is_late,
+    schedule,
+)
+from penstock.analyse.second_source import CONFIRM_LIMIT, confirm, confirm_fio
+
+__all__ = [
+    "CONFIRM_LIMIT",
+    "FIDELITY_SCHEMA",
+    "Certificate",
+    "certificate",
+    "confirm",
+    "confirm_fio",
+    "fidelity",
+    "is_valid",
+]
 
 #: largest departure of the delivered rate and of the mean time, as a share
 RATE_LIMIT = 0.02
@@ -51,10 +79,8 @@ FEWEST = 20
 CPU_LIMIT_PERCENT = 90.0
 #: share of the host's processor time that others than the run and the disk may take when it is all taken
 FOREIGN_LIMIT = 0.10
-#: above this disagreement of two witnesses both are doubted (EM-08)
-CONFIRM_LIMIT = 0.05
 
-_QUANTILES = (("p50", 0.5, 100), ("p99", 0.99, 1000))
+_QUANTILES = (("p50", 0.5, 100), ("p95", 0.95, 200), ("p99", 0.99, 1000))
 
 FIDELITY_SCHEMA = pa.schema(
     [
@@ -74,17 +100,11 @@ FIDELITY_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class _Log:
-    """The columns of `device_requests` as arrays, in the order of arrival; times in ns."""
+class Certificate:
+    """What a disk delivered: of the whole run (`fidelity`), and second by second (`fidelity_windows`)."""
 
-    began: np.ndarray[Any, np.dtype[np.int64]]
-    due: np.ndarray[Any, np.dtype[np.int64]]
-    done: np.ndarray[Any, np.dtype[np.int64]]
-    service: np.ndarray[Any, np.dtype[np.int64]]
-    wait: np.ndarray[Any, np.dtype[np.int64]]
-    op: np.ndarray[Any, np.dtype[np.uint8]]
-    offset: np.ndarray[Any, np.dtype[np.uint64]]
-    size: np.ndarray[Any, np.dtype[np.int64]]
+    whole: pa.Table
+    windows: pa.Table
 
 
 def fidelity(
@@ -96,63 +116,106 @@ def fidelity(
     seed: int | None = None,
     utilisation: pa.Table | pd.DataFrame | None = None,
     run_cpu_ns: int | None = None,
+    events: Sequence[Mapping[str, Any]] = (),
 ) -> pa.Table:
-    """The certificate of one disk in one run: rows of `fidelity` (asked, delivered, verdict, reason).
+    """The certificate of the whole run alone: rows of `fidelity`; arguments as of `certificate`."""
+    return certificate(
+        device_requests,
+        stats,
+        profile,
+        disk_id=disk_id,
+        seed=seed,
+        utilisation=utilisation,
+        run_cpu_ns=run_cpu_ns,
+        events=events,
+    ).whole
+
+
+def certificate(
+    device_requests: pa.Table,
+    stats: Mapping[str, Any] | None,
+    profile: Any,
+    *,
+    disk_id: str | None = None,
+    seed: int | None = None,
+    utilisation: pa.Table | pd.DataFrame | None = None,
+    run_cpu_ns: int | None = None,
+    events: Sequence[Mapping[str, Any]] = (),
+) -> Certificate:
+    """The certificate of one disk in one run.
 
     `device_requests`: the disk's log of the run; `stats`: its counters (of `compensation` and `seed` use is
-    made); `profile`: as it was served, scaled; `utilisation`: of the host, to explain a failure;
-    `run_cpu_ns`: processor time of the run's control group, which is not counted as foreign (None: not
-    known, then all but the disk server's is).
+    made); `profile`: as it was served at the beginning, scaled; `utilisation`: of the host, to explain a
+    failure; `run_cpu_ns`: processor time of the run's control group, which is not counted as foreign (None:
+    not known, then all but the disk server's is); `events`: what was changed on the disk, each with
+    `applied_ns`, `asked` and `error`, from the time on at which it was put up. An event that failed makes the
+    run invalid (EM-25).
     """
     stats = stats or {}
     name = disk_id or str(stats.get("disk_id") or _first(device_requests, "disk_id") or "")
     own_lateness = float((stats.get("compensation") or {}).get("lateness_ns", 0.0))
-    log = _columns(device_requests, own_lateness)
+    log = columns(device_requests, own_lateness)
     if len(log.began) == 0:
-        return _table(
-            [_row(name, "rate", None, None, "B/s", 0, "demand-bound", True, "no requests")]
-        )
+        row = _row(name, "rate", None, None, "B/s", 0, "demand-bound", True, "no requests")
+        return Certificate(_table([row]), fidelity_windows.WINDOWS_SCHEMA.empty_table())
     used_seed = int(stats.get("seed", 0)) if seed is None else seed
-    asked_done, asked_service, asked_wait = _schedule(log, profile, used_seed)
+    asked = schedule(log, profile, used_seed, events)
+    windows = fidelity_windows.windows(
+        log,
+        asked,
+        disk_id=name,
+        profile=_values(profile),
+        events=events,
+        utilisation=utilisation,
+    )
 
-    judged = [_rate(log, asked_done), _time(log, asked_wait, asked_service)]
-    judged += _quantiles(log, asked_wait, asked_service)
+    judged = [*_rates(log, asked.done), _time(log, asked)]
+    judged += _quantiles(log, asked)
     judged.append(_lateness(log))
 
-    busy_s, span_s = _busy(log.began, log.done), _span(log)
-    short = (busy_s < SHORTEST_S or len(log.began) < FEWEST) if busy_s > 0 else True
+    active_s, span_s = busy_s(log.began, log.done), _span(log)
+    short = (active_s < SHORTEST_S or len(log.began) < FEWEST) if active_s > 0 else True
     broken = [j for j in judged if not j.holds]
     late = next(j for j in judged if j.metric == "lateness")
     saturated = _saturation(utilisation, log)
     witnesses = [w for w in (_starved(stats, log), _crowded(stats, run_cpu_ns)) if w is not None]
     broken += witnesses
     host_suspect = not late.holds or saturated is not None or bool(witnesses)
-    explained = host_suspect and _punctual(log, asked_done)
+    explained = host_suspect and _punctual(log, asked.done)
     lost = int(stats.get("lost_records", 0) or 0)
-    reason = "; ".join(j.reason for j in broken)
+    failed = [str(event["error"]) for event in events if event.get("error")]
+    uneven = [] if short else fidelity_windows.off(windows)
+    if uneven and not broken:
+        seen = set(windows["verdict"].to_pylist())
+        explained = "host-saturated" in seen and "not-honoured" not in seen
+    reason = "; ".join([j.reason for j in broken] + uneven)
     if broken and saturated:
         reason += f"; {saturated}"
     if lost:
         reason = "; ".join(filter(None, [reason, f"{lost} requests are missing from the log"]))
-    valid = not broken and lost == 0
+    if failed:
+        reason = "; ".join(filter(None, [reason, f"a change failed: {failed[0]}"]))
+    valid = not broken and not uneven and lost == 0 and not failed
     if valid:
         general = "too-short" if short else "honoured"
-        if not short and span_s > 0 and busy_s / span_s < 1 - IDLE_LIMIT:
+        if not short and span_s > 0 and active_s / span_s < 1 - IDLE_LIMIT:
             general = "demand-bound"
-    elif short and not explained and not lost:
+        if general == "honoured" and "device-bound" in windows["verdict"].to_pylist():
+            general = "device-bound"
+    elif short and not explained and not lost and not failed:
         # A few requests can be off by chance of the host's scheduling: flagged, and not used.
         general = "too-short"
     else:
         general = "host-saturated" if explained else "not-honoured"
     rows = []
-    for j in judged:
+    for j in [*judged, *_own_cost(stats, log)]:
         verdict = general
         if valid and not j.decided:
             verdict = "too-short"
         rows.append(
             _row(name, j.metric, j.asked, j.delivered, j.unit, j.n, verdict, valid, reason, j.limit)
         )
-    return _table(rows)
+    return Certificate(_table(rows), windows)
 
 
 def is_valid(certificate: pa.Table) -> tuple[bool, str]:
@@ -168,63 +231,6 @@ def is_valid(certificate: pa.Table) -> tuple[bool, str]:
         if not valid
     }
     return not bad, "; ".join(sorted(bad))
-
-
-def confirm(
-    io_events: pa.Table | pd.DataFrame,
-    device_requests: pa.Table | pd.DataFrame,
-    *,
-    direct: bool,
-) -> pa.Table:
-    """Second witness: the tracer's bytes and times against the disk's own, per file and direction.
-
-    Rows: file, direction, metric ('bytes', 'time'), traced, disk, ratio, unit, n, agrees. Times (means of
-    one call) are compared for direct I/O only, where one call is one request. `io_events` needs `path`
-    relative to the mount (or `file`), `direction`, `done_bytes`, `latency_ns`.
-    """
-    events = _frame(io_events).rename(columns={"path": "file"})
-    requests = _frame(device_requests)
-    requests = requests[requests["op"].astype(str) != "flush"].assign(
-        direction=lambda t: t["op"].astype(str),
-        took_ns=lambda t: t["done_ns"] - t["t_ns"] + t.get("compensation_ns", 0),
-    )
-    keys = ["file", "direction"]
-    for frame in (events, requests):
-        for key in keys:
-            frame[key] = frame[key].astype(str)
-    traced = events.groupby(keys).agg(
-        bytes=("done_bytes", "sum"), time=("latency_ns", "mean"), n=("done_bytes", "size")
-    )
-    served = requests.groupby(keys).agg(
-        bytes=("size_bytes", "sum"), time=("took_ns", "mean"), n=("size_bytes", "size")
-    )
-    both = traced.add_suffix("_traced").join(served.add_suffix("_disk"), how="outer").fillna(0.0)
-    rows = []
-    for metric, unit in (("bytes", "B"), ("time", "ns")):
-        if metric == "time" and not direct:
-            continue
-        part = both.reset_index()
-        ratio = np.where(
-            part[f"{metric}_traced"] > 0,
-            part[f"{metric}_disk"] / part[f"{metric}_traced"].replace(0, np.nan),
-            np.nan,
-        )
-        rows.append(
-            pd.DataFrame(
-                {
-                    "file": part["file"],
-                    "direction": part["direction"],
-                    "metric": metric,
-                    "traced": part[f"{metric}_traced"].astype(float),
-                    "disk": part[f"{metric}_disk"].astype(float),
-                    "ratio": ratio,
-                    "unit": unit,
-                    "n": part["n_traced"].astype("int64"),
-                    "agrees": np.abs(ratio - 1.0) <= CONFIRM_LIMIT,
-                }
-            )
-        )
-    return pa.Table.from_pandas(pd.concat(rows, ignore_index=True), preserve_index=False)
 
 
 @dataclass(frozen=True)
@@ -247,36 +253,39 @@ def _judge(metric: str, asked: float, delivered: float, unit: str, n: int, limit
     return _Judged(metric, asked, delivered, unit, n, limit, True, holds, words)
 
 
-def _rate(log: _Log, asked_done: np.ndarray[Any, np.dtype[np.int64]]) -> _Judged:
+def _rates(log: Log, asked_done: Integers) -> list[_Judged]:
+    """Of all requests, and of each direction where there are both."""
+    rates = [_rate("rate", log, asked_done)]
+    for code, direction in enumerate(("read", "write")):
+        mine = log.op == code
+        if mine.any() and not mine[log.op != 2].all():
+            rates.append(_rate(f"rate_{direction}", log.take(mine), asked_done[mine]))
+    return rates
+
+
+def _rate(metric: str, log: Log, asked_done: Integers) -> _Judged:
     amount, unit = float(log.size.sum()), "B/s"
     if amount == 0:
         amount, unit = float(len(log.began)), "1/s"
-    asked_s, delivered_s = _busy(log.began, asked_done), _busy(log.began, log.done)
+    asked_s, delivered_s = busy_s(log.began, asked_done), busy_s(log.began, log.done)
+    n = len(log.began)
     if asked_s <= 0:  # a device without service time has no rate
-        return _Judged("rate", None, amount / delivered_s if delivered_s else None, unit,
-                       len(log.began), RATE_LIMIT, False, True, "")  # fmt: skip
-    return _judge("rate", amount / asked_s, amount / delivered_s, unit, len(log.began), RATE_LIMIT)
+        delivered = amount / delivered_s if delivered_s else None
+        return _Judged(metric, None, delivered, unit, n, RATE_LIMIT, False, True, "")
+    return _judge(metric, amount / asked_s, amount / delivered_s, unit, n, RATE_LIMIT)
 
 
-def _time(
-    log: _Log,
-    wait: np.ndarray[Any, np.dtype[np.int64]],
-    service: np.ndarray[Any, np.dtype[np.int64]],
-) -> _Judged:
-    asked = float((wait + service).mean())
+def _time(log: Log, due: Schedule) -> _Judged:
+    asked = float(due.took.mean())
     delivered = float((log.done - log.began).mean())
     if asked == 0:
         return _Judged("time", None, delivered, "ns", len(log.began), TIME_LIMIT, False, True, "")
     return _judge("time", asked, delivered, "ns", len(log.began), TIME_LIMIT)
 
 
-def _quantiles(
-    log: _Log,
-    wait: np.ndarray[Any, np.dtype[np.int64]],
-    service: np.ndarray[Any, np.dtype[np.int64]],
-) -> list[_Judged]:
+def _quantiles(log: Log, asked_of: Schedule) -> list[_Judged]:
     out = []
-    due, took = wait + service, log.done - log.began
+    due, took = asked_of.took, log.done - log.began
     for code, direction in enumerate(("read", "write")):
         mine = (log.op == code) & (due > 0)
         n = int(mine.sum())
@@ -287,14 +296,34 @@ def _quantiles(
             delivered = float(np.quantile(took[mine], p))
             judged = _judge(f"{name}_{direction}", asked, delivered, "ns", n, QUANTILE_LIMIT)
             if n < fewest:
-                judged = _Judged(**{**vars(judged), "decided": False, "holds": True, "reason": ""})
+                judged = replace(judged, decided=False, holds=True, reason="")
             out.append(judged)
     return out
 
 
-def _lateness(log: _Log) -> _Judged:
+def _own_cost(stats: Mapping[str, Any], log: Log) -> list[_Judged]:
+    """What the emulator itself took: processors' worth of time, and the way through the kernel (EM-39)."""
+    out = []
+    span_s = _span(log)
+    if stats.get("server_cpu_ns") is not None and span_s > 0:
+        share = float(stats["server_cpu_ns"]) * 1e-9 / span_s
+        out.append(_Judged("server_cpu", None, share, "1", len(log.began), 0.0, True, True, ""))
+    taken_off = log.arrived - log.began
+    if taken_off.any():
+        path = float(taken_off.mean())
+        out.append(_Judged("path", None, path, "ns", len(log.began), 0.0, True, True, ""))
+    return out
+
+
+def _values(profile: Any) -> Mapping[str, Any]:
+    if hasattr(profile, "to_dict"):
+        return dict(profile.to_dict())
+    return dict(json.loads(profile)) if isinstance(profile, str | bytes) else dict(profile)
+
+
+def _lateness(log: Log) -> _Judged:
     lateness = np.maximum(log.done - log.due, 0)
-    late = lateness > np.maximum((log.wait + log.service) // 20, 50_000)
+    late = is_late(log)
     share = float(late.mean())
     holds = share <= LATE_LIMIT
     words = (
@@ -304,7 +333,7 @@ def _lateness(log: _Log) -> _Judged:
     return _Judged("lateness", 0.0, share, "1", len(late), LATE_LIMIT, True, holds, words)
 
 
-def _starved(stats: Mapping[str, Any], log: _Log) -> _Judged | None:
+def _starved(stats: Mapping[str, Any], log: Log) -> _Judged | None:
     """The server's own wait for a processor, per request, where it weighs against the time asked for.
 
     What it waits, the program waits as well, and on the way in as much as on the way out.
@@ -340,87 +369,21 @@ def _crowded(stats: Mapping[str, Any], run_cpu_ns: int | None) -> _Judged | None
     return _Judged("host", FOREIGN_LIMIT, share, "1", 1, FOREIGN_LIMIT, True, False, words)
 
 
-def _schedule(
-    log: _Log, profile: Any, seed: int
-) -> tuple[
-    np.ndarray[Any, np.dtype[np.int64]],
-    np.ndarray[Any, np.dtype[np.int64]],
-    np.ndarray[Any, np.dtype[np.int64]],
-]:
-    """When a station of that profile would have answered, and its draws; waits are the server's."""
-    text = profile if isinstance(profile, str) else getattr(profile, "json", None)
-    text = json.dumps(profile) if text is None else text
-    native: Any = importlib.import_module("penstock._native")
-    answer = native.station_serve(
-        text,
-        seed,
-        log.began.astype(np.uint64),
-        log.op,
-        log.offset,
-        log.size.astype(np.uint64),
-    )
-    due = np.frombuffer(answer["due_ns"], np.uint64).astype(np.int64)
-    service = np.frombuffer(answer["service_ns"], np.uint64).astype(np.int64)
-    if abs(int(service.sum()) - int(log.service.sum())) > 0.005 * max(1, int(service.sum())):
-        # The station was not fresh when the log began: its own draws stand, its queue is redone by
-        # the shift of its due times.
-        service = log.service
-        due = log.began + log.wait + service
-    return due, service, log.wait
-
-
-def _columns(table: pa.Table, own_lateness_ns: float) -> _Log:
-    table = table.sort_by("t_ns")
-
-    def column(name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-        if name not in table.column_names:
-            return np.zeros(table.num_rows, np.int64)
-        return np.asarray(table[name].to_numpy(zero_copy_only=False), np.int64)
-
-    op = table["op"]
-    if pa.types.is_dictionary(op.type):
-        op = op.cast(pa.string())
-    codes = pd.Categorical(op.to_pandas(), categories=["read", "write", "flush"]).codes
-    due, done = column("due_ns"), column("done_ns")
-    # A reply late by what the calibration saw is on time: the arrival was moved forward by as much.
-    done = np.maximum(done - int(own_lateness_ns), np.minimum(due, done))
-    return _Log(
-        began=column("t_ns") - column("compensation_ns"),
-        due=due,
-        done=done,
-        service=column("service_ns"),
-        wait=column("wait_ns"),
-        op=codes.astype(np.uint8),
-        offset=column("device_offset_bytes").astype(np.uint64),
-        size=column("size_bytes"),
-    )
-
-
-def _busy(
-    began: np.ndarray[Any, np.dtype[np.int64]], ended: np.ndarray[Any, np.dtype[np.int64]]
-) -> float:
-    """Measure of the union of the intervals, in seconds; `began` is sorted up to compensation."""
-    order = np.argsort(began, kind="stable")
-    starts, ends = began[order], np.maximum(ended[order], began[order])
-    reach = np.maximum.accumulate(ends)
-    before = np.concatenate(([starts[0]], reach[:-1]))
-    return float(np.maximum(reach - np.maximum(starts, before), 0).sum()) * 1e-9
-
-
-def _punctual(log: _Log, asked_done: np.ndarray[Any, np.dtype[np.int64]]) -> bool:
+def _punctual(log: Log, asked_done: Integers) -> bool:
     """Whether the rate would have been right had every reply gone out when the disk thought it due."""
-    return _rate(replace(log, done=np.minimum(log.done, log.due)), asked_done).holds
+    punctual = replace(log, done=np.minimum(log.done, log.due))
+    return _rate("rate", punctual, asked_done).holds
 
 
-def _span(log: _Log) -> float:
+def _span(log: Log) -> float:
     return float(log.done.max() - log.began.min()) * 1e-9
 
 
-def _saturation(utilisation: pa.Table | pd.DataFrame | None, log: _Log) -> str | None:
+def _saturation(utilisation: pa.Table | pd.DataFrame | None, log: Log) -> str | None:
     """The host's saturation in words, where the monitor saw it while the disk was at work."""
     if utilisation is None:
         return None
-    table = _frame(utilisation)
+    table = frame(utilisation)
     cpu = table[
         (table["kind"].astype(str) == "cpu")
         & table["t_ns"].between(log.began.min(), log.done.max())
@@ -434,10 +397,6 @@ def _saturation(utilisation: pa.Table | pd.DataFrame | None, log: _Log) -> str |
     if peak <= CPU_LIMIT_PERCENT:
         return None
     return f"the host's processors were {peak:.0f} % busy"
-
-
-def _frame(table: pa.Table | pd.DataFrame) -> pd.DataFrame:
-    return table.to_pandas() if isinstance(table, pa.Table) else table.copy()
 
 
 def _first(table: pa.Table, column: str) -> Any:

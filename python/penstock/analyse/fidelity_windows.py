@@ -1,0 +1,321 @@
+"""The certificate second by second: what each window asked and got, and what was in force (EM-38, EM-39)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from penstock.analyse.fidelity_log import Integers, Log, Schedule, busy_s, frame, is_late
+
+#: length of a window [s]
+WINDOW_S = 1.0
+#: fewest requests by which a window is judged; windows with fewer are joined with those after them
+FEWEST = 20
+#: largest departure of a window's rate, as a share
+WINDOW_LIMIT = 0.10
+#: share of a run's windows that may be off by more
+OFF_SHARE = 0.10
+#: largest share of late replies in a window before the host is suspected
+LATE_LIMIT = 0.05
+#: a disk idle for longer than this share of a window was bound by demand (EM-40)
+IDLE_LIMIT = 0.10
+#: a host busier than this has no room for the disk server [%] (EM-40)
+CPU_LIMIT_PERCENT = 90.0
+#: a limit above this share of what the device can do is bound by the device (EM-35)
+CAPABILITY_SHARE = 0.8
+
+WINDOWS_SCHEMA = pa.schema(
+    [
+        ("disk_id", pa.string()),
+        ("backend", pa.string()),
+        ("t_ns", pa.int64()),
+        ("window_ns", pa.int64()),
+        ("direction", pa.string()),
+        ("asked_bps", pa.float64()),
+        ("delivered_bps", pa.float64()),
+        ("asked_iops", pa.float64()),
+        ("delivered_iops", pa.float64()),
+        ("ratio", pa.float64()),
+        ("ops", pa.int64()),
+        ("bytes", pa.int64()),
+        ("p50_ns", pa.float64()),
+        ("p95_ns", pa.float64()),
+        ("p99_ns", pa.float64()),
+        ("asked_p50_ns", pa.float64()),
+        ("asked_p95_ns", pa.float64()),
+        ("asked_p99_ns", pa.float64()),
+        ("late_share", pa.float64()),
+        ("active", pa.string()),
+        ("verdict", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+_QUANTILES = (("p50", 0.5, 20), ("p95", 0.95, 200), ("p99", 0.99, 1000))
+
+
+@dataclass(frozen=True)
+class Capability:
+    """What the device could do without its limits, in the mix of a window."""
+
+    servers: int
+    interface_bps: float | None
+    interface_iops: float | None
+
+    @classmethod
+    def of(cls, profile: Mapping[str, Any]) -> Capability:
+        """Of a profile's values."""
+        return cls(
+            int(profile.get("servers", 1)),
+            profile.get("interface_rate_bps"),
+            profile.get("interface_iops"),
+        )
+
+    def bps(self, size: float, service_s: float) -> float:
+        """Bytes per second of requests of that mean size and service time."""
+        rates = [self.servers * size / service_s if service_s > 0 else np.inf]
+        if self.interface_bps:
+            rates.append(self.interface_bps)
+        if self.interface_iops:
+            rates.append(self.interface_iops * size)
+        return float(min(rates))
+
+
+def active_at(events: Sequence[Mapping[str, Any]], since_ns: int, until_ns: int) -> str:
+    """What was in force beside the profile between two times, as `limits.read_bps=1e6, readahead=off`."""
+    seen: dict[str, None] = {}
+    settings: dict[str, Any] = {}
+    begun = False
+    for event in sorted(events, key=lambda e: int(e["applied_ns"])):
+        at_ns = int(event["applied_ns"])
+        if event.get("error") or at_ns > until_ns:
+            continue
+        if at_ns > since_ns and not begun:
+            begun = True
+            seen |= dict.fromkeys(_words(settings))
+        _merge(settings, event.get("asked") or {})
+        if begun:
+            seen |= dict.fromkeys(_words(settings))
+    if not begun:
+        seen |= dict.fromkeys(_words(settings))
+    return ", ".join(seen)
+
+
+def limits_at(
+    events: Sequence[Mapping[str, Any]], own: Mapping[str, float], t_ns: int
+) -> dict[str, float]:
+    """The limits in force at a time: the profile's `own`, changed by the events until then."""
+    settings: dict[str, Any] = {"limits": dict(own)}
+    for event in sorted(events, key=lambda e: int(e["applied_ns"])):
+        if not event.get("error") and int(event["applied_ns"]) <= t_ns:
+            _merge(settings, event.get("asked") or {})
+    return {k: float(v) for k, v in (settings.get("limits") or {}).items()}
+
+
+def _merge(settings: dict[str, Any], asked: Mapping[str, Any]) -> None:
+    for key, value in asked.items():
+        if value is None or value == "max":
+            settings.pop(key, None)
+        elif key == "limits":
+            limits = settings.setdefault("limits", {})
+            for name, limit in value.items():
+                if limit is None or limit == "max":
+                    limits.pop(name, None)
+                else:
+                    limits[name] = limit
+        else:
+            settings[key] = value
+
+
+def _words(settings: Mapping[str, Any]) -> list[str]:
+    out = []
+    for key, value in settings.items():
+        usual = key in ("readahead", "cache")
+        if value is usual or value == []:
+            continue
+        if isinstance(value, bool):
+            out.append(f"{key}={'on' if value else 'off'}")
+        elif key == "profile":
+            out.append(f"profile={value.get('name', '')}")
+        elif isinstance(value, Mapping):
+            out += [f"{key}.{name}={_short(v)}" for name, v in value.items()]
+        else:
+            out.append(f"{key}={_short(value)}")
+    return out
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float | int):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return "/".join(f"{k}:{_short(v)}" for k, v in value.items())
+    return str(len(value)) if isinstance(value, list) else str(value)
+
+
+def windows(
+    log: Log,
+    asked: Schedule,
+    *,
+    disk_id: str,
+    profile: Mapping[str, Any],
+    events: Sequence[Mapping[str, Any]] = (),
+    utilisation: pa.Table | pd.DataFrame | None = None,
+    backend: str = "fuse",
+) -> pa.Table:
+    """One row per window and direction; windows of few requests are joined until they can be judged."""
+    if len(log.began) == 0:
+        return WINDOWS_SCHEMA.empty_table()
+    rows = []
+    first = int(log.began.min())
+    capability = Capability.of(profile)
+    own = {k: v for k, v in (profile.get("limits") or {}).items() if v is not None}
+    cpu = _cpu(utilisation)
+    length = int(WINDOW_S * 1e9)
+    for code, direction in enumerate(("read", "write")):
+        mine = log.op == code
+        if not mine.any():
+            continue
+        chosen = np.flatnonzero(mine)
+        number = (log.began[chosen] - first) // length
+        chosen = chosen[np.argsort(number, kind="stable")]
+        part, due = log.take(chosen), asked.take(chosen)
+        for start, end, which in _joined(np.sort(number)):
+            since, until = first + start * length, first + end * length
+            row = _window(part.take(which), due.take(which), (since, until), capability)
+            limits = limits_at(events, own, until)
+            _judge(row, direction, limits, cpu)
+            row |= {
+                "disk_id": disk_id,
+                "backend": backend,
+                "direction": direction,
+                "active": active_at(events, since, until),
+            }
+            rows.append(row)
+    rows.sort(key=lambda row: (row["t_ns"], row["direction"]))
+    table = [{k: v for k, v in row.items() if k in WINDOWS_SCHEMA.names} for row in rows]
+    return pa.Table.from_pylist(table, schema=WINDOWS_SCHEMA)
+
+
+def off(table: pa.Table) -> list[str]:
+    """What is wrong with the windows of a run, in words; empty if no more than OFF_SHARE of them are off."""
+    verdicts = table["verdict"].to_pylist()
+    wrong = [i for i, v in enumerate(verdicts) if v in ("not-honoured", "host-saturated")]
+    judged = [v for v in verdicts if v != "too-short"]
+    if len(wrong) <= OFF_SHARE * len(judged):
+        return []
+    first = table.slice(wrong[0], 1).to_pylist()[0]
+    begun_s = (first["t_ns"] - min(table["t_ns"].to_pylist())) * 1e-9
+    words = (
+        f"{len(wrong)} of {len(judged)} windows are off; the first {begun_s:.0f} s after the begin: "
+        f"{first['direction']} {first['reason']}"
+    )
+    return [words]
+
+
+def _joined(number: Integers) -> list[tuple[int, int, slice]]:
+    """(first window, window after the last, its requests): joined until there are FEWEST. `number` rises."""
+    out: list[tuple[int, int, slice]] = []
+    present, begins, counts = np.unique(number, return_index=True, return_counts=True)
+    start, begin, gathered = None, 0, 0
+    for window, at, count in zip(present.tolist(), begins.tolist(), counts.tolist(), strict=True):
+        if start is None:
+            start, begin, gathered = window, at, 0
+        gathered += count
+        if gathered >= FEWEST:
+            out.append((start, window + 1, slice(begin, at + count)))
+            start = None
+    if start is not None:
+        if out:  # the rest goes with the window before
+            start, _, before = out.pop()
+            begin = before.start
+        out.append((start, int(present[-1]) + 1, slice(begin, len(number))))
+    return out
+
+
+def _window(
+    log: Log, asked: Schedule, span: tuple[int, int], capability: Capability
+) -> dict[str, Any]:
+    took = log.done - log.began
+    due = asked.took
+    asked_s, delivered_s = busy_s(log.began, asked.done), busy_s(log.began, log.done)
+    amount, n = float(log.size.sum()), len(log.began)
+    row: dict[str, Any] = {
+        "t_ns": span[0],
+        "window_ns": span[1] - span[0],
+        "ops": n,
+        "bytes": int(amount),
+        "asked_bps": amount / asked_s if asked_s > 0 else None,
+        "asked_iops": n / asked_s if asked_s > 0 else None,
+        "delivered_bps": amount / delivered_s if delivered_s > 0 else None,
+        "delivered_iops": n / delivered_s if delivered_s > 0 else None,
+        "ratio": asked_s / delivered_s if asked_s > 0 and delivered_s > 0 else None,
+        "late_share": float(is_late(log).mean()),
+        "_busy": delivered_s / max(1e-9, (span[1] - span[0]) * 1e-9),
+        "_busy_s": delivered_s,
+        "_wait_ns": float(np.mean(due)),
+        "_capability_bps": capability.bps(amount / n, float(asked.service.mean()) * 1e-9),
+        "_size": amount / n,
+    }
+    for name, p, fewest in _QUANTILES:
+        enough = n >= fewest
+        row[f"{name}_ns"] = float(np.quantile(took, p)) if enough else None
+        row[f"asked_{name}_ns"] = float(np.quantile(due, p)) if enough else None
+    return row
+
+
+def _judge(
+    row: dict[str, Any], direction: str, limits: Mapping[str, float], cpu: pd.Series | None
+) -> None:
+    row["reason"] = ""
+    ratio = row["ratio"]
+    if row["ops"] < FEWEST or ratio is None:
+        row["verdict"] = "too-short"
+        return
+    if abs(ratio - 1) > WINDOW_LIMIT:
+        row["reason"] = f"rate is {100 * (ratio - 1):+.0f} % off"
+        busy = _busiest(cpu, row)
+        row["verdict"] = "not-honoured"
+        if row["late_share"] > LATE_LIMIT or (busy is not None and busy > CPU_LIMIT_PERCENT):
+            row["verdict"] = "host-saturated"
+            row["reason"] += f", {100 * row['late_share']:.0f} % of the replies late"
+            if busy is not None:
+                row["reason"] += f", processors {busy:.0f} % busy"
+        return
+    asked = [
+        limit * (row["_size"] if name.endswith("iops") else 1.0)
+        for name, limit in limits.items()
+        if name in (f"{direction}_bps", f"{direction}_iops")
+    ]
+    can = row["_capability_bps"]
+    if row["_busy"] < 1 - IDLE_LIMIT:
+        row["verdict"] = "demand-bound"
+    elif asked and min(asked) > CAPABILITY_SHARE * can:
+        row["verdict"] = "device-bound"
+        row["reason"] = f"limit {min(asked):.4g} B/s, the device can do {can:.4g} B/s"
+    else:
+        row["verdict"] = "honoured"
+
+
+def _cpu(utilisation: pa.Table | pd.DataFrame | None) -> pd.Series | None:
+    """Busy share of the host's processors by time, where it was monitored [%]."""
+    if utilisation is None:
+        return None
+    table = frame(utilisation)
+    whole = table[(table["kind"].astype(str) == "cpu") & (table["unit"].astype(str) == "%")]
+    if (whole["entity"].astype(str) == "all").any():
+        whole = whole[whole["entity"].astype(str) == "all"]
+    if whole.empty:
+        return None
+    peak: pd.Series = whole.groupby("t_ns")["value"].max()
+    return peak
+
+
+def _busiest(cpu: pd.Series | None, row: Mapping[str, Any]) -> float | None:
+    if cpu is None:
+        return None
+    inside = cpu[(cpu.index >= row["t_ns"]) & (cpu.index <= row["t_ns"] + row["window_ns"])]
+    return None if inside.empty else float(inside.median())

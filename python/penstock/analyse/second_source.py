@@ -1,0 +1,146 @@
+"""A second source for what a disk did: the tracer's events, or the workload's own numbers (EM-08)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from penstock.analyse.fidelity_log import frame as _frame
+
+#: above this disagreement of two witnesses both are doubted (EM-08)
+CONFIRM_LIMIT = 0.05
+
+
+def confirm(
+    io_events: pa.Table | pd.DataFrame,
+    device_requests: pa.Table | pd.DataFrame,
+    *,
+    direct: bool,
+) -> pa.Table:
+    """Second witness: the tracer's bytes and times against the disk's own, per file and direction.
+
+    Rows: file, direction, metric ('bytes', 'time'), traced, disk, ratio, unit, n, agrees. Times (means of
+    one call) are compared for direct I/O only, where one call is one request. `io_events` needs `path`
+    relative to the mount (or `file`), `direction`, `done_bytes`, `latency_ns`.
+    """
+    events = _frame(io_events).rename(columns={"path": "file"})
+    requests = _frame(device_requests)
+    requests = requests[requests["op"].astype(str) != "flush"].assign(
+        direction=lambda t: t["op"].astype(str),
+        took_ns=lambda t: t["done_ns"] - t["t_ns"] + t.get("compensation_ns", 0),
+    )
+    keys = ["file", "direction"]
+    for frame in (events, requests):
+        for key in keys:
+            frame[key] = frame[key].astype(str)
+    traced = events.groupby(keys).agg(
+        bytes=("done_bytes", "sum"), time=("latency_ns", "mean"), n=("done_bytes", "size")
+    )
+    served = requests.groupby(keys).agg(
+        bytes=("size_bytes", "sum"), time=("took_ns", "mean"), n=("size_bytes", "size")
+    )
+    both = traced.add_suffix("_traced").join(served.add_suffix("_disk"), how="outer").fillna(0.0)
+    rows = []
+    for metric, unit in (("bytes", "B"), ("time", "ns")):
+        if metric == "time" and not direct:
+            continue
+        part = both.reset_index()
+        ratio = np.where(
+            part[f"{metric}_traced"] > 0,
+            part[f"{metric}_disk"] / part[f"{metric}_traced"].replace(0, np.nan),
+            np.nan,
+        )
+        rows.append(
+            pd.DataFrame(
+                {
+                    "file": part["file"],
+                    "direction": part["direction"],
+                    "metric": metric,
+                    "traced": part[f"{metric}_traced"].astype(float),
+                    "disk": part[f"{metric}_disk"].astype(float),
+                    "ratio": ratio,
+                    "unit": unit,
+                    "n": part["n_traced"].astype("int64"),
+                    "agrees": np.abs(ratio - 1.0) <= CONFIRM_LIMIT,
+                }
+            )
+        )
+    return pa.Table.from_pandas(pd.concat(rows, ignore_index=True), preserve_index=False)
+
+
+#: rows of `confirm_fio`
+FIO_SCHEMA = pa.schema(
+    [
+        ("direction", pa.string()),
+        ("metric", pa.string()),
+        ("fio", pa.float64()),
+        ("disk", pa.float64()),
+        ("ratio", pa.float64()),
+        ("unit", pa.string()),
+        ("n", pa.int64()),
+        ("agrees", pa.bool_()),
+    ]
+)
+
+
+def confirm_fio(
+    output: Mapping[str, Any],
+    served: Mapping[str, Mapping[str, float]],
+    *,
+    direct: bool,
+) -> pa.Table:
+    """fio's own numbers beside the disk's, per direction; more than CONFIRM_LIMIT apart: `agrees` is false.
+
+    `output`: fio's JSON; `served`: what the disk says, by direction: `bytes`, `ops` and, where it is known,
+    `time_ns` (mean time in the disk). Buffered jobs (`direct` false) are compared by bytes alone, and not
+    their reads, which the page cache may serve. `ratio` is disk / fio.
+    """
+    rows: list[dict[str, Any]] = []
+    for direction in ("read", "write"):
+        sides = [job[direction] for job in output.get("jobs", []) if direction in job]
+        amount = float(sum(side.get("io_bytes", 0) for side in sides))
+        count = int(sum(side.get("total_ios", 0) for side in sides))
+        mine = served.get(direction, {})
+        if count == 0 or (direction == "read" and not direct):
+            continue
+        pairs = [("bytes", amount, float(mine.get("bytes", 0.0)), "B")]
+        if direct:
+            pairs.append(("ops", float(count), float(mine.get("ops", 0.0)), "1"))
+            if "time_ns" in mine:
+                mean = sum(side["clat_ns"]["mean"] * side["total_ios"] for side in sides) / count
+                pairs.append(("time", mean, float(mine["time_ns"]), "ns"))
+        for metric, theirs, ours, unit in pairs:
+            ratio = ours / theirs if theirs else float("nan")
+            rows.append(
+                {
+                    "direction": direction,
+                    "metric": metric,
+                    "fio": theirs,
+                    "disk": ours,
+                    "ratio": ratio,
+                    "unit": unit,
+                    "n": count,
+                    "agrees": bool(abs(ratio - 1) <= CONFIRM_LIMIT),
+                }
+            )
+    return pa.Table.from_pylist(rows, schema=FIO_SCHEMA)
+
+
+def served_by_log(device_requests: pa.Table | pd.DataFrame) -> dict[str, dict[str, float]]:
+    """What a disk's log says it served, as `confirm_fio` takes it: bytes, ops and mean time by direction."""
+    table = _frame(device_requests)
+    took = table["done_ns"] - table["t_ns"] + table.get("compensation_ns", 0)
+    out = {}
+    for direction in ("read", "write"):
+        mine = table["op"].astype(str) == direction
+        if mine.any():
+            out[direction] = {
+                "bytes": float(table.loc[mine, "size_bytes"].sum()),
+                "ops": float(mine.sum()),
+                "time_ns": float(took[mine].mean()),
+            }
+    return out

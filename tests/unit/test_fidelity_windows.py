@@ -1,0 +1,260 @@
+"""The certificate second by second, with changes in the middle; of counters alone; a second source."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock import _native as native
+from penstock.analyse.fidelity import certificate, confirm_fio, is_valid
+from penstock.analyse.fidelity_counters import fidelity_of_counters
+from penstock.analyse.fidelity_windows import active_at
+from penstock.profile import load_profile
+
+S, MS, MIB = 1_000_000_000, 1_000_000, 1 << 20
+
+
+def profile_of(service_s: float, **more: Any) -> str:
+    overhead = {"overhead": {"kind": "constant", "value_s": service_s}}
+    both = {"sequential": overhead, "random": overhead}
+    values = {"schema": "penstock/storage-profile/1", "name": "p", "servers": 1}
+    return json.dumps({**values, "read": both, "write": both, **more})
+
+
+def event(at_ns: int, error: str | None = None, **asked: Any) -> dict[str, Any]:
+    return {
+        "planned_ns": at_ns,
+        "applied_ns": at_ns,
+        "asked": asked,
+        "found": asked,
+        "error": error,
+    }
+
+
+def run(
+    profile: str,
+    seconds: float,
+    events: list[dict[str, Any]] | None = None,
+    *,
+    op: int = 0,
+    size: int = 4096,
+    planted: Any = lambda t_ns: 1.0,
+    follow: bool = True,
+) -> pa.Table:
+    """One client's log on a device that follows `events` (unless not told) and is `planted` times as slow."""
+    t, rows, known = 1000 * S, [], events or []
+    free = 0
+    while t < 1000 * S + seconds * S:
+        n = len(rows)
+        changes = [
+            (0, e["applied_ns"], json.dumps(e["asked"]))
+            for e in known
+            if follow and e["applied_ns"] <= t
+        ]
+        # the device as it is at t, with nothing before it: limits keep their pace by `free`
+        served = native.station_serve(
+            profile, 0, np.array([t], np.uint64), np.array([op], np.uint8),
+            np.array([n << 21], np.uint64), np.array([size], np.uint64), changes,
+        )  # fmt: skip
+        service = int(np.frombuffer(served["service_ns"], np.uint64)[0])
+        took = int(service * planted(t))
+        rows.append((t, t + took, service))
+        t = max(t + took, free)
+    arrival, done, service = (np.array(c, np.int64) for c in zip(*rows, strict=True))
+    n = len(rows)
+    return pa.table(
+        {
+            "t_ns": arrival,
+            "due_ns": done,
+            "done_ns": done,
+            "service_ns": service,
+            "wait_ns": np.zeros(n, np.int64),
+            "compensation_ns": np.zeros(n, np.int64),
+            "op": pa.array(["read" if op == 0 else "write"] * n).dictionary_encode(),
+            "device_offset_bytes": np.arange(n, dtype=np.int64) << 21,
+            "size_bytes": np.full(n, size),
+        }
+    )
+
+
+def test_every_second_has_its_row_and_says_what_was_in_force():
+    profile = profile_of(0.005)
+    events = [event(1002 * S + 5, slow={"factor": 2}), event(1004 * S + 5, slow="max")]
+    found = certificate(run(profile, 6, events), {}, profile, events=events, disk_id="d")
+    rows = found.windows.to_pylist()
+    assert [row["t_ns"] for row in rows] == [(1000 + i) * S for i in range(6)]
+    assert {row["verdict"] for row in rows} == {"honoured"}
+    # the request that a change meets is finished as it was begun
+    assert [row["ops"] for row in rows] == pytest.approx([200, 200, 100, 100, 200, 200], abs=1)
+    assert [row["active"] for row in rows] == ["", "", *["slow.factor=2"] * 3, ""]
+    assert [row["asked_p50_ns"] for row in rows][2:4] == [10 * MS, 10 * MS]
+    assert is_valid(found.whole) == (True, "")
+
+
+def test_a_change_that_the_disk_did_not_follow_is_found_in_its_windows():
+    profile = profile_of(0.005)
+    events = [event(1002 * S, slow={"factor": 2})]
+    found = certificate(run(profile, 4, events, follow=False), {}, profile, events=events)
+    assert [r["verdict"] for r in found.windows.to_pylist()] != ["honoured"] * 4
+    assert not is_valid(found.whole)[0]
+
+
+def test_two_seconds_off_in_twenty_five_are_right_on_the_whole_but_named():
+    profile = profile_of(0.005)
+    slow = certificate(
+        run(profile, 25, planted=lambda t: 1.3 if t < 1001 * S else 1.0), {}, profile
+    )
+    verdicts = slow.windows["verdict"].to_pylist()
+    assert verdicts == ["not-honoured"] + ["honoured"] * 24
+    assert slow.windows["reason"][0].as_py() == "rate is -23 % off"
+    many = certificate(
+        run(profile, 10, planted=lambda t: 1.3 if t < 1002 * S else 0.93), {}, profile
+    )
+    valid, reason = is_valid(many.whole)
+    assert not valid
+    assert "of 10 windows are off" in reason
+
+
+def test_a_change_that_failed_makes_the_run_invalid():
+    profile = profile_of(0.005)
+    events = [event(1001 * S, "no such key", colour=1)]
+    valid, reason = is_valid(certificate(run(profile, 3), {}, profile, events=events).whole)
+    assert not valid
+    assert reason.endswith("a change failed: no such key")
+
+
+def test_a_limit_near_what_the_device_can_do_is_device_bound():
+    profile = profile_of(0.005, limits={"read_iops": 230})
+    log = run(profile_of(0.005), 3)
+    log = log.set_column(2, "done_ns", log["due_ns"])
+    found = certificate(log, {}, profile)
+    assert set(found.windows["verdict"].to_pylist()) == {"device-bound"}
+    far = certificate(log, {}, profile_of(0.005, limits={"read_iops": 1e5}))
+    assert set(far.windows["verdict"].to_pylist()) == {"device-bound"}
+    none = certificate(log, {}, profile_of(0.005))
+    assert set(none.windows["verdict"].to_pylist()) == {"honoured"}
+
+
+def test_changes_are_served_where_they_took_effect_and_read_as_words():
+    events = [
+        event(10, limits={"read_bps": 2e6, "write_bps": 5}, readahead=False),
+        event(20, limits={"read_bps": "max"}, cache=True, faults=[{"op": "read"}]),
+        event(30, "failed", slow={"factor": 3}),
+    ]
+    first = "limits.read_bps=2e+06, limits.write_bps=5, readahead=off"
+    assert active_at(events, 11, 19) == first
+    assert active_at(events, 0, 5) == ""
+    assert active_at(events, 21, 40) == "limits.write_bps=5, readahead=off, faults=1"
+    assert active_at(events, 15, 25).startswith(first)
+
+
+@pytest.mark.parametrize("direction", ["read", "write"])
+def test_the_log_of_a_limited_station_is_honoured_and_five_percent_off_is_not(direction: str):
+    values = load_profile("service-5ms").to_dict()
+    values["limits"] = {"read_iops": 100, "write_iops": 100}
+    n, op = 600, 0 if direction == "read" else 1
+    for slower, expected in ((1.0, True), (1.05, False)):
+        arrival, done = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        for i in range(n):  # depth 4: the pace of the limit, slowed
+            arrival[i] = 1000 * S + i if i < 4 else done[i - 4]
+            done[i] = 1000 * S + int((i + 1) * 10 * MS * slower)
+        log = pa.table(
+            {"t_ns": arrival, "due_ns": done, "done_ns": done,
+             "service_ns": np.full(n, 5 * MS), "wait_ns": done - arrival - 5 * MS,
+             "compensation_ns": np.zeros(n, np.int64),
+             "op": pa.array([direction] * n).dictionary_encode(),
+             "device_offset_bytes": np.arange(n, dtype=np.int64) << 21,
+             "size_bytes": np.full(n, 4096)}
+        )  # fmt: skip
+        found = certificate(log, {}, json.dumps(values))
+        assert is_valid(found.whole)[0] is expected, is_valid(found.whole)[1]
+        assert op in (0, 1)
+
+
+# Counters
+
+
+def counted(ratios: list[float], limit: float | None = MIB, direction: str = "read") -> pa.Table:
+    n = len(ratios)
+    return pa.table(
+        {
+            "t_ns": (np.arange(n) + 1) * S,
+            "window_ns": np.full(n, S),
+            "disk_id": ["d"] * n,
+            "direction": [direction] * n,
+            "bytes": [int(r * MIB) for r in ratios],
+            "ops": [int(r * 256) for r in ratios],
+            "limit_bps": pa.array([limit] * n, pa.float64()),
+            "limit_iops": pa.nulls(n, pa.float64()),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratios", "options", "verdict", "valid"),
+    [
+        ([1.0, 1.02, 0.99, 1.0], {}, "honoured", True),
+        ([1.07, 1.07, 1.06, 1.07], {}, "not-honoured", False),
+        ([6.0, 1.0, 1.0, 1.0], {}, "burst", False),
+        ([6.0, 5.0, 7.0], {}, "not-honoured", False),
+        ([1.0, 1.0, 1.5, 1.5], {}, "not-honoured", False),
+        ([0.4, 0.5, 0.4], {}, "demand-bound", True),
+        ([0.4, 0.5, 0.4], {"capability": {"read": 0.45 * MIB}}, "device-bound", True),
+        ([0.4, 0.5, 0.4], {"cpu_busy_percent": 99.0}, "host-saturated", False),
+        ([1.0, 1.0], {"unsupported": {"read": "buffered"}}, "unsupported", False),
+    ],
+)
+def test_verdicts_of_counters(ratios, options, verdict, valid):
+    found = fidelity_of_counters(counted(ratios), disk_id="d", backend="cgroup2", **options)
+    row = found.whole.to_pylist()[0]
+    assert (row["verdict"], row["valid"]) == (verdict, valid), row["reason"]
+    assert found.windows.num_rows == len(ratios)
+
+
+def test_counters_of_a_moment_are_too_short_and_of_no_limit_say_so():
+    table = counted([1.0]).to_pandas().assign(window_ns=300 * MS)
+    short = fidelity_of_counters(table, disk_id="d", backend="cgroup1").whole.to_pylist()[0]
+    assert (short["verdict"], short["valid"]) == ("too-short", False)
+    free = fidelity_of_counters(counted([5.0, 5.0], None), disk_id="d", backend="cgroup1")
+    assert free.whole.to_pylist()[0]["asked"] is None
+    assert free.whole.to_pylist()[0]["valid"]
+
+
+def test_a_limit_that_changes_is_followed_window_by_window():
+    table = counted([1.0, 1.0, 3.0, 4.0, 4.0, 1.0]).to_pandas()
+    table["limit_bps"] = [MIB, MIB, 4 * MIB, 4 * MIB, 4 * MIB, MIB]
+    found = fidelity_of_counters(table, disk_id="d", backend="cgroup2")
+    verdicts = found.windows["verdict"].to_pylist()
+    assert verdicts == ["honoured", "honoured", "too-short", "honoured", "honoured", "too-short"]
+    assert found.whole.to_pylist()[0]["verdict"] == "honoured"
+
+
+@pytest.mark.parametrize(
+    ("p50", "p99", "bursty"), [(0.05e6, 98e6, True), (4.0e6, 4.4e6, False), (4.0e6, 98e6, False)]
+)
+def test_gulps_are_called_bursty(p50: float, p99: float, bursty: bool):
+    quantiles = {"read": (p50, p99)}
+    found = fidelity_of_counters(
+        counted([1.0] * 4), disk_id="d", backend="cgroup1", latency_ns=quantiles
+    )
+    shape = next(r for r in found.whole.to_pylist() if r["metric"] == "shape_read")
+    assert shape["asked"] == pytest.approx(1e9 / 256)
+    assert shape["reason"].startswith("bursty") is bursty
+
+
+# fio's own numbers
+
+
+def test_fio_and_the_disk_agree_or_not():
+    job = {"read": {"io_bytes": 4096 * 100, "total_ios": 100, "clat_ns": {"mean": 5e6}}}
+    mine = {"read": {"bytes": 4096 * 100.0, "ops": 100.0, "time_ns": 5.1e6}}
+    table = confirm_fio({"jobs": [job]}, mine, direct=True)
+    assert table["agrees"].to_pylist() == [True, True, True]
+    mine["read"]["bytes"] *= 1.06
+    table = confirm_fio({"jobs": [job]}, mine, direct=True)
+    assert table["agrees"].to_pylist() == [False, True, True]
+    assert confirm_fio({"jobs": [job]}, mine, direct=False).num_rows == 0
