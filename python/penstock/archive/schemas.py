@@ -439,11 +439,41 @@ _TABLES = (
             ratio | f64 | | delivered over asked
             unit | text | | unit of both
             n | i64 | | requests behind the numbers
-            verdict | text | | `honoured`, `demand-bound`, `host-saturated`, `too-short`, `not-honoured`
+            verdict | text | | `honoured`, `demand-bound`, `device-bound`, `burst`, `host-saturated`, `too-short`, `not-honoured`, `unsupported`
             valid | bool | | whether the run may be used
             reason | text | | why not
         """),
         open_columns="further limits and intervals of the certificate",
+    ),
+    TableSchema(
+        "fidelity_windows",
+        _BUNDLE,
+        "the certificate second by second and by direction; windows of few requests are joined",
+        (*_RUN_KEY, "disk_id", "t_ns", "direction"),
+        _columns("""
+            disk_id | text | | the disk
+            backend | text | | what served it
+            t_ns | i64 | ns | begin of the window, CLOCK_MONOTONIC
+            window_ns | i64 | ns | its length
+            direction | text | | `read` or `write`
+            asked_bps | f64 | B/s | rate that the profile's draws and the limits in force ask for
+            delivered_bps | f64 | B/s | rate while the disk had something to do
+            asked_iops | f64 | 1/s | the same in requests
+            delivered_iops | f64 | 1/s | the same in requests
+            ratio | f64 | | delivered over asked
+            ops | i64 | | requests that arrived in it
+            bytes | i64 | B | their bytes
+            p50_ns | f64 | ns | time in the disk; null where the count does not allow it; so p95, p99
+            p95_ns | f64 | ns | as above
+            p99_ns | f64 | ns | as above
+            asked_p50_ns | f64 | ns | as drawn, queueing included; so p95, p99
+            asked_p95_ns | f64 | ns | as above
+            asked_p99_ns | f64 | ns | as above
+            late_share | f64 | | replies later than a twentieth of their time and 50 us
+            active | text | | what was in force beside the profile: `limits.read_bps=2e+06, readahead=off`
+            verdict | text | | as of `fidelity`
+            reason | text | | why
+        """),
     ),
     TableSchema(
         "confirmation",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.analyse.fidelity import fidelity
+from penstock.analyse.fidelity import certificate
 from penstock.emulate.disk import DiskServer, EmulatedDisk
 from penstock.emulate.disk_log import read_disk_log
 from penstock.emulate.events_table import events_table, failed
@@ -104,27 +104,30 @@ class RunDisks:
         `run_cpu_ns`, the processor time of the run, tells its own load from others'.
         """
         seen = DiskObservation()
-        requests, counters, certificates, faults = [], [], [], []
+        requests, counters, certificates, windows, faults = [], [], [], [], []
         changes: list[tuple[str, str, dict[str, Any]]] = []
         for disk_id, mounted in self._mounted.items():
             if mounted.log is None:
                 continue
             stats = self._server.stats(disk_id)
-            changes += [("disk", disk_id, e) for e in self._server.events(disk_id)["events"]]
+            events = self._server.events(disk_id)["events"]
+            changes += [("disk", disk_id, event) for event in events]
             self._server.log(disk_id, None)
             table = read_disk_log(mounted.log, disk_id=disk_id)
             requests.append(table)
             counters.append(_counters(disk_id, stats))
-            certificate = fidelity(
+            found = certificate(
                 table,
                 stats,
                 mounted.disk.profile,
                 disk_id=disk_id,
                 utilisation=utilisation,
                 run_cpu_ns=run_cpu_ns,
+                events=events,
             )
-            certificates.append(certificate)
-            faults += _faults(certificate)
+            certificates.append(found.whole)
+            windows.append(found.windows)
+            faults += _faults(found.whole)
             for spool in (mounted.log, Path(f"{mounted.log}.files")):
                 spool.unlink(missing_ok=True)
             mounted.log = None
@@ -132,6 +135,7 @@ class RunDisks:
             ("device_requests", requests),
             ("disk_stats", counters),
             ("fidelity", certificates),
+            ("fidelity_windows", windows),
         ):
             if parts:
                 seen.tables[name] = pa.concat_tables(parts, promote_options="permissive")
