@@ -15,7 +15,7 @@ import pytest
 from penstock.emulate.backends import Backends, Place, UpDisk, offers
 from penstock.emulate.backends.table import TABLE
 from penstock.emulate.spec import DiskSpec, Limits
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.host.blockdev import device_of
 from penstock.host.cgroup import RunCgroup, create_run_cgroup
 from penstock.host.journal import Journal
@@ -112,6 +112,28 @@ def test_a_disk_of_the_model_serves_its_profile(bench: Bench) -> None:
     assert up.stats()["reads"] == 20
     assert up.down()["reads"] == 20
     assert (bench.base / "data" / "files" / "f").stat().st_size == 8 * MIB
+
+
+def test_ea_02_limits_of_the_model_are_independent_and_change_on_time(bench: Bench) -> None:
+    up = bench.up(DiskSpec("data", limits=Limits(read_bps=4e6), size_bytes=256 * MIB))
+    assert up.read_back() == Limits(read_bps=4e6)
+    applied = up.set_limits({"write_bps": 2e6})
+    assert not applied.error
+    assert applied.planned_ns <= applied.applied_ns <= applied.verified_ns
+    assert up.read_back() == Limits(read_bps=4e6, write_bps=2e6)
+    up.set_limits({"read_bps": "max"})
+    assert up.read_back() == Limits(write_bps=2e6)
+    now = time.monotonic_ns()
+    up.schedule([{"at_ns": now + 200_000_000, "patch": {"limits": {"write_bps": None}}}])
+    time.sleep(0.5)
+    (event,) = [e for e in up.events() if e["planned_ns"] == now + 200_000_000]
+    assert event["applied_ns"] >= event["planned_ns"]
+    assert up.read_back() == Limits()
+    with pytest.raises(BadInput):
+        up.set_limits({"write_bps": -1})
+    with pytest.raises(PenstockError):
+        up.patch({"slow": {"factor": -2}})
+    assert up.read_back() == Limits()
 
 
 @blkio

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.emulate.backends.base import LIMIT_KEYS, Applied, LimitPatch, Place
+from penstock.emulate.backends.base import LIMIT_KEYS, Applied, LimitPatch, Place, limits_dict
 from penstock.emulate.disk import DiskServer, EmulatedDisk
 from penstock.emulate.disk_log import read_disk_log
 from penstock.emulate.spec import DiskSpec, Limits
-from penstock.errors import PenstockError
 from penstock.host.facts import storage_facts
 from penstock.host.journal import Journal
 
 _NO_TIME: dict[str, Any] = {"overhead": {"kind": "constant", "value_s": 0.0}}
 _BOTH = {"sequential": _NO_TIME, "random": _NO_TIME}
 
-#: a device that takes no time: of a disk without a profile, and of one that is being taken away
+#: a device that takes no time: of a disk without a profile
 INSTANT_PROFILE: dict[str, Any] = {
     "schema": "penstock/storage-profile/1",
     "name": "instant",
@@ -52,9 +49,12 @@ class FuseBackend:
         return self._server
 
     def up(self, disk: DiskSpec, place: Place) -> FuseDisk:
-        """Serves `place.directory` at `place.mount` as the disk's profile says."""
-        if disk.owner is not None:
-            _give(place.directory, disk.owner)
+        """Serves `place.directory` at `place.mount` as the disk's profile and patch say."""
+        first = dict(disk.patch)
+        limits = limits_dict(disk.limits) | dict(first.get("limits") or {})
+        if limits:
+            LimitPatch.of(limits)
+            first["limits"] = limits
         with self._lock:
             served = self._server.add(
                 place.disk_id,
@@ -65,20 +65,13 @@ class FuseBackend:
                 seed=disk.seed,
                 memory_bytes=place.memory_bytes,
                 readahead_bytes=disk.readahead_bytes,
+                size_bytes=disk.size_bytes,
+                owner=disk.owner,
+                patch=first or None,
                 run=place.run,
             )
         up = FuseDisk(self, served)
         self._up[place.disk_id] = up
-        try:
-            first = dict(disk.patch)
-            limits = {k: v for k, v in asdict(disk.limits).items() if v is not None}
-            if limits:
-                first["limits"] = {**limits, **dict(first.get("limits") or {})}
-            if first:
-                up.patch(first)
-        except BaseException:
-            up.down()
-            raise
         return up
 
     def stop(self) -> None:
@@ -98,7 +91,7 @@ class FuseBackend:
         """Takes a disk away."""
         with self._lock:
             self._up.pop(disk_id, None)
-            return self._server.remove(disk_id)
+            return self._server.remove(disk_id, hurry=True)
 
 
 class FuseDisk:
@@ -118,14 +111,13 @@ class FuseDisk:
         """Changes what the patch names (`docs/emulation.md`); the server reads it back."""
         if patch.get("limits"):
             LimitPatch.of(patch["limits"])
-        planned = time.monotonic_ns()
         answer = self._owner.call("patch", self.disk_id, patch=dict(patch))
         return Applied(
-            planned_ns=int(answer.get("planned_ns") or planned),
+            planned_ns=int(answer["planned_ns"]),
             applied_ns=int(answer["applied_ns"]),
-            verified_ns=int(answer.get("verified_ns") or time.monotonic_ns()),
-            asked=dict(answer.get("asked") or patch),
-            found=dict(answer.get("found") or {}),
+            verified_ns=int(answer["verified_ns"]),
+            asked=dict(answer["asked"]),
+            found=dict(answer["found"]),
             error=str(answer.get("error") or ""),
         )
 
@@ -135,7 +127,7 @@ class FuseDisk:
 
     def read_back(self) -> Limits:
         """The limits as the server has them."""
-        found = self.patch({"limits": {}}).found.get("limits") or {}
+        found = self._owner.call("events", self.disk_id)["settings"].get("limits") or {}
         known = {k: found.get(k) for k in LIMIT_KEYS}
         return Limits(**{k: None if v in (None, "max") else float(v) for k, v in known.items()})
 
@@ -178,15 +170,4 @@ class FuseDisk:
 
     def down(self) -> dict[str, Any]:
         """Takes it away, in no time of its own: what is still to be written back is not held up."""
-        with contextlib.suppress(PenstockError):  # it goes anyway, only slower
-            self._owner.call("set", self.disk_id, profile=INSTANT_PROFILE, seed=0, plant=None)
-            self._owner.call("patch", self.disk_id, patch={"limits": None})
         return self._owner.forget(self.disk_id)
-
-
-def _give(directory: Path, owner: tuple[int, int]) -> None:
-    import os
-
-    status = directory.stat()
-    if (status.st_uid, status.st_gid) != owner:
-        os.chown(directory, *owner)

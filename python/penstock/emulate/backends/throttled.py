@@ -156,7 +156,13 @@ class ThrottledDisk:
     def schedule(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Applies events at their times from a thread of this process."""
         for event in events:
+            if "at_ns" not in event:
+                raise BadInput(
+                    f"disk {self._spec.name}: back end {self.backend} changes at times only; found "
+                    f"{', '.join(sorted(set(event) - {'patch'})) or 'no time'}, expected at_ns"
+                )
             refuse_features(self.backend, self._spec.name, event["patch"])
+            LimitPatch.of(event["patch"].get("limits") or {})
             at_ns = int(event["at_ns"])
             patch = dict(event["patch"])
             self._owner.timetable().at(at_ns, partial(self._scheduled, patch, at_ns))
