@@ -145,11 +145,12 @@ def test_a_reader_that_stands_still_loses_and_says_how_much(target: Path, tmp_pa
     from penstock.host.cgroup import create_run_cgroup
     from penstock.host.journal import Journal
     from penstock.host.launch import launch
+    from penstock.host.state import state_dir
     from penstock.observe.trace.tracer import Tracer
 
     journal = Journal(tmp_path / "journal")
     with (
-        Tracer(journal, tmp_path, "trace", ring_bytes=1 << 20) as tracer,
+        Tracer(journal, state_dir(), "trace", ring_bytes=1 << 20) as tracer,
         create_run_cgroup("trace-test", None, journal) as group,
     ):
         tracer.arm(group)
@@ -318,12 +319,13 @@ def programs() -> set[int]:
 def test_a_killed_tracer_leaves_nothing_loaded(tmp_path: Path) -> None:
     from penstock.host.cgroup import create_run_cgroup
     from penstock.host.journal import Journal
+    from penstock.host.state import state_dir
     from penstock.observe.trace.tracer import Tracer
 
     before = programs()
     journal = Journal(tmp_path / "journal")
     with create_run_cgroup("trace-test", None, journal) as group:
-        tracer = Tracer(journal, tmp_path, "trace")
+        tracer = Tracer(journal, state_dir(), "trace")
         tracer.arm(group)
         assert len(programs() - before) >= 2
         os.kill(tracer.pid, signal.SIGKILL)

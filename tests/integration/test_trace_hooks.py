@@ -18,7 +18,8 @@ from penstock.errors import PenstockError
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.observe.trace.tracer import MODES, Tracer, TraceResult
+from penstock.observe.trace.tracer import Tracer, TraceResult
+from tests.integration.tracing import with_known_cost
 
 _native: Any = importlib.import_module("penstock._native")
 
@@ -57,10 +58,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     """A state directory that knows what tracing costs, so that no test measures it."""
-    cost = {"ns": 100.0, "low": 50.0, "high": 150.0, "rounds": 6, "basis": "planted"}
-    kept = {f"{os.uname().release} {mode}": cost for mode in MODES}
-    (tmp_path / "trace-cost.json").write_text(json.dumps(kept))
-    return tmp_path
+    return with_known_cost(tmp_path)
 
 
 def traced(target: Path, state: Path, mode: str, **how: Any) -> TraceResult:

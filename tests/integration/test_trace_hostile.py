@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ from penstock.host.journal import Journal
 from penstock.host.launch import launch
 from penstock.host.state import state_dir
 from penstock.observe.trace.tracer import Tracer, TraceResult
-from tests.integration.tracing import NEEDS_TRACER
+from tests.integration.tracing import NEEDS_TRACER, balanced, of_file, trace, with_known_cost
 
 pytestmark = NEEDS_TRACER
+COMMAND = Path(sys.executable).with_name("penstock")
 
 #: each file read in an order of its own, by two threads, and one byte written to it
 MANY_FILES = """
@@ -80,3 +83,126 @@ def test_more_sequences_than_the_kernel_counts(tmp_path: Path, streams: int) -> 
     epochs = result.tables["epochs"].to_pylist()
     numbers = {row["file_id"] for row in own}
     assert sum(row["requests"] for row in epochs if row["file_id"] in numbers) == 60 * 202
+
+
+#: reads, kills the tracer or the one of the layers (its parent's child of that name), reads on; ends with 7
+KILLER = """
+import os, signal, sys, time
+path, victim = sys.argv[1:]
+fd = os.open(path, os.O_RDONLY)
+def read(times):
+    for i in range(times):
+        os.pread(fd, 512, 512 * (i % 64))
+read(1000)
+time.sleep(0.5)  # the reader comes by
+above = os.getppid()
+for pid in open(f"/proc/{above}/task/{above}/children").read().split():
+    if open(f"/proc/{pid}/comm").read().strip() == victim:
+        os.kill(int(pid), signal.SIGKILL)
+        break
+else:
+    sys.exit("nothing to kill")
+read(1000)
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "target"
+    path.write_bytes(bytes(1 << 20))
+    return path
+
+
+@pytest.mark.parametrize("mode", ["trace", "pattern", "count"])
+def test_a_tracer_that_is_killed_leaves_the_command_and_what_it_had(
+    target: Path, tmp_path: Path, mode: str
+) -> None:
+    bundle = tmp_path / "T"
+    command = (sys.executable, "-c", KILLER, target, "penstock-tracer")
+    document = trace(*command, options=("-m", mode, "--no-layers", "-o", bundle), status=7)
+    assert document["exit_status"] == 7
+    assert "is missing" in document["incomplete"]
+    assert "is missing" in document["closing"]
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    assert "is missing" in manifest["reason"]
+    if mode == "trace":
+        row = of_file(document, target)
+        assert row["reads"] == 1000
+        (gap,) = manifest["receipts"]["trace"]["lost_intervals"]
+        times = manifest["times"]
+        assert times["start_ns"] < gap["start_ns"] < times["end_ns"] <= gap["end_ns"]
+    assert "incomplete" in (bundle / "report.html").read_text()
+
+
+def test_layers_that_are_killed_leave_the_trace(target: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "T"
+    command = (sys.executable, "-c", KILLER, target, "penstock-layers")
+    document = trace(*command, options=("-m", "trace", "-o", bundle), status=7)
+    assert of_file(document, target)["reads"] == 2000
+    assert document["incomplete"] is None
+    receipt = json.loads((bundle / "manifest.json").read_text())["receipts"]["trace"]
+    assert receipt["layers"]["incomplete"]
+
+
+READ = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+for i in range(int(sys.argv[2])):
+    os.pread(fd, 512, 512 * (i % 64))
+"""
+
+
+def on_tmpfs(size: str, place: Path) -> list[str | Path]:
+    """Words before a command that make `place` a small file system, for it alone, with what is there now."""
+    keep = 'exec 3<"$0" && mount -t tmpfs -o size=' + size + ' none "$0"'
+    return [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        f'{keep} && cp -r /proc/self/fd/3/. "$0" && exec 3<&- && exec "$@"',
+        place,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limited", "why"), [(True, "File too large"), (False, "No space left")], ids=["limit", "full"]
+)
+def test_a_spool_that_cannot_grow_loses_and_says_why(
+    target: Path, tmp_path: Path, limited: bool, why: str
+) -> None:
+    """The command ends as it would, what was written is told, the rest is counted as lost."""
+    place = tmp_path / "state"
+    place.mkdir()
+    with_known_cost(place)
+    before: list[str | Path] = ["prlimit", "--fsize=3000000"]
+    if not limited:
+        before = on_tmpfs("3m", place)
+    words = (sys.executable, "-c", READ, target, "200000")
+    line = [*before, COMMAND, "trace", "--json", "-m", "trace", "--", *words]
+    environment = os.environ | {"PENSTOCK_STATE": str(place)}
+    done = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert balanced(document)
+    assert why in document["incomplete"]
+    reads = of_file(document, target)["reads"]
+    assert 10_000 < reads < 70_000
+    assert reads + document["lost_events"] >= 200_000
+    assert document["lost_events"] <= document["seen"] - reads
+
+
+def test_a_bundle_that_cannot_be_written_costs_only_the_bundle(
+    target: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    words = (sys.executable, "-c", READ, target, "2000")
+    line = [*on_tmpfs("16k", place), COMMAND, "trace", "--json", "-o", place / "T", "--", *words]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 125, done.stderr
+    assert [x for x in done.stderr.splitlines() if "no bundle: " in x and "No space" in x]
+    document = json.loads(done.stdout)
+    assert document["bundle"] is None
+    assert of_file(document, target)["reads"] == 2000

@@ -24,7 +24,7 @@ from penstock.observe.trace.scope import read_scope
 from penstock.observe.trace.session import Traced
 from penstock.observe.trace.summary import file_rows
 from penstock.observe.trace.tracer import Tracer, TraceResult
-from tests.integration.tracing import NEEDS_TRACER, penstock, trace, within
+from tests.integration.tracing import NEEDS_TRACER, penstock, trace, with_known_cost, within
 
 pytestmark = NEEDS_TRACER
 
@@ -105,9 +105,7 @@ def verdicts(result: TraceResult) -> dict[tuple[int, str], dict[str, Any]]:
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     """A state directory that knows what tracing costs, so that no test measures it."""
-    cost = {"ns": 100.0, "low": 50.0, "high": 150.0, "rounds": 6, "basis": "planted"}
-    (tmp_path / "trace-cost.json").write_text(json.dumps({f"{os.uname().release} trace": cost}))
-    return tmp_path
+    return with_known_cost(tmp_path)
 
 
 def traced(program: str, ground: Path, state: Path, **how: Any) -> TraceResult:

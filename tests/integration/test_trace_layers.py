@@ -25,6 +25,7 @@ from penstock.archive.bundle import Bundle
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
+from penstock.host.state import state_dir
 from penstock.observe.trace.layers import Layers, LayersResult, served_by
 from penstock.observe.trace.layers_files import extents_table
 from penstock.observe.trace.tracer import Tracer
@@ -74,7 +75,7 @@ class Watched:
         journal = Journal(work / "journal.jsonl")
         bundle = Bundle.create(work / "T", {"command": [str(w) for w in words], "run_id": "r001"})
         with (
-            Tracer(journal, work, "trace") as tracer,
+            Tracer(journal, state_dir(), "trace") as tracer,
             Layers(journal, work, drop_every=drop_every) as layers,
             create_run_cgroup("layers", None, journal) as group,
         ):

@@ -17,7 +17,13 @@ from pathlib import Path
 import pytest
 
 from penstock.host.journal import Journal
-from tests.integration.tracing import NEEDS_TRACER, balanced, penstock, within
+from tests.integration.tracing import (
+    NEEDS_TRACER,
+    balanced,
+    penstock,
+    with_known_cost,
+    within,
+)
 
 pytestmark = NEEDS_TRACER
 
@@ -159,7 +165,7 @@ def on_terminal(words: list[str]) -> str:
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """State and runtime directories of this test alone."""
     state, runtime = tmp_path / "state", tmp_path / "run"
-    monkeypatch.setenv("PENSTOCK_STATE", str(state))
+    monkeypatch.setenv("PENSTOCK_STATE", str(with_known_cost(state)))
     monkeypatch.setenv("PENSTOCK_RUNTIME", str(runtime))
     return state, runtime
 

@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.observe.trace.tracer import MODES
+
 #: marks of a module whose tests load programs into the kernel
 NEEDS_TRACER = [
     pytest.mark.host,
@@ -40,6 +42,15 @@ def trace(*command: Word, options: tuple[Word, ...] = (), status: int = 0) -> An
     """The JSON of a traced command; without a command, of what the options name."""
     tail = ("--", *command) if command else ()
     return json.loads(penstock("trace", "--json", *options, *tail, status=status).stdout)
+
+
+def with_known_cost(state: Path) -> Path:
+    """A state directory in which it is known what tracing costs: to measure it takes seconds."""
+    cost = {"ns": 100.0, "low": 50.0, "high": 150.0, "rounds": 6, "basis": "planted"}
+    kept = {f"{os.uname().release} {mode}": cost for mode in MODES}
+    state.mkdir(exist_ok=True)
+    (state / "trace-cost.json").write_text(json.dumps(kept))
+    return state
 
 
 def of_file(document: Any, path: Path) -> Any:

@@ -13,11 +13,15 @@ import json
 import os
 import pkgutil
 import sys
+from typing import Any
 
 import typer
 
 from penstock import __version__
 from penstock.errors import BadInput, PenstockError
+
+#: what Typer raises for options and arguments that it cannot use (it has no public name)
+_UsageError: Any = typer.BadParameter.__base__
 
 _HELP = "One experiment platform for the storage and I/O performance of data systems."
 
@@ -67,13 +71,28 @@ def main() -> None:
     known = verbs()
     asked = next((a for a in sys.argv[1:] if not a.startswith("-")), None)
     try:
-        _build([asked] if asked in known else known)()
+        status = _build([asked] if asked in known else known)(
+            prog_name="penstock", standalone_mode=False
+        )
+        sys.exit(status if isinstance(status, int) else 0)
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # nothing was asked for: the help page
+        else:
+            _report(BadInput(_in_one_line(error)))
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        print("penstock: stopped", file=sys.stderr)
+        sys.exit(1)
     except PenstockError as error:
         _report(error)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         print("penstock: stopped", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # whoever read us has enough
+        _forget_output()
+        sys.exit(1)
     except OSError as error:
         _report(PenstockError(_what_failed(error)))
         _forget_output()
@@ -81,6 +100,14 @@ def main() -> None:
     except MemoryError:
         _report(PenstockError("there is not memory enough for this"))
         sys.exit(1)
+
+
+def _in_one_line(error: Any) -> str:
+    """`trace: No such option: --wrong; see penstock trace --help`."""
+    verbs_asked = error.ctx.command_path.split()[1:] if error.ctx else []
+    said = "; ".join(line.strip() for line in error.format_message().splitlines() if line.strip())
+    where = f"{' '.join(verbs_asked)}: " if verbs_asked else ""
+    return f"{where}{said.rstrip('.')}; see {' '.join(['penstock', *verbs_asked, '--help'])}"
 
 
 def _what_failed(error: OSError) -> str:

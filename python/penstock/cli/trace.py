@@ -235,7 +235,7 @@ def command(
         traced = trace_command(words, session) if words else trace_running(seconds, session)
     except BadInput:
         raise
-    except PenstockError as error:
+    except (PenstockError, OSError) as error:
         for line in str(error).splitlines():
             print(f"penstock: {line}", file=sys.stderr)
         if as_json:
@@ -243,11 +243,18 @@ def command(
         raise typer.Exit(_FAILED) from None
     from penstock.observe.trace.found import findings_over  # after the run: it loads much
 
-    found = findings_over(traced)
+    try:
+        found = findings_over(traced)
+    except OSError as error:  # no room for the tables that they are found in
+        found = []
+        print(f"penstock: no findings: {error}", file=sys.stderr)
     if as_json:
         print(json.dumps(as_document(traced, found), default=str))
     else:
         show(traced, found)
+    if traced.unwritten:
+        print(f"penstock: no bundle: {traced.unwritten}", file=sys.stderr)
+        raise typer.Exit(traced.exit_status or _FAILED)
     if fail_on is not None and traced.exit_status == 0:
         grave = _SEVERITIES[_SEVERITIES.index(fail_on) :]
         if any(finding.severity in grave for finding in found):

@@ -96,7 +96,7 @@ class Daemon:
             if which is not None and self.alive:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pid, which)
-            if self._gone(wait_s):
+            if self.gone(wait_s):
                 break
         else:
             raise PenstockError(f"penstock-{self.kind} ({self.pid}) does not end")
@@ -118,7 +118,8 @@ class Daemon:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _gone(self, wait_s: float) -> bool:
+    def gone(self, wait_s: float) -> bool:
+        """Whether it has ended, or does so within `wait_s`."""
         until = time.monotonic() + wait_s
         pause_s = 0.001
         while self.alive:

@@ -78,8 +78,11 @@ def cost_of(mode: str, journal: Journal, state_dir: Path, *, again: bool = False
     with contextlib.suppress(OSError, ValueError):
         known = dict(json.loads(kept.read_text()))
     made = kept.with_suffix(f".{os.getpid()}")
-    made.write_text(json.dumps(known | {key: asdict(cost)}, indent=1))
-    made.replace(kept)
+    try:
+        made.write_text(json.dumps(known | {key: asdict(cost)}, indent=1))
+        made.replace(kept)
+    except OSError:  # then it is measured again the next time
+        made.unlink(missing_ok=True)
     return cost
 
 

@@ -40,6 +40,15 @@ NOMINAL_NS = {
 }
 #: of a block device's `stat` file: the number of the field that counts sectors, by direction
 _SECTOR_FIELDS = {"read": 2, "write": 6}
+#: in place of what a daemon would have told that has died
+_SALVAGED: dict[str, Any] = {
+    **dict.fromkeys(("seen", "kept", "lost", "cpu_ns"), 0),
+    "missing": {},
+    "devices": [],
+    "bpf": [],
+    "incomplete": "it ended before the trace did",
+}
+_ENDS_WITHIN_S = 2.0  # a daemon that hangs up is ending
 _DIRECTIONS = {0: "read", 1: "write", 7: "write", 9: "write"}
 
 
@@ -78,13 +87,21 @@ class Layers:
         self._daemon.call("arm", cgroup_id=cgroup_id, spool=str(self._spool))
         self._before = device_sectors()
 
-    def halt(self) -> None:
-        """Stops recording. `disarm` does so too; here it can be done before tables are made."""
+    def halt(self, *, salvage: bool = False) -> None:
+        """Stops recording. `disarm` does so too; here it can be done before tables are made.
+
+        With `salvage` a daemon that has died leaves what it had spooled (receipt: `incomplete`).
+        """
         if self._spool is None:
             raise PenstockError("the layers are not armed")
         if self._receipt is None:
             self._after = device_sectors()
-            self._receipt = self._daemon.call("disarm")
+            try:
+                self._receipt = self._daemon.call("disarm")
+            except PenstockError:
+                if not salvage or not self._daemon.gone(_ENDS_WITHIN_S):
+                    raise
+                self._receipt = dict(_SALVAGED)
 
     def disarm(self, files: pa.Table, events: Path | None = None) -> LayersResult:
         """Stops recording and joins with the run's `files` and, in mode trace, its `io_events` (a path)."""
@@ -146,6 +163,7 @@ class Layers:
             "added_ns": measured or estimated,
             "added_ns_basis": "the kernel's BPF statistics" if measured else "counts × nominal ns",
             "cpu_ns": receipt["cpu_ns"],
+            "incomplete": receipt.get("incomplete"),
         }
 
 

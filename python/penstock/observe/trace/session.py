@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import sys
@@ -28,6 +29,7 @@ from penstock.observe.trace.layers import watching, with_layers
 from penstock.observe.trace.live import live_summary
 from penstock.observe.trace.notices import phases_of
 from penstock.observe.trace.paired import calibrated
+from penstock.observe.trace.salvage import what_is_missing
 from penstock.observe.trace.scope import Scope, place_of
 from penstock.observe.trace.tracer import Tracer, TraceResult
 
@@ -65,7 +67,8 @@ class Traced:
     """What was traced: a command or none, how it ended, what was seen.
 
     `interrupted` names the signal that ended it early; `outlived` counts the command's processes that were
-    still there when it ended, and were ended with it.
+    still there when it ended, and were ended with it. `unwritten` says why there is no bundle though one
+    was asked for.
     """
 
     words: list[str]
@@ -77,6 +80,7 @@ class Traced:
     bundle: Path | None
     interrupted: str | None = None
     outlived: int = 0
+    unwritten: str | None = None
 
     @property
     def wall_s(self) -> float:
@@ -119,8 +123,8 @@ def trace_command(words: list[str], session: Session) -> Traced:
             outlived = len(group.pids())
             clocks.append(clock_row("end"))
             if layers is not None:
-                layers.halt()
-            result = with_layers(tracer.disarm(bundle), layers)
+                layers.halt(salvage=True)
+            result = with_layers(tracer.disarm(bundle, salvage=True), layers)
             if paired is not None:
                 result.receipt["paired"] = paired.as_document()
             if anonymizer is not None:
@@ -180,13 +184,15 @@ def trace_running(seconds: float | None, session: Session) -> Traced:
             until = None if seconds is None else time.monotonic() + seconds
             with _live(tracer, session):
                 while not interrupts.wait(until) and (until is None or time.monotonic() < until):
+                    if not tracer.alive:
+                        break
                     if scope.processes and tracer.status()["processes"] == 0:
                         break
                     if group is not None and not group.directory.exists():
                         break
         end_ns = time.monotonic_ns()
         clocks.append(clock_row("end"))
-        result = tracer.disarm(bundle)
+        result = tracer.disarm(bundle, salvage=True)
         if session.key_file is not None:
             result = Anonymizer(session.key_file).result(result)
     traced = Traced([], 0, start_ns, end_ns, session.mode, result, None)
@@ -331,8 +337,20 @@ def _finish(
 ) -> Traced:
     if bundle is None:
         return traced
-    import dataclasses
+    unwritten = traced.result.receipt.get("unwritten")
+    try:
+        if unwritten is None:
+            return _written(bundle, traced, session, clocks)
+    except OSError as error:
+        unwritten = f"{error.filename or bundle.path}: {error.strerror or error}"
+    bundle.discard()
+    return dataclasses.replace(traced, unwritten=unwritten)
 
+
+def _written(
+    bundle: Bundle, traced: Traced, session: Session, clocks: list[dict[str, int | str]]
+) -> Traced:
+    """With its bundle finished."""
     import pyarrow as pa
 
     result, end_ns = traced.result, traced.end_ns
@@ -342,6 +360,7 @@ def _finish(
     phases = phases_of(result.marks, traced.start_ns, end_ns)
     bundle.write_table("phases", pa.Table.from_pylist(phases))
     lost = result.receipt["lost"]
+    missing = what_is_missing(result.receipt).rstrip(".")
     facts: dict[str, Any] = {
         "state": "finished" if traced.exit_status == 0 else "failed",
         "exit_status": traced.exit_status,
@@ -349,7 +368,7 @@ def _finish(
         "outlived": traced.outlived,
         "filters": session.scope.words,
         "losses": {"trace": lost},
-        "reason": f"{lost} events lost" if lost else "",
+        "reason": "; ".join(filter(None, [f"{lost} events lost" if lost else "", missing])),
         "receipts": {"trace": result.receipt},
         "responses": {"wall_s": {"value": traced.wall_s, "unit": "s"}},
         "closing": result.closing,

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from penstock.analyse.words import size as size_in_words
 from penstock.observe.trace.hot import in_words
+from penstock.observe.trace.salvage import what_is_missing
 from penstock.observe.trace.session import Traced
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, A
             "paired": receipt.get("paired"),
         },
         "hot": receipt.get("hot"),
+        "incomplete": what_is_missing(receipt) or None,
         "closing": traced.result.closing,
         "findings": [asdict(finding) for finding in findings],
         "bundle": str(traced.bundle) if traced.bundle else None,

@@ -31,11 +31,14 @@ from penstock.observe.trace.live import Source
 from penstock.observe.trace.names import read_names
 from penstock.observe.trace.notices import Mark, marks_of, phases_of, threads_table
 from penstock.observe.trace.patterns import judge_spool, patterns_table, verdicts
+from penstock.observe.trace.salvage import salvaged_receipt, what_is_missing
 
 _native: Any = importlib.import_module("penstock._native")
 
 MODES = ("pattern", "trace", "count")
 RING_BYTES = 64 << 20
+#: a daemon that hangs up is ending
+_ENDS_WITHIN_S = 2.0
 #: kinds of hook, the one preferred first; `auto` takes the first that the kernel lets us use
 HOOKS = ("auto", "fentry", "tp_btf", "raw_tp", "tracepoint")
 
@@ -100,6 +103,7 @@ class Tracer:
         self._journal = journal
         self._daemon = start_daemon("tracer", config, journal)
         self._started_ns = 0
+        self._group = 0
         self._where: Entry | None = None
         self._disks: Mapping[tuple[int, int], str] = {}
 
@@ -107,6 +111,11 @@ class Tracer:
     def pid(self) -> int:
         """Of the daemon."""
         return self._daemon.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the daemon still runs."""
+        return self._daemon.alive
 
     def arm(
         self,
@@ -139,30 +148,55 @@ class Tracer:
             files=str(self._spooled("files")),
             target=dict(target or {}),
         )
-        self._started_ns = time.monotonic_ns()
+        self._started_ns, self._group = time.monotonic_ns(), number
 
     def status(self) -> dict[str, Any]:
         """Counts so far: seen, kept, filtered, lost, spooled."""
         return self._daemon.call("status")
 
     def disarm(
-        self, bundle: Bundle | None = None, phases: Mapping[str, tuple[int, int]] | None = None
+        self,
+        bundle: Bundle | None = None,
+        phases: Mapping[str, tuple[int, int]] | None = None,
+        *,
+        salvage: bool = False,
     ) -> TraceResult:
         """Stops recording; tables, verdicts and the receipt of what was recorded.
 
         The events go into `bundle` as table `io_events`, part by part: memory does not grow with them.
         `phases` (name: first and last time [ns]) are judged by themselves too; default: those marked.
+        With `salvage` a daemon that has died leaves what it had spooled (receipt: `incomplete`), and a bundle
+        that cannot be written is done without (receipt: `unwritten`).
         """
         if self._where is None:
             raise PenstockError("the tracer is not armed")
-        receipt = self._daemon.call("disarm")
-        wall_ns = time.monotonic_ns() - self._started_ns
         spool, names = self._spooled("events"), self._spooled("files")
+        receipt = self._disarmed(spool, salvage)
+        wall_ns = time.monotonic_ns() - self._started_ns
+        told = spool, names, wall_ns
         try:
             with _without_collector():
-                return self._result(receipt, spool, names, wall_ns, bundle, dict(phases or {}))
+                try:
+                    return self._result(receipt, *told, bundle, dict(phases or {}))
+                except OSError as error:
+                    if bundle is None or not salvage:
+                        raise
+                    receipt["unwritten"] = f"{error.filename or bundle.path}: {error.strerror}"
+                    return self._result(receipt, *told, None, dict(phases or {}))
         finally:
             self._forget()
+
+    def _disarmed(self, spool: Path, salvage: bool) -> dict[str, Any]:
+        try:
+            return self._daemon.call("disarm")
+        except PenstockError:
+            if not salvage or not self._daemon.gone(_ENDS_WITHIN_S):
+                raise
+            reason = (
+                "the tracer ended before the trace did; what it had not written yet, and what came "
+            )
+            reason += "after, is missing"
+            return salvaged_receipt(spool, self.mode, self._group, self._started_ns, reason)
 
     def stop(self) -> None:
         """Ends the daemon; nothing stays loaded, nor what was spooled and not asked for."""
@@ -251,6 +285,7 @@ class Tracer:
         else:
             sums = [*rows, *names.flushes()]
             closing = closing_sentence(sums, paths, wall_ns, receipt["lost"])
+        closing = " ".join(filter(None, [closing, what_is_missing(receipt)]))
         return TraceResult(tables, receipt, rows, closing, events, events_path, marks)
 
 

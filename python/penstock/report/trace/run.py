@@ -80,8 +80,9 @@ class Bundle:
         found = self.receipt.get("lost_intervals") or []
         spans = []
         for gap in found:
-            first, last, lost = int(gap["start_ns"]), int(gap["end_ns"]), int(gap["lost"])
-            spans.append(Span(first, last, f"{lost:,} lost"))
+            lost = gap.get("lost")  # None: nobody counted
+            named = "not recorded" if lost is None else f"{int(lost):,} lost"
+            spans.append(Span(int(gap["start_ns"]), int(gap["end_ns"]), named))
         return spans
 
     @cached_property

@@ -1,0 +1,58 @@
+"""Options and arguments that the command line cannot use: one line, status 2."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from penstock import cli
+
+WRONG = [
+    (("nosuch",), "No such command 'nosuch'; see penstock --help"),
+    (("trace", "--wrong"), "trace: No such option: --wrong"),
+    (("trace", "--ring-size", "0", "--", "true"), "trace: Invalid value for '--ring-size'"),
+    (("plot",), "plot: Missing argument"),
+    (("disk", "up"), "disk up: Missing argument"),
+    (("compare", "a", "b", "c"), "compare: "),
+]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", ["penstock", *words])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG)
+def test_one_line_says_what_is_wrong(
+    words: tuple[str, ...],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(monkeypatch, *words) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    (line,) = told.err.splitlines()
+    assert line.startswith(f"penstock: {said}")
+    assert "--help" in line
+
+
+def test_and_with_json_an_object(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "trace", "--json", "--wrong") == 2
+    assert "No such option" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_what_is_right_stays_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "--version") == 0
+    assert run(monkeypatch, "trace", "--help") == 0
+    assert "Usage: penstock trace" in capsys.readouterr().out
+    assert run(monkeypatch) == 2  # nothing asked for: the help page
+    assert "trace" in capsys.readouterr().err
