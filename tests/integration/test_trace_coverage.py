@@ -205,9 +205,11 @@ def test_ta_06_eight_threads_on_one_descriptor(
     odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     recording = record([str(odd_calls), "threads", str(target)], tracer, journal, work)
-    # a counted loss on a busy machine is none of these reads: every one of them is looked at below
-    faults = receipt_faults(recording.receipt)
-    assert [fault for fault in faults if not fault.endswith("events lost")] == []
+    # a fault while a thread beside changes the mappings may be counted as lost (faults.h), no call may be
+    sources = recording.receipt["per_probe"]
+    assert {name for name, counts in sources.items() if counts["lost"]} <= {"faults"}
+    lost = [f"{sources.get('faults', {}).get('lost_unresolved', 0)} events lost"]
+    assert receipt_faults(recording.receipt) in ([], lost)
     number = recording.files[str(target)]
     events = recording.events
     reads = events.filter(events["file_id"].to_numpy() == number).to_pandas()

@@ -282,5 +282,7 @@ def test_tr_18_the_order_at_the_device_and_why_it_differs(target: Path, tmp_path
     assert table.loc["calls", "class"] == "consecutive"
     below = json.loads(table.loc["device", "evidence"])
     assert table.loc["device", "class"] != "random"
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    assert "of them from the device)" in manifest["closing"] or "page cache" in manifest["closing"]
     assert below["size_ratio"] > 2
     assert below.get("reason") == "readahead" or table.loc["device", "requests"] < 32

@@ -17,14 +17,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import PenstockError
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Entry, Journal, new_token
+from penstock.observe.trace.closing import closing_sentence
 from penstock.observe.trace.device_order import judge_device, with_reasons
 from penstock.observe.trace.layers_files import extents_table, residency_table
 from penstock.observe.trace.layers_join import RECORD, Joined, join
 from penstock.observe.trace.patterns import patterns_table
+from penstock.observe.trace.salvage import what_is_missing
 from penstock.observe.trace.tracer import TraceResult
 
 #: added ns of a program's run, by name (kernel.bpf_stats_enabled on the development machine)
@@ -235,8 +238,10 @@ def disk_name(major: int, minor: int) -> str:
         return f"{major}:{minor}"
 
 
-def served_by(tables: dict[str, pa.Table], events: Path) -> list[dict[str, Any]]:
-    """Per file: what served its reads, and how much of their time was the device's.
+def served_by(
+    tables: dict[str, pa.Table], events: Path, only: int | None = None
+) -> list[dict[str, Any]]:
+    """Per file (or of the file `only`): what served its reads, and how much of their time was the device's.
 
     Rows {file_id, calls, cache_share, readahead_share, device_share, device_time_share}: a call that waited
     for any page is the device's, else one that found any page read ahead is readahead's, else the cache's.
@@ -246,8 +251,12 @@ def served_by(tables: dict[str, pa.Table], events: Path) -> list[dict[str, Any]]
     if "cache_use" not in tables:
         return []
     columns = ["seq", "file_id", "direction", "latency_ns"]
-    calls = pq.read_table(events, columns=columns).to_pandas()
-    use = tables["cache_use"].to_pandas().merge(calls, on="seq")
+    wanted = None if only is None else [("file_id", "=", only)]
+    calls = pq.read_table(events, columns=columns, filters=wanted)
+    use = tables["cache_use"]
+    if only is not None:
+        use = use.filter(pc.is_in(use["seq"], calls["seq"].combine_chunks()))
+    use = use.to_pandas().merge(calls.to_pandas(), on="seq")
     use = use[use["direction"] == "read"]
     device = (use["requests"] > 0) & (use["device_ns"] > 0) | (use["pages_missed"] > 0)
     use = use.assign(device=device, readahead=~device & (use["pages_readahead"] > 0))
@@ -294,4 +303,20 @@ def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:
         result,
         tables=tables,
         receipt=result.receipt | {"layers": under.receipt},
+        closing=_closing(result, tables),
     )
+
+
+def _closing(result: TraceResult, tables: dict[str, pa.Table]) -> str:
+    """The closing sentence, with what the device served of the reads that most time went to."""
+    rows = [*result.verdicts, *result.flushes]
+    top = max(rows, key=lambda row: row["time_ns"], default=None)
+    if top is None or top["direction"] != "read" or result.events_path is None:
+        return result.closing
+    served = served_by(tables, result.events_path, only=top["file_id"])
+    by_device = {(row["file_id"], "read"): row["device_share"] for row in served}
+    named = result.tables["files"].select(["file_id", "path"]).to_pylist()
+    paths = {row["file_id"]: row["path"] for row in named}
+    receipt = result.receipt
+    said = closing_sentence(rows, paths, receipt["wall_ns"], receipt["lost"], by_device)
+    return " ".join(filter(None, [said, what_is_missing(receipt)]))

@@ -49,7 +49,8 @@ class TraceResult:
 
     `verdicts` are the rows behind `patterns`, one per file, direction and basis; `closing` is the
     sentence. `events` is how many `io_events` there are and `events_path` where: nowhere in mode
-    pattern, or without a bundle. `marks` is what the program wrote to $PENSTOCK_MARKS.
+    pattern, or without a bundle. `marks` is what the program wrote to $PENSTOCK_MARKS, `flushes` are rows of
+    direction `sync` beside the verdicts.
     """
 
     tables: dict[str, pa.Table]
@@ -59,6 +60,7 @@ class TraceResult:
     events: int = 0
     events_path: Path | None = None
     marks: list[Mark] = field(default_factory=list)
+    flushes: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
 
 class Tracer:
@@ -286,7 +288,8 @@ class Tracer:
             sums = [*rows, *names.flushes()]
             closing = closing_sentence(sums, paths, wall_ns, receipt["lost"])
         closing = " ".join(filter(None, [closing, what_is_missing(receipt)]))
-        return TraceResult(tables, receipt, rows, closing, events, events_path, marks)
+        told = events, events_path, marks, names.flushes()
+        return TraceResult(tables, receipt, rows, closing, *told)
 
 
 @contextlib.contextmanager
