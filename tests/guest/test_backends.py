@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.analyse.throttled import throttle_fidelity
+from penstock.analyse.fidelity_counters import BEFORE_A_LIMIT, fidelity_of_counters
 from penstock.emulate.backends.counters import as_table
 from tests.guest import machine
 
@@ -95,10 +95,11 @@ def test_ea_05_buffered_writes_are_limited_until_durable(says: dict[str, Any], b
 def test_ea_07_a_short_read_escapes_no_further_than_its_readahead(says: dict[str, Any]) -> None:
     assert says["ea07"]["small"]["ratio"] <= 130
     large = says["ea07"]["large"]
-    rows = throttle_fidelity(as_table(large["windows"])).to_pylist()
-    (row,) = [r for r in rows if r["metric"] == "rate_read"]
-    assert large["ratio"] <= 130 or (row["verdict"] == "burst" and "readahead" in row["reason"])
-    assert row["verdict"] in ("burst", "too-short")
+    rows = fidelity_of_counters(as_table(large["windows"]), disk_id="ea07", backend="cgroup2")
+    (row,) = [r for r in rows.whole.to_pylist() if r["metric"] == "rate_read"]
+    assert large["ratio"] <= 130 or row["verdict"] in ("burst", "too-short")
+    assert not row["valid"]
+    assert "readahead" in BEFORE_A_LIMIT
 
 
 def test_ea_08_a_limit_above_the_capability_is_no_failure_of_the_limit(
@@ -110,9 +111,11 @@ def test_ea_08_a_limit_above_the_capability_is_no_failure_of_the_limit(
     long = [{**reads[0], "t_ns": k * 10**9, "window_ns": 10**9, "bytes": int(seen["rate_bps"])}
             for k in range(5)]  # fmt: skip
     table = as_table(long)
-    (row,) = throttle_fidelity(table, capability_bps={"read": seen["capability_bps"]}).to_pylist()
+    able = {"read": seen["capability_bps"]}
+    found = fidelity_of_counters(table, disk_id="ea08", backend="cgroup2", capability=able)
+    (row,) = [r for r in found.whole.to_pylist() if r["metric"] == "rate_read"]
     assert row["verdict"] == "device-bound"
-    assert f"{seen['capability_bps'] / 1e6:.1f} MB/s" in row["reason"]
+    assert f"{seen['capability_bps']:.4g} B/s" in row["reason"]
 
 
 def test_ea_09_two_nodes_change_in_opposite_directions(says: dict[str, Any]) -> None:

@@ -203,6 +203,7 @@ def counted(ratios: list[float], limit: float | None = MIB, direction: str = "re
         ([6.0, 5.0, 7.0], {}, "not-honoured", False),
         ([1.0, 1.0, 1.5, 1.5], {}, "not-honoured", False),
         ([0.4, 0.5, 0.4], {}, "demand-bound", True),
+        ([0.1, 0.2, 0.1], {}, "too-short", False),
         ([0.4, 0.5, 0.4], {"capability": {"read": 0.45 * MIB}}, "device-bound", True),
         ([0.4, 0.5, 0.4], {"cpu_busy_percent": 99.0}, "host-saturated", False),
         ([1.0, 1.0], {"unsupported": {"read": "buffered"}}, "unsupported", False),
@@ -222,6 +223,17 @@ def test_counters_of_a_moment_are_too_short_and_of_no_limit_say_so():
     free = fidelity_of_counters(counted([5.0, 5.0], None), disk_id="d", backend="cgroup1")
     assert free.whole.to_pylist()[0]["asked"] is None
     assert free.whole.to_pylist()[0]["valid"]
+
+
+def test_what_is_counted_ahead_of_a_slow_limit_is_no_departure():
+    """128 KiB of readahead at 512 kB/s: a quarter of a second each, counted when handed in."""
+    table = counted([0.125, 0.625, 0.75, 0.5, 0.5, 0.375], 512e3).to_pandas()
+    table["ops"] = [1, 5, 6, 4, 4, 3]
+    found = fidelity_of_counters(table, disk_id="d", backend="cgroup1").whole.to_pylist()[0]
+    assert (found["verdict"], found["valid"]) == ("honoured", True), found["reason"]
+    table["ops"] *= 32  # the same bytes in small requests are what passed
+    found = fidelity_of_counters(table, disk_id="d", backend="cgroup1").whole.to_pylist()[0]
+    assert not found["valid"]
 
 
 def test_a_limit_that_changes_is_followed_window_by_window():

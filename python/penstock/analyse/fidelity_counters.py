@@ -28,8 +28,13 @@ RATE_LIMIT = 0.05
 WINDOW_LIMIT = 0.10
 #: above this multiple of the limit it was not applied (EM-41)
 NOT_APPLIED = 1.3
+#: requests that may be counted before they are let through: blkio counts one when it is handed in, and
+#: readahead hands in up to three windows ahead
+AHEAD = 3
 #: shortest activity that can be judged: five slices of a throttle [s]
 SHORTEST_S = 0.5
+#: what passes before a limit bites
+BEFORE_A_LIMIT = "readahead, or a throttle's first slice"
 #: a quantile this many times the pace of the limit is a gulp's, one below its inverse passed unthrottled
 BURSTY = 3.0
 
@@ -117,6 +122,7 @@ def _windows(
                 if value
             ),
             "reason": "",
+            "ahead": AHEAD * size / (min(asked) * window_s) if asked and window_s > 0 else 0.0,
         }
         if (bps, iops) != before:  # a changed limit may begin with a burst again, in a mixed window
             held, mixed = False, before is not None
@@ -138,10 +144,10 @@ def _of_window(
         return "too-short"
     if ratio is None:
         return "honoured" if row["asked_bps"] is None and row["ops"] else "demand-bound"
-    if ratio > NOT_APPLIED and held:
+    if ratio > NOT_APPLIED + row["ahead"] and held:
         row["reason"] = f"{ratio:.2f} times the limit: not applied"
         return "not-honoured"
-    if ratio > 1 + WINDOW_LIMIT:
+    if ratio > 1 + WINDOW_LIMIT + row["ahead"]:
         row["reason"] = f"{ratio:.2f} times the limit"
         return "not-honoured" if held else "burst"
     if ratio >= 1 - WINDOW_LIMIT:
@@ -164,6 +170,10 @@ def _verdict(
     judgeable = [v for v in verdicts if v != "too-short"]
     if not judgeable:
         return "too-short", False, f"{direction}s took less than {SHORTEST_S} s"
+    if all(r["asked_bps"] for r in judged):
+        at_limit_s = sum(r["bytes"] / r["asked_bps"] for r in judged)
+        if at_limit_s < SHORTEST_S and not {"burst", "not-honoured"} & set(verdicts):
+            return "too-short", False, f"{direction}s of {at_limit_s:.2g} s at the limit"
     bursts, wrong = verdicts.count("burst"), verdicts.count("not-honoured")
     first = next((r for r in judged if r["verdict"] in ("burst", "not-honoured")), None)
     if bursts and "honoured" not in verdicts:  # it never came down to the limit
@@ -174,12 +184,17 @@ def _verdict(
     if wrong > OFF_SHARE * len(judgeable):
         return "not-honoured", False, f"{direction}s: {first['reason'] if first else ''}"
     if bursts:
-        return "burst", False, f"{bursts} windows above the limit at the beginning, then held"
+        return (
+            "burst",
+            False,
+            f"{bursts} windows above the limit at the beginning ({BEFORE_A_LIMIT}), then held",
+        )
     steady = [r for r in judged if r["verdict"] == "honoured" and r["asked_bps"]]
     whole = sum(r["bytes"] for r in steady) / max(
         1e-9, sum(r["asked_bps"] * r["window_ns"] * 1e-9 for r in steady)
     )
-    if steady and abs(whole - 1) > RATE_LIMIT:
+    ahead = sum(r["ahead"] for r in steady) / max(1, len(steady)) ** 2
+    if steady and abs(whole - 1) > RATE_LIMIT + ahead:
         verdict = "host-saturated" if cpu and cpu > CPU_LIMIT_PERCENT else "not-honoured"
         return verdict, False, f"{direction}s are {100 * (whole - 1):+.1f} % off"
     for verdict in ("host-saturated", "device-bound", "demand-bound"):
@@ -190,6 +205,8 @@ def _verdict(
 
 
 def _whole(judged: list[dict[str, Any]], disk_id: str, direction: str) -> dict[str, Any]:
+    if len(judged) >= 4:  # the first and the last window are not full of work
+        judged = judged[1:-1]
     asked_s = [(r["asked_bps"], r["window_ns"] * 1e-9) for r in judged]
     span_s = sum(s for _, s in asked_s)
     delivered = sum(r["bytes"] for r in judged) / span_s
