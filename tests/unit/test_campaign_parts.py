@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,11 @@ from penstock.campaign.frozen import (
 )
 from penstock.campaign.judgement import Evidence, judge
 from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
+from penstock.campaign.reuse import changes_between
 from penstock.campaign.run import _described, _treatments, run_study
 from penstock.campaign.work import passable
 from penstock.design.plan import make_plan, plan_from_json
+from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, Limits, LinkSpec, NodeSpec, When
 from penstock.errors import BadInput, PenstockError
 from penstock.host.launch import Finished, ResourceUse
 from penstock.study.load import load_study
@@ -271,6 +274,7 @@ def evidence(**more: object) -> Evidence:
         "timeout_s": 10.0,
         "last_words": "",
         "oom_kills": 0,
+        "node_faults": (),
         "cache_fault": "",
         "data_altered": False,
         "fidelity_faults": (),
@@ -336,5 +340,38 @@ def test_a_run_that_changed_shared_data_is_invalid_and_not_repeated() -> None:
     assert "mutates: true" in found.reason
 
 
+def test_ea_11_a_killed_process_fails_the_run_whatever_its_status() -> None:
+    found = judge(evidence(oom_kills=2))
+    assert (found.state, found.valid, found.repeatable) == ("failed", False, False)
+    assert "2 processes killed" in found.reason
+
+
+def test_a_node_that_died_fails_the_run() -> None:
+    found = judge(evidence(node_faults=("node a died: its first process was killed",)))
+    assert (found.state, found.valid) == ("failed", False)
+    assert "node a died" in found.reason
+
+
 def test_want_of_memory_is_named() -> None:
     assert "out of the memory" in judge(evidence(finished=ended(137, 9), oom_kills=1)).reason
+
+
+def test_what_is_only_set_and_what_is_put_up_anew() -> None:
+    one = ClusterSpec("a", (NodeSpec("n", disks=(DiskSpec("d"),)), NodeSpec("m")))
+    n, m = one.nodes
+    faster = replace(n, cpus=0.5, disks=(replace(n.disks[0], limits=Limits(read_bps=1e6)),))
+    linked = replace(m, links=(LinkSpec(out_bps=2e6),), memory_bytes=64 << 20)
+    changes = changes_between(one, replace(one, name="b", nodes=(faster, linked)))
+    assert changes is not None
+    assert [(c.nodes, c.resource, c.name, c.patch) for c in changes] == [
+        (("n",), "cpu", None, {"cpus": 0.5}),
+        (("n",), "disk", "d", {"limits": {"read_bps": 1e6}}),
+        (("m",), "memory", None, {"hard": 64 << 20}),
+        (("m",), "network", "net", {"out_bps": 2e6}),
+    ]
+    assert changes_between(one, one) == []
+    assert changes_between(one, replace(one, nodes=(n,))) is None
+    other = replace(n, disks=(replace(n.disks[0], profile={"name": "x"}),))
+    assert changes_between(one, replace(one, nodes=(other, m))) is None
+    event = Event(When(), "cpu", {"cpus": 1.0})
+    assert changes_between(one, replace(one, events=(event,))) is None

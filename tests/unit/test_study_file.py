@@ -185,17 +185,22 @@ def test_quick():
     assert study.quick
 
 
-def test_two_nodes_need_qualified_disks():
+def test_a_disk_without_its_node_is_that_of_the_node_where_the_command_runs():
     two = (
         "    - name: node1\n",
         "    - name: node2\n      disks: [{name: data, profile: nvme}]\n    - name: node1\n",
     )
-    with pytest.raises(BadInput) as caught:
-        changed(two)
-    assert "{node2.data} or {node1.data}" in str(caught.value)
+    levels = {"disk": "hdd-7200", "pattern": "random", "jobs": "8"}
+    places = {"node1.data": "/one", "node2.data": "/two"}
     study = changed(two, ("={data}", "={node2.data}"))
-    run = resolve(study, {"disk": "hdd-7200", "pattern": "random", "jobs": "8"})
-    assert "/two" in run.fill(run.command, {"node1.data": "/one", "node2.data": "/two"}, "/r")
+    run = resolve(study, levels)
+    assert "/two" in run.fill(run.command, places, "/r")
+    run = resolve(changed(two), levels)
+    assert "/one" in run.fill(run.command, {**places, "data": "/one"}, "/r", node="node1")
+    bare = ("    - name: node1\n", "    - name: node0\n    - name: node1\n")
+    with pytest.raises(BadInput) as caught:
+        changed(bare, ("={data}", "={data} {node}"))
+    assert "{node1.data}" in str(caught.value)
 
 
 def test_a_warm_start_drops_no_caches():

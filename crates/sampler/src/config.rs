@@ -44,6 +44,9 @@ pub struct StartRequest {
     /// Directories of the run's control group by controller; `unified` is the v2 one.
     #[serde(default)]
     pub cgroups: BTreeMap<String, PathBuf>,
+    /// The same of virtual nodes, by name of the node.
+    #[serde(default)]
+    pub nodes: BTreeMap<String, BTreeMap<String, PathBuf>>,
     /// Statistics pages of the emulated disks by disk.
     #[serde(default)]
     pub disks: BTreeMap<String, PathBuf>,

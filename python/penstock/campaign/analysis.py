@@ -24,6 +24,7 @@ from penstock.design.plan import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.study.load import load_study
 from penstock.study.model import Study
+from penstock.study.resolve import needs_cluster
 from penstock.workload.responses import measure
 
 
@@ -164,6 +165,11 @@ def _predictions(result: Analysis, study: Study) -> None:
         return
     disks = [disk for node in study.platform.nodes for disk in node.disks]
     if not disks or not all(d.profile is not None for d in disks) or not result.valid_runs:
+        return
+    if needs_cluster(study.platform):
+        result.notes.append(
+            "no predictions: runs on several nodes are not replayed; `penstock predict` takes their platform"
+        )
         return
     frame = predict_study(result.out)
     table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 #: phases whose time is the user's: what the conductor needs beyond them is its own
-USERS_PHASES = frozenset({"prepare", "rest", "workload"})
+USERS_PHASES = frozenset({"prepare", "rest", "services", "workload"})
 
 
 class Run(Protocol):

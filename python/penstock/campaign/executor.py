@@ -20,15 +20,16 @@ from penstock.archive.runs import set_aside
 from penstock.campaign import space
 from penstock.campaign.conductor import Attempt, Outcome
 from penstock.campaign.judgement import Evidence, Judgement, judge
+from penstock.campaign.nodes_stage import NodesStage
 from penstock.campaign.observation import Observation, RunObservers
 from penstock.campaign.plain import PlainDirectories
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
-from penstock.campaign.run_disks import RunDisks
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
+from penstock.campaign.stage import HostStage, Stage, Used, Words
 from penstock.campaign.witness import confirmation
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
-from penstock.host.cgroup import RunCgroup, create_run_cgroup
+from penstock.host.cgroup import create_run_cgroup
 from penstock.host.clocks import clock_row
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.facts import host_facts
@@ -36,7 +37,8 @@ from penstock.host.journal import Entry, Journal
 from penstock.host.launch import Finished, launch
 from penstock.host.state import runtime_dir
 from penstock.study.model import Study
-from penstock.study.resolve import ResolvedDisk, ResolvedRun, resolve
+from penstock.study.resolve import ResolvedDisk, ResolvedNode, ResolvedRun, resolve
+from penstock.study.template import names_in
 from penstock.workload.measured import Measured
 from penstock.workload.responses import measure
 
@@ -59,15 +61,13 @@ class _Work:
     copies: list[Path] = field(default_factory=list)
     backing: dict[str, Path] = field(default_factory=dict)
     mounts: dict[str, Path] = field(default_factory=dict)
-    cgroup: RunCgroup | None = None
+    stage: Stage | None = None
+    used: Used = field(default_factory=Used)
     settled: Settled | None = None
     finished: Finished | None = None
     after: Finished | None = None
     observation: Observation = field(default_factory=Observation)
     clocks: list[dict[str, Any]] = field(default_factory=list)
-    peak_memory_bytes: int | None = None
-    oom_kills: int = 0
-    cpu_ns: int | None = None
 
 
 class HostExecutor:
@@ -96,7 +96,7 @@ class HostExecutor:
         self._prepared = PreparedData(work_dir / "prepared")
         self._plain = PlainDirectories(journal)
         self._mount_root: Entry | None = None
-        self._disks: RunDisks | None = None
+        self._stages: dict[bool, Stage] = {}
         self._observers: RunObservers | None = None
         self._facts: dict[str, Any] = {}
         self._now: _Work | None = None
@@ -108,9 +108,7 @@ class HostExecutor:
         self._mount_root = make_directory(runtime_dir() / token, self._journal)
         root = Path(self._mount_root.target)
         root.chmod(0o755)
-        disks = [disk for node in self._study.platform.nodes for disk in node.disks]
-        if any(disk.profile is not None for disk in disks):
-            self._disks = RunDisks(self._journal, root)
+        self._root = root
         self._observers = RunObservers(self._journal, root, self._study.observers)
 
     def close(self) -> None:
@@ -120,9 +118,8 @@ class HostExecutor:
             if self._mount_root is not None:
                 stack.callback(remove_directory, self._mount_root, self._journal)
                 self._mount_root = None
-            if self._disks is not None:
-                stack.callback(self._disks.stop)
-                self._disks = None
+            while self._stages:
+                stack.callback(self._stages.popitem()[1].stop)
             if self._observers is not None:
                 stack.callback(self._observers.stop)
                 self._observers = None
@@ -191,47 +188,68 @@ class HostExecutor:
                 return
             self._say(f"preparing the data of {run.run_id}")
             scratch = next(iter(disks.values())).parent if disks else self._work_dir
-            command = resolved.fill(resolved.prepare, disks, scratch)
-            log = self._work_dir / "prepare.log"  # not on a disk that this may fill
-            with create_run_cgroup("prepare", None, self._journal, run=run.run_id) as cgroup:
-                finished = launch(
-                    command,
-                    cgroup,
-                    log,
-                    log.with_suffix(".err"),
-                    extra_env=self._env(resolved, disks, scratch),
-                    cwd=scratch,
-                    user=resolved.user,
-                )
-            if finished.exit_status != 0:
-                words = last_words(log.with_suffix(".err")) or last_words(log)
-                raise PenstockError(
-                    f"run {run.run_id}: the preparation ended with status {finished.exit_status}: "
-                    f"{words or 'it said nothing'} (command: {command})"
-                )
+            for node in nodes_to_prepare(resolved):
+                self._prepare_once(run, resolved, node, disks, scratch)
 
         return make
 
-    def attach(self, attempt: Attempt[PlannedRun]) -> None:
-        """The run's control group and its disks."""
-        work = self._at_hand()
-        resolved = work.resolved
-        with attempt.phase("attach"):
-            work.cgroup = create_run_cgroup(
-                attempt.run.run_id, resolved.memory_bytes, self._journal, run=attempt.run.run_id
+    def _prepare_once(
+        self,
+        run: PlannedRun,
+        resolved: ResolvedRun,
+        node: ResolvedNode,
+        disks: dict[str, Path],
+        scratch: Path,
+    ) -> None:
+        assert resolved.prepare is not None
+        own = {d.name: disks[d.disk_id] for d in node.disks}
+        command = resolved.fill(resolved.prepare, {**disks, **own}, scratch, node.name)
+        env = {
+            k: resolved.fill(v, {**disks, **own}, scratch, node.name)
+            for k, v in resolved.env.items()
+        }
+        log = self._work_dir / "prepare.log"  # not on a disk that this may fill
+        with create_run_cgroup("prepare", None, self._journal, run=run.run_id) as cgroup:
+            finished = launch(
+                command,
+                cgroup,
+                log,
+                log.with_suffix(".err"),
+                extra_env=env,
+                cwd=scratch,
+                user=resolved.user,
             )
-            _limit_cpus(work.cgroup, resolved.nodes[0].cpus)
-            work.mounts = {
-                d.disk_id: work.backing[d.disk_id] for d in resolved.disks if not d.emulated
-            }
-            if self._disks is not None:
-                work.mounts |= self._disks.attach(
-                    attempt.run.run_id,
-                    [d for d in resolved.disks if d.emulated],
-                    work.backing,
-                    draw_seed(self._study.design.seed, attempt.run.run_id, attempt.number),
-                    resolved.memory_bytes,
-                )
+        if finished.exit_status != 0:
+            words = last_words(log.with_suffix(".err")) or last_words(log)
+            raise PenstockError(
+                f"run {run.run_id}: the preparation ended with status {finished.exit_status}: "
+                f"{words or 'it said nothing'} (command: {command})"
+            )
+
+    def _stage(self, resolved: ResolvedRun) -> Stage:
+        """Where a run of this kind takes place, made when first needed."""
+        on_nodes = resolved.cluster is not None
+        if on_nodes not in self._stages:
+            if on_nodes:
+                made: Stage = NodesStage(self._journal, self._study.workload, self._study.base_dir)
+            else:
+                made = HostStage(self._journal, self._root)
+            self._stages[on_nodes] = made
+        return self._stages[on_nodes]
+
+    def attach(self, attempt: Attempt[PlannedRun]) -> None:
+        """The place of the run: a control group or virtual nodes, and disks."""
+        work = self._at_hand()
+        with attempt.phase("attach"):
+            work.stage = self._stage(work.resolved)
+            work.stage.attach(
+                attempt.run.run_id,
+                work.resolved,
+                work.backing,
+                draw_seed(self._study.design.seed, attempt.run.run_id, attempt.number),
+                self._out,
+            )
+            work.mounts = work.stage.mounts
 
     def settle(self, attempt: Attempt[PlannedRun]) -> None:
         """Written back and cold (or warm) as declared, and proven so; then the declared rest."""
@@ -251,33 +269,34 @@ class HostExecutor:
         """Counters to zero, observers on."""
         work = self._at_hand()
         with attempt.phase("arm"):
-            if self._disks is not None:
-                self._disks.begin(work.bundle.path)
             assert self._observers is not None
-            assert work.cgroup is not None
-            up = self._disks.up if self._disks is not None else {}
-            self._observers.start(work.cgroup, up, work.bundle.path)
+            assert work.stage is not None
+            work.stage.begin(work.bundle.path)
+            self._observers.start(work.stage.watched(), work.bundle.path)
 
     def launch(self, attempt: Attempt[PlannedRun]) -> None:
         """The command, in its control group, to its end or its time-out; then the `after` command."""
         work = self._at_hand()
-        resolved = work.resolved
-        command = resolved.fill(resolved.command, work.mounts, work.run_dir)
-        work.bundle.manifest["command"] = command
-        cwd = self._directory(work)
+        assert work.stage is not None
+        work.bundle.manifest["command"] = work.resolved.command
         work.clocks.append(clock_row("start"))
-        with attempt.phase("workload"):
-            work.finished = launch(
-                command,
-                work.cgroup,
-                work.bundle.path / "stdout.txt",
-                work.bundle.path / "stderr.txt",
-                extra_env=self._env(resolved, work.mounts, work.run_dir),
-                cwd=cwd,
-                timeout_s=resolved.timeout_s,
-                user=resolved.user,
-            )
+        work.finished = work.stage.run(self._words(work, work.resolved.command), attempt.phase)
         work.clocks.append(clock_row("end"))
+
+    def _words(self, work: _Work, command: str, prefix: str = "") -> Words:
+        resolved = work.resolved
+        place = work.bundle.path
+        out, err = ("after.txt", "after.err.txt") if prefix else ("stdout.txt", "stderr.txt")
+        return Words(
+            command=command,
+            stdout=place / out,
+            stderr=place / err,
+            run_dir=work.run_dir,
+            timeout_s=resolved.timeout_s,
+            user=resolved.user,
+            directory=resolved.directory,
+            env=resolved.env,
+        )
 
     def disarm(self, attempt: Attempt[PlannedRun]) -> None:
         """Observers off; what they and the disks counted is read."""
@@ -285,17 +304,15 @@ class HostExecutor:
         if work is None:
             return
         with attempt.phase("disarm"):
-            if work.cgroup is not None:
-                with contextlib.suppress(OSError):
-                    work.peak_memory_bytes = work.cgroup.peak_memory_bytes()
-                    work.oom_kills = work.cgroup.oom_kills()
-                    work.cpu_ns = work.cgroup.cpu_ns()
+            if work.stage is not None:
+                work.used = work.stage.used()
             if self._observers is not None:
                 work.observation = self._observers.finish(work.bundle)
-            if self._disks is not None:
-                work.observation.disks = self._disks.end(
-                    work.observation.observed.get("utilisation"), work.cpu_ns
+            if work.stage is not None:
+                work.observation.disks = work.stage.end(
+                    work.observation.observed.get("utilisation"), work.used.cpu_ns
                 )
+                work.bundle.manifest["place"] = work.stage.about
 
     def detach(self, attempt: Attempt[PlannedRun]) -> None:
         """The `after` command, then disks, control group and the run's own copy go."""
@@ -309,26 +326,11 @@ class HostExecutor:
                 work.copied = None
             while work.copies:
                 stack.callback(shutil.rmtree, work.copies.pop(), ignore_errors=True)
-            if self._disks is not None:
-                stack.callback(self._disks.detach)
-            if work.cgroup is not None:
-                stack.callback(work.cgroup.remove)
+            if work.stage is not None:
+                stack.callback(work.stage.detach)
             if work.finished is not None and work.resolved.after is not None:
-                self._run_after(work)
-
-    def _run_after(self, work: _Work) -> None:
-        after = work.resolved.after
-        assert after is not None
-        work.after = launch(
-            work.resolved.fill(after, work.mounts, work.run_dir),
-            work.cgroup,
-            work.bundle.path / "after.txt",
-            work.bundle.path / "after.err.txt",
-            extra_env=self._env(work.resolved, work.mounts, work.run_dir),
-            cwd=self._directory(work),
-            timeout_s=work.resolved.timeout_s,
-            user=work.resolved.user,
-        )
+                assert work.stage is not None
+                work.after = work.stage.after(self._words(work, work.resolved.after, "after"))
 
     def collect(self, attempt: Attempt[PlannedRun]) -> Outcome:
         """Tables, judgement, responses, manifest; the bundle gets its name."""
@@ -352,9 +354,9 @@ class HostExecutor:
         bundle.manifest.update(
             exit_status=finished.exit_status,
             signal=finished.signal,
-            peak_memory_bytes=work.peak_memory_bytes,
-            oom_kills=work.oom_kills,
-            cpu_ns=work.cpu_ns,
+            peak_memory_bytes=work.used.peak_memory_bytes,
+            oom_kills=work.used.oom_kills,
+            cpu_ns=work.used.cpu_ns,
             after_status=work.after.exit_status if work.after is not None else None,
             state=judgement.state,
             valid=judgement.valid,
@@ -406,15 +408,6 @@ class HostExecutor:
         assert self._now is not None
         return self._now
 
-    def _env(self, resolved: ResolvedRun, places: dict[str, Path], run_dir: Path) -> dict[str, str]:
-        return {k: resolved.fill(v, places, run_dir) for k, v in resolved.env.items()}
-
-    def _directory(self, work: _Work) -> str:
-        asked = work.resolved.directory
-        if asked is None:
-            return str(work.run_dir)
-        return work.resolved.fill(asked, work.mounts, work.run_dir)
-
     def _manifest(self, attempt: Attempt[PlannedRun], resolved: ResolvedRun) -> dict[str, Any]:
         run = attempt.run
         return {
@@ -459,7 +452,8 @@ class HostExecutor:
                 finished=finished,
                 timeout_s=work.resolved.timeout_s,
                 last_words=last_words(work.bundle.path / "stderr.txt"),
-                oom_kills=work.oom_kills,
+                oom_kills=work.used.oom_kills,
+                node_faults=work.used.faults,
                 data_altered=work.prepared is not None
                 and work.resolved.mutates is not True
                 and self._prepared.forget_if_altered(
@@ -548,6 +542,17 @@ def _about_disk(disk: ResolvedDisk) -> dict[str, Any]:
     }
 
 
+def nodes_to_prepare(resolved: ResolvedRun) -> list[ResolvedNode]:
+    """For which nodes the data are prepared: once, or once for each node where a disk that several nodes have
+    is named without its node (or `{node}` is)."""
+    said = set(names_in(resolved.prepare or ""))
+    several = {d.name for d in resolved.disks if sum(o.name == d.name for o in resolved.disks) > 1}
+    bare = said & several
+    if not bare and "node" not in said:
+        return [resolved.nodes[0]]
+    return [n for n in resolved.nodes if bare <= {d.name for d in n.disks} and n.disks]
+
+
 def profile_hash(profile: dict[str, Any]) -> str:
     """SHA-256 of a storage profile."""
     return hashlib.sha256(json.dumps(profile, sort_keys=True).encode()).hexdigest()
@@ -593,19 +598,6 @@ def draw_seed(seed: int, run_id: str, number: int) -> int:
 def _own(path: Path, user: str | None) -> None:
     if user is not None and os.geteuid() == 0:
         shutil.chown(path, user)
-
-
-def _limit_cpus(cgroup: RunCgroup, cpus: float | None) -> None:
-    """At most `cpus` processors' worth of time for the group (CFS bandwidth), where the host can."""
-    place = cgroup.paths.get("cpu")
-    if cpus is None or place is None:
-        return
-    period_us = 100_000
-    if (place / "cpu.cfs_quota_us").exists():
-        (place / "cpu.cfs_period_us").write_text(str(period_us))
-        (place / "cpu.cfs_quota_us").write_text(str(int(cpus * period_us)))
-    elif (place / "cpu.max").exists():
-        (place / "cpu.max").write_text(f"{int(cpus * period_us)} {period_us}")
 
 
 def _phases_table(attempt: Attempt[PlannedRun]) -> pa.Table:

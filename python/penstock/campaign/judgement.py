@@ -18,6 +18,7 @@ class Evidence:
     timeout_s: float | None
     last_words: str
     oom_kills: int
+    node_faults: tuple[str, ...]
     cache_fault: str
     data_altered: bool
     fidelity_faults: tuple[str, ...]
@@ -63,9 +64,17 @@ def _ending(evidence: Evidence) -> Judgement | None:
     if finished.timed_out:
         return Judgement("timed-out", False, f"it took longer than {evidence.timeout_s:g} s", False)
     if finished.exit_status == 0:
+        if evidence.node_faults:
+            return Judgement("failed", False, "; ".join(evidence.node_faults), False)
+        if evidence.oom_kills:  # the program went on without one of its processes (EM-06)
+            kills = evidence.oom_kills
+            reason = f"out of the memory of its group ({kills} processes killed)"
+            return Judgement("failed", False, reason, False)
         return None
     if evidence.oom_kills:
         words = f": out of the memory of its group ({evidence.oom_kills} processes killed)" + words
+    if evidence.node_faults:
+        words = f": {'; '.join(evidence.node_faults)}" + words
     if finished.signal is not None:
         reason = f"the workload was ended by signal {finished.signal}{words}"
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ import pyarrow as pa
 
 from penstock.archive.bundle import Bundle, read_accesses
 from penstock.campaign.run_disks import DiskObservation
-from penstock.emulate.disk import EmulatedDisk
-from penstock.host.cgroup import RunCgroup
+from penstock.campaign.stage import Watched
+from penstock.errors import PenstockError
 from penstock.host.journal import Journal
 from penstock.observe.monitor.monitor import Monitor
 from penstock.observe.trace.tracer import Tracer
@@ -73,15 +72,18 @@ class RunObservers:
             self.stop()
             raise
 
-    def start(self, cgroup: RunCgroup, disks: Mapping[str, EmulatedDisk], out_dir: Path) -> None:
-        """Arms them for a run's group and its emulated disks."""
+    def start(self, watched: Watched, out_dir: Path) -> None:
+        """Arms them for a run's groups and its emulated disks."""
         if self._monitor is not None:
-            pages = {disk_id: disk.stats_file for disk_id, disk in disks.items()}
-            self._monitor.start(cgroup, pages, out_dir)
+            self._monitor.start(watched.group, watched.pages, out_dir, nodes=watched.nodes)
             self._on.append("monitor")
         if self._tracer is not None:
-            devices = {disk.device: disk_id for disk_id, disk in disks.items()}
-            self._tracer.arm(cgroup, out_dir, devices)
+            if watched.scope is None or watched.scope == 0:
+                raise PenstockError(
+                    "several nodes cannot be traced here: their control groups have none of their own "
+                    "above them (the unified hierarchy holds the controllers); take trace out of observers"
+                )
+            self._tracer.arm(watched.scope, out_dir, watched.devices)
             self._on.append("trace")
 
     def finish(self, bundle: Bundle) -> Observation:

@@ -26,6 +26,7 @@ from penstock.campaign.plain import refuse_unusable
 from penstock.campaign.prepared import PreparedData
 from penstock.campaign.progress import RunProgress
 from penstock.design.plan import Plan, PlannedRun, make_plan
+from penstock.emulate.wire import to_json
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 from penstock.host.undo import undo
@@ -238,17 +239,15 @@ class _Telling:
 
 def _treatments(study: Study, plan: Plan) -> dict[str, ResolvedRun]:
     """Every treatment of the plan, resolved. Raises BadInput for what cannot be run yet."""
-    if len(study.platform.nodes) > 1:
-        names = ", ".join(n.name for n in study.platform.nodes)
-        raise BadInput(
-            f"{study.source_path}: found the nodes {names}; expected one node (several are not run yet)"
-        )
     return {r.treatment_id: resolve(study, r.levels) for r in plan.rows}
 
 
 def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, dict[str, Any]]:
     """What each treatment is, as far as it alters a run: what a resumed campaign compares."""
+    services = study.workload.services
     common = {
+        **({"on": list(study.workload.on)} if study.workload.on else {}),
+        **({"services": [s.model_dump() for s in services]} if services else {}),
         "settle": study.settle.model_dump(mode="json"),
         "observers": study.observers.model_dump(mode="json"),
         "seed": study.design.seed,
@@ -271,6 +270,7 @@ def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, di
                 }
                 for n in r.nodes
             },
+            **({"cluster": to_json(r.cluster)} if r.cluster is not None else {}),
             **common,
         }
         for treatment_id, r in treatments.items()

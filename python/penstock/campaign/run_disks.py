@@ -10,26 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.analyse.fidelity import certificate
+from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.disk import DiskServer, EmulatedDisk
 from penstock.emulate.disk_log import read_disk_log
 from penstock.emulate.events_table import events_table, failed
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal
 from penstock.study.resolve import ResolvedDisk
-
-_NO_TIME: dict[str, Any] = {"overhead": {"kind": "constant", "value_s": 0.0}}
-_BOTH = {"sequential": _NO_TIME, "random": _NO_TIME}
-
-#: what a disk is set to before it goes, so that writing back does not hold up the next run
-INSTANT_PROFILE: dict[str, Any] = {
-    "schema": "penstock/storage-profile/1",
-    "name": "instant",
-    "servers": 64,
-    "read": _BOTH,
-    "write": _BOTH,
-    "flush": _NO_TIME,
-}
-
 
 @dataclass
 class DiskObservation:
@@ -115,7 +102,7 @@ class RunDisks:
             self._server.log(disk_id, None)
             table = read_disk_log(mounted.log, disk_id=disk_id)
             requests.append(table)
-            counters.append(_counters(disk_id, stats))
+            counters.append(counters_table(disk_id, stats))
             found = certificate(
                 table,
                 stats,
@@ -127,7 +114,7 @@ class RunDisks:
             )
             certificates.append(found.whole)
             windows.append(found.windows)
-            faults += _faults(found.whole)
+            faults += faults_of(found.whole)
             for spool in (mounted.log, Path(f"{mounted.log}.files")):
                 spool.unlink(missing_ok=True)
             mounted.log = None
@@ -164,7 +151,8 @@ class RunDisks:
             self.detach()
 
 
-def _counters(disk_id: str, stats: dict[str, Any]) -> pa.Table:
+def counters_table(disk_id: str, stats: dict[str, Any]) -> pa.Table:
+    """The numbers among a disk's counters as rows of `disk_stats`."""
     numbers = {k: float(v) for k, v in stats.items() if isinstance(v, int | float)}
     return pa.table(
         {
@@ -175,7 +163,7 @@ def _counters(disk_id: str, stats: dict[str, Any]) -> pa.Table:
     )
 
 
-def _faults(certificate: pa.Table) -> list[str]:
+def faults_of(certificate: pa.Table) -> list[str]:
     """One text per disk whose certificate is not valid, with the first reason."""
     first: dict[str, str] = {}
     for row in certificate.to_pylist():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from scipy import optimize, stats
 
 
@@ -18,14 +19,20 @@ def power(delta: float, runs: int, replicates: int, level: float = 0.05) -> floa
         raise ValueError("one replicate has no pure error: no power can be given")
     shift = delta * (runs * replicates) ** 0.5 / 2
     limit = float(stats.t.ppf(1 - level / 2, df))
-    return float(stats.nct.sf(limit, df, shift) + stats.nct.cdf(-limit, df, shift))
+    found = float(stats.nct.sf(limit, df, shift) + stats.nct.cdf(-limit, df, shift))
+    if math.isfinite(found):
+        return found
+    # SciPy's non-central t has no value far out: the same as a mean over the estimate of the spread
+    spread = np.sqrt(stats.chi2.ppf((np.arange(4096) + 0.5) / 4096, df) / df)
+    beyond = stats.norm.sf(limit * spread - shift) + stats.norm.cdf(-limit * spread - shift)
+    return float(beyond.mean())
 
 
 def detectable(goal: float, runs: int, replicates: int, level: float = 0.05) -> float:
     """Smallest difference of level means, in standard deviations, found with probability `goal`."""
     above = 0.1
     while power(above, runs, replicates, level) < goal:
-        above *= 1.5  # in steps: SciPy's non-central t has no value far out
+        above *= 1.5
     return float(
         optimize.brentq(lambda d: power(d, runs, replicates, level) - goal, 1e-6, above, xtol=1e-10)
     )

@@ -22,7 +22,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal
 from penstock.host.node_group import NodeGroup, NodeGroups, create_node_groups
-from penstock.host.node_root import NodeRoot
+from penstock.host.node_root import Bind, NodeRoot
 from penstock.host.oci import RuncMaker, missing
 from penstock.host.spawner import Birth, Spawner
 from penstock.host.state import state_dir
@@ -188,7 +188,10 @@ class HeldCluster:
             at=str(self.home / "root"),
             tmp=str(at / "tmp"),
             hosts=str(self.home / "hosts"),
-            binds=self._disks.binds(node.name),
+            binds=(
+                *(Bind(source, target) for source, target in node.spec.shared),
+                *self._disks.binds(node.name),
+            ),
         )
         return Birth(node.name, node.group.entrances(), root, self._token)
 
@@ -362,6 +365,7 @@ class HeldCluster:
             "runtime": self.runtime,
             "home": str(self.home),
             "ssh": self._sshd.describe(),
+            "above": str(self._groups.above) if self._groups and self._groups.above else None,
             "nodes": [
                 {
                     "name": node.name,

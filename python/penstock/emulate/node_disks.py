@@ -92,6 +92,34 @@ class NodeDisks:
             name: describe(disk) | {"stats": _stats(disk)} for name, disk in self.of(node).items()
         }
 
+    def begin(self, spool: Path) -> None:
+        """A run begins on all disks: counters to zero, what a certificate needs is recorded from now on."""
+        for disks in self._disks.values():
+            for disk in disks.values():
+                disk.up.begin(spool)
+
+    def end(self, spool: Path) -> dict[str, dict[str, Any]]:
+        """The run has ended: by disk its counters, facts, and its tables as files of `spool` (Parquet)."""
+        from penstock.archive.bundle import write_parquet
+
+        found = {}
+        for disks in self._disks.values():
+            for disk in disks.values():
+                stats = disk.up.stats()
+                tables = {}
+                for name, table in disk.up.end().items():
+                    path = spool / f"{disk.up.disk_id}.{name}.parquet"
+                    write_parquet(path, table)
+                    tables[name] = str(path)
+                found[disk.up.disk_id] = {
+                    "stats": stats,
+                    "facts": disk.up.facts(),
+                    "tables": tables,
+                    "backend": disk.choice.name,
+                    "reason": disk.choice.reason,
+                }
+        return found
+
     def down(self) -> None:
         """Takes all disks down."""
         self._disks.clear()
@@ -116,7 +144,14 @@ def describe(disk: NodeDisk) -> dict[str, Any]:
         "backend": disk.choice.name,
         "reason": disk.choice.reason,
         "profile": disk.spec.profile_name or None,
+        "page": _page(disk.up),
     }
+
+
+def _page(up: UpDisk) -> str | None:
+    """The page of its counters, of a disk of the model."""
+    served = getattr(up, "served", None)
+    return str(served.stats_file) if served is not None else None
 
 
 def _stats(disk: NodeDisk) -> dict[str, Any] | None:

@@ -44,6 +44,8 @@ class RunningDisk:
     directory: Path
     backend: str
     device: tuple[int, int]
+    #: page of its counters, of a disk of the model
+    page: Path | None = None
 
 
 @dataclass
@@ -221,6 +223,20 @@ class Cluster:
         """The same with the cluster's own: `jain_index` of the nodes that wanted processors."""
         return self._ask("status")
 
+    def begin(self, spool: Path) -> None:
+        """A run begins: disks count from zero, and record in `spool` what a certificate needs."""
+        self._ask("begin", spool=str(spool.absolute()))
+
+    def end(self, spool: Path) -> dict[str, dict[str, Any]]:
+        """The run has ended: by disk `stats`, `facts`, `backend`, `reason`, and `tables` (Parquet files)."""
+        return dict(self._ask("end", spool=str(spool.absolute()))["disks"])
+
+    @property
+    def above(self) -> Path | None:
+        """The control group above all nodes' in the unified hierarchy; None where there is none."""
+        found = self._described.get("above")
+        return Path(found) if found else None
+
     def freeze(self, *nodes: str) -> list[dict[str, Any]]:
         """Stops nodes where they are."""
         return self.set(nodes or ("*",), "node", None, {"state": "frozen"})
@@ -308,6 +324,7 @@ def _running(said: dict[str, Any]) -> RunningNode:
             Path(disk["directory"]),
             disk["backend"],
             (disk["device"][0], disk["device"][1]),
+            Path(disk["page"]) if disk.get("page") else None,
         )
         for name, disk in said["disks"].items()
     }

@@ -121,6 +121,8 @@ class NodeSpec:
     disks: tuple[DiskSpec, ...] = ()
     links: tuple[LinkSpec, ...] = (LinkSpec(),)
     ssh: bool = False
+    #: directories of the host as the node sees them: (on the host, in the node)
+    shared: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,15 @@ class Supervisor:
         made = self._timelines[cluster].made() + held.disks.events()
         return {"events": sorted(made, key=lambda e: int(e["planned_ns"]))}
 
+    def begin(self, cluster: str, spool: str) -> dict[str, Any]:
+        """A run begins: disks count from zero and record what a certificate needs."""
+        self._cluster(cluster).disks.begin(Path(spool))
+        return {}
+
+    def end(self, cluster: str, spool: str) -> dict[str, Any]:
+        """The run has ended: by disk its counters, facts, and its tables as files of `spool`."""
+        return {"disks": self._cluster(cluster).disks.end(Path(spool))}
+
     def down(self, cluster: str) -> dict[str, Any]:
         """Takes a cluster down; `last` says that none is left."""
         self._cluster(cluster)
@@ -328,7 +337,7 @@ _COMMANDS: dict[str | None, Callable[..., dict[str, Any]]] = {
     name: getattr(Supervisor, name)
     for name in (
         *("ping", "shutdown", "reserve", "up", "keep", "progress", "describe", "status", "set"),
-        *("schedule", "mark", "events", "down"),
+        *("schedule", "mark", "events", "begin", "end", "down"),
     )
 }
 

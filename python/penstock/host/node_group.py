@@ -18,6 +18,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.host.cgroup import (
     _WANTED_BY_NODES,
+    Hierarchies,
     RunCgroup,
     _number,
     _parents,
@@ -216,6 +217,8 @@ class NodeGroups:
     journal: Journal
     entry: Entry
     settings: list[Entry]
+    #: the group above them all in the unified hierarchy, where there is one
+    above: Path | None = None
 
     def remove(self) -> None:
         """Kills what is left in them and removes them. Raises PenstockError if something stays."""
@@ -223,6 +226,8 @@ class NodeGroups:
             group.kill()
         for group in self.groups.values():
             remove_groups([str(d) for d in group.directories])
+        if self.above is not None:
+            remove_groups([str(self.above)])
         self.journal.undone(self.entry)
         while self.settings:
             put_back(self.settings.pop(), self.journal)
@@ -251,6 +256,9 @@ def create_node_groups(
             if mount.fstype == "cgroup" and Path(mount.point) not in parents.values():
                 parents[f"also {os.path.basename(mount.point)}"] = Path(mount.point)
     token = new_token()
+    above = _above(cluster, token, found, parents)
+    if above is not None:
+        parents = {**parents, "unified": above}
     groups: dict[str, NodeGroup] = {}
     for node in nodes:
         label = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{cluster}-{node}")[:100]
@@ -258,11 +266,14 @@ def create_node_groups(
         paths = {controller: parent / name for controller, parent in parents.items()}
         groups[node] = NodeGroup(name, paths, None, missing, token)
     planned = [str(d) for group in groups.values() for d in group.directories]
+    planned += [str(above)] if above is not None else []
     entry = journal.plan(
         "cgroup", f"penstock-{cluster}-*-{token}", run=cluster, token=token, new=planned
     )
-    made = NodeGroups(groups, journal, entry, settings)
+    made = NodeGroups(groups, journal, entry, settings, above)
     try:
+        if above is not None:
+            above.mkdir()
         for group in groups.values():
             for directory in group.directories:
                 directory.mkdir()
@@ -272,6 +283,16 @@ def create_node_groups(
         raise PenstockError(f"control groups of {cluster}: {error}") from error
     journal.done(entry)
     return made
+
+
+def _above(cluster: str, token: str, found: Hierarchies, parents: dict[str, Path]) -> Path | None:
+    """The group of the whole cluster in a unified hierarchy without controllers of ours (a hybrid host): it
+    costs nothing, and the tracer knows all nodes by it. None elsewhere: all would weigh as one node."""
+    unified = parents.get("unified")
+    if unified is None or any(p == unified for c, p in parents.items() if c != "unified"):
+        return None
+    label = re.sub(r"[^A-Za-z0-9_.-]", "-", cluster)[:64]
+    return unified / f"penstock-{label}-{token}"
 
 
 def _prepare_cpuset(group: Path | None) -> None:

@@ -3,6 +3,7 @@ so that all mistakes are found at once."""
 
 from __future__ import annotations
 
+import fnmatch
 import math
 import re
 from pathlib import Path as FilePath
@@ -123,19 +124,27 @@ def _shown(value: Any) -> str:
 
 def _workload(source: Source, document: dict[str, Any], names: Names) -> None:
     workload = _mapping(document, "workload")
+    on = _on(source, ("workload", "on"), workload.get("on"), names)
     for key in _WORKLOAD_TEXTS:
-        templates(source, ("workload", key), workload.get(key), names, disks=True)
+        where = () if key == "prepare" else on
+        templates(source, ("workload", key), workload.get(key), names, disks=True, on=where)
     for key in ("prepare", "command"):
         quick = _mapping(workload, "quick").get(key)
         if quick is not None and quick != workload.get(key):
-            templates(source, ("workload", "quick", key), quick, names, disks=True)
+            where = () if key == "prepare" else on
+            templates(source, ("workload", "quick", key), quick, names, disks=True, on=where)
     for key, value in _mapping(workload, "env").items():
         path: Path = ("workload", "env", key)
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
             source.mistake(path, f"'{key}'", "the name of an environment variable", key=True)
         if value is None or isinstance(value, list | dict):
             source.mistake(path, _shown(value), "text or a number")
-        templates(source, path, value, names, disks=True)
+        templates(source, path, value, names, disks=True, on=on)
+    said = workload.get("services")
+    services = said if isinstance(said, list) else []
+    for i, service in enumerate(services):
+        if isinstance(service, dict):
+            _service(source, ("workload", "services", i), service, names, services[:i])
     name = workload.get("parser", "none")
     if isinstance(name, str) and name.strip() and name not in NAMES:
         source.mistake(
@@ -143,6 +152,36 @@ def _workload(source: Source, document: dict[str, Any], names: Names) -> None:
             f"the unknown parser '{name}'",
             f"{listed(list(NAMES))}{suggestion(name, list(NAMES))}",
         )
+
+
+def _on(source: Source, path: Path, said: Any, names: Names) -> list[str]:
+    """The nodes that a command runs on; notes patterns that fit none."""
+    patterns = said if isinstance(said, list) else [said] if isinstance(said, str) else []
+    if not patterns:
+        return names.order[:1]
+    found: list[str] = []
+    for pattern in patterns:
+        fit = names.order if pattern == "all" else fnmatch.filter(names.order, str(pattern))
+        if not fit and "{" not in str(pattern):
+            expected = f"a node, a pattern or all: {listed(names.order[:8])}"
+            near = suggestion(str(pattern), names.order)
+            source.mistake(path, f"'{pattern}', which is no node", expected + near)
+        found += fit
+    return found
+
+
+def _service(
+    source: Source, path: Path, service: dict[str, Any], names: Names, before: list[Any]
+) -> None:
+    on = _on(source, (*path, "on"), service.get("on"), names)
+    templates(source, (*path, "command"), service.get("command"), names, disks=True, on=on)
+    name = service.get("name")
+    if any(isinstance(b, dict) and b.get("name") == name for b in before):
+        source.mistake((*path, "name"), f"a second service called '{name}'", "each name once")
+    ready = service.get("ready")
+    if isinstance(ready, dict) and len({"port", "log", "command"} & set(ready)) != 1:
+        expected = "one of port, log, command"
+        source.mistake((*path, "ready"), f"{len(ready)} ways to be ready", expected, key=True)
 
 
 def _responses(source: Source, document: dict[str, Any], names: Names) -> None:

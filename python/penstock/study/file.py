@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from penstock.study.fields import expect
-from penstock.study.machine import EmulatedPart, NetworkPart, NodeFile
+from penstock.study.machine import EmulatedPart, NetworkPart, NodeFile, Patterns
 from penstock.study.values import (
     TEXT_OR_NUMBER,
     Duration,
@@ -36,6 +36,14 @@ def _regex(text: str) -> str:
         raise expect(f"a regular expression ({error})") from None
     if groups != 1:
         raise expect("a regular expression with exactly one group ( ), which holds the number")
+    return text
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise expect(f"a regular expression ({error})") from None
     return text
 
 
@@ -115,6 +123,38 @@ class QuickFile(Part):
     expected: PositiveDuration | None = Field(None, description="Expected time of a run.")
 
 
+def _port(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
+        raise expect("a TCP port, from 1 to 65535")
+    return value
+
+
+class ReadyFile(Part):
+    """How a service shows that it is up; one of these."""
+
+    port: Annotated[int, BeforeValidator(_port)] | None = Field(
+        None, description="A TCP port of the node on which somebody listens."
+    )
+    log: Annotated[Text, AfterValidator(_pattern)] | None = Field(
+        None, description="Regular expression that its output fits."
+    )
+    command: Text | None = Field(None, description="Command in the node that succeeds.")
+
+
+class ServiceFile(Part):
+    """A command that must be up before the measured one begins; ended by pid after it."""
+
+    name: Annotated[Text, AfterValidator(_study_name)] = Field(description="What it is called.")
+    command: Text = Field(description="Shell command (template) that stays in the foreground.")
+    on: Patterns = Field([], description="Nodes: names or patterns, or all; the first.")
+    ready: ReadyFile | None = Field(None, description="How it shows that it is up; at once.")
+    within: PositiveDuration = Field("60s", description="How long that may take.")
+    stop: Literal["TERM", "INT", "QUIT", "HUP", "KILL"] = Field(
+        "TERM", description="Signal that ends it."
+    )
+    user: Text | None = Field(None, description="User to run it as.")
+
+
 class WorkloadFile(Part):
     """What is run."""
 
@@ -138,6 +178,11 @@ class WorkloadFile(Part):
         {}, description="Environment variables (values are templates)."
     )
     directory: Text | None = Field(None, description="Working directory (template).")
+    on: Patterns = Field(
+        [],
+        description="Nodes that the command runs on at once: names, patterns, or all; the first.",
+    )
+    services: list[ServiceFile] = Field([], description="What must be up on nodes before it.")
     quick: QuickFile | None = Field(None, description="What `--quick` changes.")
 
 

@@ -16,6 +16,7 @@ from penstock.study.file import (
     JsonFile,
     RegexFile,
     ResponseFile,
+    ServiceFile,
     StudyFile,
 )
 from penstock.study.mistakes import in_order, note
@@ -25,8 +26,10 @@ from penstock.study.model import (
     Level,
     MonitorSpec,
     Observers,
+    Ready,
     Response,
     ResponseSource,
+    Service,
     Settle,
     Study,
     TraceSpec,
@@ -113,6 +116,8 @@ def _study(
             user=work.user,
             env={k: str(v) for k, v in work.env.items()},
             directory=work.directory,
+            on=tuple(work.on),
+            services=tuple(_service(s) for s in work.services),
         ),
         responses=tuple(_response(name, body) for name, body in file.responses.items()),
         observers=_observers(file),
@@ -123,6 +128,19 @@ def _study(
         source_text=text,
         document=document,
         profiles=profiles,
+    )
+
+
+def _service(body: ServiceFile) -> Service:
+    ready = Ready(**body.ready.model_dump()) if body.ready is not None else None
+    return Service(
+        name=body.name,
+        command=body.command,
+        on=tuple(body.on),
+        ready=ready,
+        within_s=parse_duration(body.within),
+        stop=body.stop,
+        user=body.user,
     )
 
 

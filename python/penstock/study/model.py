@@ -20,8 +20,10 @@ __all__ = [
     "Level",
     "MonitorSpec",
     "Observers",
+    "Ready",
     "Response",
     "ResponseSource",
+    "Service",
     "Settle",
     "Study",
     "TraceSpec",
@@ -67,6 +69,26 @@ class DesignSpec(_Frozen):
     noise: float = 0.05
 
 
+class Ready(_Frozen):
+    """How a service shows that it is up: a port, a text in its output, or a command that succeeds."""
+
+    port: int | None = None
+    log: str | None = None
+    command: str | None = None
+
+
+class Service(_Frozen):
+    """A command that must be up on nodes before the measured one; ended by pid after it."""
+
+    name: str
+    command: str
+    on: tuple[str, ...] = ()
+    ready: Ready | None = None
+    within_s: float = 60.0
+    stop: str = "TERM"
+    user: str | None = None
+
+
 class Workload(_Frozen):
     """What is run. Texts are templates; see `study/resolve.py` for filling them in."""
 
@@ -80,6 +102,9 @@ class Workload(_Frozen):
     user: str | None = None
     env: dict[str, str] = {}
     directory: str | None = None
+    #: nodes that the command runs on: names and patterns; empty: the first
+    on: tuple[str, ...] = ()
+    services: tuple[Service, ...] = ()
 
 
 class ResponseSource(_Frozen):

@@ -41,3 +41,8 @@ def listed(names: list[str]) -> str:
     if len(names) <= 1:
         return "".join(names)
     return ", ".join(names[:-1]) + " or " + names[-1]
+
+
+#: what a text of the workload may say of nodes, unless a factor is called so: the node that it is run on, and
+#: all nodes, with blanks between
+OF_NODES = ("node", "nodes")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.study.names import BUILT_IN, listed, suggestion
+from penstock.study.names import BUILT_IN, OF_NODES, listed, suggestion
 from penstock.study.source import Path, Source
 from penstock.study.template import LoneBrace, fill, names_in
 
@@ -42,9 +42,18 @@ def _level_value(value: Any) -> Any:
 
 
 def templates(
-    source: Source, path: Path, text: Any, names: Names, *, disks: bool
+    source: Source,
+    path: Path,
+    text: Any,
+    names: Names,
+    *,
+    disks: bool,
+    on: Sequence[str] = (),
 ) -> list[str] | None:
-    """Factors that a template refers to; None if the template is broken. Notes its mistakes."""
+    """Factors that a template refers to; None if the template is broken. Notes its mistakes.
+
+    With `disks`, directories of disks may be named, those of the nodes `on` without the node's name.
+    """
     if not isinstance(text, str):
         return None
     try:
@@ -62,16 +71,18 @@ def templates(
     for name in found:
         if name in names.factors:
             names.used.add(name)
-        elif not _known(source, path, name, names, disks=disks):
+        elif not _known(source, path, name, names, disks=disks, on=on):
             good = False
     return [n for n in found if n in names.factors] if good else None
 
 
-def _known(source: Source, path: Path, name: str, names: Names, *, disks: bool) -> bool:
+def _known(
+    source: Source, path: Path, name: str, names: Names, *, disks: bool, on: Sequence[str]
+) -> bool:
     node, dot, disk = name.partition(".")
-    if name == "study_dir" or (disks and name in BUILT_IN):
+    if name == "study_dir" or (disks and name in (*BUILT_IN, *OF_NODES)):
         return True
-    if disks and len(names.disks.get(name, [])) == 1:
+    if disks and name in names.disks and (not on or set(on) <= set(names.disks[name])):
         return True
     if disks and dot and node in names.nodes and node in names.disks.get(disk, []):
         return True

@@ -42,7 +42,7 @@ class ResolvedDisk:
     @property
     def emulated(self) -> bool:
         """Whether a profile makes its storage."""
-        return self.directory is None
+        return self.directory is None and bool(self.profile)
 
     @property
     def disk_id(self) -> str:
@@ -90,16 +90,35 @@ class ResolvedRun:
         """Disks of all nodes."""
         return tuple(d for n in self.nodes for d in n.disks)
 
-    def fill(self, text: str, directories: Mapping[str, Path | str], run_dir: Path | str) -> str:
-        """`text` with directories in place. `directories`: disk name or `node.disk` → directory (for the
-        command the mounts, for prepare the backing directories). KeyError for a disk without one."""
+    def fill(
+        self,
+        text: str,
+        directories: Mapping[str, Path | str],
+        run_dir: Path | str,
+        node: str | None = None,
+    ) -> str:
+        """`text` with directories in place, as for a command on `node` (default: the first).
+
+        `directories`: disk name or `node.disk` → directory (for the command the mounts, for prepare the
+        backing directories). KeyError for a disk without one.
+        """
         values = {name: str(path) for name, path in directories.items()}
         for disk in self.disks:
             for known, other in ((disk.name, disk.disk_id), (disk.disk_id, disk.name)):
                 if known in values:
                     values.setdefault(other, values[known])
         values |= {"run_dir": str(run_dir), "python": sys.executable}
-        return fill(text, values)
+        names = [n.name for n in self.nodes]
+        return fill(text, {"node": node or names[0], "nodes": " ".join(names), **values})
+
+    def fill_all(
+        self,
+        texts: Mapping[str, str],
+        directories: Mapping[str, Path | str],
+        run_dir: Path | str,
+    ) -> dict[str, str]:
+        """`fill` for every value."""
+        return {k: self.fill(v, directories, run_dir) for k, v in texts.items()}
 
 
 def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:

@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::file::{lines, number, words, Reread};
 use crate::spool::Sink;
 
-/// The name of the one group that is sampled.
-const RUN: &str = "run";
+/// The name of the run's own group; those of virtual nodes are called by the node.
+pub(super) const RUN: &str = "run";
 
 const MEMORY_V1: &[(&[u8], Metric)] = &[
     (b"total_cache", Metric("page_cache", "B", false)),
@@ -38,7 +38,7 @@ const CPU_V2_PARTS: &[(&[u8], Metric)] = &[
     (b"system_usec", Metric("system_time", "us", true)),
 ];
 
-pub(super) fn sources(groups: &BTreeMap<String, PathBuf>) -> Vec<Box<dyn Source>> {
+pub(super) fn sources(name: &str, groups: &BTreeMap<String, PathBuf>) -> Vec<Box<dyn Source>> {
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     let file = |controller: &str, name: &str| {
         groups
@@ -52,33 +52,33 @@ pub(super) fn sources(groups: &BTreeMap<String, PathBuf>) -> Vec<Box<dyn Source>
         CPU_V2
     };
     if let Some(file) = exact {
-        sources.push(single(file, Metric("cpu_time", "ns", true)));
+        sources.push(single(name, file, Metric("cpu_time", "ns", true)));
     }
     if let Some(file) = file("unified", "cpu.stat") {
-        sources.push(keyed(file, parts));
+        sources.push(keyed(name, file, parts));
     }
     if let Some(file) = file("memory", "memory.usage_in_bytes") {
-        sources.push(single(file, Metric("memory", "B", false)));
+        sources.push(single(name, file, Metric("memory", "B", false)));
     }
     if let Some(file) = file("memory", "memory.current") {
-        sources.push(single(file, Metric("memory", "B", false)));
+        sources.push(single(name, file, Metric("memory", "B", false)));
     }
     if let Some(stat) = file("memory", "memory.stat") {
         let v1 = file("memory", "memory.limit_in_bytes").is_some();
-        sources.push(keyed(stat, if v1 { MEMORY_V1 } else { MEMORY_V2 }));
+        sources.push(keyed(name, stat, if v1 { MEMORY_V1 } else { MEMORY_V2 }));
     }
     if let Some(file) = file("blkio", "blkio.throttle.io_service_bytes_recursive")
         .or_else(|| file("blkio", "blkio.throttle.io_service_bytes"))
     {
-        sources.push(Box::new(Blkio::new(file)));
+        sources.push(Box::new(Blkio::new(name, file)));
     }
     if let Some(file) = file("blkio", "io.stat") {
-        sources.push(Box::new(IoStat::new(file)));
+        sources.push(Box::new(IoStat::new(name, file)));
     }
     if let Some(group) = groups.get("unified") {
         for resource in ["cpu", "io", "memory"] {
             let path = group.join(format!("{resource}.pressure"));
-            if let Some(p) = Pressure::open(&path, "cgroup", RUN, pressure_name(resource)) {
+            if let Some(p) = Pressure::open(&path, "cgroup", name, pressure_name(resource)) {
                 sources.push(Box::new(p));
             }
         }
@@ -94,16 +94,18 @@ fn pressure_name(resource: &str) -> &'static str {
     }
 }
 
-fn single(file: Reread, metric: Metric) -> Box<dyn Source> {
+fn single(name: &str, file: Reread, metric: Metric) -> Box<dyn Source> {
     Box::new(Single {
+        name: name.to_owned(),
         file,
         metric,
         series: None,
     })
 }
 
-fn keyed(file: Reread, fields: &'static [(&'static [u8], Metric)]) -> Box<dyn Source> {
+fn keyed(name: &str, file: Reread, fields: &'static [(&'static [u8], Metric)]) -> Box<dyn Source> {
     Box::new(Keyed {
+        name: name.to_owned(),
         file,
         fields,
         series: vec![None; fields.len()],
@@ -112,6 +114,7 @@ fn keyed(file: Reread, fields: &'static [(&'static [u8], Metric)]) -> Box<dyn So
 
 /// A file that is one number.
 struct Single {
+    name: String,
     file: Reread,
     metric: Metric,
     series: Option<u64>,
@@ -122,7 +125,7 @@ impl Source for Single {
         let Metric(metric, unit, cumulative) = self.metric;
         let series = *self
             .series
-            .get_or_insert_with(|| sink.series("cgroup", RUN, metric, unit, cumulative));
+            .get_or_insert_with(|| sink.series("cgroup", &self.name, metric, unit, cumulative));
         if let Some(value) = words(self.file.read()?).next().and_then(number) {
             sink.put(series, value as f64);
         }
@@ -136,6 +139,7 @@ impl Source for Single {
 
 /// A file of lines `KEY NUMBER`.
 struct Keyed {
+    name: String,
     file: Reread,
     fields: &'static [(&'static [u8], Metric)],
     series: Vec<Option<u64>>,
@@ -153,7 +157,7 @@ impl Source for Keyed {
             };
             let Metric(metric, unit, cumulative) = self.fields[at].1;
             let series = *self.series[at]
-                .get_or_insert_with(|| sink.series("cgroup", RUN, metric, unit, cumulative));
+                .get_or_insert_with(|| sink.series("cgroup", &self.name, metric, unit, cumulative));
             sink.put(series, value as f64);
         }
         Ok(())
@@ -169,15 +173,26 @@ const IO: [Metric; 2] = [
     Metric("written_bytes", "B", true),
 ];
 
+/// What goes before the number of a device: nothing in the run's own group, else the name of the node.
+fn above(name: &str) -> Vec<u8> {
+    if name == RUN {
+        Vec::new()
+    } else {
+        format!("{name} ").into_bytes()
+    }
+}
+
 /// Lines `MAJOR:MINOR Read BYTES` (v1).
 struct Blkio {
+    above: Vec<u8>,
     file: Reread,
     devices: Entities,
 }
 
 impl Blkio {
-    fn new(file: Reread) -> Self {
+    fn new(name: &str, file: Reread) -> Self {
         Self {
+            above: above(name),
             file,
             devices: Entities::new("cgroup", &IO),
         }
@@ -201,7 +216,7 @@ impl Source for Blkio {
                 _ => continue,
             };
             if let Some(bytes) = fields.next().and_then(number) {
-                let first = self.devices.first(device, sink);
+                let first = self.devices.first(&[&self.above, device].concat(), sink);
                 sink.put(first + offset, bytes as f64);
             }
         }
@@ -215,13 +230,15 @@ impl Source for Blkio {
 
 /// Lines `MAJOR:MINOR rbytes=N wbytes=N …` (v2).
 struct IoStat {
+    above: Vec<u8>,
     file: Reread,
     devices: Entities,
 }
 
 impl IoStat {
-    fn new(file: Reread) -> Self {
+    fn new(name: &str, file: Reread) -> Self {
         Self {
+            above: above(name),
             file,
             devices: Entities::new("cgroup", &IO),
         }
@@ -244,7 +261,7 @@ impl Source for IoStat {
                     continue;
                 };
                 if let Some(bytes) = number(value) {
-                    let first = self.devices.first(device, sink);
+                    let first = self.devices.first(&[&self.above, device].concat(), sink);
                     sink.put(first + offset, bytes as f64);
                 }
             }
@@ -264,7 +281,7 @@ mod tests {
 
     fn sampled(groups: &BTreeMap<String, PathBuf>) -> Memory {
         let mut memory = Memory::default();
-        for mut source in sources(groups) {
+        for mut source in sources(RUN, groups) {
             source.sample(&mut memory).unwrap();
         }
         memory
@@ -298,7 +315,20 @@ mod tests {
     }
 
     #[test]
+    fn groups_of_nodes_go_by_the_name_of_the_node() {
+        let groups = ["memory", "cpuacct", "blkio"]
+            .map(|c| (c.to_owned(), fixture("v1").join(c)))
+            .into();
+        let mut memory = Memory::default();
+        for mut source in sources("data-0", &groups) {
+            source.sample(&mut memory).unwrap();
+        }
+        assert_eq!(memory.get("cgroup/data-0/cpu_time"), 123_456_789.0);
+        assert_eq!(memory.get("cgroup/data-0 254:0/read_bytes"), 8192.0);
+    }
+
+    #[test]
     fn no_group_is_no_source() {
-        assert!(sources(&BTreeMap::new()).is_empty());
+        assert!(sources(RUN, &BTreeMap::new()).is_empty());
     }
 }

@@ -29,14 +29,19 @@ pub trait Source: Send {
 pub fn all(request: &StartRequest) -> Vec<Box<dyn Source>> {
     let root = request.root.as_path();
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
-    sources.extend(cpu::sources(root, &request.cgroups));
+    let any = std::iter::once(&request.cgroups).chain(request.nodes.values());
+    let first = any.clone().find(|groups| !groups.is_empty());
+    sources.extend(cpu::sources(root, first.unwrap_or(&request.cgroups)));
     sources.extend(memory::sources(root));
     sources.extend(disk::sources(root));
     if request.network {
         sources.extend(network::sources(root));
     }
     sources.extend(pressure::sources(root));
-    sources.extend(cgroup::sources(&request.cgroups));
+    sources.extend(cgroup::sources(cgroup::RUN, &request.cgroups));
+    for (node, groups) in &request.nodes {
+        sources.extend(cgroup::sources(node, groups));
+    }
     sources.extend(emulated_disk::sources(&request.disks));
     sources
 }

@@ -66,8 +66,10 @@ class Monitor:
         out_dir: str | os.PathLike[str],
         *,
         network: bool = True,
+        nodes: Mapping[str, Mapping[str, Path]] | None = None,
     ) -> None:
-        """Begins to record a run; `disks` maps emulated disks to their statistics pages."""
+        """Begins to record a run; `disks` maps emulated disks to their statistics pages, `nodes` the names of
+        virtual nodes to the directories of their groups."""
         self.open()
         assert self._daemon is not None
         self._spool = Path(out_dir) / "samples.spool"
@@ -77,6 +79,7 @@ class Monitor:
             spool=str(self._spool.absolute()),
             interval_ns=self.interval_ns,
             cgroups=groups,
+            nodes={n: {c: str(p) for c, p in of.items()} for n, of in (nodes or {}).items()},
             disks={name: os.fspath(page) for name, page in (disks or {}).items()},
             network=network,
         )

@@ -253,12 +253,13 @@ def _emulated(frame: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _group(frame: pd.DataFrame, cpus: int) -> list[pd.DataFrame]:
-    """The run's group: its processor time against that of all processors."""
-    wide = _wide(frame, "cgroup", "run")
-    if "cpu_time" not in wide.columns:
-        return []
-    units = frame.loc[(frame["source"] == "cgroup") & (frame["metric"] == "cpu_time"), "unit"]
-    per_second = {"ns": 1e9, "us": 1e6, "s": 1.0}[str(units.iloc[0])]
-    delta, reset = _deltas(wide, ["cpu_time"])
-    share = _share(delta["cpu_time"].to_numpy() / per_second, cpus * _seconds(wide))
-    return [_rows(delta.index, "cgroup_cpu", "run", "busy", share, reset)]
+    """The groups of the run, or of its nodes: their processor time against that of all processors."""
+    rows = []
+    timed = frame.loc[(frame["source"] == "cgroup") & (frame["metric"] == "cpu_time")]
+    for entity in timed["entity"].drop_duplicates():
+        wide = _wide(frame, "cgroup", str(entity))
+        per_second = {"ns": 1e9, "us": 1e6, "s": 1.0}[str(timed["unit"].iloc[0])]
+        delta, reset = _deltas(wide, ["cpu_time"])
+        share = _share(delta["cpu_time"].to_numpy() / per_second, cpus * _seconds(wide))
+        rows.append(_rows(delta.index, "cgroup_cpu", str(entity), "busy", share, reset))
+    return rows

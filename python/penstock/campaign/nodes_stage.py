@@ -1,0 +1,406 @@
+"""Runs on virtual nodes: a cluster for each run, or one for several where its values are only set anew."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.campaign.reuse import changes_between
+from penstock.campaign.run_disks import DiskObservation, certificate_of, counters_table, faults_of
+from penstock.campaign.services import Services
+from penstock.campaign.stage import Used, Watched, Words
+from penstock.emulate.nodes import Cluster, RunningNode
+from penstock.emulate.spec import ClusterSpec, DiskSpec, Event
+from penstock.errors import PenstockError
+from penstock.host.cgroup import members
+from penstock.host.journal import Journal, new_token
+from penstock.host.launch import Finished, launch
+from penstock.study.model import Workload
+from penstock.study.resolve import ResolvedRun
+
+#: the phase whose mark a schedule of a study counts from, unless an event names another
+RUN = "run"
+
+
+class NodesStage:
+    """One cluster at a time, held by a supervisor that ends with this process."""
+
+    def __init__(self, journal: Journal, workload: Workload, study_dir: Path) -> None:
+        self._journal = journal
+        self._workload = workload
+        self._study_dir = study_dir
+        self._cluster: Cluster | None = None
+        self._spec: ClusterSpec | None = None
+        self._resolved: ResolvedRun | None = None
+        self._services: Services | None = None
+        self._spool: Path | None = None
+        self._before: dict[str, Used] = {}
+        self._faults: list[str] = []
+        self._began_ns = 0
+        self.mounts: dict[str, Path] = {}
+        self.about: dict[str, Any] = {}
+
+    def attach(
+        self, run_id: str, resolved: ResolvedRun, backing: dict[str, Path], seed: int, shared: Path
+    ) -> None:
+        """Puts the cluster up, or sets the one that is up where only values differ."""
+        assert resolved.cluster is not None
+        self._resolved = resolved
+        self._faults = []
+        spec = self._placed(resolved.cluster, backing, seed, shared)
+        events = [_from_run(e) for e in spec.events]
+        began = time.monotonic()
+        reused = self._set_anew(spec, resolved)
+        if not reused:
+            self._take_down()
+            self._cluster = Cluster.up(
+                replace(spec, events=()), self._journal, outlive=False, run=run_id
+            )
+            if events:
+                self._cluster.schedule(events)
+        self._spec = spec
+        cluster = self._running()
+        self.mounts = {d.disk_id: d.at for n in cluster.nodes.values() for d in n.disks.values()}
+        self._before = {name: _used(node) for name, node in cluster.nodes.items()}
+        self.about = {
+            "nodes": {
+                n.name: {
+                    "addresses": n.addresses,
+                    "missing": n.cgroup.missing,
+                    "disks": {d.disk_id: d.backend for d in n.disks.values()},
+                }
+                for n in cluster.nodes.values()
+            },
+            "put_up": "set" if reused else "up",
+            "put_up_s": round(time.monotonic() - began, 4),
+        }
+
+    def _placed(
+        self, spec: ClusterSpec, backing: Mapping[str, Path], seed: int, shared: Path
+    ) -> ClusterSpec:
+        """The cluster with its disks' files at hand, and its schedule counted from the run's beginning.
+
+        Its events are handed over apart: they wait for the mark of their phase.
+        """
+        places = tuple((str(p), str(p)) for p in dict.fromkeys((shared, self._study_dir)))
+        nodes = tuple(
+            replace(
+                node,
+                shared=(*node.shared, *places),
+                disks=tuple(_disk(d, backing[f"{node.name}.{d.name}"], seed) for d in node.disks),
+            )
+            for node in spec.nodes
+        )
+        return replace(spec, name=f"study-{new_token()}", nodes=nodes)
+
+    def _set_anew(self, spec: ClusterSpec, resolved: ResolvedRun) -> bool:
+        """Whether the cluster that is up could be made into this one; only where runs leave no traces."""
+        if self._cluster is None or self._spec is None or resolved.mutates is True:
+            return False
+        changes = changes_between(self._spec, spec)
+        if changes is None:
+            return False
+        self._cluster.refresh()
+        if any(n.state != "running" for n in self._cluster.nodes.values()):
+            return False
+        with contextlib.suppress(PenstockError):
+            made = self._cluster.change(changes) if changes else []
+            return not any(m["error"] for m in made)
+        return False
+
+    def _running(self) -> Cluster:
+        assert self._cluster is not None
+        return self._cluster
+
+    def watched(self) -> Watched:
+        """All nodes: the group above them for the tracer, each node's own for the monitor."""
+        cluster = self._running()
+        nodes = cluster.nodes
+        disks = [d for n in nodes.values() for d in n.disks.values()]
+        scope: Any = cluster.above.stat().st_ino if cluster.above is not None else 0
+        if not scope and len(nodes) == 1:
+            scope = next(iter(nodes.values())).cgroup
+        return Watched(
+            scope=scope,
+            group=None,
+            nodes={name: node.cgroup.paths for name, node in nodes.items()},
+            pages={d.disk_id: d.page for d in disks if d.page is not None},
+            devices={d.device: d.disk_id for d in disks},
+        )
+
+    def begin(self, spool: Path) -> None:
+        """Disks count from zero."""
+        self._spool = spool
+        self._began_ns = time.monotonic_ns()
+        self._running().begin(spool)
+
+    def run(
+        self, words: Words, phase: Callable[[str], contextlib.AbstractContextManager[None]]
+    ) -> Finished:
+        """Services up, then the command where it is to run, then services down."""
+        cluster = self._running()
+        self._services = Services(words.stdout.parent)
+        try:
+            if self._workload.services:
+                with phase("services"):
+                    fault = self._start_services(words)
+                    if fault:
+                        self._faults.append(fault)
+                        return _not_begun()
+            on = self._on(self._workload.on)
+            cluster.mark(RUN)
+            with phase("workload"):
+                finished = self._everywhere(on, words)
+            fault = self._services.fault()
+            if fault:
+                self._faults.append(fault)
+            return finished
+        finally:
+            with phase("stop"):
+                self._services.stop()
+
+    def after(self, words: Words) -> Finished:
+        """The command that comes after, where the measured one ran."""
+        return self._everywhere(self._on(self._workload.on), words)
+
+    def _start_services(self, words: Words) -> str:
+        assert self._services is not None
+        try:
+            for service in self._workload.services:
+                for node in self._on(service.on):
+                    text = self._filled(service.command, node, words.run_dir)
+                    env = {k: self._filled(v, node, words.run_dir) for k, v in words.env.items()}
+                    self._services.start(service, node, text, env)
+                self._services.await_ready(service)
+        except PenstockError as error:
+            return str(error)
+        return ""
+
+    def _on(self, patterns: tuple[str, ...]) -> list[RunningNode]:
+        nodes = self._running().nodes
+        if not patterns:
+            return [next(iter(nodes.values()))]
+        if patterns == ("all",):
+            return list(nodes.values())
+        return [n for name, n in nodes.items() if any(fnmatch.fnmatch(name, p) for p in patterns)]
+
+    def _filled(self, text: str, node: RunningNode, run_dir: Path) -> str:
+        """A text with the places as that node sees them; a disk without its node's name is its own."""
+        assert self._resolved is not None
+        nodes = self._running().nodes
+        places: dict[str, Path | str] = {
+            d.disk_id: d.mount for n in nodes.values() for d in n.disks.values()
+        }
+        places |= {d.name: d.mount for d in node.disks.values()}
+        return self._resolved.fill(text, places, run_dir, node=node.name)
+
+    def _everywhere(self, nodes: list[RunningNode], words: Words) -> Finished:
+        """The command on these nodes at once; its end is that of the last, its status the highest."""
+        if len(nodes) == 1:
+            return self._in(nodes[0], words, words.stdout, words.stderr)
+        parts = [
+            (
+                n,
+                words.stdout.with_suffix(f".{n.name}.txt"),
+                words.stderr.with_suffix(f".{n.name}.txt"),
+            )
+            for n in nodes
+        ]
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            futures = [pool.submit(self._in, n, words, out, err) for n, out, err in parts]
+            try:
+                done = [f.result() for f in futures]
+            except BaseException:
+                self._kill(nodes)
+                raise
+        _joined(words.stdout, [out for _, out, _ in parts])
+        _joined(words.stderr, [err for _, _, err in parts])
+        worst = max(done, key=lambda f: (f.timed_out, f.exit_status))
+        return replace(
+            worst,
+            start_ns=min(f.start_ns for f in done),
+            end_ns=max(f.end_ns for f in done),
+        )
+
+    def _in(self, node: RunningNode, words: Words, stdout: Path, stderr: Path) -> Finished:
+        env = {k: self._filled(v, node, words.run_dir) for k, v in words.env.items()}
+        directory = str(words.run_dir)
+        if words.directory is not None:
+            directory = self._filled(words.directory, node, words.run_dir)
+        text = self._filled(words.command, node, words.run_dir)
+        argv = node.enter(["/bin/sh", "-c", text], env=env, cwd=directory, user=words.user)
+        try:
+            finished = launch(argv, None, stdout, stderr, timeout_s=words.timeout_s)
+        except BaseException:
+            self._kill([node])
+            raise
+        if finished.timed_out:
+            self._kill([node])
+        return finished
+
+    def _kill(self, nodes: list[RunningNode]) -> None:
+        """Ends what runs on the nodes, but for their first processes and services."""
+        spared = {p for n in nodes for p in (n.pid,)} | _trees(self._services)
+        for node in nodes:
+            for pid in members(node.cgroup.directories) - spared:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def used(self) -> Used:
+        """The most memory that a node had, processor time of all; killed processes and dead nodes."""
+        if self._cluster is None:
+            return Used()
+        self._cluster.refresh()
+        whole = Used(faults=tuple(self._faults))
+        for name, node in self._cluster.nodes.items():
+            now, before = _used(node), self._before.get(name, Used())
+            peaks = [p for p in (whole.peak_memory_bytes, now.peak_memory_bytes) if p is not None]
+            whole.peak_memory_bytes = max(peaks, default=None)
+            if now.cpu_ns is not None:
+                whole.cpu_ns = (whole.cpu_ns or 0) + now.cpu_ns - (before.cpu_ns or 0)
+            kills = max(0, now.oom_kills - before.oom_kills)
+            whole.oom_kills += kills
+            if kills:
+                whole.faults += (f"node {name}: {kills} processes killed for want of memory",)
+            if node.state == "failed":
+                whole.faults += (f"node {name} died: {node.failure}",)
+        return whole
+
+    def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
+        """Counters, logs and certificate of every disk, and what became of the schedule."""
+        seen = DiskObservation()
+        if self._cluster is None or self._spool is None:
+            return seen
+        spool, self._spool = self._spool, None
+        events = [e for e in self._cluster.events() if e["planned_ns"] >= self._began_ns]
+        found = self._cluster.end(spool)
+        profiles = {d.disk_id: d for d in (self._resolved.disks if self._resolved else ())}
+        parts: dict[str, list[pa.Table]] = {}
+        faults: list[str] = []
+        for disk_id, one in found.items():
+            tables = {}
+            for name, path in one["tables"].items():
+                tables[name] = pq.read_table(path)
+                Path(path).unlink()
+                parts.setdefault(name, []).append(tables[name])
+            parts.setdefault("disk_stats", []).append(counters_table(disk_id, one["stats"]))
+            certificate = certificate_of(
+                disk_id,
+                tables,
+                one["stats"],
+                profiles[disk_id].profile if disk_id in profiles else {},
+                utilisation,
+                run_cpu_ns,
+            )
+            if certificate is not None:
+                parts.setdefault("fidelity", []).append(certificate)
+                faults += faults_of(certificate)
+        self.about["disks"] = {
+            i: {"backend": o["backend"], "reason": o["reason"], "facts": o["facts"]}
+            for i, o in found.items()
+        }
+        seen.tables = {
+            name: pa.concat_tables(some, promote_options="permissive")
+            for name, some in parts.items()
+        }
+        if events:
+            seen.tables["events"] = _events_table(events)
+            faults += [
+                f"an event of {e['node']} failed: {e['error']}" for e in events if e["error"]
+            ]
+        seen.faults = tuple(faults)
+        return seen
+
+    def detach(self) -> None:
+        """What still runs on the nodes ends; the cluster stays only where the next run may use it."""
+        self._before = {}
+        if self._cluster is None:
+            return
+        if self._resolved is None or self._resolved.mutates is True or self._faults:
+            self._take_down()
+        else:
+            self._kill(list(self._cluster.nodes.values()))
+
+    def _take_down(self) -> None:
+        if self._cluster is not None:
+            cluster, self._cluster, self._spec = self._cluster, None, None
+            self.mounts = {}
+            cluster.down()
+
+    def stop(self) -> None:
+        """Takes the cluster down."""
+        if self._services is not None:
+            self._services.stop()
+        self._take_down()
+
+
+def _joined(whole: Path, parts: list[Path]) -> None:
+    with open(whole, "wb") as sink:
+        for part in parts:
+            with open(part, "rb") as source:
+                shutil.copyfileobj(source, sink)
+
+
+def _from_run(event: Event) -> Event:
+    """An event that names no phase counts from the mark of the run."""
+    when = event.when
+    if when.phase is not None or when.condition is not None:
+        return event
+    return replace(event, when=replace(when, phase=RUN))
+
+
+def _disk(disk: DiskSpec, directory: Path, seed: int) -> DiskSpec:
+    return replace(disk, directory=directory, seed=disk.seed or seed)
+
+
+def _used(node: RunningNode) -> Used:
+    found = Used()
+    with contextlib.suppress(OSError, PenstockError):
+        found.peak_memory_bytes = node.cgroup.peak_memory_bytes()
+        found.oom_kills = node.cgroup.oom_kills()
+        found.cpu_ns = node.cgroup.cpu_ns()
+    return found
+
+
+def _trees(services: Services | None) -> set[int]:
+    return services.pids() if services is not None else set()
+
+
+def _not_begun() -> Finished:
+    """The end of a command that was never begun: what it needs was not there."""
+    from penstock.host.launch import ResourceUse
+
+    now = time.monotonic_ns()
+    return Finished(1, None, False, now, now, ResourceUse(0.0, 0.0, 0, 0, 0, 0, 0, 0, 0), 0)
+
+
+def _events_table(events: list[dict[str, Any]]) -> pa.Table:
+    def text(value: Any) -> str:
+        return json.dumps(value, sort_keys=True, default=str)
+
+    return pa.table(
+        {
+            "node_id": pa.array([e["node"] for e in events], pa.string()),
+            "resource": pa.array([e["resource"] for e in events], pa.string()),
+            "name": pa.array([e.get("name") for e in events], pa.string()),
+            "planned_ns": pa.array([e["planned_ns"] for e in events], pa.int64()),
+            "applied_ns": pa.array([e["applied_ns"] for e in events], pa.int64()),
+            "verified_ns": pa.array([e["verified_ns"] for e in events], pa.int64()),
+            "asked": pa.array([text(e["asked"]) for e in events], pa.string()),
+            "found": pa.array([text(e["found"]) for e in events], pa.string()),
+            "error": pa.array([e["error"] or "" for e in events], pa.string()),
+        }
+    )

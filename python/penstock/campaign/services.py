@@ -1,0 +1,148 @@
+"""Commands that must be up on nodes before the measured one, and are ended by pid after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.emulate.nodes import RunningNode
+from penstock.errors import PenstockError
+from penstock.study.model import Service
+
+_LOOK_EVERY_S = 0.02
+_END_WITHIN_S = 10.0
+#: state of a listening socket in /proc/net/tcp (include/net/tcp_states.h)
+_LISTENING = "0A"
+
+
+@dataclass
+class _Up:
+    service: Service
+    node: RunningNode
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def called(self) -> str:
+        return f"service {self.service.name} on {self.node.name}"
+
+
+class Services:
+    """The services of one run. `logs` gets the output of each as service-NAME.NODE.txt."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._up: list[_Up] = []
+
+    def start(
+        self, service: Service, node: RunningNode, command: str, env: Mapping[str, str]
+    ) -> None:
+        """Starts one service on one node; `command` has everything filled in."""
+        log = self._logs / f"service-{service.name}.{node.name}.txt"
+        line = f"exec {command}" if _simple(command) else command
+        words = node.enter(["/bin/sh", "-c", line], env=env, user=service.user)
+        with open(log, "wb") as sink:
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+            )
+        self._up.append(_Up(service, node, process, log))
+
+    def await_ready(self, service: Service) -> None:
+        """Waits until the service is ready on all its nodes. Raises PenstockError with its last words."""
+        until = time.monotonic() + service.within_s
+        for up in [u for u in self._up if u.service is service]:
+            while not _ready(up):
+                if up.process.poll() is not None and service.ready is not None:
+                    status = up.process.returncode
+                    raise PenstockError(f"{up.called} ended with status {status}: {_last(up.log)}")
+                if time.monotonic() > until:
+                    raise PenstockError(
+                        f"{up.called} was not ready within {service.within_s:g} s: {_last(up.log)}"
+                    )
+                time.sleep(_LOOK_EVERY_S)
+
+    def fault(self) -> str:
+        """Which services ended before they were told to; empty if none did."""
+        dead = [u for u in self._up if u.process.poll() not in (None, 0)]
+        return "; ".join(
+            f"{u.called} ended with status {u.process.returncode}: {_last(u.log)}" for u in dead
+        )
+
+    def pids(self) -> set[int]:
+        """The processes of all services."""
+        return {p for u in self._up for p in (u.process.pid, *_descendants(u.process.pid))}
+
+    def stop(self) -> None:
+        """Ends them, the last first: the service's signal to its first process, then SIGKILL to the rest."""
+        while self._up:
+            up = self._up.pop()
+            number = getattr(signal, f"SIG{up.service.stop}", signal.SIGTERM)
+            first = _children(up.process.pid)
+            for pid in first or [up.process.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            try:
+                up.process.wait(_END_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                for pid in [*_descendants(up.process.pid), up.process.pid]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                up.process.wait()
+
+
+def _simple(command: str) -> bool:
+    """Whether a line is one command, which may take the shell's place so that it gets the signal itself."""
+    return re.search(r"[;&|<>()`$\n\"'\\]|^\s*(cd|exec|export|\w+=)", command) is None
+
+
+def _ready(up: _Up) -> bool:
+    ready = up.service.ready
+    if ready is None:
+        return True
+    if ready.port is not None:
+        return _listens(up.node.pid, ready.port)
+    if ready.log is not None:
+        with contextlib.suppress(OSError):
+            return re.search(ready.log, up.log.read_text(errors="replace")) is not None
+        return False
+    words = up.node.enter(["/bin/sh", "-c", ready.command or "true"])
+    done = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL)
+    return done.returncode == 0
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether somebody listens on a TCP port in the network namespace of a process."""
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                    return True
+    return False
+
+
+def _children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def _descendants(pid: int) -> list[int]:
+    found = []
+    for child in _children(pid):
+        found += [*_descendants(child), child]
+    return found
+
+
+def _last(log: Path) -> str:
+    with contextlib.suppress(OSError):
+        said = [w for w in log.read_text(errors="replace").splitlines() if w.strip()]
+        return said[-1].strip()[:200] if said else "it said nothing"
+    return "it said nothing"
