@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import json
 import os
 import shutil
 import signal
@@ -22,6 +21,7 @@ from penstock.campaign.reuse import changes_between
 from penstock.campaign.run_disks import DiskObservation, certificate_of, counters_table, faults_of
 from penstock.campaign.services import Services
 from penstock.campaign.stage import Used, Watched, Words
+from penstock.emulate.events_table import events_table
 from penstock.emulate.nodes import Cluster, RunningNode
 from penstock.emulate.spec import ClusterSpec, DiskSpec, Event
 from penstock.errors import PenstockError
@@ -293,10 +293,11 @@ class NodesStage:
         for disk_id, one in found.items():
             tables = {}
             for name, path in one["tables"].items():
-                tables[name] = pq.read_table(path)
+                tables[name] = _of_node(pq.read_table(path), disk_id)
                 Path(path).unlink()
                 parts.setdefault(name, []).append(tables[name])
-            parts.setdefault("disk_stats", []).append(counters_table(disk_id, one["stats"]))
+            counters = _of_node(counters_table(disk_id, one["stats"]), disk_id)
+            parts.setdefault("disk_stats", []).append(counters)
             certificate = certificate_of(
                 disk_id,
                 tables,
@@ -306,7 +307,7 @@ class NodesStage:
                 run_cpu_ns,
             )
             if certificate is not None:
-                parts.setdefault("fidelity", []).append(certificate)
+                parts.setdefault("fidelity", []).append(_of_node(certificate, disk_id))
                 faults += faults_of(certificate)
         self.about["disks"] = {
             i: {"backend": o["backend"], "reason": o["reason"], "facts": o["facts"]}
@@ -387,20 +388,17 @@ def _not_begun() -> Finished:
     return Finished(1, None, False, now, now, ResourceUse(0.0, 0.0, 0, 0, 0, 0, 0, 0, 0), 0)
 
 
-def _events_table(events: list[dict[str, Any]]) -> pa.Table:
-    def text(value: Any) -> str:
-        return json.dumps(value, sort_keys=True, default=str)
+def _of_node(table: pa.Table, disk_id: str) -> pa.Table:
+    """A disk's table with the node that it belongs to."""
+    names = pa.array([disk_id.partition(".")[0]] * table.num_rows, pa.string())
+    return table.append_column("node_id", names)
 
-    return pa.table(
-        {
-            "node_id": pa.array([e["node"] for e in events], pa.string()),
-            "resource": pa.array([e["resource"] for e in events], pa.string()),
-            "name": pa.array([e.get("name") for e in events], pa.string()),
-            "planned_ns": pa.array([e["planned_ns"] for e in events], pa.int64()),
-            "applied_ns": pa.array([e["applied_ns"] for e in events], pa.int64()),
-            "verified_ns": pa.array([e["verified_ns"] for e in events], pa.int64()),
-            "asked": pa.array([text(e["asked"]) for e in events], pa.string()),
-            "found": pa.array([text(e["found"]) for e in events], pa.string()),
-            "error": pa.array([e["error"] or "" for e in events], pa.string()),
-        }
-    )
+
+def _events(events: list[dict[str, Any]]) -> pa.Table:
+    """The table `events`, one node below the other."""
+    parts = []
+    for node in dict.fromkeys(e["node"] for e in events):
+        mine = [(e["resource"], str(e.get("name") or ""), e) for e in events if e["node"] == node]
+        table = events_table(mine)
+        parts.append(table.append_column("node_id", pa.array([node] * len(mine), pa.string())))
+    return pa.concat_tables(parts)
