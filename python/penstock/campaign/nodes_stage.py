@@ -17,11 +17,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.analyse.fidelity import certificate
+from penstock.analyse.fidelity_counters import fidelity_of_counters
 from penstock.campaign.reuse import changes_between
-from penstock.campaign.run_disks import DiskObservation, certificate_of, counters_table, faults_of
+from penstock.campaign.run_disks import DiskObservation, counters_table, faults_of
 from penstock.campaign.services import Services
 from penstock.campaign.stage import Used, Watched, Words
+from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.events_table import events_table
+from penstock.emulate.events_table import events_table, failed
 from penstock.emulate.nodes import Cluster, RunningNode
 from penstock.emulate.spec import ClusterSpec, DiskSpec, Event
 from penstock.errors import PenstockError
@@ -285,9 +289,9 @@ class NodesStage:
         if self._cluster is None or self._spool is None:
             return seen
         spool, self._spool = self._spool, None
-        events = [e for e in self._cluster.events() if e["planned_ns"] >= self._began_ns]
+        changes = self._cluster.events()
+        events = [e for e in changes if e["planned_ns"] >= self._began_ns]
         found = self._cluster.end(spool)
-        profiles = {d.disk_id: d for d in (self._resolved.disks if self._resolved else ())}
         parts: dict[str, list[pa.Table]] = {}
         faults: list[str] = []
         for disk_id, one in found.items():
@@ -298,17 +302,11 @@ class NodesStage:
                 parts.setdefault(name, []).append(tables[name])
             counters = _of_node(counters_table(disk_id, one["stats"]), disk_id)
             parts.setdefault("disk_stats", []).append(counters)
-            certificate = certificate_of(
-                disk_id,
-                tables,
-                one["stats"],
-                profiles[disk_id].profile if disk_id in profiles else {},
-                utilisation,
-                run_cpu_ns,
-            )
-            if certificate is not None:
-                parts.setdefault("fidelity", []).append(_of_node(certificate, disk_id))
-                faults += faults_of(certificate)
+            certificate = self._certificate(disk_id, one, tables, changes, utilisation, run_cpu_ns)
+            for name, table in certificate.items():
+                parts.setdefault(name, []).append(_of_node(table, disk_id))
+            if "fidelity" in certificate:
+                faults += faults_of(certificate["fidelity"])
         self.about["disks"] = {
             i: {"backend": o["backend"], "reason": o["reason"], "facts": o["facts"]}
             for i, o in found.items()
@@ -318,12 +316,43 @@ class NodesStage:
             for name, some in parts.items()
         }
         if events:
-            seen.tables["events"] = _events_table(events)
-            faults += [
-                f"an event of {e['node']} failed: {e['error']}" for e in events if e["error"]
-            ]
+            seen.tables["events"] = _events(events)
+            faults += failed(seen.tables["events"])
         seen.faults = tuple(faults)
         return seen
+
+    def _certificate(
+        self,
+        disk_id: str,
+        one: dict[str, Any],
+        tables: Mapping[str, pa.Table],
+        changes: list[dict[str, Any]],
+        utilisation: pa.Table | None,
+        run_cpu_ns: int | None,
+    ) -> dict[str, pa.Table]:
+        """`fidelity` and `fidelity_windows` of a disk, by what its back end recorded."""
+        node, _, name = disk_id.partition(".")
+        if "throttle_counters" in tables:
+            counted = fidelity_of_counters(
+                tables["throttle_counters"], disk_id=disk_id, backend=one["backend"]
+            )
+            return {"fidelity": counted.whole, "fidelity_windows": counted.windows}
+        if "device_requests" not in tables or self._spec is None:
+            return {}
+        specs = {d.name: d for n in self._spec.nodes if n.name == node for d in n.disks}
+        of_disk = [
+            e for e in changes if (e["node"], e["resource"], e.get("name")) == (node, "disk", name)
+        ]
+        found = certificate(
+            tables["device_requests"],
+            one["stats"],
+            specs[name].profile or INSTANT_PROFILE,
+            disk_id=disk_id,
+            utilisation=utilisation,
+            run_cpu_ns=run_cpu_ns,
+            events=of_disk,
+        )
+        return {"fidelity": found.whole, "fidelity_windows": found.windows}
 
     def detach(self) -> None:
         """What still runs on the nodes ends; the cluster stays only where the next run may use it."""

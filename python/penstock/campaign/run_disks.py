@@ -18,6 +18,7 @@ from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal
 from penstock.study.resolve import ResolvedDisk
 
+
 @dataclass
 class DiskObservation:
     """What the disks of a run counted and logged, and how true they were."""
