@@ -79,6 +79,13 @@ class Links:
                 return self._network.counters(node, network)
         return None
 
+    def status(self, node: str, network: str) -> dict[str, Any] | None:
+        """The same, with what the link is asked for (`asked`, the keys of a patch)."""
+        seen = self.counters(node, network)
+        if seen is None or self._network is None:
+            return seen
+        return {**seen, "asked": self._network.asked(node, network)}
+
     def down(self) -> None:
         """Takes the networks down."""
         if self._network is not None:

@@ -215,6 +215,10 @@ class Cluster:
         """What became of the events: node, planned, applied, verified [ns], asked, found, error."""
         return list(self._ask("events")["events"])
 
+    def spec_json(self) -> dict[str, Any]:
+        """The specification that it was put up with, in JSON values (`wire.from_json` reads them)."""
+        return dict(self._ask("spec")["spec"])
+
     def status(self) -> list[dict[str, Any]]:
         """The nodes with their use of processors, memory, disks and links."""
         return list(self.whole_status()["nodes"])

@@ -65,5 +65,5 @@ def _node(held: HeldCluster, node: HeldNode) -> dict[str, Any]:
             "processes": len(group.pids()),
         }
     said["disks"] = held.disks.status(node.name)
-    said["links"] = {name: held.links.counters(node.name, name) for name in node.addresses}
+    said["links"] = {name: held.links.status(node.name, name) for name in node.addresses}
     return said

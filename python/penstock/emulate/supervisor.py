@@ -26,7 +26,7 @@ from penstock.emulate.settings import Change
 from penstock.emulate.spec import ClusterSpec, Event
 from penstock.emulate.status import cluster_status
 from penstock.emulate.timeline import Timeline
-from penstock.emulate.wire import from_json
+from penstock.emulate.wire import from_json, to_json
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 from penstock.host.processes import TOKEN_VARIABLE, Identity
@@ -183,6 +183,10 @@ class Supervisor:
         """What a client needs to work with the nodes."""
         return self._cluster(cluster).describe()
 
+    def spec(self, cluster: str) -> dict[str, Any]:
+        """The specification that the cluster was put up with."""
+        return {"spec": to_json(self._cluster(cluster).spec)}
+
     def status(self, cluster: str) -> dict[str, Any]:
         """The nodes' states, their use of processors and memory, disks and links."""
         return cluster_status(self._cluster(cluster))
@@ -336,8 +340,8 @@ class Supervisor:
 _COMMANDS: dict[str | None, Callable[..., dict[str, Any]]] = {
     name: getattr(Supervisor, name)
     for name in (
-        *("ping", "shutdown", "reserve", "up", "keep", "progress", "describe", "status", "set"),
-        *("schedule", "mark", "events", "begin", "end", "down"),
+        *("ping", "shutdown", "reserve", "up", "keep", "progress", "describe", "spec"),
+        *("status", "set", "schedule", "mark", "events", "begin", "end", "down"),
     )
 }
 

@@ -11,16 +11,23 @@ from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from penstock import __version__
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
+from penstock.serve import api
+from penstock.serve.api import jobs
 from penstock.serve.index import View
+from penstock.serve.page import live_page
 from penstock.serve.traces import Served
 
 #: names by which a browser on this machine reaches it
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def application(served: Served, hosts: frozenset[str] | None = LOOPBACK) -> FastAPI:
+def application(
+    served: Served, hosts: frozenset[str] | None = LOOPBACK, token: str | None = None
+) -> FastAPI:
     """The application over these bundles; requests that name another host than `hosts` are refused.
+
+    With a `token` it also offers what is emulated, under /api/v1, to who has it; `/nodes` is its page.
 
     (A page of another site could otherwise have its own name point here and read what is served.) None allows
     all, for a server that is meant to be reached from elsewhere.
@@ -46,12 +53,24 @@ def application(served: Served, hosts: frozenset[str] | None = LOOPBACK) -> Fast
         return answer
 
     @app.exception_handler(BadInput)
-    async def refuse(_: Request, error: BadInput) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 404)
+    async def refuse(request: Request, error: BadInput) -> JSONResponse:
+        emulated = request.url.path.startswith(api.PREFIX)
+        return JSONResponse({"detail": str(error)}, 400 if emulated else 404)
+
+    @app.exception_handler(PenstockError)
+    async def fail(_: Request, error: PenstockError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 500)
+
+    if token is not None:
+        app.include_router(api.router(token, jobs.Book()))
+
+        @app.get("/nodes", response_class=HTMLResponse)
+        def nodes() -> str:
+            return live_page()
 
     @app.get("/", response_class=HTMLResponse)
     def front() -> str:
-        return served.trace(0).page()
+        return served.trace(0).page() if served.traces or token is None else live_page()
 
     @app.get("/traces/{number}", response_class=HTMLResponse)
     def page(number: int) -> str:

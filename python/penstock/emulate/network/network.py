@@ -256,6 +256,10 @@ class Network:
         """What a link has now, with the keys of a patch: asked of kernel and relay, not remembered."""
         return as_patch(self._port(node, network).read())
 
+    def asked(self, node: str, network: str | None = None) -> dict[str, Any]:
+        """What a link is asked for, with the keys of a patch; nothing is asked of the kernel."""
+        return as_patch(ways_of(self._port(node, network).link))
+
     def counters(self, node: str, network: str | None = None) -> dict[str, int]:
         """`out_packets`, `out_bytes`, `in_packets`, `in_bytes` of a link since it was put up."""
         return self._port(node, network).counters()

@@ -22,6 +22,17 @@ DISTRIBUTIONS = ("constant", "uniform", "normal", "pareto")
 MOST_DELAY_S = 60.0
 
 
+def check_patch(patch: Mapping[str, Any]) -> None:
+    """Raises BadInput for keys that a link has not, and for values that make no sense by themselves."""
+    alone = {k: v for k, v in patch.items() if not k.endswith("reorder")}
+    delayed = LinkSpec(delay=Delay(MOST_DELAY_S), in_delay=Delay(MOST_DELAY_S))
+    patched(LinkSpec(), {k: v for k, v in alone.items() if not isinstance(v, Mapping)})
+    patched(delayed, {k: v for k, v in patch.items() if k not in alone})
+    for key, value in alone.items():
+        if isinstance(value, Mapping):
+            patched(delayed, {key: {**value, "distribution": value.get("distribution", "uniform")}})
+
+
 def patched(link: LinkSpec, patch: Mapping[str, Any]) -> LinkSpec:
     """The link as the patch wants it; what the patch does not name stays. `max` and None take a limit away.
 

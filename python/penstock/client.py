@@ -1,0 +1,304 @@
+"""A client of `penstock serve`: what is emulated on a host, from Python, on that host or another.
+
+with Client.local() as client:
+    cluster = client.put_up(Path("platform.yaml"))
+    cluster.set_link("n-0", "net", out_bps=1e6, delay=0.01)
+    print(cluster.exec(["n-*"], ["hostname"]))
+    cluster.down()
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+import httpx
+
+from penstock.errors import BadInput, PenstockError
+from penstock.host.processes import Identity
+from penstock.host.state import runtime_dir
+
+NodeState = Literal["up", "down", "frozen", "running"]
+#: a request may take as long as putting up a thousand nodes [s]
+_PATIENCE_S = 900.0
+
+
+class Client:
+    """One server. `url` as it prints it, `token` likewise. Closed at the end of a `with`."""
+
+    def __init__(
+        self, url: str, token: str, *, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._http = httpx.Client(
+            base_url=url.rstrip("/") + "/api/v1",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(_PATIENCE_S, connect=10.0),
+            transport=transport,
+        )
+
+    @classmethod
+    def local(cls) -> Client:
+        """The server that this user runs on this host. Raises BadInput where there is none, or several."""
+        found = []
+        for path in sorted(runtime_dir().glob("serve-*.json")):
+            try:
+                said = json.loads(path.read_text())
+                if Identity(said["boot_id"], said["pid"], said["start"]).alive:
+                    found.append(said)
+            except (OSError, ValueError, KeyError):
+                continue
+        if len(found) != 1:
+            urls = ", ".join(f["url"] for f in found) or "none"
+            raise BadInput(f"found {len(found)} servers on this host ({urls}); expected one")
+        return cls(found[0]["url"], found[0]["token"])
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, method: str, path: str, **options: Any) -> Any:
+        """One request below /api/v1, its answer as JSON values.
+
+        Raises BadInput where the request is wrong (400, 404, 409, 422), PenstockError where it failed.
+        """
+        try:
+            answer = self._http.request(method, path, **options)
+        except httpx.HTTPError as error:
+            raise PenstockError(f"{self._http.base_url}: {error}") from error
+        return _content(answer)
+
+    def version(self) -> dict[str, Any]:
+        """Which penstock answers."""
+        return dict(self.ask("GET", ""))
+
+    def host(self) -> dict[str, Any]:
+        """The host: processors, memory, what its networks can have."""
+        return dict(self.ask("GET", "/host"))
+
+    def state(self) -> dict[str, Any]:
+        """Everything that is up, with counters."""
+        return dict(self.ask("GET", "/state"))
+
+    def live(self, interval_s: float = 1.0) -> Iterator[dict[str, Any]]:
+        """The same again and again, until the caller has enough."""
+        with self._http.stream("GET", "/live", params={"interval_s": interval_s}) as answer:
+            if answer.is_error:
+                answer.read()
+                _content(answer)
+            for line in answer.iter_lines():
+                if line.startswith("data: "):
+                    yield json.loads(line[6:])
+
+    def clusters(self) -> list[str]:
+        """Names of the clusters that are up."""
+        return list(self.ask("GET", "/clusters"))
+
+    def cluster(self, name: str) -> RemoteCluster:
+        """One of them. Raises BadInput where there is none of that name."""
+        self.ask("GET", f"/clusters/{_part(name)}")
+        return RemoteCluster(self, name)
+
+    def put_up(
+        self,
+        platform: Path | str | Mapping[str, Any] | None = None,
+        *,
+        spec: Mapping[str, Any] | None = None,
+        overrides: Sequence[str] = (),
+        name: str | None = None,
+        runtime: str | None = None,
+        ssh: bool = False,
+    ) -> RemoteCluster:
+        """Puts a cluster up: of a platform file (its path, text or content), or of a saved specification."""
+        said: dict[str, Any] = {"set": list(overrides), "ssh": ssh}
+        if isinstance(platform, Path):
+            try:
+                platform = platform.read_text()
+            except OSError as error:
+                raise BadInput(f"{platform}: {error.strerror}") from None
+        for key, value in (
+            ("platform", platform),
+            ("spec", spec),
+            ("name", name),
+            ("runtime", runtime),
+        ):
+            if value is not None:
+                said[key] = value
+        answer = self.ask("POST", "/clusters", json=said)
+        return RemoteCluster(self, answer["cluster"])
+
+    def begin(self, method: str, path: str, **options: Any) -> Job:
+        """A request that goes on after its answer."""
+        headers = {**options.pop("headers", {}), "Prefer": "respond-async"}
+        return Job(self, int(self.ask(method, path, headers=headers, **options)["job"]))
+
+    def disks(self) -> list[dict[str, Any]]:
+        """Disks without a node."""
+        return list(self.ask("GET", "/disks"))
+
+    def put_disk_up(
+        self, profile: str, backing: Path | str, mount: Path | str, *, time_scale: float = 1.0
+    ) -> dict[str, Any]:
+        """Puts one up on the server's host."""
+        said = {
+            "profile": profile,
+            "backing": str(backing),
+            "mount": str(mount),
+            "time_scale": time_scale,
+        }
+        return dict(self.ask("POST", "/disks", json=said))
+
+    def set_disk(self, disk: str, **patch: Any) -> dict[str, Any]:
+        """Changes one now: limits, features, faults."""
+        return dict(self.ask("PATCH", f"/disks/{_part(disk)}", json={"patch": patch}))
+
+    def take_disk_down(self, disk: str) -> dict[str, Any]:
+        """Takes one down; its files stay."""
+        return dict(self.ask("DELETE", f"/disks/{_part(disk)}"))
+
+    def journal(self) -> list[dict[str, Any]]:
+        """Changes to the host that are not taken back yet."""
+        return list(self.ask("GET", "/journal")["entries"])
+
+
+class RemoteCluster:
+    """A cluster on the server."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client = client
+        self.name = name
+
+    def _ask(self, method: str, path: str, **options: Any) -> Any:
+        return self.client.ask(method, f"/clusters/{_part(self.name)}{path}", **options)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Its nodes: state, addresses, disks."""
+        return list(self._ask("GET", "/nodes"))
+
+    def status(self) -> dict[str, Any]:
+        """What they are doing."""
+        return dict(self._ask("GET", "/status"))
+
+    def platform(self) -> dict[str, Any]:
+        """Its specification, for `Client.put_up(spec=…)`."""
+        return dict(self._ask("GET", "/platform"))
+
+    def change(self, changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Changes `{nodes, resource, name?, patch}`, all checked before the first; gives what was found."""
+        return list(self._ask("PATCH", "", json={"changes": list(changes)})["applied"])
+
+    def set_link(self, node: str, network: str, **patch: Any) -> dict[str, Any]:
+        """Changes a link: out_bps, in_bps, delay, loss, …; None takes a limit away."""
+        return dict(self._ask("PATCH", f"/nodes/{_part(node)}/links/{_part(network)}", json=patch))
+
+    def set_disk(self, node: str, disk: str, **patch: Any) -> dict[str, Any]:
+        """Changes a disk: limits, profile, slow, faults, …"""
+        return dict(self._ask("PATCH", f"/nodes/{_part(node)}/disks/{_part(disk)}", json=patch))
+
+    def set_cpu(self, node: str, **patch: Any) -> dict[str, Any]:
+        """Changes processors: cpus, cpuset, ratio."""
+        return dict(self._ask("PATCH", f"/nodes/{_part(node)}/cpu", json=patch))
+
+    def set_memory(self, node: str, **patch: Any) -> dict[str, Any]:
+        """Changes memory [bytes]: hard, soft."""
+        return dict(self._ask("PATCH", f"/nodes/{_part(node)}/memory", json=patch))
+
+    def set_state(self, node: str, state: NodeState) -> dict[str, Any]:
+        """Starts, stops, freezes or thaws a node."""
+        return dict(self._ask("PUT", f"/nodes/{_part(node)}/state", json={"state": state}))
+
+    def exec(
+        self,
+        nodes: Sequence[str],
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        timeout_s: float | None = 60.0,
+    ) -> list[dict[str, Any]]:
+        """Runs a command in nodes at once: exit_status, stdout, stderr, seconds of each."""
+        said: dict[str, Any] = {"nodes": list(nodes), "argv": list(argv), "timeout_s": timeout_s}
+        said |= {"env": dict(env or {}), "cwd": cwd, "user": user}
+        return list(self._ask("POST", "/exec", json=said)["results"])
+
+    def read_file(self, node: str, path: str) -> bytes:
+        """A file of a node."""
+        return bytes(self._ask("GET", f"/nodes/{_part(node)}/files/{_path(path)}"))
+
+    def write_file(self, node: str, path: str, content: bytes) -> None:
+        """Writes a file of a node."""
+        self._ask(
+            "PUT",
+            f"/nodes/{_part(node)}/files/{_path(path)}",
+            content=content,
+            headers={"Content-Type": "application/octet-stream"},
+        )
+
+    def schedule(self, events: Sequence[Mapping[str, Any]]) -> int:
+        """Schedules changes; gives the time they count from [ns]."""
+        return int(self._ask("POST", "/events", json={"events": list(events)})["start_ns"])
+
+    def events(self) -> list[dict[str, Any]]:
+        """What became of them."""
+        return list(self._ask("GET", "/events"))
+
+    def mark(self, phase: str) -> int:
+        """A phase begins; gives how many events waited for it."""
+        return int(self._ask("POST", "/marks", json={"phase": phase})["events"])
+
+    def down(self) -> None:
+        """Takes it down."""
+        self._ask("DELETE", "")
+
+
+class Job:
+    """A request that goes on."""
+
+    def __init__(self, client: Client, number: int) -> None:
+        self._client = client
+        self.number = number
+
+    def state(self, wait_s: float = 0.0) -> dict[str, Any]:
+        """What it has come to; waits for its end for at most `wait_s` seconds, 60 at most."""
+        return dict(self._client.ask("GET", f"/jobs/{self.number}", params={"wait_s": wait_s}))
+
+    def result(self) -> Any:
+        """Its result, when it has ended. Raises as the request itself would."""
+        while (said := self.state(30.0))["state"] == "running":
+            pass
+        if said["state"] == "failed":
+            wrong = BadInput if (said["status"] or 500) < 500 else PenstockError
+            raise wrong(said["error"])
+        return said["result"]
+
+
+def _content(answer: httpx.Response) -> Any:
+    if answer.is_success:
+        if answer.content and "json" in answer.headers.get("content-type", ""):
+            return answer.json()
+        return answer.content
+    try:
+        detail = answer.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        detail = answer.text[:500]
+    if isinstance(detail, list):  # what FastAPI says of a body that does not fit
+        detail = "; ".join(f"{'.'.join(map(str, d['loc']))}: {d['msg']}" for d in detail)
+    wrong = BadInput if answer.status_code in (400, 404, 409, 422) else PenstockError
+    raise wrong(f"{detail} ({answer.status_code})")
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _path(text: str) -> str:
+    return quote(text.lstrip("/"), safe="/")

@@ -1,0 +1,54 @@
+"""The physical host: what it is, what it offers to networks, what the undo journal holds."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fastapi import APIRouter
+
+from penstock.emulate.network.offers import offers
+from penstock.host.journal import Journal
+from penstock.host.state import state_dir
+from penstock.host.undo import undo
+
+
+def router() -> APIRouter:
+    """This host; further hosts have servers of their own."""
+    api = APIRouter(tags=["host"])
+
+    @api.get("/host", summary="Its name, processors, memory; what networks of nodes can have here")
+    def host() -> dict[str, Any]:
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        return {
+            "name": os.uname().nodename,
+            "kernel": os.uname().release,
+            "cpus": len(os.sched_getaffinity(0)),
+            "memory_bytes": pages * size,
+            "networks": vars(offers()),
+        }
+
+    @api.get("/journal", summary="Changes to the host that are not taken back yet")
+    def journal() -> dict[str, Any]:
+        entries = Journal().open_entries()
+        return {
+            "journal": str(state_dir() / "journal.jsonl"),
+            "entries": [
+                {
+                    "id": e.id,
+                    "kind": e.kind,
+                    "target": e.target,
+                    "run": e.run,
+                    "owner_pid": e.owner.pid,
+                    "owner_alive": e.owner.alive,
+                    "made": e.made,
+                }
+                for e in entries
+            ],
+        }
+
+    @api.post("/journal/undo", summary="Take back what dead owners left; the living are left alone")
+    def put_back() -> list[dict[str, Any]]:
+        return [vars(u) for u in undo(Journal())]
+
+    return api

@@ -1,0 +1,67 @@
+"""The bearer token: made when the server starts, told once, kept in a file that only its owner reads."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from fastapi import HTTPException, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from penstock.errors import BadInput
+from penstock.host.processes import Identity
+from penstock.host.state import runtime_dir
+
+_SHORTEST = 16
+_scheme = HTTPBearer(auto_error=False, description="The token that `penstock serve` prints.")
+
+
+def made(file: Path | None) -> str:
+    """A fresh token, or the one in `file`. Raises BadInput where that cannot be one."""
+    if file is None:
+        return secrets.token_urlsafe(24)
+    try:
+        text = file.read_text().strip()
+        mode = file.stat().st_mode
+    except OSError as error:
+        raise BadInput(f"--token-file {file}: {error.strerror}") from None
+    if mode & 0o077:
+        raise BadInput(f"--token-file {file}: others may read it; expected mode 600")
+    if len(text) < _SHORTEST or not text.isascii() or len(text.split()) != 1:
+        raise BadInput(f"--token-file {file}: expected one word of at least {_SHORTEST} characters")
+    return text
+
+
+@contextlib.contextmanager
+def kept(token: str, url: str) -> Iterator[Path]:
+    """While the server runs: a file by which clients on this host, of the same user, find it."""
+    path = runtime_dir() / f"serve-{os.getpid()}.json"
+    path.unlink(missing_ok=True)
+    said = {**vars(Identity.own()), "url": url, "token": token}
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "w") as file:
+        json.dump(said, file)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def required(token: str) -> Callable[..., None]:
+    """The check of a request's token."""
+
+    def check(said: HTTPAuthorizationCredentials | None = Security(_scheme)) -> None:  # noqa: B008
+        told = said.credentials if said is not None else ""
+        if not hmac.compare_digest(told.encode(), token.encode()):
+            raise HTTPException(
+                401,
+                "expected Authorization: Bearer TOKEN, with the token that `penstock serve` printed",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+
+    return check

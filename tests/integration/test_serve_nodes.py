@@ -1,0 +1,255 @@
+"""What is emulated, over HTTP: a real server process, a real cluster, the client that comes with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.client import Client
+from penstock.errors import BadInput
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="nodes need root"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this kernel offers no /dev/fuse"),
+]
+
+PLATFORM = """penstock_platform: 1
+name: served
+hosts:
+  - group: n
+    count: 2
+    memory: 256MiB
+    disks: [{name: data, profile: sata-ssd}]
+network: {bandwidth: 100 Mbit/s}
+"""
+
+
+class Server:
+    """`penstock serve` as a process of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self.runtime = place / "run"
+        environment = {
+            **os.environ,
+            "PENSTOCK_STATE": str(place / "state"),
+            "PENSTOCK_RUNTIME": str(self.runtime),
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "serve", "--port", "0"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.url = self.process.stdout.readline().strip()
+        self.said = [self.process.stderr.readline() for _ in range(2)]
+        self.file = self.runtime / f"serve-{self.process.pid}.json"
+        self.token = json.loads(self.file.read_text())["token"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    place = tmp_path_factory.mktemp("serve")
+    running = Server(place)
+    yield running
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(20) == 0
+    assert not running.file.exists()
+    kept = ("disk-server.log", "disk-stats", "standing-nodes.lock", "standing-disks.lock")
+    assert {p.name for p in running.runtime.iterdir()} <= set(kept)
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[Client]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_RUNTIME", str(server.runtime))
+        with Client.local() as found:
+            yield found
+
+
+def test_the_token_is_told_once_kept_close_and_wanted(server: Server) -> None:
+    assert server.token in server.said[0]
+    assert stat.S_IMODE(server.file.stat().st_mode) == 0o600
+    with httpx.Client(base_url=server.url) as anybody:
+        assert anybody.get("/api/v1").json()["api"] == 1
+        for method, path in (
+            ("GET", "/api/v1/clusters"),
+            ("GET", "/api/v1/state"),
+            ("GET", "/api/v1/live"),
+            ("POST", "/api/v1/clusters"),
+            ("POST", "/api/v1/journal/undo"),
+            ("DELETE", "/api/v1/clusters/x"),
+            ("PATCH", "/api/v1/clusters/x/nodes/y/cpu"),
+            ("GET", "/api/v1/jobs"),
+        ):
+            for wrong in ({}, {"Authorization": f"Bearer {server.token}x"}):
+                assert anybody.request(method, path, headers=wrong).status_code == 401, path
+        # a page elsewhere that points its own name here
+        named = {"Host": "evil.example", "Authorization": f"Bearer {server.token}"}
+        assert anybody.get("/api/v1/state", headers=named).status_code == 421
+        assert "<h1>Nodes and disks</h1>" in anybody.get("/nodes").text
+        assert server.token not in anybody.get("/nodes").text
+        everything = anybody.get("/openapi.json").json()
+        assert everything["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+        assert "/api/v1/clusters/{cluster}/nodes/{node}/links/{network}" in everything["paths"]
+
+
+def test_a_cluster_over_http(client: Client) -> None:
+    job = client.begin("POST", "/clusters", json={"platform": PLATFORM})
+    assert job.state()["what"] == "put served up"
+    assert job.result()["cluster"] == "served"
+    cluster = client.cluster("served")
+    try:
+        assert client.clusters() == ["served"]
+        assert [n["name"] for n in cluster.nodes()] == ["n-0", "n-1"]
+
+        change = cluster.set_link("n-0", "net", out_bps=1e6, delay=0.003)
+        assert change["found"]["out_bps"] == 1e6
+        assert change["found"]["delay"]["mean_s"] == 0.003
+        change = cluster.set_disk("n-0", "data", limits={"read_bps": 5e6})
+        assert change["found"] == {"limits": {"read_bps": 5e6}}
+        applied = cluster.change([{"nodes": ["n-*"], "resource": "cpu", "patch": {"cpus": 0.5}}])
+        assert [(a["node"], a["found"]["cpus"]) for a in applied] == [("n-0", 0.5), ("n-1", 0.5)]
+
+        # words go to the program as they are: no shell reads them
+        odd = "a b; $(touch /tmp/owned) 'x' \"y\" *"
+        told = cluster.exec(["*"], ["printf", "%s", odd])
+        assert [(r["node"], r["stdout"]) for r in told] == [("n-0", odd), ("n-1", odd)]
+        late = cluster.exec(["n-0"], ["sleep", "30"], timeout_s=0.3)[0]
+        assert late["timed_out"]
+        assert cluster.exec(["n-1"], ["false"])[0]["exit_status"] == 1
+
+        cluster.write_file("n-0", "/tmp/x %?#y", b"\x00\xff" * 5000)
+        assert cluster.read_file("n-0", "/tmp/x %?#y") == b"\x00\xff" * 5000
+        with pytest.raises(BadInput, match="No such file"):
+            cluster.read_file("n-1", "/tmp/x %?#y")
+
+        start = cluster.schedule(
+            [
+                {
+                    "when": {"at_s": 0.2},
+                    "resource": "network",
+                    "name": "net",
+                    "patch": {"in_bps": 2e6},
+                    "nodes": ["n-1"],
+                }
+            ]
+        )
+        until = time.monotonic() + 20
+        made: list[dict[str, Any]] = []
+        while not made and time.monotonic() < until:
+            time.sleep(0.05)
+            made = [e for e in cluster.events() if "in_bps" in e["asked"]]
+        assert made[0]["found"] == {"in_bps": 2e6}
+        assert made[0]["applied_ns"] >= start + 200_000_000
+
+        assert cluster.set_state("n-1", "frozen")["error"] == ""
+        seen = {n["name"]: n for n in client.state()["clusters"][0]["nodes"]}
+        assert seen["n-1"]["state"] == "frozen"
+        assert seen["n-0"]["links"]["net"]["asked"]["out_bps"] == 1e6
+        saved = cluster.platform()
+        assert {e["kind"] for e in client.journal()} >= {"netns", "cgroup", "mount"}
+    finally:
+        cluster.down()
+    assert client.journal() == []
+
+    again = client.put_up(spec=saved, name="again")
+    assert [n["name"] for n in again.nodes()] == ["n-0", "n-1"]
+    again.down()
+
+
+def test_what_is_wrong_is_said_and_changes_nothing(client: Client) -> None:
+    for asked, words in (
+        ({"platform": "penstock_platform: 1\nname: 3"}, r"platform.yaml:2:7: found 3.* \(400\)"),
+        ({"platform": PLATFORM, "spec": {}}, "expected one of them"),
+        ({"spec": {"name": "x", "nodes": [{"name": "a", "colour": 1}]}}, "found 'colour'"),
+        ({"platform": PLATFORM, "set": ["hosts.n.count=0"]}, "400"),
+        ({"plattform": PLATFORM}, r"plattform.*\(422\)"),
+        ({"platform": PLATFORM, "name": "../x"}, r"name.*\(422\)"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            client.ask("POST", "/clusters", json=asked)
+    with pytest.raises(BadInput, match="no cluster nosuch is up"):
+        client.cluster("nosuch")
+    with pytest.raises(BadInput, match="no job 999"):
+        client.ask("GET", "/jobs/999")
+    with pytest.raises(BadInput, match="no disk standing-x is up"):
+        client.set_disk("standing-x", read_only=True)
+    assert client.journal() == []
+    assert client.clusters() == []
+
+
+def test_mistakes_about_a_cluster_name_the_mistake(client: Client) -> None:
+    cluster = client.put_up(PLATFORM)
+    try:
+        for act, words in (
+            (lambda: cluster.set_link("n-0", "net", colour=1), "no 'colour'"),
+            (lambda: cluster.set_link("n-0", "net", out_bps=-1), "1 B/s to"),
+            (lambda: cluster.set_link("n-0", "lan", out_bps=1e6), "not on network lan"),
+            (lambda: cluster.set_link("n-7", "net", out_bps=1e6), "no node n-7"),
+            (lambda: cluster.set_disk("n-0", "log", read_only=True), "no disk log"),
+            (lambda: cluster.set_disk("n-0", "data", colour=1), "colour"),
+            (lambda: cluster.exec(["m-*"], ["true"]), "no node 'm-*'"),
+            (lambda: cluster.exec(["*"], []), "422"),
+            (lambda: client.put_up(PLATFORM), "is up already"),
+        ):
+            with pytest.raises(BadInput, match=words.replace("*", r"\*")):
+                act()
+        live = client.live(0.2)
+        first, second = next(live), next(live)
+        assert second["t_ns"] - first["t_ns"] >= 150_000_000
+        assert first["clusters"][0]["cluster"] == "served"
+        live.close()  # type: ignore[attr-defined]
+    finally:
+        cluster.down()
+
+
+def test_a_disk_without_a_node(client: Client, tmp_path: Path) -> None:
+    for name in ("files", "disk"):
+        (tmp_path / name).mkdir()
+    made = client.put_disk_up("hdd-7200", tmp_path / "files", tmp_path / "disk")
+    try:
+        assert [d["disk_id"] for d in client.disks()] == [made["disk_id"]]
+        change = client.set_disk(made["disk_id"], limits={"write_bps": 1e6})
+        assert change["found"] == {"limits": {"write_bps": 1e6}}
+        (tmp_path / "disk" / "f").write_text("x")
+    finally:
+        client.take_disk_down(made["disk_id"])
+    assert (tmp_path / "files" / "f").read_text() == "x"
+    assert client.disks() == []
+
+
+def test_requests_go_on_side_by_side(client: Client) -> None:
+    cluster = client.put_up(PLATFORM)
+    try:
+        told: list[str] = []
+        threads = [
+            threading.Thread(
+                target=lambda: told.extend(
+                    r["stdout"] for r in cluster.exec(["*"], ["sh", "-c", "sleep 0.2; hostname"])
+                )
+            )
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(told) == ["n-0\n"] * 4 + ["n-1\n"] * 4
+    finally:
+        cluster.down()
