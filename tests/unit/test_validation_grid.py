@@ -1,0 +1,144 @@
+"""The validation grid's bars on made-up cells: what must be seen is seen, and nothing is excused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+for part in ("studies/validation-grid", "bench", "bench/throttles"):
+    sys.path.insert(0, str(ROOT / part))
+
+import throttles  # noqa: E402
+from cells import ENGINES, LIMITS_BPS, MB, Cell, crossed, full, quick, sustained  # noqa: E402
+from judge import Row, criteria, kind_of, ks_distance, latencies, throttled_rows  # noqa: E402
+
+
+def row(ratio: float, **more: Any) -> Row:
+    told = {"backend": "fuse", "cell": "c", "kind": "read", "seconds": 4.0, "program": ratio}
+    return Row(**{**told, "ratio": ratio, "verdict": "honoured", "valid": True, **more})
+
+
+def holds(rows: list[Row], asks: str) -> bool | None:
+    return next(c.holds for c in criteria(rows) if asks in c.asks)
+
+
+def test_a_disk_five_percent_off_misses_the_mean() -> None:
+    assert holds([row(1.004), row(0.996)], "mean error 1 %") is True
+    assert holds([row(0.95)] * 5, "mean error 1 %") is False
+    assert holds([row(1.0)] * 99 + [row(1.06)], "all within 5 %") is False
+
+
+def test_what_is_below_its_limit_is_a_miss_unless_the_host_was_busy() -> None:
+    low = row(0.8, verdict="demand-bound")
+    assert holds([row(1.0), low], "all within 5 %") is False
+    busy = row(0.8, verdict="host-saturated", valid=False)
+    assert holds([row(1.0), busy], "all within 5 %") is True
+    assert holds([busy], "mean error 1 %") is None
+
+
+def test_buffered_writes_have_their_own_bars() -> None:
+    good = [row(1.0, kind="buffered write", program=1.05)] * 19
+    assert holds([*good, row(1.0, kind="buffered write", program=1.14)], "95 %") is True
+    assert holds([*good, row(1.0, kind="buffered write", program=1.16)], "all within 15 %") is False
+    assert holds(good[:10] + [row(1, kind="buffered write", program=0.88)] * 2, "95 %") is False
+
+
+def test_short_runs_are_right_or_flagged() -> None:
+    assert holds([row(1, seconds=0.2, program=1.08)], "under 0.5 s") is True
+    assert holds([row(1, seconds=0.2, program=3.0)], "under 0.5 s") is False
+    flagged = row(1, seconds=0.2, program=3.0, verdict="too-short", valid=False)
+    assert holds([flagged], "under 0.5 s") is True
+
+
+def test_neither_direction_of_a_mixed_cell_may_pass_its_limit() -> None:
+    assert holds([row(0.8, kind="mixed", program=0.8)], "mixed") is True
+    assert holds([row(1.1, kind="mixed", program=1.1)], "mixed") is False
+
+
+def test_a_planted_limit_must_be_found() -> None:
+    assert holds([row(0.95, planted=0.05)], "planted") is True
+    assert holds([row(0.999, planted=0.05)], "planted") is False
+
+
+def test_shapes_are_judged_by_quantiles_and_distance() -> None:
+    good = row(1.0, p50=1.1, p99=0.9, ks=0.05)
+    assert holds([good], "p50") is True
+    assert holds([row(1.0, p50=1.0, p99=1.3, ks=0.05)], "p99") is False
+    assert holds([row(1.0, p50=1.0, p99=1.0, ks=0.3)], "KS") is False
+
+
+def test_ks_distance_by_hand() -> None:
+    drawn = np.linspace(1e6, 2e6, 1001)
+    same = np.column_stack([drawn, np.ones_like(drawn)])
+    assert ks_distance(same, drawn) == pytest.approx(0.0, abs=1e-9)
+    gulps = np.array([[1e4, 90.0], [1e8, 10.0]])  # a throttle: at once, or after a slice
+    assert ks_distance(gulps, drawn) == pytest.approx(0.9, abs=0.01)
+    shifted = np.column_stack([drawn + 5e5, np.ones_like(drawn)])
+    assert ks_distance(shifted, drawn) == pytest.approx(0.5, abs=0.04)
+
+
+def test_the_grid_is_whole_and_cut() -> None:
+    cells = full(15)
+    assert len(set(cells)) == len(cells)
+    assert {c.engine for c in cells} == set(ENGINES)
+    assert {c.limit_bps for c in cells} == set(LIMITS_BPS)
+    assert all(c.bytes <= 15 * c.limit_bps for c in cells)
+    assert not [c for c in cells if c.engine == "mmap" and c.direct]
+    assert set(crossed(4)) <= set(full(4))
+    assert len(quick(2)) == 12
+    assert kind_of("randrw", True, "read") == "mixed"
+    assert "--end_fsync=1" in Cell("psync", "write", False, MB, MB).fio("/f")
+    assert sustained(2, Cell("psync", "read", True, MB, 10 * MB)).bytes == 2 * MB
+
+
+def result(rate: float, late: float = 0.0, **more: Any) -> dict[str, Any]:
+    cell = Cell("psync", "read", True, 4 * MB, 24 * MB)
+    windows = [
+        {"t_ns": (k + 1) * 10**9, "window_ns": 10**9, "disk_id": "d", "direction": "read",
+         "bytes": int(rate), "ops": int(rate / 65536), "limit_bps": 4e6, "limit_iops": None}
+        for k in range(6)
+    ]  # fmt: skip
+    said = {"read": {"bytes": 6 * rate, "seconds": 6.0, "ops": 6 * rate / 65536}}
+    return {"cell": vars(cell), "backend": "cgroup2", "error": "", "late": late, "fio": said,
+            "windows": windows, **more}  # fmt: skip
+
+
+def test_throttled_cells_are_judged_against_what_was_asked() -> None:
+    (good,) = throttled_rows({"results": [result(4e6)]})
+    assert (good.verdict, good.ratio) == ("honoured", pytest.approx(1.0))
+    (busy,) = throttled_rows({"results": [result(3e6, late=0.3)]})
+    assert (busy.verdict, busy.valid) == ("host-saturated", False)
+    wrong = result(3.8e6)
+    for window in wrong["windows"]:
+        window["limit_bps"] = 3.8e6  # the limit that was set on purpose
+    (planted,) = throttled_rows({"results": [wrong]})
+    assert planted.ratio == pytest.approx(0.95)
+    (failed,) = throttled_rows({"results": [result(1.0, error="no space")]})
+    assert (failed.verdict, failed.valid) == ("failed", False)
+
+
+def fio_json(latency_ns: float, iops: float) -> str:
+    side = {
+        "iops": iops, "bw_bytes": 4096 * iops,
+        "clat_ns": {"percentile": {"50.000000": latency_ns, "99.000000": latency_ns},
+                    "bins": {str(int(latency_ns)): 100}},
+    }  # fmt: skip
+    return json.dumps({"jobs": [{"read": side}]})
+
+
+def test_the_bench_of_throttles_sees_gulps_and_its_planted_failure() -> None:
+    gulps = throttles.figures("500 reads/s", fio_json(50e3, 500))
+    assert gulps["rate"] == pytest.approx(100.0)
+    assert gulps["p50"] < 0.05
+    assert gulps["KS"] > 0.9
+    assert latencies(fio_json(2e6, 500), "read").shape == (1, 2)
+    found = [{"engine": throttles.PLANTED, "metric": "rate", "value": v} for v in (90.0, 89.0)]
+    assert throttles.planted_found(found) is True
+    assert throttles.planted_found([{**found[0], "value": 99.5}]) is False
+    assert throttles.planted_found([]) is None
