@@ -3,7 +3,8 @@
 Each workload runs on a mounted disk (fio, direct I/O). The requests that the disk logged, in their order and
 with their clients, are then asked of the same station in virtual time, in a closed loop that never thinks.
 What fio saw from outside (its rate and its latency quantiles) is compared with what the simulator says. A
-round that the certificate does not vouch for is tried again; a workload without a good round counts as not judged.
+round that the certificate does not vouch for is tried again; a workload without a good round counts as not
+judged.
 
 At the end one workload runs on a disk planted 5 % slow, which must be reported. Status 1 if a workload is
 off, or the plant is not found; 4 if too little could be judged on this host.

@@ -21,6 +21,7 @@ from penstock.emulate.backends.image import ImageDisk
 from penstock.errors import PenstockError
 from penstock.host.cgroup import create_run_cgroup, hierarchies, kill_members, remove_groups
 from penstock.host.journal import Journal, new_token
+from penstock.host.mounts import mounts
 
 #: limits as penstock names them → files of the blkio hierarchy, OCI's names, options of docker and podman
 NAMES = {
@@ -87,19 +88,9 @@ class Runc:
 
     def run(self, ground: Ground, limits: Mapping[str, float], words: list[str]) -> str:
         """stdout of a command in a container of its own."""
-        token = new_token()
-        name = f"penstock-{token}"
-        new = [str(root / name) for root in {*hierarchies().v1.values(), hierarchies().unified}
-               if root is not None]  # fmt: skip
-        entry = ground.journal.plan("cgroup", name, token=token, new=new)
-        try:
-            with _bundle(ground, limits, words, name) as bundle:
-                state = bundle / "state"
-                return _said(["runc", "--root", str(state), "run", "--bundle", str(bundle), name])
-        finally:
-            kill_members(new)
-            remove_groups(new)
-            ground.journal.undone(entry)
+        with _group(ground) as name, _bundle(ground, limits, words, name) as bundle:
+            state = bundle / "state"
+            return _said(["runc", "--root", str(state), "run", "--bundle", str(bundle), name])
 
 
 class Engine:
@@ -107,13 +98,16 @@ class Engine:
 
     program = ""
     options: tuple[str, ...] = ()
+    #: what shows that it answers, without leaving anything on the host
+    asks: tuple[str, ...] = ("info",)
 
     @classmethod
     def unavailable(cls) -> str:
         """Why it cannot be used here."""
         if shutil.which(cls.program) is None:
             return f"{cls.program} is not installed"
-        answer = subprocess.run([cls.program, "info"], capture_output=True, text=True, timeout=30)
+        line = [cls.program, *cls.asks]
+        answer = subprocess.run(line, capture_output=True, text=True, timeout=30)
         if answer.returncode != 0:
             last = (answer.stderr.strip() or answer.stdout.strip()).splitlines()
             return f"{cls.program} does not answer: {last[-1] if last else ''}"
@@ -135,21 +129,26 @@ class Podman(Engine):
 
     name = "podman"
     program = "podman"
+    asks = ("--version",)
     options = (
-        "--cgroup-manager=cgroupfs", "--runtime=runc", "--ulimit=nofile=20000:20000",
-        "--ulimit=nproc=20000:20000", "--security-opt=seccomp=unconfined",
+        "--ulimit=nofile=20000:20000", "--ulimit=nproc=20000:20000",
+        "--security-opt=seccomp=unconfined",
     )  # fmt: skip
 
     def run(self, ground: Ground, limits: Mapping[str, float], words: list[str]) -> str:
         """stdout of a command in a container."""
-        with tempfile.TemporaryDirectory(prefix="penstock-podman-") as place:
+        with (
+            tempfile.TemporaryDirectory(prefix="penstock-podman-") as place,
+            _group(ground) as parent,
+        ):
             root = Path(place) / "root"
             root.mkdir()
             front = ["podman", "--root", f"{place}/store", "--runroot", f"{place}/run",
-                     "--storage-driver=vfs", "--cgroup-manager=cgroupfs"]  # fmt: skip
-            line = self.line(ground, limits)
-            own = [w for w in line[1:] if not w.startswith("--cgroup-manager")]
-            return _said([*front, *own, "--rootfs", str(root), *words])
+                     "--tmpdir", f"{place}/tmp", "--storage-driver=vfs",
+                     "--cgroup-manager=cgroupfs", "--runtime=runc"]  # fmt: skip
+            own = self.line(ground, limits)[1:]
+            where = [f"--cgroup-parent=/{parent}", "--rootfs", str(root)]
+            return _said([*front, *own, *where, *words])
 
 
 class Docker(Engine):
@@ -170,6 +169,27 @@ class Docker(Engine):
             return _said([*self.line(ground, limits), image, *words])
         finally:
             subprocess.run(["docker", "rmi", "-f", image], capture_output=True)
+
+
+@contextlib.contextmanager
+def _group(ground: Ground) -> Iterator[str]:
+    """Name of a group that somebody else makes, in every hierarchy; journalled, and removed afterwards."""
+    token = new_token()
+    name = f"penstock-{token}"
+    roots = dict.fromkeys([*_cgroup_mounts(), *hierarchies().v1.values(), hierarchies().unified])
+    new = [str(root / name) for root in roots if root is not None]
+    entry = ground.journal.plan("cgroup", name, token=token, new=new)
+    try:
+        yield name
+    finally:
+        kill_members(new)
+        remove_groups(new)
+        ground.journal.undone(entry)
+
+
+def _cgroup_mounts() -> list[Path]:
+    """Where hierarchies are mounted, those without a controller included."""
+    return [Path(m.point) for m in mounts() if m.fstype in ("cgroup", "cgroup2")]
 
 
 @contextlib.contextmanager
