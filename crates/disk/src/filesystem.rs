@@ -71,7 +71,7 @@ impl Filesystem for Tree {
             reply.entry(&Duration::ZERO, &calibration::attributes(), Generation(0));
             return;
         }
-        send!(reply, self.entry(parent.0, name), attr => reply.entry(&TTL, &attr, Generation(0)));
+        send!(reply, self.entry(parent.0, name), attr => reply.entry(&TTL, &attr, self.generation(&attr)));
     }
 
     fn forget(&self, _request: &Request, inode: INodeNo, lookups: u64) {
@@ -152,7 +152,7 @@ impl Filesystem for Tree {
         let made = self.make(request, parent, name, |directory, name| unsafe {
             libc::mknodat(directory, name.as_ptr(), mode, libc::dev_t::from(device))
         });
-        send!(reply, made, attr => reply.entry(&TTL, &attr, Generation(0)));
+        send!(reply, made, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
     }
 
     fn mkdir(
@@ -168,7 +168,7 @@ impl Filesystem for Tree {
         let made = self.make(request, parent, name, |directory, name| unsafe {
             libc::mkdirat(directory, name.as_ptr(), mode)
         });
-        send!(reply, made, attr => reply.entry(&TTL, &attr, Generation(0)));
+        send!(reply, made, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -195,7 +195,7 @@ impl Filesystem for Tree {
                 libc::symlinkat(target.as_ptr(), directory, name.as_ptr())
             })
         });
-        send!(reply, made, attr => reply.entry(&TTL, &attr, Generation(0)));
+        send!(reply, made, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
     }
 
     fn rename(
@@ -221,7 +221,7 @@ impl Filesystem for Tree {
         reply: ReplyEntry,
     ) {
         let made = self.link_to(inode, new_parent, new_name);
-        send!(reply, made, attr => reply.entry(&TTL, &attr, Generation(0)));
+        send!(reply, made, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
     }
 
     fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -295,7 +295,7 @@ impl Filesystem for Tree {
         });
         let exact = self.disk.exact.load(Ordering::Relaxed);
         send!(reply, created, (attr, handle) => {
-            reply.created(&TTL, &attr, Generation(0), handle, opened_flags(flags, exact));
+            reply.created(&TTL, &attr, self.generation(&attr), handle, opened_flags(flags, exact));
         });
     }
 

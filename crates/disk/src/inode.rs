@@ -20,6 +20,8 @@ pub struct Inode {
     pub number: u64,
     /// Device offset of its first byte, fixed when it was first seen.
     pub device_base: u64,
+    /// Tells files apart that had the number one after the other: made of the backing file's birth time.
+    pub generation: u64,
     /// Device and number of the backing file.
     pub(crate) key: (u64, u64),
     handle: OwnedFd,
@@ -84,6 +86,30 @@ pub fn stat_at(fd: RawFd, name: &CStr, flags: i32) -> io::Result<libc::stat> {
     }
 }
 
+/// A number made of a file's birth time, so that it stays when the kernel forgets the file and asks anew;
+/// 0 where the backing file system has none.
+fn generation_of(fd: RawFd) -> u64 {
+    // SAFETY: a zeroed statx is a valid buffer, the name is terminated.
+    unsafe {
+        let mut out: libc::statx = std::mem::zeroed();
+        let asked = libc::statx(
+            fd,
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW,
+            libc::STATX_BTIME,
+            &mut out,
+        );
+        if asked != 0 || out.stx_mask & libc::STATX_BTIME == 0 {
+            return 0;
+        }
+        // the kernel keeps 32 bits; births a nanosecond to 4 s apart differ, later ones almost surely
+        let born = (out.stx_btime.tv_sec as u64)
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(u64::from(out.stx_btime.tv_nsec));
+        (born ^ (born >> 32)) & 0xffff_ffff
+    }
+}
+
 /// A name as the C library wants it.
 pub fn c_name(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
@@ -123,6 +149,7 @@ impl Inodes {
         let root = Inode {
             number: ROOT,
             device_base: position::file_base(""),
+            generation: 0,
             handle,
             key,
             path: RwLock::new(String::new()),
@@ -181,6 +208,7 @@ impl Inodes {
         let inode = Arc::new(Inode {
             number,
             device_base: position::file_base(&path),
+            generation: generation_of(handle.as_raw_fd()),
             handle,
             key,
             path: RwLock::new(path),
@@ -228,5 +256,34 @@ pub fn join(parent: &str, name: &OsStr) -> String {
         name.into_owned()
     } else {
         format!("{parent}/{name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_used_again_is_another_file() {
+        let place = std::env::temp_dir().join(format!("penstock-inode-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let inodes = Inodes::new(&c_name(place.as_os_str()).unwrap()).unwrap();
+        let root = inodes.get(ROOT).unwrap();
+        let seen = |born: &str| {
+            std::fs::write(place.join("a"), born).unwrap();
+            let (first, _) = inodes.lookup(&root, OsStr::new("a")).unwrap();
+            inodes.forget(first.number, 1);
+            let (again, _) = inodes.lookup(&root, OsStr::new("a")).unwrap();
+            inodes.forget(again.number, 1);
+            assert_eq!(first.generation, again.generation);
+            std::fs::remove_file(place.join("a")).unwrap();
+            (first.number, first.generation)
+        };
+        let (one, other) = (seen("x"), seen("y"));
+        std::fs::remove_dir(&place).unwrap();
+        // a file system without birth times tells nothing, and has no generation to give
+        if one.1 != 0 && one.0 == other.0 {
+            assert_ne!(one.1, other.1);
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use fuser::{FileAttr, FileHandle, FileType};
+use fuser::{FileAttr, FileHandle, FileType, Generation};
 use penstock_station::Op;
 
 use crate::backing::attributes;
@@ -125,6 +125,15 @@ impl Tree {
         let parent = self.inodes.get(parent)?;
         let (inode, stat) = self.inodes.lookup(&parent, name)?;
         Ok(self.attributes(inode.number, &stat))
+    }
+
+    /// What tells a file apart from an earlier one of the same number.
+    pub(crate) fn generation(&self, attr: &FileAttr) -> Generation {
+        Generation(
+            self.inodes
+                .get(attr.ino.0)
+                .map_or(0, |inode| inode.generation),
+        )
     }
 
     pub(crate) fn getattr_of(
