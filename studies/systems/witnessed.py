@@ -1,0 +1,107 @@
+"""What the tracer saw a program read and write, beside what the disk's log says it served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.archive.bundle import Bundle
+
+#: witnesses that are further apart are doubted, as in a certificate (EM-08)
+LIMIT = 0.05
+#: smaller files are left to the sum of all
+LEAST_BYTES = 1 << 20
+
+
+#: systems that pass the page cache by: every call is a request
+DIRECT = frozenset({"rocksdb"})
+#: a file is read whole when calls touched this share of it
+WHOLE = 0.95
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One file in one direction [bytes].
+
+    `calls`: read or written by calls; `places`: of the file, however often they were touched; `disk`: what
+    the disk says; `size`: of the file.
+    """
+
+    file: str
+    direction: str
+    calls: int
+    places: int
+    disk: int
+    size: int
+
+    def agrees(self, direct: bool) -> bool | None:
+        """Whether both witnesses say the same; None where they need not.
+
+        Past the page cache the disk serves what calls ask for. Through it, a cold file that is read whole is
+        fetched once, and what is written is written back at least once and at most as often as by calls.
+        Part of a file costs what was read ahead beside it, which calls do not show.
+        """
+        low = high = self.calls
+        if not direct and self.direction == "read":
+            if self.places < WHOLE * self.size:
+                return None
+            low = high = self.places
+        elif not direct:
+            low = self.places
+        return (1 - LIMIT) * low <= self.disk <= (1 + LIMIT) * high
+
+    def ratio(self, direct: bool) -> float:
+        """The disk's bytes over the tracer's: the places' where a cache was read through, else the calls'."""
+        seen = self.places if self.direction == "read" and not direct else self.calls
+        return self.disk / seen if seen else float("inf")
+
+
+def distinct_bytes(offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]) -> int:
+    """Length of the union of the ranges."""
+    order = np.argsort(offset, kind="stable")
+    begin, end = offset[order], (offset + size)[order]
+    reach = np.maximum.accumulate(end)
+    before = np.concatenate(([begin[0]], reach[:-1]))
+    return int(np.maximum(reach - np.maximum(begin, before), 0).sum())
+
+
+def witnessed(bundle: Bundle, disk_id: str, *, plant: bool = False) -> list[Seen]:
+    """Every file of the disk that either witness saw read or written; one that was renamed by its last name.
+
+    `plant` loses the larger half of the disk's requests first.
+    """
+    files = bundle.table("files").to_pandas()
+    mark = f"/{disk_id}/"
+    files = files[files["path"].str.contains(mark, regex=False, na=False)]
+    named = files.assign(file=files["path"].str.split(mark).str[-1])
+    events = bundle.table("io_events").to_pandas().merge(named[["file_id", "file"]], on="file_id")
+    events = events[events["direction"].isin(["read", "write"]) & (events["done_bytes"] > 0)]
+    requests = bundle.table("device_requests").to_pandas()
+    requests = requests[(requests["op"].astype(str) != "flush") & (requests["disk_id"] == disk_id)]
+    if plant:
+        requests = requests[requests["size_bytes"] < requests["size_bytes"].median()]
+    sizes = named.groupby("file")["size_bytes"].max().fillna(0).to_dict()
+    found: dict[tuple[str, str], list[int]] = {}
+    for key, calls in events.groupby(["file", "direction"], observed=True):
+        done = calls["done_bytes"].to_numpy(np.int64)
+        offset = calls["offset_bytes"].to_numpy(np.int64)
+        size = max(int(sizes[key[0]]), int((offset + done).max()))
+        found[(key[0], key[1])] = [int(done.sum()), distinct_bytes(offset, done), 0, size]
+    served = requests.groupby([requests["file"].astype(str), requests["op"].astype(str)])
+    for (file, op), size in served["size_bytes"].sum().items():
+        found.setdefault((str(file), str(op)), [0, 0, 0, 0])[2] = int(size)
+    for (file, op), values in list(found.items()):
+        if values[0] == 0:  # the tracer knows it by the name that it had before
+            last = file.rpartition("/")[2]
+            for other, seen in list(found.items()):
+                if other[0].endswith(f"/{last}") and other[1] == op and seen[2] == 0 and seen[0]:
+                    found[file, op] = [*seen[:2], values[2], seen[3]]
+                    del found[other]
+    return [Seen(*key, *values) for key, values in sorted(found.items())]
+
+
+def large(seen: list[Seen]) -> list[Seen]:
+    """Those big enough to be judged alone."""
+    return [one for one in seen if max(one.calls, one.disk) >= LEAST_BYTES]

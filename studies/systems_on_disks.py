@@ -1,0 +1,112 @@
+"""PostgreSQL, RocksDB and HDFS as they are packaged, on emulated disks: certificate and second
+witness.
+
+`studies/systems_on_disks.py` runs `studies/systems-on-disks.study.yaml` (needs root, PostgreSQL,
+rocksdb-tools, Maven and Java), then sets the bytes that the tracer saw in calls beside those that
+each disk says it served, file by file. `--quick`: 16 MiB per system and one replicate, minutes.
+`--plant` takes the larger requests out of the disks' logs first, which must be reported. Exit
+status 3 if something that must hold does not, 1 if something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from penstock.archive.bundle import Bundle
+from penstock.errors import PenstockError
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "blackbox"))
+sys.path.insert(0, str(HERE / "systems"))
+
+from disks import penstock  # noqa: E402
+from witnessed import DIRECT, large, witnessed  # noqa: E402
+
+STUDY = HERE / "systems-on-disks.study.yaml"
+DISK = "node1.data"
+
+
+def judged(out: Path, plant: bool) -> list[dict[str, Any]]:
+    """A row per run: did it end well, what says its certificate, do the witnesses agree."""
+    found = []
+    runs = pd.read_parquet(out / "runs.parquet").sort_values("run_order")
+    for run in runs.to_dict("records"):
+        row: dict[str, Any] = {k: run[k] for k in ("run_id", "disk", "system", "replicate")}
+        row |= {"time_s": run["time"], "certificate": bool(run["valid"]), "reason": run["reason"]}
+        bundle = Bundle.open(out / "runs" / str(run["run_id"]))
+        row["ended_well"] = bundle.manifest["exit_status"] == 0
+        seen = large(witnessed(bundle, DISK, plant=plant)) if row["ended_well"] else []
+        direct = row["system"] in DIRECT
+        verdicts = [(one, one.agrees(direct)) for one in seen]
+        row["judged"] = sum(v is not None for _, v in verdicts)
+        row["ratios"] = sorted(one.ratio(direct) for one, v in verdicts if v is not None)
+        row["bytes"] = sum(one.disk for one, v in verdicts if v is not None)
+        row["apart"] = [f"{one.file} ({one.direction})" for one, v in verdicts if v is False]
+        row["confirmed"] = bool(row["judged"]) and not row["apart"]
+        found.append(row)
+    return found
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """One line per run."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("disk", "system", "time s", "ended", "certificate", "files", "MiB"):
+        table.add_column(
+            heading, justify="right" if heading in ("time s", "files", "MiB") else "left"
+        )
+    table.add_column("disk / tracer")
+    for row in rows:
+        ratios = row["ratios"]
+        said = f"{ratios[0]:.4f} to {ratios[-1]:.4f}" if ratios else ""
+        table.add_row(
+            row["disk"],
+            row["system"],
+            f"{row['time_s']:.3g}",
+            "well" if row["ended_well"] else "BADLY",
+            "valid" if row["certificate"] else "not valid",
+            str(row["judged"]),
+            f"{row['bytes'] / 2**20:.1f}",
+            said + ("" if row["confirmed"] else " APART: " + ", ".join(row["apart"][:2])),
+        )
+    Console(width=110, highlight=False).print(table)
+    for row in rows:
+        if not row["certificate"]:
+            print(f"{row['run_id']}: {str(row['reason'])[:160]}", file=sys.stderr)
+
+
+def main() -> int:
+    """Exit status: 0 all holds, 1 something failed, 3 something does not hold."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "systems-on-disks")
+    options.add_argument("--quick", action="store_true", help="16 MiB, one replicate")
+    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
+    options.add_argument("--plant", action="store_true", help="lose the larger requests first")
+    options.add_argument("--json", action="store_true", help="the rows as one object")
+    given = options.parse_args()
+    out: Path = given.out.resolve()
+    try:
+        if not given.compare:
+            words = ["--resume"] if (out / "campaign.json").exists() else []
+            words += ["--quick", "--set", "design.replicates=1"] if given.quick else []
+            penstock("run", STUDY, "-o", out, *words)
+        rows = judged(out, given.plant)
+    except PenstockError as error:
+        print(f"systems-on-disks: {error}", file=sys.stderr)
+        return 1
+    if given.json:
+        print(json.dumps({"runs": rows}, default=str))
+    else:
+        show(rows)
+    return 0 if all(row["ended_well"] and row["confirmed"] for row in rows) else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""The second witness of real systems: when the tracer's bytes and the disk's must be the same."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "systems"))
+
+from witnessed import Seen, distinct_bytes
+
+MIB = 1 << 20
+
+
+def seen(direction: str, calls: float, places: float, disk: float, size: float = 8) -> Seen:
+    """One file, in MiB."""
+    return Seen("f", direction, *(int(x * MIB) for x in (calls, places, disk, size)))
+
+
+def test_ranges_that_overlap_are_counted_once() -> None:
+    offset, size = np.array([100, 0, 50, 300]), np.array([50, 60, 20, 1])
+    every = np.zeros(400, bool)
+    for first, length in zip(offset, size, strict=True):
+        every[first : first + length] = True
+    assert distinct_bytes(offset, size) == every.sum()
+
+
+@pytest.mark.parametrize(
+    ("one", "direct", "agrees"),
+    [
+        (seen("read", calls=20, places=8, disk=20), True, True),
+        (seen("read", calls=20, places=8, disk=19), True, True),
+        (seen("read", calls=20, places=8, disk=18), True, False),
+        (seen("read", calls=20, places=8, disk=8), False, True),
+        (seen("read", calls=20, places=8, disk=7), False, False),
+        (seen("read", calls=20, places=8, disk=20), False, False),
+        (seen("read", calls=3, places=2, disk=5), False, None),
+        (seen("write", calls=6, places=4, disk=5), False, True),
+        (seen("write", calls=6, places=4, disk=3.5), False, False),
+        (seen("write", calls=6, places=4, disk=7), False, False),
+        (seen("write", calls=6, places=4, disk=5), True, False),
+        (seen("write", calls=0, places=0, disk=5), True, False),
+    ],
+)
+def test_witnesses(one: Seen, direct: bool, agrees: bool | None) -> None:
+    assert one.agrees(direct) is agrees
