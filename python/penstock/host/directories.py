@@ -59,6 +59,10 @@ def take_directory(entry: Entry) -> bool:
         if below:
             raise PenstockError(f"{below[-1].point} is still mounted, so {path} is left")
         if ours:
-            shutil.rmtree(path)
+            # under a name that says whose it is: its marker may be the first thing to go
+            doomed = being_made(entry.target, entry.token)
+            if path != doomed:
+                path.rename(doomed)
+            shutil.rmtree(doomed)
             found = True
     return found

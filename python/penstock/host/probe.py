@@ -26,6 +26,13 @@ from penstock.host.directories import make_directory, remove_directory
 from penstock.host.facts import lockdown
 from penstock.host.journal import Journal
 from penstock.host.mounts import unmount
+from penstock.host.node_trial import (
+    freezer_trouble,
+    lacking_namespaces,
+    missing_controllers,
+    overlay_trouble,
+    veth_trouble,
+)
 from penstock.host.state import runtime_dir, state_dir
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -293,11 +300,47 @@ def _disciplines() -> Iterator[Feature]:
             yield Feature("kernel", kind, "unsupported", said, remedy, use)
 
 
+def _nodes(journal: Journal) -> Iterator[Feature]:
+    """What virtual nodes need, tried out where nothing is left of it."""
+    for name, trouble, remedy, use in (
+        (
+            "namespaces",
+            "; ".join(lacking_namespaces()),
+            "root, and a kernel with all kinds of namespaces (CONFIG_NAMESPACES)",
+            "nodes with processes, network and name of their own",
+        ),
+        (
+            "overlay",
+            overlay_trouble(journal),
+            "root, the overlay module, and a state directory on ext4 or xfs",
+            "a node's own root, copy on write",
+        ),
+        ("veth", veth_trouble(), "root, the veth module, the package iproute2", "nodes' links"),
+        (
+            "node limits",
+            ", ".join(f"no controller {c}" for c in missing_controllers()),
+            "mount the controllers, v1 or v2",
+            "processors and memory of a node",
+        ),
+        ("freezing", freezer_trouble(), "mount cgroup2 (Linux 5.2)", "nodes that stop and go on"),
+    ):
+        verdict: Verdict = "unsupported" if trouble else "supported"
+        yield Feature("nodes", name, verdict, trouble, remedy if trouble else "", use)
+    for tool, package, use in (
+        ("nsenter", "util-linux", "commands inside a node"),
+        ("sshd", "openssh-server", "logging in to nodes"),
+        ("ssh-keygen", "openssh-client", "the keys of a cluster"),
+    ):
+        has = shutil.which(tool, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+        verdict = "supported" if has else "unsupported"
+        yield Feature("nodes", tool, verdict, "", "" if has else f"apt install {package}", use)
+
+
 _TOOLS = (
     ("fio", "fio", "profiles, the access-pattern study"),
     ("pgbench", "postgresql postgresql-contrib", "the PostgreSQL study"),
     ("psql", "postgresql-client", "the PostgreSQL study"),
-    ("runc", "runc", "nodes as containers"),
+    ("runc", "runc", "nodes as containers (runtime: runc)"),
     ("setpriv", "util-linux", "workloads as another user"),
     ("fusermount3", "fuse3", "emulated disks without root"),
     ("strace", "strace", "the tracing benchmark"),
@@ -358,4 +401,4 @@ def _space(_: Journal) -> Iterator[Feature]:
 
 
 #: what is probed, in the order it is shown
-PROBES: tuple[Probe, ...] = (_rights, _fuse, _control_groups, _bpf, _kernel, _tools, _space)
+PROBES: tuple[Probe, ...] = (_rights, _fuse, _control_groups, _nodes, _bpf, _kernel, _tools, _space)
