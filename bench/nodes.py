@@ -3,7 +3,8 @@
 
 Nodes up to 100 have an emulated disk and a shaped link each; 1,000 are idle (a network, no disk). Printed per
 count: seconds with the range of the repetitions, beside the bar where there is one; and what a node costs in
-memory. `--plant` leaves one node out of every change, which the read-back must report (exit 1).
+memory. Events are late by the median [least, 99th percentile]; an event of all nodes reaches them one after
+the other. `--plant` leaves one node out of every change, which the read-back must report (exit 1).
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.emulate.nodes import Cluster
-from penstock.emulate.spec import ClusterSpec, DiskSpec, LinkSpec, NodeSpec
+from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 from penstock.host.journal import Journal
 from penstock.profile.load import load_profile
 
@@ -96,9 +98,44 @@ def change_all(cluster: Cluster, count: int, plant: bool) -> tuple[float, int]:
     return took, held - len(wrong)
 
 
+def lateness(cluster: Cluster, count: int) -> dict[str, list[float]]:
+    """How late events of each resource were applied on their nodes [ms]; ten at different times."""
+    resources: dict[str, tuple[str | None, str]] = {
+        "cpu": (None, "cpus"),
+        "network": ("net", "out_bps"),
+    }
+    if count <= 100:
+        resources["disk"] = ("data", "limits")
+    events = []
+    for number in range(10):
+        for which, (resource, (name, key)) in enumerate(resources.items()):
+            value: Any = 0.3 + number / 100 if key == "cpus" else 20e6 + number
+            patch = {key: {"read_bps": value} if key == "limits" else value}
+            when = When(0.2 + 0.3 * number + 0.1 * which)
+            events.append(Event(when, resource, patch, ("*",), name))  # type: ignore[arg-type]
+    cluster.schedule(events)
+    want = len(events) * count
+    until = time.monotonic() + 20
+    made: list[dict[str, Any]] = []
+    while len(made) < want and time.monotonic() < until:
+        time.sleep(0.2)
+        made = [e for e in cluster.events() if e["applied_ns"]]
+    found: dict[str, list[float]] = {}
+    for one in made:
+        if not one["error"]:
+            late_ms = (one["applied_ns"] - one["planned_ns"]) / 1e6
+            found.setdefault(one["resource"], []).append(late_ms)
+    if sum(map(len, found.values())) != want:
+        print(
+            f"{count} nodes: {want} events, {sum(map(len, found.values()))} made", file=sys.stderr
+        )
+    return found
+
+
 def measure(count: int, repetitions: int, runtime: str, plant: bool) -> tuple[list[Row], bool]:
     times: dict[str, list[float]] = {"up": [], "set": [], "status": [], "down": []}
     costs = []
+    lates: dict[str, list[float]] = {}
     right = True
     for _ in range(repetitions):
         before = available_mib()
@@ -112,6 +149,9 @@ def measure(count: int, repetitions: int, runtime: str, plant: bool) -> tuple[li
             took, held = change_all(cluster, count, plant)
             times["set"].append(took)
             times["status"].append(timed(cluster.status))
+            if count <= 100:
+                for resource, late in lateness(cluster, count).items():
+                    lates.setdefault(resource, []).extend(late)
             if running != count or held != count:
                 print(f"{count} nodes: {running} run, {held} have their limits", file=sys.stderr)
                 right = False
@@ -131,6 +171,20 @@ def measure(count: int, repetitions: int, runtime: str, plant: bool) -> tuple[li
         )
         for name, t in times.items()
     ]
+    for resource, late in lates.items():
+        late.sort()
+        rows.append(
+            Row(
+                f"{count} nodes",
+                f"{resource} event late",
+                statistics.median(late),
+                "ms",
+                late[0],
+                late[min(len(late) - 1, int(0.99 * len(late)))],
+                len(late),
+                5.0 if count == 1 else None,
+            )
+        )
     median = statistics.median(costs)
     rows.append(
         Row(f"{count} nodes", "memory per node", median, "MiB", min(costs), max(costs), len(costs))
@@ -166,7 +220,7 @@ def main() -> int:
                 bar = f"   (at most {row.bar:g})" if row.bar else ""
                 late = " MISSED" if row.bar and row.value > row.bar else ""
                 print(
-                    f"{row.case:>10}  {row.metric:<16}{row.value:9.3f} {row.unit:<4}"
+                    f"{row.case:>10}  {row.metric:<19}{row.value:9.3f} {row.unit:<4}"
                     f"[{row.low:.3f}, {row.high:.3f}] n={row.n}{bar}{late}",
                     flush=True,
                 )

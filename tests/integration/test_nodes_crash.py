@@ -220,3 +220,34 @@ def test_a_living_owner_and_its_data_are_left_alone(ground: Ground) -> None:
     assert (data / "f").read_text() == "kept\n"
     assert ground.seen() == before
     assert json.loads(done.stdout)["nodes"][0]["state"] == "running"
+
+
+def test_what_a_dead_conductor_held_goes_with_it(ground: Ground) -> None:
+    before = ground.seen()
+    words = (
+        "from penstock.emulate.nodes import Cluster\n"
+        "from penstock.emulate.spec import *\n"
+        "from penstock.host.journal import Journal\n"
+        "c = Cluster.up(ClusterSpec('gt', (NodeSpec('one'),)), Journal(), outlive=False)\n"
+        "print(c.pid, flush=True)\n"
+        "input()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", words],
+        env=ground.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    supervisor = Identity.of(int(child.stdout.readline()))
+    assert supervisor is not None
+    assert ground.seen() != before
+    kill(child.pid)
+    child.wait()
+    until = time.monotonic() + 20
+    while supervisor.alive and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not supervisor.alive
+    assert undo(ground.journal()) == []
+    assert ground.seen() == before

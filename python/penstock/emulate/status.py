@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
+from penstock.host.cgroup import members
 
 if TYPE_CHECKING:
     from penstock.emulate.held import HeldCluster, HeldNode
@@ -62,7 +63,7 @@ def _node(held: HeldCluster, node: HeldNode) -> dict[str, Any]:
             | {"used_ns": cpu_ns, "throttled_ns": group.throttled_ns()},
             "memory": settings.found("memory") | memory,
             "oom_kills": memory.get("oom_kills", 0),
-            "processes": len(group.pids()),
+            "processes": len(members(group.directories[-1:])),
         }
     said["disks"] = held.disks.status(node.name)
     said["links"] = {name: held.links.status(node.name, name) for name in node.addresses}
