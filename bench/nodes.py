@@ -113,13 +113,13 @@ def lateness(cluster: Cluster, count: int) -> dict[str, list[float]]:
             patch = {key: {"read_bps": value} if key == "limits" else value}
             when = When(0.2 + 0.3 * number + 0.1 * which)
             events.append(Event(when, resource, patch, ("*",), name))  # type: ignore[arg-type]
-    cluster.schedule(events)
+    start_ns = cluster.schedule(events)
     want = len(events) * count
     until = time.monotonic() + 20
     made: list[dict[str, Any]] = []
     while len(made) < want and time.monotonic() < until:
         time.sleep(0.2)
-        made = [e for e in cluster.events() if e["applied_ns"]]
+        made = [e for e in cluster.events() if e["applied_ns"] and e["planned_ns"] > start_ns]
     found: dict[str, list[float]] = {}
     for one in made:
         if not one["error"]:

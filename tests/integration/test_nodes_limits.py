@@ -196,10 +196,13 @@ def test_em_26_events_wait_for_a_phase_a_log_line_and_a_counter(ground: Ground) 
         with log.open("a") as more:
             more.write("go now\ngo 7\n")
         _await(lambda: len(cluster.events()) == 2)
-        cluster.exec("one", ["sh", "-c", "echo x > /disks/data/f; sync /disks/data/f"])
+        write = ["sh", "-c", "echo x > /disks/data/f; sync /disks/data/f"]
+        writer = subprocess.Popen(cluster.nodes["one"].enter(write))  # it may be frozen as well
         _await(lambda: len(cluster.events()) == 3)
         assert {e["resource"]: e["found"] for e in cluster.events()}["memory"]["hard"] == 99 * MIB
         assert cluster.status()[0]["state"] == "frozen"
+        cluster.unfreeze()
+        assert writer.wait(timeout=30) == 0
         bad = Event(When(condition={"log": str(log), "regex": "("}), "cpu", {"cpus": 1})
         with pytest.raises(BadInput, match="regex"):
             cluster.schedule([bad])

@@ -9,9 +9,10 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.emulate import changing
 from penstock.emulate.check import matching
 from penstock.emulate.links import Links
 from penstock.emulate.node_disks import NodeDisks, describe
@@ -221,84 +222,16 @@ class HeldCluster:
 
         Raises BadInput, before the first is made, for what makes no sense.
         """
-        for change in changes:
-            self._check(change)
-        pairs = [(change, node) for change in changes for node in self.chosen(change.nodes)]
-        of_links = [n for n, (change, _) in enumerate(pairs) if change.resource == "network"]
-        answers: dict[int, dict[str, Any]] = {}
-        if len(of_links) > 1:
-            answers = dict(
-                zip(of_links, self._change_links([pairs[n] for n in of_links]), strict=False)
-            )
-        return [
-            answers[n] if n in answers else self.change_node(node, change)
-            for n, (change, node) in enumerate(pairs)
-        ]
+        return changing.change(self, changes)
 
-    def _check(self, change: Change) -> None:
-        change.check()
-        for node in self.chosen(change.nodes):
-            spec = node.spec
-            there = {
-                "disk": [disk.name for disk in spec.disks],
-                "network": [link.network for link in spec.links],
-            }.get(change.resource)
-            if there is None or change.name in there:
-                continue
-            if not there or change.name is not None or len(there) > 1 or change.resource == "disk":
-                names = ", ".join(there) or "none"
-                raise BadInput(
-                    f"{node.name} has no {change.resource} {change.name!r}; it has {names}"
-                )
+    def fire(self, change: Change, planned_ns: int) -> list[dict[str, Any]]:
+        """As `change`, of one that was due at `planned_ns`: what makes no sense is in the answers, too."""
+        return changing.make(
+            self, [(change, node) for node in self.chosen(change.nodes)], planned_ns
+        )
 
-    def _change_links(self, pairs: Sequence[tuple[Change, HeldNode]]) -> list[dict[str, Any]]:
-        """Many links at once; nothing where that is refused: then each is tried, and says what is wrong."""
-        try:
-            made = self._links.set([(node.name, c.name, c.patch) for c, node in pairs])
-        except (PenstockError, OSError):
-            return []
-        return [
-            {"node": node.name, "resource": "network", "name": c.name, **one}
-            for (c, node), one in zip(pairs, made, strict=True)
-        ]
-
-    def change_node(
-        self, node: HeldNode, change: Change, planned_ns: int | None = None
-    ) -> dict[str, Any]:
-        """Makes a change on one node, reads it back; gives the fields of `Applied` and which it was."""
-        planned = planned_ns or time.monotonic_ns()
-        said: dict[str, Any] = {"node": node.name, "resource": change.resource, "name": change.name}
-        try:
-            if node.state == "failed" and change.resource != "node":
-                raise PenstockError(f"node {node.name} has failed: {node.failure}")
-            made = self._make_change(node, change)
-            return {**said, **made, "planned_ns": planned}
-        except (PenstockError, OSError) as error:
-            now = time.monotonic_ns()
-            words = (
-                str(error) if isinstance(error, PenstockError) else (error.strerror or str(error))
-            )
-            return {
-                **said,
-                "planned_ns": planned,
-                "applied_ns": now,
-                "verified_ns": now,
-                "asked": change.patch,
-                "found": {},
-                "error": words,
-            }
-
-    def _make_change(self, node: HeldNode, change: Change) -> dict[str, Any]:
-        if change.resource == "disk":
-            return asdict(self._disks.patch(node.name, change.name, change.patch))
-        if change.resource == "network":
-            return self._links.set([(node.name, change.name, change.patch)])[0]
-        if change.resource == "node":
-            return self._set_state(node, str(change.patch.get("state")))
-        assert node.settings is not None
-        return node.settings.apply(change.resource, change.patch)
-
-    def _set_state(self, node: HeldNode, wanted: str) -> dict[str, Any]:
+    def set_state(self, node: HeldNode, wanted: str) -> dict[str, Any]:
+        """Churn: `up`, `down`, `frozen`, `running`; the fields of `Applied` but the planned time."""
         with self.lock:
             if node.group is None:
                 raise PenstockError(f"node {node.name} is {node.state}")

@@ -66,6 +66,10 @@ class NodeSettings:
 
     def apply(self, resource: str, patch: dict[str, Any]) -> dict[str, Any]:
         """Changes what the patch names; gives the fields of `Applied` but the planned time."""
+        return self.verified(resource, patch, self.change(resource, patch))
+
+    def change(self, resource: str, patch: dict[str, Any]) -> int:
+        """Changes what the patch names; gives the time [ns]. What is refused is as it was before."""
         before = dict(vars(self))
         for key, value in patch.items():
             value = None if value == "max" else value
@@ -83,10 +87,13 @@ class NodeSettings:
             for key in patch:
                 setattr(self, key, before[key])
             raise
-        applied = time.monotonic_ns()
+        return time.monotonic_ns()
+
+    def verified(self, resource: str, patch: dict[str, Any], applied_ns: int) -> dict[str, Any]:
+        """What a change has become, read back: the fields of `Applied` but the planned time."""
         found = self.found(resource)
         return {
-            "applied_ns": applied,
+            "applied_ns": applied_ns,
             "verified_ns": time.monotonic_ns(),
             "asked": patch,
             "found": found,

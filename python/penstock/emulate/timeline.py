@@ -139,10 +139,9 @@ class Timeline:
 
     def _apply(self, event: Event, at_ns: int) -> None:
         change = Change(event.nodes, event.resource, event.patch, event.name)
-        for node in self._held.chosen(event.nodes):
-            made = self._held.change_node(node, change, at_ns)
-            with self._wake:
-                self._made.append(made)
+        made = self._held.fire(change, at_ns)
+        with self._wake:
+            self._made += made
 
 
 def _twice(events: list[Event], names: list[str]) -> list[str]:

@@ -42,6 +42,9 @@ _FROZEN_WITHIN_S = 2.0
 class NodeGroup(RunCgroup):
     """The control group of one node: a run's group that also deals out the processors."""
 
+    #: that was last written; 0: the kernel's own
+    _period_us: int = 0
+
     def entrances(self) -> tuple[str, ...]:
         """Files into which a process of one thread writes 0 to enter: the kernel need not stop all others."""
         return tuple(
@@ -61,8 +64,10 @@ class NodeGroup(RunCgroup):
         if (group / "cpu.max").exists():
             _write(group / "cpu.max", f"{'max' if cpus is None else quota_us} {period_us}")
             return
-        _write(group / "cpu.cfs_quota_us", "-1")  # so that no step in between is refused
-        _write(group / "cpu.cfs_period_us", str(period_us))
+        if period_us != self._period_us:
+            _write(group / "cpu.cfs_quota_us", "-1")  # so that no step in between is refused
+            _write(group / "cpu.cfs_period_us", str(period_us))
+            self._period_us = period_us
         _write(group / "cpu.cfs_quota_us", str(quota_us))
 
     def cpus(self) -> float | None:
@@ -305,7 +310,11 @@ def _prepare_cpuset(group: Path | None) -> None:
 
 def _write(path: Path, value: str) -> None:
     try:
-        path.write_text(value)
+        fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            os.write(fd, value.encode())
+        finally:
+            os.close(fd)
     except OSError as error:
         raise PenstockError(
             f"{path} cannot be set to {value.strip() or 'all'}: {error.strerror}"
