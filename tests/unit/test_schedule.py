@@ -229,3 +229,34 @@ def test_the_dry_run_shows_every_change_in_words_and_pictures(tmp_path: Path):
     boxes = [e for e in drawn.iter() if e.tag.endswith("rect")]
     heights = [float(b.get("height", "0")) for b in boxes]
     assert heights[1] == pytest.approx(2 * heights[2], abs=0.2)
+
+
+def test_a_platform_file_takes_the_short_ways_and_keeps_its_lines(tmp_path: Path):
+    from penstock.platform.emulation import cluster_spec
+    from penstock.platform.hosts import load_platform
+
+    path = tmp_path / "p.yaml"
+    written = """
+penstock_platform: 1
+name: p
+network: {bandwidth: 1 Gbit/s, loopback: 2 GB/s}
+hosts:
+  - {group: n, count: 2, roles: [client, storage, manager], disks: [{name: d, profile: hdd-7200}],
+     storage: {disk: d}, manager: {service: 1ms}}
+schedule:
+  - {at: 5s, nodes: n-0, disk: d, ramp: {key: limits.read, from: 4MB/s, to: 2MB/s, length: 2s, steps: 2}}
+  - {at: 20s, disk: d, limits.read: max, slow: max}
+  - {at: 30s, disk: d, %s}
+"""
+    path.write_text(written % "read_only: true")
+    events = cluster_spec(load_platform(path)).events
+    assert [(e.when.at_s, e.nodes, e.patch) for e in events] == [
+        (5.0, ("n-0",), {"limits": {"read_bps": 4e6}}),
+        (6.0, ("n-0",), {"limits": {"read_bps": 3e6}}),
+        (7.0, ("n-0",), {"limits": {"read_bps": 2e6}}),
+        (20.0, ("*",), {"slow": None, "limits": {"read_bps": None}}),
+        (30.0, ("*",), {"read_only": True}),
+    ]
+    path.write_text(written % "limits.read: 3")
+    with pytest.raises(BadInput, match=r"p.yaml:11:.*unit"):
+        load_platform(path)

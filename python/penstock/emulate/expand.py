@@ -54,6 +54,14 @@ def nested(change: Mapping[str, Any]) -> Change:
     return out
 
 
+def is_short(entry: Any) -> bool:
+    """Whether an entry is written in one of the short ways."""
+    return isinstance(entry, dict) and any(
+        isinstance(key, str) and (key in EXPANSIONS or key in _FEATURES or "." in key)
+        for key in entry
+    )
+
+
 def expand(entry: Mapping[str, Any], read: Callable[[str], str]) -> list[Change]:
     """The single changes of one entry, in the order of their times; `read` gives the text of a file.
 

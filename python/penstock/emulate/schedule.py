@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from penstock.emulate.expand import Change, Unreadable, expand, nested
-from penstock.emulate.spec import Event, When
+from penstock.emulate.expand import Change, Unreadable, expand, is_short, nested
+from penstock.emulate.spec import Event
 from penstock.errors import BadInput
 from penstock.platform.emulation import Profiles, events_of
 from penstock.study.machine import EventFile
@@ -75,6 +75,47 @@ def events_from(
     return sorted((event for _, event in placed), key=lambda e: e.when.at_s)
 
 
+def expand_in(source: Source, base: Path, at: str = "schedule") -> None:
+    """Replaces short forms in the list at the key `at` of a document by single changes, in place.
+
+    A change keeps the position of the entry that it comes from. Mistakes are noted in `source`.
+    """
+    entries = source.value.get(at) if isinstance(source.value, dict) else None
+    if not isinstance(entries, list) or not any(is_short(entry) for entry in entries):
+        return
+    changes: list[Any] = []
+    origins: list[int] = []
+    for index, entry in enumerate(entries):
+        made = [entry]
+        if is_short(entry):
+            try:
+                made = [nested(c) for c in expand(entry, lambda name: _text(base / name))]
+            except Unreadable as error:
+                place: tuple[str | int, ...] = (at, index, *error.key.split("."))
+                source.mistake(place, error.found, error.expected)
+                made = []
+        changes += made
+        origins += [index] * len(made)
+    source.value[at] = changes
+    for name in ("keys", "values", "ends"):
+        setattr(source, name, _moved(getattr(source, name), at, origins))
+
+
+def _moved(table: dict[Any, Any], at: str, origins: Sequence[int]) -> dict[Any, Any]:
+    """Positions of what is in the list at `at`, where its entries come from those of `origins`."""
+    beneath: dict[int, dict[Any, Any]] = {}
+    moved: dict[Any, Any] = {}
+    for place, value in table.items():
+        if len(place) > 1 and place[0] == at and isinstance(place[1], int):
+            beneath.setdefault(place[1], {})[place[2:]] = value
+        else:
+            moved[place] = value
+    for index, origin in enumerate(origins):
+        for rest, value in beneath.get(origin, {}).items():
+            moved[at, index, *rest] = value
+    return moved
+
+
 def _text(path: Path) -> str:
     raw = read_input(path, "a trace of values over time")
     try:
@@ -87,7 +128,6 @@ def _events(
     source: Source, at: str, index: int, change: Change, profiles: Profiles | None
 ) -> list[Event]:
     plain = nested(change)
-    back = _restored(plain)
     try:
         entry = EventFile.model_validate(plain)
     except ValidationError as error:
@@ -103,40 +143,9 @@ def _events(
         except re.error as error:
             source.mistake((at, index, "when"), f"'{entry.when.regex}'", f"a regex ({error})")
     events = events_of(entry, profiles)
-    if back:
-        disks = [event for event in events if event.resource == "disk"]
-        if disks:
-            disks[0].patch.update(back)
-        else:
-            condition = entry.when.model_dump(exclude_none=True) if entry.when else None
-            when = When(_at_s(entry), entry.phase, condition)
-            events.insert(0, Event(when, "disk", back, tuple(entry.nodes), entry.disk))
     if not events:
         source.mistake((at, index), "a change of nothing", "what changes, such as limits.read")
     return events
-
-
-def _at_s(entry: EventFile) -> float:
-    from penstock.study.units import parse_duration
-
-    return parse_duration(entry.at)
-
-
-def _restored(plain: Change) -> dict[str, None]:
-    """Takes what is `max` (or null) as a whole out of a change, and gives it as a patch."""
-    back: dict[str, None] = {}
-    features = plain.get("features")
-    if isinstance(features, dict):
-        for key in [k for k, v in features.items() if v in ("max", None)]:
-            del features[key]
-            back[key] = None
-        if not features:
-            del plain["features"]
-    for key in ("limits", "profile"):
-        if plain.get(key, "") in ("max", None):
-            del plain[key]
-            back[key] = None
-    return back
 
 
 def _refuse_twice(source: Source, at: str, placed: Sequence[tuple[int, Event]]) -> None:

@@ -15,6 +15,7 @@ from penstock.study.machine import (
     MachineFile,
     NamedNetworkFile,
     NetworkPart,
+    SlowFile,
     WireFile,
 )
 from penstock.study.names import listed, suggestion
@@ -102,7 +103,7 @@ def _machine(source: Source, m: Machines, networks: dict[str, NamedNetworkFile])
                 )
             mounts[disk.mount.rstrip("/")] = disk.name
         slow = disk.features.slow if disk.features is not None else None
-        if slow is not None and slow.stall is not None:
+        if isinstance(slow, SlowFile) and slow.stall is not None:
             _stall(source, (*at, "features", "slow", "stall"), slow.stall.period, slow.stall.length)
     here: set[str] = set()
     for j, interface in enumerate(file.interfaces):

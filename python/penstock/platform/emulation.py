@@ -29,6 +29,7 @@ from penstock.emulate.spec import (
 from penstock.errors import BadInput
 from penstock.platform.profiles import scaled
 from penstock.study.machine import (
+    BadSpaceFile,
     DiskFile,
     EventFile,
     FaultFile,
@@ -223,26 +224,20 @@ def limits_patch(limits: LimitsFile) -> dict[str, float | None]:
 def features_patch(features: FeaturesFile) -> dict[str, Any]:
     """What is said of a disk's features, as the disk server takes it (docs/emulation.md)."""
     found: dict[str, Any] = {}
-    if features.slow is not None:
-        found["slow"] = _slow(features.slow)
-    for key in ("readahead", "cache", "read_only", "full", "fail_stop"):
+    for key, read in _FEATURES.items():
         value = getattr(features, key)
         if value is not None:
-            found[key] = flag_of(value)
-    if features.servers is not None:
-        found["servers"] = int(features.servers)
-    if features.faults is not None:
-        found["faults"] = [_fault(f) for f in features.faults]
-    if features.bad_space is not None:
-        bad = features.bad_space
-        found["bad_space"] = {
-            "share": parse_share(bad.share),
-            "mode": bad.mode,
-            "seed": int(bad.seed),
-        }
-    if features.credits is not None:
-        found["credits"] = features.credits
+            found[key] = None if is_max(value) else read(value)
     return found
+
+
+def is_max(value: Any) -> bool:
+    """Whether a value puts back what was without it."""
+    return isinstance(value, str) and value.strip() == MAX
+
+
+def _bad_space(bad: BadSpaceFile) -> dict[str, Any]:
+    return {"share": parse_share(bad.share), "mode": bad.mode, "seed": int(bad.seed)}
 
 
 def _slow(slow: SlowFile) -> dict[str, Any]:
@@ -268,6 +263,16 @@ def _fault(fault: FaultFile) -> dict[str, Any]:
     if fault.probability is not None:
         found["probability"] = parse_share(fault.probability)
     return found
+
+
+_FEATURES: dict[str, Callable[[Any], Any]] = {
+    "slow": _slow,
+    **dict.fromkeys(("readahead", "cache", "read_only", "full", "fail_stop", "volatile"), flag_of),
+    "servers": int,
+    "faults": lambda faults: [_fault(f) for f in faults],
+    "bad_space": _bad_space,
+    "credits": dict,
+}
 
 
 def _interface(own: InterfaceFile, network: NamedNetworkFile) -> LinkSpec:
@@ -410,8 +415,10 @@ def events_of(
 def _disk_patch(event: EventFile, profiles: Profiles | None) -> dict[str, Any]:
     found = features_patch(event.features) if event.features is not None else {}
     if event.limits is not None:
-        found["limits"] = limits_patch(event.limits)
-    if event.profile is not None and profiles is None:
+        found["limits"] = None if is_max(event.limits) else limits_patch(event.limits)
+    if event.profile is not None and is_max(event.profile):
+        found["profile"] = None
+    elif event.profile is not None and profiles is None:
         found["profile"] = event.profile
     elif event.profile is not None and profiles is not None:
         found["profile"] = scaled(dict(profiles(event.profile)), float(event.time_scale or 1.0))

@@ -314,7 +314,10 @@ def _read(
 ) -> Platform:
     """Checks everything, the ends of ranges too when it is read for the `first` time; BadInput with every
     mistake. Profiles that are `known` are not read again."""
+    from penstock.emulate.schedule import expand_in
+
     _expand_short(source)
+    expand_in(source, base_dir)
     plain = stripped(source.value)
     file: PlatformFile | None = None
     try:

@@ -18,6 +18,7 @@ from penstock.study.values import (
     CpusetOrMax,
     Flag,
     Iops,
+    OrMax,
     Owner,
     Part,
     PositiveTime,
@@ -101,18 +102,33 @@ class BadSpaceFile(Part):
 
 
 class FeaturesFile(Part):
-    """What is otherwise about a disk than its profile says."""
+    """What is otherwise about a disk than its profile says; in a schedule `max` puts back what was before."""
 
-    slow: SlowFile | None = Field(None, description="It fails slowly.")
-    readahead: Flag | None = Field(None, description="The device's own readahead; false: off.")
-    cache: Flag | None = Field(None, description="The device's write cache; false: off.")
-    servers: Count | None = Field(None, description="Requests that it serves at once.")
-    faults: list[FaultFile] | None = Field(None, description="Requests that fail.")
-    bad_space: BadSpaceFile | None = Field(None, description="Blocks that are bad.")
+    slow: Annotated[SlowFile, OrMax()] | None = Field(None, description="It fails slowly.")
+    readahead: Annotated[Flag, OrMax()] | None = Field(
+        None, description="The device's own readahead; false: off."
+    )
+    cache: Annotated[Flag, OrMax()] | None = Field(
+        None, description="The device's write cache; false: off."
+    )
+    servers: Annotated[Count, OrMax()] | None = Field(
+        None, description="Requests that it serves at once."
+    )
+    faults: Annotated[list[FaultFile], OrMax()] | None = Field(
+        None, description="Requests that fail."
+    )
+    bad_space: Annotated[BadSpaceFile, OrMax()] | None = Field(
+        None, description="Blocks that are bad."
+    )
     read_only: Flag | None = Field(None, description="Writing fails (EROFS).")
     full: Flag | None = Field(None, description="There is no space (ENOSPC).")
     fail_stop: Flag | None = Field(None, description="Everything fails.")
-    credits: dict[str, Any] | None = Field(None, description="Burst credits, as in a profile.")
+    credits: Annotated[dict[str, Any], OrMax()] | None = Field(
+        None, description="Burst credits, as in a profile."
+    )
+    volatile: Flag | None = Field(
+        None, description="What is not flushed is kept apart, so that a power cut can take it."
+    )
 
 
 class DiskFile(Part):
@@ -269,7 +285,9 @@ class EventFile(WireFile):
     when: ConditionFile | None = Field(None, description="Instead: what it waits for.")
     nodes: Patterns = Field(["*"], description="Which nodes: names or patterns; all.")
     disk: Text | None = Field(None, description="The disk that changes.")
-    limits: LimitsFile | None = Field(None, description="Its limits; others stay.")
+    limits: Annotated[LimitsFile, OrMax()] | None = Field(
+        None, description="Its limits; others stay. max: none of them."
+    )
     features: FeaturesFile | None = Field(None, description="Its features; others stay.")
     profile: Text | None = Field(None, description="Its profile.")
     time_scale: Scale | None = Field(None, description="How many times slower than that profile.")

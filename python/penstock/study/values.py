@@ -273,6 +273,21 @@ def _count(least: int, most: int) -> Callable[[Any], Any]:
 
 
 @dataclass(frozen=True)
+class OrMax:
+    """Lets a value also be `max`, which puts back what was without it: `Annotated[SlowFile, OrMax()]`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_wrap_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [handler(schema["schema"]), {"enum": [MAX]}]}
+
+    @staticmethod
+    def _check(value: Any, inner: Any) -> Any:
+        return value if isinstance(value, str) and value.strip() == MAX else inner(value)
+
+
+@dataclass(frozen=True)
 class Words:
     """Makes a text one of these words, or a template: `Annotated[str, Words("a", "b")]`."""
 
