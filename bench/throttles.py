@@ -189,9 +189,14 @@ def rows(seen: dict[tuple[str, str], list[dict[str, float]]]) -> list[dict[str, 
 
 
 def planted_found(found: list[dict[str, Any]]) -> bool | None:
-    """Whether the throttle set 10 % wrong is seen as more than 5 % off in every case; None: not run."""
-    mine = [r for r in found if r["engine"] == PLANTED and r["metric"] == "rate"]
-    return all(r["value"] < 95 for r in mine) if mine else None
+    """Whether a throttle set 10 % wrong is seen as more than 5 % off wherever the right one is not.
+
+    None: nowhere could it be told, because it was not run or the host was too busy for the right one as well.
+    """
+    rates = {(r["case"], r["engine"]): r["value"] for r in found if r["metric"] == "rate"}
+    told = [rates[c, PLANTED] < 95 for c, e in rates if e == Blkio.name and rates[c, e] >= 95
+            and (c, PLANTED) in rates]  # fmt: skip
+    return all(told) if told else None
 
 
 def main() -> int:
@@ -202,7 +207,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runtime", type=float, default=5.0, help="seconds per case and engine")
     given = parser.parse_args()
-    rounds, seconds = (1, 2.0) if given.quick else (given.rounds, given.runtime)
+    rounds, seconds = (1, 1.5) if given.quick else (given.rounds, given.runtime)
     try:
         found, absent = measure(rounds, seconds)
         if given.guest:
@@ -220,7 +225,7 @@ def main() -> int:
                   f"{r['low']:>9.3f}{r['high']:>9.3f} {r['unit']}, {r['n']}")  # fmt: skip
         for name, why in absent.items():
             print(f"not run: {name}: {why}")
-        words_of = {True: "found", False: "NOT FOUND", None: "not run"}
+        words_of = {True: "found", False: "NOT FOUND", None: "could not be told"}
         print(f"planted failure (limit 10 % off): {words_of[seen]}")
     return 0 if seen is not False else 1
 

@@ -138,7 +138,9 @@ def test_the_bench_of_throttles_sees_gulps_and_its_planted_failure() -> None:
     assert gulps["p50"] < 0.05
     assert gulps["KS"] > 0.9
     assert latencies(fio_json(2e6, 500), "read").shape == (1, 2)
-    found = [{"engine": throttles.PLANTED, "metric": "rate", "value": v} for v in (90.0, 89.0)]
-    assert throttles.planted_found(found) is True
-    assert throttles.planted_found([{**found[0], "value": 99.5}]) is False
-    assert throttles.planted_found([]) is None
+    told = {"case": "c", "metric": "rate", "value": 99.9}
+    right, wrong = {**told, "engine": "blkio v1"}, {**told, "engine": throttles.PLANTED}
+    assert throttles.planted_found([right, {**wrong, "value": 90.0}]) is True
+    assert throttles.planted_found([right, {**wrong, "value": 99.5}]) is False
+    # on a host where the right throttle is 40 % slow as well, nothing is told
+    assert throttles.planted_found([{**right, "value": 60.0}, {**wrong, "value": 50.0}]) is None

@@ -24,7 +24,6 @@ from penstock.campaign.run_disks import DiskObservation, counters_table, faults_
 from penstock.campaign.services import Services
 from penstock.campaign.stage import Used, Watched, Words
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
-from penstock.emulate.events_table import events_table
 from penstock.emulate.events_table import events_table, failed
 from penstock.emulate.nodes import Cluster, RunningNode
 from penstock.emulate.spec import ClusterSpec, DiskSpec, Event

@@ -117,6 +117,7 @@ class NodeDisks:
                     "tables": tables,
                     "backend": disk.choice.name,
                     "reason": disk.choice.reason,
+        "warnings": list(disk.choice.warnings),
                 }
         return found
 
@@ -143,6 +144,7 @@ def describe(disk: NodeDisk) -> dict[str, Any]:
         "device": list(disk.up.device),
         "backend": disk.choice.name,
         "reason": disk.choice.reason,
+        "warnings": list(disk.choice.warnings),
         "profile": disk.spec.profile_name or None,
         "page": _page(disk.up),
     }
