@@ -328,3 +328,13 @@ def test_what_cannot_be_exported_is_bad_input(tmp_path: Path, bundle: Path) -> N
 
 def test_operations_have_numbers() -> None:
     assert len(NUMBERS) == len(set(NUMBERS.values())) > 40
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "perfetto", "paraver", "fio"])
+def test_a_command_with_a_word_that_is_not_utf_8(bundle: Path, tmp_path: Path, form: str) -> None:
+    odd = tmp_path / "odd"
+    shutil.copytree(bundle, odd)
+    manifest = json.loads((odd / "manifest.json").read_text())
+    manifest["command"] = ["cat", "/data/\udcff"]
+    (odd / "manifest.json").write_text(json.dumps(manifest))
+    assert export(odd, form, tmp_path / "out")["events"] > 0

@@ -106,6 +106,8 @@ class Bundle:
             **given,
             "versions": {**versions, **given.get("versions", {})},
         }
+        if isinstance(full.get("command"), list):
+            full["command"] = plain_words(full["command"])
         return cls(working, full, final)
 
     @classmethod
@@ -246,6 +248,11 @@ class TableWriter:
 
     def __exit__(self, *_: object) -> None:
         self._writer.close()
+
+
+def plain_words(words: list[Any]) -> list[str]:
+    """A command's words, bytes that are not UTF-8 as `\\udcXX`: text that every reader of JSON takes."""
+    return [str(word).encode("utf-8", "backslashreplace").decode() for word in words]
 
 
 def partial_path(final: Path) -> Path:

@@ -129,7 +129,7 @@ _TABLES = (
             size_bytes | i64 | B | asked for
             done_bytes | i64 | B | transferred; 0 if the call failed
             errno | i64 | | 0, or the error number
-            latency_ns | i64 | ns | from entry to return
+            latency_ns | i64 | ns | from entry to return; asynchronous: from submission to completion
             pid | i64 | | process
             tid | i64 | | thread
             cgroup_id | u64 | | control group of the thread

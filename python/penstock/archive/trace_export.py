@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.archive.bundle import plain_words
 from penstock.archive.fio_job import JobCounts, write_jobs
 from penstock.archive.trace_rows import EVENT_COLUMNS, Numbers, TraceRows
 from penstock.errors import BadInput, PenstockError
@@ -125,12 +126,13 @@ def _context(rows: TraceRows, disks: list[str], part_bytes: int) -> dict[str, An
     names = rows.thread_names()
     manifest = rows.manifest
     words = manifest.get("command") or []
+    words = plain_words(words) if isinstance(words, list) else str(words)
     # what a name of a foreign operation may be is known once the events have been looked at
     operations = [[number, name, way] for name, (number, way) in rows.operations.items()]
     clock = rows.clock()
     since = clock["realtime_ns"] / 1e9 if clock else 0.0
     return {
-        "command": " ".join(map(str, words)) if isinstance(words, list) else str(words),
+        "command": " ".join(words) if isinstance(words, list) else words,
         "start_ns": outline.start_ns,
         "end_ns": outline.end_ns,
         "clocks": clock,

@@ -1,0 +1,235 @@
+"""What a trace must bear: very many files, names of any bytes, full disks, killed tracers, bad bundles.
+
+Each case runs the real command line and compares with what is known; a row says what came of it. Ends with 1
+where one is wrong. `--plant` drops events on purpose: the first case must then be reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.observe.trace.names import readable
+
+COMMAND = [sys.executable, "-m", "penstock"]
+Word = str | bytes | Path
+
+MANY = """
+import os, sys
+where, files = sys.argv[1], int(sys.argv[2])
+os.makedirs(where)
+for i in range(files):
+    fd = os.open(f"{where}/{i}", os.O_RDWR | os.O_CREAT)
+    os.write(fd, bytes(4096))
+    for k in range(4):
+        os.pread(fd, 512, 512 * k)
+    os.close(fd)
+"""
+READ = """
+import os, sys
+for path in sys.argv[2:]:
+    fd = os.open(os.fsencode(path), os.O_RDONLY)
+    for i in range(int(sys.argv[1])):
+        os.pread(fd, 512, 512 * (i % 64))
+"""
+KILLER = """
+import os, signal, sys, time
+fd = os.open(sys.argv[1], os.O_RDONLY)
+for i in range(1000):
+    os.pread(fd, 512, 512 * (i % 64))
+time.sleep(1)
+above = os.getppid()
+for pid in open(f"/proc/{above}/task/{above}/children").read().split():
+    if open(f"/proc/{pid}/comm").read().strip() == "penstock-tracer":
+        os.kill(int(pid), signal.SIGKILL)
+time.sleep(0.2)
+sys.exit(7)
+"""
+MOUNT = 'mount -t tmpfs -o size=3m none "$0" && exec "$@"'
+
+
+class WrongError(Exception):
+    """A case did not end as it must."""
+
+
+def check(good: object, words: str) -> None:
+    if not good:
+        raise WrongError(words)
+
+
+def run(*words: Word, status: int = 0, before: tuple[Word, ...] = (), **env: str) -> Any:
+    """stdout of the command line; its last line is what it said on stderr where the status is wrong."""
+    done = subprocess.run(
+        [*before, *COMMAND, *words], capture_output=True, env={**os.environ, **env}, timeout=900
+    )
+    said = done.stderr.decode(errors="replace")
+    check(done.returncode == status, f"status {done.returncode}: {said[-300:]}")
+    check("Traceback" not in said, said[-300:])
+    return done.stdout
+
+
+def traced(*words: Word, options: tuple[Word, ...] = (), **how: Any) -> dict[str, Any]:
+    return dict(json.loads(run("trace", "--json", *options, "--", *words, **how)))
+
+
+def balanced(told: dict[str, Any]) -> bool:
+    return bool(told["seen"] == told["kept"] + told["filtered"] + told["lost_events"])
+
+
+def many_files(work: Path, files: int, planted: bool) -> str:
+    """Mode pattern has room for 65,536 sequences in the kernel."""
+    data = work / "many"
+    options = ("-m", "trace", "--drop-every", "1000") if planted else ("-m", "pattern")
+    began = time.monotonic()
+    told = traced(sys.executable, "-c", MANY, data, str(files), options=options)
+    whole_s = time.monotonic() - began
+    rows = [row for row in told["files"] if (row["path"] or "").startswith(f"{data}/")]
+    reads, writes = (sum(row[name] for row in rows) for name in ("reads", "writes"))
+    check(balanced(told), "the receipt does not balance")
+    check(
+        (told["lost_events"], len(rows), reads, writes) == (0, files, 4 * files, files),
+        f"lost {told['lost_events']}; {len(rows)} files, {reads} reads, {writes} writes",
+    )
+    return f"nothing lost; command {told['wall_s']:.1f} s, all {whole_s:.1f} s"
+
+
+def target(work: Path) -> Path:
+    path = work / "target"
+    path.write_bytes(bytes(1 << 20))
+    return path
+
+
+def spool(work: Path, limited: bool) -> str:
+    state = work / ("limited" if limited else "full")
+    state.mkdir()
+    before: tuple[Word, ...] = ("prlimit", "--fsize=3000000")
+    if not limited:
+        before = ("unshare", "-m", "sh", "-c", MOUNT, state)
+    words = (sys.executable, "-c", READ, "200000", target(work))
+    told = traced(*words, options=("-m", "trace"), before=before, PENSTOCK_STATE=str(state))
+    check(balanced(told), "the receipt does not balance")
+    check(told["incomplete"] and told["lost_events"] > 0, "no loss is told")
+    return f"{told['kept']} kept, {told['lost_events']} lost: {told['incomplete'].split(': ')[-1]}"
+
+
+def killed(work: Path, mode: str) -> str:
+    words = (sys.executable, "-c", KILLER, target(work))
+    told = traced(*words, options=("-m", mode), status=7)
+    check(told["incomplete"] and told["exit_status"] == 7, "not told")
+    return f"status 7 is the command's; {told['kept']} kept; {told['incomplete']}"
+
+
+def odd_names(work: Path) -> list[bytes]:
+    """A newline, quotes, bytes that are no UTF-8, markup, and the longest path that can be opened."""
+    top = os.fsencode(work / "odd")
+    names = [
+        top + b"/" + name for name in (b"n\nl", b"q'\"`$(x)", b"\xff\xfe", b"<b>&amp;", b" -o ")
+    ]
+    deep = top
+    while len(deep) + 202 < 4095:
+        deep += b"/" + b"d" * 200
+    names.append(deep + b"/" + b"f" * (4094 - len(deep)))
+    for name in names:
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        with open(name, "wb") as file:
+            file.write(bytes(65536))
+    return names
+
+
+def names(work: Path) -> Iterator[tuple[str, Callable[[], str]]]:
+    bundle, told = work / "T", readable
+
+    def trace() -> str:
+        paths = odd_names(work)
+        found = traced(
+            *(sys.executable, "-c", READ, "200", *paths), options=("-m", "trace", "-o", bundle)
+        )
+        reads = {row["path"]: row["reads"] for row in found["files"]}
+        check(all(reads.get(told(path)) == 200 for path in paths), f"{sorted(map(str, reads))[:3]}")
+        return f"{len(paths)} files, the longest of {max(map(len, paths))} bytes, 200 reads each"
+
+    def verb(*words: Word, status: int = 0) -> Callable[[], str]:
+        return lambda: f"{len(run(*words, status=status))} bytes on stdout"
+
+    yield "trace", trace
+    yield "report", verb("report", bundle)
+    yield "plot", verb("plot", bundle, "offsets", "-o", work / "x.svg")
+    yield "analyse", verb("analyse", bundle)
+    for form in ("json", "jsonl", "perfetto", "paraver", "fio"):
+        yield f"export {form}", verb("export", bundle, form, "-o", work / f"out-{form}")
+    yield "compare", verb("compare", bundle, bundle)
+    yield "replay", verb("replay", bundle, "--on", work)
+
+
+def bad_bundles(work: Path) -> str:
+    """Cut, foreign and empty tables: one line and status 2, by every verb that reads one."""
+    good, seen = work / "T", 0
+    for how in ("cut", "foreign", "no manifest"):
+        bad = work / "bad"
+        shutil.rmtree(bad, ignore_errors=True)
+        shutil.copytree(good, bad)
+        if how == "cut":
+            os.truncate(bad / "io_events.parquet", 1000)
+        elif how == "foreign":
+            (bad / "io_events.parquet").write_bytes(b"PK\x03\x04 something else")
+        else:
+            (bad / "manifest.json").unlink()
+        for words in (
+            ("report", bad),
+            ("export", bad, "json", "-o", work / "no"),
+            ("compare", bad, good),
+        ):
+            done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120)
+            lines = done.stderr.splitlines()
+            check(
+                done.returncode == 2 and len(lines) == 1, f"{how}, {words[0]}: {done.stderr[-300:]}"
+            )
+            seen += 1
+    return f"{seen} times one line and status 2"
+
+
+def cases(work: Path, files: int, planted: bool) -> Iterator[tuple[str, Callable[[], str]]]:
+    yield f"{files:,} files, mode pattern", lambda: many_files(work, files, planted)
+    yield "spool: disk full", lambda: spool(work, False)
+    yield "spool: RLIMIT_FSIZE", lambda: spool(work, True)
+    for mode in ("trace", "pattern", "count"):
+        yield f"tracer killed, mode {mode}", lambda mode=mode: killed(work, mode)
+    for verb, do in names(work):
+        yield f"odd and long names: {verb}", do
+    yield "bad bundles", lambda: bad_bundles(work)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="2,000 files instead of 100,000")
+    parser.add_argument("--plant", action="store_true", help="drop events in the first case")
+    asked = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="penstock-hostile-") as name:
+        for case, do in cases(Path(name), 2000 if asked.quick else 100_000, asked.plant):
+            try:
+                good, result = True, do()
+            except (WrongError, OSError, ValueError, subprocess.SubprocessError) as error:
+                good, result = False, str(error).strip().replace("\n", " | ")
+            rows.append({"case": case, "good": good, "result": result})
+            if not asked.json:
+                print(f"{'ok   ' if good else 'WRONG'} {case:<40} {result}", flush=True)
+            if asked.plant:
+                break
+    if asked.json:
+        print(json.dumps({"rows": rows}))
+    return 0 if all(row["good"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
