@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from penstock.emulate.schedule import Waiting, for_disk, read_schedule
+from penstock.emulate.schedule import for_disk, read_schedule
 from penstock.emulate.spec import Event
 from penstock.emulate.timeline_show import rows, svg, text
 from penstock.errors import BadInput
@@ -182,28 +182,6 @@ def test_what_a_disks_server_takes(tmp_path: Path):
     logged = read(tmp_path, "[{when: {log: out.txt, regex: started}, full: true}]")
     with pytest.raises(BadInput, match="nobody who watches"):
         for_disk(logged, 0)
-
-
-def test_conditions_fire_once_when_they_hold(tmp_path: Path):
-    waiting = Waiting(read(tmp_path, """
-- {at: 1s, phase: load, full: true}
-- {when: {phase: load}, cpus: 1}
-- {when: {metric: writes, above: 10, disk: n.d}, read_only: true}
-- {when: {log: out.txt, regex: 'stage \\d+ done'}, servers: 1}
-"""))  # fmt: skip
-    assert waiting.logs == {"out.txt"}
-    assert waiting.phase("other", 5) == []
-    assert [(t, e.resource) for t, e in waiting.phase("load", 5)] == [
-        (5, "cpu"),
-        (10**9 + 5, "disk"),
-    ]
-    assert waiting.metrics("n.d", {"writes": 10}, 6) == []
-    assert waiting.metrics("n.e", {"writes": 11}, 6) == []
-    assert [t for t, _ in waiting.metrics("n.d", {"writes": 11}, 7)] == [7]
-    assert waiting.metrics("n.d", {"writes": 12}, 8) == []
-    assert waiting.line("out.txt", "stage x done", 9) == []
-    assert [t for t, _ in waiting.line("out.txt", "INFO stage 3 done", 9)] == [9]
-    assert waiting.events == []
 
 
 def test_the_dry_run_shows_every_change_in_words_and_pictures(tmp_path: Path):

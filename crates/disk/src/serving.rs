@@ -12,6 +12,7 @@ use crate::changes::{Applied, PowerCut};
 use crate::clock::now_ns;
 use crate::disk::Disk;
 use crate::error::Error;
+use crate::gate::OFF;
 use crate::mount;
 use crate::space::Space;
 use crate::timer::Timers;
@@ -95,10 +96,13 @@ impl Serving {
             let session = Session::from_fd(tree, device_fd, SessionACL::All, config)
                 .map_err(|error| Error::host(what(), error))?;
             let name = what();
+            let served = disk.clone();
             let thread = thread::Builder::new()
                 .name("session".into())
                 .spawn(move || {
-                    if let Err(error) = session.run() {
+                    let ended = session.run();
+                    // A power cut ends it so, too.
+                    if let (Err(error), 0) = (ended, served.gate.up() & OFF) {
                         eprintln!("penstock-disk: {name}: {error}");
                     }
                 })

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +189,7 @@ def for_disk(
     """A disk's events as its server takes them, times counted from `start_ns` (CLOCK_MONOTONIC).
 
     Those after a phase wait for its mark, those on a counter of the disk for the counter: the server watches
-    both. Raises BadInput for conditions that it cannot see (a line of a log), which `Waiting` can.
+    both. Raises BadInput for conditions that it cannot see (a line of a log).
     """
     out: list[dict[str, Any]] = []
     for event in events:
@@ -211,55 +211,3 @@ def for_disk(
         else:
             out.append({"at_ns": start_ns + after_ns, "patch": event.patch})
     return out
-
-
-@dataclass
-class Waiting:
-    """Events that wait for a phase, a counter or a line of a log, for who owns a schedule of several nodes.
-
-    Told of what happens, it gives the events that are due by it, with their times.
-    """
-
-    events: list[Event] = field(default_factory=list)
-
-    def phase(self, name: str, t_ns: int) -> list[tuple[int, Event]]:
-        """A phase was marked at `t_ns`."""
-        return self._fire(
-            t_ns,
-            lambda e: name in (e.when.phase, (e.when.condition or {}).get("phase")),
-        )
-
-    def metrics(
-        self, disk: str, counters: Mapping[str, float], t_ns: int
-    ) -> list[tuple[int, Event]]:
-        """The counters of `disk` (NODE.DISK) were read at `t_ns`."""
-
-        def crossed(event: Event) -> bool:
-            wanted = event.when.condition or {}
-            value = counters.get(str(wanted.get("metric")))
-            if value is None or wanted.get("disk", disk) != disk:
-                return False
-            above, below = wanted.get("above"), wanted.get("below")
-            return (above is not None and value > above) or (below is not None and value < below)
-
-        return self._fire(t_ns, crossed)
-
-    def line(self, log: str, text: str, t_ns: int) -> list[tuple[int, Event]]:
-        """A line was seen in the file `log` at `t_ns`."""
-
-        def fits(event: Event) -> bool:
-            wanted = event.when.condition or {}
-            return wanted.get("log") == log and bool(re.search(str(wanted.get("regex", "")), text))
-
-        return self._fire(t_ns, fits)
-
-    @property
-    def logs(self) -> set[str]:
-        """The files whose lines are waited for."""
-        wanted = ((e.when.condition or {}).get("log") for e in self.events)
-        return {str(log) for log in wanted if log is not None}
-
-    def _fire(self, t_ns: int, due: Any) -> list[tuple[int, Event]]:
-        fired = [e for e in self.events if due(e)]
-        self.events = [e for e in self.events if not due(e)]
-        return [(t_ns + round(e.when.at_s * 1e9), e) for e in fired]

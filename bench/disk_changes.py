@@ -1,0 +1,202 @@
+"""Changes and faults of emulated disks: how punctual, how exact.
+
+    python bench/disk_changes.py [--quick] [--json] [--plant late|share]
+
+Rows of (case, engine, metric, value, unit, low, high, n, bar, verdict). Status 3 where a bar is not met; a
+busy host is named as such. `--plant` makes a change 50 ms late, or 49 % of the space bad: both must be found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from penstock.emulate.disk import DiskServer
+from penstock.host.journal import Journal
+from penstock.host.residency import drop_file_cache
+
+BLOCK = 4096
+
+
+def flat(service_s: float) -> dict[str, Any]:
+    """A device of one server with that service time for all."""
+    cost = {"overhead": {"kind": "constant", "value_s": service_s}}
+    both = {"sequential": cost, "random": cost}
+    return {
+        "schema": "penstock/storage-profile/1",
+        "name": "flat",
+        "servers": 1,
+        "read": both,
+        "write": both,
+    }
+
+
+class Bench:
+    """A server with disks in a temporary directory."""
+
+    def __init__(self, base: Path, plant: str) -> None:
+        self.base, self.plant = base, plant
+        self.server = DiskServer(Journal(base / "journal.jsonl"), base / "state")
+        self.rows: list[dict[str, Any]] = []
+
+    def up(self, name: str, service_s: float = 0.0, **options: Any) -> Path:
+        """A disk; gives its mount."""
+        for kind in "mb":
+            (self.base / f"{kind}-{name}").mkdir(exist_ok=True)
+        where = (self.base / f"m-{name}", self.base / f"b-{name}")
+        self.server.add(name, *where, flat(service_s), **options)
+        return where[0]
+
+    def row(
+        self, case: str, metric: str, values: list[float], unit: str, bar: str, good: bool
+    ) -> None:
+        """Notes a result."""
+        self.rows.append({
+            "case": case, "engine": "fuse", "metric": metric, "value": statistics.median(values),
+            "unit": unit, "low": min(values), "high": max(values), "n": len(values),
+            "bar": bar, "verdict": "met" if good else "not met",
+        })  # fmt: skip
+
+    def punctual(self, disks: int, each: int) -> None:
+        """Scheduled changes of several disks: how late."""
+        names = [f"p{i}" for i in range(disks)]
+        for name in names:
+            self.up(name)
+        start = time.monotonic_ns() + 200_000_000
+        for number, name in enumerate(names):
+            self.server.schedule(name, [
+                {"at_ns": start + step * 20_000_000 + number * 1_000_003,
+                 "patch": {"limits": {"read_bps": 1e6 + step}}}
+                for step in range(each)
+            ])  # fmt: skip
+        if self.plant == "late":
+            late = time.monotonic_ns() - 50_000_000
+            self.server.patch(names[0], {"servers": 2}, planned_ns=late)
+        time.sleep(0.4 + each * 0.02)
+        made = [e for name in names for e in self.server.events(name)["events"]]
+        late_ms = [(e["applied_ns"] - e["planned_ns"]) / 1e6 for e in made]
+        whole = len(made) >= disks * each and not any(e["error"] for e in made)
+        case = f"{disks} disks, {each} changes each"
+        self.row(case, "late", late_ms, "ms", "each <= 5 ms", whole and max(late_ms) <= 5)
+        for name in names:
+            self.server.remove(name)
+
+    def all_at_once(self, disks: int) -> None:
+        """One change of many disks at one time: from the first due to the last in force."""
+        names = [f"a{i}" for i in range(disks)]
+        for name in names:
+            self.up(name, calibrate=False)
+        at = time.monotonic_ns() + 1_000_000_000
+        for number, name in enumerate(names):
+            patch = {"limits": {"write_bps": 1e6 + number}}
+            self.server.schedule(name, [{"at_ns": at, "patch": patch}])
+        time.sleep(1.8)
+        made = [self.server.events(name)["events"] for name in names]
+        spans = [(e[0]["verified_ns"] - at) / 1e6 for e in made if e]
+        distinct = {e[0]["found"]["limits"]["write_bps"] for e in made if e}
+        good = len(distinct) == disks and max(spans) <= 500
+        self.row(f"{disks} disks at one time", "in force after", spans, "ms", "<= 500 ms", good)
+        for name in names:
+            self.server.remove(name)
+
+    def slow(self, seconds: float) -> None:
+        """Fail-slow by 10 and back: the time of a request as its program sees it."""
+        mount = self.up("s", 0.002)
+        (self.base / "b-s" / "f").write_bytes(os.urandom(1 << 20))
+        start = time.monotonic() + 0.1
+        self.server.schedule("s", [
+            {"at_ns": int((start + seconds) * 1e9), "patch": {"slow": {"factor": 10}}},
+            {"at_ns": int((start + 2 * seconds) * 1e9), "patch": {"slow": None}},
+        ])  # fmt: skip
+        fd = os.open(mount / "f", os.O_RDONLY | os.O_DIRECT)
+        page = mmap.mmap(-1, BLOCK)
+        parts: list[list[float]] = [[], [], []]
+        while (began := time.monotonic()) < start + 3 * seconds:
+            os.preadv(fd, [page], 0)
+            into, within = divmod(began - start, seconds)
+            if began > start and 0.25 * seconds < within < 0.9 * seconds:
+                parts[int(into)].append(time.monotonic() - began)
+        os.close(fd)
+        whole, slow, after = (statistics.median(part) for part in parts)
+        case, slower, same = "fail-slow, factor 10", slow / whole, after / whole
+        self.row(case, "time, slow to whole", [slower], "1", "10 +-10 %", 9 <= slower <= 11)
+        self.row(case, "time, after to whole", [same], "1", "1 +-5 %", 0.95 <= same <= 1.05)
+        self.server.remove("s")
+
+    def bad_space(self, size_bytes: int) -> None:
+        """EA-19: half of the space is bad, the same half after a remount, read the other way round."""
+        blocks = size_bytes // BLOCK
+        share = 0.49 if self.plant == "share" else 0.5
+        patch = {"bad_space": {"share": share, "mode": "error", "seed": 7}}
+        mount = self.up("b", patch=patch)
+        with open(self.base / "b-b" / "f", "wb") as file:
+            file.truncate(size_bytes)
+        first = _failing(mount / "f", range(blocks))
+        self.server.remove("b")
+        self.up("b", patch=patch)
+        second = _failing(mount / "f", range(blocks - 1, -1, -1))
+        self.server.remove("b")
+        case = f"half of {size_bytes >> 20} MiB bad"
+        good = len(first) == blocks // 2
+        self.row(case, "failing blocks", [len(first)], "1", f"{blocks // 2} +-0", good)
+        self.row(case, "differing after remount", [len(first ^ second)], "1", "0", first == second)
+
+
+def _failing(path: Path, order: range) -> set[int]:
+    drop_file_cache(path)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    page = mmap.mmap(-1, BLOCK)
+    failing = set()
+    for block in order:
+        try:
+            os.preadv(fd, [page], block * BLOCK)
+        except OSError:
+            failing.add(block)
+    os.close(fd)
+    return failing
+
+
+def main() -> int:
+    """Runs all, prints the rows."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="less of each, about 10 s")
+    parser.add_argument("--plant", choices=("late", "share"), default="")
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    with tempfile.TemporaryDirectory(prefix="penstock-changes-") as place:
+        bench = Bench(Path(place), arguments.plant)
+        with bench.server:
+            bench.punctual(10, 20 if quick else 100)
+            bench.all_at_once(20 if quick else 100)
+            bench.slow(1.0 if quick else 5.0)
+            bench.bad_space((16 if quick else 256) << 20)
+    if arguments.json:
+        print(json.dumps(bench.rows))
+    else:
+        for r in bench.rows:
+            print(
+                f"{r['case']:<30}{r['metric']:<26}{r['value']:>10.3f} {r['unit']:<3}"
+                f"{r['low']:>10.3f} {r['high']:>10.3f} {r['n']:>6}  {r['bar']}: {r['verdict']}"
+            )
+    missed = [r for r in bench.rows if r["verdict"] != "met"]
+    if missed and os.getloadavg()[0] > 2 * len(os.sched_getaffinity(0)):
+        print(
+            f"the host is busy (load {os.getloadavg()[0]:.1f}): times are not to be judged",
+            file=sys.stderr,
+        )
+    return 3 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
