@@ -255,6 +255,24 @@ def test_what_was_synced_is_there_again_and_the_device_is_recorded(bench: Bench)
     assert (again.mount / "f").read_bytes() == content
 
 
+@blkio
+def test_ea_08_limits_above_what_the_device_can_do_are_called_so(bench: Bench) -> None:
+    small = DiskSpec(
+        "a", backend="cgroup1", io="direct", size_bytes=32 * MIB, limits=Limits(read_bps=1e6)
+    )
+    up = bench.up(small)
+    able = up.facts()["capability_bps"]
+    assert able["read"] > 1e6
+    assert not [n for n in up.facts()["notes"] if "device-bound" in n]
+    huge = Limits(read_bps=4 * able["read"])
+    other = bench.up(
+        DiskSpec("b", backend="cgroup1", io="direct", size_bytes=32 * MIB, limits=huge)
+    )
+    (note,) = [n for n in other.facts()["notes"] if "device-bound" in n]
+    assert "read limits of 2 disks" in note
+    assert f"does {able['read'] / 1e6:.0f}" in note
+
+
 CRASH = """
 import os, signal, sys
 from pathlib import Path

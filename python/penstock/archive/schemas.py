@@ -396,6 +396,22 @@ _TABLES = (
         """),
     ),
     TableSchema(
+        "throttle_counters",
+        _BUNDLE,
+        "a second of a throttled disk (back ends cgroup1, cgroup2), by the kernel's counters of the node's group",
+        (*_RUN_KEY, "disk_id", "direction", "t_ns"),
+        _columns("""
+            t_ns | i64 | ns | end of the window
+            window_ns | i64 | ns | its length
+            disk_id | text | | the disk
+            direction | text | | `read` or `write`
+            bytes | i64 | B | delivered in it (cgroup1: handed in)
+            ops | i64 | | the same, requests
+            limit_bps | f64 | B/s | limit at its end, as read back; null: none
+            limit_iops | f64 | 1/s | the same, of requests
+        """),
+    ),
+    TableSchema(
         "samples",
         _BUNDLE,
         "one reading of one metric",

@@ -117,7 +117,7 @@ class NodeDisks:
                     "tables": tables,
                     "backend": disk.choice.name,
                     "reason": disk.choice.reason,
-        "warnings": list(disk.choice.warnings),
+                    "warnings": list(disk.choice.warnings),
                 }
         return found
 

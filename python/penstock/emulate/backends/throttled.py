@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
+import os
 import platform
 import threading
 import time
@@ -26,10 +28,16 @@ from penstock.emulate.spec import DiskSpec, Limits
 from penstock.errors import BadInput, PenstockError
 from penstock.host.blockdev import BlockDevice, settings
 from penstock.host.facts import storage_facts
-from penstock.host.journal import Journal
+from penstock.host.journal import Journal, new_token
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+#: written and read to find out what a device does without limits [bytes]
+_TRIED_BYTES = 4 << 20
+#: a limit above this share of what the device can do is not what bounds it (EM-35)
+DEVICE_BOUND = 0.8
 
 
 class Throttle(Protocol):
@@ -59,6 +67,7 @@ class ThrottledBackend:
         self._run = run
         self._up: dict[str, ThrottledDisk] = {}
         self._timetable: Timetable | None = None
+        self._capability: dict[int, dict[str, float]] = {}
 
     def throttle(self, group: Path, device: BlockDevice) -> Throttle:
         """The limits of a device for a group's directory."""
@@ -84,14 +93,37 @@ class ThrottledBackend:
         self._up[place.disk_id] = up
         try:
             up.notes = self.check(up, disk)
+            up.capability_bps = self._capability_of(place.directory, image.mount)
             if asked:
                 failed = up.set_limits(asked).error
                 if failed:
                     raise PenstockError(f"disk {disk.name}: {failed}")
+                up.notes += self._crowded(up)
         except BaseException:
             up.down()
             raise
         return up
+
+    def _capability_of(self, directory: Path, mount: Path) -> dict[str, float]:
+        """What a disk in that file system does without limits, measured once for all of its disks."""
+        device = directory.stat().st_dev
+        if device not in self._capability:
+            self._capability[device] = capability(mount)
+        return self._capability[device]
+
+    def _crowded(self, new: ThrottledDisk) -> list[str]:
+        """Says where limits of all disks of one device ask more than it can do (EM-18, EM-35)."""
+        beside = [d for d in self._up.values() if d.capability_bps is new.capability_bps]
+        notes = []
+        for direction, able in new.capability_bps.items():
+            limits = (d.throttle.get().get(f"{direction}_bps", 0) for d in beside)
+            asked = sum(limits)
+            if asked > DEVICE_BOUND * able:
+                notes.append(
+                    f"device-bound: {direction} limits of {len(beside)} disks ask {asked / 1e6:.0f} "
+                    f"MB/s of a device that does {able / 1e6:.0f}"
+                )
+        return notes
 
     def timetable(self) -> Timetable:
         """The thread that applies scheduled changes of all its disks."""
@@ -128,6 +160,8 @@ class ThrottledDisk:
         self.mount = image.mount
         self.device = image.device.number
         self.notes: list[str] = []
+        #: what it does without a limit, by direction [B/s]
+        self.capability_bps: dict[str, float] = {}
         self.image = image
         self.throttle = throttle
         self.group = place.group
@@ -182,6 +216,7 @@ class ThrottledDisk:
             **storage_facts(self.mount),
             **settings(self.image.device),
             "size_bytes": self.image.image.stat().st_size,
+            "capability_bps": dict(self.capability_bps),
             "notes": list(self.notes),
         }
 
@@ -254,6 +289,34 @@ class ThrottledDisk:
             if value is not None:
                 self.throttle.set(name, None)
                 self.throttle.set(name, value)
+
+
+def capability(mount: Path) -> dict[str, float]:
+    """Bytes per second of large direct requests on a file system, by this process, which has no limit.
+
+    A few milliseconds; the best of three. Empty where the file system has no direct I/O or no room.
+    """
+    path = mount / f".penstock-capability-{new_token()}"
+    buffer = mmap.mmap(-1, 1 << 20)
+    best = {"write": 0.0, "read": 0.0}
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
+        try:
+            for _ in range(3):
+                for direction, move in (("write", os.pwritev), ("read", os.preadv)):
+                    began = time.monotonic()
+                    for at in range(0, _TRIED_BYTES, len(buffer)):
+                        if move(fd, [buffer], at) != len(buffer):
+                            return {}
+                    rate = _TRIED_BYTES / (time.monotonic() - began)
+                    best[direction] = max(best[direction], rate)
+        finally:
+            os.close(fd)
+    except OSError:
+        return {}
+    finally:
+        path.unlink(missing_ok=True)
+    return best
 
 
 def refuse_features(backend: str, disk: str, patch: Mapping[str, Any]) -> None:
