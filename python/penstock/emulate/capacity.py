@@ -31,7 +31,22 @@ class Floor(Protocol):
 
 def warnings(spec: ClusterSpec, floor: Floor | None = None) -> list[str]:
     """In words, where the sums of what nodes may use exceed what the host has; empty if nowhere."""
-    return [*_memory(spec), *_processors(spec), *_disks(spec, floor)]
+    return [*_memory(spec), *_processors(spec), *_disks(spec, floor), *_shared(spec)]
+
+
+def _shared(spec: ClusterSpec) -> Iterator[str]:
+    users: dict[str, list[str]] = {}
+    for node in spec.nodes:
+        for disk in node.disks:
+            if disk.directory is not None:
+                at = os.path.realpath(disk.directory)
+                users.setdefault(at, []).append(f"{disk.name} of {node.name}")
+    for at, disks in users.items():
+        if len(disks) > 1:
+            yield (
+                f"{len(disks)} disks keep their files in {at} ({disks[0]}, {disks[1]}, …): what one "
+                "writes the others may not see"
+            )
 
 
 def _memory(spec: ClusterSpec) -> Iterator[str]:
