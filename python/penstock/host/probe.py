@@ -259,6 +259,22 @@ def _kernel(_: Journal) -> Iterator[Feature]:
     yield from _disciplines()
 
 
+def _disks(_: Journal) -> Iterator[Feature]:
+    from penstock.emulate.backends.choice import offers
+
+    found = offers()
+    uses = {
+        "fuse": "disks of the model: latency, limits, faults",
+        "cgroup2": "limits of a loop device, on all data paths",
+        "cgroup1": "limits of a loop device, direct I/O and cold reads",
+    }
+    for name, use in uses.items():
+        missing = str(getattr(found, name))
+        verdict: Verdict = "unsupported" if missing else "supported"
+        remedy = "the other back ends serve where they can" if missing else ""
+        yield Feature("disk", f"back end {name}", verdict, missing, remedy, use)
+
+
 def _system_call(name: str, number: int, since: str, use: str) -> Feature:
     _libc.syscall(number, -1, None, None, 0)
     missing = ctypes.get_errno() == 38
@@ -401,4 +417,14 @@ def _space(_: Journal) -> Iterator[Feature]:
 
 
 #: what is probed, in the order it is shown
-PROBES: tuple[Probe, ...] = (_rights, _fuse, _control_groups, _nodes, _bpf, _kernel, _tools, _space)
+PROBES: tuple[Probe, ...] = (
+    _rights,
+    _fuse,
+    _disks,
+    _control_groups,
+    _nodes,
+    _bpf,
+    _kernel,
+    _tools,
+    _space,
+)
