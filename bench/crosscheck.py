@@ -3,8 +3,7 @@
 Each workload runs on a mounted disk (fio, direct I/O). The requests that the disk logged, in their order and
 with their clients, are then asked of the same station in virtual time, in a closed loop that never thinks.
 What fio saw from outside (its rate and its latency quantiles) is compared with what the simulator says. A
-round that the certificate does not vouch for is tried again; a workload without a good round counts as not
-judged.
+round that the certificate does not vouch for is tried again; a workload without a good round is not judged.
 
 At the end one workload runs on a disk planted 5 % slow, which must be reported. Status 1 if a workload is
 off, or the plant is not found; 4 if too little could be judged on this host.
@@ -201,8 +200,8 @@ def fio(path: Path, seconds: float, options: dict[str, Any]) -> dict[str, Any]:
     words = [f"--{name}={value}" for name, value in options.items()]
     line = [
         "fio", "--name=crosscheck", f"--filename={path}", f"--size={SIZE}", "--direct=1",
-        "--time_based", f"--runtime={seconds}", "--overwrite=1", "--norandommap", "--randseed=7",
-        "--group_reporting", "--output-format=json", "--thread=0", *words,
+        "--time_based", f"--runtime={round(seconds * 1000)}ms", "--overwrite=1", "--norandommap",
+        "--randseed=7", "--group_reporting", "--output-format=json", "--thread=0", *words,
     ]  # fmt: skip
     text = subprocess.run(line, capture_output=True, text=True, check=True).stdout
     output: dict[str, Any] = json.loads(text[text.index("{") :])["jobs"][0]

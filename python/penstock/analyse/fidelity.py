@@ -180,7 +180,7 @@ def certificate(
     saturated = _saturation(utilisation, log)
     witnesses = [w for w in (_starved(stats, log), _crowded(stats, run_cpu_ns)) if w is not None]
     broken += witnesses
-    host_suspect = not late.holds or saturated is not None or bool(witnesses)
+    host_suspect = not late.holds or saturated is not None or bool(witnesses) or _held_up(log)
     explained = host_suspect and _punctual(log, asked.done)
     lost = int(stats.get("lost_records", 0) or 0)
     failed = [str(event["error"]) for event in events if event.get("error")]
@@ -373,6 +373,12 @@ def _punctual(log: Log, asked_done: Integers) -> bool:
     """Whether the rate would have been right had every reply gone out when the disk thought it due."""
     punctual = replace(log, done=np.minimum(log.done, log.due))
     return _rate("rate", punctual, asked_done).holds
+
+
+def _held_up(log: Log) -> bool:
+    """Whether the lateness of few replies adds up to what a rate may be off."""
+    lateness = np.maximum(log.done - log.due, 0)
+    return float(lateness.sum()) > RATE_LIMIT * float((log.wait + log.service).sum())
 
 
 def _span(log: Log) -> float:
