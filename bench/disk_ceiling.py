@@ -1,13 +1,13 @@
 """What an emulated disk of no service time can do at most.
 
 Beside it stand its bare backing directory and libfuse's own pass-through file system (`passthrough_ll`, built
-from the example of libfuse3-dev, where a compiler and that package are there; cases of depth 1,
-for it passes O_DIRECT on to the host's disk). Every round runs each case on every engine, in random order,
-on files that the host's page cache holds. Every request passes the mount's server; the bare directory is read from
-and written to the page cache, which is what the server does behind the mount. `added p50` is the difference to
-the bare directory within a round. CPU per GiB counts fio and, for a mount, its server. At the end a disk with a
-service time of 60 us is planted, which must be found above the bar of 25 us; status 1 if it is not, or the bar
-is missed.
+from the example of libfuse3-dev, where a compiler and that package are there; cases of depth 1 only, for it
+passes O_DIRECT on to the host's disk). Every round runs each case on every engine, in random order, on files
+that the host's page cache holds. Every request passes the mount's server; the bare directory is read from and
+written to the page cache, which is what the server does behind the mount. `added p50` is the difference to
+the bare directory within a round. CPU per GiB counts fio and, for a mount, its server. At the end a disk with
+a service time of 60 us is planted, which must be found above the bar of 25 us; status 1 if it is not, or the
+bar is missed.
 """
 
 from __future__ import annotations

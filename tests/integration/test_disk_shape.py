@@ -105,7 +105,8 @@ def distance(cell: Any, profile: StorageProfile) -> float:
 def test_ea_16_four_servers_of_a_millisecond(bench: Bench, depth: int, rate: float):
     profile = flat(0.001, servers=4)
     put_up(bench, profile)
-    document = judged(bench, profile, 1.5, rw="randread", bs="4k", ioengine="libaio", iodepth=depth)
+    engine = {"ioengine": "psync"} if depth == 1 else {"ioengine": "libaio", "iodepth": depth}
+    document = judged(bench, profile, 1.5, rw="randread", bs="4k", **engine)
     assert iops(document) == pytest.approx(rate, rel=0.05)
 
 
