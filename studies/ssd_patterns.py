@@ -3,8 +3,8 @@
 `studies/ssd_patterns.py` makes the runs of `studies/ssd-patterns*.study.yaml` on emulated disks forty times
 slower than the drives, drives the same profiles through the simulator, and prints which of the published
 shapes hold in each. What is there already is not measured again. `--quick`: one short replicate of the
-corners; `--virtual`: the simulator alone. A drive without a page fetch is planted in the simulator: its missing
-gap must be reported. Needs root and fio for the disks.
+corners; `--virtual`: the simulator alone. A drive without a page fetch is planted in the simulator: its
+missing gap must be reported. Needs root and fio for the disks.
 
 After section 4.4 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit status
 3 if a shape does not hold, 1 if something failed.
@@ -46,7 +46,7 @@ SIXTEEN = {"4k": 432.0, "28k": 950.0, "64k": 964.0}
 BYTES = {"4k": 4096, "28k": 28 * 1024, "64k": 65536, "256k": 262144}
 WITHIN = {"simulator": 0.10, "disk": 0.15}
 QUICK = {
-    "": ["factors.drive={levels: [px05smb040]}", "factors.pattern={levels: [read, randread]}"],
+    "": ["factors.pattern={levels: [read, randread]}"],
     "-readahead": ["factors.size={levels: [4k, 64k]}"],
 }  # fmt: skip
 
