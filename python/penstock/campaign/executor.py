@@ -231,7 +231,7 @@ class HostExecutor:
         on_nodes = resolved.cluster is not None
         if on_nodes not in self._stages:
             if on_nodes:
-                made: Stage = NodesStage(self._journal, self._study.workload, self._study.base_dir)
+                made: Stage = NodesStage(self._journal, self._study.base_dir)
             else:
                 made = HostStage(self._journal, self._root)
             self._stages[on_nodes] = made

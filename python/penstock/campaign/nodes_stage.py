@@ -31,7 +31,6 @@ from penstock.errors import PenstockError
 from penstock.host.cgroup import members
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import Finished, launch
-from penstock.study.model import Workload
 from penstock.study.resolve import ResolvedRun
 
 #: the phase whose mark a schedule of a study counts from, unless an event names another
@@ -41,9 +40,8 @@ RUN = "run"
 class NodesStage:
     """One cluster at a time, held by a supervisor that ends with this process."""
 
-    def __init__(self, journal: Journal, workload: Workload, study_dir: Path) -> None:
+    def __init__(self, journal: Journal, study_dir: Path) -> None:
         self._journal = journal
-        self._workload = workload
         self._study_dir = study_dir
         self._cluster: Cluster | None = None
         self._spec: ClusterSpec | None = None
@@ -128,6 +126,10 @@ class NodesStage:
         assert self._cluster is not None
         return self._cluster
 
+    def _now(self) -> ResolvedRun:
+        assert self._resolved is not None
+        return self._resolved
+
     def watched(self) -> Watched:
         """All nodes: the group above them for the tracer, each node's own for the monitor."""
         cluster = self._running()
@@ -157,13 +159,13 @@ class NodesStage:
         cluster = self._running()
         self._services = Services(words.stdout.parent)
         try:
-            if self._workload.services:
+            if self._now().services:
                 with phase("services"):
                     fault = self._start_services(words)
                     if fault:
                         self._faults.append(fault)
                         return _not_begun()
-            on = self._on(self._workload.on)
+            on = self._on(self._now().on)
             cluster.mark(RUN)
             with phase("workload"):
                 finished = self._everywhere(on, words)
@@ -177,16 +179,18 @@ class NodesStage:
 
     def after(self, words: Words) -> Finished:
         """The command that comes after, where the measured one ran."""
-        return self._everywhere(self._on(self._workload.on), words)
+        return self._everywhere(self._on(self._now().on), words)
 
     def _start_services(self, words: Words) -> str:
         assert self._services is not None
         try:
-            for service in self._workload.services:
+            for service in self._now().services:
                 for node in self._on(service.on):
                     text = self._filled(service.command, node, words.run_dir)
                     env = {k: self._filled(v, node, words.run_dir) for k, v in words.env.items()}
-                    self._services.start(service, node, text, env)
+                    ready = service.ready.command if service.ready is not None else None
+                    test = self._filled(ready, node, words.run_dir) if ready is not None else None
+                    self._services.start(service, node, text, env, test)
                 self._services.await_ready(service)
         except PenstockError as error:
             return str(error)

@@ -244,10 +244,7 @@ def _treatments(study: Study, plan: Plan) -> dict[str, ResolvedRun]:
 
 def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, dict[str, Any]]:
     """What each treatment is, as far as it alters a run: what a resumed campaign compares."""
-    services = study.workload.services
     common = {
-        **({"on": list(study.workload.on)} if study.workload.on else {}),
-        **({"services": [s.model_dump() for s in services]} if services else {}),
         "settle": study.settle.model_dump(mode="json"),
         "observers": study.observers.model_dump(mode="json"),
         "seed": study.design.seed,
@@ -270,6 +267,8 @@ def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, di
                 }
                 for n in r.nodes
             },
+            **({"on": list(r.on)} if r.on else {}),
+            **({"services": [s.model_dump(mode="json") for s in r.services]} if r.services else {}),
             **({"cluster": to_json(r.cluster)} if r.cluster is not None else {}),
             **common,
         }

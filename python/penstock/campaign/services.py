@@ -28,6 +28,7 @@ class _Up:
     node: RunningNode
     process: subprocess.Popen[bytes]
     log: Path
+    test: str | None
 
     @property
     def called(self) -> str:
@@ -42,9 +43,14 @@ class Services:
         self._up: list[_Up] = []
 
     def start(
-        self, service: Service, node: RunningNode, command: str, env: Mapping[str, str]
+        self,
+        service: Service,
+        node: RunningNode,
+        command: str,
+        env: Mapping[str, str],
+        test: str | None = None,
     ) -> None:
-        """Starts one service on one node; `command` has everything filled in."""
+        """Starts one service on one node; `command`, and the `test` of its being ready, are filled in."""
         log = self._logs / f"service-{service.name}.{node.name}.txt"
         line = f"exec {command}" if _simple(command) else command
         words = node.enter(["/bin/sh", "-c", line], env=env, user=service.user)
@@ -52,7 +58,7 @@ class Services:
             process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
             )
-        self._up.append(_Up(service, node, process, log))
+        self._up.append(_Up(service, node, process, log, test))
 
     def await_ready(self, service: Service) -> None:
         """Waits until the service is ready on all its nodes. Raises PenstockError with its last words."""
@@ -112,7 +118,7 @@ def _ready(up: _Up) -> bool:
         with contextlib.suppress(OSError):
             return re.search(ready.log, up.log.read_text(errors="replace")) is not None
         return False
-    words = up.node.enter(["/bin/sh", "-c", ready.command or "true"])
+    words = up.node.enter(["/bin/sh", "-c", up.test or "true"])
     done = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL)
     return done.returncode == 0
 

@@ -162,7 +162,10 @@ def _on(source: Source, path: Path, said: Any, names: Names) -> list[str]:
     found: list[str] = []
     for pattern in patterns:
         fit = names.order if pattern == "all" else fnmatch.filter(names.order, str(pattern))
-        if not fit and "{" not in str(pattern):
+        if "{" in str(pattern):
+            templates(source, path, str(pattern), names, disks=False)
+            return names.order
+        if not fit:
             expected = f"a node, a pattern or all: {listed(names.order[:8])}"
             near = suggestion(str(pattern), names.order)
             source.mistake(path, f"'{pattern}', which is no node", expected + near)
@@ -175,6 +178,9 @@ def _service(
 ) -> None:
     on = _on(source, (*path, "on"), service.get("on"), names)
     templates(source, (*path, "command"), service.get("command"), names, disks=True, on=on)
+    if isinstance(service.get("ready"), dict):
+        text = service["ready"].get("command")
+        templates(source, (*path, "ready", "command"), text, names, disks=True, on=on)
     name = service.get("name")
     if any(isinstance(b, dict) and b.get("name") == name for b in before):
         source.mistake((*path, "name"), f"a second service called '{name}'", "each name once")

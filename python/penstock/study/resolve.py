@@ -17,7 +17,7 @@ from penstock.platform.profiles import read_profile, scaled
 from penstock.study.file import PlatformFile
 from penstock.study.machine import DiskFile, NodeFile, node_names
 from penstock.study.mistakes import expected_of
-from penstock.study.model import Study
+from penstock.study.model import Service, Study
 from penstock.study.names import BUILT_IN
 from penstock.study.template import fill, filled_in, names_in
 from penstock.study.units import parse_size
@@ -79,6 +79,9 @@ class ResolvedRun:
     study_dir: Path
     #: what is put up for it; None: one plain node, which runs on the host itself
     cluster: ClusterSpec | None = None
+    #: nodes that the command runs on (patterns; empty: the first), and what must be up before it
+    on: tuple[str, ...] = ()
+    services: tuple[Service, ...] = ()
 
     @property
     def memory_bytes(self) -> int | None:
@@ -134,6 +137,8 @@ def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
             for node in platform.nodes
             for name in node_names(node.name, node.count)
         ),
+        on=tuple(_partly(p, early) or "" for p in work.on),
+        services=tuple(_service(s, early) for s in work.services),
         cluster=_cluster(study, platform) if needs_cluster(platform) else None,
         prepare=_partly(work.prepare, early),
         prepare_factors=prepare_factors(study),
@@ -147,6 +152,15 @@ def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
         parser=work.parser,
         study_dir=study.base_dir,
     )
+
+
+def _service(service: Service, values: Mapping[str, str]) -> Service:
+    ready = service.ready
+    if ready is not None and ready.command is not None:
+        ready = ready.model_copy(update={"command": _partly(ready.command, values)})
+    said = {"command": _partly(service.command, values), "ready": ready}
+    on = tuple(_partly(p, values) or "" for p in service.on)
+    return service.model_copy(update={**said, "on": on})
 
 
 def prepare_factors(study: Study) -> tuple[str, ...]:

@@ -1,0 +1,221 @@
+"""Studies on two virtual nodes: real programs between them, schedules, limits, and what a crash leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.archive.runs import bundles
+
+from .node_ground import Ground
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),
+    pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio"),
+]
+
+#: what a busy host may say of a disk; any other reason is a fault of ours
+BUSY = ("processor", "late", "busy", "off (limit", "too short")
+STUDY = """
+penstock: 1
+name: pair
+question: Does the link or the disk decide?
+factors:
+  limit: {levels: [max, 2 MB/s]}
+design: {kind: full, replicates: 1, seed: 5}
+platform:
+  nodes:
+    - name: store
+      memory: 256MiB
+      disks: [{name: d, profile: rate-20mib, size: 8MiB, limits: {read: "{limit}"}}]
+    - {name: app, cpus: 1}
+  network: {bandwidth: 400 Mbit/s}
+  schedule:
+    - {at: 200ms, nodes: app, cpus: 0.5}
+    - {at: 300ms, nodes: store, bandwidth: 200 Mbit/s}
+workload:
+  prepare: head -c 2000000 /dev/urandom > {d}/file; echo {node} >> PREPARED
+  mutates: false
+  on: app
+  services:
+    - {name: files, on: store, command: "{python} -m http.server 8000 --directory {d}", ready: {port: 8000}}
+  command: |
+    {python} - <<END
+    import time, urllib.request
+    began = time.monotonic()
+    got = urllib.request.urlopen("http://store:8000/file").read()
+    print("rate", len(got) / (time.monotonic() - began))
+    time.sleep(0.5)
+    END
+    cat /proc/sys/kernel/hostname > {run_dir}/where
+  timeout: 20s
+responses:
+  rate: {from: {regex: "rate ([0-9.]+)"}, unit: B/s, better: higher}
+observers: {monitor: {interval: 100ms}}
+"""
+FIO = """
+penstock: 1
+name: both
+question: What becomes of nodes?
+factors:
+  word: {levels: [one, two]}
+design: {kind: full, replicates: 1, seed: 5}
+platform:
+  nodes: [{name: n, count: 2, memory: 64MiB, disks: [{name: d, profile: rate-20mib, size: 4MiB}]}]
+workload:
+  on: all
+  command: COMMAND
+  timeout: 20s
+responses: {wall: {from: wall_s, unit: s, better: lower}}
+observers: {monitor: null}
+"""
+
+
+@pytest.fixture
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    where = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
+    where.mkdir(mode=0o755)
+    yield Ground.made(where)
+    shutil.rmtree(where, ignore_errors=True)
+
+
+def study(ground: Ground, text: str, **values: str) -> Path:
+    path = ground.where / "s.yaml"
+    for key, value in values.items():
+        text = text.replace(key, value)
+    path.write_text(text.replace("PREPARED", str(ground.where / "prepared")))
+    return path
+
+
+def run(ground: Ground, path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return ground.penstock("run", str(path), "-o", str(ground.where / "out"), "--json", *words)
+
+
+def left(ground: Ground) -> dict[str, object]:
+    """What is on the host because of us, but for our own files."""
+    found = ground.seen()
+    return {k: v for k, v in found.items() if k in ("mounts", "processes", "files")}
+
+
+NOTHING: dict[str, object] = {"mounts": [], "processes": [], "files": []}
+
+
+def usable(manifest: dict[str, Any]) -> bool:
+    """Whether a run is valid, or only not because the host was busy."""
+    return bool(manifest["valid"]) or any(word in manifest["reason"] for word in BUSY)
+
+
+def test_two_nodes_from_end_to_end(ground: Ground) -> None:
+    done = run(ground, study(ground, STUDY))
+    assert done.returncode in (0, 1), done.stderr
+    found = list(bundles(ground.where / "out"))
+    assert len(found) == 2
+    rates = {}
+    for bundle in found:
+        m = bundle.manifest
+        assert m["state"] == "finished", m["reason"]
+        assert usable(m), m["reason"]
+        assert (bundle.path / "workload" / "where").read_text() == "app\n"
+        rates[m["levels"]["limit"]] = m["responses"]["rate"]["value"]
+        fidelity = pq.read_table(bundle.path / "fidelity.parquet").to_pandas()
+        assert set(fidelity["disk_id"].astype(str)) == {"store.d"}
+        assert set(fidelity["node_id"].astype(str)) == {"store"}
+        samples = pq.read_table(bundle.path / "samples.parquet").to_pandas()
+        groups = samples[samples["source"].astype(str) == "cgroup"]["entity"].astype(str)
+        assert {"store", "app"} <= set(groups)
+        events = pq.read_table(bundle.path / "events.parquet").to_pandas()
+        timed = events[events["resource"].astype(str) != "disk"]
+        assert list(timed["node_id"].astype(str)) == ["app", "store"]
+        assert not any(timed["error"].astype(str))
+        phases = pq.read_table(bundle.path / "phases.parquet").to_pandas()
+        start = phases[phases["phase_id"].astype(str) == "workload"]["start_ns"].iloc[0]
+        after = (timed["planned_ns"].to_numpy() - start) / 1e9
+        assert after == pytest.approx([0.2, 0.3], abs=0.1)
+        assert m["place"]["nodes"]["store"]["disks"] == {"store.d": "fuse"}
+    assert rates["2 MB/s"] < 2.1e6 < rates["max"]
+    assert (ground.where / "prepared").read_text() == "store\n"  # once, for both treatments
+    assert left(ground) == NOTHING
+    report = (ground.where / "out" / "report.html").read_text()
+    assert "store.d" in report
+    again = run(ground, study(ground, STUDY), "--resume")
+    assert json.loads(again.stdout)["runs_made_now"] == 0
+
+
+def test_the_command_on_all_nodes_and_its_own_disk_on_each(ground: Ground) -> None:
+    command = (
+        "fio --name=a --directory={d} --rw=write --bs=64k --size=1m --output=/dev/null && "
+        "ls {d} > {run_dir}/{node}.{word} && echo {nodes} && test {word} = one"
+    )
+    done = run(ground, study(ground, FIO, COMMAND=command))
+    assert done.returncode in (0, 1), done.stderr
+    by_word = {b.manifest["levels"]["word"]: b for b in bundles(ground.where / "out")}
+    good, bad = by_word["one"], by_word["two"]
+    assert usable(good.manifest), good.manifest["reason"]
+    assert (good.path / "workload" / "n-0.one").read_text() == "a.0.0\n"
+    assert (good.path / "workload" / "n-1.one").read_text() == "a.0.0\n"
+    assert (good.path / "stdout.txt").read_text() == "n-0 n-1\n" * 2
+    assert (bad.manifest["state"], bad.manifest["exit_status"]) == ("failed", 1)
+    assert left(ground) == NOTHING
+
+
+def test_ea_11_a_node_out_of_memory_fails_the_run(ground: Ground) -> None:
+    eat = "{python} -c 'x = bytearray(200 << 20)' || true; echo {word}"
+    done = run(ground, study(ground, FIO, COMMAND=eat))
+    assert done.returncode == 1, done.stderr
+    for bundle in bundles(ground.where / "out"):
+        assert bundle.manifest["state"] == "failed"
+        assert "for want of memory" in bundle.manifest["reason"]
+        assert bundle.manifest["oom_kills"] >= 2
+    assert left(ground) == NOTHING
+
+
+def test_a_service_that_does_not_come_up_fails_the_run_with_its_words(ground: Ground) -> None:
+    service = "services: [{name: s, command: 'echo no such luck; exit 3', ready: {port: 9}}]\n  "
+    text = FIO.replace("timeout: 20s", service + "timeout: 20s")
+    done = run(ground, study(ground, text, COMMAND="echo {word}"))
+    assert done.returncode == 1, done.stderr
+    for bundle in bundles(ground.where / "out"):
+        assert bundle.manifest["state"] == "failed"
+        assert "service s on n-0 ended with status 3: no such luck" in bundle.manifest["reason"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_in_the_middle_then_undone_and_resumed(ground: Ground, number: int) -> None:
+    path = study(ground, FIO, COMMAND="test {word} = one || sleep ${{LONG:-30}}; touch {run_dir}/x")
+    out = ground.where / "out"
+    line = [sys.executable, "-m", "penstock", "run", str(path), "-o", str(out)]
+    line += ["--set", "design.order=standard"]
+    process = subprocess.Popen(line, env=ground.environment, stderr=subprocess.PIPE)
+    until = time.monotonic() + 90
+    while not list(out.glob("runs/.r002.partial/stdout.n-1.txt")):
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.wait(60)
+    if number == signal.SIGKILL:
+        assert ground.penstock("undo").returncode == 0
+    until = time.monotonic() + 15  # the supervisor sees that its conductor has gone
+    while left(ground) != NOTHING and time.monotonic() < until:
+        time.sleep(0.1)
+    assert left(ground) == NOTHING
+    ground.environment["LONG"] = "0"
+    again = run(ground, path, "--resume", "--set", "design.order=standard")
+    assert again.returncode in (0, 1), again.stderr
+    said = json.loads(again.stdout)
+    assert said["runs"] == 2
+    assert [b.manifest["run_id"] for b in bundles(out)] == ["r001", "r002"]
+    assert left(ground) == NOTHING
