@@ -51,7 +51,7 @@ def runs_table(found: list[Bundle], factors: list[str], responses: list[str]) ->
     head = [
         c
         for c in fixed
-        if c.name not in ("state", "valid", "reason", "start_realtime_ns", "wall_s")
+        if c.name not in ("state", "valid", "reason", "start_realtime_ns", "wall_s", "host_id")
     ]
     tail = [c for c in fixed if c not in head]
     rows = [_row(b.manifest) for b in found]
@@ -112,6 +112,7 @@ def _row(manifest: dict[str, Any]) -> dict[str, Any]:
         **manifest,
         "start_realtime_ns": times.get("start_realtime_ns"),
         "wall_s": times.get("wall_s"),
+        "host_id": manifest.get("host", {}).get("host_id"),
     }
 
 

@@ -545,6 +545,7 @@ _TABLES = (
             reason | text | | why it does not, empty if valid
             start_realtime_ns | i64 | ns | when the run began, since 1970-01-01 UTC
             wall_s | f64 | s | how long the workload ran
+            host_id | text | | the host that made it
         """),
         open_columns="one text column per factor (name of the level) and one f64 column per response, in the "
         "response's unit",

@@ -156,7 +156,7 @@ def rounds(runs: Sequence[R]) -> list[list[R]]:
 
 def still_to_make(runs: Sequence[R], made: Mapping[str, Made]) -> list[R]:
     """The runs that have no bundle, and those that would be made once more."""
-    return [r for r in runs if r.run_id not in made or _again(made[r.run_id])]
+    return [r for r in runs if r.run_id not in made or again(made[r.run_id])]
 
 
 def conduct(
@@ -187,7 +187,7 @@ def conduct(
                 outcomes.append(outcome)
             for run in one_round:
                 before = known[run.run_id]
-                if _again(before):
+                if again(before):
                     number = max(before.outcome.attempt, interrupted.get(run.run_id, 0)) + 1
                     outcome = _make(executor, listener, Attempt(run, number))
                     known[run.run_id] = Made(outcome, before.attempts + 1)
@@ -197,13 +197,21 @@ def conduct(
     return outcomes
 
 
-def _again(made: Made) -> bool:
+def again(made: Made) -> bool:
+    """Whether a run is to be made once more: invalid for a reason that may pass, and made once only."""
     return made.outcome.repeatable and made.attempts == 1
 
 
 def _make(executor: Executor[R], listener: Listener[R], attempt: Attempt[R]) -> Outcome:
     executor.room(attempt)
     listener.begun(attempt.run, attempt.number)
+    outcome = make_one(executor, attempt)
+    listener.ended(attempt.run, outcome)
+    return outcome
+
+
+def make_one(executor: Executor[R], attempt: Attempt[R]) -> Outcome:
+    """Makes one attempt, from `prepare` to `collect`; raises what the executor raises, with all put back."""
     undo = [executor.disarm, executor.detach]
     try:
         executor.prepare(attempt)
@@ -220,5 +228,4 @@ def _make(executor: Executor[R], listener: Listener[R], attempt: Attempt[R]) -> 
             for step in reversed(undo):
                 stack.callback(step, attempt)
         raise
-    listener.ended(attempt.run, outcome)
     return outcome

@@ -83,7 +83,10 @@ class HostExecutor:
         to_make: list[PlannedRun],
         finished_bytes: list[int],
         say: Callable[[str], None],
+        *,
+        host_name: str | None = None,
     ) -> None:
+        self._host_name = host_name
         self._study = study
         self._study_id = study_id
         self._out = out
@@ -104,6 +107,8 @@ class HostExecutor:
     def open(self) -> None:
         """The disk server and the observers' daemons, once for all runs."""
         self._facts = host_facts(self._out)
+        if self._host_name is not None:
+            self._facts["host_id"] = self._host_name
         token = hashlib.sha256(f"{self._out}{time.time_ns()}".encode()).hexdigest()[:12]
         self._mount_root = make_directory(runtime_dir() / token, self._journal)
         root = Path(self._mount_root.target)

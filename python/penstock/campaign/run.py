@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.catalogue import Catalogue, index_path
@@ -21,7 +21,14 @@ from penstock.campaign import work
 from penstock.campaign.analysis import Analysis, analyse, headline
 from penstock.campaign.conductor import Made, Outcome, conduct, still_to_make
 from penstock.campaign.executor import HostExecutor, forecast, interrupted_attempts
-from penstock.campaign.frozen import Campaign, campaign, freeze, read_campaign, refuse_altered
+from penstock.campaign.frozen import (
+    Campaign,
+    as_run,
+    campaign,
+    freeze,
+    read_campaign,
+    refuse_altered,
+)
 from penstock.campaign.plain import refuse_unusable
 from penstock.campaign.prepared import PreparedData
 from penstock.campaign.progress import RunProgress
@@ -33,6 +40,9 @@ from penstock.host.undo import undo
 from penstock.study.load import load_study
 from penstock.study.model import Study
 from penstock.study.resolve import ResolvedDisk, ResolvedRun, resolve
+
+if TYPE_CHECKING:
+    from penstock.campaign.hosts.conduct import HostConductor
 
 
 @dataclass
@@ -201,16 +211,39 @@ def _make(
     (out / "runs").mkdir(exist_ok=True)
     place = work.work_directory(out)
     sizes = [directory_bytes(b.path) for b in found]
-    executor = HostExecutor(
-        study, facts.study_id, out, place, journal, to_make, sizes, progress.say
-    )
     listener = _Telling(progress, catalogues, out, result)
+    begun = interrupted_attempts(out)
     try:
         with _interrupts(), progress:
-            conduct(plan.rows, made, interrupted_attempts(out), executor, listener)
+            if study.hosts is not None:
+                _on_hosts(study, plan, facts, out, listener, progress).conduct(
+                    plan.rows, made, begun
+                )
+                return
+            executor = HostExecutor(
+                study, facts.study_id, out, place, journal, to_make, sizes, progress.say
+            )
+            conduct(plan.rows, made, begun, executor, listener)
     except KeyboardInterrupt:
         result.interrupted = True
         progress.say("stopped; what is finished is kept (--resume goes on)")
+
+
+def _on_hosts(
+    study: Study,
+    plan: Plan,
+    facts: Campaign,
+    out: Path,
+    listener: _Telling,
+    progress: RunProgress,
+) -> HostConductor:
+    from penstock.campaign.hosts.conduct import HostConductor
+    from penstock.campaign.hosts.remote import Assignment
+
+    assert study.hosts is not None
+    text = as_run(study, facts.overrides)
+    said = Assignment(facts.study_id, text, str(study.base_dir), "", tuple(plan.rows))
+    return HostConductor(study.hosts, said, out, listener, progress.say)
 
 
 class _Telling:

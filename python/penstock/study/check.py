@@ -34,6 +34,7 @@ def check(source: Source, base_dir: FilePath) -> dict[str, dict[str, Any]]:
     _unused(source, document, names)
     _design(source, document, names)
     _settle(source, document)
+    _hosts(source, document)
     return profiles
 
 
@@ -312,6 +313,21 @@ def _generators(source: Source, generators: list[Any], factors: list[str], added
                 f"the generator '{generators[i]}'",
                 f"basic factors on its right side; {listed(inner)} is added itself",
             )
+
+
+def _hosts(source: Source, document: dict[str, Any]) -> None:
+    said = _mapping(document, "hosts").get("workers")
+    names: set[str] = set()
+    for i, worker in enumerate(said if isinstance(said, list) else []):
+        if not isinstance(worker, dict):
+            continue
+        path: Path = ("hosts", "workers", i)
+        if "ssh" in worker and "netns" in worker:
+            source.mistake((*path, "netns"), "both ssh and netns", "one of them", key=True)
+        name = str(worker.get("name"))
+        if name in names:
+            source.mistake((*path, "name"), f"a second host called '{name}'", "each name once")
+        names.add(name)
 
 
 def _settle(source: Source, document: dict[str, Any]) -> None:

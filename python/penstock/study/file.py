@@ -267,6 +267,25 @@ class SettleFile(Part):
     idle: Duration = Field("0s", description="Quiet time before each run.")
 
 
+class WorkerFile(Part):
+    """A host that makes runs."""
+
+    name: Annotated[Text, AfterValidator(_study_name)] = Field(description="What it is called.")
+    ssh: Text | None = Field(None, description="Where ssh finds it, such as root@host.")
+    ssh_options: list[Text] = Field([], description="Further words for ssh.")
+    netns: Text | None = Field(
+        None, description="Instead: a network namespace of this host, by name or path."
+    )
+    python: Text | None = Field(None, description="The Python there that has penstock; this one's.")
+
+
+class HostsFile(Part):
+    """Hosts beyond this one: each block of the design is made on one of them."""
+
+    listen: Text = Field(description="Address of this host at which the others find it.")
+    workers: list[WorkerFile] = Field(min_length=1, description="The hosts that make runs.")
+
+
 class StudyFile(Part):
     """A penstock study."""
 
@@ -284,3 +303,4 @@ class StudyFile(Part):
     settle: SettleFile = Field(
         SettleFile.model_validate({}), description="The state that each run starts from."
     )
+    hosts: HostsFile | None = Field(None, description="Hosts beyond this one that make the runs.")

@@ -23,6 +23,7 @@ from penstock.study.mistakes import in_order, note
 from penstock.study.model import (
     DesignSpec,
     Factor,
+    Hosts,
     Level,
     MonitorSpec,
     Observers,
@@ -33,6 +34,7 @@ from penstock.study.model import (
     Settle,
     Study,
     TraceSpec,
+    Worker,
     Workload,
 )
 from penstock.study.override import apply_override, apply_quick
@@ -122,6 +124,7 @@ def _study(
         responses=tuple(_response(name, body) for name, body in file.responses.items()),
         observers=_observers(file),
         settle=_settle(file, document),
+        hosts=_hosts(file),
         quick=quick,
         source_path=path,
         base_dir=base_dir,
@@ -129,6 +132,16 @@ def _study(
         document=document,
         profiles=profiles,
     )
+
+
+def _hosts(file: StudyFile) -> Hosts | None:
+    if file.hosts is None:
+        return None
+    workers = tuple(
+        Worker(**{**w.model_dump(), "ssh_options": tuple(w.ssh_options)})
+        for w in file.hosts.workers
+    )
+    return Hosts(listen=file.hosts.listen, workers=workers)
 
 
 def _service(body: ServiceFile) -> Service:

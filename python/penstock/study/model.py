@@ -17,6 +17,7 @@ from penstock.study.file import PlatformFile
 __all__ = [
     "DesignSpec",
     "Factor",
+    "Hosts",
     "Level",
     "MonitorSpec",
     "Observers",
@@ -27,6 +28,7 @@ __all__ = [
     "Settle",
     "Study",
     "TraceSpec",
+    "Worker",
     "Workload",
 ]
 
@@ -155,6 +157,23 @@ class Settle(_Frozen):
     idle_s: float = 0.0
 
 
+class Worker(_Frozen):
+    """A host that makes runs: over ssh, in a network namespace of this host, or this host itself."""
+
+    name: str
+    ssh: str | None = None
+    ssh_options: tuple[str, ...] = ()
+    netns: str | None = None
+    python: str | None = None
+
+
+class Hosts(_Frozen):
+    """The hosts of a study, and the address at which they find the conductor."""
+
+    listen: str
+    workers: tuple[Worker, ...]
+
+
 class Study(_Frozen):
     """A checked study. `document` is the file as plain values, after `--set` and `--quick`."""
 
@@ -167,6 +186,7 @@ class Study(_Frozen):
     responses: tuple[Response, ...]
     observers: Observers = Observers()
     settle: Settle = Settle()
+    hosts: Hosts | None = None
     quick: bool = False
     source_path: Path
     base_dir: Path

@@ -1,0 +1,167 @@
+"""A study on hosts that are network namespaces: who made what, clocks, a dead host, strangers refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.archive.runs import bundles
+from penstock.campaign.hosts.tls import Authority, security
+
+from .node_ground import Ground
+
+STUDY = """
+penstock: 1
+name: hosts
+question: Do hosts differ?
+factors:
+  word: {levels: [one, two]}
+design: {kind: full, replicates: 2, seed: 3}
+platform: {nodes: [{name: n}]}
+workload:
+  command: "cat /proc/net/fib_trie > {run_dir}/net; echo {word}; SLEEP"
+  timeout: 30s
+responses: {wall: {from: wall_s, unit: s, better: lower}}
+observers: {monitor: null}
+hosts:
+  listen: 10.88.250.254
+  workers: [{name: left, netns: NET-0}, {name: right, netns: NET-1}]
+"""
+
+
+@pytest.mark.host
+def test_a_client_without_the_campaign_s_certificate_is_refused(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    mine = security(Authority("a").identity("conductor").write(tmp_path / "a"))
+    other = security(Authority("a").identity("conductor").write(tmp_path / "b"))
+    with distributed.LocalCluster(
+        n_workers=0, protocol="tls://", security=mine, dashboard_address=None, silence_logs=True
+    ) as cluster:
+        with distributed.Client(cluster.scheduler_address, security=mine, timeout=10) as client:
+            assert client.scheduler_info()["address"].startswith("tls://")
+        with pytest.raises((OSError, TimeoutError)):
+            distributed.Client(cluster.scheduler_address, security=other, timeout=2)
+        plain = cluster.scheduler_address.replace("tls://", "tcp://")
+        with pytest.raises((OSError, TimeoutError, ValueError)):
+            distributed.Client(plain, timeout=2)
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    where = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
+    where.mkdir(mode=0o755)
+    yield Ground.made(where)
+    shutil.rmtree(where, ignore_errors=True)
+
+
+@pytest.fixture
+def net() -> Iterator[str]:
+    """Two network namespaces beside a bridge of ours with the address 10.88.250.254; gives their prefix."""
+    name = f"pst{os.getpid() % 100000}"
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    try:
+        ip("link", "add", name, "type", "bridge")
+        ip("addr", "add", "10.88.250.254/24", "dev", name)
+        ip("link", "set", name, "up")
+        for i in range(2):
+            there, link = f"{name}-{i}", f"{name}v{i}"
+            ip("netns", "add", there)
+            ip("link", "add", link, "type", "veth", "peer", "name", "e0", "netns", there)
+            ip("link", "set", link, "master", name, "up")
+            ip("-n", there, "addr", "add", f"10.88.250.{i + 1}/24", "dev", "e0")
+            ip("-n", there, "link", "set", "e0", "up")
+            ip("-n", there, "link", "set", "lo", "up")
+        yield name
+    finally:
+        for i in range(2):
+            with contextlib.suppress(subprocess.CalledProcessError):
+                ip("netns", "del", f"{name}-{i}")
+        with contextlib.suppress(subprocess.CalledProcessError):
+            ip("link", "del", name)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces")
+
+
+def study(ground: Ground, net: str, sleep: str) -> Path:
+    path = ground.where / "s.yaml"
+    path.write_text(STUDY.replace("NET", net).replace("SLEEP", sleep))
+    return path
+
+
+@pytest.mark.host
+@pytest.mark.slow
+@needs_root
+def test_each_block_is_made_on_one_host_and_collected(ground: Ground, net: str) -> None:
+    pytest.importorskip("distributed")
+    out = ground.where / "out"
+    done = ground.penstock("run", str(study(ground, net, "true")), "-o", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    found = list(bundles(out))
+    assert len(found) == 4
+    by_block: dict[int, set[str]] = {}
+    for bundle in found:
+        m = bundle.manifest
+        assert m["valid"], m["reason"]
+        by_block.setdefault(m["block_id"], set()).add(m["host"]["host_id"])
+        number = {"left": 1, "right": 2}[m["host"]["host_id"]]
+        assert f"10.88.250.{number}\n" in (bundle.path / "workload" / "net").read_text()
+        clocks = pq.read_table(bundle.path / "clocks.parquet").to_pylist()
+        for row in clocks:  # the namespaces share one clock: what is measured must allow for 0
+            assert abs(row["offset_ns"]) <= row["offset_bound_ns"]
+            assert row["offset_bound_ns"] > 1000
+    assert sorted(map(sorted, by_block.values())) == [["left"], ["right"]]
+    assert json.loads(done.stdout)["valid_runs"] == 4
+    runs = pq.read_table(out / "runs.parquet").to_pandas()
+    assert set(runs["host_id"].astype(str)) == {"left", "right"}
+    assert not list((ground.where / "state" / "hosts").glob("*"))
+
+
+@pytest.mark.host
+@pytest.mark.slow
+@needs_root
+def test_a_host_that_dies_loses_its_run_to_another(ground: Ground, net: str) -> None:
+    pytest.importorskip("distributed")
+    out = ground.where / "out"
+    path = study(ground, net, "grep -q '10.88.250.2$' {run_dir}/net && sleep 20; true")
+    line = [sys.executable, "-m", "penstock", "run", str(path), "-o", str(out), "--json"]
+    process: Any = subprocess.Popen(
+        line, env=ground.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 100
+    right = ground.where / "state" / "hosts"
+    while not list(right.glob("*-right/runs/.*/workload/net")):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    worker = [p for p in Path("/proc").glob("[0-9]*") if _is_worker(p, process.pid, f"{net}-1")]
+    assert len(worker) == 1
+    os.kill(int(worker[0].name), 9)
+    said, words = process.communicate(timeout=120)
+    assert process.returncode == 0, words
+    assert "host right was lost" in words
+    assert json.loads(said)["valid_runs"] == 4
+    assert {b.manifest["host"]["host_id"] for b in bundles(out)} == {"left"}
+    assert max(b.manifest["attempt"] for b in bundles(out)) == 2
+
+
+def _is_worker(process: Path, parent: int, netns: str) -> bool:
+    with contextlib.suppress(OSError, IndexError):
+        above = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+        there = os.stat(f"/run/netns/{netns}").st_ino
+        return above == parent and os.stat(process / "ns" / "net").st_ino == there
+    return False
