@@ -185,6 +185,13 @@ def test_ea_06_buffered_writes_of_v1_escape_and_are_refused(bench: Bench) -> Non
     with pytest.raises(BadInput, match="write-back"):
         bench.up(DiskSpec("data", backend="cgroup1", limits=limits))
     assert not mounts_at(bench.base / "data" / "mount")
+    free = bench.up(DiskSpec("free", backend="cgroup1", size_bytes=32 * MIB))
+    for change in ({"write_bps": 1e6}, {"read_bps": 1e6, "write_iops": 5}):
+        with pytest.raises(BadInput, match="write-back"):
+            free.set_limits(change)
+    with pytest.raises(BadInput, match="write-back"):
+        free.schedule([{"at_ns": 0, "patch": {"limits": {"write_bps": 1e6}}}])
+    assert free.read_back() == Limits()
     up = bench.up(
         DiskSpec(
             "data", backend="cgroup1", limits=limits, allow_unhonoured=True, size_bytes=64 * MIB

@@ -14,6 +14,8 @@ from penstock.emulate.backends.throttled import Throttle, ThrottledBackend, Thro
 from penstock.emulate.spec import DiskSpec
 from penstock.host.blockdev import BlockDevice
 
+NOT_CHARGED = "the blkio hierarchy does not charge write-back to its writer"
+
 
 class BlkioThrottle:
     """`blkio.throttle.*` of one device for a group and the groups inside it.
@@ -70,9 +72,8 @@ class Cgroup1Backend(ThrottledBackend):
 
     def check(self, disk: ThrottledDisk, spec: DiskSpec) -> list[str]:
         """Says what is not honoured."""
-        if spec.io == "direct":
-            return []
-        return ["writes through the page cache are not limited"]
+        disk.unhonoured = {"write": NOT_CHARGED}
+        return [] if spec.io == "direct" else [f"{NOT_CHARGED}: buffered writes are not limited"]
 
 
 def _file(name: str) -> str:

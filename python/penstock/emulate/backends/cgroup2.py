@@ -84,16 +84,8 @@ class Cgroup2Backend(ThrottledBackend):
         share = charged_share(disk.group, disk.mount, disk.throttle)
         if share >= CHARGED_SHARE:
             return [f"write-back is charged to the group ({100 * share:.0f} % in a trial)"]
-        words = (
-            f"write-back on {disk.mount} is not charged to the group ({100 * share:.0f} % in a "
-            "trial), so a limit of buffered writes is not honoured"
-        )
-        limited = spec.limits.write_bps is not None or spec.limits.write_iops is not None
-        if limited and spec.io != "direct" and not spec.allow_unhonoured:
-            raise BadInput(
-                f"disk {spec.name}: {words}; the nearest alternative is backend: fuse, or io: direct "
-                "where the program writes past the page cache"
-            )
+        words = f"write-back on {disk.mount} is not charged to the group ({100 * share:.0f} % in a trial)"
+        disk.unhonoured = {"write": words}
         return [words]
 
 

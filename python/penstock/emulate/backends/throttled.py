@@ -74,7 +74,7 @@ class ThrottledBackend:
         raise NotImplementedError
 
     def check(self, disk: ThrottledDisk, spec: DiskSpec) -> list[str]:
-        """Refuses (BadInput) what is not honoured here, now that the disk is up; gives notes."""
+        """What can be said of the disk now that it is up; sets its `unhonoured`."""
         return []
 
     def up(self, disk: DiskSpec, place: Place) -> ThrottledDisk:
@@ -160,6 +160,8 @@ class ThrottledDisk:
         self.mount = image.mount
         self.device = image.device.number
         self.notes: list[str] = []
+        #: by direction, why limits of buffered I/O are not honoured
+        self.unhonoured: dict[str, str] = {}
         #: what it does without a limit, by direction [B/s]
         self.capability_bps: dict[str, float] = {}
         self.image = image
@@ -177,7 +179,20 @@ class ThrottledDisk:
         refuse_features(self.backend, self._spec.name, patch)
         limits = patch.get("limits", {})
         wanted = dict.fromkeys(LIMIT_KEYS) if limits in (None, "max") else dict(limits)
-        return self._apply(LimitPatch.of(wanted), {"limits": wanted}, planned_ns)
+        change = LimitPatch.of(wanted)
+        self._refuse_unhonoured(change)
+        return self._apply(change, {"limits": wanted}, planned_ns)
+
+    def _refuse_unhonoured(self, change: LimitPatch) -> None:
+        if self._spec.allow_unhonoured or self._spec.io == "direct":
+            return
+        for direction, why in self.unhonoured.items():
+            if any(name.startswith(direction) for name in change.set):
+                raise BadInput(
+                    f"disk {self._spec.name}: {why}, so a limit of buffered {direction}s is not "
+                    "honoured; the nearest alternative is backend: fuse, or io: direct where the "
+                    "program goes past the page cache"
+                )
 
     def set_limits(self, limits: Mapping[str, float | str | None]) -> Applied:
         """Sets the limits that are named, each for itself."""
@@ -196,7 +211,9 @@ class ThrottledDisk:
                     f"{', '.join(sorted(set(event) - {'patch'})) or 'no time'}, expected at_ns"
                 )
             refuse_features(self.backend, self._spec.name, event["patch"])
-            LimitPatch.of(event["patch"].get("limits") or {})
+            limits = event["patch"].get("limits")
+            if limits not in (None, "max"):
+                self._refuse_unhonoured(LimitPatch.of(limits))
             at_ns = int(event["at_ns"])
             patch = dict(event["patch"])
             self._owner.timetable().at(at_ns, partial(self._scheduled, patch, at_ns))
@@ -217,6 +234,7 @@ class ThrottledDisk:
             **settings(self.image.device),
             "size_bytes": self.image.image.stat().st_size,
             "capability_bps": dict(self.capability_bps),
+            "unhonoured": dict(self.unhonoured),
             "notes": list(self.notes),
         }
 
