@@ -336,8 +336,13 @@ class NodesStage:
         """`fidelity` and `fidelity_windows` of a disk, by what its back end recorded."""
         node, _, name = disk_id.partition(".")
         if "throttle_counters" in tables:
+            facts = one.get("facts") or {}
             counted = fidelity_of_counters(
-                tables["throttle_counters"], disk_id=disk_id, backend=one["backend"]
+                tables["throttle_counters"],
+                disk_id=disk_id,
+                backend=one["backend"],
+                capability=facts.get("capability_bps"),
+                unsupported=facts.get("unhonoured"),
             )
             return {"fidelity": counted.whole, "fidelity_windows": counted.windows}
         if "device_requests" not in tables or self._spec is None:

@@ -234,7 +234,7 @@ class ThrottledDisk:
             **settings(self.image.device),
             "size_bytes": self.image.image.stat().st_size,
             "capability_bps": dict(self.capability_bps),
-            "unhonoured": dict(self.unhonoured),
+            "unhonoured": {} if self._spec.io == "direct" else dict(self.unhonoured),
             "notes": list(self.notes),
         }
 
