@@ -57,8 +57,8 @@ def test_short_runs_are_right_or_flagged() -> None:
 
 
 def test_neither_direction_of_a_mixed_cell_may_pass_its_limit() -> None:
-    assert holds([row(0.8, kind="mixed", program=0.8)], "mixed") is True
-    assert holds([row(1.1, kind="mixed", program=1.1)], "mixed") is False
+    assert holds([row(0.8, kind="mixed", program=0.8)], "both directions") is True
+    assert holds([row(1.1, kind="mixed", program=1.1)], "both directions") is False
 
 
 def test_a_planted_limit_must_be_found() -> None:
@@ -92,7 +92,8 @@ def test_the_grid_is_whole_and_cut() -> None:
     assert not [c for c in cells if c.engine == "mmap" and c.direct]
     assert set(crossed(4)) <= set(full(4))
     assert len(quick(2)) == 12
-    assert kind_of("randrw", True, "read") == "mixed"
+    assert kind_of("sync", "randrw", True, "read") == "mixed"
+    assert kind_of("mmap", "write", False, "write") == "mapped"
     assert "--end_fsync=1" in Cell("psync", "write", False, MB, MB).fio("/f")
     assert sustained(2, Cell("psync", "read", True, MB, 10 * MB)).bytes == 2 * MB
 
