@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.analyse.fidelity_log import columns, schedule
 from penstock.emulate.disk_log import read_disk_log
 from penstock.errors import PenstockError
 from penstock.host.daemon import Daemon, connect
@@ -282,3 +283,43 @@ def test_ea_09_ea_13_ten_changes_in_opposite_directions_after_the_owner_was_kill
     if wrong and busy > 0.9:
         pytest.skip(f"the host's processors were {100 * busy:.0f} % busy: {'; '.join(wrong)}")
     assert not wrong
+
+
+def test_the_log_and_the_table_of_changes_say_exactly_what_every_request_met(bench: Bench):
+    """Served once more in virtual time, with the changes at their times, each request is due when it was."""
+    overhead = {"overhead": {"kind": "lognormal", "mean_s": 0.002, "sigma": 0.4}}
+    both = {"sequential": overhead, "random": overhead}
+    profile = flat(0.0, servers=4, read=both, write=both)
+    bench.up(profile, seed=5, patch={"servers": 3})
+    path = bench.file("f", 8 * MIB)
+    bench.server.reset("d")
+    log = bench.base / "log"
+    bench.server.log("d", log)
+    start = time.monotonic_ns() + 200_000_000
+    changes: list[dict[str, Any]] = [
+        {"limits": {"read_bps": 2e6}},
+        {"slow": {"factor": 3, "random": {"probability": 0.2, "factor": 4}}},
+        {"servers": 1},
+        {"limits": {"read_bps": 4e5}, "slow": None},
+        {"limits": {"read_bps": "max"}},
+        {"servers": "max"},
+    ]
+    bench.server.schedule("d", [
+        {"at_ns": start + i * 150_000_000, "patch": patch} for i, patch in enumerate(changes)
+    ])  # fmt: skip
+    clients = [Client(path, write=i == 0) for i in range(6)]
+    time.sleep((start - time.monotonic_ns()) / 1e9 + 0.15 * len(changes) + 0.1)
+    for client in clients:
+        client.stop()
+    made = bench.server.events("d")["events"]
+    assert len(made) == 1 + len(changes)
+    stats = bench.server.stats("d")
+    bench.server.log("d", None)
+    table = columns(read_disk_log(log), 0.0)
+    again = schedule(table, profile, int(stats["seed"]), made)
+    assert len(table.due) > 100
+    np.testing.assert_array_equal(again.done, table.due)
+    np.testing.assert_array_equal(again.service, table.service)
+    # planted: without one of the changes it is another schedule
+    other = schedule(table, profile, int(stats["seed"]), [*made[:2], *made[3:]])
+    assert (other.done != table.due).any()
