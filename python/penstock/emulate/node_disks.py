@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.emulate.backends import Applied, Backends, Choice, Place, UpDisk
+from penstock.emulate.backends.base import limits_dict
+from penstock.emulate.backends.fuse import FuseDisk
 from penstock.emulate.check import mount_point
 from penstock.emulate.spec import DiskSpec, NodeSpec
 from penstock.errors import BadInput, PenstockError
@@ -89,7 +91,8 @@ class NodeDisks:
     def status(self, node: str) -> dict[str, dict[str, Any]]:
         """A node's disks with their counters."""
         return {
-            name: describe(disk) | {"stats": _stats(disk)} for name, disk in self.of(node).items()
+            name: describe(disk) | {"stats": _stats(disk), "now": _now(disk)}
+            for name, disk in self.of(node).items()
         }
 
     def begin(self, spool: Path) -> None:
@@ -154,6 +157,16 @@ def _page(up: UpDisk) -> str | None:
     """The page of its counters, of a disk of the model."""
     served = getattr(up, "served", None)
     return str(served.stats_file) if served is not None else None
+
+
+def _now(disk: NodeDisk) -> dict[str, Any]:
+    """What is in force, with the keys of a patch."""
+    try:
+        if isinstance(disk.up, FuseDisk):
+            return disk.up.in_force()
+        return {"limits": limits_dict(disk.up.read_back())}
+    except PenstockError:
+        return {}
 
 
 def _stats(disk: NodeDisk) -> dict[str, Any] | None:

@@ -131,6 +131,10 @@ class FuseDisk:
         known = {k: found.get(k) for k in LIMIT_KEYS}
         return Limits(**{k: None if v in (None, "max") else float(v) for k, v in known.items()})
 
+    def in_force(self) -> dict[str, Any]:
+        """Everything that is changed on the disk now, with the keys of a patch."""
+        return dict(self._owner.call("events", self.disk_id)["settings"])
+
     def schedule(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Hands events to the server, which applies them whoever else is there."""
         self._owner.call("schedule", self.disk_id, events=[dict(e) for e in events])

@@ -22,9 +22,11 @@ function make(tag, name, text) {
   return element;
 }
 
-// one line: what, a bar where there is a limit, the value
-function meter(list, what, value, limit, text, limitText) {
-  list.append(make("span", "what", what));
+// one line: what (and something beside it), a bar where there is a limit, the value
+function meter(list, what, value, limit, text, limitText, beside) {
+  const name = make("span", "what", what);
+  if (beside) name.append(make("span", "", ` ${beside}`));
+  list.append(name);
   const bar = make("span", limit ? "bar" : "bar free");
   if (limit) {
     const fill = make("i");
@@ -93,7 +95,7 @@ function diskFeatures(now) {
 function diskMeters(list, title, disk, then, seconds) {
   const stats = disk.stats || null;
   const past = then ? then.stats : null;
-  const found = disk.now || disk.found || (stats && stats.now) || {};
+  const found = disk.now || {};
   const limits = found.limits || {};
   group(list, make("span", "", title), ...(disk.profile ? [make("span", "chip", disk.profile)] : []), ...diskFeatures(found));
   const ways = [["read", "read_bytes", "reads"], ["write", "written_bytes", "writes"]];
@@ -102,8 +104,8 @@ function diskMeters(list, title, disk, then, seconds) {
     const value = rate(stats, past, key, seconds);
     const iops = rate(stats, past, count, seconds);
     const limit = limits[`${way}_bps`];
-    const text = value === null ? "–" : short(value, "B/s") + (iops ? ` · ${short(iops, "IOPS")}` : "");
-    meter(list, way, value || 0, limit, text, limit ? short(limit, "B/s") : "");
+    const text = value === null ? "–" : short(value, "B/s");
+    meter(list, way, value || 0, limit, text, limit ? short(limit, "B/s") : "", iops ? `${short(iops, "")}/s`.replace(" /", "/") : "");
   }
 }
 
@@ -111,7 +113,7 @@ function nodeCard(node, then, seconds) {
   const card = make("article", `card ${node.state === "failed" ? "failed" : ""}`);
   const head = make("h3", "", node.name);
   head.append(make("span", `chip ${node.state}`, node.state));
-  if (node.processes !== undefined) head.append(make("small", "", `${node.processes} processes`));
+  if (node.processes !== undefined) head.append(make("small", "", `${node.processes} process${node.processes === 1 ? "" : "es"}`));
   card.append(head);
   card.append(make("p", "addresses", node.failure || Object.values(node.addresses || {}).join(" · ") || "no network"));
   const list = make("div", "meters");
