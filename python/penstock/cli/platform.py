@@ -29,7 +29,15 @@ _SET = typer.Option([], "--set", help="Set one value, such as hosts.nodes.count=
 
 @app.command("import")
 def import_platform(
-    directory: Path = typer.Argument(Path(), help="Where the data will be."),
+    directory: Path = typer.Argument(
+        Path(), metavar="[DIRECTORY|FILE]", help="Where the data will be; the file with --from."
+    ),
+    foreign: str | None = typer.Option(
+        None, "--from", help="What FILE is: distem (JSON), or simgrid (XML)."
+    ),
+    leave_out: bool = typer.Option(
+        False, "--leave-out", help="With --from: go on without what has no counterpart here."
+    ),
     output: Path | None = typer.Option(None, "--output", "-o", help="The file to write."),
     profile: str | None = typer.Option(
         None,
@@ -42,8 +50,14 @@ def import_platform(
     """The facts of this host as a platform file: what the kernel tells and a few seconds of measuring.
 
     What was measured has its interval; whatever was not is listed under `assumed`, with a range.
+
+    With --from it is the platform that another program's FILE describes; what of that has no counterpart
+    is named, and refused without --leave-out.
     """
     base = _target(output, force)
+    if foreign is not None:
+        _import_foreign(directory, foreign, leave_out, output, base, as_json)
+        return
     platform = import_host(directory, base, profile, lambda text: _say(f"measuring {text}"))
     text = platform.to_yaml()
     if as_json:
@@ -90,6 +104,36 @@ def study_platform(
         print(platform_json(platform))
     elif output is None:
         print(platform.to_yaml(base), end="")
+
+
+def _import_foreign(
+    path: Path, kind: str, leave_out: bool, output: Path | None, base: Path, as_json: bool
+) -> None:
+    from penstock.platform.from_distem import read_distem
+    from penstock.platform.from_simgrid import read_simgrid
+    from penstock.study.source import read_input
+
+    readers = {"distem": read_distem, "simgrid": read_simgrid}
+    if kind not in readers:
+        raise BadInput(f"--from: found {kind!r}; expected {' or '.join(readers)}")
+    found = readers[kind](path, read_input(path, f"a platform of {kind}"))
+    if found.left_out and not leave_out:
+        raise BadInput(
+            "\n".join(found.left_out)
+            + "\nfound what a platform file cannot say; --leave-out goes on without it"
+        )
+    platform = found.platform(base)
+    text = platform.to_yaml()
+    if as_json:
+        text = json.dumps(platform.document, indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        print(text, end="")
+    else:
+        write_whole(output, text)
+    for line in found.left_out:
+        _say(f"left out: {line}")
+    if not found.predicted:
+        _say("it says too little to predict with: it can be put up (penstock nodes up)")
 
 
 def _target(output: Path | None, force: bool) -> Path:

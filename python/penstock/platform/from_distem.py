@@ -1,0 +1,306 @@
+"""Distem's JSON description of a virtual platform as a platform file.
+
+Written after Distem's own output (`GET /` of its coordinator, `distem --get-vplatform`) and what its
+`vplatform_create` takes. Rates are as tc(8) reads them: `mbit` is a million bits, `mbps` a million bytes per
+second.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.platform.foreign import (
+    Foreign,
+    Names,
+    bit_rate,
+    byte_rate,
+    mistake,
+    number_with_unit,
+    seconds,
+)
+
+_BITS = {f"{p}bit": 1000.0**n for n, p in enumerate(("", "k", "m", "g", "t"))}
+_RATES = _BITS | {f"{p}bps": 8 * 1000.0**n for n, p in enumerate(("", "k", "m", "g", "t"))}
+_TIMES = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "msec": 1e-3, "us": 1e-6, "usec": 1e-6}
+_SIZES = {"k": 1024.0, "m": 1024.0**2, "g": 1024.0**3, "b": 1.0}
+_SHARES = {
+    "loss": "loss",
+    "duplication": "duplicate",
+    "corruption": "corrupt",
+    "reordering": "reorder",
+}
+_LIMITS = {
+    "read_limit": "read",
+    "write_limit": "write",
+    "read_iops": "read_iops",
+    "write_iops": "write_iops",
+}
+
+
+def read_distem(path: Path, raw: bytes) -> Foreign:
+    """Reads a description. Raises BadInput where it is none, or where a value makes no sense."""
+    try:
+        whole = json.loads(raw)
+    except ValueError as error:
+        line = getattr(error, "lineno", 1)
+        raise mistake(path, line, f"no JSON ({error})", "a Distem platform") from None
+    described = whole.get("vplatform") if isinstance(whole, dict) else None
+    if not isinstance(described, dict):
+        raise mistake(path, 1, "no object called vplatform", "Distem's JSON description of one")
+    return _Reader(path, described).read()
+
+
+class _Reader:
+    def __init__(self, path: Path, described: dict[str, Any]) -> None:
+        self.path = path
+        self.described = described
+        self.left_out: list[str] = []
+        self.names = Names()
+        #: per network: the nodes on it
+        self.members: dict[str, list[str]] = {}
+        #: per network: what delays what leaves a node, and what arrives there [s]
+        self.delays: dict[str, dict[str, tuple[float, float]]] = {}
+
+    def wrong(self, where: str, value: object, expected: str) -> Exception:
+        return mistake(self.path, 1, f"{where} {value!r}", expected)
+
+    def read(self) -> Foreign:
+        networks = {}
+        for made in self.each(self.described.get("vnetworks"), "vnetworks"):
+            name = self.text(made, "name", "a network")
+            subnet = self.text(made, "address", f"network {name}")
+            try:
+                networks[name] = str(ipaddress.IPv4Network(subnet, strict=False))
+            except ValueError:
+                raise self.wrong(f"network {name}: address", subnet, "IPv4/length") from None
+            if any(True for _ in self.each(made.get("vroutes"), "vroutes")):
+                self.left_out.append(
+                    f"network {name}: vroutes; networks are not joined by gateways"
+                )
+        hosts = []
+        for made in self.each(self.described.get("vnodes"), "vnodes"):
+            hosts.append(self.node(made, networks))
+        if not hosts:
+            raise mistake(self.path, 1, "no vnodes", "at least one")
+        if any(True for _ in self.each(self.described.get("pnodes"), "pnodes")):
+            self.left_out.append("pnodes: nodes are put up on the host that reads the file")
+        document: dict[str, Any] = {
+            "penstock_platform": 1,
+            "name": "distem",
+            "description": f"Imported from Distem's {self.path.name}.",
+            "hosts": hosts,
+            "network": {},
+            "networks": [self.network(name, subnet) for name, subnet in networks.items()],
+        }
+        if self.names.original:
+            document["facts"] = {"names": self.names.original}
+        return Foreign(document, self.left_out)
+
+    def each(self, many: Any, what: str) -> Iterator[dict[str, Any]]:
+        """The members of what Distem writes as an object, a list, or a list of pairs."""
+        if many is None:
+            return
+        values = list(many.values()) if isinstance(many, dict) else many
+        if not isinstance(values, list):
+            raise self.wrong(what, many, "an object or a list")
+        for value in values:
+            if isinstance(value, list) and len(value) == 2:
+                value = value[1]
+            if not isinstance(value, dict):
+                raise self.wrong(what, value, "an object")
+            yield value
+
+    def text(self, made: Mapping[str, Any], key: str, where: str) -> str:
+        value = made.get(key)
+        if not isinstance(value, str) or not value.strip():
+            raise self.wrong(f"{where}: {key}", value, "text")
+        return value.strip()
+
+    def node(self, made: dict[str, Any], networks: dict[str, str]) -> dict[str, Any]:
+        original = self.text(made, "name", "a vnode")
+        name = self.names.of(original)
+        where = f"vnode {original}"
+        host: dict[str, Any] = {"group": name, "count": 1}
+        if made.get("mode") == "gateway":
+            self.left_out.append(f"{where}: mode gateway; networks are not joined by gateways")
+        self.processors(host, made.get("vcpu"), where)
+        self.memory(host, made.get("vmem"), where)
+        system = made.get("vfilesystem") or {}
+        if system.get("image"):
+            image = Path(str(system["image"]).removeprefix("file://"))
+            if image.is_dir():
+                host["image"] = str(image)
+            else:
+                self.left_out.append(
+                    f"{where}: image {system['image']}; expected a directory that is there already"
+                )
+        if made.get("ssh_key"):
+            host["ssh"] = True
+        host["disks"] = self.disks(system.get("disk_throttling"), where)
+        host["interfaces"] = [
+            self.interface(viface, f"{name}-0", networks, where)
+            for viface in self.each(made.get("vifaces"), "vifaces")
+            if self.joined(viface, where)
+        ]
+        if not host["interfaces"]:
+            self.left_out.append(
+                f"{where}: on no network; it gets one interface in the network net"
+            )
+        return {k: v for k, v in host.items() if v != []}
+
+    def joined(self, viface: dict[str, Any], where: str) -> bool:
+        if viface.get("vnetwork"):
+            return True
+        self.left_out.append(f"{where}: interface {viface.get('name')} without a network")
+        return False
+
+    def processors(self, host: dict[str, Any], vcpu: Any, where: str) -> None:
+        if not vcpu:
+            return
+        cores = list(self.each(vcpu.get("vcores"), "vcores"))
+        count = len(cores) or int(vcpu.get("corenb", 0))
+        if count:
+            host["cpus"] = count
+        said = {str(c.get("frequency", "0")) for c in cores} | {str(vcpu.get("frequency", "0"))}
+        said -= {"0", "None", ""}
+        values = {number_with_unit(s, {"MHz": 1.0, "": 1.0}, 1.0) for s in said}
+        if len(values) == 1 and (value := values.pop()) is not None and 0 < value <= 1:
+            host["cpu_ratio"] = value
+        elif said:
+            self.left_out.append(
+                f"{where}: frequency {', '.join(sorted(said))} MHz; expected a ratio in ]0, 1] of the host's"
+            )
+
+    def memory(self, host: dict[str, Any], vmem: Any, where: str) -> None:
+        for key, mine, bare in (
+            ("mem", "memory", 1024.0**2),
+            ("hard_limit", "memory", 1.0),
+            ("soft_limit", "memory_soft", 1.0),
+        ):
+            text = str((vmem or {}).get(key) or "").strip().lower()
+            if text in ("", "0"):
+                continue
+            size = number_with_unit(
+                text.removesuffix("b") if text[-2:-1].isalpha() else text, _SIZES, bare
+            )
+            if size is None:
+                raise self.wrong(f"{where}: {key}", text, "a size")
+            host[mine] = f"{round(size)} B"
+        if str((vmem or {}).get("swap") or "0") not in ("0", ""):
+            self.left_out.append(f"{where}: swap; nodes have none of their own")
+
+    def disks(self, throttling: Any, where: str) -> list[dict[str, Any]]:
+        found = []
+        for limit in self.each((throttling or {}).get("limits"), "limits"):
+            device = self.text(limit, "device", f"{where}: disk_throttling")
+            limits: dict[str, Any] = {}
+            for key, mine in _LIMITS.items():
+                value = limit.get(key)
+                if value in (None, "", "max", 0, "0"):
+                    continue
+                number = number_with_unit(str(value).lower(), _SIZES, 1.0)
+                if number is None or number <= 0:
+                    raise self.wrong(
+                        f"{where}: {device}: {key}", value, "bytes per second, above 0"
+                    )
+                limits[mine] = f"{number:.12g} IOPS" if mine.endswith("iops") else byte_rate(number)
+            name = (
+                re.sub(r"[^A-Za-z0-9_-]+", "-", device.removeprefix("/dev/")).strip("-") or "disk"
+            )
+            found.append({"name": name[:32], **({"limits": limits} if limits else {})})
+        return found
+
+    def interface(
+        self, viface: dict[str, Any], node: str, networks: dict[str, str], where: str
+    ) -> dict[str, Any]:
+        network = str(viface["vnetwork"])
+        if network not in networks:
+            raise self.wrong(
+                f"{where}: vnetwork", network, f"one of {', '.join(networks) or 'none'}"
+            )
+        made: dict[str, Any] = {"network": network}
+        self.members.setdefault(network, []).append(node)
+        address = str(viface.get("address") or "").split("/")[0]
+        if address not in ("", "0.0.0.0"):
+            made["address"] = address
+        out, come_in = (
+            {k.lower(): v or {} for k, v in (viface.get(way) or {}).items()}
+            for way in ("output", "input")
+        )
+        for way, said in (("out", out), ("in", come_in)):
+            rate = (said.get("bandwidth") or {}).get("rate")
+            if rate is not None:
+                bits = number_with_unit(str(rate).lower(), _RATES, 1.0)
+                if not bits:
+                    raise self.wrong(
+                        f"{where}: rate", rate, "a rate as tc reads it, such as 20mbps"
+                    )
+                made[way] = bit_rate(bits)
+        self.latency(made, out, come_in, node, f"{where}, {network}")
+        for key, mine in _SHARES.items():
+            shares = [self.share(said.get(key), f"{where}: {key}") for said in (out, come_in)]
+            if shares[0] != shares[1]:
+                self.left_out.append(
+                    f"{where}, {network}: {key} of input and output differ; an interface has one for both"
+                )
+            elif shares[0]:
+                made[mine] = f"{shares[0]:.12g}%"
+        return made
+
+    def latency(self, made: dict[str, Any], out: Any, come_in: Any, node: str, where: str) -> None:
+        times = []
+        for said in (out, come_in):
+            latency = said.get("latency") or {}
+            for key in ("delay", "jitter"):
+                value = latency.get(key)
+                read = 0.0 if value in (None, "") else number_with_unit(str(value), _TIMES, 1e-6)
+                if read is None:
+                    raise self.wrong(
+                        f"{where}: {key}", value, "a time as tc reads it, such as 20ms"
+                    )
+                times.append(read)
+        delay_out, jitter_out, delay_in, jitter_in = times
+        if (delay_out, jitter_out) == (delay_in, jitter_in):
+            if delay_out:
+                made["latency"] = seconds(delay_out)
+            if jitter_out:
+                # what netem draws from where no distribution is named
+                made |= {"jitter": seconds(jitter_out), "distribution": "uniform"}
+        elif jitter_out or jitter_in:
+            self.left_out.append(
+                f"{where}: jitter of input and output differ; an interface has one"
+            )
+        else:
+            self.delays.setdefault(made["network"], {})[node] = (delay_out, delay_in)
+
+    def share(self, said: Any, where: str) -> float:
+        value = (said or {}).get("percent")
+        if value in (None, ""):
+            return 0.0
+        share = number_with_unit(str(value).removesuffix("%"), {}, 1.0)
+        if share is None or share > 100:
+            raise self.wrong(where, value, "a percentage")
+        return share
+
+    def network(self, name: str, subnet: str) -> dict[str, Any]:
+        """A network; latencies that differ by direction become its matrix, each way said."""
+        made: dict[str, Any] = {"name": name, "subnet": subnet}
+        delays = self.delays.get(name, {})
+        nodes = (
+            self.members.get(name, []) if any(out or into for out, into in delays.values()) else []
+        )
+        none = (0.0, 0.0)
+        matrix = {
+            a: {
+                b: seconds(delays.get(a, none)[0] + delays.get(b, none)[1]) for b in nodes if b != a
+            }
+            for a in nodes
+        }
+        if len(nodes) > 1:
+            made["matrix"] = matrix
+        return made

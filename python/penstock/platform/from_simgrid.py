@@ -1,0 +1,377 @@
+"""SimGrid's platform description (XML, versions 3 to 4.1) as a platform file.
+
+SimGrid has links that routes share; here every node has a link of its own, and pairs of nodes have a delay.
+So a node's bandwidth is that of its widest route, the delay of a pair is the sum over its route. What that
+loses (links that several routes share, routes narrower than both their ends) is named, not dropped in
+silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.platform.foreign import (
+    Foreign,
+    Names,
+    bit_rate,
+    byte_rate,
+    mistake,
+    number_with_unit,
+    seconds,
+)
+from penstock.platform.xml_places import Element, read_xml
+
+_DECIMAL = {p: 1000.0**n for n, p in enumerate(("", "k", "M", "G", "T", "P"))}
+_BINARY = {f"{p}i": 1024.0**n for n, p in enumerate(("", "K", "M", "G", "T", "P")) if p}
+_PREFIXES = _DECIMAL | _BINARY
+_BITS = {f"{p}bps": f for p, f in _PREFIXES.items()} | {
+    f"{p}Bps": 8 * f for p, f in _PREFIXES.items()
+}
+_FLOPS = {f"{p}f": f for p, f in _DECIMAL.items()} | {"": 1.0}
+_BYTES = {f"{p}B": f for p, f in _PREFIXES.items()}
+_TIMES = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0} | {
+    "ms": 1e-3,
+    "us": 1e-6,
+    "ns": 1e-9,
+    "ps": 1e-12,
+}
+#: elements that say what happens in a simulation, not what there is
+_IGNORED = {"config", "prop", "include", "random"}
+#: elements that are read by themselves
+_ELSEWHERE = {"zone", "AS", "link", "backbone", "router", "route", "zoneRoute", "ASroute"}
+_UNKNOWN = {
+    "peer": "coordinates of peers",
+    "cabinet": "cabinets",
+    "storage": "storages of SimGrid 3; disks are read",
+    "storage_type": "storages of SimGrid 3; disks are read",
+    "mount": "storages of SimGrid 3; disks are read",
+    "mstorage": "storages of SimGrid 3; disks are read",
+    "trace": "traces of availability",
+    "trace_connect": "traces of availability",
+    "bypassRoute": "routes around others",
+    "bypassZoneRoute": "routes around others",
+    "bypassASroute": "routes around others",
+}
+_PROFILES = tuple(
+    f"{what}_{kind}"
+    for what in ("availability", "state", "bandwidth", "latency", "speed")
+    for kind in ("file", "profile")
+)
+
+
+@dataclass
+class _Link:
+    bits: float
+    latency_s: float
+    shared: bool
+
+
+def read_simgrid(path: Path, raw: bytes) -> Foreign:
+    """Reads a platform. Raises BadInput where it is none, or where a value makes no sense."""
+    top = read_xml(path, raw)
+    if top.tag != "platform":
+        raise mistake(path, top.line, f"<{top.tag}>", "<platform>, SimGrid's description")
+    version = top.attributes.get("version", "")
+    if version.partition(".")[0] not in ("3", "4"):
+        raise mistake(path, top.line, f"version {version!r}", "3, 4 or 4.1")
+    return _Reader(path).read(top)
+
+
+class _Reader:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.left_out: list[str] = []
+        self.names = Names()
+        self.groups: dict[str, dict[str, Any]] = {}
+        #: SimGrid's name of a host or zone → the pattern of its nodes here
+        self.nodes: dict[str, str] = {}
+        self.speeds: dict[str, float] = {}
+        self.links: dict[str, _Link] = {}
+        self.used: Counter[str] = Counter()
+        self.matrix: dict[str, dict[str, str]] = {}
+        self.widest: dict[str, float] = {}
+        self.routes: list[tuple[str, str, float, int]] = []
+        self.fabric: list[float] = []
+
+    def value(
+        self, element: Element, key: str, units: dict[str, float], bare: float | None
+    ) -> float:
+        text = element.attributes.get(key)
+        read = None if text is None else number_with_unit(text, units, bare)
+        if read is None:
+            found = f"<{element.tag}> without {key}" if text is None else f"{key} {text!r}"
+            raise mistake(self.path, element.line, found, "a number with its unit")
+        return read
+
+    def read(self, top: Element) -> Foreign:
+        zones = self.zones(top)
+        for zone in zones:  # links first: routes of one zone may use another's
+            for link in zone.all("link", "backbone"):
+                self.link(link)
+        for zone in zones:
+            self.zone(zone)
+        for zone in zones:
+            self.zone_routes(zone)
+        if not self.groups:
+            raise mistake(self.path, top.line, "no host", "at least one")
+        return self.result()
+
+    def zones(self, top: Element) -> list[Element]:
+        found = [top]
+        for inner in top.all("zone", "AS"):
+            found += self.zones(inner)
+        return found
+
+    def zone(self, zone: Element) -> None:
+        routing = zone.attributes.get("routing", "Full")
+        for element in zone.children:
+            if element.tag == "host":
+                self.host(element)
+            elif element.tag == "cluster":
+                self.cluster(element)
+            elif element.tag in _ELSEWHERE | _IGNORED:
+                continue
+            elif element.tag == "host_link":
+                self.host_link(element)
+            else:
+                why = _UNKNOWN.get(element.tag, "nothing here is like it")
+                self.leave_out(element, f"<{element.tag}>: {why}")
+        if zone.tag != "platform" and routing in ("Vivaldi", "Wifi", "WIFI"):
+            self.leave_out(zone, f"routing {routing}: delays by coordinates or radio")
+        if routing in ("Floyd", "Dijkstra", "DijkstraCache"):
+            self.leave_out(zone, f"routing {routing}: only routes that are written down are read")
+
+    def leave_out(self, element: Element, text: str) -> None:
+        self.left_out.append(f"{self.path.name}:{element.line}: {text}")
+
+    def link(self, element: Element) -> None:
+        name = element.attributes.get("id", "")
+        policy = element.attributes.get("sharing_policy", "SHARED").upper()
+        if policy == "WIFI" or "," in element.attributes.get("bandwidth", ""):
+            self.leave_out(element, f"link {name}: radio; it is taken for a wire of its first rate")
+            first = element.attributes.get("bandwidth", "").split(",")[0]
+            element.attributes["bandwidth"] = first
+        latency = (
+            self.value(element, "latency", _TIMES, 1.0) if "latency" in element.attributes else 0.0
+        )
+        link = _Link(self.value(element, "bandwidth", _BITS, 8.0), latency, policy == "SHARED")
+        for ending in ("", "_UP", "_DOWN") if policy == "SPLITDUPLEX" else ("",):
+            self.links[name + ending] = link
+        self.profiles(element, f"link {name}")
+
+    def profiles(self, element: Element, what: str) -> None:
+        changing = [p for p in _PROFILES if p in element.attributes]
+        if changing:
+            names = ", ".join(changing)
+            self.leave_out(element, f"{what}: {names}; a schedule can be written by hand")
+
+    def host(self, element: Element) -> None:
+        original = element.attributes.get("id", "")
+        speeds = element.attributes.get("speed") or element.attributes.get("power") or ""
+        first = speeds.split(",")[0]
+        speed = number_with_unit(first, _FLOPS, 1.0)
+        if not speed:
+            raise mistake(self.path, element.line, f"host {original}: speed {speeds!r}", "flop/s")
+        if "," in speeds:
+            self.leave_out(element, f"host {original}: frequencies beside the first")
+        self.profiles(element, f"host {original}")
+        name = self.names.of(original)
+        group: dict[str, Any] = {"group": name, "count": 1, "roles": ["client"]}
+        group["cpus"] = int(element.attributes.get("core", "1"))
+        group["slots"] = group["cpus"]
+        self.groups[name] = group
+        self.nodes[original] = f"{name}-0"
+        self.speeds[name] = speed
+        self.disks(group, element)
+
+    def disks(self, group: dict[str, Any], element: Element) -> None:
+        disks: list[dict[str, Any]] = []
+        for disk in element.all("disk"):
+            read, write = (self.value(disk, key, _BITS, 8.0) / 8 for key in ("read_bw", "write_bw"))
+            said = {p.attributes.get("id"): p.attributes.get("value", "") for p in disk.all("prop")}
+            name = re.sub(r"[^A-Za-z0-9_-]+", "-", disk.attributes.get("id", "")).strip("-")[:32]
+            made: dict[str, Any] = {"name": name or f"disk{len(disks)}"}
+            size = number_with_unit(said.get("size", ""), _BYTES, None)
+            if size:
+                made["size"] = f"{round(size)} B"
+            made["limits"] = {"read": byte_rate(read), "write": byte_rate(write)}
+            if not disks:
+                group["storage"] = {
+                    "read": {"rate": byte_rate(read)},
+                    "write": {"rate": byte_rate(write)},
+                    **({"capacity": made["size"]} if size else {}),
+                }
+            disks.append(made)
+        if disks:
+            group["disks"] = disks
+            group["roles"] = ["client", "storage"]
+
+    def cluster(self, element: Element) -> None:
+        original = element.attributes.get("id", "")
+        if element.attributes.get("topology", "FLAT").upper() != "FLAT":
+            self.leave_out(
+                element,
+                f"cluster {original}: topology {element.attributes['topology']}; taken for flat",
+            )
+        count = self.radical(element)
+        bits, latency = (
+            self.value(element, "bw", _BITS, 8.0),
+            self.value(element, "lat", _TIMES, 1.0),
+        )
+        text = element.attributes.get("speed") or element.attributes.get("power") or ""
+        speed = number_with_unit(text.split(",")[0], _FLOPS, 1.0)
+        if not speed:
+            raise mistake(self.path, element.line, f"cluster {original}: speed {text!r}", "flop/s")
+        name = self.names.of(original)
+        cores = int(element.attributes.get("core", "1"))
+        self.groups[name] = {
+            "group": name,
+            "count": count,
+            "roles": ["client"],
+            "cpus": cores,
+            "slots": cores,
+            "network": {"bandwidth": bit_rate(bits)},
+        }
+        self.speeds[name] = speed
+        self.nodes[original] = f"{name}-*"
+        # from a node to another: its own link, the backbone, the other's link
+        across = 2 * latency
+        if "bb_lat" in element.attributes:
+            across += self.value(element, "bb_lat", _TIMES, 1.0)
+        if "bb_bw" in element.attributes:
+            self.fabric.append(self.value(element, "bb_bw", _BITS, 8.0))
+        self.matrix.setdefault(f"{name}-*", {})[f"{name}-*"] = seconds(across)
+        self.links[f"{original} "] = _Link(bits, latency, False)
+
+    def radical(self, element: Element) -> int:
+        text = element.attributes.get("radical", "")
+        count = 0
+        for part in text.split(","):
+            match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+))?\s*", part)
+            if match is None or int(match[2] or match[1]) < int(match[1]):
+                raise mistake(
+                    self.path, element.line, f"radical {text!r}", "numbers such as 0-99,104"
+                )
+            count += int(match[2] or match[1]) - int(match[1]) + 1
+        return count
+
+    def host_link(self, element: Element) -> None:
+        original = element.attributes.get("id", "")
+        group = self.groups.get(self.nodes.get(original, "")[:-2])
+        if group is None:
+            raise mistake(self.path, element.line, f"host_link of {original!r}", "a host before it")
+        up, down = (self.named(element, element.attributes.get(k, "")) for k in ("up", "down"))
+        group["network"] = {"out": bit_rate(up.bits), "in": bit_rate(down.bits)}
+
+    def named(self, element: Element, name: str) -> _Link:
+        if name not in self.links:
+            raise mistake(self.path, element.line, f"link {name!r}", "a link of this file")
+        return self.links[name]
+
+    def zone_routes(self, zone: Element) -> None:
+        for route in zone.all("route", "zoneRoute", "ASroute"):
+            ends = [route.attributes.get(k, "") for k in ("src", "dst")]
+            links = []
+            for at in route.all("link_ctn"):
+                name = at.attributes.get("id", "")
+                direction = at.attributes.get("direction", "NONE").upper()
+                if f"{name}_{direction}" in self.links:
+                    name = f"{name}_{direction}"
+                links.append(self.named(at, name))
+                if self.links[name].shared and ends[0] != ends[1]:
+                    self.used[at.attributes.get("id", "")] += 1
+            here = [self.nodes.get(end) for end in ends]
+            if None in here:
+                if route.tag == "route" and not all(
+                    e in self.nodes or e.startswith("$") for e in ends
+                ):
+                    continue  # by way of a router: the routes of zones say the rest
+                self.leave_out(route, f"route {ends[0]} to {ends[1]}: zones within zones")
+                continue
+            self.route(route, str(here[0]), str(here[1]), links)
+
+    def route(self, element: Element, a: str, b: str, links: list[_Link]) -> None:
+        if a == b or not links:
+            return
+        latency = sum(link.latency_s for link in links)
+        for end in (a, b):  # beyond a zone: the link of the node itself
+            zone = next((n for n, here in self.nodes.items() if here == end), "")
+            latency += self.links[f"{zone} "].latency_s if f"{zone} " in self.links else 0.0
+        bits = min(link.bits for link in links)
+        both = element.attributes.get("symmetrical", "YES").upper() in ("YES", "TRUE", "1")
+        self.matrix.setdefault(a, {})[b] = seconds(latency)
+        if both:
+            self.matrix.setdefault(b, {})[a] = seconds(latency)
+        self.routes.append((a, b, bits, element.line))
+        for end in (a, b):
+            self.widest[end] = max(self.widest.get(end, 0.0), bits)
+
+    def result(self) -> Foreign:
+        fastest = max(self.speeds.values())
+        for name, group in self.groups.items():
+            share = self.speeds[name] / fastest
+            if share < 1:
+                group["speed"] = float(f"{share:.6g}")
+                group["cpu_ratio"] = float(f"{share:.6g}")
+            widest = self.widest.get(f"{name}-0") or self.widest.get(f"{name}-*")
+            if widest and "network" not in group:
+                group["network"] = {"bandwidth": bit_rate(widest)}
+        self.losses()
+        disks = any("storage" in group for group in self.groups.values())
+        network: dict[str, Any] = {"bandwidth": self.most(), "loopback": "2 GB/s"}
+        if self.matrix:
+            network["matrix"] = self.matrix
+        if len(self.fabric) == 1:
+            network["fabric"] = bit_rate(self.fabric[0])
+        elif self.fabric:
+            self.left_out.append("backbones of several clusters: the file has one for all hosts")
+        document: dict[str, Any] = {
+            "penstock_platform": 1,
+            "name": re.sub(r"[^A-Za-z0-9_-]+", "-", self.path.stem)[:32].strip("-") or "simgrid",
+            "description": f"Imported from SimGrid's {self.path.name}.",
+            "hosts": list(self.groups.values()),
+            "network": network,
+        }
+        if disks:
+            document["store"] = {"chunk": "1MiB", "placement": "striped", "allocation": "none"}
+        if self.names.original:
+            document["facts"] = {"names": self.names.original}
+        document["assumed"] = [
+            {
+                "path": "network.loopback",
+                "low": "500 MB/s",
+                "high": "8 GB/s",
+                "note": "not in the file",
+            }
+        ]
+        return Foreign(document, self.left_out, predicted=disks)
+
+    def losses(self) -> None:
+        """What links of their own cannot say of links that are shared."""
+        shared = [name for name, times in self.used.items() if times > 1]
+        if shared:
+            named = ", ".join(shared[:5]) + (
+                f" and {len(shared) - 5} more" if len(shared) > 5 else ""
+            )
+            self.left_out.append(
+                f"links that several routes share ({named}): each node has a link of its own, so that "
+                "routes do not slow each other down beyond their ends"
+            )
+        narrow = [
+            (a, b)
+            for a, b, bits, _ in self.routes
+            if bits < min(self.widest[a], self.widest[b]) * 0.999
+        ]
+        if narrow:
+            a, b = narrow[0]
+            self.left_out.append(
+                f"bandwidth of {len(narrow)} routes that are narrower than both their ends (as {a} to {b}): "
+                "a pair has a delay of its own, no bandwidth"
+            )
+
+    def most(self) -> str:
+        return bit_rate(max(self.widest.values(), default=1e9))

@@ -1,0 +1,263 @@
+"""Platforms of other programs: what of them is read, what is named as left out, what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.emulate.spec import ClusterSpec, Delay
+from penstock.errors import BadInput
+from penstock.platform.emulation import cluster_spec
+from penstock.platform.foreign import Foreign
+from penstock.platform.from_distem import read_distem
+from penstock.platform.from_simgrid import read_simgrid
+from penstock.platform.hosts import load_platform
+
+HERE = Path("there.file")
+
+SIMGRID = """<?xml version='1.0'?>
+<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
+<platform version="4.1">
+  <zone id="all" routing="Full">
+    <host id="a.x.org" speed="2Gf" core="4">
+      <disk id="Disk1" read_bw="100MBps" write_bw="40MBps"><prop id="size" value="500GiB"/></disk>
+      <disk id="Disk2" read_bw="1GiBps" write_bw="80MBps"/>
+    </host>
+    <host id="b" speed="1Gf"/>
+    <host id="c" speed="500Mf"/>
+    <link id="ab" bandwidth="125MBps" latency="150us"/>
+    <link id="bc" bandwidth="1Gbps" latency="2ms"/>
+    <link id="slow" bandwidth="8Mbps" latency="0.5ms" sharing_policy="FATPIPE"/>
+    <route src="a.x.org" dst="b"><link_ctn id="ab"/></route>
+    <route src="b" dst="c" symmetrical="NO"><link_ctn id="bc"/></route>
+    <route src="c" dst="b" symmetrical="NO"><link_ctn id="slow"/></route>
+    %s
+  </zone>
+</platform>
+"""
+
+
+def simgrid(text: str) -> Foreign:
+    return read_simgrid(HERE, text.encode())
+
+
+def spec_of(found: Foreign) -> ClusterSpec:
+    return cluster_spec(found.platform(Path()))
+
+
+def test_hosts_disks_and_routes_of_simgrid() -> None:
+    found = simgrid(SIMGRID % "")
+    assert len(found.left_out) == 1
+    assert "1 routes that are narrower than both their ends (as c-0 to b-0)" in found.left_out[0]
+    spec = spec_of(found)
+    nodes = {n.name: n for n in spec.nodes}
+    assert list(nodes) == ["a-x-org-0", "b-0", "c-0"]
+    a = nodes["a-x-org-0"]
+    assert a.cpus == 4
+    assert a.cpu_ratio is None
+    assert nodes["b-0"].cpu_ratio == 0.5
+    assert nodes["c-0"].cpu_ratio == 0.25
+    assert [(d.name, d.limits.read_bps, d.limits.write_bps) for d in a.disks] == [
+        ("Disk1", 100e6, 40e6),
+        ("Disk2", 2.0**30, 80e6),
+    ]
+    assert a.disks[0].size_bytes == 500 << 30
+    assert a.links[0].out_bps == a.links[0].in_bps == 125e6
+    delays = spec.networks[0].delays
+    assert delays[("a-x-org-0", "b-0")] == delays[("b-0", "a-x-org-0")] == pytest.approx(150e-6)
+    assert delays[("b-0", "c-0")] == pytest.approx(2e-3)
+    assert delays[("c-0", "b-0")] == pytest.approx(0.5e-3)
+    assert found.predicted
+    assert found.document["facts"] == {"names": {"a-x-org": "a.x.org"}}
+
+
+def test_clusters_of_simgrid_and_the_zones_between_them() -> None:
+    found = simgrid(
+        """<platform version="4"><zone id="z" routing="Full">
+        <cluster id="one" prefix="o-" suffix="" radical="0-2,7" speed="1Gf" bw="125MBps" lat="50us"
+                 bb_bw="2.25GBps" bb_lat="500us"/>
+        <cluster id="two" prefix="t-" suffix="" radical="0-1" speed="2Gf" core="8" bw="10Gbps" lat="10us"/>
+        <link id="wide" bandwidth="1.25GBps" latency="5ms"/>
+        <zoneRoute src="one" dst="two" gw_src="r1" gw_dst="r2"><link_ctn id="wide"/></zoneRoute>
+        </zone></platform>"""
+    )
+    assert found.left_out == []
+    spec = spec_of(found)
+    assert [n.name for n in spec.nodes] == [*(f"one-{i}" for i in range(4)), "two-0", "two-1"]
+    delays = spec.networks[0].delays
+    assert delays[("one-0", "one-3")] == pytest.approx(600e-6)
+    assert delays[("two-0", "two-1")] == pytest.approx(20e-6)
+    assert delays[("one-1", "two-1")] == delays[("two-1", "one-1")] == pytest.approx(5.06e-3)
+    assert spec.nodes[0].links[0].out_bps == 125e6
+    assert spec.nodes[4].cpus == 8
+    assert found.document["network"]["fabric"] == "18000 Mbit/s"
+
+
+@pytest.mark.parametrize(
+    ("inside", "words"),
+    [
+        ('<peer id="p"/>', "there.file:17: <peer>: coordinates"),
+        (
+            '<link id="w" bandwidth="1MBps" latency="0" bandwidth_file="x"/>',
+            "link w: bandwidth_file",
+        ),
+        ('<host id="d" speed="1Gf,500Mf"/>', "host d: frequencies beside the first"),
+        ('<cluster id="k" radical="0-3" speed="1f" bw="1MBps" lat="0" topology="TORUS"/>', "TORUS"),
+        (
+            '<route src="a.x.org" dst="c"><link_ctn id="ab"/></route>',
+            "links that several routes share (ab)",
+        ),
+    ],
+)
+def test_what_simgrid_has_alone_is_named(inside: str, words: str) -> None:
+    assert any(words in line for line in simgrid(SIMGRID % inside).left_out)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("<platform", "there.file:1:1: found no XML"),
+        ("<rss/>", "found <rss>; expected <platform>"),
+        ('<platform version="2"/>', "version '2'; expected 3, 4"),
+        ('<platform version="4"/>', "no host"),
+        ('<!DOCTYPE p [<!ENTITY a "aaaa">]><platform version="4">&a;</platform>', "an entity"),
+        (SIMGRID % '<link id="x" bandwidth="fast"/>', "there.file:17:1: found bandwidth 'fast'"),
+        (SIMGRID % '<route src="b" dst="c"><link_ctn id="nosuch"/></route>', "link 'nosuch'"),
+        (SIMGRID % '<host id="d"/>', "host d: speed"),
+        (
+            SIMGRID % '<cluster id="k" radical="9-1" speed="1f" bw="1MBps" lat="0"/>',
+            "radical '9-1'",
+        ),
+    ],
+)
+def test_what_is_no_platform_of_simgrid_is_refused(text: str, words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        simgrid(text)
+    assert words in str(refused.value)
+
+
+def traffic(rate: str | None = None, **other: Any) -> dict[str, Any]:
+    return {**({"bandwidth": {"rate": rate}} if rate else {}), **other}
+
+
+def distem(**changes: Any) -> dict[str, Any]:
+    first = {
+        "id": "0",
+        "name": "node.1",
+        "status": "RUNNING",
+        "mode": "normal",
+        "vfilesystem": {
+            "image": "file:///",
+            "shared": True,
+            "disk_throttling": {
+                "limits": [{"device": "/dev/sdb", "read_limit": "5000000", "write_limit": 2097152}],
+                "hierarchy": "v2",
+            },
+        },
+        "vcpu": {
+            "pcpu": "1",
+            "vcores": [{"id": "0", "frequency": "0.5"}, {"id": "1", "frequency": "0.5"}],
+        },
+        "vmem": {"mem": "512", "swap": "", "soft_limit": "256m", "hard_limit": ""},
+        "vifaces": [
+            {
+                "name": "af0",
+                "vnetwork": "lan",
+                "address": "10.144.0.7/22",
+                "output": traffic("100mbps", latency={"delay": "20ms", "jitter": "2ms"}),
+                "input": traffic("40mbit", latency={"delay": "20ms", "jitter": "2ms"}),
+            }
+        ],
+        **changes,
+    }
+    second = {
+        "name": "node2",
+        "vifaces": [{"name": "af0", "vnetwork": "lan", "output": {"latency": {"delay": "5ms"}}}],
+    }
+    return {
+        "vplatform": {
+            "pnodes": {},
+            "vnodes": {"node.1": first, "node2": second},
+            "vnetworks": {"lan": {"name": "lan", "address": "10.144.0.0/22", "vroutes": {}}},
+        }
+    }
+
+
+def test_nodes_networks_and_limits_of_distem() -> None:
+    found = read_distem(HERE, json.dumps(distem()).encode())
+    assert found.left_out == []
+    spec = spec_of(found)
+    one, two = spec.nodes
+    assert (one.name, two.name) == ("node-1-0", "node2-0")
+    assert (one.cpus, one.cpu_ratio) == (2, 0.5)
+    assert (one.memory_bytes, one.memory_soft_bytes) == (512 << 20, 256 << 20)
+    assert one.image == Path("/")
+    disk = one.disks[0]
+    assert (disk.name, disk.limits.read_bps, disk.limits.write_bps) == ("sdb", 5e6, 2097152)
+    link = one.links[0]
+    assert (link.network, link.address) == ("lan", "10.144.0.7")
+    assert (link.out_bps, link.in_bps) == (100e6, 5e6)  # mbps: bytes, as tc reads it
+    assert link.delay == link.in_delay == Delay(0.020, 0.002, "uniform")
+    # a latency of one direction only: the matrix has it, each way
+    network = next(n for n in spec.networks if n.name == "lan")
+    assert network.subnet == "10.144.0.0/22"
+    assert network.delays[("node2-0", "node-1-0")] == pytest.approx(0.005)
+    assert network.delays[("node-1-0", "node2-0")] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mode": "gateway"}, "vnode node.1: mode gateway"),
+        ({"vfilesystem": {"image": "file:///no/such.tgz"}}, "image file:///no/such.tgz"),
+        ({"vcpu": {"vcores": [{"frequency": "1600"}]}}, "frequency 1600 MHz; expected a ratio"),
+        ({"vmem": {"swap": "64"}}, "swap"),
+        ({"vifaces": []}, "on no network"),
+        (
+            {"vifaces": [{"name": "x", "vnetwork": "lan", "output": {"loss": {"percent": "5%"}}}]},
+            "loss of input and output differ",
+        ),
+    ],
+)
+def test_what_distem_has_alone_is_named(changes: dict[str, Any], words: str) -> None:
+    found = read_distem(HERE, json.dumps(distem(**changes)).encode())
+    assert any(words in line for line in found.left_out), found.left_out
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"name": ""}, "a vnode: name"),
+        ({"vifaces": [{"name": "x", "vnetwork": "wan"}]}, "'wan'; expected one of lan"),
+        ({"vifaces": [{"vnetwork": "lan", "output": traffic("fast")}]}, "rate 'fast'"),
+        ({"vmem": {"mem": "much"}}, "mem 'much'"),
+        ({"vifaces": "x"}, "vifaces 'x'"),
+    ],
+)
+def test_what_is_no_platform_of_distem_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        read_distem(HERE, json.dumps(distem(**changes)).encode())
+    assert words in str(refused.value)
+    for raw in (b"{", b"[]", b'{"vplatform": {}}'):
+        with pytest.raises(BadInput, match=r"there\.file:\d+:1: found"):
+            read_distem(HERE, raw)
+
+
+def test_the_command_refuses_what_it_would_lose(tmp_path: Path) -> None:
+    source, target = tmp_path / "s.xml", tmp_path / "t.yaml"
+    source.write_text(SIMGRID % "")
+    words = [sys.executable, "-m", "penstock", "platform", "import", "--from", "simgrid"]
+    words += [str(source), "-o", str(target)]
+    refused = subprocess.run(words, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "narrower than both their ends" in refused.stderr
+    assert not target.exists()
+    taken = subprocess.run([*words, "--leave-out"], capture_output=True, text=True)
+    assert taken.returncode == 0, taken.stderr
+    assert "left out: bandwidth of 1 routes" in taken.stderr
+    assert len(load_platform(target).hosts) == 3
