@@ -153,7 +153,11 @@ def runs(name: str, out: Path, quick: bool) -> pd.DataFrame:
                 words += ["--set", change]
         if (place / "campaign.json").exists():
             words.append("--resume")
-        penstock(*words, quiet=True)
+        try:
+            penstock(*words, quiet=True)
+        except PenstockError:
+            if not (place / "runs.parquet").exists():
+                raise  # else no run was valid, which the table says
     return pd.read_parquet(place / "runs.parquet")
 
 

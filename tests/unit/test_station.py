@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.profile import load_profile
+from penstock.profile import load_profile, ready_names
 from penstock.profile.cells import Cell, Measurements
 from penstock.profile.fit import fit_profile
 from penstock.profile.model import native
@@ -228,3 +228,12 @@ def test_changes_amid_requests_are_served_as_arrays() -> None:
         native.station_serve(profile, 1, *arrays, [(0, 0, json.dumps({"slow": {"factor": 0}}))])
     with pytest.raises(ValueError, match="order"):
         native.station_serve(profile, 1, *arrays, [(5, 0, slow), (3, 0, slow)])
+
+
+def test_em_32_streams_cost_no_more_than_random_requests_on_any_ready_profile() -> None:
+    for name in ready_names():
+        profile = load_profile(name)
+        for op in ("read", "write"):
+            for size in (4096, 28 * 1024, 65536, 1 << 20):
+                stream, random = (profile.moments(op, s, size).mean for s in (True, False))
+                assert stream <= random * 1.01, (name, op, size)
