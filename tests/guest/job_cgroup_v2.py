@@ -11,6 +11,7 @@ from pathlib import Path
 from penstock.host.cgroup import create_run_cgroup, hierarchies
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
+from penstock.host.node_group import create_node_groups
 from penstock.host.undo import undo
 
 LIMIT_BYTES = 64 << 20
@@ -65,4 +66,39 @@ undo(journal)
 says["after_undo"] = [p.name for p in ROOT.iterdir() if p.name.startswith("penstock")]
 says["undo_again"] = len(undo(journal))
 says["switches_back_by_undo"] = (ROOT / "cgroup.subtree_control").read_text().split() == before
+
+# the groups of two nodes: processors, memory, frozen; the second keeps what it has
+nodes = create_node_groups("guest", ("one", "two"), journal)
+one, two = nodes.groups.values()
+says["node_missing"] = one.missing
+two.set_cpus(0.75)
+one.set_cpus(0.5)
+one.set_cpuset((0,))
+one.set_memory(64 << 20, 32 << 20)
+says["node_cpus"] = [one.cpus(), two.cpus()]
+says["node_cpuset"] = [one.cpuset(), two.cpuset()]
+says["node_memory"] = [one.memory(), two.memory()]
+LOOP = "import time\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass"
+used = one.cpu_ns() or 0
+looped = launch([sys.executable, "-S", "-c", LOOP], one)
+says["loop_share"] = ((one.cpu_ns() or 0) - used) / (looped.wall_s * 1e9)
+says["throttled_ns"] = one.throttled_ns()
+fill = launch("dd if=/dev/zero of=/mnt/g bs=1M count=48 2>/dev/null", one)
+says["soft_status"] = fill.exit_status
+says["soft_usage_bytes"] = one.memory_stat()["usage_bytes"]
+says["pressed_by_the_kernel"] = not one.press()
+stands = subprocess.Popen(["sleep", "60"])
+one.enter(stands.pid)
+one.freeze(True)
+says["frozen"] = [one.frozen(), two.frozen()]
+one.freeze(False)
+says["thawed"] = not one.frozen()
+one.set_cpus(None)
+one.set_cpuset(None)
+one.set_memory(None, None)
+says["node_unlimited"] = [one.cpus(), list(one.cpuset()), one.memory()]
+nodes.remove()
+stands.wait()
+says["nodes_removed"] = [p.name for p in ROOT.iterdir() if p.name.startswith("penstock")]
+says["nodes_switch_back"] = (ROOT / "cgroup.subtree_control").read_text().split() == before
 print("RESULT " + json.dumps(says))

@@ -85,3 +85,35 @@ def test_undo_after_a_kill(says: dict[str, Any]) -> None:
     assert says["after_undo"] == []
     assert says["undo_again"] == 0
     assert says["switches_back_by_undo"]
+
+
+def test_the_groups_of_nodes_are_limited_each_for_itself(says: dict[str, Any]) -> None:
+    assert says["node_missing"] == []
+    assert says["node_cpus"] == [0.5, 0.75]
+    assert says["node_cpuset"][0] == [0]
+    assert len(says["node_cpuset"][1]) > 1
+    assert says["node_memory"] == [[64 << 20, 32 << 20], [None, None]]
+    assert says["node_unlimited"][0] is None
+    assert len(says["node_unlimited"][1]) > 1
+    assert says["node_unlimited"][2] == [None, None]
+
+
+def test_ea_24_half_a_processor_on_v2(says: dict[str, Any]) -> None:
+    assert says["throttled_ns"] > 0
+    assert 0.40 <= says["loop_share"] <= 0.53  # the start of the interpreter is in it
+
+
+def test_the_kernel_presses_above_the_soft_limit(says: dict[str, Any]) -> None:
+    assert says["soft_status"] == 0
+    assert says["soft_usage_bytes"] < 40 << 20
+    assert says["pressed_by_the_kernel"]
+
+
+def test_one_node_is_frozen_and_thawed(says: dict[str, Any]) -> None:
+    assert says["frozen"] == [True, False]
+    assert says["thawed"]
+
+
+def test_groups_of_nodes_are_removed_and_switches_put_back(says: dict[str, Any]) -> None:
+    assert says["nodes_removed"] == []
+    assert says["nodes_switch_back"]

@@ -1,11 +1,12 @@
 """Puts a cluster up, changes it, runs in it and takes it down, as the commands do; prints each phase.
 
-Arguments: the file to write data to inside. Uses $PENSTOCK_STATE and $PENSTOCK_RUNTIME.
+Argument: the runtime. Uses $PENSTOCK_STATE and $PENSTOCK_RUNTIME.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 
 from penstock.emulate.nodes import Cluster
 from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
@@ -22,7 +23,8 @@ def main() -> None:
         for name in ("one", "two")
     )
     print("up", flush=True)
-    cluster = Cluster.up(ClusterSpec("gt", nodes), Journal(), outlive=True)
+    spec = ClusterSpec("gt", nodes, runtime=sys.argv[1])  # type: ignore[arg-type]
+    cluster = Cluster.up(spec, Journal(), outlive=True)
     print("set", flush=True)
     cluster.schedule(
         [Event(When(0.05), "cpu", {"cpus": 0.25}), Event(When(60), "cpu", {"cpus": 1})]

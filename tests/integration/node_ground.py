@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ class Ground:
 
     where: Path
     environment: dict[str, str]
+    #: that its journal has named so far
+    tokens: set[str] = field(default_factory=set)
 
     @classmethod
     def made(cls, where: Path) -> Ground:
@@ -44,6 +48,8 @@ class Ground:
 
     def seen(self) -> dict[str, object]:
         """Mounts, groups, namespaces, links, processes and files that are there because of it."""
+        with contextlib.suppress(FileNotFoundError):
+            self.tokens |= set(re.findall(r'"token":"(\w+)"', self.journal().path.read_text()))
         found = hierarchies()
         roots = {*found.v1.values(), *([found.unified] if found.unified else [])}
         mark = f"PENSTOCK_STATE={self.where / 'state'}".encode()
@@ -60,8 +66,9 @@ class Ground:
                 for p in (self.where / "run").glob("*")
                 if p.suffix not in (".lock", ".log") and not p.name.startswith("standing")
             ),
-            "netns": sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else [],
-            "links": sorted(os.listdir("/sys/class/net")),
+            # others may make namespaces and interfaces meanwhile: ours bear a token of our journal
+            "links": [n for n in os.listdir("/sys/class/net") if any(t in n for t in self.tokens)],
+            "tokens": [m.point for m in mounts() if any(t in m.source for t in self.tokens)],
         }
 
 

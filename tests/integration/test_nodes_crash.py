@@ -54,11 +54,11 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
     shutil.rmtree(where)
 
 
-def start(ground: Ground, crash: str) -> subprocess.Popen[str]:
+def start(ground: Ground, crash: str, runtime: str = "namespaces") -> subprocess.Popen[str]:
     path = os.pathsep.join([str(HOOK), os.environ.get("PYTHONPATH", "")])
     environment = {**ground.environment, "PENSTOCK_CRASH": crash, "PYTHONPATH": path}
     return subprocess.Popen(
-        [sys.executable, str(CHILD)],
+        [sys.executable, str(CHILD), runtime],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -126,6 +126,7 @@ def kill(pid: int) -> None:
 
 def check_undone(ground: Ground, before: dict[str, Any], where: str, everything: bool) -> bool:
     """Undoes; gives whether there was something. The second time there is nothing."""
+    ground.seen()  # learns the tokens that the journal forgets when nothing is left
     first = undo(ground.journal(), everything=everything)
     assert [u for u in first if u.outcome in ("failed", "left")] == [], where
     until = time.monotonic() + 5  # interfaces go a moment after their namespace
@@ -166,6 +167,18 @@ def test_undo_after_a_kill_at_many_points(ground: Ground) -> None:
     assert fell > POINTS // 2, "too few kills came before the end"
     assert undone > POINTS // 3, "the kills came at points where nothing was to be undone"
     assert {"up", "down"} <= phases
+
+
+@pytest.mark.skipif(shutil.which("runc") is None, reason="needs runc")
+def test_undo_after_a_kill_while_runc_makes_the_nodes(ground: Ground) -> None:
+    before = ground.seen()
+    for number in range(max(2, POINTS // 5)):
+        at = 60 + 400 * number // max(2, POINTS // 5)
+        child = start(ground, f"nodes:{at}", "runc")
+        output, errors = child.communicate(timeout=120)
+        where = f"supervisor killed at change {at}, in {output.split()[-1:]}: {errors[-300:]}"
+        settled(ground)
+        check_undone(ground, before, where, everything=False)
 
 
 def test_undo_after_the_supervisor_is_killed_at_random_times(ground: Ground) -> None:

@@ -87,9 +87,11 @@ class NodeGroup(RunCgroup):
         if group is None:
             return
         words = "" if processors is None else ",".join(str(p) for p in sorted(set(processors)))
-        if not words and not (group / "cgroup.controllers").exists():
-            words = (group.parent / "cpuset.cpus").read_text().strip()  # v1 knows no default
-        _write(group / "cpuset.cpus", words or "\n")
+        if not words:  # a group with processes may not be without processors
+            unified = (group / "cgroup.controllers").exists()
+            whole = "cpuset.cpus.effective" if unified else "cpuset.cpus"
+            words = (group.parent / whole).read_text().strip()
+        _write(group / "cpuset.cpus", words)
 
     def cpuset(self) -> tuple[int, ...]:
         """The processors that it may use, read back."""
@@ -263,7 +265,9 @@ def create_node_groups(
     token = new_token()
     above = _above(cluster, token, found, parents)
     if above is not None:
-        parents = {**parents, "unified": above}
+        # a runtime goes to the root of the hierarchy first; the unified group is entered last
+        first = {"also unified": parents["unified"]} if everywhere else {}
+        parents = {**first, **parents, "unified": above}
     groups: dict[str, NodeGroup] = {}
     for node in nodes:
         label = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{cluster}-{node}")[:100]
