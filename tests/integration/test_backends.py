@@ -280,6 +280,24 @@ def test_ea_08_limits_above_what_the_device_can_do_are_called_so(bench: Bench) -
     assert f"does {able['read'] / 1e6:.0f}" in note
 
 
+@blkio
+def test_files_of_the_directory_are_on_the_disk_and_stay_as_they_are(bench: Bench) -> None:
+    spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=32 * MIB)
+    files = bench.place("data").directory
+    (files / "sub").mkdir()
+    content = written(files / "sub" / "f", MIB).read_bytes()
+    up = bench.up(spec)
+    assert (up.mount / "sub" / "f").read_bytes() == content
+    written(up.mount / "sub" / "f", 4096)
+    up.down()
+    assert (files / "sub" / "f").read_bytes() == content
+    assert [p.name for p in files.parent.iterdir() if p.suffix == ".ext4"] == []
+    written(files / "big", 40 * MIB)
+    with pytest.raises(PenstockError, match="do not hold the files"):
+        bench.up(spec)
+    assert [p.name for p in files.parent.iterdir() if p.suffix == ".ext4"] == []
+
+
 CRASH = """
 import os, signal, sys
 from pathlib import Path

@@ -36,6 +36,8 @@ class ImageDisk:
     loop: LoopDevice
     _journal: Journal
     _mounted: Entry
+    #: of an image that holds a copy of other files and goes with the disk
+    _copy: Entry | None = None
     _settings: list[Entry] = field(default_factory=list)
 
     def down(self) -> None:
@@ -48,29 +50,36 @@ class ImageDisk:
             unmount(self.mount)
         self._journal.undone(self._mounted)
         detach(self.loop, self._journal)
+        _drop(self.image, self._copy, self._journal)
 
 
 def put_up(disk: DiskSpec, place: Place, journal: Journal) -> ImageDisk:
     """Makes (or finds) the disk's image, sets a loop device up over it and mounts it.
 
-    An image that is there already is used as it is, so that what was synced to it is there again.
+    An image that is there already is used as it is, so that what was synced to it is there again. Where the
+    directory holds other files (a study's prepared data), they are copied into an image beside it, which
+    goes with the disk: what is changed on the disk is not changed there.
     """
     size = disk.size_bytes or SIZE_BYTES
     if size < LEAST_BYTES:
         raise BadInput(f"disk {disk.name}: found size {size} B; expected {LEAST_BYTES} B or more")
     if any(os.scandir(place.mount)):
         raise BadInput(f"mount point {place.mount} is not empty")
-    image = place.directory / f"{disk.name}.ext4"
+    image, copy = place.directory / f"{disk.name}.ext4", None
     if not image.exists():
-        _make(image, size, disk)
-    loop = attach(image, journal, run=place.run)
+        image, copy = _made(image, size, disk, place, journal)
     try:
-        mounted = _mount(loop, place, journal)
+        loop = attach(image, journal, run=place.run)
+        try:
+            mounted = _mount(loop, place, journal)
+        except BaseException:
+            detach(loop, journal)
+            raise
     except BaseException:
-        detach(loop, journal)
+        _drop(image, copy, journal)
         raise
     loop.release()  # the mount holds it now, and with the mount it goes
-    up = ImageDisk(image, place.mount, device_of(loop.path), loop, journal, mounted)
+    up = ImageDisk(image, place.mount, device_of(loop.path), loop, journal, mounted, copy)
     try:
         readahead = up.device.queue / "read_ahead_kb"
         _set(up, readahead, str(max(0, disk.readahead_bytes) // 1024), place.run)
@@ -82,7 +91,33 @@ def put_up(disk: DiskSpec, place: Place, journal: Journal) -> ImageDisk:
     return up
 
 
-def _make(image: Path, size: int, disk: DiskSpec) -> None:
+def _made(
+    image: Path, size: int, disk: DiskSpec, place: Place, journal: Journal
+) -> tuple[Path, Entry | None]:
+    """A new image in the place's directory; or, if that holds files, one beside it with copies of them."""
+    own = (".penstock-", f"{image.name}.")
+    if all(entry.name.startswith(own) for entry in os.scandir(place.directory)):
+        _make(image, size, disk, None)
+        return image, None
+    token = new_token()
+    beside = place.directory.with_name(f"{place.directory.name}.{token}.ext4")
+    entry = journal.plan("file", beside, run=place.run, token=token)
+    try:
+        _make(beside, size, disk, place.directory)
+    except BaseException:
+        _drop(beside, entry, journal)
+        raise
+    journal.done(entry)
+    return beside, entry
+
+
+def _drop(image: Path, entry: Entry | None, journal: Journal) -> None:
+    if entry is not None:
+        image.unlink(missing_ok=True)
+        journal.undone(entry)
+
+
+def _make(image: Path, size: int, disk: DiskSpec, files: Path | None) -> None:
     """Makes the image under another name first: a half-made file system never gets the disk's name."""
     draft = image.with_name(f"{image.name}.{new_token()}")
     mkfs = shutil.which("mkfs.ext4", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
@@ -93,10 +128,14 @@ def _make(image: Path, size: int, disk: DiskSpec) -> None:
             file.truncate(size)
         # everything is written now, so that nothing is written in the background of a run
         extended = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
-        words = [mkfs, "-q", "-F", "-m", "0", "-b", "4096", "-E", extended, str(draft)]
-        done = subprocess.run(words, capture_output=True, text=True)
+        words = [mkfs, "-q", "-F", "-m", "0", "-b", "4096", "-E", extended]
+        words += [] if files is None else ["-d", str(files)]
+        done = subprocess.run([*words, str(draft)], capture_output=True, text=True)
         if done.returncode != 0:
-            raise PenstockError(f"disk {disk.name}: mkfs.ext4: {done.stderr.strip()[-200:]}")
+            why = done.stderr.strip()[-200:]
+            if files is not None and ("No space" in why or "allocate" in why):
+                why = f"its {size} bytes do not hold the files of {files}"
+            raise PenstockError(f"disk {disk.name}: mkfs.ext4: {why}")
         with draft.open("rb") as file:
             os.fsync(file.fileno())
         draft.rename(image)
