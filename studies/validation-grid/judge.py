@@ -22,6 +22,8 @@ SUSTAINED_S = 3.8
 SHORT_S = 0.5
 #: sleeps of 10 ms that take longer by this share: the host had no processor for who needed one
 LATE = 0.1
+#: processors busier than this have no time for who asks next (EM-40)
+BUSY = 0.9
 #: counts from which a quantile or a distance can be judged
 FEWEST = {"p50": 100, "p99": 1000, "ks": 300}
 
@@ -149,9 +151,10 @@ def throttled_rows(found: dict[str, Any]) -> list[Row]:
                 mean_bytes = max(mean_bytes, 128 * 1024)  # readahead
             if 3 * mean_bytes > 0.02 * cell.limit_bps * mine["seconds"]:
                 ratio = mine["bytes"] / mine["seconds"] / cell.limit_bps
-            if result["late"] > LATE:  # a thread that only sleeps was late as well
-                row |= {"verdict": "host-saturated", "valid": False,
-                        "reason": f"sleeps were {100 * result['late']:.0f} % late"}  # fmt: skip
+            if result["late"] > LATE or result["busy"] > BUSY:
+                words = (f"sleeps were {100 * result['late']:.0f} % late, processors "
+                         f"{100 * result['busy']:.0f} % busy")  # fmt: skip
+                row |= {"verdict": "host-saturated", "valid": False, "reason": words}
             rows.append(
                 Row(
                     backend=backend,

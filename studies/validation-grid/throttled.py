@@ -63,6 +63,7 @@ class Worker:
         pulse, began = Pulse(), time.monotonic_ns()
         done = self._inside(cell.fio(str(path)), timeout_s=60 + 4 * cell.bytes / cell.limit_bps)
         took_s = (time.monotonic_ns() - began) / 1e9
+        late, busy = pulse.stop()
         counts = self.disk.stats()
         windows = self.disk.end_rows() or []
         path.unlink()
@@ -71,7 +72,8 @@ class Worker:
             "backend": self.disk.backend,
             "error": applied.error or (done.stderr.strip()[-300:] if done.returncode else ""),
             "seconds": took_s,
-            "late": pulse.stop(),
+            "late": late,
+            "busy": busy,
             "fio": said(done.stdout) if done.returncode == 0 else {},
             "device": counts,
             "windows": windows,
@@ -89,12 +91,16 @@ class Worker:
 
 
 class Pulse:
-    """A thread that sleeps 10 ms and again, and sums up by how much it overslept: a busy host shows here."""
+    """A thread that sleeps 10 ms and again, and sums up by how much it overslept; and the processors' time.
+
+    Two witnesses of a busy host: what only sleeps is late, and no processor is idle.
+    """
 
     def __init__(self) -> None:
         self._ended = threading.Event()
         self._late_s = 0.0
         self._began = time.monotonic()
+        self._processors = _processor_times()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -104,11 +110,19 @@ class Pulse:
             time.sleep(0.01)
             self._late_s += max(0.0, time.monotonic() - before - 0.012)
 
-    def stop(self) -> float:
-        """Share of the time by which it was late."""
+    def stop(self) -> tuple[float, float]:
+        """Share of the time by which it was late, and share in which processors were not idle."""
         self._ended.set()
         self._thread.join()
-        return self._late_s / (time.monotonic() - self._began)
+        late = self._late_s / (time.monotonic() - self._began)
+        idle, whole = (b - a for a, b in zip(self._processors, _processor_times(), strict=True))
+        return late, 1.0 - idle / whole if whole else 0.0
+
+
+def _processor_times() -> tuple[int, int]:
+    """Ticks in which processors were idle or waited for I/O, and all ticks (proc_stat(5))."""
+    ticks = [int(t) for t in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 def run(backend: str, base: Path, cells: list[Cell], workers: int) -> dict[str, Any]:

@@ -106,13 +106,15 @@ def result(rate: float, late: float = 0.0, **more: Any) -> dict[str, Any]:
         for k in range(6)
     ]  # fmt: skip
     said = {"read": {"bytes": 6 * rate, "seconds": 6.0, "ops": 6 * rate / 65536}}
-    return {"cell": vars(cell), "backend": "cgroup2", "error": "", "late": late, "fio": said,
+    return {"cell": vars(cell), "backend": "cgroup2", "error": "", "late": late, "busy": 0.2, "fio": said,
             "windows": windows, **more}  # fmt: skip
 
 
 def test_throttled_cells_are_judged_against_what_was_asked() -> None:
     (good,) = throttled_rows({"results": [result(4e6)]})
     assert (good.verdict, good.ratio) == ("honoured", pytest.approx(1.0))
+    (crowded,) = throttled_rows({"results": [result(3e6, busy=0.97)]})
+    assert crowded.verdict == "host-saturated"
     (busy,) = throttled_rows({"results": [result(3e6, late=0.3)]})
     assert (busy.verdict, busy.valid) == ("host-saturated", False)
     wrong = result(3.8e6)
