@@ -32,7 +32,7 @@ from penstock.campaign.frozen import (
 from penstock.campaign.plain import refuse_unusable
 from penstock.campaign.prepared import PreparedData
 from penstock.campaign.progress import RunProgress
-from penstock.design.plan import Plan, PlannedRun, make_plan
+from penstock.design.plan import Plan, PlannedRun, make_plan, treatments_of
 from penstock.emulate.wire import to_json
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
@@ -40,6 +40,7 @@ from penstock.host.undo import undo
 from penstock.study.load import load_study
 from penstock.study.model import Study
 from penstock.study.resolve import ResolvedDisk, ResolvedRun, resolve
+from penstock.study.timeouts import time_out_warnings
 
 if TYPE_CHECKING:
     from penstock.campaign.hosts.conduct import HostConductor
@@ -159,6 +160,8 @@ def run_loaded(
             progress.say(
                 f"put back from an earlier run: {left.kind} {left.target} ({left.outcome})"
             )
+        for warning in time_out_warnings(study, treatments_of(plan)) if to_make else ():
+            progress.say(f"warning: {warning}")
         if to_make:
             refuse_unusable(d for r in treatments.values() for d in r.disks)
             _refuse_too_fast(treatments.values(), journal)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import typer
 
-from penstock.design.plan import make_plan
+from penstock.design.plan import make_plan, treatments_of
 from penstock.design.show import plan_text
 from penstock.study.load import load_study
+from penstock.study.timeouts import time_out_warnings
 
 
 def command(
@@ -23,4 +24,10 @@ def command(
     """Show what would run: runs, order, aliases, power, time. Nothing happens."""
     loaded = load_study(study, overrides, quick)
     plan = make_plan(loaded)
-    print(json.dumps(plan.to_json(), indent=2) if as_json else plan_text(plan, loaded), end="\n")
+    warnings = time_out_warnings(loaded, treatments_of(plan))
+    if as_json:
+        print(json.dumps({**plan.to_json(), "warnings": warnings}, indent=2))
+        return
+    print(plan_text(plan, loaded))
+    for warning in warnings:
+        print(f"\nWarning: {warning}")

@@ -93,6 +93,11 @@ class Plan:
         return Plan(**{**self.__dict__, "rows": list(rows)})
 
 
+def treatments_of(plan: Plan) -> list[dict[str, str]]:
+    """The levels of each treatment of a plan, once."""
+    return list({row.treatment_id: row.levels for row in plan.rows}.values())
+
+
 def plan_from_json(value: dict[str, Any]) -> Plan:
     """The plan that `to_json` wrote; BadInput if the value is none."""
     try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from penstock.design.caution import roman
 from penstock.design.plan import Plan
+from penstock.study import platform_words
 from penstock.study.model import Study
 
 WIDTH = 100
@@ -34,6 +36,7 @@ def _lines(plan: Plan, study: Study) -> Iterator[str]:
     yield from _design(plan)
     yield ""
     yield from _runs(plan)
+    yield from _platform(study.document)
     if plan.aliases:
         yield ""
         yield "Aliases"
@@ -46,6 +49,28 @@ def _lines(plan: Plan, study: Study) -> Iterator[str]:
     yield "What this design cannot tell"
     for sentence in plan.cautions:
         yield from _wrapped(sentence, "- ")
+
+
+def _platform(document: dict[str, Any]) -> Iterator[str]:
+    if platform_words.is_plain(document) and not platform_words.hosts(document):
+        return
+    for title, rows in (
+        ("Nodes", platform_words.nodes(document)),
+        ("Networks", platform_words.networks(document)),
+        ("What changes during a run", platform_words.schedule(document)),
+        ("What runs where", platform_words.services(document)),
+    ):
+        if rows:
+            yield ""
+            yield title
+        for row in rows:
+            first, *others = [v for v in row.values() if v]
+            yield from _wrapped(f"{first}: {'; '.join(others)}" if others else first, "- ")
+    names = platform_words.hosts(document)
+    if names:
+        yield ""
+        yield "Hosts"
+        yield from _wrapped(f"{', '.join(names)}: each block of runs is made on one of them.")
 
 
 def _wrapped(text: str, mark: str = "") -> list[str]:

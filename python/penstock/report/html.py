@@ -15,6 +15,7 @@ from penstock.analyse.outcome import Outcome
 from penstock.errors import PenstockError
 from penstock.report import sections
 from penstock.report.figures.series import selected_runs
+from penstock.report.nodes import nodes
 from penstock.report.plates import plates
 
 
@@ -45,6 +46,7 @@ def write_report(out_dir: Path | str) -> Path:
         fractions=sections.fractions(outcome),
         patterns=sections.patterns(outcome),
         trace_pages=trace_pages(outcome),
+        nodes=nodes(outcome),
         fidelity=sections.fidelity(outcome),
         observers=sections.observers(outcome),
         aliases=sections.aliases(outcome),

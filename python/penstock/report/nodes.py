@@ -1,0 +1,69 @@
+"""The report's section about the nodes of a study: what they are, what changes, what was delivered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.analyse.outcome import Outcome
+from penstock.study import platform_words
+
+Table = dict[str, Any]
+
+
+def nodes(outcome: Outcome) -> dict[str, Table] | None:
+    """Tables `nodes`, `networks`, `schedule`, `services`, `disks`; None of a study of one plain node."""
+    document = outcome.study
+    if platform_words.is_plain(document) and not platform_words.hosts(document):
+        return None
+    found = {
+        "nodes": _table(platform_words.nodes(document)),
+        "networks": _table(platform_words.networks(document)),
+        "schedule": _table(platform_words.schedule(document)),
+        "services": _table(platform_words.services(document)),
+        "disks": _table(_disks(outcome)),
+        "hosts": _table(_hosts(outcome)),
+    }
+    return {name: table for name, table in found.items() if table["rows"]}
+
+
+def _disks(outcome: Outcome) -> list[dict[str, str]]:
+    """One row for each disk: in how many runs it was true, and why not in the others."""
+    table = outcome.fidelity
+    if table is None or table.empty or "disk_id" not in table:
+        return []
+    rows = []
+    for disk_id, mine in table.groupby("disk_id", sort=True, observed=True):
+        of_run = mine.groupby("run_id", observed=True)["valid"].all()
+        bad = mine[~mine["valid"].fillna(True).astype(bool)]
+        why = bad["reason"].astype(str)
+        rows.append(
+            {
+                "disk": str(disk_id),
+                "true in": f"{int(of_run.sum())} of {len(of_run)} runs",
+                "why not": why.value_counts().index[0] if len(why) else "",
+            }
+        )
+    return rows
+
+
+def _hosts(outcome: Outcome) -> list[dict[str, str]]:
+    runs = outcome.runs
+    if runs is None or "host_id" not in runs or not platform_words.hosts(outcome.study):
+        return []
+    return [
+        {
+            "host": str(host),
+            "runs": str(len(mine)),
+            "valid": str(int(mine["valid"].sum())),
+            "blocks": ", ".join(str(b) for b in sorted(mine["block_id"].unique())),
+        }
+        for host, mine in runs.groupby("host_id", sort=True, observed=True)
+    ]
+
+
+def _table(rows: list[dict[str, str]]) -> Table:
+    names = list(rows[0]) if rows else []
+    return {
+        "columns": [{"name": n, "number": False} for n in names],
+        "rows": [{"cells": [r[n] for n in names], "mark": ""} for r in rows],
+    }

@@ -1,0 +1,107 @@
+"""What a study says of its nodes, in words; and time-outs that its speeds make unreachable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.design.plan import make_plan, treatments_of
+from penstock.design.show import plan_text
+from penstock.errors import BadInput
+from penstock.study.load import read_study
+from penstock.study.resolve import resolve
+from penstock.study.timeouts import slowest_rates, time_out_warnings
+
+STUDY = """\
+penstock: 1
+name: slow
+question: Will it?
+factors: {limit: {levels: [120 MB/s, 5 MB/s]}, port: {levels: [1, 2]}}
+design: {kind: full}
+platform:
+  nodes:
+    - name: data
+      count: 2
+      disks: [{name: d, profile: hdd-7200, limits: {read: "{limit}"}}]
+    - {name: boss, cpu_ratio: 0.5}
+  network: {bandwidth: 1 Gbit/s}
+  schedule: [{at: 10s, nodes: data-0, disk: d, limits: {write: 1 MB/s}}]
+workload:
+  on: boss
+  services: [{name: dn, on: "data-*", command: "hdfs datanode {d} {port}", ready: {port: 9866}}]
+  command: hadoop jar x terasort {data-1.d}
+responses: {wall: {from: wall_s, unit: s, better: lower}}
+hosts: {listen: 10.0.0.1, workers: [{name: a, ssh: root@a}, {name: b}]}
+"""
+
+
+def study(text=STUDY):
+    return read_study(text.encode(), Path("s.yaml"))
+
+
+def test_em_42_a_speed_that_trips_a_time_out_is_named_before_the_run():
+    loaded = study()
+    warnings = time_out_warnings(loaded, treatments_of(make_plan(loaded)))
+    assert any(
+        "data-0.d" in w and "mapreduce.task.timeout (600 s) will trip" in w for w in warnings
+    )
+    assert any("data-1.d" in w and "limit 5 MB/s" in w for w in warnings)
+
+
+def test_em_42_nothing_is_said_of_a_speed_that_will_do():
+    fast = STUDY.replace("120 MB/s, 5 MB/s", "max, 190 MB/s").replace("write: 1 MB/s", "write: max")
+    loaded = study(fast)
+    assert time_out_warnings(loaded, treatments_of(make_plan(loaded))) == []
+    other = study(STUDY.replace("hadoop jar x terasort", "cp").replace("hdfs datanode", "cat"))
+    assert time_out_warnings(other, treatments_of(make_plan(other))) == []
+
+
+def test_the_least_rate_counts_that_a_disk_has_at_any_time():
+    run = resolve(study(), {"limit": "5 MB/s", "port": "1"})
+    assert slowest_rates(run) == {"data-0.d": 1e6, "data-1.d": 5e6}
+
+
+def test_services_and_places_are_filled_in_with_factors():
+    run = resolve(study(), {"limit": "5 MB/s", "port": "2"})
+    assert run.services[0].command == "hdfs datanode {d} 2"
+    assert run.on == ("boss",)
+    assert run.fill(run.command, {"data-1.d": "/x"}, "/r") == "hadoop jar x terasort /x"
+
+
+def test_the_plan_shows_nodes_links_schedule_services_and_hosts():
+    loaded = study()
+    text = plan_text(make_plan(loaded), loaded)
+    for words in (
+        "data-… (2): d: hdd-7200, limits read {limit}; net",
+        "boss: cpu ratio 0.5; net",
+        "net: bandwidth 1 Gbit/s",
+        "10s after run: data-0; disk d, limits write 1 MB/s",
+        "service dn: data-*; hdfs datanode {d} {port}",
+        "command: boss; hadoop jar x terasort {data-1.d}",
+        "a, b: each block of runs is made on one of them.",
+    ):
+        assert words in text, text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("on: boss", "on: bos", "did you mean 'boss'"),
+        ("on: \"data-*\"", "on: \"date-*\"", "a node, a pattern or all"),
+        ("ready: {port: 9866}", "ready: {port: 9866, log: x}", "one of port, log, command"),
+        ("ready: {port: 9866}", "ready: {port: 0}", "a TCP port"),
+        ("ready: {port: 9866}", "ready: {log: '('}", "a regular expression"),
+        ("datanode {d}", "datanode {e}", "a literal brace is doubled"),
+        ("terasort {data-1.d}", "terasort {d}", "which node's disk"),
+        ("name: b}", "name: a}", "each name once"),
+        ("ssh: root@a", "ssh: root@a, netns: x", "one of them"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_with_its_line(old, new, words):
+    assert old in STUDY
+    with pytest.raises(BadInput) as error:
+        study(STUDY.replace(old, new))
+    line = STUDY.count("\n", 0, STUDY.index(old)) + 1
+    found = [(m.line, m.expected) for m in error.value.mistakes]
+    assert any(at == line and words in expected for at, expected in found), found
