@@ -1,0 +1,136 @@
+"""Map-reduce and TeraSort on nodes with different disks: the published Hadoop study, scaled.
+
+`studies/hadoop.py [job] [terasort]` runs `studies/hadoop-job.study.yaml` (a job of our own, on six nodes) and
+`studies/hadoop-terasort.study.yaml` (HDFS, YARN and MapReduce as they are packaged, on four), judges
+them beside the published text and draws the times as SVG. Needs root; TeraSort also Maven and Java.
+`--quick`: the job with an eighth of the data and without the slowest settings, one replicate. Runs whose
+certificate is not valid are left out unless `--invalid` is given; `--plant` takes a third off one
+setting's times first, which must be reported. Exit status 3 if something that must hold does
+not, 1 if something failed.
+
+The published study: A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020), section 3.4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from penstock.errors import PenstockError
+from penstock.report import style
+
+HERE = Path(__file__).resolve().parent
+for part in ("blackbox", "storage-layout", "heterogeneous"):
+    sys.path.insert(0, str(HERE / part))
+
+from claims import Claim  # noqa: E402
+from drawing import save  # noqa: E402
+from hadoop_claims import job_claims, order_claims, planted, times_figure  # noqa: E402
+from jobs import Run, job_runs, terasort_runs  # noqa: E402
+from running import run_study  # noqa: E402
+from settings import SETTINGS, write_profiles  # noqa: E402
+from steps import mean_interval  # noqa: E402
+
+STUDIES = ("job", "terasort")
+
+
+def measure(name: str, root: Path, quick: bool, invalid: bool) -> None:
+    """Makes the runs of one study that are not there yet."""
+    write_profiles(HERE.parent / "out" / "hadoop" / "profiles")
+    out = root / name
+    words = ["--resume"] if (out / "campaign.json").exists() else []
+    if quick:
+        words += ["--quick", "--set", "design.replicates=1"]
+    run_study(HERE / f"hadoop-{name}.study.yaml", out, words, invalid=invalid)
+
+
+def show(name: str, found: list[Run]) -> None:
+    """One row per setting: time, what was predicted, who was slowest."""
+    table = Table(box=None, pad_edge=False, title=name)
+    for heading in ("storage", "setting", "n", "valid", "time s", "predicted s", "straggler"):
+        table.add_column(heading, justify="right" if heading in ("n", "valid") else "left")
+    table.add_column("last reducer")
+    for storage in dict.fromkeys(r.storage for r in found):
+        for setting in SETTINGS:
+            mine = [r for r in found if (r.storage, r.setting) == (storage, setting)]
+            if not mine:
+                continue
+            table.add_row(
+                storage,
+                setting,
+                str(len(mine)),
+                str(sum(r.valid for r in mine)),
+                str(mean_interval(r.time_s for r in mine)),
+                str(mean_interval(r.predicted_s for r in mine)) if mine[0].predicted_s else "",
+                ", ".join(sorted({r.straggler for r in mine})),
+                ", ".join(sorted({r.last_reducer for r in mine})),
+            )
+    Console(width=120, highlight=False).print(table)
+
+
+def show_claims(claims: list[Claim]) -> None:
+    """Published beside ours."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("of", "claim", "published", "ours (95 % interval)", "holds"):
+        table.add_column(heading, overflow="fold")
+    words = {True: "yes", False: "NO", None: "?"}
+    for one in claims:
+        table.add_row(one.of, one.says, one.published, one.ours, words[one.holds])
+    Console(width=120, highlight=False).print(table)
+
+
+def main() -> int:
+    """Exit status: 0 all holds, 1 something failed, 3 something does not hold."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("study", nargs="*", help=f"of {', '.join(STUDIES)}; default both")
+    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "hadoop")
+    options.add_argument("--quick", action="store_true", help="little data, one replicate")
+    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
+    options.add_argument("--invalid", action="store_true", help="also runs that are not valid")
+    options.add_argument("--plant", action="store_true", help="times that are a third too short")
+    options.add_argument("--figures", type=Path, help="directory of the SVG files (default OUT)")
+    options.add_argument("--json", action="store_true", help="the result as one object")
+    given = options.parse_args()
+    if odd := [s for s in given.study if s not in STUDIES]:
+        options.error(f"found the study {odd[0]}; expected {' or '.join(STUDIES)}")
+    out: Path = given.out.resolve()
+    claims: list[Claim] = []
+    rows: list[Run] = []
+    try:
+        for name in given.study or STUDIES:
+            if not given.compare:
+                measure(name, out, given.quick, given.invalid)
+            elif not (out / name / "runs.parquet").exists():
+                continue
+            read = job_runs if name == "job" else terasort_runs
+            found, left_out = read(out / name, invalid=given.invalid)
+            if given.plant:
+                found = planted(found)
+            for reason in left_out:
+                print(f"hadoop: {name}: not valid: {reason[:160]}", file=sys.stderr)
+            claims += order_claims(name, found)
+            claims += job_claims(found) if name == "job" else []
+            rows += found
+            if found:
+                with style.look():
+                    file = (given.figures or out) / f"hadoop-{name}.svg"
+                    save(times_figure(found), file)
+                if not given.json:
+                    show(name, found)
+    except PenstockError as error:
+        print(f"hadoop: {error}", file=sys.stderr)
+        return 1
+    if given.json:
+        print(json.dumps({"claims": [vars(c) for c in claims], "runs": [vars(r) for r in rows]}))
+    else:
+        show_claims(claims)
+    return 0 if all(c.holds is not False for c in claims) else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""TeraSort on HDFS, YARN and MapReduce as they are packaged.
+
+    terasort.py generate MIB HEAD_DIRECTORY DIRECTORY…      input of that size, by TeraGen, on this host
+    terasort.py daemon KIND NODE DISK HEAD [INDEX]          becomes a daemon: name, data, resources or tasks
+    terasort.py run --out DIR --disk DISK HEAD NODE…        TeraSort and TeraValidate on daemons that are up
+
+HEAD runs the name node and the resource manager, each NODE a data node (blocks on its DISK) and a
+node manager (tasks' files there too). Heaps are of 192 MiB; the input is kept twice, the output
+once (TeraSort's own setting), there is one reduce task for every second NODE. DIR/terasort.json
+gets the time, the tasks with node and times from Hadoop's own history, and the checksum; stdout
+`seconds: …` and the same in short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from configured import (
+    HERE,
+    MAINS,
+    NAME_PORT,
+    RESOURCES_PORT,
+    configure,
+    environment,
+    java,
+    library,
+    of_daemon,
+)
+
+EXAMPLES = "org.apache.hadoop.examples.ExampleDriver"
+SHELL = "org.apache.hadoop.fs.FsShell"
+#: TeraGen's and TeraSort's records
+RECORD_BYTES = 100
+#: in each node, where the root is the node's own
+HOME = Path("/tmp/penstock-hadoop")
+HISTORY = "/tmp/hadoop-yarn/staging/history/done_intermediate/*/*.jhist"
+
+
+class Client:
+    """Programs of Hadoop's run as its user would run them."""
+
+    def __init__(self, home: Path, head: str, *, yarn: bool) -> None:
+        self.home, self.head, self.lib = home, head, library()
+        home.mkdir(parents=True, exist_ok=True)
+        self.log = home / "client.log"
+        self.log.unlink(missing_ok=True)
+        self.conf = self.configured("conf", yarn=yarn)
+
+    def configured(self, name: str, *, yarn: bool) -> Path:
+        """A configuration without anything of one daemon."""
+        return configure(self.home / name, self.home, self.head, {}, yarn=yarn, lib=self.lib)
+
+    def run(self, *words: str, conf: Path | None = None) -> str:
+        """stdout of a program; RuntimeError with the end of its log if it fails."""
+        line = java(conf or self.conf, self.home, self.lib, *words)
+        with open(self.log, "ab") as errors:
+            done = subprocess.run(
+                line,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment(),
+            )
+        if done.returncode != 0:
+            lines = self.log.read_text("utf-8", "replace").splitlines()
+            told = "\n".join(line for line in lines[-60:] if "INFO" not in line)
+            raise RuntimeError(f"{' '.join(words[:2])}: status {done.returncode}:\n{told[-2000:]}")
+        return done.stdout.decode("utf-8", "replace")
+
+    def wait(self, port: int, bean: str, key: str, count: int, *pids: int) -> None:
+        """Until a daemon counts so many."""
+        words = [sys.executable, str(HERE / "live.py"), f"http://{self.head}:{port}", bean, key]
+        words += [str(count), "120", *map(str, pids)]
+        if subprocess.run(words).returncode:
+            raise RuntimeError(f"Hadoop did not start: {key} is not {count}")
+
+    def wait_for_data(self, count: int, *pids: int) -> None:
+        """Until so many data nodes are there and their blocks are known."""
+        bean = "Hadoop:service=NameNode,name=FSNamesystemState"
+        self.wait(NAME_PORT, bean, "NumLiveDataNodes", count, *pids)
+        self.run("org.apache.hadoop.hdfs.tools.DFSAdmin", "-safemode", "wait")
+
+
+def daemon(kind: str, node: str, disk: Path, head: str, index: int) -> None:
+    """Becomes a daemon of this node; its configuration is also that of the node's containers."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    lib = library()
+    own = of_daemon(kind, node, disk, index, HOME)
+    name = "conf" if kind == "tasks" else f"conf-{kind}"
+    conf = configure(HOME / name, HOME, head, own, yarn=True, lib=lib)
+    words = java(conf, HOME, lib, MAINS[kind])
+    os.execvpe(words[0], words, environment())
+
+
+def generate(mib: int, head: Path, places: list[Path]) -> None:
+    """Input of that size; TeraGen's checksum stays beside the name node's files."""
+    (head / "name").mkdir()
+    for place in places:
+        (place / "blocks").mkdir()
+    with tempfile.TemporaryDirectory(prefix="hadoop-") as text:
+        home, here = Path(text), "127.0.0.1"
+        client = Client(home, here, yarn=False)
+        parts = [("name", head, 0), *(("data", place, i + 1) for i, place in enumerate(places))]
+        confs = [
+            configure(
+                home / f"conf-{kind}-{i}", home, here, of_daemon(kind, here, place, i, home),
+                yarn=False, lib=client.lib,
+            )
+            for kind, place, i in parts
+        ]  # fmt: skip
+        client.run(MAINS["name"], "-format", "-force", "-nonInteractive", conf=confs[0])
+        daemons: list[subprocess.Popen[bytes]] = []
+        try:
+            for (kind, _, i), conf in zip(parts, confs, strict=True):
+                with open(home / f"{kind}-{i}.log", "wb") as log:
+                    words = java(conf, home, client.lib, MAINS[kind])
+                    one = subprocess.Popen(
+                        words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment()
+                    )
+                daemons.append(one)
+            client.wait_for_data(len(places), *(one.pid for one in daemons))
+            rows = (mib << 20) // RECORD_BYTES
+            client.run(
+                EXAMPLES, "teragen", f"-Dmapreduce.job.maps={2 * len(places)}", str(rows), "/in"
+            )
+        finally:
+            for one in reversed(daemons):
+                one.terminate()
+            for one in daemons:
+                one.wait()
+        found = re.findall(r"CHECKSUM=(\d+)", client.log.read_text())
+        if not found:
+            raise RuntimeError("TeraGen told no checksum")
+    made = {"rows": rows, "checksum": f"{int(found[-1]):x}"}
+    (head / "generated.json").write_text(json.dumps(made))
+
+
+def history(text: str) -> list[dict[str, Any]]:
+    """The attempts that succeeded, from a job's history: kind, node, begin and end [s since 1970]."""
+    began: dict[str, float] = {}
+    found = []
+    decoder, at = json.JSONDecoder(), text.find("{")
+    while at >= 0:
+        event, at = decoder.raw_decode(text, at)
+        at = text.find("{", at)
+        if "event" not in event:  # the schema
+            continue
+        (body,) = event["event"].values()
+        if event["type"] in ("MAP_ATTEMPT_STARTED", "REDUCE_ATTEMPT_STARTED"):
+            began[body["attemptId"]] = body["startTime"] / 1e3
+        elif event["type"] in ("MAP_ATTEMPT_FINISHED", "REDUCE_ATTEMPT_FINISHED"):
+            one = {
+                "kind": "map" if event["type"].startswith("MAP") else "reduce",
+                "attempt": body["attemptId"],
+                "node": body["hostname"],
+                "begin_s": began.get(body["attemptId"]),
+                "end_s": body["finishTime"] / 1e3,
+            }
+            if "shuffleFinishTime" in body:
+                one["fetched_s"] = body["shuffleFinishTime"] / 1e3
+            found.append(one)
+    return found
+
+
+def run(head: str, nodes: list[str], disk: Path, out: Path, speculative: bool) -> dict[str, Any]:
+    """TeraSort and TeraValidate; RuntimeError where the output is not the input in order."""
+    made = json.loads((disk / "generated.json").read_text())
+    client = Client(HOME, head, yarn=True)
+    client.wait_for_data(len(nodes))
+    bean = "Hadoop:service=ResourceManager,name=ClusterMetrics"
+    client.wait(RESOURCES_PORT, bean, "NumActiveNMs", len(nodes))
+    backups = str(speculative).lower()
+    began_ns = time.monotonic_ns()
+    client.run(
+        EXAMPLES,
+        "terasort",
+        f"-Dmapreduce.job.reduces={len(nodes) // 2}",
+        f"-Dmapreduce.map.speculative={backups}",
+        f"-Dmapreduce.reduce.speculative={backups}",
+        "/in",
+        "/out",
+    )
+    ended_ns = time.monotonic_ns()
+    local = client.configured("conf-local", yarn=False)
+    client.run(EXAMPLES, "teravalidate", "/out", "/report", conf=local)
+    report = client.run(SHELL, "-cat", "/report/part-r-*")
+    checksum = re.findall(r"checksum\s+(\w+)", report)
+    if "error" in report or checksum[-1:] != [made["checksum"]]:
+        raise RuntimeError(f"TeraValidate: {report.strip()}; TeraGen's is {made['checksum']}")
+    (out / "job.jhist").write_text(client.run(SHELL, "-cat", HISTORY))
+    tasks = history((out / "job.jhist").read_text())
+    found: dict[str, Any] = {"seconds": (ended_ns - began_ns) / 1e9}
+    found |= {"began_ns": began_ns, "ended_ns": ended_ns, "checksum": checksum[-1]}
+    for kind in ("map", "reduce"):
+        mine = [t for t in tasks if t["kind"] == kind]
+        found[f"last_{kind}"] = max(mine, key=lambda t: float(t["end_s"]))["node"]
+    return {**found, "tasks": tasks}
+
+
+def main() -> int:
+    """Exit status 1 with a reason where something fails."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    verbs = options.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser("generate")
+    verb.add_argument("mib", type=int)
+    verb.add_argument("head", type=Path)
+    verb.add_argument("places", type=Path, nargs="+")
+    verb = verbs.add_parser("daemon")
+    verb.add_argument("kind", choices=list(MAINS))
+    verb.add_argument("node")
+    verb.add_argument("disk", type=Path)
+    verb.add_argument("head")
+    verb.add_argument("index", type=int, nargs="?", default=0)
+    verb = verbs.add_parser("run")
+    verb.add_argument("--out", type=Path, required=True)
+    verb.add_argument("--disk", type=Path, required=True, help="of the head")
+    verb.add_argument("--speculative", action="store_true", help="backup tasks (Hadoop's default)")
+    verb.add_argument("head")
+    verb.add_argument("nodes", nargs="+")
+    given = options.parse_args()
+    try:
+        if given.verb == "generate":
+            generate(given.mib, given.head, given.places)
+        elif given.verb == "daemon":
+            daemon(given.kind, given.node, given.disk, given.head, given.index)
+        else:
+            found = run(given.head, given.nodes, given.disk, given.out, given.speculative)
+            (given.out / "terasort.json").write_text(json.dumps(found))
+            print(f"seconds: {found['seconds']:.6f}")
+            for key in ("last_map", "last_reduce", "checksum"):
+                print(f"{key}: {found[key]}")
+    except RuntimeError as error:
+        print(f"terasort: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Clients of two replicas: blind ones ask them in turn, aware ones the one that answers sooner.
+
+    balance.py MODE SECONDS FILE PATH SERVER SERVER…    MODE: blind or aware; SERVER: NAME=ADDRESS:PORT
+
+Clients ask for blocks of 64 KiB at random places of PATH, each again after a short pause. An
+aware client takes the server with the least product of latency and requests under way; the
+latency is a moving average that rises at once, and fades while a server is not asked, so that one
+that has recovered is found again (peak EWMA). FILE gets one line per request: begin
+(CLOCK_MONOTONIC, ns), server, latency (ns). stdout: `requests: …`, `mean latency: …` in ms, and
+the share of each server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import itertools
+import math
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+BLOCK_BYTES = 64 * 1024
+CLIENTS = 4
+#: pause of a client between two requests [s]
+PAUSE_S = 0.004
+#: time in which what is known of a server's latency fades to 1/e [s]
+FADES_S = 0.5
+START_S = 30.0
+
+
+class Server:
+    """A replica as the clients know it."""
+
+    def __init__(self, text: str) -> None:
+        self.name, _, at = text.partition("=")
+        address, _, port = at.rpartition(":")
+        self.address, self.port = address, int(port)
+        self.under_way = 0
+        self._latency_s, self._seen_s = 0.0, time.monotonic()
+
+    def cost(self, now_s: float) -> float:
+        """What one more request would meet there."""
+        latency = self._latency_s * math.exp(-(now_s - self._seen_s) / FADES_S)
+        return latency * (self.under_way + 1)
+
+    def saw(self, latency_s: float, now_s: float) -> None:
+        """A request has come back."""
+        faded = math.exp(-(now_s - self._seen_s) / FADES_S)
+        mixed = self._latency_s * faded + latency_s * (1 - faded)
+        self._latency_s, self._seen_s = max(latency_s, mixed), now_s
+
+
+class Clients:
+    """All clients, what they share, and what they saw."""
+
+    def __init__(self, mode: str, servers: list[Server], path: str, seed: int) -> None:
+        self._aware, self._servers, self._path = mode == "aware", servers, path
+        self._turn = itertools.cycle(servers)
+        self._lock = threading.Lock()
+        self._drawn = random.Random(seed)
+        self._blocks = self._size() // BLOCK_BYTES
+        self.requests: list[tuple[int, str, int]] = []
+        self.failed: list[BaseException] = []
+
+    def _size(self) -> int:
+        """Of the file; waits until every server is up."""
+        found = []
+        for server in self._servers:
+            until = time.monotonic() + START_S
+            while True:
+                try:
+                    line = http.client.HTTPConnection(server.address, server.port, timeout=10)
+                    line.request("HEAD", f"/{self._path}")
+                    found.append(int(line.getresponse().headers["Content-Length"]))
+                    line.close()
+                    break
+                except OSError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.05)
+        return min(found)
+
+    def run(self, seconds: float) -> None:
+        """Asks for so long. Raises what a client met."""
+        until = time.monotonic() + seconds
+        threads = [threading.Thread(target=self._client, args=(until,)) for _ in range(CLIENTS)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        if self.failed:
+            raise self.failed[0]
+
+    def _choose(self) -> tuple[Server, int]:
+        with self._lock:
+            now = time.monotonic()
+            server = next(self._turn)
+            if self._aware:
+                # the one whose turn it is where both are alike
+                others = [server, *(s for s in self._servers if s is not server)]
+                server = min(others, key=lambda s: s.cost(now))
+            server.under_way += 1
+            return server, self._drawn.randrange(self._blocks)
+
+    def _client(self, until: float) -> None:
+        lines = {
+            s.name: http.client.HTTPConnection(s.address, s.port, timeout=60) for s in self._servers
+        }
+        try:
+            while time.monotonic() < until and not self.failed:
+                server, block = self._choose()
+                begin = time.monotonic_ns()
+                first = block * BLOCK_BYTES
+                part = {"Range": f"bytes={first}-{first + BLOCK_BYTES - 1}"}
+                lines[server.name].request("GET", f"/{self._path}", headers=part)
+                got = len(lines[server.name].getresponse().read())
+                took = time.monotonic_ns() - begin
+                with self._lock:
+                    server.under_way -= 1
+                    server.saw(took / 1e9, time.monotonic())
+                    self.requests.append((begin, server.name, took))
+                if got != BLOCK_BYTES:
+                    raise EOFError(f"{server.name} sent {got} bytes of {BLOCK_BYTES}")
+                time.sleep(PAUSE_S)
+        except BaseException as error:
+            self.failed.append(error)
+        finally:
+            for line in lines.values():
+                line.close()
+
+
+def main() -> int:
+    """Exit status 1 where a server fails."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("mode", choices=["blind", "aware"])
+    options.add_argument("seconds", type=float)
+    options.add_argument("file", type=Path)
+    options.add_argument("path")
+    options.add_argument("servers", type=Server, nargs="+", metavar="NAME=ADDRESS:PORT")
+    given = options.parse_args()
+    try:
+        clients = Clients(given.mode, given.servers, given.path, seed=4)
+        clients.run(given.seconds)
+    except (OSError, EOFError, http.client.HTTPException) as error:
+        print(f"balance: {error}", file=sys.stderr)
+        return 1
+    seen = sorted(clients.requests)
+    given.file.write_text("".join(f"{t} {name} {took}\n" for t, name, took in seen))
+    print(f"requests: {len(seen)}")
+    print(f"mean latency: {sum(r[2] for r in seen) / max(1, len(seen)) / 1e6:.3f}")
+    for server in given.servers:
+        share = sum(r[1] == server.name for r in seen) / max(1, len(seen))
+        print(f"share of {server.name}: {share:.4f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""A small HTTP file server: the files under one directory, whole or a range, read in pieces from the disk.
+
+`python files.py DIRECTORY ADDRESS PORT` serves until it is ended. `Range: bytes=a-b` gives a part. What was
+read is dropped from the page cache again, so that every request meets the disk; with `direct` the cache is
+passed by altogether (offsets and sizes in multiples of 4096).
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import os
+import re
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+PIECE_BYTES = 256 * 1024
+
+
+def pieces(path: Path, begin: int, end: int, *, direct: bool) -> Iterator[memoryview]:
+    """The bytes from `begin` up to `end` of a file, each piece valid until the next."""
+    buffer = mmap.mmap(-1, PIECE_BYTES)
+    fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
+    try:
+        at = begin
+        while at < end:
+            wanted = min(PIECE_BYTES, end - at)
+            got = os.preadv(fd, [memoryview(buffer)[:wanted]], at)
+            if got == 0:
+                raise EOFError(f"{path} ends at {at}, {end} was asked for")
+            yield memoryview(buffer)[:got]
+            at += got
+        if not direct:
+            os.posix_fadvise(fd, begin, end - begin, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
+class FileServer(ThreadingHTTPServer):
+    """Serves the files under `root`."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, root: Path, address: str, port: int, *, direct: bool = False) -> None:
+        super().__init__((address, port), _Handler)
+        self.root = root.resolve()
+        self.direct = direct
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has gone is no error; anything else is said."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError):
+            print(f"files: {client_address}: {error!r}", file=sys.stderr)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: FileServer
+
+    def do_HEAD(self) -> None:
+        """How long the file is."""
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        """The file, or a range of it."""
+        self._answer(body=True)
+
+    def _answer(self, *, body: bool) -> None:
+        path = (self.server.root / self.path.lstrip("/")).resolve()
+        if not path.is_relative_to(self.server.root) or not path.is_file():
+            self.send_error(404)
+            return
+        size = path.stat().st_size
+        begin, end = 0, size
+        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if found:
+            begin, end = int(found[1]), min(int(found[2]) + 1, size)
+        self.send_response(206 if found else 200)
+        self.send_header("Content-Length", str(max(0, end - begin)))
+        self.end_headers()
+        if not body:
+            return
+        for piece in pieces(path, begin, end, direct=self.server.direct):
+            self.wfile.write(piece)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: requests are counted by the client."""
+
+
+def main() -> None:
+    """Serves until it is ended."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("directory", type=Path)
+    options.add_argument("address")
+    options.add_argument("port", type=int)
+    options.add_argument("--direct", action="store_true", help="pass the page cache by")
+    given = options.parse_args()
+    FileServer(given.directory, given.address, given.port, direct=given.direct).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The five limit settings of the published Hadoop study, a twentieth of its rates, and the disks
+they make.
+
+Published (A. Saif, Experimental Methods for the Evaluation of Big Data Systems, 2020, section
+3.4): all data nodes at 120 MB/s; one of them at 5; all at 60; all at 30; one half at 60, the
+other at 30.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from penstock.platform.profiles import read_profile, scaled
+
+#: setting → limit of reads and of writes of each node [B/s]: `rest`, the `one`, and the other half (`other`)
+SETTINGS = {
+    "all-fast": {"rest": 6e6, "one": 6e6, "other": 6e6},
+    "one-slow": {"rest": 6e6, "one": 0.25e6, "other": 6e6},
+    "all-half": {"rest": 3e6, "one": 3e6, "other": 3e6},
+    "all-quarter": {"rest": 1.5e6, "one": 1.5e6, "other": 1.5e6},
+    "half-half": {"rest": 3e6, "one": 3e6, "other": 1.5e6},
+}
+#: the same for TeraSort, where starting a task takes longer
+TERASORT = {
+    "all-fast": {"rest": 1e6, "one": 1e6, "other": 1e6},
+    "one-slow": {"rest": 1e6, "one": 0.1e6, "other": 1e6},
+    "all-half": {"rest": 0.5e6, "one": 0.5e6, "other": 0.5e6},
+    "all-quarter": {"rest": 0.25e6, "one": 0.25e6, "other": 0.25e6},
+    "half-half": {"rest": 0.5e6, "one": 0.5e6, "other": 0.25e6},
+}
+#: level of `storage` → ready profile and time scale (the flash drive is slowed to what two cores honour)
+STORAGE = {"hard-disk": ("hdd-7200", 1.0), "flash": ("sata-ssd", 4.0)}
+#: node → which of a setting's limits it has; the nodes 1, 3 and 5 have the reducers
+PLACES = {"n1": "rest", "n2": "one", "n3": "rest", "n4": "other", "n5": "other", "n6": "other"}
+REDUCERS = ("n1", "n3", "n5")
+
+
+def limit_bps(setting: str, node: str) -> float:
+    """The limit of a node's reads, and of its writes."""
+    return SETTINGS[setting][PLACES[node]]
+
+
+def write_profiles(directory: Path) -> None:
+    """One profile KIND-SETTING-PLACE.json per sort of disk in `directory`; KIND: a storage, or terasort."""
+    directory.mkdir(parents=True, exist_ok=True)
+    kinds = {storage: (SETTINGS, *what) for storage, what in STORAGE.items()}
+    kinds["terasort"] = (TERASORT, *STORAGE["flash"])
+    for storage, (settings, profile, time_scale) in kinds.items():
+        plain = scaled(read_profile(profile, directory), time_scale)
+        for setting, places in settings.items():
+            for place, bps in places.items():
+                name = f"{storage}-{setting}-{place}"
+                made = {**plain, "name": name, "limits": {"read_bps": bps, "write_bps": bps}}
+                (directory / f"{name}.json").write_text(json.dumps(made, indent=1))

@@ -1,0 +1,120 @@
+"""The studies on nodes with different disks, in little: ES-2 (a) and ES-4."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from penstock.archive.bundle import Bundle
+
+STUDIES = Path(__file__).parents[2] / "studies"
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="needs FUSE"),
+]
+BLOCKS, BLOCK_BYTES = 18, 400_000
+LIMITS_BPS = {"fast": 8e6, "slow": 4e6}
+
+STUDY = """
+penstock: 1
+name: job
+question: Does a job take what its disks let through?
+factors:
+  limit: {{levels: {{fast: 8 MB/s, slow: 4 MB/s}}}}
+design: {{kind: full, replicates: 1}}
+platform:
+  nodes:
+    - {{name: head}}
+    - name: n
+      count: 3
+      disks:
+        - name: data
+          profile: sata-ssd
+          time_scale: 4
+          size: 64MiB
+          limits: {{read: "{{limit}}", write: "{{limit}}"}}
+workload:
+  prepare: >
+    {{python}} {{study_dir}}/heterogeneous/job.py make {blocks} {block_bytes} 2 7
+    {{n-0.data}} {{n-1.data}} {{n-2.data}}
+  services:
+    - name: work
+      on: "n-*"
+      command: >
+        {{python}} {{study_dir}}/heterogeneous/job.py work --reduce n-0,n-2
+        {{node}} {{data}} head n-0 n-1 n-2
+      ready: {{port: 21301}}
+  on: head
+  command: >
+    {{python}} {{study_dir}}/heterogeneous/job.py run --reduce n-0,n-2
+    --out {{run_dir}}/job.json n-0 n-1 n-2
+  expected: 5s
+  timeout: 60s
+responses:
+  time: {{from: {{regex: 'seconds: ([0-9.]+)'}}, unit: s, better: lower}}
+observers: {{monitor: null}}
+"""
+
+
+def least_s(requests: pd.DataFrame, stages: dict[str, list[int]], bps: float) -> float:
+    """The time that disks of that limit need at least for what they served, stage by stage."""
+    whole = 0.0
+    for begin, end in stages.values():
+        mine = requests[(requests["done_ns"] > begin) & (requests["done_ns"] <= end)]
+        each = mine.groupby([mine["disk_id"].astype(str), mine["op"].astype(str)])["size_bytes"]
+        whole += float(each.sum().max()) / bps
+    return whole
+
+
+def test_es_2_a_a_job_takes_what_its_disks_let_through(tmp_path: Path) -> None:
+    shutil.copytree(STUDIES / "heterogeneous", tmp_path / "heterogeneous")
+    study = tmp_path / "job.study.yaml"
+    study.write_text(STUDY.format(blocks=BLOCKS, block_bytes=BLOCK_BYTES))
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "penstock", "run", str(study), "-o", str(out)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200)
+    assert (out / "runs.parquet").exists(), done.stderr
+    sums = set()
+    for row in pd.read_parquet(out / "runs.parquet").to_dict("records"):
+        bundle = Bundle.open(out / "runs" / str(row["run_id"]))
+        assert bundle.manifest["exit_status"] == 0, row["reason"]
+        said = json.loads((bundle.path / "workload" / "job.json").read_text())
+        sums.add(said["checksum"])
+        assert said["records"] == BLOCKS * BLOCK_BYTES // 100
+        assert sum(t["kind"] == "map" for t in said["tasks"]) == BLOCKS
+        assert said["last_reducer"] in ("n-0", "n-2")
+        requests = bundle.table("device_requests").to_pandas()
+        # all input was read and all output written, by disks and not by a cache
+        size = requests.groupby(requests["op"].astype(str))["size_bytes"].sum()
+        assert size["write"] >= 0.99 * 2 * BLOCKS * BLOCK_BYTES
+        assert size["read"] >= 0.99 * 2 * BLOCKS * BLOCK_BYTES
+        limit = LIMITS_BPS[str(row["limit"])]
+        # a disk lets no more through, however busy the host is; that it lets as much through
+        # only a run whose certificate is valid can tell
+        assert said["seconds"] >= 0.95 * least_s(requests, said["stages"], limit)
+        if row["valid"]:
+            assert said["seconds"] <= 3 * least_s(requests, said["stages"], limit)
+            # planted: disks of a quarter of the limit could not have served that
+            assert said["seconds"] < 0.95 * least_s(requests, said["stages"], limit / 4)
+    assert len(sums) == 1
+
+
+def test_es_4_clients_that_look_leave_the_slow_replica(tmp_path: Path) -> None:
+    words = [sys.executable, str(STUDIES / "load_balance.py"), "--quick", "--invalid", "--json"]
+    done = subprocess.run(
+        [*words, "-o", str(tmp_path / "out")], capture_output=True, text=True, timeout=200
+    )
+    assert done.stdout, done.stderr
+    claims = {c["says"]: c for c in json.loads(done.stdout)["claims"]}
+    for says, claim in claims.items():
+        if says.startswith(("s-0 slow", "s-0 fast", "blind")):
+            assert claim["holds"], claim
