@@ -246,6 +246,13 @@ def carry_penstock(job: Path, package: Path) -> None:
     (inside / "penstock" / "__init__.py").write_text(words)
 
 
+def carry_extension(job: Path, extension: Path, into: Path) -> None:
+    """Puts a compiled module beside the package that imports it, and the libraries that it names."""
+    shutil.copy(extension, into / extension.name)
+    for word in _libraries(extension):
+        shutil.copy(Path(word).resolve(), job / "python" / "shared" / Path(word).name)
+
+
 def run(job: Path, programs: tuple[str, ...], out: Path, timeout_s: float = 180) -> Outcome:
     """Boots, runs `job/run`, powers off; `out` gets what the job left in /out."""
     machine_kernel = kernel()

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from penstock.host.netns import inside
 from penstock.host.processes import Identity
 
+#: asm-generic/socket.h
+_RCVBUFFORCE = 33
+
 
 @contextlib.contextmanager
 def namespaces(count: int) -> Iterator[list[int]]:
@@ -125,7 +128,7 @@ def datagrams(sender: int, receiver: int, address: str, count: int) -> list[int]
     inbox = inside(receiver, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     outbox = inside(sender, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     with inbox, outbox:
-        inbox.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        inbox.setsockopt(socket.SOL_SOCKET, _RCVBUFFORCE, 1 << 23)
         inbox.bind((address, 0))
         outbox.connect(inbox.getsockname())
         for number in range(count):

@@ -1,0 +1,57 @@
+"""Runs inside the guest: links with netem, read back and measured; the relay. Prints one JSON object."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from net_ground import connection, datagrams, namespaces, round_trips
+
+from penstock.emulate.network import Network
+from penstock.emulate.network.offers import offers
+from penstock.emulate.spec import Delay, LinkSpec, NetworkSpec
+from penstock.host.journal import Journal
+
+N = 1000
+says: dict[str, Any] = {"offers": vars(offers())}
+journal = Journal(Path(tempfile.mkdtemp()) / "journal")
+
+
+def seen(engine: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    spec = NetworkSpec(engine=engine)  # type: ignore[arg-type]
+    with namespaces(2) as (a, b), Network.up([spec], journal) as network:
+        network.attach("a", a, LinkSpec(delay=Delay(0.100), in_delay=Delay(0.050), out_bps=1e6))
+        there = network.attach("b", b)
+        found["engine"] = network.engine("net")
+        found["at_first"] = network.read_back("a")
+        times = round_trips(*connection(b, a, there.address), 6, 0.01)
+        found["rtt_s"] = times
+        # a change of one thing leaves the others
+        network.set_link("a", None, {"out_bps": 2e6})
+        network.set_link("a", None, {"in_delay": None})
+        found["after_two"] = network.read_back("a")
+        network.set_link("a", None, {"delay": None, "loss": 0.2})
+        found["arrived"] = len(datagrams(a, b, there.address, N))
+        network.set_link("a", None, {"loss": None, "duplicate": 0.3})
+        found["twice"] = len(datagrams(a, b, there.address, N))
+        network.set_link("a", None, {"duplicate": None, "out_bps": None})
+        found["at_last"] = network.read_back("a")
+        for name in ("uniform", "normal", "pareto") if engine == "auto" else ():
+            delay = {"mean_s": 0.060, "jitter_s": 0.020, "distribution": name}
+            found[name] = network.set_link("a", None, {"delay": delay}).found["delay"]
+            times = round_trips(*connection(b, a, there.address), 60, 0.0)
+            found[f"{name}_s"] = {"mean": statistics.mean(times), "sd": statistics.stdev(times)}
+    return found
+
+
+for which in ("auto", "relay"):
+    start = time.monotonic()
+    says[which] = seen(which)
+    says[which]["seconds"] = time.monotonic() - start
+says["left"] = len(journal.open_entries())
+print("RESULT " + json.dumps(says))

@@ -1,0 +1,86 @@
+"""Links on a kernel that has netem: what is asked, read back and seen; the relay on an older kernel."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyroute2
+import pytest
+
+import penstock
+from tests.guest import machine
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(machine.missing()), reason=f"the guest needs {machine.missing()}"),
+]
+N = 1000
+
+
+@pytest.fixture(scope="module")
+def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    work = tmp_path_factory.mktemp("guest")
+    job = work / "job"
+    job.mkdir()
+    package = Path(penstock.__file__).parent
+    machine.carry_penstock(job, package)
+    packages = job / "python" / "packages"
+    shutil.copytree(Path(pyroute2.__file__).parent, packages / "pyroute2")
+    machine.carry_extension(job, package / "_native.abi3.so", packages / "penstock")
+    shutil.copy(Path(__file__).parent / "job_network.py", job / "job.py")
+    shutil.copy(Path(__file__).parents[1] / "integration" / "net_ground.py", job)
+    modules = "modprobe veth; modprobe bridge; modprobe sch_netem; modprobe sch_tbf\n"
+    run = machine.RUN_PYTHON.format(python=machine.python_name())
+    (job / "run").write_text(modules + run)
+    programs = ("bash", "unshare", os.path.realpath(sys.executable))
+    outcome = machine.run(job, programs, work / "out", timeout_s=300)
+    line = next((x for x in outcome.log.splitlines() if x.startswith("RESULT ")), None)
+    assert line is not None, outcome.log + outcome.console[-3000:]
+    answer: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
+    return answer
+
+
+def share_is(found: int, asked: float) -> bool:
+    return abs(found - N * asked) < 5 * math.sqrt(N * asked * (1 - asked)) + 1
+
+
+def test_netem_is_found_and_taken(says: dict[str, Any]) -> None:
+    assert says["offers"] == {"bandwidth": True, "netem": True, "relay": True, "why": {}}
+    assert (says["auto"]["engine"], says["relay"]["engine"]) == ("bridge", "relay")
+    assert says["left"] == 0
+
+
+@pytest.mark.parametrize("engine", ["auto", "relay"])
+def test_delays_are_seen_both_ways(says: dict[str, Any], engine: str) -> None:
+    seen = says[engine]
+    assert 0.150 <= min(seen["rtt_s"]) < 0.180, seen["rtt_s"]  # the guest's processor is software
+    first, then = seen["at_first"], seen["after_two"]
+    assert (first["delay"]["mean_s"], first["in_delay"]["mean_s"]) == (0.1, 0.05)
+    assert (first["out_bps"], then["out_bps"]) == (1e6, 2e6)
+    assert (then["delay"]["mean_s"], then["in_delay"]["mean_s"]) == (0.1, 0.0)
+    assert all(v in (None, 0.0) for k, v in seen["at_last"].items() if "delay" not in k)
+
+
+@pytest.mark.parametrize("engine", ["auto", "relay"])
+def test_shares_are_those_asked_for(says: dict[str, Any], engine: str) -> None:
+    assert share_is(N - says[engine]["arrived"], 0.2), says[engine]["arrived"]
+    assert not share_is(N - says[engine]["arrived"], 0.3)  # planted
+    assert share_is(says[engine]["twice"] - N, 0.3), says[engine]["twice"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sd_s"), [("uniform", 0.020 / math.sqrt(3)), ("normal", 0.020), ("pareto", 0.020)]
+)
+def test_jitter_is_of_its_distribution(says: dict[str, Any], name: str, sd_s: float) -> None:
+    assert says["auto"][name] == {"mean_s": 0.06, "jitter_s": 0.02, "distribution": name}
+    seen = says["auto"][f"{name}_s"]
+    # 60 draws; pareto's deviation varies most
+    assert 0.050 < seen["mean"] < 0.150, seen  # what the guest adds
+    assert 0.5 * sd_s < seen["sd"] < 2.2 * sd_s, seen
