@@ -25,6 +25,7 @@ from penstock.host.journal import Entry, Journal
 from penstock.host.node_group import NodeGroup, NodeGroups, create_node_groups
 from penstock.host.node_root import Bind, NodeRoot
 from penstock.host.oci import RuncMaker, missing
+from penstock.host.processes import start_ticks
 from penstock.host.spawner import Birth, Spawner
 from penstock.host.state import state_dir
 
@@ -41,6 +42,8 @@ class HeldNode:
     state: str = "created"
     pid: int = 0
     pidfd: int = -1
+    #: of its first process: with the pid it cannot be taken for another
+    start_ticks: int = 0
     since_ns: int = 0
     cpu_at_start_ns: int = 0
     failure: str = ""
@@ -176,6 +179,7 @@ class HeldCluster:
             node.pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             raise PenstockError(f"node {node.name} died while it was started") from None
+        node.start_ticks = start_ticks(pid) or 0
         node.since_ns = time.monotonic_ns()
         node.cpu_at_start_ns = (node.group.cpu_ns() or 0) if node.group else 0
 
@@ -305,6 +309,7 @@ class HeldCluster:
                     "state": node.state,
                     "failure": node.failure,
                     "pid": node.pid,
+                    "start_ticks": node.start_ticks,
                     "addresses": node.addresses,
                     "image": str(node.spec.image) if node.spec.image else None,
                     "group": node.group.name if node.group else "",

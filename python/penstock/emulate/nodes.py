@@ -25,7 +25,7 @@ from penstock.host.daemon import Daemon, connect, start_daemon
 from penstock.host.journal import Journal
 from penstock.host.launch import Finished, launch
 from penstock.host.node_group import NodeGroup
-from penstock.host.processes import Identity
+from penstock.host.processes import Identity, start_ticks
 from penstock.host.state import runtime_dir
 
 Progress = Callable[[str, int, int], None]
@@ -60,6 +60,7 @@ class RunningNode:
     image: Path | None
     disks: dict[str, RunningDisk] = field(default_factory=dict)
     failure: str = ""
+    start_ticks: int = 0
 
     @property
     def address(self) -> str | None:
@@ -81,6 +82,10 @@ class RunningNode:
         if not self.pid:
             why = f": {self.failure}" if self.failure else ""
             raise PenstockError(f"node {self.name} is {self.state}{why}")
+        if start_ticks(self.pid) != self.start_ticks:  # its pid may be another's by now
+            raise PenstockError(f"node {self.name} has died")
+        if self.cgroup.frozen():
+            raise PenstockError(f"node {self.name} is frozen; state=running thaws it")
         groups = self.cgroup.enter_args()
         return enter_words(self.pid, groups, argv, env=env, cwd=cwd, user=user)
 
@@ -342,6 +347,7 @@ def _running(said: dict[str, Any]) -> RunningNode:
         image,
         disks,
         said["failure"],
+        said["start_ticks"],
     )
 
 

@@ -140,7 +140,8 @@ def _build(sock: socket.socket, asked: dict[str, Any]) -> int:
     try:
         answer["pid"] = _bear(_birth(asked))
     except OSError as error:
-        answer["error"] = error.strerror or str(error)
+        where = f"{error.filename}: " if error.filename else ""
+        answer["error"] = f"{where}{error.strerror or error}"
     except BaseException as error:
         answer["error"] = repr(error)
     try:
