@@ -210,7 +210,8 @@ class Network:
     def set_links(
         self, changes: Iterable[tuple[str, str | None, Mapping[str, Any]]]
     ) -> list[LinkChange]:
-        """Changes many live links: all are checked before the first is touched."""
+        """Changes many live links: all are checked before the first is touched, and all are changed before
+        the first is read back."""
         planned_ns = time.monotonic_ns()
         done = []
         with self._lock:
@@ -220,10 +221,12 @@ class Network:
                 link = patched(port.link, patch)
                 check_offered(self._network(port.interface.network).spec, link)
                 wanted.append((port, dict(patch), link))
-            for port, patch, link in wanted:
+            applied = []
+            for port, _, link in wanted:
                 self._ready_for(self._network(port.interface.network), link)
                 port.make(link)
-                applied_ns = time.monotonic_ns()
+                applied.append(time.monotonic_ns())
+            for (port, patch, _), applied_ns in zip(wanted, applied, strict=True):
                 ways = port.read()
                 port.verify(ways)
                 found = as_patch(ways)
