@@ -63,6 +63,8 @@ __all__ = [
 
 #: largest departure of the delivered rate and of the mean time, as a share
 RATE_LIMIT = 0.02
+#: the same of one direction among both, whose requests may be few and short
+DIRECTION_LIMIT = 0.05
 TIME_LIMIT = 0.03
 #: the same of a quantile (DESIGN, section 8)
 QUANTILE_LIMIT = 0.15
@@ -259,11 +261,12 @@ def _rates(log: Log, asked_done: Integers) -> list[_Judged]:
     for code, direction in enumerate(("read", "write")):
         mine = log.op == code
         if mine.any() and not mine[log.op != 2].all():
-            rates.append(_rate(f"rate_{direction}", log.take(mine), asked_done[mine]))
+            name = f"rate_{direction}"
+            rates.append(_rate(name, log.take(mine), asked_done[mine], DIRECTION_LIMIT))
     return rates
 
 
-def _rate(metric: str, log: Log, asked_done: Integers) -> _Judged:
+def _rate(metric: str, log: Log, asked_done: Integers, limit: float = RATE_LIMIT) -> _Judged:
     amount, unit = float(log.size.sum()), "B/s"
     if amount == 0:
         amount, unit = float(len(log.began)), "1/s"
@@ -271,8 +274,8 @@ def _rate(metric: str, log: Log, asked_done: Integers) -> _Judged:
     n = len(log.began)
     if asked_s <= 0:  # a device without service time has no rate
         delivered = amount / delivered_s if delivered_s else None
-        return _Judged(metric, None, delivered, unit, n, RATE_LIMIT, False, True, "")
-    return _judge(metric, amount / asked_s, amount / delivered_s, unit, n, RATE_LIMIT)
+        return _Judged(metric, None, delivered, unit, n, limit, False, True, "")
+    return _judge(metric, amount / asked_s, amount / delivered_s, unit, n, limit)
 
 
 def _time(log: Log, due: Schedule) -> _Judged:
