@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.emulate.backends import Backends, Place, UpDisk, offers
+from penstock.emulate.backends import Backends, Place, UpDisk, image, offers
 from penstock.emulate.backends.table import TABLE
 from penstock.emulate.spec import DiskSpec, Limits
 from penstock.errors import BadInput, PenstockError
@@ -230,6 +230,11 @@ def test_windows_of_a_throttled_disk_and_changes_on_time(bench: Bench) -> None:
     assert first["found"]["limits"]["read_bps"] == 2_000_000
     assert second["found"]["limits"]["read_bps"] == "max"
     assert all(e["planned_ns"] <= e["applied_ns"] <= e["verified_ns"] for e in (first, second))
+    up.schedule([{"at_ns": now, "patch": {"limits": {"read_bps": 2**80}}}])  # no kernel takes that
+    while len(up.events()) < 3:
+        time.sleep(0.05)
+    assert up.events()[2]["error"]
+    assert up.read_back() == Limits()
     table = up.end()["throttle_counters"].to_pylist()
     assert sum(r["bytes"] for r in table if r["direction"] == "read") == 100 * 65536
     with pytest.raises(BadInput, match="fuse"):
@@ -278,6 +283,30 @@ def test_ea_08_limits_above_what_the_device_can_do_are_called_so(bench: Bench) -
     (note,) = [n for n in other.facts()["notes"] if "device-bound" in n]
     assert "read limits of 2 disks" in note
     assert f"does {able['read'] / 1e6:.0f}" in note
+
+
+@blkio
+def test_an_image_that_another_namespace_still_has_mounted_is_not_mounted_twice(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image, "_FREE_WITHIN_S", 0.3)
+    spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=32 * MIB)
+    up = bench.up(spec)
+    content = written(up.mount / "f", 4096).read_bytes()
+    holder = subprocess.Popen(
+        ["unshare", "-m", "sh", "-c", "echo; read x"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()  # it has its copy of the mounts
+    up.down()
+    with pytest.raises(PenstockError, match="mounted twice"):
+        bench.up(spec)
+    holder.communicate(b"\n")
+    monkeypatch.undo()
+    again = bench.up(spec)
+    assert (again.mount / "f").read_bytes() == content
 
 
 @blkio

@@ -97,6 +97,17 @@ def detach(device: LoopDevice, journal: Journal) -> None:
     journal.undone(device.entry)
 
 
+def holders(image: str | os.PathLike[str]) -> list[str]:
+    """Names of the loop devices that hold a file now."""
+    target = os.path.realpath(image)
+    found = []
+    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            if path.read_text().rstrip("\n") == target:
+                found.append(path.parent.parent.name)
+    return sorted(found)
+
+
 def take(entry: Entry) -> bool:
     """Clears the loop devices that bear an entry's token; False if there is none.
 

@@ -7,6 +7,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from penstock.emulate.spec import DiskSpec
 from penstock.errors import BadInput, PenstockError
 from penstock.host.blockdev import BlockDevice, device_of
 from penstock.host.journal import Entry, Journal, new_token
-from penstock.host.loop import LoopDevice, attach, detach
+from penstock.host.loop import LoopDevice, attach, detach, holders
 from penstock.host.mounts import mounts_at, unmount
 from penstock.host.state import runtime_dir
 
@@ -23,6 +24,9 @@ from penstock.host.state import runtime_dir
 SIZE_BYTES = 1 << 30
 #: smallest that mkfs.ext4 makes something useful of [bytes]
 LEAST_BYTES = 8 << 20
+#: a device is cleared a moment after its last user has gone [s]
+_FREE_WITHIN_S = 3.0
+_MS_RDONLY, _MS_REMOUNT = 1, 32
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -47,6 +51,7 @@ class ImageDisk:
         while self._settings:
             put_back(self._settings.pop(), self._journal)
         if _is_ours(self.mount, self._mounted.token):
+            _read_only(self.mount)
             unmount(self.mount)
         self._journal.undone(self._mounted)
         detach(self.loop, self._journal)
@@ -66,6 +71,12 @@ def put_up(disk: DiskSpec, place: Place, journal: Journal) -> ImageDisk:
     if any(os.scandir(place.mount)):
         raise BadInput(f"mount point {place.mount} is not empty")
     image, copy = place.directory / f"{disk.name}.ext4", None
+    held = _await_free(image)  # a mount that was just taken away may still be on its way
+    if held:
+        raise PenstockError(
+            f"disk {disk.name}: {image} is still held by {', '.join(held)} (a mount of it is left in "
+            "another mount namespace, or a file on it is open); mounted twice it would be damaged"
+        )
     if not image.exists():
         image, copy = _made(image, size, disk, place, journal)
     try:
@@ -172,6 +183,23 @@ def _set(up: ImageDisk, path: Path, value: str, run: str | None) -> None:
     path.write_text(value)
     up._journal.done(entry)
     up._settings.append(entry)
+
+
+def _read_only(point: Path) -> None:
+    """Everything to the image, and no more writes, also by mounts that other namespaces have copied."""
+    flags = _MS_REMOUNT | _MS_RDONLY
+    if _libc.mount(None, os.fsencode(point), None, flags, None) != 0:  # a file is open for writing
+        fd = os.open(point, os.O_RDONLY)
+        _libc.syncfs(fd)
+        os.close(fd)
+
+
+def _await_free(image: Path) -> list[str]:
+    """Waits a while until no loop device holds the image; gives those that stay."""
+    until = time.monotonic() + _FREE_WITHIN_S
+    while (held := holders(image)) and time.monotonic() < until:
+        time.sleep(0.01)
+    return held
 
 
 def _is_ours(point: Path, token: str) -> bool:

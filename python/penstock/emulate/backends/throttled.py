@@ -295,7 +295,12 @@ class ThrottledDisk:
         return Applied(planned, applied, time.monotonic_ns(), asked, found, error)
 
     def _scheduled(self, patch: dict[str, Any], at_ns: int) -> None:
-        self._events.append(asdict(self.patch(patch, planned_ns=at_ns)))
+        try:
+            done = self.patch(patch, planned_ns=at_ns)
+        except PenstockError as error:  # it is recorded: a run with a failed event is not valid
+            now = time.monotonic_ns()
+            done = Applied(at_ns, now, now, dict(patch), {}, str(error))
+        self._events.append(asdict(done))
 
     def _limits(self) -> dict[str, int]:
         return self.throttle.get()
