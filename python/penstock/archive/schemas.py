@@ -510,6 +510,22 @@ _TABLES = (
         """),
     ),
     TableSchema(
+        "second_source",
+        _BUNDLE,
+        "what fio itself counted, beside what the disks of the run did (direct I/O only)",
+        (*_RUN_KEY, "direction", "metric"),
+        _columns("""
+            direction | text | | `read` or `write`
+            metric | text | | `bytes`, `ops`, or `time` (mean of one request)
+            fio | f64 | (`unit`) | by fio
+            disk | f64 | (`unit`) | by the disks' logs
+            ratio | f64 | | disk over fio
+            unit | text | | unit of both
+            n | i64 | | requests that fio counted
+            agrees | bool | | within 5 %
+        """),
+    ),
+    TableSchema(
         "agreement",
         _BUNDLE + " and OUT/agreement.parquet",
         "what program, tracer and disk say of the bytes of one file (where the program says anything)",

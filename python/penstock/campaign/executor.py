@@ -26,7 +26,7 @@ from penstock.campaign.plain import PlainDirectories
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
 from penstock.campaign.stage import HostStage, Stage, Used, Words
-from penstock.campaign.witness import confirmation
+from penstock.campaign.witness import confirmation, own_numbers
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
 from penstock.host.cgroup import create_run_cgroup
@@ -347,6 +347,10 @@ class HostExecutor:
             witnessed = confirmation(work.observation, work.mounts, work.resolved)
             if witnessed is not None:
                 tables["confirmation"] = witnessed
+            stdout = (bundle.path / "stdout.txt").read_text(errors="replace")
+            reported = own_numbers(work.observation, work.resolved, work.run_dir, stdout)
+            if reported is not None:
+                tables["second_source"] = reported
             for name, table in tables.items():
                 bundle.write_table(name, table)
             claims = work.run_dir / "claims.json"

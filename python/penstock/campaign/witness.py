@@ -1,4 +1,4 @@
-"""The second witness of a disk's fidelity: what the tracer saw of its files, beside the disk's own log."""
+"""Further witnesses of a disk's fidelity, beside its own log: the tracer, and fio's own numbers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.analyse.fidelity import confirm
+from penstock.analyse.second_source import confirm, confirm_fio, served_by_log
 from penstock.campaign.observation import Observation
 from penstock.errors import PenstockError
 from penstock.study.resolve import ResolvedRun, example_command
 from penstock.workload.parsers import parser
+from penstock.workload.parsers.fio import read_report
 
 
 def confirmation(
@@ -39,6 +40,23 @@ def confirmation(
         names = pa.array([disk_id] * found.num_rows, pa.string())
         parts.append(found.replace_schema_metadata(None).add_column(0, "disk_id", names))
     return pa.concat_tables(parts) if parts else None
+
+
+def own_numbers(
+    seen: Observation, resolved: ResolvedRun, run_dir: Path, stdout: str
+) -> pa.Table | None:
+    """The table `second_source` of a run of fio: its own numbers beside the disks' (EM-08).
+
+    None unless fio read and wrote directly and left its report: else the page cache lies in between.
+    """
+    requests = seen.tables().get("device_requests")
+    if requests is None or resolved.parser != "fio" or not asks_directly(resolved):
+        return None
+    try:
+        report = read_report(run_dir, stdout)
+    except PenstockError:
+        return None
+    return confirm_fio(report, served_by_log(requests), direct=True)
 
 
 def asks_directly(resolved: ResolvedRun) -> bool:

@@ -45,7 +45,7 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, M
     cumulated count reaches the share. Without bins, several jobs have no percentile. PenstockError if fio
     reported an error or wrote no JSON.
     """
-    report = _report(run_dir, stdout)
+    report = read_report(run_dir, stdout)
     jobs = report.get("jobs")
     if not isinstance(jobs, list) or not jobs:
         raise PenstockError("fio's report names no job")
@@ -70,7 +70,8 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, M
     return {**values, "wall_s": Measured(wall_s, "s")}
 
 
-def _report(run_dir: Path, stdout: str) -> dict[str, Any]:
+def read_report(run_dir: Path, stdout: str) -> dict[str, Any]:
+    """fio's JSON report, from a file in `run_dir` or from stdout. Raises PenstockError if there is none."""
     files = [run_dir / "fio.json", *sorted(run_dir.glob("*.json"))] if run_dir.is_dir() else []
     texts = [(path.name, path.read_text(errors="replace")) for path in files if path.is_file()]
     for name, text in [*texts, ("stdout", stdout)]:
