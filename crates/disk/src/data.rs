@@ -8,11 +8,11 @@ use fuser::{FileAttr, FileHandle, ReplyEmpty, TimeOrNow};
 use penstock_station::Op;
 
 use crate::backing::{check, pread, pwrite, timespec};
-use crate::disk::Target;
 use crate::faults::Place;
 use crate::gate::{error, FAULTS, OFF, SIZED, VOLATILE};
 use crate::inode::{stat_at, Inode};
 use crate::space;
+use crate::ticket::Target;
 use crate::tree::{OpenFile, Tree};
 
 /// What is about to happen to the bytes of a file.

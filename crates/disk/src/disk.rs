@@ -6,99 +6,25 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use penstock_station::{InvalidProfile, Op, Patch, Request, Retimed, Station, StorageProfile};
-use serde_json::{json, Value};
+use penstock_station::{Op, Patch, Request, Retimed, Station, StorageProfile};
 
 use crate::changes::Applied;
 use crate::clock::{now_ns, process_cpu_ns, process_wait_ns, HostCpu};
 use crate::config::{Add, Compensation, Overhead, Plant};
-use crate::counters::{Counters, StatsPage, NAMES};
+use crate::counters::{Counters, StatsPage};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::log::{Log, Record};
 use crate::owner::{Owner, OwnerId};
 use crate::space::Space;
+use crate::state::State;
+use crate::ticket::{Target, Ticket};
 use crate::timer::{Moved, Timers};
 use crate::unsynced::LIMIT_BYTES;
 
 /// Records kept in memory when the housekeeping thread cannot keep up; beyond it they are lost
 /// and counted.
 const MOST_PENDING: usize = 4 << 20;
-
-/// A request between its arrival and its reply.
-#[derive(Debug)]
-pub struct Ticket {
-    /// When the reply is due (CLOCK_MONOTONIC).
-    pub due_ns: u64,
-    asked_ns: u64,
-    id: u64,
-    record: Record,
-}
-
-impl Ticket {
-    /// Number of the request at its disk.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// How often this operation was asked at this offset before.
-    pub fn visit(&self) -> u32 {
-        self.record.visit
-    }
-
-    /// The answer will say what `result` says.
-    pub fn fails<T>(&mut self, result: &std::io::Result<T>) {
-        if let Err(error) = result {
-            self.record.error = error.raw_os_error().unwrap_or(libc::EIO) as u8;
-        }
-    }
-
-    /// The disk was changed while the request waited.
-    pub fn is_moved(&mut self, moved: &Moved) {
-        self.due_ns = moved.due_ns;
-        self.asked_ns = moved.served.service_ns + moved.served.wait_ns;
-        self.record.due_ns = moved.due_ns;
-        self.record.service_ns = moved.served.service_ns;
-        self.record.wait_ns = moved.served.wait_ns;
-    }
-}
-
-/// Where a request goes.
-#[derive(Debug, Clone, Copy)]
-pub struct Target {
-    /// File, by the number in the log.
-    pub file_id: u32,
-    /// Device offset of the file's first byte.
-    pub device_base: u64,
-    /// Offset in the file.
-    pub offset: u64,
-    /// Bytes.
-    pub size: u32,
-    /// Process that asked.
-    pub pid: u32,
-}
-
-pub(crate) struct State {
-    pub(crate) station: Station,
-    profile: StorageProfile,
-    seed: u64,
-    // The station lives in a time of its own, `plant.slow_by` slower than the clock.
-    epoch_ns: u64,
-    slowness: f64,
-    counters: Counters,
-    changed_ns: u64,
-    pending: Vec<Record>,
-    logging: bool,
-    lost_records: u64,
-    reset_ns: u64,
-    cpu_at_reset_ns: u64,
-    host_at_reset: HostCpu,
-    wait_at_reset_ns: u64,
-    last_arrival_ns: u64,
-    // Requests whose answers have moved, but that no timer knew yet.
-    moved: HashMap<u64, Moved>,
-    hurried: bool,
-}
 
 /// Names of files by number.
 #[derive(Debug, Default)]
@@ -136,8 +62,8 @@ pub struct Disk {
     any_moved: AtomicBool,
     state: Mutex<State>,
     compensation: RwLock<Compensation>,
-    page: StatsPage,
-    log: Mutex<Option<Log>>,
+    pub(crate) page: StatsPage,
+    pub(crate) log: Mutex<Option<Log>>,
     files: RwLock<Files>,
 }
 
@@ -262,7 +188,7 @@ impl Disk {
         number
     }
 
-    fn path_of(&self, file_id: u32) -> String {
+    pub(crate) fn path_of(&self, file_id: u32) -> String {
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
         files
             .paths
@@ -432,49 +358,6 @@ impl Disk {
         ticket.record.size_bytes = size_bytes;
     }
 
-    /// Writes pending records to the log and publishes the slow part of the statistics.
-    pub fn housekeeping(&self) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        self.drain(&mut log);
-    }
-
-    /// Records leave memory under the lock of the log that they belong to.
-    fn drain(&self, log: &mut Option<Log>) {
-        let (pending, counters) = {
-            let mut state = self.state();
-            (std::mem::take(&mut state.pending), state.counters)
-        };
-        self.page.publish_bins(&counters);
-        if pending.is_empty() {
-            return;
-        }
-        if let Some(open) = log.as_mut() {
-            if let Err(error) = open.append(&pending, |file_id| self.path_of(file_id)) {
-                eprintln!("penstock-disk: request log of {}: {error}", self.disk_id);
-                self.state().lost_records += pending.len() as u64;
-            }
-        }
-    }
-
-    /// Switches the request log: flushes and closes the old one, opens the new one.
-    pub fn switch_log(&self, path: Option<&Path>) -> Result<(), Error> {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        self.state().logging = false;
-        self.drain(&mut log);
-        *log = None;
-        let new =
-            match path {
-                Some(path) => Some(Log::open(path).map_err(|error| {
-                    Error::host(format!("request log {}", path.display()), error)
-                })?),
-                None => None,
-            };
-        let logging = new.is_some();
-        *log = new;
-        self.state().logging = logging;
-        Ok(())
-    }
-
     /// Changes the profile from now on; what is in the queue stays there.
     pub fn set_profile(
         &self,
@@ -526,140 +409,6 @@ impl Disk {
         self.page.publish(&state.counters, now);
         self.page.publish_bins(&state.counters);
         Ok(())
-    }
-
-    /// One of the counters, by its name.
-    pub fn counter(&self, name: &str) -> Option<u64> {
-        let at = NAMES.iter().position(|known| *known == name)?;
-        Some(self.state().counters.words()[at])
-    }
-
-    /// Counters and what belongs to them as JSON.
-    pub fn stats(&self) -> Value {
-        let compensation = self.compensation();
-        let mut state = self.state();
-        let now = now_ns();
-        state.count_in_flight(now, 0);
-        let mut out = serde_json::Map::new();
-        for (name, value) in NAMES.into_iter().zip(state.counters.words()) {
-            out.insert(name.to_owned(), json!(value));
-        }
-        let bins = state.counters.lateness_bins;
-        let filled = bins
-            .iter()
-            .rposition(|&count| count > 0)
-            .map_or(0, |last| last + 1);
-        out.insert("lateness_bins".into(), json!(bins[..filled]));
-        out.insert("t_ns".into(), json!(now));
-        out.insert("since_ns".into(), json!(state.reset_ns));
-        out.insert(
-            "server_cpu_ns".into(),
-            json!(process_cpu_ns().saturating_sub(state.cpu_at_reset_ns)),
-        );
-        out.insert(
-            "server_wait_ns".into(),
-            json!(process_wait_ns().saturating_sub(state.wait_at_reset_ns)),
-        );
-        let host = HostCpu::now();
-        out.insert(
-            "host_busy_ns".into(),
-            json!(host.busy_ns.saturating_sub(state.host_at_reset.busy_ns)),
-        );
-        out.insert(
-            "host_cpu_ns".into(),
-            json!(host.all_ns.saturating_sub(state.host_at_reset.all_ns)),
-        );
-        out.insert("lost_records".into(), json!(state.lost_records));
-        out.insert("compensation".into(), json!(compensation));
-        out.insert("disk_id".into(), json!(self.disk_id));
-        out.insert("seed".into(), json!(state.seed));
-        out.insert("profile".into(), json!(state.profile.name));
-        out.insert("logging".into(), json!(state.logging));
-        out.insert(
-            "levels".into(),
-            json!(state.station.levels(state.in_station_time(now))),
-        );
-        drop(state);
-        let (kept, drained) = self
-            .gate
-            .unsynced()
-            .as_ref()
-            .map_or((0, 0), crate::unsynced::Unsynced::kept);
-        out.insert("unsynced_bytes".into(), json!(kept));
-        out.insert("drained_bytes".into(), json!(drained));
-        Value::Object(out)
-    }
-
-    /// The disk in the list of disks.
-    pub fn describe(&self) -> Value {
-        let settings = self.settings();
-        let space = *self.gate.space();
-        let state = self.state();
-        json!({
-            "settings": settings,
-            "size_bytes": space.map(|space| space.size_bytes),
-            "used_bytes": space.map(|space| space.used_bytes),
-            "disk_id": self.disk_id,
-            "mount": self.mount,
-            "backing": self.backing,
-            "profile": state.profile.name,
-            "durable": self.durable,
-            "gone": self.gone.load(Ordering::Relaxed),
-        })
-    }
-}
-
-impl State {
-    /// Two readers may be here in another order than they read the clock: the order of arrival is
-    /// that of the station, so that the log can be served again.
-    pub(crate) fn next_arrival_ns(&mut self, t_ns: u64) -> u64 {
-        self.last_arrival_ns = t_ns.max(self.last_arrival_ns + 1);
-        self.last_arrival_ns
-    }
-
-    /// Changes the station at `t_ns`.
-    pub(crate) fn change(
-        &mut self,
-        t_ns: u64,
-        patch: &Patch,
-    ) -> Result<Vec<Retimed>, InvalidProfile> {
-        let station_ns = self.in_station_time(t_ns);
-        let moved = self.station.change(station_ns, patch)?;
-        if let Some(profile) = &patch.profile {
-            self.profile = match profile {
-                Some(profile) => profile.as_ref().clone(),
-                None => self.station.effective(),
-            };
-        }
-        Ok(moved)
-    }
-
-    fn count_in_flight(&mut self, now_ns: u64, change: i64) {
-        // Completions and arrivals may be booked slightly out of order.
-        let elapsed_ns = now_ns.saturating_sub(self.changed_ns);
-        let in_flight = self.counters.in_flight;
-        if in_flight > 0 {
-            self.counters.busy_ns += elapsed_ns;
-            self.counters.queue_time_ns += elapsed_ns * in_flight;
-        }
-        self.changed_ns = self.changed_ns.max(now_ns);
-        self.counters.in_flight = in_flight.saturating_add_signed(change);
-    }
-
-    fn in_station_time(&self, t_ns: u64) -> u64 {
-        if self.slowness == 1.0 {
-            return t_ns;
-        }
-        let elapsed_ns = t_ns.saturating_sub(self.epoch_ns);
-        self.epoch_ns + (elapsed_ns as f64 / self.slowness) as u64
-    }
-
-    fn in_clock_time(&self, t_ns: u64) -> u64 {
-        if self.slowness == 1.0 {
-            return t_ns;
-        }
-        let elapsed_ns = t_ns.saturating_sub(self.epoch_ns);
-        self.epoch_ns + (elapsed_ns as f64 * self.slowness) as u64
     }
 }
 

@@ -13,8 +13,9 @@ use penstock_station::Op;
 
 use crate::backing::attributes;
 use crate::clock::now_ns;
-use crate::disk::{Disk, Target, Ticket};
+use crate::disk::Disk;
 use crate::inode::{c_name, stat_at, Inode, Inodes};
+use crate::ticket::{Target, Ticket};
 use crate::timer::Timers;
 
 /// Buffers kept for reuse.
