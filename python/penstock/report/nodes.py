@@ -10,8 +10,9 @@ from penstock.study import platform_words
 Table = dict[str, Any]
 
 
-def nodes(outcome: Outcome) -> dict[str, Table] | None:
-    """Tables `nodes`, `networks`, `schedule`, `services`, `disks`; None of a study of one plain node."""
+def nodes(outcome: Outcome) -> dict[str, Table | None] | None:
+    """Tables `nodes`, `networks`, `schedule`, `services`, `disks`; each None if it is empty;
+    None of a study of one plain node."""
     document = outcome.study
     if platform_words.is_plain(document) and not platform_words.hosts(document):
         return None
@@ -23,7 +24,7 @@ def nodes(outcome: Outcome) -> dict[str, Table] | None:
         "disks": _table(_disks(outcome)),
         "hosts": _table(_hosts(outcome)),
     }
-    return {name: table for name, table in found.items() if table["rows"]}
+    return {name: table if table["rows"] else None for name, table in found.items()}
 
 
 def _disks(outcome: Outcome) -> list[dict[str, str]]:
