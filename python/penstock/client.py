@@ -191,6 +191,19 @@ class RemoteCluster:
         """Its specification, for `Client.put_up(spec=…)`."""
         return dict(self._ask("GET", "/platform"))
 
+    def networks(self) -> list[dict[str, Any]]:
+        """Its networks: subnet, who carries them, delays between nodes, what the relay counts."""
+        return list(self._ask("GET", "/networks"))
+
+    def set_delays(self, network: str, delays: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+        """Changes one-way delays [s] from node to node, both ways unless the other is given too."""
+        said = {a: dict(to) for a, to in delays.items()}
+        return dict(self._ask("PATCH", f"/networks/{_part(network)}", json={"delays": said}))
+
+    def certificate(self, length_s: float = 4.0) -> dict[str, Any]:
+        """Watches its disks for so long; of each `valid`, `reason`, and the rows that say so."""
+        return dict(self._ask("POST", "/certificate", json={"seconds": length_s}))
+
     def change(self, changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Changes `{nodes, resource, name?, patch}`, all checked before the first; gives what was found."""
         return list(self._ask("PATCH", "", json={"changes": list(changes)})["applied"])

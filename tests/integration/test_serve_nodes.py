@@ -219,6 +219,38 @@ def test_mistakes_about_a_cluster_name_the_mistake(client: Client) -> None:
         cluster.down()
 
 
+def test_networks_and_certificates(client: Client) -> None:
+    cluster = client.put_up(PLATFORM.replace("sata-ssd", "hdd-7200"))
+    try:
+        (network,) = cluster.networks()
+        assert (network["engine"], network["relay"]) == ("bridge", None)
+        network = cluster.set_delays("net", {"n-0": {"n-1": 0.004}})
+        assert network["engine"] == "relay"
+        assert sorted(network["delays"]) == [["n-0", "n-1", 0.004], ["n-1", "n-0", 0.004]]
+        with pytest.raises(BadInput, match="'n-9'; there is none"):
+            cluster.set_delays("net", {"n-0": {"n-9": 0.1}})
+        with pytest.raises(BadInput, match="no network lan"):
+            cluster.set_delays("lan", {"n-0": {"n-1": 0.1}})
+
+        job = client.begin("POST", "/clusters/served/certificate", json={"seconds": 2.5})
+        while not job.state()["seconds"] > 0.3:
+            time.sleep(0.05)
+        with pytest.raises(BadInput, match="being made already"):
+            cluster.certificate(0.5)
+        write = "dd if=/dev/zero of=/disks/data/f bs=64k count=60 oflag=direct 2>/dev/null"
+        assert cluster.exec(["n-0"], ["sh", "-c", write])[0]["exit_status"] == 0
+        disks = job.result()["disks"]
+        assert set(disks) == {"n-0.data", "n-1.data"}
+        busy, idle = disks["n-0.data"], disks["n-1.data"]
+        assert [r["reason"] for r in idle["fidelity"]] == ["no requests"]
+        rows = {r["metric"]: r for r in busy["fidelity"] if r["n"]}
+        assert any(r["n"] >= 60 for r in rows.values()), busy
+        # a crowded host makes it invalid, and says so
+        assert busy["valid"] or busy["reason"], busy
+    finally:
+        cluster.down()
+
+
 def test_a_disk_without_a_node(client: Client, tmp_path: Path) -> None:
     for name in ("files", "disk"):
         (tmp_path / name).mkdir()

@@ -86,6 +86,16 @@ class Links:
             return seen
         return {**seen, "asked": self._network.asked(node, network)}
 
+    def describe(self) -> list[dict[str, Any]]:
+        """The networks that are up."""
+        return [] if self._network is None else self._network.describe()
+
+    def set_delays(self, network: str, delays: dict[tuple[str, str], float]) -> None:
+        """Changes one-way delays of pairs of nodes [s]."""
+        if self._network is None:
+            raise BadInput("the cluster has no network")
+        self._network.set_delays(network, delays)
+
     def down(self) -> None:
         """Takes the networks down."""
         if self._network is not None:

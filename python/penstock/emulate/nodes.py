@@ -220,6 +220,15 @@ class Cluster:
         """What became of the events: node, planned, applied, verified [ns], asked, found, error."""
         return list(self._ask("events")["events"])
 
+    def networks(self) -> list[dict[str, Any]]:
+        """Its networks: subnet, who carries them, delays between nodes, what the relay counts."""
+        return list(self._ask("networks")["networks"])
+
+    def set_delays(self, network: str, delays: Mapping[tuple[str, str], float]) -> None:
+        """Changes one-way delays of pairs of nodes [s], both ways unless the other is given too."""
+        said = [[a, b, s] for (a, b), s in delays.items()]
+        self._ask("delays", network=network, delays=said)
+
     def spec_json(self) -> dict[str, Any]:
         """The specification that it was put up with, in JSON values (`wire.from_json` reads them)."""
         return dict(self._ask("spec")["spec"])

@@ -183,6 +183,15 @@ class Supervisor:
         """What a client needs to work with the nodes."""
         return self._cluster(cluster).describe()
 
+    def networks(self, cluster: str) -> dict[str, Any]:
+        """The cluster's networks as they are."""
+        return {"networks": self._cluster(cluster).links.describe()}
+
+    def delays(self, cluster: str, network: str, delays: list[list[Any]]) -> dict[str, Any]:
+        """Changes delays from node to node: from, to, seconds."""
+        self._cluster(cluster).links.set_delays(network, {(a, b): s for a, b, s in delays})
+        return {}
+
     def spec(self, cluster: str) -> dict[str, Any]:
         """The specification that the cluster was put up with."""
         return {"spec": to_json(self._cluster(cluster).spec)}
@@ -341,6 +350,7 @@ _COMMANDS: dict[str | None, Callable[..., dict[str, Any]]] = {
     name: getattr(Supervisor, name)
     for name in (
         *("ping", "shutdown", "reserve", "up", "keep", "progress", "describe", "spec"),
+        *("networks", "delays"),
         *("status", "set", "schedule", "mark", "events", "begin", "end", "down"),
     )
 }

@@ -267,6 +267,23 @@ class Network:
         """`out_packets`, `out_bytes`, `in_packets`, `in_bytes` of a link since it was put up."""
         return self._port(node, network).counters()
 
+    def describe(self) -> list[dict[str, Any]]:
+        """The networks as they are: subnet, the host's address, who carries them, delays, the relay."""
+        said = self.relay_stats()
+        relay = said and {k: said[k] for k in ("late", "turn", "waiting", "overflow", "cpu_ns")}
+        return [
+            {
+                "name": name,
+                "subnet": str(net.addresses.subnet),
+                "host_address": self.host_address(name),
+                "engine": self.engine(name),
+                "delay_s": net.spec.delay_s,
+                "delays": [[a, b, s] for (a, b), s in net.delays.items()],
+                "relay": relay if net.relayed else None,
+            }
+            for name, net in self._networks.items()
+        ]
+
     def passed(self, node: str, network: str | None = None) -> dict[str, int | None]:
         """Bytes that a link's limits have let through, `out` and `in`; None where there is no limit."""
         return {str(k): v for k, v in self._port(node, network).passed().items()}

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, HTTPException
 from fastapi import Path as InPath
+from fastapi.encoders import jsonable_encoder
 from fastapi.responses import Response
 
 from penstock.emulate.network.patch import check_patch
@@ -22,6 +23,7 @@ from penstock.emulate.wire import from_json
 from penstock.errors import BadInput
 from penstock.host.journal import Journal
 from penstock.serve.api import models
+from penstock.serve.api.certificate import certify
 from penstock.serve.api.jobs import Book, Prefer
 
 #: nodes that a command runs in at the same time
@@ -249,6 +251,32 @@ def router(book: Book) -> APIRouter:
     def schedule(cluster: _Cluster, asked: models.Events) -> dict[str, Any]:
         held, read = found(cluster), events_of(asked)
         return {"start_ns": held.schedule(read, asked.start_ns), "events": len(read)}
+
+    @api.post("/{cluster}/certificate", tags=["certificate"], summary="Watch its disks, judge each")
+    def certified(cluster: _Cluster, asked: models.Watch, prefer: Prefer = None) -> Any:
+        held = found(cluster)
+
+        def act() -> Any:
+            return jsonable_encoder(certify(held, asked.seconds))
+
+        return book.do(prefer, f"certificate of {cluster}", act)
+
+    @api.get("/{cluster}/networks", tags=["networks"], summary="Its networks, and who carries them")
+    def networks(cluster: _Cluster) -> list[dict[str, Any]]:
+        return found(cluster).networks()
+
+    @api.patch(
+        "/{cluster}/networks/{network}", tags=["networks"], summary="Delays from node to node"
+    )
+    def delays(cluster: _Cluster, network: str, asked: models.Delays) -> dict[str, Any]:
+        held = found(cluster)
+        known = [n["name"] for n in held.networks()]
+        if network not in known:
+            raise HTTPException(404, f"no network {network}; there are {', '.join(known)}")
+        held.set_delays(
+            network, {(a, b): s for a, to in asked.delays.items() for b, s in to.items()}
+        )
+        return next(n for n in held.networks() if n["name"] == network)
 
     @api.post("/{cluster}/marks", tags=["schedules"], summary="A phase begins now")
     def mark(cluster: _Cluster, asked: models.Mark) -> dict[str, Any]:

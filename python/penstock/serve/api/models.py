@@ -73,6 +73,18 @@ class Mark(_Strict):
     phase: Name
 
 
+class Watch(_Strict):
+    """How long disks are watched for a certificate."""
+
+    seconds: float = Field(4.0, ge=0.5, le=3600)
+
+
+class Delays(_Strict):
+    """One-way delays [s] from node to node, both ways unless the other way is given too."""
+
+    delays: dict[Name, dict[Name, float]] = Field(min_length=1)
+
+
 class Standing(_Strict):
     """A disk without a node."""
 

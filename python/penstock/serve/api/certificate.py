@@ -1,0 +1,90 @@
+"""A certificate of a cluster's disks over some seconds from now, as a study's run has one."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from penstock.analyse.fidelity import certificate, is_valid
+from penstock.analyse.fidelity_counters import fidelity_of_counters
+from penstock.emulate.backends.fuse import INSTANT_PROFILE
+from penstock.emulate.nodes import Cluster
+from penstock.emulate.spec import ClusterSpec
+from penstock.emulate.wire import from_json
+from penstock.errors import BadInput
+from penstock.host.state import state_dir
+
+#: clusters that are being watched: their disks count from zero meanwhile
+_watched: set[str] = set()
+_lock = threading.Lock()
+
+
+def certify(cluster: Cluster, length_s: float) -> dict[str, Any]:
+    """Watches the disks for `length_s` and judges each: rows of `fidelity` and of its windows.
+
+    Their counters begin anew. Raises BadInput while another certificate of the cluster is being made.
+    """
+    with _lock:
+        if cluster.name in _watched:
+            raise BadInput(f"a certificate of {cluster.name} is being made already")
+        _watched.add(cluster.name)
+    try:
+        spec = from_json(ClusterSpec, cluster.spec_json())
+        with tempfile.TemporaryDirectory(prefix="certificate-", dir=state_dir()) as place:
+            spool = Path(place)
+            began_ns = time.monotonic_ns()
+            cluster.begin(spool)
+            time.sleep(length_s)
+            changes, found = cluster.events(), cluster.end(spool)
+            disks = {i: _judged(i, one, spec, changes) for i, one in found.items()}
+        return {"from_ns": began_ns, "to_ns": time.monotonic_ns(), "disks": disks}
+    finally:
+        with _lock:
+            _watched.discard(cluster.name)
+
+
+def _judged(
+    disk_id: str, one: dict[str, Any], spec: ClusterSpec, changes: list[dict[str, Any]]
+) -> dict[str, Any]:
+    node, _, name = disk_id.rpartition(".")
+    tables = {k: pq.read_table(path) for k, path in one["tables"].items()}
+    facts = one.get("facts") or {}
+    if "throttle_counters" in tables:
+        counted = fidelity_of_counters(
+            tables["throttle_counters"],
+            disk_id=disk_id,
+            backend=one["backend"],
+            capability=facts.get("capability_bps"),
+            unsupported=facts.get("unhonoured"),
+        )
+        whole, windows = counted.whole, counted.windows
+    elif "device_requests" in tables:
+        profile = next(
+            d.profile for n in spec.nodes if n.name == node for d in n.disks if d.name == name
+        )
+        mine = [
+            e for e in changes if (e["node"], e["resource"], e.get("name")) == (node, "disk", name)
+        ]
+        judged = certificate(
+            tables["device_requests"],
+            one["stats"],
+            profile or INSTANT_PROFILE,
+            disk_id=disk_id,
+            events=mine,
+        )
+        whole, windows = judged.whole, judged.windows
+    else:
+        return {"backend": one["backend"], "valid": None, "reason": "nothing was recorded"}
+    valid, reason = is_valid(whole)
+    return {
+        "backend": one["backend"],
+        "valid": valid,
+        "reason": reason,
+        "fidelity": whole.to_pylist(),
+        "windows": windows.to_pylist(),
+    }
