@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -187,6 +189,28 @@ def test_an_image_that_cannot_be_a_root_leaves_nothing(ground: Ground) -> None:
     before = ground.seen()
     with pytest.raises(PenstockError, match=r"node one: .*proc"):
         nodes_of(ground, NodeSpec("one", image=image))
+    assert ground.seen() == before
+    assert ground.journal().open_entries() == []
+
+
+def test_an_interrupted_up_leaves_nothing(ground: Ground) -> None:
+    before = ground.seen()
+    platform = ground.where / "p.yaml"
+    platform.write_text(PLATFORM.format(count=60))
+    words = [sys.executable, "-m", "penstock", "nodes", "up", str(platform)]
+    child = subprocess.Popen(
+        words, env=ground.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 60
+    while not list((ground.where / "state").glob("clusters/*/mounts/n-3")):
+        assert time.monotonic() < until, "it does not begin"
+        time.sleep(0.002)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode != 0
+    assert "Traceback" not in errors
+    while ground.seen() != before and time.monotonic() < until:
+        time.sleep(0.05)
     assert ground.seen() == before
     assert ground.journal().open_entries() == []
 

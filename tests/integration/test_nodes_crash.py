@@ -2,7 +2,7 @@
 
 The command and the supervisor are killed at the n-th change they make to the host, the processes that build
 nodes likewise, and the supervisor at random times. PENSTOCK_CRASH_POINTS sets how many points are tried
-(default 16; the full sweep is 60 or more).
+(default 12; the full sweep is 60 or more).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.integration.node_ground import Ground
 
 CHILD = Path(__file__).with_name("crash_nodes.py")
 HOOK = Path(__file__).with_name("crash_points")
-POINTS = int(os.environ.get("PENSTOCK_CRASH_POINTS", "16"))
+POINTS = int(os.environ.get("PENSTOCK_CRASH_POINTS", "12"))
 
 pytestmark = [
     pytest.mark.host,

@@ -72,6 +72,7 @@ class HeldCluster:
         self.nodes = {node.name: HeldNode(node) for node in spec.nodes}
         self.home = state_dir() / "clusters" / f"{spec.name}-{token}"
         self.runtime = runtime_of(spec)
+        self._unwanted = threading.Event()
         self.progress: tuple[str, int, int] = ("", 0, 0)
         self._journal = journal
         self._runc: RuncMaker | None = None
@@ -97,6 +98,10 @@ class HeldCluster:
 
     def up(self) -> None:
         """Puts everything up, or nothing: what fails takes the rest down again."""
+        with self.lock:
+            self._up()
+
+    def _up(self) -> None:
         try:
             self._make_home()
             self._make_groups()
@@ -109,7 +114,10 @@ class HeldCluster:
             raise
 
     def _say(self, what: str, done: int, total: int) -> None:
+        """Says how far it is; whoever wants it down meanwhile need not wait for the rest."""
         self.progress = (what, done, total)
+        if self._unwanted.is_set() and what != "ending":
+            raise PenstockError(f"{self.spec.name} is taken down before it was up")
 
     def _make_home(self) -> None:
         self.home.parent.mkdir(parents=True, exist_ok=True)
@@ -325,6 +333,7 @@ class HeldCluster:
 
     def down(self) -> None:
         """Takes everything down; what cannot be is left to `penstock undo`, and named."""
+        self._unwanted.set()
         with self.lock, contextlib.ExitStack() as stack:
             # in the order of this list from its end
             if self._home_entry is not None:
