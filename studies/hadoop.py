@@ -41,7 +41,7 @@ STUDIES = ("job", "terasort")
 
 def measure(name: str, root: Path, quick: bool, invalid: bool) -> None:
     """Makes the runs of one study that are not there yet."""
-    write_profiles(HERE.parent / "out" / "hadoop" / "profiles")
+    write_profiles(HERE / "heterogeneous" / "profiles")
     out = root / name
     words = ["--resume"] if (out / "campaign.json").exists() else []
     if quick:

@@ -1,0 +1,156 @@
+"""Claims of the studies on nodes with different disks: what they accept and what they must refuse."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+STUDIES = Path(__file__).parents[2] / "studies"
+PARTS = ("storage-layout", "heterogeneous", "hadoop")
+MODULES = (
+    "claims", "steps", "settings", "jobs", "hadoop_claims", "shares", "records",
+    "configured", "terasort",
+)  # fmt: skip
+TIMES = {"all-fast": 10.0, "all-half": 20.0, "half-half": 30.0, "all-quarter": 40.0}
+
+
+@pytest.fixture(scope="module", name="parts")
+def _parts() -> Iterator[dict[str, Any]]:
+    before = list(sys.path)
+    sys.path[:0] = [str(STUDIES / part) for part in PARTS]
+    try:
+        yield {name: importlib.import_module(name) for name in MODULES}
+    finally:
+        sys.path[:] = before
+        for name in (*MODULES, "nodes"):
+            sys.modules.pop(name, None)
+
+
+def runs(parts: dict[str, Any], **changed: Any) -> list[Any]:
+    """Three replicates of every setting of the order, as they should be."""
+    found = []
+    for setting, time in TIMES.items():
+        for replicate in range(3):
+            values = {
+                "run_id": f"{setting}-{replicate}",
+                "storage": "flash",
+                "setting": setting,
+                "replicate": replicate,
+                "valid": True,
+                "time_s": time + 0.1 * replicate,
+                "last_reducer": "n5",
+                "checksum": "a",
+                "straggler": "n4",
+                "predicted_s": time,
+                **changed,
+            }
+            found.append(parts["jobs"].Run(**values))
+    return found
+
+
+def verdicts(claims: list[Any]) -> dict[str, bool | None]:
+    return {claim.says: claim.holds for claim in claims}
+
+
+def test_es_2_the_order_holds_and_a_planted_one_is_reported(parts: dict[str, Any]) -> None:
+    made = parts["hadoop_claims"]
+    good = verdicts(made.order_claims("job", runs(parts)))
+    assert set(good.values()) == {True}
+    planted = verdicts(made.order_claims("job", made.planted(runs(parts))))
+    assert planted["all-half is faster than half-half"] is False
+    assert planted["half-half is faster than all-quarter"] is True
+
+
+def test_es_2_intervals_that_meet_are_no_order(parts: dict[str, Any]) -> None:
+    found = [
+        parts["jobs"].Run(**{**vars(r), "time_s": r.time_s + (0, 9, 18)[r.replicate]})
+        for r in runs(parts)
+    ]
+    held = verdicts(parts["hadoop_claims"].order_claims("job", found))
+    assert held["all-fast is faster than all-half"] is False
+
+
+def test_es_2_predictions_stragglers_and_checksums(parts: dict[str, Any]) -> None:
+    made = parts["hadoop_claims"]
+    assert set(verdicts(made.job_claims(runs(parts))).values()) == {True}
+    off = verdicts(made.job_claims(runs(parts, predicted_s=100.0)))
+    assert off["all-fast: time over that predicted from the disks' bytes, 0.85 to 1.15"] is False
+    other = verdicts(made.job_claims(runs(parts, straggler="n1")))
+    assert other["half-half: the straggler is one of n4, n5, n6"] is False
+    sums = [parts["jobs"].Run(**{**vars(r), "checksum": r.run_id}) for r in runs(parts)]
+    assert verdicts(made.order_claims("job", sums))["the output is the same in all runs"] is False
+
+
+def test_es_2_time_that_bytes_need(parts: dict[str, Any]) -> None:
+    requests = pd.DataFrame(
+        {
+            "op": ["read", "write", "read", "flush", "write"],
+            "disk_id": ["n1.data", "n1.data", "n2.data", "n2.data", "n2.data"],
+            "done_ns": [5, 10, 10, 10, 15],
+            "size_bytes": [100, 50, 120, 0, 80],
+        }
+    )
+    stages = {"map": [0, 10], "write": [10, 20]}
+    found = parts["jobs"].needed(requests, stages, lambda node: {"n1": 10.0, "n2": 20.0}[node])
+    assert found == {"map": ("n1", 15.0), "write": ("n2", 4.0)}
+
+
+def test_es_4_shares_between_changes(parts: dict[str, Any]) -> None:
+    at = np.array([-1.0, -0.5, 0.0, 5.0, 10.0, 15.0, 20.5, 22.0])
+    second = np.array([True, False, True, True, False, False, True, False])
+    one = parts["shares"].Asked("r", "aware", True, (0.0, 10.0, 20.0), at, second, at * 0)
+    assert [one.share(w) for w in ("before", "first", "second", "after")] == [0.5, 1.0, 0.0, 0.0]
+    assert one.requests("first", "second") == 4
+
+
+def test_records_are_sorted_divided_and_summed(parts: dict[str, Any]) -> None:
+    made = parts["records"]
+    unsorted = made.make(500, seed=3)
+    unsorted[10, :10] = unsorted[11, :10]  # equal keys
+    unsorted[20, :8] = unsorted[21, :8]  # equal but for the last two bytes
+    found = made.ordered(unsorted)
+    assert [bytes(r[:10]) for r in found] == sorted(bytes(r[:10]) for r in unsorted)
+    assert made.in_order(found)
+    assert not made.in_order(unsorted)
+    parts_ = made.divided(found, 3)
+    assert sum(len(p) for p in parts_) == 500
+    for i, part in enumerate(parts_):
+        for row in part:
+            assert int.from_bytes(bytes(row[:8]), "big") * 3 >> 64 == i
+    assert made.checksum(found) == made.checksum(unsorted)
+    changed = unsorted.copy()
+    changed[7, 99] ^= 1
+    assert made.checksum(changed) != made.checksum(unsorted)
+
+
+def test_tasks_of_hadoops_own_history(parts: dict[str, Any]) -> None:
+    def event(kind: str, body: dict[str, Any]) -> str:
+        return json.dumps({"type": kind, "event": {f"x.{kind}": body}})
+
+    started = {"attemptId": "a", "startTime": 1000}
+    ended = {"attemptId": "a", "hostname": "d1", "finishTime": 4000, "shuffleFinishTime": 3000}
+    text = "Avro-Json\n" + "\n".join(
+        [
+            json.dumps({"type": "record", "name": "Event", "fields": []}),
+            event("REDUCE_ATTEMPT_STARTED", started),
+            event("JOB_INFO_CHANGE", {"jobid": "j"}),
+            event("REDUCE_ATTEMPT_FINISHED", ended),
+        ]
+    )
+    (task,) = parts["terasort"].history(text)
+    assert task == {
+        "kind": "reduce",
+        "attempt": "a",
+        "node": "d1",
+        "begin_s": 1.0,
+        "end_s": 4.0,
+        "fetched_s": 3.0,
+    }
