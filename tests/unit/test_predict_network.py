@@ -596,3 +596,42 @@ def test_flushes_and_synchronous_writes_of_a_traced_run_are_not_simulated(tmp_pa
     assert reason.severity == "caution"
     assert "2 flushes of a disk" in reason.text
     assert "3 waits of synchronous writes" in reason.text
+
+
+# ---------------------------------------------------------------- what is emulated can be predicted
+
+PUT_UP = """\
+penstock_platform: 1
+name: put-up
+hosts:
+  - {group: app, count: 1, roles: [client]}
+  - group: store
+    count: 1
+    roles: [storage]
+    disks: [{name: d, profile: nvme, limits: {write: 20 MB/s}, features: {cache: false}}]
+network: {bandwidth: 10 Gbit/s, loopback: 2 GB/s}
+store: {allocation: none, chunk: 1MiB}
+schedule: [{at: 1s, nodes: store-0, disk: d, limits: {write: max}}]
+"""
+
+
+def test_a_limit_lowers_the_station_s_rate_in_its_direction_only() -> None:
+    load = workload([task("w0", write("f", 100 << 20))])
+    limited = predict(load, platform(PUT_UP), seeds=1)
+    assert limited.makespan_s == pytest.approx((100 << 20) / 20e6, rel=0.05)
+    other = platform(PUT_UP.replace("limits: {write: 20 MB/s}", "limits: {read: 20 MB/s}"))
+    assert predict(load, other, seeds=1).makespan_s < 1
+
+
+def test_a_matrix_of_latencies_is_in_the_network_as_its_mean() -> None:
+    text = PUT_UP.replace("2 GB/s}", "2 GB/s, latency: 1ms, matrix: {app-0: {store-0: 4ms}}}")
+    assert platform(text).lower()["fabric"]["latency_s"] == pytest.approx(0.005)
+    one_way = text.replace("{store-0: 4ms}}", "{store-0: 4ms}, store-0: {app-0: 0s}}")
+    assert platform(one_way).lower()["fabric"]["latency_s"] == pytest.approx(0.003)
+
+
+def test_what_a_prediction_leaves_out_of_the_nodes_is_said() -> None:
+    made = predict(workload([task("w0", write("f", 1 << 20))]), platform(PUT_UP), seeds=1)
+    said = " ".join(r.text for r in made.applies.reasons)
+    assert "not in the prediction: features of the disks store.d" in said
+    assert "the schedule (1 change)" in said

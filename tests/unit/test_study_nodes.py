@@ -105,3 +105,16 @@ def test_bad_input_is_named_with_its_line(old, new, words):
     line = STUDY.count("\n", 0, STUDY.index(old)) + 1
     found = [(m.line, m.expected) for m in error.value.mistakes]
     assert any(at == line and words in expected for at, expected in found), found
+
+
+def test_a_treatment_is_predicted_with_its_limits_and_links():
+    from penstock.platform.hosts import Platform
+
+    text = STUDY.replace("bandwidth: 1 Gbit/s", "bandwidth: 1 Gbit/s, latency: 2ms")
+    made = Platform.from_study(study(text), {"limit": "5 MB/s", "port": "1"})
+    lowered = made.lower()
+    by_name = {h["name"]: h for h in lowered["hosts"]}
+    assert by_name["data-0-0"]["storage"]["profile"]["limits"]["read_bps"] == 5e6
+    assert by_name["boss-0"]["network"]["out_bps"] == 125e6
+    assert lowered["fabric"]["latency_s"] == pytest.approx(0.002)
+    assert all("network.bandwidth" not in a.path for a in made.assumed)

@@ -350,23 +350,54 @@ def _network(
         if any(i.network == network.name for i in machines[n].interfaces)
         or (not machines[n].interfaces and network.name == MAIN)
     ]
-    said: dict[tuple[str, str], float] = {}
-    back: dict[tuple[str, str], float] = {}
-    for source, peers in (network.matrix or {}).items():
-        for target, latency in peers.items():
-            for a in fnmatch.filter(inside, source):
-                for b in fnmatch.filter(inside, target):
-                    if a != b:
-                        said[a, b] = back[b, a] = parse_duration(latency)
+    delays = delays_of(network.matrix or {}, inside)
     delay_s = parse_duration(network.latency or "0s") if network.jitter is None else 0.0
     return NetworkSpec(
         network.name,
         network.subnet,
         delay_s=delay_s,
-        delays=back | said,
+        delays=delays,
         host=network.host is not None and flag_of(network.host),
         engine=cast(Any, network.engine or "auto"),
     )
+
+
+def delays_of(
+    matrix: Mapping[str, Mapping[str, str]], names: Sequence[str]
+) -> dict[tuple[str, str], float]:
+    """Latencies of a matrix from node to node [s]; a later entry goes before an earlier one, and the way back
+    is the same where it is not said."""
+    said: dict[tuple[str, str], float] = {}
+    back: dict[tuple[str, str], float] = {}
+    for source, peers in matrix.items():
+        for target, latency in peers.items():
+            for a in fnmatch.filter(names, source):
+                for b in fnmatch.filter(names, target):
+                    if a != b:
+                        said[a, b] = back[b, a] = parse_duration(latency)
+    return back | said
+
+
+def not_predicted(platform: Platform) -> list[str]:
+    """What of a platform's nodes a prediction leaves out, one text each."""
+    file = platform.file
+    found = []
+    links = [file.network, *(h.network for h in file.hosts if h.network is not None)]
+    keys = ("jitter", *_SHARES)
+    said = [k for k in keys if any(getattr(link, k, None) is not None for link in links)]
+    if said:
+        found.append(f"the network's {', '.join(said)}")
+    if file.networks:
+        found.append(f"the networks {', '.join(n.name for n in file.networks)}")
+    features = {
+        f"{g.group}.{d.name}" for g in file.hosts for d in g.disks if d.features is not None
+    }
+    if features:
+        found.append(f"features of the disks {', '.join(sorted(features))}")
+    if file.schedule:
+        count = len(file.schedule)
+        found.append(f"the schedule ({count} change{'s' * (count != 1)})")
+    return [f"not in the prediction: {text}" for text in found]
 
 
 def events_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.emulate.spec import ClusterSpec, DiskSpec, LinkSpec, NodeSpec
 from penstock.errors import BadInput
 from penstock.study.model import Study
 from penstock.study.resolve import ResolvedDisk, ResolvedNode, resolve
@@ -24,10 +25,11 @@ def study_document(study: Study, levels: Mapping[str, str], disk: str | None) ->
     if missing:
         raise BadInput(f"no level for the factor {missing[0]} of the study {study.name}")
     try:
-        nodes = resolve(study, levels).nodes
+        run = resolve(study, levels)
     except KeyError as error:
         raise BadInput(str(error.args[0])) from None
-    groups = [_group(node, disk) for node in nodes]
+    put_up = {n.name: n for n in run.cluster.nodes} if run.cluster is not None else {}
+    groups = [_group(node, disk, put_up.get(node.name)) for node in run.nodes]
     if not any("storage" in g["roles"] for g in groups):
         wanted = f"a disk called '{disk}' with a profile" if disk else "a disk with a profile"
         raise BadInput(
@@ -44,7 +46,8 @@ def study_document(study: Study, levels: Mapping[str, str], disk: str | None) ->
             "note": "requests of the file system's readahead and write-back",
         },
     ]
-    if len(groups) > 1:
+    known = all(link.out_bps and link.in_bps for n in put_up.values() for link in n.links[:1])
+    if len(groups) > 1 and not (put_up and known):
         low = {"path": "network.bandwidth", "low": "1 Gbit/s", "high": "40 Gbit/s", "note": unknown}
         assumed.append(low)
     return {
@@ -53,13 +56,47 @@ def study_document(study: Study, levels: Mapping[str, str], disk: str | None) ->
         "description": f"Nodes of the study {study.name}: "
         + ", ".join(f"{k} = {v}" for k, v in levels.items()),
         "hosts": groups,
-        "network": {"bandwidth": _BANDWIDTH, "loopback": _LOOPBACK},
+        "network": {"bandwidth": _BANDWIDTH, "loopback": _LOOPBACK, **_network(run.cluster)},
         "store": {"chunk": "1MiB", "stripe": 1, "placement": "local", "allocation": "none"},
         "assumed": assumed,
     }
 
 
-def _group(node: ResolvedNode, disk: str | None) -> dict[str, Any]:
+def _network(cluster: ClusterSpec | None) -> dict[str, Any]:
+    """Latency and matrix of the first network; hosts of a platform are called NODE-0."""
+    if cluster is None or not cluster.networks:
+        return {}
+    network = cluster.networks[0]
+    found: dict[str, Any] = {}
+    if network.delay_s:
+        found["latency"] = f"{network.delay_s} s"
+    if network.delays:
+        matrix: dict[str, dict[str, str]] = {}
+        for (a, b), delay_s in network.delays.items():
+            matrix.setdefault(f"{a}-0", {})[f"{b}-0"] = f"{delay_s} s"
+        found["matrix"] = matrix
+    return found
+
+
+def _link(link: LinkSpec) -> dict[str, Any]:
+    """A node's own link: what is known of its bandwidth each way, and its latency."""
+    found = {}
+    if link.out_bps is not None:
+        found["out"] = f"{link.out_bps} B/s"
+    if link.in_bps is not None:
+        found["in"] = f"{link.in_bps} B/s"
+    if link.in_delay.mean_s:
+        found["latency"] = f"{link.in_delay.mean_s} s"
+    return found
+
+
+def _limits(spec: DiskSpec) -> dict[str, str]:
+    units = {"read_bps": "B/s", "write_bps": "B/s", "read_iops": "IOPS", "write_iops": "IOPS"}
+    said = {k: getattr(spec.limits, k) for k in units}
+    return {k.removesuffix("_bps"): f"{v} {units[k]}" for k, v in said.items() if v is not None}
+
+
+def _group(node: ResolvedNode, disk: str | None, put_up: NodeSpec | None) -> dict[str, Any]:
     found: dict[str, Any] = {"group": node.name, "count": 1, "roles": ["client"]}
     if node.cpus is not None:
         found["slots"] = max(1, int(node.cpus))
@@ -72,6 +109,12 @@ def _group(node: ResolvedNode, disk: str | None) -> dict[str, Any]:
     if chosen:
         found["roles"] = ["client", "storage"]
         found["storage"] = {"disk": chosen[0]}
+    if put_up is not None:
+        link = _link(put_up.links[0]) if put_up.links else {}
+        found |= {"network": link} if link else {}
+        for said, spec in zip(found.get("disks", []), put_up.disks, strict=True):
+            limits = _limits(spec)
+            said |= {"limits": limits} if limits else {}
     return found
 
 

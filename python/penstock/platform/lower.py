@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.platform.emulation import delays_of, limits_patch
 from penstock.platform.file import (
     HostFile,
     LinkFile,
@@ -233,7 +234,7 @@ class Lowering:
             "schema": SCHEMA_ID,
             "hosts": [self._host(h) for h in self.hosts],
             "fabric": {
-                "latency_s": parse_duration(file.network.latency or "0s"),
+                "latency_s": parse_duration(file.network.latency or "0s") + self._between(),
                 "capacity_bps": _bandwidth(file.network.fabric),
                 "rack_uplink_bps": _bandwidth(file.network.rack_uplink),
             },
@@ -259,6 +260,14 @@ class Lowering:
                 "prefetch_chunks": file.preprocess.prefetch,
             },
         }
+
+    def _between(self) -> float:
+        """What the matrix of latencies adds from one host to another, on average [s]."""
+        names = [h.name for h in self.hosts]
+        if self.file.network.matrix is None or len(names) < 2:
+            return 0.0
+        delays = delays_of(self.file.network.matrix, names)
+        return sum(delays.values()) / (len(names) * (len(names) - 1))
 
     def _host(self, host: Host) -> dict[str, Any]:
         key = (id(host.part), host.roles)
@@ -309,13 +318,23 @@ class Lowering:
                 "capacity_bytes": capacity,
             }
         name, scale = storage.profile, storage.time_scale or 1.0
+        limits: dict[str, float] = {}
         if storage.disk is not None:
             disk = next(d for d in host.node.disks if d.name == storage.disk)
             name, scale = disk.profile, float(disk.time_scale)
+            if disk.limits is not None:
+                limits = {k: v for k, v in limits_patch(disk.limits).items() if v is not None}
         key = (str(name), scale * slower)
         if key not in self._scaled:
             self._scaled[key] = scaled(self.profiles[key[0]], key[1])
-        found: dict[str, Any] = {"profile": self._scaled[key], "capacity_bytes": capacity}
+        profile = self._scaled[key]
+        if limits:
+            said = ", ".join(f"{k} {v:g}" for k, v in sorted(limits.items()))
+            own = {k: v for k, v in (profile.get("limits") or {}).items() if v is not None}
+            least = {k: min(v, own.get(k, v)) for k, v in limits.items()}
+            named = {"name": f"{profile['name']} ({said})", "limits": {**own, **least}}
+            profile = {**profile, **named}
+        found: dict[str, Any] = {"profile": profile, "capacity_bytes": capacity}
         return found if storage.seed is None else {**found, "seed": storage.seed}
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from penstock.platform.emulation import not_predicted
 from penstock.platform.hosts import Platform
 from penstock.predict.applies import Conditions, Used
 from penstock.predict.uncertainty import measured_badly
@@ -42,7 +43,10 @@ def conditions(
         unmodelled=unmodelled(workload),
         stored=stored(network, hosts),
         uniform=next((n for n in workload.notes if _ALIKE in n), ""),
-        notes=[n for n in workload.notes if _ALIKE not in n and not _LEFT_OUT.fullmatch(n)],
+        notes=[
+            *(n for n in workload.notes if _ALIKE not in n and not _LEFT_OUT.fullmatch(n)),
+            *not_predicted(platform),
+        ],
         platform=measured_badly(platform),
         **more,
     )
