@@ -47,7 +47,7 @@ def _nodes(
     from penstock.platform.paths import NoPath, find, put
 
     path = base_dir / file
-    platform = load_platform(path)
+    platform = load_platform(path, predicted=False)
     document = moved(copy.deepcopy(platform.plain), path.parent.resolve(), base_dir)
     for name, value in changes.items():
         try:
