@@ -217,3 +217,33 @@ def test_stopped_in_the_middle_then_undone_and_resumed(ground: Ground, number: i
     assert said["runs"] == 2
     assert [b.manifest["run_id"] for b in bundles(out)] == ["r001", "r002"]
     assert left(ground) == NOTHING
+
+
+def test_ea_27_one_of_ten_runs_that_fails_is_named_and_left_out_of_the_mean(ground: Ground) -> None:
+    text = FIO.replace(
+        "count: 2, memory: 64MiB, disks: [{name: d, profile: rate-20mib, size: 4MiB}]",
+        "memory: 64MiB",
+    )
+    text = text.replace("replicates: 1", "replicates: 5").replace("  on: all\n", "")
+    text = text.replace(
+        "{wall: {from: wall_s, unit: s, better: lower}}",
+        "{value: {from: {regex: 'value ([0-9]+)'}, unit: B, better: lower}}",
+    )
+    counter = ground.where / "count"
+    command = (
+        f"n=$(cat {counter} 2>/dev/null || echo 0); n=$((n+1)); echo $n > {counter}; "
+        "echo {word} value $((1000 + n)); test $n != 4 || {{ sleep 2; exit 1; }}"
+    )
+    done = run(ground, study(ground, text, COMMAND=command))
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["runs"], said["valid_runs"]) == (10, 9)
+    (out,) = said["left_out"]
+    assert (out["run_id"], out["state"]) == ("r004", "failed")
+    assert "status 1" in out["reason"]
+    runs = pq.read_table(ground.where / "out" / "runs.parquet").to_pandas()
+    nine = runs[runs["valid"]]["value"]
+    assert sorted(nine) == [1000 + n for n in range(1, 11) if n != 4]
+    report = (ground.where / "out" / "report.html").read_text()
+    assert "r004" in report
+    assert any("1 of 10" in line or "9 of 10" in line for line in [report, *said["answer"]])
