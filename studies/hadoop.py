@@ -3,7 +3,7 @@
 `studies/hadoop.py [job] [terasort]` runs `studies/hadoop-job.study.yaml` (a job of our own, on six nodes) and
 `studies/hadoop-terasort.study.yaml` (HDFS, YARN and MapReduce as they are packaged, on four), judges
 them beside the published text and draws the times as SVG. Needs root; TeraSort also Maven and Java.
-`--quick`: the job with an eighth of the data and without the slowest settings, one replicate. Runs whose
+`--quick`: the job with an eighth of the data and one replicate. Runs whose
 certificate is not valid are left out unless `--invalid` is given; `--plant` takes a third off one
 setting's times first, which must be reported. Exit status 3 if something that must hold does
 not, 1 if something failed.

@@ -109,6 +109,7 @@ def configure(
         "mapreduce.application.classpath": path,
         "mapreduce.framework.name": "yarn" if yarn else "local",
         "mapreduce.shuffle.port": "0",
+        "mapreduce.jobhistory.jhist.format": "json",
         "mapreduce.map.memory.mb": "512",
         "mapreduce.reduce.memory.mb": "512",
         "mapreduce.map.java.opts": child,

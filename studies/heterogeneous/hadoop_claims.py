@@ -137,6 +137,6 @@ def times_figure(found: list[Run]) -> Figure:
     axes.set_xticks(range(len(SETTINGS)), list(SETTINGS))
     axes.set_ylabel("time of the job (s)")
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(loc="upper left", frameon=False, fontsize=8)
     style.grid(axes)
     return fig
