@@ -12,9 +12,9 @@ Table = dict[str, Any]
 
 def nodes(outcome: Outcome) -> dict[str, Table | None] | None:
     """Tables `nodes`, `networks`, `schedule`, `services`, `disks`; each None if it is empty;
-    None of a study of one plain node."""
+    None of a study of one plain node, or where no study was kept."""
     document = outcome.study
-    if platform_words.is_plain(document) and not platform_words.hosts(document):
+    if not document or (platform_words.is_plain(document) and not platform_words.hosts(document)):
         return None
     found = {
         "nodes": _table(platform_words.nodes(document)),
