@@ -118,7 +118,9 @@ def test_a_node_has_its_own_root_processes_and_network(ground: Ground, runtime: 
         said(cluster, "one", f"echo mine > {ground.where}/seen; touch /root/kept /tmp/private")
         assert (ground.where / "seen").read_text() == "by the host"
         assert said(cluster, "one", f"cat {ground.where}/seen") == "mine\n"
-        assert said(cluster, "two", f"cat {ground.where}/seen; ls /tmp") == "by the host"
+        assert said(cluster, "two", f"cat {ground.where}/seen") == "by the host"
+        assert said(cluster, "two", "ls /tmp/private 2>&1 | grep -c 'No such'").strip() == "1"
+        assert said(cluster, "two", f"{sys.executable} -c 'print(6 * 7)'").strip() == "42"
         assert not os.path.exists("/root/kept")
         assert said(cluster, "one", "ls /proc | grep -c '^[0-9]'").strip() in "3 4 5 6".split()
         interfaces = said(cluster, "two", "cat /proc/net/dev | cut -d: -f1 | tail -n +3").split()

@@ -6,12 +6,15 @@ import contextlib
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import penstock
 from penstock.emulate import changing
 from penstock.emulate.check import matching
 from penstock.emulate.links import Links
@@ -29,6 +32,16 @@ from penstock.host.processes import start_ticks
 from penstock.host.spawner import Birth, Spawner
 from penstock.host.state import state_dir
 
+#: directories of the host that a node has one of its own of
+_PRIVATE = ("/tmp/", "/run/")
+#: the Python that runs penstock and its commands, where a node's own directories would hide it
+_OWN_PYTHON = tuple(
+    Bind(place, place, read_only=True)
+    for place in dict.fromkeys(
+        (sys.prefix, sys.base_prefix, str(Path(penstock.__file__).resolve().parents[1]))
+    )
+    if place.startswith(_PRIVATE)
+)
 _GONE_WITHIN_S = 10.0
 #: nodes that are asked for together
 _BATCH = 25
@@ -202,6 +215,7 @@ class HeldCluster:
             tmp=str(at / "tmp"),
             hosts=str(self.home / "hosts"),
             binds=(
+                *(_OWN_PYTHON if node.spec.image is None else ()),
                 *(Bind(source, target) for source, target in node.spec.shared),
                 *self._disks.binds(node.name),
             ),
