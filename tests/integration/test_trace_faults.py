@@ -107,7 +107,7 @@ def target(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("drop_every", [0, 500])
+@pytest.mark.parametrize("drop_every", [0, 50])
 def test_ta_10_two_processes_and_one_file(target: Path, tmp_path: Path, drop_every: int) -> None:
     bundle, told = tmp_path / "T", tmp_path / "told"
     options = ("--drop-every", str(drop_every))
