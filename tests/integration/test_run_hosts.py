@@ -61,8 +61,11 @@ def test_a_client_without_the_campaign_s_certificate_is_refused(tmp_path: Path) 
 def ground() -> Iterator[Ground]:
     where = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
     where.mkdir(mode=0o755)
-    yield Ground.made(where)
+    made = Ground.made(where)
+    yield made
+    undone = made.penstock("undo", "--all")  # a worker that was killed leaves its run's groups
     shutil.rmtree(where, ignore_errors=True)
+    assert undone.returncode == 0, undone.stderr
 
 
 @pytest.fixture
@@ -154,6 +157,7 @@ def test_a_host_that_dies_loses_its_run_to_another(ground: Ground, net: str) -> 
     said, words = process.communicate(timeout=120)
     assert process.returncode == 0, words
     assert "host right was lost" in words
+    assert "cgroup" in ground.penstock("undo").stdout
     assert json.loads(said)["valid_runs"] == 4
     assert {b.manifest["host"]["host_id"] for b in bundles(out)} == {"left"}
     assert max(b.manifest["attempt"] for b in bundles(out)) == 2
