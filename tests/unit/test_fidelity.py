@@ -127,6 +127,22 @@ def test_late_replies_make_a_run_invalid_and_name_the_host():
     assert "replies were late" in is_valid(table)[1]
 
 
+def test_a_tail_of_late_replies_is_the_host_s_and_one_of_slow_service_the_disk_s():
+    """Two replies in a hundred 2 ms late: below what counts as late in all, enough to move p99."""
+    log = closed_loop(2000, 1, 5 * MS).to_pandas()
+    late = np.where(np.arange(len(log)) % 50 == 0, 2 * MS, 0)
+    log["t_ns"] += np.concatenate([[0], np.cumsum(late)[:-1]])
+    log["due_ns"] += np.concatenate([[0], np.cumsum(late)[:-1]])
+    log["done_ns"] = log["due_ns"] + late
+    found = fidelity(pa.Table.from_pandas(log), {}, constant_profile(0.005))
+    assert row(found, "p99_read")["ratio"] == pytest.approx(1.4, abs=0.01)
+    assert set(found["verdict"].to_pylist()) == {"host-saturated"}
+    assert "p99_read" in is_valid(found)[1]
+    log["due_ns"] = log["done_ns"]
+    found = fidelity(pa.Table.from_pandas(log), {}, constant_profile(0.005))
+    assert set(found["verdict"].to_pylist()) == {"not-honoured"}
+
+
 def test_saturation_seen_by_the_monitor_is_said():
     log = closed_loop(1000, 1, 5 * MS).to_pandas()
     log["done_ns"] += 2 * MS
