@@ -13,11 +13,11 @@ use std::sync::PoisonError;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo};
+use penstock_daemon::clock::now_ns;
+use penstock_daemon::Error;
 
-use crate::clock::now_ns;
 use crate::config::{Compensation, Overhead};
 use crate::disk::Disk;
-use crate::error::Error;
 use crate::inode::ROOT;
 
 /// Number of the hidden file.

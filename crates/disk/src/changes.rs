@@ -8,14 +8,14 @@
 
 use std::sync::PoisonError;
 
+use penstock_daemon::clock::now_ns;
+use penstock_daemon::Error;
 use penstock_station::Patch;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{json, Map, Value};
 
-use crate::clock::now_ns;
 use crate::disk::Disk;
-use crate::error::Error;
 use crate::faults::{BadSpace, Fault, Faults};
 use crate::timer::Timers;
 use crate::unsynced::{CutMode, LIMIT_BYTES};

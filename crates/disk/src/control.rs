@@ -2,23 +2,21 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::FromRawFd;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use penstock_daemon::clock::now_ns;
+use penstock_daemon::process::{self, Owner};
+use penstock_daemon::{control, Error};
 use serde_json::{json, Value};
 
 use crate::calibration;
 use crate::changes::{Applied, DiskPatch, PowerCut};
-use crate::clock::now_ns;
 use crate::config::{Add, Command, Compensation, ServerConfig};
 use crate::disk::Disk;
-use crate::error::Error;
 use crate::mount;
 use crate::schedule::Scheduler;
 use crate::serving::{How, Serving};
@@ -55,12 +53,9 @@ pub fn run(config_json: &str) -> Result<(), Error> {
     prepare_process();
     fs::create_dir_all(&config.stats_dir)
         .map_err(|error| Error::host(config.stats_dir.display().to_string(), error))?;
-    let _ = fs::remove_file(&config.socket);
-    let listener = UnixListener::bind(&config.socket).map_err(|error| {
-        Error::host(format!("control socket {}", config.socket.display()), error)
-    })?;
+    let listener = control::listen(&config.socket)?;
     let socket = config.socket.clone();
-    let owner = config.owner_pid.map(|pid| (pid, start_time(pid)));
+    let owner = config.owner_pid.map(Owner::new);
     let timers = Timers::start(config.timers)
         .map_err(|error| Error::host("starting timer threads", error))?;
     let server = Arc::new(Server {
@@ -79,7 +74,7 @@ pub fn run(config_json: &str) -> Result<(), Error> {
                 let server = accepting.clone();
                 let _ = thread::Builder::new()
                     .name("control".into())
-                    .spawn(move || server.converse(&stream));
+                    .spawn(move || control::converse(&stream, |line| server.obey(line)));
             }
         })
         .map_err(|error| Error::host("starting the control thread", error))?;
@@ -96,27 +91,12 @@ pub fn run(config_json: &str) -> Result<(), Error> {
             });
         })
         .map_err(|error| Error::host("starting the schedule thread", error))?;
-    if let Some(fd) = server.config.ready_fd {
-        // SAFETY: the descriptor was passed to this process to be written once and closed.
-        let mut ready = unsafe { fs::File::from_raw_fd(fd) };
-        let _ = ready.write_all(b"ready\n");
-    }
+    process::say_ready(server.config.ready_fd);
     server.keep_house(owner);
     server.schedules.stop();
     server.take_all_down();
     let _ = fs::remove_file(socket);
     Ok(())
-}
-
-/// Start time of a process in clock ticks, by which it is told from a later one of its number.
-fn start_time(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()
 }
 
 fn prepare_process() {
@@ -129,48 +109,15 @@ fn prepare_process() {
         libc::prctl(libc::PR_SET_NAME, c"penstock-disk".as_ptr(), 0, 0, 0);
         // Write-back of the backing files must not wait for write-back of the mounts.
         libc::prctl(PR_SET_IO_FLUSHER, 1u64, 0, 0, 0);
-        let mut limit = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
-        let mut signals: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut signals);
-        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-            libc::sigaddset(&mut signals, signal);
-        }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
-        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
     }
-    // Allowed to the privileged only.
-    let _ = fs::write("/proc/self/oom_score_adj", "-900");
-}
-
-/// Waits for a signal to end, at most `wait`.
-fn told_to_end(wait: Duration) -> bool {
-    // SAFETY: a set of blocked signals and a valid timespec.
-    unsafe {
-        let mut signals: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut signals);
-        for signal in [libc::SIGTERM, libc::SIGINT] {
-            libc::sigaddset(&mut signals, signal);
-        }
-        let wait = libc::timespec {
-            tv_sec: wait.as_secs() as i64,
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        };
-        libc::sigtimedwait(&signals, std::ptr::null_mut(), &wait) > 0
-    }
+    process::prepare();
 }
 
 impl Server {
-    fn keep_house(&self, owner: Option<(i32, Option<u64>)>) {
+    fn keep_house(&self, owner: Option<Owner>) {
         let mut checked = Instant::now();
         while !self.stop.load(Ordering::Acquire) {
-            if told_to_end(HOUSEKEEPING) {
+            if process::told_to_end(HOUSEKEEPING) {
                 return;
             }
             let disks: Vec<_> = lock(&self.disks).values().map(|m| m.disk.clone()).collect();
@@ -179,31 +126,9 @@ impl Server {
             }
             if !self.config.outlive_owner && checked.elapsed() >= Duration::from_secs(1) {
                 checked = Instant::now();
-                if owner.is_some_and(|(pid, started)| start_time(pid) != started) {
+                if owner.is_some_and(|owner| owner.is_gone()) {
                     return;
                 }
-            }
-        }
-    }
-
-    fn converse(&self, stream: &UnixStream) {
-        let Ok(reading) = stream.try_clone() else {
-            return;
-        };
-        let mut writing = stream;
-        for line in BufReader::new(reading).lines().map_while(Result::ok) {
-            let mut answer = match self.obey(&line) {
-                Ok(Value::Object(mut fields)) => {
-                    fields.insert("ok".into(), json!(true));
-                    Value::Object(fields)
-                }
-                Ok(_) => json!({"ok": true}),
-                Err(error) => json!({"ok": false, "error": error.to_string()}),
-            }
-            .to_string();
-            answer.push('\n');
-            if writing.write_all(answer.as_bytes()).is_err() {
-                return;
             }
         }
     }

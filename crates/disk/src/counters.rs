@@ -15,7 +15,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Error;
+use penstock_daemon::Error;
 
 /// Names of the counters in the order of the page.
 pub const NAMES: [&str; 20] = [

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use penstock_daemon::clock::{now_ns, process_cpu_ns};
+use penstock_daemon::Error;
 use penstock_station::{Op, Patch, Request, Retimed, Station, StorageProfile};
 
 use crate::changes::Applied;
-use crate::clock::{now_ns, process_cpu_ns, process_wait_ns, HostCpu};
+use crate::clock::{process_wait_ns, HostCpu};
 use crate::config::{Add, Compensation, Overhead, Plant};
 use crate::counters::{Counters, StatsPage};
-use crate::error::Error;
 use crate::gate::Gate;
 use crate::log::{Log, Record};
 use crate::owner::{Owner, OwnerId};

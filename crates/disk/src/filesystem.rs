@@ -15,13 +15,13 @@ use fuser::{
     ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use penstock_daemon::clock::now_ns;
 use penstock_station::Op;
 
 use crate::backing::{
     answer_xattr, backing_flags, check, clear_set_id, last, list, opened_flags, sized,
 };
 use crate::calibration;
-use crate::clock::now_ns;
 use crate::disk::Disk;
 use crate::inode::c_name;
 use crate::tree::{OpenDirectory, Tree};

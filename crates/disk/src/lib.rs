@@ -30,13 +30,12 @@
 mod backing;
 pub mod calibration;
 pub mod changes;
-pub mod clock;
+mod clock;
 pub mod config;
 pub mod control;
 pub mod counters;
 mod data;
 pub mod disk;
-pub mod error;
 pub mod faults;
 pub mod filesystem;
 pub mod gate;
@@ -58,4 +57,4 @@ mod tree;
 pub mod unsynced;
 
 pub use control::run;
-pub use error::Error;
+pub use penstock_daemon::Error;

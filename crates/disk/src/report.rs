@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 
+use penstock_daemon::clock::{now_ns, process_cpu_ns};
+use penstock_daemon::Error;
 use serde_json::{json, Value};
 
-use crate::clock::{now_ns, process_cpu_ns, process_wait_ns, HostCpu};
+use crate::clock::{process_wait_ns, HostCpu};
 use crate::counters::NAMES;
 use crate::disk::Disk;
-use crate::error::Error;
 use crate::log::Log;
 
 impl Disk {

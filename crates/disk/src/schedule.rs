@@ -8,14 +8,14 @@ use std::collections::{BinaryHeap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use penstock_daemon::clock::{be_punctual, now_ns};
+use penstock_daemon::Error;
 use serde::Deserialize;
 use serde_json::{json, Value};
 
 use crate::changes::DiskPatch;
-use crate::clock::now_ns;
 use crate::counters::NAMES;
 use crate::disk::Disk;
-use crate::error::Error;
 
 /// How often thresholds are looked at while there are any.
 const LOOK: Duration = Duration::from_millis(10);
@@ -227,8 +227,7 @@ impl Scheduler {
 
     /// Applies what is due, by `apply(disk, planned_ns, patch)`, until stopped.
     pub fn serve(&self, apply: impl Fn(&Arc<Disk>, u64, &DiskPatch)) {
-        // SAFETY: sets the calling thread's own timer slack.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0, 0, 0) };
+        be_punctual();
         let mut queue = self.lock();
         while !queue.stopped {
             queue.look(now_ns());

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use fuser::{Config, Session, SessionACL};
+use penstock_daemon::clock::now_ns;
+use penstock_daemon::Error;
 use serde_json::{json, Value};
 
 use crate::changes::{Applied, PowerCut};
-use crate::clock::now_ns;
 use crate::disk::Disk;
-use crate::error::Error;
 use crate::gate::OFF;
 use crate::mount;
 use crate::space::Space;

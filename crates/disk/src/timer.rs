@@ -5,15 +5,14 @@
 //! big reply delays no other. Threads run with a timer slack of 1 ns and spin over the last stretch,
 //! which follows the oversleeping seen.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use penstock_daemon::clock::{be_punctual, now_ns};
+use penstock_daemon::due::Waiting;
 use penstock_station::Served;
-
-use crate::clock::now_ns;
 
 const SHORTEST_SPIN_NS: u64 = 5_000;
 const LONGEST_SPIN_NS: u64 = 120_000;
@@ -34,35 +33,15 @@ pub struct Moved {
     pub served: Served,
 }
 
-struct Waiting {
-    due_ns: u64,
-    number: u64,
+struct Reply {
     whose: Whose,
     moved: Option<Moved>,
     answer: Answer,
 }
 
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        (self.due_ns, self.number) == (other.due_ns, other.number)
-    }
-}
-impl Eq for Waiting {}
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.due_ns, self.number).cmp(&(other.due_ns, other.number))
-    }
-}
-
 #[derive(Default)]
 struct Queue {
-    heap: BinaryHeap<Reverse<Waiting>>,
-    number: u64,
+    waiting: Waiting<Reply>,
     led: bool,
     stopped: bool,
 }
@@ -103,19 +82,12 @@ impl Timers {
     /// Answers at `due_ns` (CLOCK_MONOTONIC), or as soon after it as can be.
     pub fn answer_at(&self, due_ns: u64, whose: Whose, answer: Answer) {
         let mut queue = lock(&self.shared.queue);
-        queue.number += 1;
-        let number = queue.number;
-        let earliest = queue
-            .heap
-            .peek()
-            .is_none_or(|first| due_ns < first.0.due_ns);
-        queue.heap.push(Reverse(Waiting {
-            due_ns,
-            number,
+        let reply = Reply {
             whose,
             moved: None,
             answer,
-        }));
+        };
+        let earliest = queue.waiting.put(due_ns, reply);
         let led = queue.led;
         drop(queue);
         if earliest {
@@ -133,16 +105,14 @@ impl Timers {
             return;
         }
         let mut queue = lock(&self.shared.queue);
-        let mut waiting = std::mem::take(&mut queue.heap).into_vec();
-        for Reverse(reply) in &mut waiting {
-            if reply.whose.0 == disk {
-                if let Some(to) = moved.remove(&reply.whose.1) {
-                    reply.due_ns = to.due_ns;
-                    reply.moved = Some(to);
+        queue.waiting.change(|due| {
+            if due.what.whose.0 == disk {
+                if let Some(to) = moved.remove(&due.what.whose.1) {
+                    due.due_ns = to.due_ns;
+                    due.what.moved = Some(to);
                 }
             }
-        }
-        queue.heap = BinaryHeap::from(waiting);
+        });
         let led = queue.led;
         drop(queue);
         if led {
@@ -154,7 +124,7 @@ impl Timers {
 
     /// Replies still waiting.
     pub fn waiting(&self) -> usize {
-        lock(&self.shared.queue).heap.len()
+        lock(&self.shared.queue).waiting.len()
     }
 
     /// Ends the threads; replies still waiting are dropped.
@@ -166,13 +136,12 @@ impl Timers {
 }
 
 fn serve(shared: &Shared) {
-    // SAFETY: sets the calling thread's own timer slack.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0, 0, 0) };
+    be_punctual();
     let mut spin_ns = 20_000;
     let mut queue = lock(&shared.queue);
     loop {
         // Become the leader.
-        while queue.led || queue.heap.is_empty() {
+        while queue.led || queue.waiting.is_empty() {
             if queue.stopped {
                 return;
             }
@@ -187,10 +156,10 @@ fn serve(shared: &Shared) {
             if queue.stopped {
                 return;
             }
-            let Some(first) = queue.heap.peek() else {
+            let Some(due_ns) = queue.waiting.next_ns() else {
                 break;
             };
-            let wake_ns = first.0.due_ns.saturating_sub(spin_ns);
+            let wake_ns = due_ns.saturating_sub(spin_ns);
             let now = now_ns();
             if wake_ns <= now {
                 break;
@@ -214,20 +183,20 @@ fn serve(shared: &Shared) {
                 };
             }
         }
-        let next = queue.heap.pop();
+        let next = queue.waiting.take();
         queue.led = false;
-        let more = !queue.heap.is_empty();
+        let more = !queue.waiting.is_empty();
         drop(queue);
         if more {
             shared.followers.notify_one();
         }
-        if let Some(Reverse(waiting)) = next {
+        if let Some(due) = next {
             let mut now = now_ns();
-            while now < waiting.due_ns {
+            while now < due.due_ns {
                 std::hint::spin_loop();
                 now = now_ns();
             }
-            (waiting.answer)(now, waiting.moved);
+            (due.what.answer)(now, due.what.moved);
         }
         queue = lock(&shared.queue);
     }

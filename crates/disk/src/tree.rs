@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use fuser::{FileAttr, FileHandle, FileType, Generation};
+use penstock_daemon::clock::now_ns;
 use penstock_station::Op;
 
 use crate::backing::attributes;
-use crate::clock::now_ns;
 use crate::disk::Disk;
 use crate::inode::{c_name, stat_at, Inode, Inodes};
 use crate::ticket::{Target, Ticket};

@@ -1,11 +1,10 @@
 //! A tracer behind a control socket: one JSON object per line in, one out.
 
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
+use penstock_daemon::control::reply;
+use penstock_daemon::desk::Desk;
+use penstock_daemon::process::{self, Owner};
 use serde::Deserialize;
 use serde_json::{json, Value};
 
@@ -84,26 +83,6 @@ fn default_poll() -> u64 {
     20
 }
 
-pub(crate) struct Caller {
-    stream: UnixStream,
-    received: Vec<u8>,
-}
-
-impl Caller {
-    /// A connection, not to be waited for; None where it is gone already.
-    pub(crate) fn new(stream: UnixStream) -> Option<Self> {
-        stream.set_nonblocking(true).ok()?;
-        Some(Self {
-            stream,
-            received: Vec::new(),
-        })
-    }
-
-    pub(crate) fn stream(&mut self) -> &mut UnixStream {
-        &mut self.stream
-    }
-}
-
 /// Serves until asked to shut down, or until the owner is gone.
 pub fn serve(config_json: &str) -> Result<(), ProbeError> {
     let config: Config = serde_json::from_str(config_json)
@@ -132,63 +111,23 @@ pub fn serve(config_json: &str) -> Result<(), ProbeError> {
         &config.scope,
         config.hot,
     )?;
-    let name = config.socket.display().to_string();
-    let listener = UnixListener::bind(&config.socket).map_err(ProbeError::io(name.clone()))?;
-    listener
-        .set_nonblocking(true)
-        .map_err(ProbeError::io(name))?;
-    if let Some(fd) = config.ready_fd {
-        // SAFETY: handed to us by whoever started us, for this one line.
-        let mut pipe = unsafe { std::fs::File::from_raw_fd(fd) };
-        let _ = pipe.write_all(b"ready\n");
-    }
-    let result = listen(&config, &mut tracer, &listener);
-    let _ = std::fs::remove_file(&config.socket);
-    result
-}
-
-fn listen(config: &Config, tracer: &mut Tracer, listener: &UnixListener) -> Result<(), ProbeError> {
-    let mut callers: Vec<Caller> = Vec::new();
-    let mut owner_seen = Instant::now();
+    let owner = (!config.outlive_owner).then(|| Owner::new(config.owner_pid));
+    let mut desk = Desk::open(&config.socket, owner)?;
+    process::say_ready(config.ready_fd);
     let longest_ms = match tracer.mode() {
         Mode::Pattern => PATTERN_POLL_MS,
         _ => config.poll_ms,
     };
     let mut pause_ms = longest_ms;
     loop {
-        let wait = match tracer.mode() {
+        desk.wait(match tracer.mode() {
             _ if !tracer.armed() => 500,
             Mode::Trace | Mode::Pattern => pause_ms,
             _ => 500,
-        };
-        await_input(listener, &callers, wait);
-        pause_ms = next_pause(pause_ms, longest_ms, tracer.drain());
-        while let Ok((stream, _)) = listener.accept() {
-            if stream.set_nonblocking(true).is_ok() {
-                callers.push(Caller {
-                    stream,
-                    received: Vec::new(),
-                });
-            }
-        }
-        let mut end = false;
-        callers.retain_mut(|caller| match requests(caller) {
-            None => false,
-            Some(lines) => lines.iter().all(|line| {
-                let (answer, last) = answer(tracer, config, line);
-                end |= last;
-                say(&mut caller.stream, &answer)
-            }),
         });
-        if end {
+        pause_ms = next_pause(pause_ms, longest_ms, tracer.drain());
+        if desk.serve(|line| answer(&mut tracer, &config, line)) {
             return Ok(());
-        }
-        if !config.outlive_owner && owner_seen.elapsed() > Duration::from_secs(1) {
-            owner_seen = Instant::now();
-            // SAFETY: signal 0 only asks whether the process is there.
-            if unsafe { libc::kill(config.owner_pid, 0) } != 0 {
-                return Ok(());
-            }
         }
     }
 }
@@ -204,50 +143,6 @@ fn next_pause(pause_ms: u64, longest_ms: u64, fullest: f64) -> u64 {
     }
 }
 
-pub(crate) fn await_input(listener: &UnixListener, callers: &[Caller], wait_ms: u64) {
-    let watch = |fd| libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let mut set = vec![watch(listener.as_raw_fd())];
-    set.extend(callers.iter().map(|c| watch(c.stream.as_raw_fd())));
-    // SAFETY: the array and its length belong together.
-    unsafe {
-        libc::poll(
-            set.as_mut_ptr(),
-            set.len() as libc::nfds_t,
-            i32::try_from(wait_ms).unwrap_or(i32::MAX),
-        )
-    };
-}
-
-/// The whole lines that have come; None when the caller has gone.
-pub(crate) fn requests(caller: &mut Caller) -> Option<Vec<Vec<u8>>> {
-    let mut chunk = [0; 4096];
-    loop {
-        match caller.stream.read(&mut chunk) {
-            Ok(0) => return None,
-            Ok(n) => caller.received.extend_from_slice(&chunk[..n]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return None,
-        }
-    }
-    let mut lines = Vec::new();
-    while let Some(end) = caller.received.iter().position(|&byte| byte == b'\n') {
-        let rest = caller.received.split_off(end + 1);
-        lines.push(std::mem::replace(&mut caller.received, rest));
-    }
-    Some(lines)
-}
-
-pub(crate) fn say(stream: &mut UnixStream, answer: &Value) -> bool {
-    let _ = stream.set_nonblocking(false);
-    let sent = writeln!(stream, "{answer}").is_ok();
-    stream.set_nonblocking(true).is_ok() && sent
-}
-
 fn answer(tracer: &mut Tracer, config: &Config, line: &[u8]) -> (Value, bool) {
     let request: Value = match serde_json::from_slice(line) {
         Ok(request) => request,
@@ -259,13 +154,9 @@ fn answer(tracer: &mut Tracer, config: &Config, line: &[u8]) -> (Value, bool) {
         }
     };
     let command = request["cmd"].as_str().unwrap_or_default().to_owned();
-    match perform(tracer, config, &command, &request) {
-        Ok(mut answer) => {
-            answer["ok"] = json!(true);
-            (answer, command == "shutdown")
-        }
-        Err(error) => (json!({"ok": false, "error": error.to_string()}), false),
-    }
+    let done = perform(tracer, config, &command, &request);
+    let last = done.is_ok() && command == "shutdown";
+    (reply(done), last)
 }
 
 fn perform(

@@ -7,8 +7,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, FromRawFd};
-use std::os::unix::net::UnixListener;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
@@ -17,12 +16,15 @@ use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
+use penstock_daemon::clock::process_cpu_ns;
+use penstock_daemon::control::reply;
+use penstock_daemon::desk::Desk;
+use penstock_daemon::process::{self, Owner};
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
 
-use crate::daemon::{await_input, requests, say, Caller};
 use crate::program::{recursion_misses, run_time};
-use crate::tracer::{cpu_time_ns, level_of};
+use crate::tracer::level_of;
 use crate::ProbeError;
 
 #[allow(clippy::all, dead_code, missing_docs, unused)]
@@ -224,7 +226,7 @@ impl Layers {
             before: self.counts(),
             runs: self.run_times().into_iter().map(|(_, t)| t).collect(),
             misses: self.misses(),
-            cpu_ns: cpu_time_ns(),
+            cpu_ns: process_cpu_ns(),
             started: Instant::now(),
             failure: None,
         };
@@ -299,7 +301,7 @@ impl Layers {
             "devices": self.devices()?,
             "missing": self.missing,
             "bpf": programs,
-            "cpu_ns": cpu_time_ns().saturating_sub(recording.cpu_ns),
+            "cpu_ns": process_cpu_ns().saturating_sub(recording.cpu_ns),
             "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         }))
     }
@@ -358,48 +360,19 @@ pub fn serve(config_json: &str) -> Result<(), ProbeError> {
     let config: Config = serde_json::from_str(config_json)
         .map_err(|error| ProbeError::Request(format!("configuration: {error}")))?;
     let mut layers = Layers::load()?;
-    let name = config.socket.display().to_string();
-    let listener = UnixListener::bind(&config.socket).map_err(ProbeError::io(name.clone()))?;
-    listener
-        .set_nonblocking(true)
-        .map_err(ProbeError::io(name))?;
-    if let Some(fd) = config.ready_fd {
-        // SAFETY: handed to us by whoever started us, for this one line.
-        let mut pipe = unsafe { File::from_raw_fd(fd) };
-        let _ = pipe.write_all(b"ready\n");
-    }
-    listen(&config, &mut layers, &listener);
-    let _ = std::fs::remove_file(&config.socket);
-    Ok(())
-}
-
-fn listen(config: &Config, layers: &mut Layers, listener: &UnixListener) {
-    let mut callers: Vec<Caller> = Vec::new();
-    let mut owner_seen = Instant::now();
+    let owner = (!config.outlive_owner).then(|| Owner::new(config.owner_pid));
+    let mut desk = Desk::open(&config.socket, owner)?;
+    process::say_ready(config.ready_fd);
     loop {
-        await_input(listener, &callers, if layers.armed() { 20 } else { 500 });
+        desk.wait(if layers.armed() { 20 } else { 500 });
         layers.drain();
-        while let Ok((stream, _)) = listener.accept() {
-            callers.extend(Caller::new(stream));
-        }
-        let mut end = false;
-        callers.retain_mut(|caller| match requests(caller) {
-            None => false,
-            Some(lines) => lines.iter().all(|line| {
-                let request: Value = serde_json::from_slice(line).unwrap_or_default();
-                end |= request["cmd"] == "shutdown";
-                say(caller.stream(), &answer(layers, config, &request))
-            }),
+        let over = desk.serve(|line| {
+            let request: Value = serde_json::from_slice(line).unwrap_or_default();
+            let last = request["cmd"] == "shutdown";
+            (answer(&mut layers, &config, &request), last)
         });
-        if end {
-            return;
-        }
-        if !config.outlive_owner && owner_seen.elapsed() > Duration::from_secs(1) {
-            owner_seen = Instant::now();
-            // SAFETY: signal 0 only asks whether the process is there.
-            if unsafe { libc::kill(config.owner_pid, 0) } != 0 {
-                return;
-            }
+        if over {
+            return Ok(());
         }
     }
 }
@@ -417,13 +390,7 @@ fn answer(layers: &mut Layers, config: &Config, request: &Value) -> Value {
         "disarm" => layers.disarm(),
         other => Err(ProbeError::Request(format!("no command {other}"))),
     };
-    match done {
-        Ok(mut answer) => {
-            answer["ok"] = json!(true);
-            answer
-        }
-        Err(error) => json!({"ok": false, "error": error.to_string()}),
-    }
+    reply(done)
 }
 
 #[cfg(test)]

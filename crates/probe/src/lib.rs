@@ -60,6 +60,9 @@ pub enum ProbeError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The control socket cannot be had.
+    #[error(transparent)]
+    Daemon(#[from] penstock_daemon::Error),
     /// A request that cannot be met.
     #[error("{0}")]
     Request(String),

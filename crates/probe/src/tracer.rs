@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
+use penstock_daemon::clock::{now_ns, process_cpu_ns};
 use serde_json::{json, Value};
 
 use crate::gaps::Gaps;
@@ -292,18 +293,18 @@ impl Tracer {
         let level = target.level.map_or_else(|| level_of(cgroup_id), Ok)?;
         let log = spool.with_extension(DECISIONS);
         let beside = spool.with_extension(STREAMS_BESIDE);
-        let chooser = |how| Chooser::new(how, &log, monotonic_ns());
+        let chooser = |how| Chooser::new(how, &log, now_ns());
         let recording = Recording {
             spool: Sink::create(spool)?,
             files: Sink::create(files)?,
             announced: Vec::new(),
             start: Vec::new(),
             started: Instant::now(),
-            start_cpu_ns: cpu_time_ns(),
+            start_cpu_ns: process_cpu_ns(),
             written: 0,
             run_time: self.run_times(),
             cgroup_id,
-            gaps: Gaps::new(monotonic_ns()),
+            gaps: Gaps::new(now_ns()),
             chooser: self.hot.map(chooser).transpose()?,
             counted: self.hot.map(|_| Sink::create(&beside)).transpose()?,
             singles: (self.mode == Mode::Pattern)
@@ -439,10 +440,10 @@ impl Tracer {
         taken += (aside.len() / std::mem::size_of::<Event>()) as u64;
         recording.written += taken;
         let lost = self.lost_since(&recording.start) + recording.unspooled();
-        recording.gaps.look(monotonic_ns(), lost);
+        recording.gaps.look(now_ns(), lost);
         if let Some(mut chooser) = recording.chooser.take() {
             let streams = (0..self.streams_so_far()).map(|number| self.streams.read(number));
-            if let Err(error) = chooser.look(monotonic_ns(), streams, &self.cold) {
+            if let Err(error) = chooser.look(now_ns(), streams, &self.cold) {
                 recording.fail(error);
             }
             recording.chooser = Some(chooser);
@@ -533,7 +534,7 @@ impl Tracer {
             "streams": streams,
             "notebooks": self.notebooks_used(),
             "hot": recording.chooser.as_ref().map(Chooser::told),
-            "cpu_ns": cpu_time_ns().saturating_sub(recording.start_cpu_ns),
+            "cpu_ns": process_cpu_ns().saturating_sub(recording.start_cpu_ns),
             "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             "hooks": report(&self.loaded.chosen, &self.loaded.findings),
             "ring_bytes": self.slots * self.cpus * std::mem::size_of::<Event>(),
@@ -558,7 +559,7 @@ impl Tracer {
             "armed": true, "seen": total.seen, "kept": total.kept,
             "filtered": total.filtered, "lost": total.lost(), "spooled": recording.written,
             "processes": self.members.count(),
-            "cpu_ns": cpu_time_ns().saturating_sub(recording.start_cpu_ns),
+            "cpu_ns": process_cpu_ns().saturating_sub(recording.start_cpu_ns),
         });
         if top == 0 {
             return Ok(told);
@@ -893,17 +894,6 @@ fn per_source(ledger: &Ledger) -> Value {
     )
 }
 
-fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is ours to write to.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
-        + u64::try_from(time.tv_nsec).unwrap_or(0)
-}
-
 /// What an epoch counted.
 fn operations_of(stream: &Stream) -> u64 {
     [stream.requests, stream.errors, stream.empty]
@@ -1012,14 +1002,4 @@ pub(crate) fn level_of(cgroup_id: u64) -> Result<u32, ProbeError> {
     Err(ProbeError::Request(format!(
         "no control group {cgroup_id} in the unified hierarchy"
     )))
-}
-
-pub(crate) fn cpu_time_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: a valid place for the answer.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -6,11 +6,11 @@ use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Receiver, Sender};
 
+use penstock_daemon::clock::{be_punctual, now_ns, process_cpu_ns};
+use penstock_daemon::Error;
 use serde_json::{json, Value};
 
-use crate::clock::{cpu_ns, now_ns};
 use crate::config::{Command, Impairment};
-use crate::error::Error;
 use crate::fate::{Fate, Way};
 use crate::frame::{Frame, Pool};
 use crate::lateness::Lateness;
@@ -122,8 +122,7 @@ impl Engine {
 
     /// Relays until a command says that it is over.
     pub fn serve(mut self, wake: RawFd) {
-        // SAFETY: sleeps of this thread end as punctually as the kernel can.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0, 0, 0) };
+        be_punctual();
         // SAFETY: zeroed events are valid.
         let mut events: [libc::epoll_event; EVENTS] = unsafe { zeroed() };
         loop {
@@ -152,8 +151,8 @@ impl Engine {
     fn send_due(&mut self) {
         while let Some(waiting) = self.line.due(now_ns()) {
             self.late.add(now_ns() - waiting.due_ns);
-            self.send(waiting.port, &waiting.frame);
-            self.pool.take(waiting.frame);
+            self.send(waiting.what.port, &waiting.what.frame);
+            self.pool.take(waiting.what.frame);
         }
     }
 
@@ -438,7 +437,7 @@ impl Engine {
         }
         json!({
             "late": late, "turn": turn, "waiting": self.line.len(), "overflow": self.overflow,
-            "cpu_ns": cpu_ns(), "spin_ns": self.spin_ns, "ports": ports,
+            "cpu_ns": process_cpu_ns(), "spin_ns": self.spin_ns, "ports": ports,
         })
     }
 }

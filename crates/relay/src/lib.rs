@@ -12,11 +12,9 @@
 //! given by `stats`. Frames keep their large segments (a header of virtio tells their size), so that bulk traffic
 //! costs one turn per 64 KiB.
 
-mod clock;
 mod config;
 mod control;
 mod engine;
-mod error;
 mod fate;
 mod frame;
 mod jitter;
@@ -27,5 +25,5 @@ mod switch;
 
 pub use config::{Delay, Distribution, Impairment};
 pub use control::run;
-pub use error::Error;
 pub use jitter::{quantiles, TABLE};
+pub use penstock_daemon::Error;

@@ -1,41 +1,22 @@
 //! Frames that wait until they are due, and the order of those that go the same way.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
+
+use penstock_daemon::due::{Due, Waiting};
 
 use crate::frame::Frame;
 
-/// A frame that waits.
+/// A frame and the port that it leaves by.
 #[derive(Debug)]
-pub struct Waiting {
-    pub due_ns: u64,
-    number: u64,
+pub struct Leaving {
     pub port: u32,
     pub frame: Frame,
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        (self.due_ns, self.number) == (other.due_ns, other.number)
-    }
-}
-impl Eq for Waiting {}
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.due_ns, self.number).cmp(&(other.due_ns, other.number))
-    }
 }
 
 /// All frames that wait.
 #[derive(Debug)]
 pub struct Line {
-    heap: BinaryHeap<Reverse<Waiting>>,
-    number: u64,
+    waiting: Waiting<Leaving>,
     held_bytes: usize,
     most_bytes: usize,
     last: HashMap<(u32, u32), u64>,
@@ -45,8 +26,7 @@ impl Line {
     /// Empty; frames beyond `most_bytes` of memory are refused.
     pub fn new(most_bytes: usize) -> Self {
         Line {
-            heap: BinaryHeap::new(),
-            number: 0,
+            waiting: Waiting::default(),
             held_bytes: 0,
             most_bytes,
             last: HashMap::new(),
@@ -77,34 +57,25 @@ impl Line {
             return Err(frame);
         }
         self.held_bytes += frame.held_bytes();
-        self.number += 1;
-        self.heap.push(Reverse(Waiting {
-            due_ns,
-            number: self.number,
-            port,
-            frame,
-        }));
+        self.waiting.put(due_ns, Leaving { port, frame });
         Ok(())
     }
 
     /// When the next is due.
     pub fn next_due_ns(&self) -> Option<u64> {
-        self.heap.peek().map(|first| first.0.due_ns)
+        self.waiting.next_ns()
     }
 
     /// The next frame that is due by `now_ns`.
-    pub fn due(&mut self, now_ns: u64) -> Option<Waiting> {
-        if self.next_due_ns()? > now_ns {
-            return None;
-        }
-        let Reverse(first) = self.heap.pop()?;
-        self.held_bytes -= first.frame.held_bytes();
+    pub fn due(&mut self, now_ns: u64) -> Option<Due<Leaving>> {
+        let first = self.waiting.take_due(now_ns)?;
+        self.held_bytes -= first.what.frame.held_bytes();
         Some(first)
     }
 
     /// Frames that wait.
     pub fn len(&self) -> usize {
-        self.heap.len()
+        self.waiting.len()
     }
 }
 
@@ -133,7 +104,7 @@ mod tests {
         assert_eq!(line.next_due_ns(), Some(100));
         assert!(line.due(99).is_none());
         let order: Vec<u8> =
-            std::iter::from_fn(|| line.due(1000).map(|w| w.frame.head[0])).collect();
+            std::iter::from_fn(|| line.due(1000).map(|w| w.what.frame.head[0])).collect();
         assert_eq!(order, [1, 2, 3]);
         assert!(line.put(50, 1, frame(9)).is_ok());
     }

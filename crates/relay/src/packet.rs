@@ -4,8 +4,9 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::clock::{now_ns, real_ns};
-use crate::error::Error;
+use penstock_daemon::clock::{now_ns, real_ns};
+use penstock_daemon::Error;
+
 use crate::frame::{Frame, Pool, HEAD_BYTES, TAIL_BYTES};
 
 /// linux/if_packet.h

@@ -13,6 +13,9 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// The control socket cannot be had.
+    #[error(transparent)]
+    Daemon(#[from] penstock_daemon::Error),
     /// The configuration or a command is not understood.
     #[error("not understood: {0}")]
     Config(#[from] serde_json::Error),

@@ -1,15 +1,15 @@
 //! The control socket: one JSON object per line in, one out.
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::FromRawFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use penstock_daemon::control;
+use penstock_daemon::process::{self, Owner};
 use serde_json::{json, Value};
 
-use crate::clock::is_alive;
 use crate::config::{SamplerConfig, StartRequest};
 use crate::error::Error;
 use crate::recorder::Recorder;
@@ -24,22 +24,18 @@ struct State {
 /// Serves until it is told to shut down, or until its owner is gone. `config` is a JSON object.
 pub fn serve(config: &str) -> Result<(), Error> {
     let config: SamplerConfig = serde_json::from_str(config)?;
-    let _ = std::fs::remove_file(&config.socket);
-    let listener = UnixListener::bind(&config.socket).map_err(Error::file(&config.socket))?;
+    let listener = control::listen(&config.socket)?;
     let state = Arc::new(Mutex::new(State {
         interval_ns: config.interval_ns,
         recorder: None,
     }));
     let over = Arc::new(AtomicBool::new(false));
-    if let Some(fd) = config.ready_fd {
-        // SAFETY: the starter passed this descriptor for this one use and nobody else owns it.
-        let mut pipe = unsafe { std::fs::File::from_raw_fd(fd) };
-        let _ = pipe.write_all(b"ready\n");
-    }
+    process::say_ready(config.ready_fd);
     if let (Some(owner), false) = (config.owner_pid, config.outlive_owner) {
         let (socket, over) = (config.socket.clone(), Arc::clone(&over));
+        let owner = Owner::new(owner);
         std::thread::spawn(move || {
-            while is_alive(owner) {
+            while !owner.is_gone() {
                 std::thread::sleep(OWNER_CHECK);
             }
             over.store(true, Ordering::Release);
@@ -53,7 +49,7 @@ pub fn serve(config: &str) -> Result<(), Error> {
         let Ok(stream) = stream else { continue };
         let (state, over, socket) = (Arc::clone(&state), Arc::clone(&over), config.socket.clone());
         std::thread::spawn(move || {
-            if converse(stream, &state) {
+            if converse(&stream, &state) {
                 over.store(true, Ordering::Release);
                 let _ = UnixStream::connect(socket);
             }
@@ -67,26 +63,14 @@ pub fn serve(config: &str) -> Result<(), Error> {
 }
 
 /// Answers a client until it leaves; true if it asked for the end.
-fn converse(stream: UnixStream, state: &Mutex<State>) -> bool {
-    let Ok(mut out) = stream.try_clone() else {
-        return false;
-    };
-    for line in BufReader::new(stream).lines() {
-        let Ok(line) = line else { return false };
+fn converse(stream: &UnixStream, state: &Mutex<State>) -> bool {
+    let mut out = stream;
+    for line in BufReader::new(stream).lines().map_while(Result::ok) {
         let asked: Result<Value, _> = serde_json::from_str(&line);
         let shutdown = asked.as_ref().is_ok_and(|a| a["cmd"] == "shutdown");
-        let answer = match asked.map_err(Error::from).and_then(|a| obey(&a, state)) {
-            Ok(mut answer) => {
-                answer["ok"] = json!(true);
-                answer
-            }
-            Err(error) => json!({"ok": false, "error": error.to_string()}),
-        };
-        if writeln!(out, "{answer}").is_err() {
+        let answer = control::reply(asked.map_err(Error::from).and_then(|a| obey(&a, state)));
+        if shutdown | writeln!(out, "{answer}").is_err() {
             return shutdown;
-        }
-        if shutdown {
-            return true;
         }
     }
     false

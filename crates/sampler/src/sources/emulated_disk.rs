@@ -5,8 +5,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use penstock_daemon::clock::now_ns;
+
 use super::{Entities, Metric, Source};
-use crate::clock::monotonic_ns;
 use crate::error::Error;
 use crate::spool::Sink;
 
@@ -90,10 +91,6 @@ impl StatsPage {
         }
         Ok(None)
     }
-}
-
-fn now_ns() -> u64 {
-    monotonic_ns().unsigned_abs()
 }
 
 fn word(page: &[u8], at: usize) -> u64 {

@@ -1,8 +1,8 @@
-//! What can go wrong when a disk is put up, said so that a person can act on it.
+//! What can go wrong in a daemon, said so that a person can act on it.
 
 use std::io;
 
-/// Failure of a control command.
+/// Failure of a command or of the start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The request itself makes no sense.

@@ -1,0 +1,115 @@
+//! A daemon among processes: its limits, its signals, its owner.
+
+use std::fs;
+use std::io::Write;
+use std::os::fd::FromRawFd;
+use std::time::Duration;
+
+/// All descriptors that the host allows; signals to end wait until [`told_to_end`] asks; not the first to be
+/// killed when memory is short.
+pub fn prepare() {
+    // SAFETY: plain system calls on this process; each may fail without harm.
+    unsafe {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+        let signals = set(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+    }
+    // Allowed to the privileged only.
+    let _ = fs::write("/proc/self/oom_score_adj", "-900");
+}
+
+fn set(signals: &[libc::c_int]) -> libc::sigset_t {
+    // SAFETY: a set of our own, emptied before it is used.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut all);
+        for &signal in signals {
+            libc::sigaddset(&mut all, signal);
+        }
+        all
+    }
+}
+
+/// Waits for a signal to end, at most `wait`; a terminal that hangs up is none.
+pub fn told_to_end(wait: Duration) -> bool {
+    let signals = set(&[libc::SIGTERM, libc::SIGINT]);
+    let wait = libc::timespec {
+        tv_sec: wait.as_secs() as i64,
+        tv_nsec: i64::from(wait.subsec_nanos()),
+    };
+    // SAFETY: a set of blocked signals and a valid timespec.
+    unsafe { libc::sigtimedwait(&signals, std::ptr::null_mut(), &wait) > 0 }
+}
+
+/// Tells the starter, by a descriptor that it passed for this one line, that the daemon answers.
+pub fn say_ready(fd: Option<i32>) {
+    if let Some(fd) = fd {
+        // SAFETY: passed to this process to be written once and closed; nobody else owns it.
+        let mut ready = unsafe { fs::File::from_raw_fd(fd) };
+        let _ = ready.write_all(b"ready\n");
+    }
+}
+
+/// The process whose end is the daemon's too.
+#[derive(Debug, Clone, Copy)]
+pub struct Owner {
+    pid: i32,
+    started: Option<u64>,
+}
+
+impl Owner {
+    /// The process of that number as it is now.
+    pub fn new(pid: i32) -> Self {
+        Owner {
+            pid,
+            started: start_time(pid),
+        }
+    }
+
+    /// Whether it has ended, even if another process has got its number.
+    pub fn is_gone(&self) -> bool {
+        self.started.is_none() || start_time(self.pid) != self.started
+    }
+}
+
+/// Start time of a process in clock ticks, by which it is told from a later one of its number.
+fn start_time(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    if fields.next()? == "Z" {
+        return None; // ended, and not yet waited for
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Owner;
+
+    #[test]
+    fn an_owner_is_gone_when_it_has_ended_waited_for_or_not() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let owner = Owner::new(child.id() as i32);
+        assert!(!owner.is_gone());
+        child.kill().unwrap();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !owner.is_gone() {
+            assert!(std::time::Instant::now() < end);
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(owner.is_gone());
+        assert!(!Owner::new(std::process::id() as i32).is_gone());
+    }
+}
