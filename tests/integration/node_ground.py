@@ -5,15 +5,29 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.host.cgroup import hierarchies
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts
+from penstock.host.undo import undo
+
+#: what a module of tests with virtual nodes is marked with
+NODES = [
+    pytest.mark.host,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
+    pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here"),
+    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="needs FUSE"),
+]
 
 
 @dataclass
@@ -70,6 +84,19 @@ class Ground:
             "links": [n for n in os.listdir("/sys/class/net") if any(t in n for t in self.tokens)],
             "tokens": [m.point for m in mounts() if any(t in m.source for t in self.tokens)],
         }
+
+
+@pytest.fixture(name="ground")
+def one_ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    """A ground for one test, whose own process has its state too; what is left is taken back."""
+    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
+    made = Ground.made(where)
+    (where / "run").mkdir()
+    for key in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
+        monkeypatch.setenv(key, made.environment[key])
+    yield made
+    undo(made.journal(), own=True, everything=True)
+    shutil.rmtree(where)
 
 
 def _carries(process: Path, mark: bytes) -> bool:

@@ -8,9 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,27 +16,10 @@ import pytest
 from penstock.emulate.nodes import Cluster
 from penstock.emulate.spec import ClusterSpec, NodeSpec
 from penstock.errors import BadInput, PenstockError
-from penstock.host.cgroup import hierarchies
-from penstock.host.undo import undo
-from tests.integration.node_ground import PLATFORM, Ground
+from tests.integration.node_ground import NODES, PLATFORM, Ground, one_ground
 
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
-    pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="needs FUSE"),
-]
-
-
-@pytest.fixture
-def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    made = Ground.made(where)
-    for key in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
-        monkeypatch.setenv(key, made.environment[key])
-    yield made
-    undo(made.journal(), own=True, everything=True)
-    shutil.rmtree(where)
+__all__ = ["one_ground"]  # a fixture
+pytestmark = NODES
 
 
 def nodes_of(ground: Ground, *specs: NodeSpec, runtime: str = "auto") -> Cluster:

@@ -15,9 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,30 +26,14 @@ from penstock.host.cgroup import hierarchies
 from penstock.host.journal import new_token
 from penstock.host.processes import Identity
 from penstock.host.undo import undo
-from tests.integration.node_ground import Ground
+from tests.integration.node_ground import NODES, Ground, one_ground
 
 CHILD = Path(__file__).with_name("crash_nodes.py")
 HOOK = Path(__file__).with_name("crash_points")
 POINTS = int(os.environ.get("PENSTOCK_CRASH_POINTS", "12"))
 
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
-    pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="needs FUSE"),
-]
-
-
-@pytest.fixture
-def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    made = Ground.made(where)
-    (where / "run").mkdir()
-    for key in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
-        monkeypatch.setenv(key, made.environment[key])
-    yield made
-    undo(made.journal(), everything=True)
-    shutil.rmtree(where)
+__all__ = ["one_ground"]  # a fixture
+pytestmark = NODES
 
 
 def start(ground: Ground, crash: str, runtime: str = "namespaces") -> subprocess.Popen[str]:

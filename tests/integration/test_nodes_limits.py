@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,32 +16,15 @@ from penstock.emulate.settings import Change
 from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 from penstock.emulate.status import jain_index
 from penstock.errors import BadInput
-from penstock.host.cgroup import hierarchies
-from penstock.host.undo import undo
 from penstock.profile.load import load_profile
-from tests.integration.node_ground import Ground
+from tests.integration.node_ground import NODES, Ground, one_ground
 
 MIB = 1 << 20
 PROFILE = json.loads(load_profile("sata-ssd").json)
 DISK = DiskSpec("data", profile=PROFILE, profile_name="sata-ssd")
 
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
-    pytest.mark.skipif(hierarchies().layout == "none", reason="no control groups here"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="needs FUSE"),
-]
-
-
-@pytest.fixture
-def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    made = Ground.made(where)
-    for key in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
-        monkeypatch.setenv(key, made.environment[key])
-    yield made
-    undo(made.journal(), own=True, everything=True)
-    shutil.rmtree(where)
+__all__ = ["one_ground"]  # a fixture
+pytestmark = NODES
 
 
 def nodes_of(ground: Ground, *specs: NodeSpec) -> Cluster:
