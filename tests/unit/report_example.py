@@ -129,6 +129,28 @@ def _write(path: Path, frame: pd.DataFrame) -> None:
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path)
 
 
+def _windows(t0: int, slow_from: int) -> pd.DataFrame:
+    """Six seconds of reads at 20 MB/s, then at 5; in the last a tenth is missing."""
+    rows = []
+    for second in range(6):
+        asked = 20e6 if second < slow_from else 5e6
+        off = second == 5
+        rows.append(
+            {
+                "disk_id": "data",
+                "direction": "read",
+                "t_ns": t0 + second * 1_000_000_000,
+                "window_ns": 1_000_000_000,
+                "asked_bps": asked,
+                "delivered_bps": asked * (0.9 if off else 1.0),
+                "ops": 100,
+                "bytes": int(asked),
+                "verdict": "not-honoured" if off else "honoured",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
 def _utilisation(rng: np.random.Generator, t0: int, busy: float) -> pd.DataFrame:
     seconds = 8
     rows = []
@@ -336,6 +358,9 @@ def _bundle(
         ),
     )
     _write(folder / "utilisation.parquet", _utilisation(rng, t0, 97.0))
+    _write(folder / "fidelity_windows.parquet", _windows(t0, slow_from=3))
+    changed = {"resource": "disk", "name": "data", "applied_ns": t0 + 3_000_000_000}
+    _write(folder / "events.parquet", pd.DataFrame([changed]))
     _write(
         folder / "phases.parquet",
         pd.DataFrame(

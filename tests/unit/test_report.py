@@ -118,8 +118,16 @@ def test_colours_are_all_themed(out: Path) -> None:
 
 def test_figures_for_publication(out: Path) -> None:
     names = {p.name for p in (out / "figures").iterdir()}
-    for kind in ("effects-bandwidth", "interactions-p99", "offsets", "utilisation", "fidelity"):
+    kinds = "effects-bandwidth interactions-p99 offsets utilisation fidelity delivered"
+    for kind in kinds.split():
         assert {f"{kind}.svg", f"{kind}.pdf"} <= names
+
+
+def test_a_second_that_was_not_delivered_can_be_pointed_at(out: Path) -> None:
+    _, page = read(out / "report.html")
+    mine = [tip for tip in page.tips if "of 5.00 MB/s" in tip]
+    assert mine
+    assert all("4.50 of 5.00 MB/s (not-honoured)" in tip for tip in mine)
 
 
 def test_same_tables_same_page(out: Path, tmp_path: Path) -> None:

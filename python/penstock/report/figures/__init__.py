@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.errors import BadInput
 from penstock.report import style
-from penstock.report.figures import effects, responses, series
+from penstock.report.figures import delivered, effects, responses, series
 
 #: kinds drawn once per response
 BY_RESPONSE: dict[str, Callable[[Outcome, ResponseUnit, float], Figure]] = {
@@ -25,6 +25,7 @@ BY_RESPONSE: dict[str, Callable[[Outcome, ResponseUnit, float], Figure]] = {
 BY_RUN: dict[str, Callable[[Outcome, float, list[str] | None], Figure]] = {
     "offsets": series.offsets,
     "utilisation": series.utilisation,
+    "delivered": delivered.delivered,
 }
 #: kinds drawn once per study
 BY_STUDY: dict[str, Callable[[Outcome, float], Figure]] = {"fidelity": series.fidelity}

@@ -134,10 +134,7 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
         unit = marks.byte_axis(axes.yaxis, 0, top, 5)
         judged = ", ".join(f"{d}s {c}" for d, c in verdicts(outcome, run_id)) or "not judged"
         axes.set_title(judged, fontsize=9)
-        gap = ", " if columns == 1 else ",\n"
-        levels = list(outcome.levels(run_id).items())
-        halves = [dict(levels[:2]), dict(levels[2:])] if len(levels) > 2 else [dict(levels)]
-        label = gap.join(outcome.phrase(half) for half in halves)
+        label = panel_title(outcome, run_id, columns)
         note = f"{run_id}: {label}\nshown {drawn:,} of {len(y):,}"
         axes.set_xlabel(f"request number\n{note}", fontsize=8)
         axes.xaxis.set_major_formatter(FuncFormatter(style.plain_number))
@@ -148,6 +145,24 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
         grid[spare // columns][spare % columns].set_visible(False)
     marks.legend(fig, shown_reads, shown_writes)
     return fig
+
+
+def begin(outcome: Outcome, run_id: str, axes: Any, otherwise_ns: float) -> float:
+    """When the run's workload began [ns], or `otherwise_ns`; its phase is shaded from 0 on [s]."""
+    phases = outcome.table(run_id, "phases")
+    if phases is None or not (phases["phase_id"] == "workload").any():
+        return otherwise_ns
+    phase = phases[phases["phase_id"] == "workload"].iloc[0]
+    t0 = float(phase["start_ns"])
+    axes.axvspan(0, (float(phase["end_ns"]) - t0) / 1e9, color=style.GRID, alpha=0.45, lw=0)
+    return t0
+
+
+def panel_title(outcome: Outcome, run_id: str, columns: int) -> str:
+    """The run's levels, in two lines where panels stand side by side; its name where it has none."""
+    levels = list(outcome.levels(run_id).items())
+    halves = [dict(levels[:2]), dict(levels[2:])] if len(levels) > 2 else [dict(levels)]
+    return (",\n" if columns > 1 else ", ").join(outcome.phrase(h) for h in halves) or run_id
 
 
 _KINDS = (
@@ -172,12 +187,7 @@ def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None
         axes = grid[index // columns][index % columns]
         table = outcome.table(run_id, "utilisation")
         assert table is not None
-        phases = outcome.table(run_id, "phases")
-        t0 = float(table["t_ns"].min()) if len(table) else 0.0
-        if phases is not None and (phases["phase_id"] == "workload").any():
-            phase = phases[phases["phase_id"] == "workload"].iloc[0]
-            t0 = float(phase["start_ns"])
-            axes.axvspan(0, (float(phase["end_ns"]) - t0) / 1e9, color=style.GRID, alpha=0.45, lw=0)
+        t0 = begin(outcome, run_id, axes, float(table["t_ns"].min()) if len(table) else 0.0)
         for series, (kind, name) in zip(style.SERIES, _KINDS, strict=False):
             rows_of = percent_of(table, kind)
             if rows_of.empty:
@@ -192,10 +202,7 @@ def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None
                 label=name,
             )
             drawn.setdefault(name, handle[0])
-        levels = list(outcome.levels(run_id).items())
-        halves = [dict(levels[:2]), dict(levels[2:])] if len(levels) > 2 else [dict(levels)]
-        title = (",\n" if columns > 1 else ", ").join(outcome.phrase(half) for half in halves)
-        axes.set_title(title or run_id, fontsize=8, fontweight="normal")
+        axes.set_title(panel_title(outcome, run_id, columns), fontsize=8, fontweight="normal")
         axes.set_xlabel(f"time (s), {run_id}", fontsize=8)
         if index % columns == 0:
             axes.set_ylabel("utilisation (%)")

@@ -1,0 +1,126 @@
+"""What the emulated disks delivered second by second, what they were asked to, and what was changed when."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
+
+from penstock.analyse.outcome import Outcome
+from penstock.report import style
+from penstock.report.figures import series
+from penstock.report.style import NotDrawn
+
+#: lines in a panel at most: those with the most bytes
+LINES = 4
+#: fewer seconds than this are no course of time
+FEWEST = 3
+#: windows with so few requests say nothing about a rate
+FEWEST_REQUESTS = 5
+_OFF = ("not-honoured", "host-saturated")
+MB = 1e6
+
+
+def delivered(outcome: Outcome, width: float, run_ids: list[str] | None = None) -> Figure:
+    """Rate of each disk and direction while it had work [MB/s] over the run; a mark where it was off.
+
+    Raises NotDrawn where no run has `fidelity_windows` of three seconds or more.
+    """
+    wanted = run_ids or series.selected_runs(outcome, "fidelity_windows", 4)
+    found = {run_id: _lines(outcome, run_id) for run_id in wanted}
+    chosen = [run_id for run_id, lines in found.items() if lines]
+    if not chosen:
+        raise NotDrawn(f"no run was longer than {FEWEST} s on an emulated disk")
+    columns = 1 if style.narrow(width) else min(2, len(chosen))
+    rows = math.ceil(len(chosen) / columns)
+    names = list(dict.fromkeys(name for run_id in chosen for name in found[run_id]))
+    looks = dict(zip(names, _cycle(len(names)), strict=True))
+    fig = style.figure(width, 2.3 * rows + 0.3 + 0.17 * math.ceil(len(names) / 2))
+    grid = fig.subplots(rows, columns, squeeze=False, sharey=True)
+    every = pd.concat([line for run_id in chosen for line in found[run_id].values()])
+    top = float(every[["asked_bps", "delivered_bps"]].to_numpy().max()) / MB
+    log = style.wants_log(every["delivered_bps"])
+    handles: dict[str, Any] = {}
+    for index, run_id in enumerate(chosen):
+        axes = grid[index // columns][index % columns]
+        t0 = series.begin(outcome, run_id, axes, float(every["t_ns"].min()))
+        for name, line in found[run_id].items():
+            look = looks[name]
+            t = (line["t_ns"] + line["window_ns"] / 2 - t0) / 1e9
+            axes.plot(t, line["asked_bps"] / MB, color=look.colour, lw=4, alpha=0.25)
+            drawn = axes.plot(
+                t, line["delivered_bps"] / MB, color=look.colour, marker=look.mark, markersize=3
+            )
+            handles.setdefault(name, drawn[0])
+            _mark_off(fig, axes, t, line, f"{run_id} {name}")
+        for when in _changes(outcome, run_id):
+            axes.axvline((when - t0) / 1e9, color=style.MUTED, lw=0.8, ls=":")
+        axes.set_title(
+            series.panel_title(outcome, run_id, columns), fontsize=8, fontweight="normal"
+        )
+        axes.set_xlabel(f"time (s), {run_id}", fontsize=8)
+        if index % columns == 0:
+            axes.set_ylabel("rate while at work (MB/s)")
+        style.grid(axes)
+    if log:
+        style.log_axis(grid[0][0].yaxis)
+        grid[0][0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=9))
+    else:
+        grid[0][0].set_ylim(0, 1.08 * top)
+    for spare in range(len(chosen), rows * columns):
+        grid[spare // columns][spare % columns].set_visible(False)
+    fig.legend(
+        handles.values(), handles.keys(), loc="outside upper left", ncols=1 if columns == 1 else 2
+    )
+    return fig
+
+
+def _cycle(count: int) -> list[style.Series]:
+    return [style.SERIES[i % len(style.SERIES)] for i in range(count)]
+
+
+def _lines(outcome: Outcome, run_id: str) -> dict[str, pd.DataFrame]:
+    """Windows with enough requests, of each disk and direction; of those with the most bytes."""
+    table = outcome.table(run_id, "fidelity_windows")
+    if table is None or table.empty:
+        return {}
+    table = table[
+        np.isfinite(table["delivered_bps"].astype(float)) & (table["ops"] >= FEWEST_REQUESTS)
+    ]
+    table = table[table["direction"].astype(str).isin(("read", "write"))]
+    found = []
+    for (disk, direction), mine in table.groupby(["disk_id", "direction"], observed=True):
+        if len(mine) >= FEWEST:
+            found.append((f"{disk}, {direction}s", mine.sort_values("t_ns")))
+    found.sort(key=lambda pair: -float(pair[1]["bytes"].sum()))
+    return dict(sorted(found[:LINES]))
+
+
+def _mark_off(fig: Figure, axes: Any, t: pd.Series[Any], line: pd.DataFrame, what: str) -> None:
+    """A ring around each second in which what was asked was not delivered; its numbers when pointed at."""
+    off = line["verdict"].astype(str).isin(_OFF)
+    if not off.any():
+        return
+    mine = line[off]
+    rings = axes.scatter(
+        t[off], mine["delivered_bps"] / MB, s=46, facecolors="none", edgecolors=style.ORANGE, lw=1.2
+    )
+    texts = [
+        f"{what}: {row['delivered_bps'] / MB:.2f} of {row['asked_bps'] / MB:.2f} MB/s ({row['verdict']})"
+        for row in mine.to_dict("records")
+    ]
+    style.tips(fig, rings, texts)
+
+
+def _changes(outcome: Outcome, run_id: str) -> list[float]:
+    """When disks were changed, once for changes of the same hundredth of a second [ns]."""
+    events = outcome.table(run_id, "events")
+    if events is None or events.empty or "applied_ns" not in events:
+        return []
+    mine = events[events["resource"].astype(str) == "disk"] if "resource" in events else events
+    times = sorted({round(float(t) / 1e7) for t in mine["applied_ns"].dropna()})
+    return [1e7 * t for t in times]
