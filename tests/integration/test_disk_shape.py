@@ -186,14 +186,19 @@ def test_ea_17_a_disk_of_a_fitted_profile_is_fitted_the_same(bench: Bench):
             and two.quantiles_s(p) == pytest.approx(one.quantiles_s(p), rel=0.15)
         )
 
+    def told(one: Any) -> str:
+        p50, p99 = one.quantiles_s(np.array([0.5, 0.99])) * 1e3
+        return f"{one.rate_iops:.0f}/s, p50 {p50:.3f} ms, p99 {p99:.3f} ms"
+
     def first_of(cell: dict[str, Any]) -> Any:
         """What a fit may be made of: the disk as it is, not a moment of the host."""
         true_s = 0.001 * max(1, cell.get("numjobs", 1) / 2)
         for _ in range(3):
             (one,) = measured(original, [cell])
-            if one.mean_s == pytest.approx(true_s, rel=0.03):
+            moderate = one.quantiles_s(np.array([0.99]))[0] < 1.15 * true_s
+            if moderate and one.mean_s == pytest.approx(true_s, rel=0.02):
                 return one
-        pytest.skip(f"the host is too busy: {cell} took {one.mean_s * 1e3:.2f} ms")
+        pytest.skip(f"the host is too busy: {cell} gave {told(one)}")
 
     put_up(bench, original)
     first = [first_of(cell) for cell in cells]
@@ -206,7 +211,7 @@ def test_ea_17_a_disk_of_a_fitted_profile_is_fitted_the_same(bench: Bench):
         tries = [two]
         while not same(one, tries[-1]) and len(tries) < 3:
             tries += measured(fit.json, [cell])
-        assert same(one, tries[-1]), (cell, one.rate_iops, [t.rate_iops for t in tries])
+        assert same(one, tries[-1]), (cell, [told(c) for c in (one, *tries)])
 
 
 def cells_from_documents(cells: list[Any]) -> Any:

@@ -38,7 +38,8 @@ struct Server {
     timers: Timers,
     disks: Mutex<HashMap<String, Mounted>>,
     schedules: Scheduler,
-    calibration: Mutex<Option<(u64, Compensation)>>,
+    /// Of disks whose readers go first, and of others: when, and what.
+    calibrations: Mutex<[Option<(u64, Compensation)>; 2]>,
     stop: AtomicBool,
 }
 
@@ -63,7 +64,7 @@ pub fn run(config_json: &str) -> Result<(), Error> {
         timers,
         disks: Mutex::default(),
         schedules: Scheduler::default(),
-        calibration: Mutex::default(),
+        calibrations: Mutex::default(),
         stop: AtomicBool::new(false),
     });
     let accepting = server.clone();
@@ -298,7 +299,8 @@ impl Server {
         if let Some(given) = given {
             return Ok(given);
         }
-        let mut known = lock(&self.calibration);
+        let mut known = lock(&self.calibrations);
+        let known = &mut known[usize::from(disk.goes_first())];
         match *known {
             Some((when_ns, compensation)) if now_ns() < when_ns + CALIBRATION_LASTS_NS => {
                 Ok(compensation)

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use fuser::{Config, Session, SessionACL};
 use penstock_daemon::clock::now_ns;
-use penstock_daemon::Error;
+use penstock_daemon::{process, Error};
 use serde_json::{json, Value};
 
 use crate::changes::{Applied, PowerCut};
@@ -100,6 +100,9 @@ impl Serving {
             let thread = thread::Builder::new()
                 .name("session".into())
                 .spawn(move || {
+                    if served.goes_first() {
+                        process::go_first(); // and so do the readers, which it starts
+                    }
                     let ended = session.run();
                     // A power cut ends it so, too.
                     if let (Err(error), 0) = (ended, served.gate.up() & OFF) {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use penstock_daemon::clock::{be_punctual, now_ns};
 use penstock_daemon::due::Waiting;
+use penstock_daemon::process::go_first;
 use penstock_station::Served;
 
 const SHORTEST_SPIN_NS: u64 = 5_000;
@@ -137,6 +138,8 @@ impl Timers {
 
 fn serve(shared: &Shared) {
     be_punctual();
+    // What is due waits for no processor.
+    go_first();
     let mut spin_ns = 20_000;
     let mut queue = lock(&shared.queue);
     loop {

@@ -45,6 +45,8 @@ pub fn run(config_json: &str) -> Result<(), Error> {
     let config: RelayConfig = serde_json::from_str(config_json)
         .map_err(|error| Error::Bad(format!("configuration of the relay: {error}")))?;
     process::prepare();
+    // A network does not wait for a processor.
+    process::go_first();
     if let Some(path) = &config.netns {
         enter(path)?;
     }
