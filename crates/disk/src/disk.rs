@@ -72,6 +72,8 @@ pub struct Disk {
 }
 
 static DISKS_SO_FAR: AtomicU64 = AtomicU64::new(0);
+/// Requests of all disks, which the threads of the server share.
+pub(crate) static ARRIVED_SO_FAR: AtomicU64 = AtomicU64::new(0);
 
 fn station(profile: &StorageProfile, seed: u64) -> Result<Station, Error> {
     let mut station = Station::new(profile, seed).map_err(|error| Error::Bad(error.to_string()))?;
@@ -137,6 +139,7 @@ impl Disk {
             cpu_at_reset_ns: process_cpu_ns(),
             host_at_reset: HostCpu::now(),
             wait_at_reset_ns: process_wait_ns(),
+            arrived_at_reset: ARRIVED_SO_FAR.load(Ordering::Relaxed),
             last_arrival_ns: 0,
             moved: HashMap::new(),
             hurried: false,
@@ -240,6 +243,7 @@ impl Disk {
             offset: device_offset,
             size: u64::from(target.size),
         };
+        ARRIVED_SO_FAR.fetch_add(1, Ordering::Relaxed);
         let served = state.station.arrive(station_ns, request);
         let due_ns = if state.hurried {
             arrival_ns
@@ -422,6 +426,7 @@ impl Disk {
         state.cpu_at_reset_ns = process_cpu_ns();
         state.host_at_reset = HostCpu::now();
         state.wait_at_reset_ns = process_wait_ns();
+        state.arrived_at_reset = ARRIVED_SO_FAR.load(Ordering::Relaxed);
         state.lost_records = 0;
         self.page.publish(&state.counters, now);
         self.page.publish_bins(&state.counters);

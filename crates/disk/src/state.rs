@@ -26,6 +26,7 @@ pub(crate) struct State {
     pub(crate) cpu_at_reset_ns: u64,
     pub(crate) host_at_reset: HostCpu,
     pub(crate) wait_at_reset_ns: u64,
+    pub(crate) arrived_at_reset: u64,
     pub(crate) last_arrival_ns: u64,
     // Requests whose answers have moved, but that no timer knew yet.
     pub(crate) moved: HashMap<u64, Moved>,

@@ -15,8 +15,8 @@ follows a wrong clock is found out.
   is the profile's own service time (p50 from 100 requests on, p95 from 200, p99 from 1000: a quantile needs
   ten requests beyond it).
 - `lateness`: share of replies that were later than a twentieth of their time in the disk as drawn, and 50 µs,
-  beyond
-  the lateness that the calibration has measured and taken off the arrivals.
+  beyond the lateness that the calibration has measured and taken off the arrivals. More than a twentieth of
+  the replies make the run invalid, unless all lateness is less than a hundredth of the time in the disk.
 
 More witnesses can make a certificate invalid: windows of a second of which more than a tenth were off
 (`fidelity_windows`), the server's own wait for a processor, and a host whose processors were taken by
@@ -68,8 +68,9 @@ DIRECTION_LIMIT = 0.05
 TIME_LIMIT = 0.03
 #: the same of a quantile (DESIGN, section 8)
 QUANTILE_LIMIT = 0.15
-#: largest share of late replies
+#: largest share of late replies, unless all lateness together is less than this share of the time in the disk
 LATE_LIMIT = 0.05
+LATE_SUM_LIMIT = 0.01
 #: longest wait of the server for a processor, per request, as a share of the time asked for
 WAIT_LIMIT = 0.05
 #: a disk idle for longer than this share of the run was bound by demand (EM-40)
@@ -334,7 +335,8 @@ def _lateness(log: Log) -> _Judged:
     lateness = np.maximum(log.done - log.due, 0)
     late = is_late(log)
     share = float(late.mean())
-    holds = share <= LATE_LIMIT
+    added = float(lateness.sum()) / max(float((log.wait + log.service).sum()), 1.0)
+    holds = share <= LATE_LIMIT or added <= LATE_SUM_LIMIT
     words = (
         f"{100 * share:.0f} % of the replies were late (limit {100 * LATE_LIMIT:.0f} %; "
         f"mean lateness {lateness.mean() / 1e3:.0f} us, largest {lateness.max() / 1e6:.1f} ms)"
@@ -350,7 +352,8 @@ def _starved(stats: Mapping[str, Any], log: Log) -> _Judged | None:
     waited = stats.get("server_wait_ns")
     if waited is None:
         return None
-    n = len(log.began)
+    # its threads serve all of its disks
+    n = max(int(stats.get("server_requests") or 0), len(log.began))
     each, most = (
         float(waited) / n,
         max(WAIT_LIMIT * float((log.wait + log.service).mean()), 50_000.0),
