@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -125,6 +126,20 @@ def test_late_replies_make_a_run_invalid_and_name_the_host():
     table = fidelity(pa.Table.from_pandas(log), {}, constant_profile(0.005))
     assert set(table["verdict"].to_pylist()) == {"host-saturated"}
     assert "replies were late" in is_valid(table)[1]
+
+
+@pytest.mark.parametrize(("writes", "valid"), [(5, True), (200, False)])
+def test_a_direction_of_few_short_requests_is_not_judged(writes, valid):
+    """Reads of 5 ms as asked; writes of 5 ms a fifth too slow, in no way the host's."""
+    reads = closed_loop(1000, 1, 5 * MS).to_pandas()
+    slow = closed_loop(writes, 1, 5 * MS, slow=0.2).to_pandas().assign(op="write")
+    for name in ("t_ns", "due_ns", "done_ns"):
+        slow[name] += int(reads["done_ns"].max()) - 1000 * MS
+    both = pd.concat([reads, slow], ignore_index=True)
+    both["op"] = both["op"].astype("category")
+    found = fidelity(pa.Table.from_pandas(both, preserve_index=False), {}, constant_profile(0.005))
+    assert ("rate_write" in is_valid(found)[1]) == (not valid)
+    assert row(found, "rate_write")["ratio"] == pytest.approx(1 / 1.2, rel=0.01)
 
 
 def test_lateness_that_adds_up_to_nothing_is_none_and_a_server_s_wait_is_shared_by_its_disks():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from penstock.design.plan import make_plan, treatments_of
 from penstock.design.show import plan_text
 from penstock.errors import BadInput
+from penstock.profile.load import load_profile
 from penstock.study.load import read_study
 from penstock.study.resolve import resolve
 from penstock.study.timeouts import slowest_rates, time_out_warnings
@@ -60,6 +62,23 @@ def test_em_42_nothing_is_said_of_a_speed_that_will_do():
 def test_the_least_rate_counts_that_a_disk_has_at_any_time():
     run = resolve(study(), {"limit": "5 MB/s", "port": "1"})
     assert slowest_rates(run) == {"data-0.d": 1e6, "data-1.d": 5e6}
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [
+        {"limits": {"write_bps": 4e6}},
+        {"interface_rate_bps": 4e6},
+        {"credits": {"bytes": {"baseline": 4e6, "burst": 5e7, "capacity": 1e9}}},
+    ],
+)
+def test_what_the_profile_itself_is_held_to_counts(slow, tmp_path):
+    profile = json.loads(load_profile("hdd-7200").json)
+    (tmp_path / "slow.json").write_text(json.dumps({**profile, **slow}))
+    text = STUDY.replace("profile: hdd-7200", "profile: slow.json")
+    loaded = read_study(text.encode(), tmp_path / "s.yaml")
+    run = resolve(loaded, {"limit": "5 MB/s", "port": "1"})
+    assert slowest_rates(run)["data-1.d"] == 4e6
 
 
 def test_services_and_places_are_filled_in_with_factors():

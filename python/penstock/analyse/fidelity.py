@@ -10,7 +10,8 @@ follows a wrong clock is found out.
   never idles while it has work needs the same time for the same requests whatever their interleaving, so
   idle gaps do not count and queues of any depth do.
 - `time`: mean time in the disk, queueing included, against queueing and service as drawn.
-- `rate_read`, `rate_write`: the same of one direction, where there were both.
+- `rate_read`, `rate_write`: the same of one direction, where there were both (judged from 20 requests and
+  50 ms of activity on).
 - `p50`, `p95`, `p99` per direction: time in the disk against queueing and service as drawn, which at depth 1
   is the profile's own service time (p50 from 100 requests on, p95 from 200, p99 from 1000: a quantile needs
   ten requests beyond it).
@@ -268,8 +269,12 @@ def _rates(log: Log, asked_done: Integers) -> list[_Judged]:
     for code, direction in enumerate(("read", "write")):
         mine = log.op == code
         if mine.any() and not mine[log.op != 2].all():
-            name = f"rate_{direction}"
-            rates.append(_rate(name, log.take(mine), asked_done[mine], DIRECTION_LIMIT))
+            part = log.take(mine)
+            rate = _rate(f"rate_{direction}", part, asked_done[mine], DIRECTION_LIMIT)
+            few = rate.n < fidelity_windows.FEWEST
+            if few or busy_s(part.began, part.done) < fidelity_windows.SHORTEST_BUSY_S:
+                rate = replace(rate, decided=False, holds=True, reason="")
+            rates.append(rate)
     return rates
 
 

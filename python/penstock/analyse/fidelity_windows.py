@@ -16,6 +16,8 @@ from penstock.analyse.fidelity_log import Integers, Log, Schedule, busy_s, frame
 WINDOW_S = 1.0
 #: fewest requests by which a window is judged; windows with fewer are joined with those after them
 FEWEST = 20
+#: a rate over less activity than this is one of the host's moments, not of the disk [s]
+SHORTEST_BUSY_S = 0.05
 #: largest departure of a window's rate, as a share
 WINDOW_LIMIT = 0.10
 #: share of a run's windows that may be off by more
@@ -272,7 +274,7 @@ def _judge(
 ) -> None:
     row["reason"] = ""
     ratio = row["ratio"]
-    if row["ops"] < FEWEST or ratio is None:
+    if row["ops"] < FEWEST or ratio is None or row["_busy_s"] < SHORTEST_BUSY_S:
         row["verdict"] = "too-short"
         return
     if abs(ratio - 1) > WINDOW_LIMIT:

@@ -60,7 +60,13 @@ def slowest_rates(run: ResolvedRun) -> dict[str, float]:
 
 
 def _profile_rates(profile: dict[str, Any]) -> Iterator[float]:
-    for direction in ("read", "write"):
-        rate = ((profile.get(direction) or {}).get("sequential") or {}).get("rate_bps")
+    """Of a stream, of the interface, of the profile's own limits, and of credits that have run out [B/s]."""
+    streams = [(profile.get(d) or {}).get("sequential") or {} for d in ("read", "write")]
+    limits = profile.get("limits") or {}
+    credits_ = (profile.get("credits") or {}).get("bytes") or {}
+    rates = [stream.get("rate_bps") for stream in streams]
+    rates += [profile.get("interface_rate_bps"), credits_.get("baseline")]
+    rates += [limits.get(key) for key in ("read_bps", "write_bps")]
+    for rate in rates:
         if isinstance(rate, int | float) and rate > 0:
             yield float(rate)
