@@ -191,16 +191,16 @@ for turn, busy in enumerate((0, 1, 0)):
 """
 
 
-def end_turns(ground: Path, spool: Path) -> None:
+def end_turns(ground: Path, spool: Path, in_time: list[bool]) -> None:
     """Ends each turn when three choices were made in it: the last two go by nothing but this turn."""
     for turn in range(3):
         made = choices_in(spool)
-        within(30, lambda made=made: choices_in(spool) >= made + 3)
+        in_time.append(within(30, lambda made=made: choices_in(spool) >= made + 3))
         (ground / f"turn{turn}").touch()
 
 
 def choices_in(spool: Path) -> int:
-    text = "".join(path.read_text() for path in spool.glob("*.decisions"))
+    text = "".join(path.read_text() for path in spool.rglob("*.decisions"))
     lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
     return len({json.loads(line)["t_ns"] for line in lines})
 
@@ -211,12 +211,14 @@ def test_tr_17_the_choice_follows_the_program(ground: Path, state: Path) -> None
     By the hooks that need most of the verifier: all that they read goes through helpers.
     """
     how = {"share": 0.5, "first_requests": 400, "first_s": 60.0, "every_s": 0.2}
-    conductor = threading.Thread(target=end_turns, args=(ground, state / "spool"))
+    in_time: list[bool] = []
+    conductor = threading.Thread(target=end_turns, args=(ground, state / "spool", in_time))
     conductor.start()
     try:
         result = traced(TURNS, ground, state, hot=how, hooks="raw_tp")
     finally:
         conductor.join()
+    assert in_time == [True, True, True]
     receipt = result.receipt
     assert balanced(receipt)
     files = result.tables["files"].to_pylist()
