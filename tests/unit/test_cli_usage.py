@@ -56,3 +56,21 @@ def test_what_is_right_stays_so(
     assert "Usage: penstock trace" in capsys.readouterr().out
     assert run(monkeypatch) == 2  # nothing asked for: the help page
     assert "trace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_an_interrupt_while_modules_load(
+    wrapped: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def build(names: list[str]) -> None:
+        if wrapped:  # as Python 3.11 does it
+            type("Made", (), {"field": Interrupted()})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_build", build)
+    assert run(monkeypatch, "trace", "--help") == 130
+    assert capsys.readouterr().err == "penstock: stopped\n"

@@ -13,7 +13,7 @@ import json
 import os
 import pkgutil
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
@@ -88,8 +88,13 @@ def main() -> None:
         _report(error)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        print("penstock: stopped", file=sys.stderr)
-        sys.exit(130)
+        _stopped()
+    except (
+        RuntimeError
+    ) as error:  # an interrupt inside __set_name__, while a class is made, comes wrapped
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        _stopped()
     except BrokenPipeError:  # whoever read us has enough
         _forget_output()
         sys.exit(1)
@@ -100,6 +105,12 @@ def main() -> None:
     except MemoryError:
         _report(PenstockError("there is not memory enough for this"))
         sys.exit(1)
+
+
+def _stopped() -> NoReturn:
+    """The user's Ctrl-C: one line, and the status that shells expect of it."""
+    print("penstock: stopped", file=sys.stderr)
+    sys.exit(130)
 
 
 def _in_one_line(error: Any) -> str:
