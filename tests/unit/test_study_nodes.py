@@ -9,9 +9,11 @@ import pytest
 
 from penstock.design.plan import make_plan, treatments_of
 from penstock.design.show import plan_text
+from penstock.emulate.spec import ClusterSpec
 from penstock.errors import BadInput
 from penstock.profile.load import load_profile
 from penstock.study.load import read_study
+from penstock.study.model import Study
 from penstock.study.resolve import resolve
 from penstock.study.timeouts import slowest_rates, time_out_warnings
 
@@ -137,3 +139,51 @@ def test_a_treatment_is_predicted_with_its_limits_and_links():
     assert by_name["boss-0"]["network"]["out_bps"] == 125e6
     assert lowered["fabric"]["latency_s"] == pytest.approx(0.002)
     assert all("network.bandwidth" not in a.path for a in made.assumed)
+
+
+SHORT = """\
+  schedule:
+    - {at: 10s, nodes: data-0, disk: d,
+       ramp: {key: limits.write, from: 4MB/s, to: 2MB/s, length: 2s, steps: 2}}
+    - {at: 20s, disk: d, limits.write: max}
+    - {at: 30s, disk: d, %s}
+    - {at: 60s, disk: d, trace: speeds.csv}
+"""
+
+
+def short(change: str, base: Path) -> Study:
+    (base / "speeds.csv").write_text("time [s], limits.read [MB/s]\n0, 9\n5, max\n")
+    lines = STUDY.splitlines(keepends=True)
+    at = next(i for i, line in enumerate(lines) if "schedule:" in line)
+    text = "".join(lines[:at]) + SHORT % change + "".join(lines[at + 1 :])
+    return read_study(text.encode(), Path("s.yaml"), base_dir=base)
+
+
+def faster(loaded: Study) -> ClusterSpec | None:
+    treatments = treatments_of(make_plan(loaded))
+    return resolve(loaded, next(t for t in treatments if t["limit"] == "120 MB/s")).cluster
+
+
+def test_em_22_a_study_takes_the_short_ways_of_a_schedule(tmp_path: Path):
+    loaded = short('limits.read: "{limit}"', tmp_path)
+    spec = faster(loaded)
+    assert spec is not None
+    assert [(e.when.at_s, e.nodes, e.patch) for e in spec.events] == [
+        (10.0, ("data-0",), {"limits": {"write_bps": 4e6}}),
+        (11.0, ("data-0",), {"limits": {"write_bps": 3e6}}),
+        (12.0, ("data-0",), {"limits": {"write_bps": 2e6}}),
+        (20.0, ("*",), {"limits": {"write_bps": None}}),
+        (30.0, ("*",), {"limits": {"read_bps": 120e6}}),
+        (60.0, ("*",), {"limits": {"read_bps": 9e6}}),
+        (65.0, ("*",), {"limits": {"read_bps": None}}),
+    ]
+    (tmp_path / "speeds.csv").unlink()  # what is archived says it all
+    again = read_study(loaded.source_text.encode(), Path("s.yaml"), base_dir=tmp_path)
+    assert faster(again) == spec
+
+
+def test_em_22_and_says_where_a_short_way_is_wrong(tmp_path: Path):
+    with pytest.raises(BadInput, match=r"s.yaml:17:.*unit"):
+        short("limits.read: 3", tmp_path)
+    with pytest.raises(BadInput, match=r"s.yaml:17:.*limit.*a duration"):
+        short('random: {mean: "{limit}", for: 3s, choose: [{limits.read: 3MB/s}]}', tmp_path)

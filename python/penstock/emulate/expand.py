@@ -20,7 +20,8 @@ Change = dict[str, Any]
 MOST = 100_000
 #: keys of an entry that say when and where, not what
 PLACED = ("at", "phase", "when", "nodes", "disk", "network")
-_FEATURES = frozenset(
+#: features of a disk that an entry may name without `features.` before them
+FEATURES = frozenset(
     "slow readahead cache servers faults bad_space read_only full fail_stop credits".split()
 )
 
@@ -38,7 +39,7 @@ def nested(change: Mapping[str, Any]) -> Change:
     out: Change = {}
     for key, value in change.items():
         steps = key.split(".")
-        if steps[0] in _FEATURES:
+        if steps[0] in FEATURES:
             steps = ["features", *steps]
         if isinstance(value, Mapping) and steps == ["features"]:
             out.setdefault("features", {}).update(value)
@@ -57,7 +58,7 @@ def nested(change: Mapping[str, Any]) -> Change:
 def is_short(entry: Any) -> bool:
     """Whether an entry is written in one of the short ways."""
     return isinstance(entry, dict) and any(
-        isinstance(key, str) and (key in EXPANSIONS or key in _FEATURES or "." in key)
+        isinstance(key, str) and (key in EXPANSIONS or key in FEATURES or "." in key)
         for key in entry
     )
 

@@ -19,6 +19,7 @@ from penstock.errors import BadInput
 from penstock.platform.emulation import Profiles, events_of
 from penstock.study.machine import EventFile
 from penstock.study.mistakes import in_order, note
+from penstock.study.source import Path as Place
 from penstock.study.source import Source, read_input, read_source
 
 _WHAT = "a schedule: a list of changes under the key schedule"
@@ -66,7 +67,7 @@ def events_from(
             for change in expand(entry, lambda name: _text(base / name)):
                 placed += [(index, event) for event in _events(source, at, index, change, profiles)]
         except Unreadable as error:
-            place: tuple[str | int, ...] = (at, index, *error.key.split("."))
+            place: Place = (at, index, *error.key.split("."))
             source.mistake(place, error.found, error.expected)
     if not source.mistakes:
         _refuse_twice(source, at, placed)
@@ -75,44 +76,56 @@ def events_from(
     return sorted((event for _, event in placed), key=lambda e: e.when.at_s)
 
 
-def expand_in(source: Source, base: Path, at: str = "schedule") -> None:
-    """Replaces short forms in the list at the key `at` of a document by single changes, in place.
+def expand_in(source: Source, base: Path, at: Place = ("schedule",)) -> bool:
+    """Replaces short forms in the list at the keys `at` of a document by single changes, in place.
 
-    A change keeps the position of the entry that it comes from. Mistakes are noted in `source`.
+    A change keeps the position of the entry that it comes from. Mistakes are noted in `source`. True if a
+    trace was read for it, so that the text alone no longer says everything.
     """
-    entries = source.value.get(at) if isinstance(source.value, dict) else None
+    holder = source.value
+    for key in at[:-1]:
+        holder = holder.get(key) if isinstance(holder, dict) else None
+    entries = holder.get(at[-1]) if isinstance(holder, dict) else None
     if not isinstance(entries, list) or not any(is_short(entry) for entry in entries):
-        return
+        return False
+    read: list[str] = []
+
+    def text(name: str) -> str:
+        read.append(name)
+        return _text(base / name)
+
     changes: list[Any] = []
     origins: list[int] = []
     for index, entry in enumerate(entries):
         made = [entry]
         if is_short(entry):
             try:
-                made = [nested(c) for c in expand(entry, lambda name: _text(base / name))]
+                made = [nested(c) for c in expand(entry, text)]
             except Unreadable as error:
-                place: tuple[str | int, ...] = (at, index, *error.key.split("."))
+                place: Place = (*at, index, *error.key.split("."))
                 source.mistake(place, error.found, error.expected)
                 made = []
         changes += made
         origins += [index] * len(made)
-    source.value[at] = changes
+    holder[at[-1]] = changes
     for name in ("keys", "values", "ends"):
         setattr(source, name, _moved(getattr(source, name), at, origins))
+    return bool(read)
 
 
-def _moved(table: dict[Any, Any], at: str, origins: Sequence[int]) -> dict[Any, Any]:
+def _moved(table: dict[Place, Any], at: Place, origins: Sequence[int]) -> dict[Place, Any]:
     """Positions of what is in the list at `at`, where its entries come from those of `origins`."""
-    beneath: dict[int, dict[Any, Any]] = {}
-    moved: dict[Any, Any] = {}
+    beneath: dict[int, dict[Place, Any]] = {}
+    moved: dict[Place, Any] = {}
     for place, value in table.items():
-        if len(place) > 1 and place[0] == at and isinstance(place[1], int):
-            beneath.setdefault(place[1], {})[place[2:]] = value
+        index = place[len(at)] if len(place) > len(at) else None
+        if place[: len(at)] == at and isinstance(index, int):
+            beneath.setdefault(index, {})[place[len(at) + 1 :]] = value
         else:
             moved[place] = value
     for index, origin in enumerate(origins):
         for rest, value in beneath.get(origin, {}).items():
-            moved[at, index, *rest] = value
+            moved[*at, index, *rest] = value
     return moved
 
 

@@ -13,6 +13,7 @@ from penstock.platform.fields import (
     UNCERTAIN,
 )
 from penstock.platform.file import PlatformFile
+from penstock.study.schema import with_short_events
 
 _VALUE = {"type": ["string", "number"]}
 _ESTIMATE = {
@@ -64,6 +65,7 @@ def platform_schema() -> dict[str, Any]:
         estimate = [] if name == "AssumedFile" else [{"$ref": "#/$defs/Estimate"}]
         definitions[name] = {"anyOf": [short, definitions[name], *estimate]}
     definitions["Estimate"] = _ESTIMATE
+    definitions["EventFile"] = with_short_events(definitions["EventFile"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "penstock platform",

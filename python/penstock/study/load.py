@@ -71,10 +71,13 @@ def read_study(
     if not isinstance(source.value, dict):
         source.mistake((), "no mapping", "a study: keys such as name, factors, design, workload")
         raise BadInput(mistakes=source.mistakes)
+    from penstock.emulate.schedule import expand_in
+
     base = (base_dir or path.parent).resolve()
     for text in overrides:
         apply_override(source, text)
     included = include_platform(source, base)
+    included |= expand_in(source, base, ("platform", "schedule"))
     if quick:
         apply_quick(source.value, source)
     file: StudyFile | None = None
