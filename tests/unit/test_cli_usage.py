@@ -41,6 +41,27 @@ def test_one_line_says_what_is_wrong(
     assert "--help" in line
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--anonymize", "key"),
+        ("--fail-on", "warning"),
+        ("--file", "/f"),
+        ("--mode", "pattern"),
+        ("-p", "1"),
+        ("--calibrate", "2"),
+        ("--no-layers",),
+    ],
+)
+def test_what_a_disk_cannot_honour_is_refused(
+    more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "trace", "--disk", "/nowhere", *more, "--", "true") == 2
+    option = {"-p": "--pid", "--no-layers": "--layers"}.get(more[0], more[0])
+    told = capsys.readouterr().err
+    assert told == f"penstock: --disk: cannot be combined with {option}\n"
+
+
 def test_and_with_json_an_object(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,12 @@ _NOT_FOUND = 127
 _WHAT, _HOW, _OUT = "What is traced (kinds combine by AND)", "How", "Results"
 
 
+#: options that mean something with --disk; the log of a disk knows nothing of the others
+_WITH_DISK = {"words", "disk", "exact", "output", "as_json"}
+
+
 def command(
+    context: typer.Context,
     words: list[str] = typer.Argument(
         None, metavar="[-- COMMAND [ARGUMENT]...]", help="What to run and trace."
     ),
@@ -172,6 +177,9 @@ def command(
     if disk is not None or exact:
         from penstock.observe.trace import disk_only
 
+        others = _given(context) - _WITH_DISK
+        if disk is not None and others:
+            raise BadInput(f"--disk: cannot be combined with {_options(context, others)}")
         if words:
             _must_be_there(words[0])
         raise typer.Exit(disk_only.run(words or [], disk, output, exact=exact, as_json=as_json))
@@ -260,6 +268,24 @@ def command(
         if any(finding.severity in grave for finding in found):
             raise typer.Exit(_FOUND)
     raise typer.Exit(traced.exit_status)
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Names of the parameters that were given, whatever their value."""
+    return {
+        name
+        for name in context.params
+        if (source := context.get_parameter_source(name)) is not None and source.name != "DEFAULT"
+    }
+
+
+def _options(context: typer.Context, names: set[str]) -> str:
+    """Parameters as a user writes them, in the order of the help."""
+    return ", ".join(
+        max(parameter.opts, key=len)
+        for parameter in context.command.params
+        if parameter.name in names
+    )
 
 
 def _must_be_there(program: str) -> None:
