@@ -23,14 +23,16 @@ SETTINGS = {
 }
 #: the same for TeraSort, where starting a task takes longer
 TERASORT = {
-    "all-fast": {"rest": 1e6, "one": 1e6, "other": 1e6},
-    "one-slow": {"rest": 1e6, "one": 0.1e6, "other": 1e6},
-    "all-half": {"rest": 0.5e6, "one": 0.5e6, "other": 0.5e6},
-    "all-quarter": {"rest": 0.25e6, "one": 0.25e6, "other": 0.25e6},
-    "half-half": {"rest": 0.5e6, "one": 0.5e6, "other": 0.25e6},
+    "all-fast": {"rest": 2e6, "one": 2e6, "other": 2e6},
+    "one-slow": {"rest": 2e6, "one": 0.3e6, "other": 2e6},
+    "all-half": {"rest": 1e6, "one": 1e6, "other": 1e6},
+    "all-quarter": {"rest": 0.5e6, "one": 0.5e6, "other": 0.5e6},
+    "half-half": {"rest": 1e6, "one": 1e6, "other": 0.5e6},
 }
 #: level of `storage` → ready profile and time scale (the flash drive is slowed to what two cores honour)
 STORAGE = {"hard-disk": ("hdd-7200", 1.0), "flash": ("sata-ssd", 4.0)}
+#: of TeraSort's disks: as slow as that its small writes take longer than the way to the disk server
+TERASORT_DISK = ("sata-ssd", 16.0)
 #: node → which of a setting's limits it has; the nodes 1, 3 and 5 have the reducers
 PLACES = {"n1": "rest", "n2": "one", "n3": "rest", "n4": "other", "n5": "other", "n6": "other"}
 REDUCERS = ("n1", "n3", "n5")
@@ -45,7 +47,7 @@ def write_profiles(directory: Path) -> None:
     """One profile KIND-SETTING-PLACE.json per sort of disk in `directory`; KIND: a storage, or terasort."""
     directory.mkdir(parents=True, exist_ok=True)
     kinds = {storage: (SETTINGS, *what) for storage, what in STORAGE.items()}
-    kinds["terasort"] = (TERASORT, *STORAGE["flash"])
+    kinds["terasort"] = (TERASORT, *TERASORT_DISK)
     for storage, (settings, profile, time_scale) in kinds.items():
         plain = scaled(read_profile(profile, directory), time_scale)
         for setting, places in settings.items():

@@ -20,6 +20,7 @@ import pytest
 
 from penstock import _native as native
 from penstock.analyse.fidelity import is_valid
+from penstock.analyse.fidelity_log import columns, schedule
 from penstock.emulate.disk_log import read_disk_log
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
@@ -244,6 +245,21 @@ def test_the_simulator_gets_the_same_draws(bench: Bench):
     drawn = np.frombuffer(simulated["service_ns"], np.uint64)
     assert run["requests"]["service_ns"].to_pylist() == drawn.tolist()
     assert len(set(drawn.tolist())) > 5
+
+
+def test_the_end_of_a_file_takes_the_time_of_what_is_there(bench: Bench):
+    """The kernel asks for whole pages and reads ahead; a limit counts what the file has."""
+    profile = flat(0.0005, limits={"read_bps": 100_000.0})
+    bench.up(profile)
+    sizes = [100 + 41 * i for i in range(20)] + [10_000]
+    paths = [bench.file(f"f{i}", size) for i, size in enumerate(sizes)]
+    with bench.logged(profile) as run:
+        assert [len(path.read_bytes()) for path in paths] == sizes
+    assert sum(run["requests"]["size_bytes"].to_pylist()) == sum(sizes)
+    log = columns(run["requests"], 0.0)
+    asked = schedule(log, profile, run["stats"]["seed"])
+    assert np.abs(asked.done - log.due).max() < 1000
+    assert asked.took.sum() < 1.2e9 * sum(sizes) / 100_000
 
 
 def test_the_statistics_page_says_what_the_socket_says(bench: Bench):

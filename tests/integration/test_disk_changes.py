@@ -86,6 +86,17 @@ def test_a_limit_leaves_the_other_as_it_was(bench: Bench):
         assert event["error"] is None
 
 
+def test_what_is_usual_may_be_said(bench: Bench):
+    bucket = {"baseline": 100.0, "burst": 3000.0, "capacity": 5.4e6, "initial": 1}
+    bench.up(flat(0.0))
+    for patch in (
+        {"credits": {"iops": bucket}},
+        {"credits": {"iops": {**bucket, "initial": 0.5}}},
+        {"slow": {"factor": None, "stall": {"period_s": 60.0, "length_s": 0.001}}},
+    ):
+        assert bench.server.patch("d", patch)["error"] is None
+
+
 def test_nonsense_changes_nothing(bench: Bench):
     bench.up(flat(0.0))
     for patch, words in [

@@ -1,6 +1,7 @@
 //! The host's files beneath a mount: reading and writing them, their attributes, flags and names.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -144,6 +145,18 @@ pub(crate) fn pread(file: RawFd, buffer: &mut Vec<u8>, size: usize, offset: u64)
     // SAFETY: `filled` bytes were initialised above.
     unsafe { buffer.set_len(filled) };
     Ok(())
+}
+
+/// How many of the `size` bytes from `offset` on a file has; `size` where that is not known.
+pub(crate) fn bytes_there(file: &File, offset: u64, size: u32) -> u32 {
+    let Ok(facts) = file.metadata() else {
+        return size;
+    };
+    if facts.is_file() {
+        facts.len().saturating_sub(offset).min(size.into()) as u32
+    } else {
+        size
+    }
 }
 
 pub(crate) fn pwrite(file: RawFd, data: &[u8], offset: u64) -> io::Result<()> {

@@ -294,7 +294,8 @@ impl Disk {
             "readahead" => json!(changed.readahead.flatten().unwrap_or(true)),
             "cache" => json!(changed.cache.flatten().unwrap_or(true)),
             "servers" => json!(effective.servers),
-            "credits" => json!(effective.credits),
+            // In full, as what was asked for may name what is usual.
+            "credits" => json!(effective.credits.map(|credits| credits.in_full())),
             "faults" => json!(faults.faults),
             "bad_space" => json!(faults.bad_space),
             "read_only" => json!(faults.read_only),

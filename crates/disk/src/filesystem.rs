@@ -19,7 +19,7 @@ use penstock_daemon::clock::now_ns;
 use penstock_station::Op;
 
 use crate::backing::{
-    answer_xattr, backing_flags, check, clear_set_id, last, list, opened_flags, sized,
+    answer_xattr, backing_flags, bytes_there, check, clear_set_id, last, list, opened_flags, sized,
 };
 use crate::calibration;
 use crate::disk::Disk;
@@ -323,8 +323,9 @@ impl Filesystem for Tree {
             return reply.error(error.into());
         }
         let mut buffer = self.buffers.take(size as usize);
-        // At the end of a file the device transfers only what is there.
-        let mut ticket = self.ticket(Op::Read, &open, offset, size, request.pid(), arrival_ns);
+        // At the end of a file the device transfers, and takes time for, only what is there.
+        let there = bytes_there(&open.file, offset, size);
+        let mut ticket = self.ticket(Op::Read, &open, offset, there, request.pid(), arrival_ns);
         let read = self.read_at(&open, &mut buffer, size, offset, ticket.visit());
         Disk::shorten(&mut ticket, buffer.len() as u32);
         ticket.fails(&read);

@@ -288,6 +288,9 @@ impl Engine {
     fn put(&mut self, to: u32, due_ns: u64, frame: Frame) {
         let now = now_ns();
         if due_ns <= now {
+            if self.line.next_due_ns().is_some_and(|next| next <= due_ns) {
+                self.send_due(); // what became due since the turn began goes first: pairs keep their order
+            }
             self.turn.add(now - due_ns);
             self.send(to, &frame);
             self.pool.take(frame);

@@ -1,6 +1,6 @@
 //! What a profile may say beyond service times: limits, credits, caches, and how a device gets slow.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::distribution::Distribution;
 
@@ -14,6 +14,10 @@ const MAX_FACTOR: f64 = 1e6;
 
 fn one() -> f64 {
     1.0
+}
+/// A number, or 1 for `null`.
+fn one_for_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(from)?.unwrap_or(1.0))
 }
 fn is_one(value: &f64) -> bool {
     *value == 1.0
@@ -155,6 +159,17 @@ pub struct Credits {
 }
 
 impl Credits {
+    /// As JSON, with what is usual and left out elsewhere.
+    pub fn in_full(&self) -> serde_json::Value {
+        let mut all = serde_json::json!(self);
+        for (name, bucket) in [("iops", &self.iops), ("bytes", &self.bytes)] {
+            if let Some(bucket) = bucket {
+                all[name]["initial"] = bucket.initial.into();
+            }
+        }
+        all
+    }
+
     pub(crate) fn validate(&self) -> Result<(), String> {
         if let Some(bucket) = &self.iops {
             bucket.validate("iops")?;
@@ -281,8 +296,8 @@ pub struct Stray {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slow {
-    /// By how much times are multiplied.
-    #[serde(default = "one")]
+    /// By how much times are multiplied; 1 where it is absent or `null`.
+    #[serde(default = "one", deserialize_with = "one_for_null")]
     pub factor: f64,
     /// How long the factor takes to grow from 1, in a straight line, seconds; at once if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -65,9 +65,18 @@ class Port:
         }
 
     def join(self, relay: Relay, network: int) -> None:
-        """From now on the relay carries what arrives here, and does all but limiting bandwidth."""
+        """From now on the relay carries what arrives here, and does all but limiting bandwidth.
+
+        What the link is asked for beside its bandwidth goes over to the relay.
+        """
         relay.add(network, self.outer)
         self.relay = relay
+        ways = ways_of(self.link)
+        for direction, end in self._ends.items():
+            end.make(Way(bps=ways[direction].bps))
+        rest = {d: _settled(way) for d, way in ways.items() if _rest(way) != Way()}
+        if rest:
+            relay.make(self.outer, rest)
 
     def single_packets(self) -> None:
         """The node hands over packet by packet from now on: one that is lost is one, not 64 KiB of them."""
