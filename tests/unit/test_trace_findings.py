@@ -192,6 +192,27 @@ def test_rereads(traced: Trace, times: int, mean_ns: int, says: bool) -> None:
     assert ("trace-rereads" in traced.codes()) == says
 
 
+@pytest.mark.parametrize(
+    "cycle", [[4096, 4096, MIB], [512] * 8 + [MIB], [100, 60_000], [4096, 12_288]]
+)
+@pytest.mark.parametrize(("times", "says"), [(1, False), (3, True)])
+def test_rereads_where_sizes_are_mixed(
+    traced: Trace, cycle: list[int], times: int, says: bool
+) -> None:
+    sizes = np.tile(cycle, 400)
+    starts = np.cumsum(sizes) - sizes
+    traced.verdict("consecutive", calls=len(sizes) * times)
+    for size in sorted(set(cycle)):
+        traced.calls(np.tile(starts[sizes == size], times), size=size)
+    assert ("trace-rereads" in traced.codes()) == says
+
+
+def test_rereads_of_parts_that_overlap(traced: Trace) -> None:
+    traced.verdict("random", calls=1000)
+    traced.calls(np.random.default_rng(1).integers(0, 10_000, 1000) * 4096, size=MIB)
+    assert "trace-rereads" in traced.codes()
+
+
 def test_rereads_from_the_cache_are_left_alone(traced: Trace) -> None:
     offsets = np.tile(np.arange(1000) * 4096, 4)
     traced.verdict("sequential", calls=4000, mean_ns=900).calls(offsets, latency_ns=900)
@@ -211,6 +232,13 @@ def test_flushes(traced: Trace, flushes: int, writes: int, flush_ns: int, says: 
     traced.verdict("consecutive", direction="write", calls=writes, mean_ns=1000)
     traced.calls(np.zeros(flushes), size=0, direction="sync", latency_ns=flush_ns)
     assert ("trace-fsync-storm" in traced.codes()) == says
+
+
+def test_flushes_after_writes_that_were_calls_and_faults(traced: Trace) -> None:
+    traced.verdict("consecutive", direction="write", calls=20_000, mean_ns=1000)
+    traced.verdict("consecutive", direction="write", calls=100, mean_ns=1000, basis="faults")
+    traced.calls(np.zeros(200), size=0, direction="sync", latency_ns=500_000)
+    assert "trace-fsync-storm" not in traced.codes()
 
 
 def test_flushes_from_the_sums_that_need_no_events(traced: Trace) -> None:

@@ -40,6 +40,7 @@ ENOUGH = 100
 SMALL_BYTES = 4096
 BLOCK_BYTES = 4096
 REREAD_RATIO = 2.0
+_MOST_BLOCKS = 1 << 22
 #: with fewer writes than this between two flushes
 WRITES_PER_FLUSH = 4.0
 FLUSH_TIME = 0.2
@@ -185,6 +186,29 @@ def _unaligned(run: TracedRun) -> Iterator[Finding]:
         )
 
 
+_READS = """FROM io_events
+    WHERE file_id = {file_id} AND direction = 'read' AND done_bytes > 0 AND offset_bytes >= 0
+        AND op <> 'fault_around'"""
+#: bytes read, and size of the union of what was read, in whole blocks; one row per block in memory
+_TOUCHED = (
+    """WITH of_block AS (SELECT offset_bytes // {block} AS first, sum(done_bytes) AS bytes,
+        max((offset_bytes + done_bytes - 1) // {block}) AS last """
+    + _READS
+    + """ GROUP BY first),
+    beyond AS (SELECT *, coalesce(max(last) OVER (ORDER BY first
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1) AS covered FROM of_block)
+    SELECT sum(bytes) AS bytes,
+        sum(greatest(0, last - greatest(first - 1, covered))) * {block} AS touched FROM beyond"""
+)
+
+
+def _block_bytes(run: TracedRun, file_id: int) -> int:
+    """Granularity for `_TOUCHED`: larger where the blocks in which reads begin would be too many."""
+    query = f"SELECT approx_count_distinct(offset_bytes // {BLOCK_BYTES}) AS n " + _READS
+    blocks = int(run.ask(query.format(file_id=file_id))[0]["n"] or 0)
+    return BLOCK_BYTES * (1 + blocks // _MOST_BLOCKS)
+
+
 def _rereads(run: TracedRun) -> Iterator[Finding]:
     """Guard: what the page cache serves again costs little and is left alone."""
     if not run.has("io_events", "offset_bytes", "done_bytes"):
@@ -198,14 +222,7 @@ def _rereads(run: TracedRun) -> Iterator[Finding]:
         and run.share(row.time_ns) >= LITTLE
     ]
     for file_id in waits:
-        row = run.ask(
-            f"""SELECT sum(done_bytes) AS bytes,
-                approx_count_distinct(offset_bytes // {BLOCK_BYTES}) * greatest({BLOCK_BYTES},
-                    median(done_bytes)) AS touched
-            FROM io_events
-            WHERE file_id = {file_id} AND direction = 'read' AND done_bytes > 0
-                AND op <> 'fault_around'"""
-        )[0]
+        row = run.ask(_TOUCHED.format(file_id=file_id, block=_block_bytes(run, file_id)))[0]
         ratio = float(row["bytes"] or 0) / max(float(row["touched"] or 0), 1.0)
         if ratio >= REREAD_RATIO:
             yield Finding(
@@ -240,7 +257,10 @@ def _sync_ns(run: TracedRun) -> int:
 
 def _flushes(run: TracedRun) -> Iterator[Finding]:
     """Guard: many writes per flush, few flushes, or flushes that cost little."""
-    writes = {row.file_id: row.calls for row in run.judged if row.direction == "write"}
+    writes: dict[int, int] = {}
+    for judged in run.judged:  # a file may have verdicts on calls and on faults
+        if judged.direction == "write":
+            writes[judged.file_id] = writes.get(judged.file_id, 0) + judged.calls
     for row in sorted(_flush_rows(run), key=lambda row: -row["ns"]):
         count, ns = int(row["flushes"]), float(row["ns"])
         per = writes.get(row["file_id"], 0) / max(count, 1)
