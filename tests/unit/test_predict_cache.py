@@ -223,3 +223,15 @@ def test_the_part_that_a_response_is_about(
     assert part.seconds is None
     if not tids and counts == "calls":
         assert part.why.startswith("assumed")
+
+
+def test_only_the_calls_say_that_a_file_is_read_at_random(tmp_path: Path) -> None:
+    from penstock.predict.replay import _random
+
+    row = {"direction": "read", "tid": None, "basis": "calls", "class": "consecutive"}
+    rows = [row | {"file_id": 1, "path": "/a"}, row | {"file_id": 2, "path": "/b"}]
+    rows += [r | {"basis": "device", "class": "random"} for r in rows]
+    rows[1]["class"] = "random"
+    with Bundle.create(tmp_path / "t", {"run_id": "r001"}) as bundle:
+        bundle.write_table("patterns", pa.Table.from_pylist(rows))
+    assert _random(Bundle.open(tmp_path / "t")) == ["/b"]

@@ -105,6 +105,20 @@ def test_files_are_matched_by_path_identity_name_and_role(tmp_path: Path) -> Non
     assert found[5, None] == "only in A"
 
 
+def test_the_class_is_that_of_the_calls_whatever_else_was_judged(tmp_path: Path) -> None:
+    def judged(*bases: tuple[str, str]) -> list[Row]:
+        return [row | {"basis": b} for b, kind in bases for row in verdict(kind, 800)]
+
+    rows = judged(("faults", "strided"), ("calls", "consecutive"), ("device", "random"))
+    write_bundle(tmp_path / "a", reads(800, 50_000, 1), patterns=rows)
+    rows = judged(("device", "random"), ("counters", "hot-set"), ("faults", "strided"))
+    write_bundle(tmp_path / "b", reads(800, 50_000, 1), patterns=rows)
+    (row,) = compared(tmp_path / "a", tmp_path / "b").differences
+    assert row.a is not None
+    assert row.b is not None
+    assert (row.a["class"], row.b["class"]) == ("consecutive", "hot-set")
+
+
 def test_counts_alone_compare_too(tmp_path: Path) -> None:
     for name, n in (("a", 100), ("b", 400)):
         rows = verdict("random", n)

@@ -309,6 +309,16 @@ def test_fio_job_says_what_the_events_say(tmp_path: Path) -> None:
     assert job["rate"] == f"{int(read_bytes / seconds)},{int(100 * 8192 / seconds)}"
 
 
+def test_fio_job_has_the_order_of_the_calls_not_that_of_the_device(tmp_path: Path) -> None:
+    rows = [event(10_000 * n, offset_bytes=4096 * n) for n in range(100)]
+    verdict = {"file_id": 1, "direction": "read", "tid": None, "evidence": "{}"}
+    calls = verdict | {"basis": "calls", "class": "consecutive"}
+    device = verdict | {"basis": "device", "class": "random"}
+    path = write_bundle(tmp_path / "t", rows, patterns=[calls, device])
+    export(path, "fio", tmp_path / "o")
+    assert "rw=read" in (tmp_path / "o" / "job.fio").read_text().splitlines()
+
+
 def test_what_cannot_be_exported_is_bad_input(tmp_path: Path, bundle: Path) -> None:
     with pytest.raises(BadInput, match="not a bundle"):
         export(tmp_path, "json", tmp_path / "o")

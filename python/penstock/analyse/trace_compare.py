@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from penstock.analyse.likeness import Distance
 from penstock.analyse.words import duration
-from penstock.archive.trace_rows import TraceRows
+from penstock.archive.trace_rows import TraceRows, of_best_basis
 from penstock.errors import BadInput
 
 Side = dict[str, Any]
@@ -124,11 +124,10 @@ class Run:
         there = set(self.rows.bundle.table("files").column_names)
         table = self.rows.bundle.table("files", [name for name in wanted if name in there])
         self.files: dict[int, dict[str, Any]] = {row["file_id"]: row for row in table.to_pylist()}
-        self.classes: dict[tuple[int, str], dict[str, Any]] = {}
-        for row in self.rows.pattern_rows():
-            key = (row["file_id"], row["direction"])
-            if row["tid"] is None and (key not in self.classes or row.get("basis") != "faults"):
-                self.classes[key] = row
+        verdicts = [row for row in self.rows.pattern_rows() if row["tid"] is None]
+        self.classes: dict[tuple[int, str], dict[str, Any]] = {
+            (row["file_id"], row["direction"]): row for row in of_best_basis(verdicts)
+        }
         self.sums = self._sums()
 
     def _sums(self) -> dict[tuple[int, str], Side]:

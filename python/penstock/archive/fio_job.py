@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.archive.trace_rows import Numbers, TraceRows
+from penstock.archive.trace_rows import Numbers, TraceRows, of_best_basis
 
 #: files that get a job of their own, those with most requests
 _JOBS = 16
@@ -129,8 +129,9 @@ def _job(rows: TraceRows, counts: JobCounts, ends: dict[int, int], written: dict
         "norandommap",
         "",
     ]
+    whole = [row for row in rows.pattern_rows() if row["tid"] is None]
     verdicts: dict[tuple[int, str], dict[str, Any]] = {
-        (row["file_id"], row["direction"]): row for row in rows.pattern_rows() if row["tid"] is None
+        (row["file_id"], row["direction"]): row for row in of_best_basis(whole)
     }
     for number in counts.main_files():
         lines += _section(number, counts, ends.get(number, 0), verdicts)

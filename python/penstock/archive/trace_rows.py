@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,9 @@ EVENT_COLUMNS = (
     "t_ns op file_id offset_bytes size_bytes done_bytes errno latency_ns pid tid flags".split()
 )
 REQUEST_OPS = ("read", "write", "flush", "discard")
+
+#: what a verdict of `patterns` rests on, what tells most about the program first
+BASES = ("calls", "counters", "faults", "device")
 
 
 @dataclass(frozen=True)
@@ -222,6 +225,19 @@ class TraceRows:
                     row["evidence"] = json.loads(row.get("evidence") or "{}")
                 made.append(row)
         return made
+
+
+def of_best_basis(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of rows of `patterns`, for each file and direction those with the best basis there is (BASES)."""
+    best: dict[tuple[Any, Any], int] = {}
+    ranked = []
+    for row in rows:
+        basis = row.get("basis") or BASES[0]
+        rank = BASES.index(basis) if basis in BASES else len(BASES)
+        key = (row.get("file_id"), row.get("direction"))
+        best[key] = min(best.get(key, rank), rank)
+        ranked.append((key, rank, row))
+    return [row for key, rank, row in ranked if rank == best[key]]
 
 
 def _int64(column: pa.Array) -> Numbers:

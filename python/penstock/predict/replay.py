@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from penstock.archive.bundle import Bundle
+from penstock.archive.trace_rows import of_best_basis
 from penstock.predict.clients import disk_events
 from penstock.profile.model import native
 from penstock.study.resolve import ResolvedDisk, ResolvedRun
@@ -231,10 +232,9 @@ def _random(bundle: Bundle) -> list[str]:
     """Paths of the files that the classifier found to be read at random."""
     if "patterns" not in bundle.tables:
         return []
-    verdicts = bundle.table("patterns").to_pandas()
-    read = verdicts["direction"].astype(str) == "read"
-    rows = verdicts[read & (verdicts["class"].astype(str) == "random")]
-    return sorted(set(rows["path"].dropna().astype(str)))
+    verdicts = bundle.table("patterns").to_pylist()
+    reads = of_best_basis(row for row in verdicts if row["direction"] == "read")
+    return sorted({row["path"] for row in reads if row["class"] == "random" and row["path"]})
 
 
 def _start_ns(bundle: Bundle, events: pd.DataFrame) -> int:
