@@ -300,3 +300,24 @@ def test_nodes_can_be_put_up_of_a_file_that_says_nothing_of_prediction(tmp_path:
     found = " ".join(m.found for m in caught.value.mistakes)
     assert "no bandwidth" in found
     assert "no host with the role client" in found
+
+
+def test_conditions_and_limits_of_a_schedule_are_checked_as_they_are_made():
+    def scheduled(*lines: str) -> str:
+        return PLATFORM + "".join(f"  - {line}\n" for line in lines)
+
+    platform(
+        scheduled(
+            "{at: 30s, disk: d, limits: {read: 2MB/s}}",
+            "{at: 30s, disk: d, limits: {write: 1MB/s}}",
+            "{when: {metric: written_bytes, disk: data-0.d, above: 1}, cpus: 1}",
+        )
+    )
+    for last, words in (
+        ("{at: 20s, disk: 'd*', limits: max}", "another value for limits of data-0"),
+        ("{when: {metric: writen_bytes, disk: data-0.d, above: 1}, cpus: 1}", "'writen_bytes'"),
+        ("{when: {metric: writes, disk: data-0.x, above: 1}, cpus: 1}", "the disk 'data-0.x'"),
+        ("{when: {metric: writes, above: 1}, cpus: 1}", "a metric without disk"),
+    ):
+        (found,) = mistakes(scheduled(last))
+        assert words in found[1]

@@ -24,6 +24,7 @@ from penstock.campaign.run_disks import DiskObservation, counters_table, faults_
 from penstock.campaign.services import Services
 from penstock.campaign.stage import Used, Watched, Words
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
+from penstock.emulate.check import check_cluster
 from penstock.emulate.events_table import events_table, failed
 from penstock.emulate.nodes import Cluster, RunningNode
 from penstock.emulate.spec import ClusterSpec, DiskSpec, Event
@@ -63,6 +64,7 @@ class NodesStage:
         self._faults = []
         spec = self._placed(resolved.cluster, backing, seed, shared)
         events = [_from_run(e) for e in spec.events]
+        check_cluster(replace(spec, events=tuple(events)))
         began = time.monotonic()
         reused = self._set_anew(spec, resolved)
         if not reused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import ipaddress
 import math
 import os
@@ -123,9 +124,115 @@ def _cluster(spec: ClusterSpec) -> Iterator[str]:
             yield f"network {name}: address {address} is given to {times} nodes"
     for node in spec.nodes:
         yield from _node(node, networks)
-    names = [node.name for node in spec.nodes]
-    for number, event in enumerate(spec.events):
-        yield from check_event(event, names, f"event {number}")
+    yield from check_events(spec.events, Targets({node.name: node for node in spec.nodes}))
+
+
+class Targets:
+    """Which nodes' disks and links events are meant for; the same question is answered once."""
+
+    def __init__(self, nodes: Mapping[str, NodeSpec]) -> None:
+        self.nodes = nodes
+        self._known: dict[tuple[Any, ...], dict[str | None, tuple[str, ...]]] = {}
+
+    def of(self, event: Event) -> dict[str | None, tuple[str, ...]]:
+        """By the name of a disk or network (None for other resources) the chosen nodes that have it.
+
+        The name of a disk may be a pattern. Raises BadInput if no chosen node has one that fits.
+        """
+        key = (event.nodes, event.resource, event.name)
+        if key not in self._known:
+            self._known[key] = self._find(event)
+        return self._known[key]
+
+    def _find(self, event: Event) -> dict[str | None, tuple[str, ...]]:
+        chosen = matching(event.nodes, self.nodes)
+        if event.resource not in ("disk", "network"):
+            return {None: tuple(chosen)}
+        found: dict[str | None, tuple[str, ...]] = {}
+        there: dict[str, None] = {}
+        for node in chosen:
+            for name in names_of(self.nodes[node], event.resource):
+                there[name] = None
+                if fnmatch.fnmatchcase(name, event.name or ""):
+                    found[name] = (*found.get(name, ()), node)
+        if not found:
+            names = _some(list(there)) or "none"
+            raise BadInput(
+                f"{', '.join(event.nodes)}: no {event.resource} {event.name!r}; there are {names}"
+            )
+        return found
+
+
+def names_of(node: NodeSpec, resource: str) -> list[str]:
+    """The names of a node's disks, or of the networks that it is on."""
+    if resource == "disk":
+        return [disk.name for disk in node.disks]
+    return [link.network for link in node.links] if resource == "network" else []
+
+
+def check_events(events: Iterable[Event], targets: Targets) -> list[str]:
+    """Mistakes of a schedule: of single events, and two patches of one key at one time."""
+    numbered = list(enumerate(events))
+    names = list(targets.nodes)
+    wrong = []
+    for number, event in numbered:
+        where = f"event {number}"
+        mistakes = list(check_event(event, names, where))
+        if not mistakes:
+            mistakes += _watched(event, targets.nodes, where)
+            try:
+                targets.of(event)
+            except BadInput as error:
+                mistakes.append(f"{where}: {error}")
+        wrong += mistakes
+    return wrong or list(_same_twice(numbered, targets))
+
+
+def _watched(event: Event, nodes: Mapping[str, NodeSpec], where: str) -> Iterator[str]:
+    condition = event.when.condition or {}
+    if condition.get("metric") is not None:
+        node, _, disk = str(condition["disk"]).rpartition(".")
+        if node not in nodes or disk not in names_of(nodes[node], "disk"):
+            known = [f"{n}.{d}" for n in nodes for d in names_of(nodes[n], "disk")]
+            found = f"{where}: the condition's disk {condition['disk']!r}"
+            yield f"{found}; expected one of {_some(known) or 'none, there are no disks'}"
+
+
+def _same_twice(events: Iterable[tuple[int, Event]], targets: Targets) -> Iterator[str]:
+    """Two patches of the same key at the same time: which should hold cannot be known."""
+    seen: dict[tuple[Any, ...], int] = {}
+    for number, event in events:
+        when = (event.when.at_s, event.when.phase, repr(event.when.condition))
+        keys = list(keys_of(event.patch))
+        for name, nodes in targets.of(event).items():
+            for node in nodes:
+                whose = (when, event.resource, name, node)
+                for key in keys:
+                    whole, dot, _ = key.partition(".")
+                    first = next(
+                        (
+                            seen[*whose, other]
+                            for other in (key, whole if dot else f"{whole}.")
+                            if seen.get((*whose, other), number) != number
+                        ),
+                        None,
+                    )
+                    if first is not None:
+                        yield (
+                            f"events {first} and {number} change {key} of {node} at the same time"
+                        )
+                    seen.setdefault((*whose, key), number)
+                    if dot:
+                        seen.setdefault((*whose, f"{whole}."), number)
+
+
+def keys_of(patch: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """The keys that a patch sets, each limit and each part of a delay for itself."""
+    for key, value in patch.items():
+        if isinstance(value, Mapping) and key in ("limits", "delay"):
+            yield from keys_of(value, f"{key}.")
+        else:
+            yield f"{above}{key}"
 
 
 def check_event(event: Event, names: list[str], where: str) -> Iterator[str]:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.emulate.spec import Event
-from penstock.errors import PenstockError
+from penstock.errors import BadInput, PenstockError
 
 if TYPE_CHECKING:
     from penstock.emulate.held import HeldCluster
 
 #: how often conditions are looked at [s]
 EVERY_S = 0.01
+#: counters of a disk that an event may wait for; a throttled disk has the first five alone
+METRICS = (
+    *("reads", "writes", "read_bytes", "written_bytes", "write_bytes"),
+    *("flushes", "read_service_ns", "write_service_ns", "flush_service_ns"),
+    *("read_time_ns", "write_time_ns", "flush_time_ns", "busy_ns", "in_flight", "queue_time_ns"),
+    *("late_count", "lateness_ns_total", "lateness_ns_max"),
+    *("asked_time_ns", "delivered_time_ns", "errors"),
+)
+#: the same counter, as the other kind of disk calls it
+_ALSO = {"written_bytes": "write_bytes", "write_bytes": "written_bytes"}
 _KEYS = ("metric", "disk", "above", "below", "log", "regex", "phase")
 
 
@@ -29,6 +40,9 @@ def check_condition(condition: dict[str, Any], where: str) -> Iterator[str]:
         bounds = [k for k in ("above", "below") if isinstance(condition.get(k), int | float)]
         if len(bounds) != 1 or "." not in str(condition.get("disk")):
             yield f"{where}: a metric needs disk: NODE.DISK and a number, above or below"
+        if condition["metric"] not in METRICS:
+            found = f"{where}: metric found {condition['metric']!r}"
+            yield f"{found}; expected one of {', '.join(METRICS)}"
     elif kinds == ["log"]:
         try:
             re.compile(str(condition.get("regex") or "("))
@@ -45,8 +59,15 @@ class Watch:
         self._held = held
         self._asked = event.when.condition
         self._pattern = re.compile(str(self._asked.get("regex") or ""))
-        self._read_to = 0
         self._rest = b""
+        #: the log as it was looked at last: its inode, and how far it was read
+        self._inode, self._read_to = 0, 0
+        if self._asked.get("log") is not None:
+            with contextlib.suppress(OSError):  # only lines that are written from now on count
+                there = os.stat(str(self._asked["log"]))
+                self._inode, self._read_to = there.st_ino, there.st_size
+        if self._asked.get("metric") is not None:
+            self._refuse_unknown()
 
     @property
     def phase(self) -> str | None:
@@ -63,11 +84,27 @@ class Watch:
                 return self._log()
         return False
 
-    def _metric(self) -> bool:
+    def _refuse_unknown(self) -> None:
+        """Raises BadInput for a counter that this disk, which is up, does not have."""
+        node, disk = self._disk()
+        found, stats = self._held.disks.of(node).get(disk), None
+        with contextlib.suppress(PenstockError, OSError):
+            stats = None if found is None else found.up.stats()
+        if stats is not None and _value(stats, str(self._asked["metric"])) is None:
+            raise BadInput(
+                f"metric found {self._asked['metric']!r}; the disk {self._asked['disk']} has "
+                + ", ".join(m for m in METRICS if m in stats)
+            )
+
+    def _disk(self) -> tuple[str, str]:
         node, _, disk = str(self._asked["disk"]).rpartition(".")
+        return node, disk
+
+    def _metric(self) -> bool:
+        node, disk = self._disk()
         found = self._held.disks.of(node).get(disk)
-        value = None if found is None else found.up.stats().get(str(self._asked["metric"]))
-        if not isinstance(value, int | float):
+        value = None if found is None else _value(found.up.stats(), str(self._asked["metric"]))
+        if value is None:
             return False
         if self._asked.get("above") is not None:
             return bool(value > self._asked["above"])
@@ -75,8 +112,16 @@ class Watch:
 
     def _log(self) -> bool:
         with open(str(self._asked["log"]), "rb") as log:
+            there = os.fstat(log.fileno())
+            if there.st_ino != self._inode or there.st_size < self._read_to:  # begun anew
+                self._inode, self._read_to, self._rest = there.st_ino, 0, b""
             log.seek(self._read_to)
             more = log.read(1 << 20)
         self._read_to += len(more)
         *lines, self._rest = (self._rest + more).split(b"\n")
         return any(self._pattern.search(line.decode(errors="replace")) for line in lines)
+
+
+def _value(stats: Mapping[str, Any], metric: str) -> float | None:
+    value = stats.get(metric, stats.get(_ALSO.get(metric, "")))
+    return value if isinstance(value, int | float) else None

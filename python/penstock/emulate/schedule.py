@@ -6,13 +6,14 @@ Pure, but for reading the file and the traces that it names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from penstock.emulate.check import keys_of
 from penstock.emulate.expand import Change, Unreadable, expand, is_short, nested
 from penstock.emulate.spec import Event
 from penstock.errors import BadInput
@@ -185,15 +186,6 @@ def _beneath(key: str, said: Mapping[tuple[Any, ...], int]) -> set[str]:
     if key not in ("limits", "delay"):
         return set()
     return {k[-1] for k in said if str(k[-1]).startswith(f"{key}.")}
-
-
-def keys_of(patch: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """The keys that a patch sets, each limit and each part of a delay for itself."""
-    for key, value in patch.items():
-        if isinstance(value, Mapping) and key in ("limits", "delay"):
-            yield from keys_of(value, f"{key}.")
-        else:
-            yield f"{above}{key}"
 
 
 def for_disk(

@@ -10,13 +10,14 @@ import heapq
 import itertools
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.emulate.check import check_event, matching
+from penstock.emulate.check import Targets, check_events
 from penstock.emulate.conditions import EVERY_S, Watch
 from penstock.emulate.settings import Change
 from penstock.emulate.spec import Event
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 
 if TYPE_CHECKING:
     from penstock.emulate.held import HeldCluster
@@ -30,6 +31,7 @@ class Timeline:
 
     def __init__(self, held: HeldCluster) -> None:
         self._held = held
+        self._targets = Targets({name: node.spec for name, node in held.nodes.items()})
         self._order = itertools.count()
         self._due: list[tuple[int, int, Event]] = []
         self._waiting: list[Event] = []
@@ -45,16 +47,17 @@ class Timeline:
 
         Raises BadInput, and adds none, where one makes no sense or two change the same at one time.
         """
-        names = list(self._held.nodes)
-        wrong = [w for n, e in enumerate(events) for w in check_event(e, names, f"event {n}")]
-        wrong += list(_twice(events, names))
+        wrong = check_events(events, self._targets)
         if wrong:
             raise BadInput("\n".join(wrong))
+        watched = [Watch(e, self._held) for e in events if e.when.condition is not None]
         start = time.monotonic_ns() if start_ns is None else start_ns
         with self._wake:
+            timed = [e for e in events if e.when.phase is None and e.when.condition is None]
+            for _, error in self._plan(timed, start):
+                raise error
             self._waiting += [e for e in events if e.when.phase is not None]
-            self._watched += [Watch(e, self._held) for e in events if e.when.condition is not None]
-            self._plan([e for e in events if e.when.phase is None and not e.when.condition], start)
+            self._watched += watched
             if self._watched and self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, daemon=True)
                 self._watcher.start()
@@ -68,7 +71,7 @@ class Timeline:
             self._waiting = [e for e in self._waiting if e.when.phase != phase]
             freed += [w.event for w in self._watched if w.phase == phase]
             self._watched = [w for w in self._watched if w.phase != phase]
-            self._plan(freed, now)
+            self._fire(freed, now)
         return len(freed)
 
     def made(self) -> list[dict[str, Any]]:
@@ -89,22 +92,43 @@ class Timeline:
         if self._thread is not None:
             self._thread.join(timeout=5.0)
 
-    def _plan(self, events: list[Event], start_ns: int) -> None:
+    def _plan(
+        self, events: list[Event], start_ns: int
+    ) -> list[tuple[dict[str, Any], PenstockError | OSError]]:
+        """Gives events to what applies them; those of disks that refuse theirs, with the reason."""
         of_disks: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
+        others = []
         for event in events:
             at_ns = start_ns + round(event.when.at_s * 1e9)
-            if event.resource == "disk":
-                for node in matching(event.nodes, self._held.nodes):
-                    timed = {"at_ns": at_ns, "patch": event.patch}
-                    of_disks.setdefault((node, event.name), []).append(timed)
-            else:
-                heapq.heappush(self._due, (at_ns, next(self._order), event))
+            for name, nodes in self._targets.of(event).items():
+                if event.resource == "disk":
+                    for node in nodes:
+                        timed = {"at_ns": at_ns, "patch": event.patch}
+                        of_disks.setdefault((node, name), []).append(timed)
+                else:
+                    others.append((at_ns, next(self._order), replace(event, nodes=nodes)))
+        refused: list[tuple[dict[str, Any], PenstockError | OSError]] = []
         for (node, name), timed_events in of_disks.items():
-            self._held.disks.schedule(node, name, timed_events)
+            try:
+                self._held.disks.schedule(node, name, timed_events)
+            except (PenstockError, OSError) as error:
+                where = {"node": node, "resource": "disk", "name": name}
+                refused += [({**where, **timed}, error) for timed in timed_events]
+        for other in others:
+            heapq.heappush(self._due, other)
         if self._due and self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
         self._wake.notify_all()
+        return refused
+
+    def _fire(self, events: list[Event], now_ns: int) -> None:
+        """Plans what was waited for; what is refused is among those that were made, as failed."""
+        for refused, error in self._plan(events, now_ns):
+            planned_ns, patch = refused.pop("at_ns"), refused.pop("patch")
+            times = dict.fromkeys(("applied_ns", "verified_ns"), time.monotonic_ns())
+            said = {"asked": patch, "found": {}, "error": str(error)}
+            self._made.append({**refused, "planned_ns": planned_ns, **times, **said})
 
     def _watch(self) -> None:
         """Looks at conditions as long as any is waited for."""
@@ -118,7 +142,7 @@ class Timeline:
             if held:
                 with self._wake:
                     self._watched = [w for w in self._watched if w not in held]
-                    self._plan([w.event for w in held], time.monotonic_ns())
+                    self._fire([w.event for w in held], time.monotonic_ns())
             time.sleep(EVERY_S)
 
     def _run(self) -> None:
@@ -142,20 +166,3 @@ class Timeline:
         made = self._held.fire(change, at_ns)
         with self._wake:
             self._made += made
-
-
-def _twice(events: list[Event], names: list[str]) -> list[str]:
-    """Two patches of the same key at the same time: which should hold cannot be known."""
-    seen: dict[tuple[Any, ...], int] = {}
-    wrong = []
-    for number, event in enumerate(events):
-        when = (event.when.at_s, event.when.phase, repr(event.when.condition))
-        for node in matching(event.nodes, names):
-            for key in event.patch:
-                key_of = (when, event.resource, event.name, node, key)
-                first = seen.setdefault(key_of, number)
-                if first != number:
-                    wrong.append(
-                        f"events {first} and {number} change {key} of {node} at the same time"
-                    )
-    return wrong

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import ipaddress
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.emulate.check import keys_of
+from penstock.emulate.conditions import METRICS
 from penstock.platform.emulation import MAIN, events_of
 from penstock.study.machine import (
     EventFile,
@@ -61,7 +64,7 @@ def check_emulation(
     _addresses(source, machines, known)
     for i, event in enumerate(schedule):
         _event(source, (*at, i), event, nodes, known)
-    _twice(source, schedule, at, list(nodes))
+    _twice(source, schedule, at, nodes)
 
 
 def networks_of(
@@ -302,7 +305,7 @@ def _event(
     if not changes and event.disk is None and event.network is None:
         expected = "one of limits, features, bandwidth, latency, cpus, memory, node, …"
         source.mistake(path, "an event that changes nothing", expected, key=True)
-    _condition(source, path, event)
+    _condition(source, path, event, nodes)
 
 
 def _is_in(file: MachineFile, network: str) -> bool:
@@ -310,7 +313,7 @@ def _is_in(file: MachineFile, network: str) -> bool:
     return any(i.network == network for i in interfaces)
 
 
-def _condition(source: Source, path: Path, event: EventFile) -> None:
+def _condition(source: Source, path: Path, event: EventFile, nodes: dict[str, Machines]) -> None:
     when = event.when
     if when is None:
         return
@@ -322,6 +325,18 @@ def _condition(source: Source, path: Path, event: EventFile) -> None:
         return
     if kinds == ["metric"] and (when.above is None) == (when.below is None):
         source.mistake(at, "a metric without one bound", "either above or below")
+    if when.metric is not None:
+        if when.metric not in METRICS:
+            expected = f"{listed(list(METRICS))}{suggestion(when.metric, list(METRICS))}"
+            source.mistake((*at, "metric"), f"the unknown counter '{when.metric}'", expected)
+        disks = [f"{n}.{d.name}" for n, m in nodes.items() for d in m.file.disks]
+        if when.disk is None:
+            source.mistake(at, "a metric without disk", "disk: NODE.DISK", key=True)
+        elif when.disk not in disks:
+            shown = disks if len(disks) <= 8 else [*disks[:7], "…"]
+            expected = f"NODE.DISK: {listed(shown) or 'there are no disks'}"
+            found = f"the disk '{when.disk}'"
+            source.mistake((*at, "disk"), found, expected + suggestion(when.disk, disks))
     if (kinds == ["log"]) != (when.regex is not None):
         source.mistake(at, "a log or a regex alone", "log and regex together")
     if when.regex is not None:
@@ -331,7 +346,9 @@ def _condition(source: Source, path: Path, event: EventFile) -> None:
             source.mistake((*at, "regex"), f"'{when.regex}'", f"a regular expression ({error})")
 
 
-def _twice(source: Source, schedule: Sequence[EventFile], at: Path, names: list[str]) -> None:
+def _twice(
+    source: Source, schedule: Sequence[EventFile], at: Path, nodes: dict[str, Machines]
+) -> None:
     """Two values of one key at one time (EM-24)."""
     said: dict[tuple[object, ...], int] = {}
     for i, event in enumerate(schedule):
@@ -339,22 +356,23 @@ def _twice(source: Source, schedule: Sequence[EventFile], at: Path, names: list[
             continue
         date = (parse_duration(event.at), event.phase)
         for made in events_of(event, None):
-            for node in {n for p in made.nodes for n in fnmatch.filter(names, p)}:
-                for key in _keys(made.patch):
-                    one = (*date, node, made.resource, made.name, key)
-                    before = said.setdefault(one, i)
-                    if before != i:
-                        source.mistake(
-                            (*at, i),
-                            f"another value for {key} of {node} at {event.at}",
-                            f"one value at one time; entry {before + 1} says one already",
-                        )
-                        return
-
-
-def _keys(patch: dict[str, object], above: str = "") -> Iterator[str]:
-    for key, value in patch.items():
-        if isinstance(value, dict) and key in ("limits", "delay"):
-            yield from _keys(value, f"{key}.")
-        else:
-            yield f"{above}{key}"
+            for node in {n for p in made.nodes for n in fnmatch.filter(nodes, p)}:
+                names: list[str | None] = [made.name]
+                if made.resource == "disk":
+                    there = (d.name for d in nodes[node].file.disks)
+                    names = [d for d in there if fnmatch.fnmatchcase(d, made.name or "")]
+                for name, key in itertools.product(names, keys_of(made.patch)):
+                    whose = (*date, node, made.resource, name)
+                    whole, dot, _ = key.partition(".")
+                    for other in (key, whole if dot else f"{whole}."):
+                        before = said.get((*whose, other), i)
+                        if before != i:
+                            source.mistake(
+                                (*at, i),
+                                f"another value for {key} of {node} at {event.at}",
+                                f"one value at one time; entry {before + 1} says one already",
+                            )
+                            return
+                    said[*whose, key] = i
+                    if dot:
+                        said[*whose, f"{whole}."] = i
