@@ -46,6 +46,8 @@ platform:
   schedule:
     - {at: 200ms, nodes: app, cpus: 0.5}
     - {at: 300ms, nodes: store, bandwidth: 200 Mbit/s}
+    - {when: {log: app.log, regex: "^done"}, nodes: app, memory: 300MiB}
+    - {when: {log: app.log, regex: "^never"}, nodes: app, memory: 400MiB}
 workload:
   prepare: head -c 2000000 /dev/urandom > {d}/file; echo {node} >> PREPARED
   mutates: false
@@ -58,8 +60,9 @@ workload:
     began = time.monotonic()
     got = urllib.request.urlopen("http://store:8000/file").read()
     print("rate", len(got) / (time.monotonic() - began))
-    time.sleep(0.5)
     END
+    echo done >> {study_dir}/app.log
+    sleep 0.5
     cat /proc/sys/kernel/hostname > {run_dir}/where
   timeout: 20s
 responses:
@@ -137,7 +140,9 @@ def test_two_nodes_from_end_to_end(ground: Ground) -> None:
         groups = samples[samples["source"].astype(str) == "cgroup"]["entity"].astype(str)
         assert {"store", "app"} <= set(groups)
         events = pq.read_table(bundle.path / "events.parquet").to_pandas()
-        timed = events[events["resource"].astype(str) != "disk"]
+        resources = events["resource"].astype(str)
+        assert list(resources).count("memory") == 1  # the line of the log, in each run once
+        timed = events[resources.isin(["cpu", "network"])]
         assert list(timed["node_id"].astype(str)) == ["app", "store"]
         assert not any(timed["error"].astype(str))
         phases = pq.read_table(bundle.path / "phases.parquet").to_pandas()
@@ -145,6 +150,9 @@ def test_two_nodes_from_end_to_end(ground: Ground) -> None:
         after = (timed["planned_ns"].to_numpy() - start) / 1e9
         assert after == pytest.approx([0.2, 0.3], abs=0.1)
         assert m["place"]["nodes"]["store"]["disks"] == {"store.d": "fuse"}
+        (not_fired,) = m["place"]["not_fired"]
+        assert not_fired == f"a line of {ground.where}/app.log that fits '^never': memory of app"
+        assert f"never fired, it waited for {not_fired}" in done.stderr
     assert rates["2 MB/s"] < 2.1e6 < rates["max"]
     assert (ground.where / "prepared").read_text() == "store\n"  # once, for both treatments
     assert left(ground) == NOTHING

@@ -321,3 +321,16 @@ def test_conditions_and_limits_of_a_schedule_are_checked_as_they_are_made():
     ):
         (found,) = mistakes(scheduled(last))
         assert words in found[1]
+
+
+def test_a_log_of_a_condition_is_beside_the_file_that_names_it():
+    def log(text: str) -> str:
+        lines = PLATFORM + f"  - {{when: {{log: {text}, regex: x}}, cpus: 1}}\n"
+        condition = cluster_spec(platform(lines, "/files/p.yaml")).events[-1].when.condition
+        assert condition is not None
+        return condition["log"]
+
+    assert (log("app.log"), log("/var/app.log")) == ("/files/app.log", "/var/app.log")
+    here = PLATFORM + "  - {when: {log: app.log, regex: x}, cpus: 1}\n"
+    condition = cluster_spec(platform(here)).events[-1].when.condition
+    assert condition == {"log": str(Path.cwd() / "app.log"), "regex": "x"}

@@ -102,7 +102,7 @@ def test_what_no_chosen_node_has_is_refused_and_nothing_is_kept() -> None:
     held.disks.refuses = "data-1"
     with pytest.raises(PenstockError, match="it refuses"):
         events.add([late, Event(When(9), "disk", SLOW, name="d")])
-    assert events.pending() == 0
+    assert events.waiting() == []
 
 
 def test_a_condition_whose_event_fails_ends_no_other() -> None:
@@ -113,6 +113,7 @@ def test_a_condition_whose_event_fails_ends_no_other() -> None:
     later = Event(When(condition={"phase": "load"}), "disk", SLOW, name="d2")
     events.add([now, later])
     until(events.made)
+    assert events.waiting() == ["the phase load: disk d2 of *"]
     assert [(e["node"], e["asked"], e["error"]) for e in events.made()] == [
         ("data-1", SLOW, "it refuses")
     ]
@@ -132,6 +133,9 @@ def test_a_line_that_was_there_before_sets_nothing_off(tmp_path: Path) -> None:
     events.add([Event(When(condition=seen), "cpu", {"cpus": 1})])
     time.sleep(0.1)
     assert held.fired == []
+    assert events.waiting() == [f"a line of {log} that fits 'done': cpu of *"]
+    with pytest.raises(BadInput, match="absolute"):
+        events.add([Event(When(condition={"log": "log", "regex": "x"}), "cpu", {"cpus": 1})])
     log.write_text("no\n")  # begun anew
     time.sleep(0.1)
     with log.open("a") as more:

@@ -318,6 +318,8 @@ class HostExecutor:
                     work.observation.observed.get("utilisation"), work.used.cpu_ns
                 )
                 work.bundle.manifest["place"] = work.stage.about
+                for text in work.stage.about.get("not_fired", ()):
+                    self._say(f"{attempt.run.run_id}: never fired, it waited for {text}")
 
     def detach(self, attempt: Attempt[PlannedRun]) -> None:
         """The `after` command, then disks, control group and the run's own copy go."""

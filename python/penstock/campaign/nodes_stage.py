@@ -296,6 +296,8 @@ class NodesStage:
         spool, self._spool = self._spool, None
         changes = self._cluster.events()
         events = [e for e in changes if e["planned_ns"] >= self._began_ns]
+        if waiting := self._cluster.waiting():
+            self.about["not_fired"] = waiting
         found = self._cluster.end(spool)
         parts: dict[str, list[pa.Table]] = {}
         faults: list[str] = []

@@ -44,10 +44,29 @@ def check_condition(condition: dict[str, Any], where: str) -> Iterator[str]:
             found = f"{where}: metric found {condition['metric']!r}"
             yield f"{found}; expected one of {', '.join(METRICS)}"
     elif kinds == ["log"]:
+        if not str(condition["log"]).startswith("/"):
+            found = f"{where}: log found {condition['log']!r}"
+            yield f"{found}; expected an absolute path of the host"
         try:
             re.compile(str(condition.get("regex") or "("))
         except re.error as error:
             yield f"{where}: regex found {condition.get('regex')!r}: {error}"
+
+
+def in_words(event: Event) -> str:
+    """What an event waits for, and what it then changes."""
+    condition, phase = event.when.condition or {}, event.when.phase
+    if phase is None and condition.get("phase") is not None:
+        phase = str(condition["phase"])
+    if phase is not None:
+        waits = f"the phase {phase}"
+    elif condition.get("log") is not None:
+        waits = f"a line of {condition['log']} that fits {condition['regex']!r}"
+    else:
+        bound = "above" if condition.get("above") is not None else "below"
+        waits = f"{condition['metric']} of {condition['disk']} {bound} {condition[bound]}"
+    what = event.resource if event.name is None else f"{event.resource} {event.name}"
+    return f"{waits}: {what} of {', '.join(event.nodes)}"
 
 
 class Watch:

@@ -220,6 +220,10 @@ class Cluster:
         """What became of the events: node, planned, applied, verified [ns], asked, found, error."""
         return list(self._ask("events")["events"])
 
+    def waiting(self) -> list[str]:
+        """The events that still wait for a phase or a condition, in words."""
+        return list(self._ask("events")["waiting"])
+
     def networks(self) -> list[dict[str, Any]]:
         """Its networks: subnet, who carries them, delays between nodes, what the relay counts."""
         return list(self._ask("networks")["networks"])

@@ -223,10 +223,14 @@ class Supervisor:
         return {"events": self._timelines[cluster].mark(phase)}
 
     def events(self, cluster: str) -> dict[str, Any]:
-        """What became of the events: per node planned, applied, verified [ns], asked, found, error."""
+        """What became of the events: per node planned, applied, verified [ns], asked, found, error;
+        and in words those that still wait for a phase or a condition."""
         held = self._cluster(cluster)
         made = self._timelines[cluster].made() + held.disks.events()
-        return {"events": sorted(made, key=lambda e: int(e["planned_ns"]))}
+        return {
+            "events": sorted(made, key=lambda e: int(e["planned_ns"])),
+            "waiting": self._timelines[cluster].waiting(),
+        }
 
     def begin(self, cluster: str, spool: str) -> dict[str, Any]:
         """A run begins: disks count from zero and record what a certificate needs."""

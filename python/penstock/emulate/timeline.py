@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.emulate.check import Targets, check_events
-from penstock.emulate.conditions import EVERY_S, Watch
+from penstock.emulate.conditions import EVERY_S, Watch, in_words
 from penstock.emulate.settings import Change
 from penstock.emulate.spec import Event
 from penstock.errors import BadInput, PenstockError
@@ -79,10 +79,10 @@ class Timeline:
         with self._wake:
             return list(self._made)
 
-    def pending(self) -> int:
-        """Events that have not fired yet, disks' excepted."""
+    def waiting(self) -> list[str]:
+        """The events that still wait for a phase or a condition, in words."""
         with self._wake:
-            return len(self._due) + len(self._waiting) + len(self._watched)
+            return [in_words(e) for e in (*self._waiting, *(w.event for w in self._watched))]
 
     def stop(self) -> None:
         """No event fires any more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -145,9 +146,22 @@ def cluster_of(
         name=name,
         nodes=tuple(_node(n, m, known, profiles, base_dir) for n, m in machines),
         networks=tuple(_network(n, names, dict(machines)) for n in known.values()),
-        events=tuple(made for event in schedule for made in events_of(event, profiles, known)),
+        events=tuple(
+            _with_log(made, base_dir)
+            for event in schedule
+            for made in events_of(event, profiles, known)
+        ),
         runtime=cast(Any, runtime or "auto"),
     )
+
+
+def _with_log(event: Event, base_dir: Path) -> Event:
+    """The log that an event waits for is beside the file that names it, as images and profiles are."""
+    condition = event.when.condition or {}
+    if condition.get("log") is None:
+        return event
+    at = str((base_dir / condition["log"]).absolute())
+    return replace(event, when=replace(event.when, condition={**condition, "log": at}))
 
 
 def _node(
