@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from penstock.emulate.nodes import Cluster
-from penstock.emulate.spec import ClusterSpec, NodeSpec
+from penstock.emulate.spec import ClusterSpec, Event, LinkSpec, NodeSpec, When
 from penstock.errors import BadInput, PenstockError
 from tests.integration.node_ground import NODES, PLATFORM, Ground, one_ground
 
@@ -162,6 +163,30 @@ def test_a_node_that_dies_is_seen_and_can_come_back(ground: Ground) -> None:
         cluster.refresh()
         assert cluster.nodes["one"].address == address
         assert said(cluster, "one", "cat /root/kept") == "kept\n"
+
+
+def test_a_node_that_a_schedule_restarts_has_its_links_and_is_watched(ground: Ground) -> None:
+    states = [(0.0, "down"), (0.3, "up")]
+    with nodes_of(ground, NodeSpec("one", links=(LinkSpec(out_bps=5e6),))) as cluster:
+        (answer,) = cluster.set(["one"], "network", None, {"out_bps": 2e6})
+        assert answer["error"] == ""
+        cluster.schedule([Event(When(at), "node", {"state": to}) for at, to in states])
+        _await(lambda: len(cluster.events()) == 1)
+        (answer,) = cluster.set(["one"], "network", None, {"in_bps": 3e6})
+        assert (answer["found"], answer["error"]) == ({"in_bps": 3e6}, "")
+        _await(lambda: len(cluster.events()) == 2)
+        (link,) = cluster.status()[0]["links"].values()
+        assert (link["asked"]["out_bps"], link["asked"]["in_bps"]) == (2e6, 3e6)
+        cluster.refresh()
+        os.kill(cluster.nodes["one"].pid, 9)
+        _await(lambda: cluster.status()[0]["state"] == "failed")
+
+
+def _await(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def test_an_image_that_cannot_be_a_root_leaves_nothing(ground: Ground) -> None:

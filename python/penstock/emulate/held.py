@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,8 @@ class HeldCluster:
         self._disks = NodeDisks(self.home, journal, spec.name)
         self._links = Links(spec, journal)
         self._sshd = Sshd(self.home / "ssh", spec)
+        #: called when a node got another first process, or none
+        self.changed: Callable[[], object] = lambda: None
 
     @property
     def disks(self) -> NodeDisks:
@@ -275,6 +277,7 @@ class HeldCluster:
             else:
                 self._must_run(node)
             applied = time.monotonic_ns()
+            self.changed()
             return {
                 "applied_ns": applied,
                 "verified_ns": time.monotonic_ns(),
@@ -309,8 +312,8 @@ class HeldCluster:
     def failed(self, node: HeldNode) -> None:
         """Its first process has ended without our doing."""
         with self.lock:
-            if node.pidfd < 0:
-                return
+            if node.pidfd < 0 or not _has_ended(node.pidfd):
+                return  # stopped by us meanwhile, and perhaps started again
             kills = node.group.oom_kills() if node.group is not None else 0
             with contextlib.suppress(PenstockError):
                 self._stop(node)
@@ -388,6 +391,12 @@ def runtime_of(spec: ClusterSpec) -> str:
     if lacking:
         raise BadInput(f"runtime runc: {lacking}; expected runtime: namespaces")
     return "runc"
+
+
+def _has_ended(pidfd: int) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
 
 
 def _await_end(pidfds: list[int]) -> None:

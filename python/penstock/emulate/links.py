@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from penstock.emulate.network import Network
-from penstock.emulate.spec import ClusterSpec, NetworkSpec, NodeSpec
+from penstock.emulate.network.ask import check_offered
+from penstock.emulate.network.patch import patched
+from penstock.emulate.network.way import as_patch, ways_of
+from penstock.emulate.spec import ClusterSpec, LinkSpec, NetworkSpec, NodeSpec
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 
@@ -22,6 +26,8 @@ class Links:
         self._network: Network | None = None
         #: (node, network) → address: a node that comes back has those that it had
         self._addresses: dict[tuple[str, str], str] = {}
+        #: the links of nodes that are stopped, as they were left and changed since
+        self._kept: dict[str, dict[str, LinkSpec]] = {}
 
     def up(self) -> None:
         """Puts the networks up that nodes are on. Raises BadInput, PenstockError."""
@@ -44,33 +50,78 @@ class Links:
             for link in node.links:
                 key = (node.name, link.network)
                 had = self._addresses.get(key)
-                wanted = replace(link, address=had) if had else link
+                wanted = self._kept.get(node.name, {}).get(link.network, link)
+                wanted = replace(wanted, address=had) if had else wanted
                 addresses[link.network] = str(self._network.attach(node.name, pid, wanted).address)
                 self._addresses[key] = addresses[link.network]
+            self._kept.pop(node.name, None)
         return addresses
 
     def set(
         self, changes: Sequence[tuple[str, str | None, dict[str, Any]]]
     ) -> list[dict[str, Any]]:
-        """Changes links, all checked before the first; the fields of `Applied` of each."""
+        """Changes links, all checked before the first; the fields of `Applied` of each.
+
+        Those of a stopped node are what it has when it comes back.
+        """
         if self._network is None:
             raise BadInput(f"node {changes[0][0]} is on no network")
-        return [
-            {
-                "planned_ns": change.planned_ns,
-                "applied_ns": change.applied_ns,
-                "verified_ns": change.verified_ns,
-                "asked": change.asked,
-                "found": change.found,
-                "error": "",
-            }
-            for change in self._network.set_links(changes)
-        ]
+        planned_ns = time.monotonic_ns()
+        kept = {n: self._patched(*c) for n, c in enumerate(changes) if c[0] in self._kept}
+        live = [c for n, c in enumerate(changes) if n not in kept]
+        made = iter(self._network.set_links(live) if live else ())
+        answers = []
+        for number, (node, _, patch) in enumerate(changes):
+            if number in kept:
+                link = kept[number]
+                self._kept[node][link.network] = link
+                found = as_patch(ways_of(link))
+                now = time.monotonic_ns()
+                times = {"planned_ns": planned_ns, "applied_ns": now, "verified_ns": now}
+                read = {k: found[k] for k in patch}
+                answers.append({**times, "asked": patch, "found": read, "error": ""})
+            else:
+                change = next(made)
+                answers.append(
+                    {
+                        "planned_ns": change.planned_ns,
+                        "applied_ns": change.applied_ns,
+                        "verified_ns": change.verified_ns,
+                        "asked": change.asked,
+                        "found": change.found,
+                        "error": "",
+                    }
+                )
+        return answers
+
+    def _patched(self, node: str, network: str | None, patch: dict[str, Any]) -> LinkSpec:
+        of_node = self._kept[node]
+        if network is None and len(of_node) == 1:
+            network = next(iter(of_node))
+        if network not in of_node:
+            names = ", ".join(of_node) or "none"
+            raise BadInput(f"node {node}: found network {network!r}; expected {names}")
+        link = patched(of_node[network], patch)
+        check_offered(next(n for n in self._spec.networks if n.name == network), link)
+        return link
 
     def detached(self, node: str) -> None:
-        """The node's namespace is gone, and its interfaces with it."""
-        if self._network is not None:
-            self._network.detach(node)
+        """The node's namespace is gone, and its interfaces with it; how they were is kept."""
+        if self._network is None:
+            return
+        if node not in self._kept:
+            self._kept[node] = self._as_it_is(node)
+        self._network.detach(node)
+
+    def _as_it_is(self, node: str) -> dict[str, LinkSpec]:
+        assert self._network is not None
+        spec = next(n for n in self._spec.nodes if n.name == node)
+        links = {}
+        for link in spec.links:
+            links[link.network] = link
+            with contextlib.suppress(BadInput):  # one that was never attached
+                links[link.network] = patched(link, self._network.asked(node, link.network))
+        return links
 
     def counters(self, node: str, network: str) -> dict[str, int] | None:
         """Packets and bytes of a link, None where it does not tell."""

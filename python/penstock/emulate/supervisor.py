@@ -146,6 +146,7 @@ class Supervisor:
             if read.name in self._clusters:
                 raise BadInput(f"a cluster {read.name} is up already")
             cluster = HeldCluster(read, self._journal, self._spawner, self._token)
+            cluster.changed = self._poke
             for node in read.nodes:
                 for disk in node.disks:
                     cluster.disks.choose(disk)
