@@ -13,6 +13,8 @@ from penstock import _native as native
 from penstock.analyse.fidelity import certificate, confirm_fio, is_valid
 from penstock.analyse.fidelity_counters import fidelity_of_counters
 from penstock.analyse.fidelity_windows import active_at
+from penstock.campaign.nodes_stage import NodesStage
+from penstock.host.journal import Journal
 from penstock.profile import load_profile
 
 S, MS, MIB = 1_000_000_000, 1_000_000, 1 << 20
@@ -194,6 +196,14 @@ def counted(ratios: list[float], limit: float | None = MIB, direction: str = "re
     )
 
 
+def busy(*percent: float) -> pa.Table:
+    """What a monitor saw of the processors in the middle of each window."""
+    of = {"kind": "cpu", "entity": "all", "unit": "%"}
+    return pa.Table.from_pylist(
+        [{**of, "t_ns": n * S + S // 2, "value": float(p)} for n, p in enumerate(percent)]
+    )
+
+
 @pytest.mark.parametrize(
     ("ratios", "options", "verdict", "valid"),
     [
@@ -205,7 +215,11 @@ def counted(ratios: list[float], limit: float | None = MIB, direction: str = "re
         ([0.4, 0.5, 0.4], {}, "demand-bound", True),
         ([0.1, 0.2, 0.1], {}, "too-short", False),
         ([0.4, 0.5, 0.4], {"capability": {"read": 0.45 * MIB}}, "device-bound", True),
-        ([0.4, 0.5, 0.4], {"cpu_busy_percent": 99.0}, "host-saturated", False),
+        ([0.4, 0.5, 0.4], {"utilisation": busy(99, 99, 99)}, "host-saturated", False),
+        ([0.4, 0.5, 0.4], {"utilisation": busy(99, 99, 20)}, "host-saturated", False),
+        ([0.4, 0.5, 0.4], {"utilisation": busy(99, 20, 20)}, "demand-bound", True),
+        ([0.94, 0.94, 0.94], {"utilisation": busy(99, 99, 20)}, "host-saturated", False),
+        ([0.94, 0.94, 0.94], {"utilisation": busy(20, 20, 20)}, "not-honoured", False),
         ([1.0, 1.0], {"unsupported": {"read": "buffered"}}, "unsupported", False),
     ],
 )
@@ -214,6 +228,13 @@ def test_verdicts_of_counters(ratios, options, verdict, valid):
     row = found.whole.to_pylist()[0]
     assert (row["verdict"], row["valid"]) == (verdict, valid), row["reason"]
     assert found.windows.num_rows == len(ratios)
+
+
+def test_a_run_on_nodes_tells_a_throttled_disk_from_a_busy_host(tmp_path):
+    stage = NodesStage(Journal(tmp_path / "journal"), tmp_path)
+    tables = {"throttle_counters": counted([0.4, 0.5, 0.4])}
+    found = stage._certificate("d", {"backend": "cgroup1"}, tables, [], busy(99, 99, 99), None)
+    assert found["fidelity"].to_pylist()[0]["verdict"] == "host-saturated"
 
 
 def test_counters_of_a_moment_are_too_short_and_of_no_limit_say_so():

@@ -8,6 +8,7 @@ quantiles are known, `shape_read` and `shape_write` say whether the throttle let
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ from penstock.analyse.fidelity_windows import (
     CPU_LIMIT_PERCENT,
     OFF_SHARE,
     WINDOWS_SCHEMA,
+    busy_in,
+    busy_processors,
 )
 
 #: largest departure of the whole run, as a share, and of a window (a throttle works in slices of 0.1 s)
@@ -47,17 +50,18 @@ def fidelity_of_counters(
     capability: Mapping[str, float] | None = None,
     unsupported: Mapping[str, str] | None = None,
     latency_ns: Mapping[str, tuple[float, float]] | None = None,
-    cpu_busy_percent: float | None = None,
+    utilisation: pa.Table | pd.DataFrame | None = None,
 ) -> Certificate:
     """The certificate of one disk, whole run and windows.
 
     `counters`: rows of t_ns (a window's end), window_ns, disk_id, direction, bytes, ops, limit_bps and
     limit_iops (null: none); `capability`: what the device does without limit by direction [B/s];
     `unsupported`: why the back end cannot hold a direction's limit; `latency_ns`: (p50, p99) of
-    one request by direction, as the program saw them; `cpu_busy_percent` of the host meanwhile.
+    one request by direction, as the program saw them; `utilisation` of the host meanwhile, of a monitor.
     """
     table = frame(counters)
     table = table[table["disk_id"].astype(str) == disk_id].sort_values("t_ns")
+    cpu = busy_processors(utilisation)
     rows: list[dict[str, Any]] = []
     windows: list[dict[str, Any]] = []
     for direction in ("read", "write"):
@@ -65,11 +69,11 @@ def fidelity_of_counters(
         if mine.empty:
             continue
         limited = mine[["limit_bps", "limit_iops"]].notna().any(axis=1)
-        judged = _windows(mine, (capability or {}).get(direction), cpu_busy_percent)
+        judged = _windows(mine, (capability or {}).get(direction), cpu)
         for row in judged:
             row |= {"disk_id": disk_id, "backend": backend, "direction": direction}
         windows += judged
-        verdict, valid, reason = _verdict(judged, direction, cpu_busy_percent)
+        verdict, valid, reason = _verdict(judged, direction)
         if limited.any() and (unsupported or {}).get(direction):
             verdict, valid, reason = "unsupported", False, str((unsupported or {})[direction])
         rows.append(
@@ -94,7 +98,7 @@ def _active(mine: pd.DataFrame) -> pd.DataFrame:
 
 
 def _windows(
-    mine: pd.DataFrame, capability_bps: float | None, cpu: float | None
+    mine: pd.DataFrame, capability_bps: float | None, cpu: pd.Series | None
 ) -> list[dict[str, Any]]:
     out = []
     held = False  # a window has kept the limit: what is above it later is no burst at the beginning
@@ -124,21 +128,20 @@ def _windows(
             "reason": "",
             "ahead": AHEAD * size / (min(asked) * window_s) if asked and window_s > 0 else 0.0,
         }
+        row["cpu"] = busy_in(cpu, row)
         if (bps, iops) != before:  # a changed limit may begin with a burst again, in a mixed window
             held, mixed = False, before is not None
         else:
             mixed = False
         before = (bps, iops)
-        row["verdict"] = _of_window(row, mixed, held, capability_bps, cpu)
+        row["verdict"] = _of_window(row, mixed, held, capability_bps)
         held = held or row["verdict"] == "honoured"
         out.append(row)
     return out
 
 
-def _of_window(
-    row: dict[str, Any], mixed: bool, held: bool, capability_bps: float | None, cpu: float | None
-) -> str:
-    ratio = row["ratio"]
+def _of_window(row: dict[str, Any], mixed: bool, held: bool, capability_bps: float | None) -> str:
+    ratio, cpu = row["ratio"], row["cpu"]
     if mixed or row["window_ns"] < SHORTEST_S * 1e9:
         row["reason"] = "the limit changed in it" if mixed else ""
         return "too-short"
@@ -162,9 +165,7 @@ def _of_window(
     return "demand-bound"
 
 
-def _verdict(
-    judged: list[dict[str, Any]], direction: str, cpu: float | None
-) -> tuple[str, bool, str]:
+def _verdict(judged: list[dict[str, Any]], direction: str) -> tuple[str, bool, str]:
     """Of the whole run: verdict, whether it may be used, why."""
     verdicts = [row["verdict"] for row in judged]
     judgeable = [v for v in verdicts if v != "too-short"]
@@ -195,7 +196,9 @@ def _verdict(
     )
     ahead = sum(r["ahead"] for r in steady) / max(1, len(steady)) ** 2
     if steady and abs(whole - 1) > RATE_LIMIT + ahead:
-        verdict = "host-saturated" if cpu and cpu > CPU_LIMIT_PERCENT else "not-honoured"
+        cpu = [r["cpu"] for r in judged if r["cpu"] is not None]
+        saturated = bool(cpu) and statistics.median(cpu) > CPU_LIMIT_PERCENT
+        verdict = "host-saturated" if saturated else "not-honoured"
         return verdict, False, f"{direction}s are {100 * (whole - 1):+.1f} % off"
     for verdict in ("host-saturated", "device-bound", "demand-bound"):
         if verdicts.count(verdict) > len(judgeable) / 2:

@@ -175,7 +175,7 @@ def windows(
     first = int(log.began.min())
     capability = Capability.of(profile)
     own = {k: v for k, v in (profile.get("limits") or {}).items() if v is not None}
-    cpu = _cpu(utilisation)
+    cpu = busy_processors(utilisation)
     length = int(WINDOW_S * 1e9)
     for code, direction in enumerate(("read", "write")):
         mine = log.op == code
@@ -279,7 +279,7 @@ def _judge(
         return
     if abs(ratio - 1) > WINDOW_LIMIT:
         row["reason"] = f"rate is {100 * (ratio - 1):+.0f} % off"
-        busy = _busiest(cpu, row)
+        busy = busy_in(cpu, row)
         row["verdict"] = "not-honoured"
         if row["late_share"] > LATE_LIMIT or (busy is not None and busy > CPU_LIMIT_PERCENT):
             row["verdict"] = "host-saturated"
@@ -302,7 +302,7 @@ def _judge(
         row["verdict"] = "honoured"
 
 
-def _cpu(utilisation: pa.Table | pd.DataFrame | None) -> pd.Series | None:
+def busy_processors(utilisation: pa.Table | pd.DataFrame | None) -> pd.Series | None:
     """Busy share of the host's processors by time, where it was monitored [%]."""
     if utilisation is None:
         return None
@@ -316,7 +316,8 @@ def _cpu(utilisation: pa.Table | pd.DataFrame | None) -> pd.Series | None:
     return peak
 
 
-def _busiest(cpu: pd.Series | None, row: Mapping[str, Any]) -> float | None:
+def busy_in(cpu: pd.Series | None, row: Mapping[str, Any]) -> float | None:
+    """How busy they were in the window of a row [%], None where that is not known."""
     if cpu is None:
         return None
     inside = cpu[(cpu.index >= row["t_ns"]) & (cpu.index <= row["t_ns"] + row["window_ns"])]

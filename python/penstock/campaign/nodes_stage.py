@@ -347,6 +347,7 @@ class NodesStage:
                 backend=one["backend"],
                 capability=facts.get("capability_bps"),
                 unsupported=facts.get("unhonoured"),
+                utilisation=utilisation,
             )
             return {"fidelity": counted.whole, "fidelity_windows": counted.windows}
         if "device_requests" not in tables or self._spec is None:

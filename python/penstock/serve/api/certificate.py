@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.analyse.fidelity import certificate, is_valid
@@ -19,6 +20,15 @@ from penstock.emulate.wire import from_json
 from penstock.errors import BadInput
 from penstock.host.state import state_dir
 
+_UTILISATION = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("entity", pa.string()),
+        ("unit", pa.string()),
+        ("t_ns", pa.int64()),
+        ("value", pa.float64()),
+    ]
+)
 #: clusters that are being watched: their disks count from zero meanwhile
 _watched: set[str] = set()
 _lock = threading.Lock()
@@ -39,17 +49,43 @@ def certify(cluster: Cluster, length_s: float) -> dict[str, Any]:
             spool = Path(place)
             began_ns = time.monotonic_ns()
             cluster.begin(spool)
-            time.sleep(length_s)
+            utilisation = _watch_processors(length_s)
             changes, found = cluster.events(), cluster.end(spool)
-            disks = {i: _judged(i, one, spec, changes) for i, one in found.items()}
+            disks = {i: _judged(i, one, spec, changes, utilisation) for i, one in found.items()}
         return {"from_ns": began_ns, "to_ns": time.monotonic_ns(), "disks": disks}
     finally:
         with _lock:
             _watched.discard(cluster.name)
 
 
+def _watch_processors(length_s: float) -> pa.Table:
+    """How busy all processors were together, five times a second: rows as a monitor's `utilisation`."""
+    rows = []
+    until = time.monotonic() + length_s
+    busy, whole = _processor_ticks()
+    while (left_s := until - time.monotonic()) > 0:
+        time.sleep(min(0.2, left_s))
+        now_busy, now_whole = _processor_ticks()
+        if now_whole > whole:
+            share = 100 * (now_busy - busy) / (now_whole - whole)
+            of = {"kind": "cpu", "entity": "all", "unit": "%"}
+            rows.append({**of, "t_ns": time.monotonic_ns(), "value": share})
+            busy, whole = now_busy, now_whole
+    return pa.Table.from_pylist(rows, schema=_UTILISATION)
+
+
+def _processor_ticks() -> tuple[int, int]:
+    with open("/proc/stat", encoding="ascii") as stat:
+        ticks = [int(word) for word in stat.readline().split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
 def _judged(
-    disk_id: str, one: dict[str, Any], spec: ClusterSpec, changes: list[dict[str, Any]]
+    disk_id: str,
+    one: dict[str, Any],
+    spec: ClusterSpec,
+    changes: list[dict[str, Any]],
+    utilisation: pa.Table,
 ) -> dict[str, Any]:
     node, _, name = disk_id.rpartition(".")
     tables = {k: pq.read_table(path) for k, path in one["tables"].items()}
@@ -61,6 +97,7 @@ def _judged(
             backend=one["backend"],
             capability=facts.get("capability_bps"),
             unsupported=facts.get("unhonoured"),
+            utilisation=utilisation,
         )
         whole, windows = counted.whole, counted.windows
     elif "device_requests" in tables:
@@ -75,6 +112,7 @@ def _judged(
             one["stats"],
             profile or INSTANT_PROFILE,
             disk_id=disk_id,
+            utilisation=utilisation,
             events=mine,
         )
         whole, windows = judged.whole, judged.windows
