@@ -95,3 +95,11 @@ def test_an_interrupt_while_modules_load(
     monkeypatch.setattr(cli, "_build", build)
     assert run(monkeypatch, "trace", "--help") == 130
     assert capsys.readouterr().err == "penstock: stopped\n"
+
+
+@pytest.mark.parametrize("words", [("a", "-c", "b"), ("a", "--all")])
+def test_one_cluster_at_a_time(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "nodes", "down", *words) == 2
+    assert "found" in capsys.readouterr().err

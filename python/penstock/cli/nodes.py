@@ -66,12 +66,14 @@ def up(
 @app.command()
 def status(
     cluster: str | None = typer.Argument(None, help="One cluster only."),
+    chosen: str | None = _CLUSTER,
     as_json: bool = _JSON,
 ) -> None:
     """The nodes that are up: state, use of processors and memory, disks, links, and how fairly they share."""
     from penstock.emulate.nodes import Cluster, registered
 
-    names = [cluster] if cluster is not None else list(registered())
+    name = _one_of(cluster, chosen)
+    names = [name] if name is not None else list(registered())
     found = [Cluster.find(name) for name in names]
     statuses = [c.whole_status() for c in found]
     if as_json:
@@ -141,13 +143,17 @@ def set_(
 @app.command()
 def down(
     cluster: str | None = typer.Argument(None, help="Which (default: the only one)."),
+    chosen: str | None = _CLUSTER,
     everything: bool = typer.Option(False, "--all", help="Every cluster."),
     as_json: bool = _JSON,
 ) -> None:
     """Take nodes down, with their disks and links; files in directories of your own stay."""
     from penstock.emulate.nodes import Cluster, registered
 
-    names = list(registered()) if everything else [cluster]
+    one = _one_of(cluster, chosen)
+    if everything and one is not None:
+        raise BadInput(f"--all: found the cluster {one!r} beside it; expected one of them")
+    names = list(registered()) if everything else [one]
     gone = []
     for name in names:
         with _progress() as progress:
@@ -158,6 +164,13 @@ def down(
             print(f"{held.name}: down")
     if as_json:
         print(json.dumps({"down": gone}))
+
+
+def _one_of(cluster: str | None, chosen: str | None) -> str | None:
+    """The cluster, said as an argument or with `--cluster` as for the other verbs."""
+    if cluster is not None and chosen is not None and cluster != chosen:
+        raise BadInput(f"--cluster {chosen}: found {cluster!r} as well; expected one cluster")
+    return cluster if chosen is None else chosen
 
 
 def _divided(words: list[str]) -> tuple[list[str], list[str]]:
