@@ -10,9 +10,10 @@ import contextlib
 import math
 import os
 import re
+import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.errors import PenstockError
@@ -44,6 +45,10 @@ class NodeGroup(RunCgroup):
 
     #: that was last written; 0: the kernel's own
     _period_us: int = 0
+    #: pressing lowers the hard limit for a moment, which nobody else may see or undo
+    _memory: threading.RLock = field(
+        default_factory=threading.RLock, init=False, repr=False, compare=False
+    )
 
     def entrances(self) -> tuple[str, ...]:
         """Files into which a process of one thread writes 0 to enter: the kernel need not stop all others."""
@@ -111,6 +116,11 @@ class NodeGroup(RunCgroup):
         group = self._controller("memory", hard_bytes is not None or soft_bytes is not None)
         if group is None:
             return
+        with self._memory:
+            self._set_memory(group, hard_bytes, soft_bytes)
+
+    @staticmethod
+    def _set_memory(group: Path, hard_bytes: int | None, soft_bytes: int | None) -> None:
         if (group / "memory.limit_in_bytes").exists():
             hard = str(-1 if hard_bytes is None else hard_bytes)
             files = [group / "memory.limit_in_bytes", group / "memory.memsw.limit_in_bytes"]
@@ -137,7 +147,8 @@ class NodeGroup(RunCgroup):
         names = ("memory.limit_in_bytes", "memory.soft_limit_in_bytes")
         if not (group / names[0]).exists():
             names = ("memory.max", "memory.high")
-        hard, soft = (_number(group / name) for name in names)
+        with self._memory:
+            hard, soft = (_number(group / name) for name in names)
         return _limit(hard), _limit(soft)
 
     def press(self) -> bool:
@@ -148,6 +159,10 @@ class NodeGroup(RunCgroup):
         group = self.paths.get("memory")
         if group is None or not (group / "memory.limit_in_bytes").exists():
             return False
+        with self._memory:
+            return self._press(group)
+
+    def _press(self, group: Path) -> bool:
         hard, soft = self.memory()
         if soft is None or _number(group / "memory.usage_in_bytes") <= soft:
             return False
