@@ -206,3 +206,15 @@ def test_a_bundle_that_cannot_be_written_costs_only_the_bundle(
     document = json.loads(done.stdout)
     assert document["bundle"] is None
     assert of_file(document, target)["reads"] == 2000
+
+
+def test_no_room_for_the_output_costs_only_the_bundle(tmp_path: Path) -> None:
+    place, reached = tmp_path / "small", tmp_path / "reached"
+    place.mkdir()
+    words = ("sh", "-c", 'head -c 1000000 /dev/zero && echo on > "$0" && exit 7', reached)
+    line = [*on_tmpfs("256k", place), COMMAND, "trace", "-o", place / "T", "--", *words]
+    done = subprocess.run(line, capture_output=True, timeout=120)
+    assert done.returncode == 7, done.stderr
+    assert reached.exists()
+    assert done.stdout.count(b"\0") == 1_000_000
+    assert b"no bundle: stdout.txt: No space left" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import itertools
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.analyse.trace_findings import findings_of
 from penstock.archive.bundle import Bundle
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
 from penstock.host.state import state_dir
+from penstock.observe.trace import session
 from penstock.observe.trace.layers import Layers, LayersResult, served_by
 from penstock.observe.trace.layers_files import extents_table
+from penstock.observe.trace.summary import as_document
 from penstock.observe.trace.tracer import Tracer
 
 pytestmark = [
@@ -177,6 +181,31 @@ def test_a_planted_loss_is_counted_and_seen(target: Path, tmp_path: Path) -> Non
     assert receipt["lost"] >= READ_BYTES // 65536 // 10 - 1
     assert receipt["seen"] == receipt["kept"] + receipt["lost"]
     assert "none" in set(run.use(target)["join"])
+
+
+def test_a_loss_under_the_calls_is_told(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def lossy(journal: Journal, state_dir: Path, wanted: bool) -> Iterator[Layers]:
+        with Layers(journal, state_dir, drop_every=10) as layers:
+            yield layers
+
+    monkeypatch.setattr(session, "watching", lossy)
+    words = [sys.executable, "-c", READ_TWICE, str(target), str(READ_BYTES), "direct"]
+    how = session.Session("trace", 1 << 24, 0, tmp_path / "T", quiet=True, layers=True)
+    traced = session.trace_command(words, how)
+    lost = traced.result.receipt["layers"]["lost"]
+    assert lost > 0
+    document = as_document(traced)
+    assert document["lost_below"] == lost
+    assert f"{lost:,} of " in document["incomplete_below"]
+    assert document["incomplete_below"] in document["closing"]
+    assert traced.bundle is not None
+    manifest = Bundle.open(traced.bundle).manifest
+    assert manifest["losses"] == {"trace": 0, "layers": lost}
+    assert "were lost: misses may count as hits" in manifest["reason"]
+    assert "trace-lost" in {finding.code for finding in findings_of(traced.bundle)}
 
 
 def _sync_when(directory: Path) -> Callable[[], None]:

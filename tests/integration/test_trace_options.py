@@ -78,6 +78,22 @@ def test_a_short_key_is_refused(tmp_path: Path) -> None:
     assert "found a key of 5 bytes" in done.stderr
 
 
+def test_a_command_is_not_told_where_names_are_hashed(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef0123456789abcdef")
+    done = trace("--json", "--anonymize", key, "--", "cat", "/etc/hostname")
+    assert json.loads(done.stdout)["command"] == []
+    assert "hostname" not in done.stdout
+
+
+def test_the_key_is_read_before_what_runs_is_traced(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    options = ("--file", tmp_path / "file", "--seconds", "60", "-o", tmp_path / "T")
+    done = trace("--anonymize", tmp_path / "key", *options, status=2)
+    assert "expected a file" in done.stderr
+    assert [place.name for place in tmp_path.iterdir()] == ["file"]
+
+
 def test_pairs_of_runs_say_what_they_can_tell(tmp_path: Path) -> None:
     command = ("--", sys.executable, "-c", FLUSHES, tmp_path / "log", "20")
     said = json.loads(trace("--json", "--calibrate", "2", *command).stdout)

@@ -293,6 +293,25 @@ def test_losses_and_cost_are_said(traced: Trace) -> None:
     assert {"trace-lost", "trace-overhead"} <= found
 
 
+def test_losses_under_the_calls_are_said(traced: Trace) -> None:
+    layers: dict[str, Any] = {"seen": 100, "lost": 0, "missing": {}}
+    traced.receipt["layers"] = layers
+    assert traced.codes() == set()
+    layers["lost"] = 7
+    (found,) = findings_of(traced.path) if traced.codes() else ()
+    assert (found.code, found.severity) == ("trace-lost", "warning")
+    assert "7 of 100" in found.statement
+    layers |= {"lost": 0, "missing": {"block_io_start": "time in the queue"}}
+    (found,) = findings_of(traced.path) if traced.codes() else ()
+    assert found.severity == "info"
+    layers["missing"] = {"mm_filemap_add_to_page_cache": "page-cache misses"}
+    (found,) = findings_of(traced.path) if traced.codes() else ()
+    assert found.severity == "warning"
+    assert "counts as a hit" in found.statement
+    layers["missing"] = {"block_bio_complete": ""}  # nothing is lacking without it
+    assert traced.codes() == set()
+
+
 def test_nothing_to_say_of_an_empty_trace(traced: Trace) -> None:
     assert traced.codes() == set()
 

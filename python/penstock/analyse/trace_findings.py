@@ -17,7 +17,7 @@ from penstock.analyse.words import duration, percent, size
 
 #: code → what it states
 CODES = {
-    "trace-lost": "events that the tracer saw and could not keep",
+    "trace-lost": "events that the tracer saw and could not keep, or could not see",
     "trace-not-io-bound": "the calls on files take too little of the run to matter",
     "trace-random-reads": "reads that wait for the device in an order it cannot read ahead of",
     "trace-cached": "time in calls that the page cache serves: it is their number that costs",
@@ -78,6 +78,30 @@ def _lost(run: TracedRun) -> Iterator[Finding]:
             },
             "Give the kernel more room (--ring-size), choose fewer files (--file, --dir), or use "
             "--mode pattern.",
+        )
+    layers = run.receipt.get("layers") or {}
+    if layers.get("lost"):
+        yield Finding(
+            "trace-lost",
+            "warning",
+            f"{layers['lost']:,} of {layers['seen']:,} records of page cache and block devices were "
+            "not kept: misses may count as hits, and requests may be missing.",
+            {"manifest": {name: layers[name] for name in ("seen", "lost")}},
+            "Choose a shorter part of the run, or a machine with less other I/O; the calls "
+            "themselves are complete.",
+        )
+    without = sorted({what for what in (layers.get("missing") or {}).values() if what})
+    if without:
+        unseen = "mm_filemap_add_to_page_cache" in layers["missing"]
+        yield Finding(
+            "trace-lost",
+            "warning" if unseen else "info",
+            f"This kernel does not tell under the calls: {'; '.join(without)}"
+            + (": whatever was read counts as a hit of the page cache." if unseen else "."),
+            {"manifest": {"missing": layers["missing"]}},
+            "Take it on a kernel that has "
+            + ", ".join(name for name, what in layers["missing"].items() if what)
+            + ".",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from penstock.observe.trace.events import EVENT
 
 #: events at the end of the spool among which the last one is
 _LATEST = 1 << 18
+#: the kernel's hook by which a page-cache miss is seen
+_ADDED = "mm_filemap_add_to_page_cache"
 
 
 def salvaged_receipt(
@@ -69,3 +72,26 @@ def what_is_missing(receipt: dict[str, Any]) -> str:
             f"{receipt['spool_failure']}."
         )
     return " ".join(said)
+
+
+def what_layers_miss(layers: Mapping[str, Any]) -> str:
+    """The same of what was watched under the calls, from its own receipt."""
+    said = []
+    if layers.get("incomplete"):
+        said.append(f"What lay under the calls is incomplete: {layers['incomplete']}.")
+    if layers.get("lost"):
+        said.append(
+            f"{layers['lost']:,} of {layers['seen']:,} records of page cache and block devices were "
+            "lost: misses may count as hits, and requests may be missing."
+        )
+    without = sorted({str(what) for what in (layers.get("missing") or {}).values() if what})
+    if without:
+        said.append(f"This kernel does not tell under the calls: {'; '.join(without)}.")
+    if misses_unseen(layers):
+        said.append("Whatever was read counts as a hit of the page cache.")
+    return " ".join(said)
+
+
+def misses_unseen(layers: Mapping[str, Any]) -> bool:
+    """Whether no page that came into the page cache was seen, so that none counts as missed."""
+    return _ADDED in (layers.get("missing") or {})

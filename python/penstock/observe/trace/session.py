@@ -28,8 +28,9 @@ from penstock.observe.trace.cost import Paired, bpf_statistics
 from penstock.observe.trace.layers import watching, with_layers
 from penstock.observe.trace.live import live_summary
 from penstock.observe.trace.notices import phases_of
+from penstock.observe.trace.output import Output, Straight, copied
 from penstock.observe.trace.paired import calibrated
-from penstock.observe.trace.salvage import what_is_missing
+from penstock.observe.trace.salvage import what_is_missing, what_layers_miss
 from penstock.observe.trace.scope import Scope, place_of
 from penstock.observe.trace.tracer import Tracer, TraceResult
 
@@ -68,7 +69,7 @@ class Traced:
 
     `interrupted` names the signal that ended it early; `outlived` counts the command's processes that were
     still there when it ended, and were ended with it. `unwritten` says why there is no bundle though one
-    was asked for.
+    was asked for. Of what is `anonymous` nobody is told the command.
     """
 
     words: list[str]
@@ -81,6 +82,7 @@ class Traced:
     interrupted: str | None = None
     outlived: int = 0
     unwritten: str | None = None
+    anonymous: bool = False
 
     @property
     def wall_s(self) -> float:
@@ -102,7 +104,7 @@ def trace_command(words: list[str], session: Session) -> Traced:
         if paired is not None:
             stack.enter_context(bpf_statistics(journal))
         tracer = stack.enter_context(_tracer(journal, session, scope))
-        bundle = _new_bundle(session, words)
+        bundle = stack.enter_context(_new_bundle(session, words))
         group = stack.enter_context(create_run_cgroup("trace", None, journal))
         layers = stack.enter_context(watching(journal, state_dir(), session.layers))
         marks = stack.enter_context(_file_of_marks(journal))
@@ -112,27 +114,24 @@ def trace_command(words: list[str], session: Session) -> Traced:
         if layers is not None:
             layers.arm(group.cgroup_id)
         clocks = [clock_row("start")]
-        try:
-            with (
-                _stdout(session, bundle) as sink,
-                _live(tracer, session),
-                _Interrupts(group) as interrupts,
-            ):
-                environment = {MARKS_VARIABLE: str(marks)}
-                finished = launch(words, group, stdout=sink, stdin=None, extra_env=environment)
-            outlived = len(group.pids())
-            clocks.append(clock_row("end"))
-            if layers is not None:
-                layers.halt(salvage=True)
-            result = with_layers(tracer.disarm(bundle, salvage=True), layers)
-            if paired is not None:
-                result.receipt["paired"] = paired.as_document()
-            if anonymizer is not None:
-                result = anonymizer.result(result)
-        except BaseException:
-            if bundle is not None:
-                bundle.discard()
-            raise
+        with (
+            _stdout(session, bundle, group) as output,
+            _live(tracer, session),
+            _Interrupts(group) as interrupts,
+        ):
+            environment = {MARKS_VARIABLE: str(marks)}
+            finished = launch(words, group, stdout=output.sink, stdin=None, extra_env=environment)
+        outlived = len(group.pids())
+        clocks.append(clock_row("end"))
+        if layers is not None:
+            layers.halt(salvage=True)
+        result = _with_losses_below(with_layers(tracer.disarm(bundle, salvage=True), layers))
+        if output.unwritten is not None:
+            result.receipt.setdefault("unwritten", output.unwritten)
+        if paired is not None:
+            result.receipt["paired"] = paired.as_document()
+        if anonymizer is not None:
+            result = anonymizer.result(result)
     traced = Traced(
         words,
         finished.exit_status,
@@ -143,6 +142,7 @@ def trace_command(words: list[str], session: Session) -> Traced:
         None,
         interrupts.name,
         outlived,
+        anonymous=anonymizer is not None,
     )
     return _finish(bundle, traced, session, clocks)
 
@@ -173,8 +173,11 @@ def trace_running(seconds: float | None, session: Session) -> Traced:
         "processes": list(scope.processes),
         "level": group.level if group is not None else None,
     }
-    with _tracer(Journal(), session, scope.for_programs(observers)) as tracer:
-        bundle = _new_bundle(session, [])
+    anonymizer = Anonymizer(session.key_file) if session.key_file else None
+    with (
+        _tracer(Journal(), session, scope.for_programs(observers)) as tracer,
+        _new_bundle(session, []) as bundle,
+    ):
         tracer.arm(number, target=target)
         clocks = [clock_row("start")]
         start_ns = time.monotonic_ns()
@@ -193,8 +196,8 @@ def trace_running(seconds: float | None, session: Session) -> Traced:
         end_ns = time.monotonic_ns()
         clocks.append(clock_row("end"))
         result = tracer.disarm(bundle, salvage=True)
-        if session.key_file is not None:
-            result = Anonymizer(session.key_file).result(result)
+        if anonymizer is not None:
+            result = anonymizer.result(result)
     traced = Traced([], 0, start_ns, end_ns, session.mode, result, None)
     return _finish(bundle, traced, session, clocks)
 
@@ -291,42 +294,42 @@ def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer
 
 
 @contextlib.contextmanager
-def _stdout(session: Session, bundle: Bundle | None) -> Iterator[int | None]:
+def _stdout(
+    session: Session, bundle: Bundle | None, group: RunCgroup
+) -> Iterator[Output | Straight]:
     """Where the command's stdout goes: with --json to stderr, with a bundle to the bundle as well."""
     ours = sys.stderr.fileno() if session.quiet else None
     if bundle is None:
-        yield ours
+        yield Straight(ours)
         return
     onward = ours if ours is not None else sys.stdout.fileno()
-    reads, writes = os.pipe()
-    log = open(bundle.path / "stdout.txt", "wb")  # noqa: SIM115 - closed by the copier
-
-    def copy() -> None:
-        with log, os.fdopen(reads, "rb", 0) as source:
-            while chunk := source.read(1 << 16):
-                log.write(chunk)
-                with contextlib.suppress(OSError):
-                    os.write(onward, chunk)
-
-    copier = threading.Thread(target=copy, daemon=True)
-    copier.start()
-    try:
-        yield writes
-    finally:
-        os.close(writes)
-        # a child left in the background may hold the pipe open: do not wait for it
-        copier.join(timeout=2.0)
+    with copied(bundle.path / "stdout.txt", onward, lambda: bool(group.pids())) as output:
+        yield output
 
 
-def _new_bundle(session: Session, words: list[str]) -> Bundle | None:
+@contextlib.contextmanager
+def _new_bundle(session: Session, words: list[str]) -> Iterator[Bundle | None]:
+    """The bundle to be written, if one was asked for; nothing is left of it where the block raises."""
     if session.output is None:
-        return None
+        yield None
+        return
     try:
-        return Bundle.create(session.output, {"command": words, "run_id": "r001"})
+        bundle = Bundle.create(session.output, {"command": words, "run_id": "r001"})
     except OSError as error:
         raise BadInput(
             f"-o: {session.output}: {error.strerror}; expected a path to write"
         ) from None
+    try:
+        yield bundle
+    except BaseException:
+        bundle.discard()
+        raise
+
+
+def _with_losses_below(result: TraceResult) -> TraceResult:
+    """The closing sentence also says what is not known of the layers under the calls."""
+    missing = what_layers_miss(result.receipt.get("layers") or {})
+    return dataclasses.replace(result, closing=f"{result.closing} {missing}".rstrip())
 
 
 def _finish(
@@ -360,15 +363,18 @@ def _written(
     phases = phases_of(result.marks, traced.start_ns, end_ns)
     bundle.write_table("phases", pa.Table.from_pylist(phases))
     lost = result.receipt["lost"]
-    missing = what_is_missing(result.receipt).rstrip(".")
+    missing = what_is_missing(result.receipt)
+    missing += " " + what_layers_miss(result.receipt.get("layers") or {})
     facts: dict[str, Any] = {
         "state": "finished" if traced.exit_status == 0 else "failed",
         "exit_status": traced.exit_status,
         "interrupted": traced.interrupted,
         "outlived": traced.outlived,
         "filters": session.scope.words,
-        "losses": {"trace": lost},
-        "reason": "; ".join(filter(None, [f"{lost} events lost" if lost else "", missing])),
+        "losses": {"trace": lost} | _lost_below(result.receipt),
+        "reason": "; ".join(
+            filter(None, [f"{lost} events lost" if lost else "", missing.strip(" .")])
+        ),
         "receipts": {"trace": result.receipt},
         "responses": {"wall_s": {"value": traced.wall_s, "unit": "s"}},
         "closing": result.closing,
@@ -381,6 +387,11 @@ def _written(
     made = bundle.finish()
     _write_page(made)
     return dataclasses.replace(traced, bundle=made)
+
+
+def _lost_below(receipt: dict[str, Any]) -> dict[str, int]:
+    layers = receipt.get("layers")
+    return {} if layers is None else {"layers": int(layers["lost"])}
 
 
 def _write_page(bundle: Path) -> None:

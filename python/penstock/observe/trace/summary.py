@@ -13,7 +13,7 @@ from rich.text import Text
 
 from penstock.analyse.words import size as size_in_words
 from penstock.observe.trace.hot import in_words
-from penstock.observe.trace.salvage import what_is_missing
+from penstock.observe.trace.salvage import what_is_missing, what_layers_miss
 from penstock.observe.trace.session import Traced
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ _JUDGED = 32  # calls that a verdict needs
 def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, Any]:
     """The JSON of `penstock trace --json`."""
     receipt = traced.result.receipt
+    layers = receipt.get("layers") or {}
     return {
-        "command": traced.words,
+        "command": [] if traced.anonymous else traced.words,
         "exit_status": traced.exit_status,
         "wall_s": traced.wall_s,
         "interrupted": traced.interrupted,
@@ -39,6 +40,7 @@ def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, A
         "kept": receipt["kept"],
         "filtered": receipt["filtered"],
         "lost_events": receipt["lost"],
+        "lost_below": layers.get("lost"),
         "overhead": {
             "added_ns_per_call": receipt["added_ns_per_call"],
             "added_ns_basis": receipt["added_ns_basis"],
@@ -52,6 +54,7 @@ def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, A
         },
         "hot": receipt.get("hot"),
         "incomplete": what_is_missing(receipt) or None,
+        "incomplete_below": what_layers_miss(layers) or None,
         "closing": traced.result.closing,
         "findings": [asdict(finding) for finding in findings],
         "bundle": str(traced.bundle) if traced.bundle else None,

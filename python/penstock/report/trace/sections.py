@@ -40,6 +40,8 @@ def tiles(bundle: Bundle, gathered: Gathered | None) -> list[dict[str, str]]:
     found.append({"value": f"{kept:,}", "label": "operations recorded", "mark": ""})
     lost = int(receipt.get("lost") or 0)
     found.append({"value": f"{lost:,}", "label": "lost", "mark": "warn" if lost else ""})
+    if below := int((receipt.get("layers") or {}).get("lost") or 0):
+        found.append({"value": f"{below:,}", "label": "lost below the calls", "mark": "warn"})
     if receipt.get("added_share") is not None:
         share = float(receipt["added_share"])
         found.append(

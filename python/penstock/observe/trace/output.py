@@ -1,0 +1,113 @@
+"""A traced command's stdout on its way: to ours, and into a file of the bundle as well."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import struct
+import termios
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_CHUNK = 1 << 16
+_LEFT_BEHIND_S = 2.0
+
+
+@dataclass(frozen=True)
+class Straight:
+    """Stdout that goes nowhere else: to `sink`, None for ours."""
+
+    sink: int | None
+    unwritten: str | None = None
+
+
+class Output:
+    """Copies what comes through `sink` to the file descriptor `onward` and into the file `log`.
+
+    A log that cannot be written is given up, and `unwritten` says why; the command notices nothing of it.
+    """
+
+    def __init__(self, log: Path, onward: int):
+        self.unwritten: str | None = None
+        self._path = log
+        self._log: int | None = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
+        self._onward: int | None = onward
+        self._source, self.sink = os.pipe()
+        self._taken = self._passed = 0
+        self._copier = threading.Thread(target=self._copy, daemon=True)
+        self._copier.start()
+
+    def finish(self, *, left_behind: bool) -> None:
+        """Waits until all is passed on; with children left behind, 2 s for what they still say.
+
+        What had come by then is waited for however slow the reader is, but for a KeyboardInterrupt.
+        """
+        os.close(self.sink)
+        with contextlib.suppress(KeyboardInterrupt):
+            self._copier.join(_LEFT_BEHIND_S if left_behind else None)
+            wanted = self._taken + self._waiting()
+            while self._copier.is_alive() and self._passed < wanted:
+                self._copier.join(0.05)
+
+    def _waiting(self) -> int:
+        """Bytes in the pipe."""
+        try:
+            told = fcntl.ioctl(self._source, termios.FIONREAD, bytes(4))
+        except OSError:  # closed: the copier is done
+            return 0
+        return int(struct.unpack("i", told)[0])
+
+    def _copy(self) -> None:
+        try:
+            while chunk := os.read(self._source, _CHUNK):
+                self._taken += len(chunk)
+                self._keep(chunk)
+                self._pass_on(chunk)
+                self._passed += len(chunk)
+        finally:
+            os.close(self._source)
+            self._close_log()
+
+    def _keep(self, chunk: bytes) -> None:
+        if self._log is None:
+            return
+        try:
+            left = memoryview(chunk)
+            while left:
+                left = left[os.write(self._log, left) :]
+        except OSError as error:
+            self.unwritten = f"{self._path.name}: {error.strerror}"
+            self._close_log()
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._log)
+            self._log = None
+
+    def _pass_on(self, chunk: bytes) -> None:
+        """All of it, also to a reader that is slow or a file that does not block; none if it is gone."""
+        left = memoryview(chunk)
+        while left and self._onward is not None:
+            try:
+                left = left[os.write(self._onward, left) :]
+            except BlockingIOError:
+                poller = select.poll()
+                poller.register(self._onward, select.POLLOUT)
+                poller.poll()
+            except OSError:
+                self._onward = None
+
+
+@contextlib.contextmanager
+def copied(log: Path, onward: int, left_behind: Callable[[], bool]) -> Iterator[Output]:
+    """An Output while a command runs; `left_behind` tells afterwards whether children of it still do."""
+    output = Output(log, onward)
+    try:
+        yield output
+    finally:
+        output.finish(left_behind=left_behind())

@@ -1,0 +1,79 @@
+"""A traced command's output reaches us whole, whatever becomes of the log and however slow the reader is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.observe.trace.output import copied
+
+MANY = 300_000
+
+
+class Reader(threading.Thread):
+    """Reads a pipe to its end, some time after its start."""
+
+    def __init__(self, source: int, after_s: float):
+        super().__init__(daemon=True)
+        self.source, self.after_s, self.read = source, after_s, b""
+        self.start()
+
+    def run(self) -> None:
+        time.sleep(self.after_s)
+        while chunk := os.read(self.source, 4096):
+            self.read += chunk
+
+
+def passed(
+    log: Path, command: str, *, after_s: float = 0.0, blocking: bool = True, behind: bool = False
+) -> tuple[int, bytes, str | None]:
+    """Status of a shell command, what of its output came through, and why the log was given up."""
+    source, sink = os.pipe()
+    os.set_blocking(sink, blocking)
+    reader = Reader(source, after_s)
+    with copied(log, sink, lambda: behind) as output:
+        status = subprocess.run(["sh", "-c", command], stdout=output.sink, check=False).returncode
+    os.close(sink)
+    reader.join(20)
+    return status, reader.read, output.unwritten
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_all_arrives_and_is_kept(tmp_path: Path, blocking: bool) -> None:
+    command = f"head -c {MANY} /dev/zero | tr '\\0' x"
+    status, read, unwritten = passed(tmp_path / "log", command, after_s=0.3, blocking=blocking)
+    assert (status, unwritten) == (0, None)
+    assert read == (tmp_path / "log").read_bytes() == b"x" * MANY
+
+
+def test_a_full_disk_costs_the_log_and_not_the_command() -> None:
+    status, read, unwritten = passed(Path("/dev/full"), f"head -c {MANY} /dev/zero && exit 7")
+    assert (status, len(read)) == (7, MANY)
+    assert unwritten == "full: No space left on device"
+
+
+def test_a_slow_reader_loses_nothing(tmp_path: Path) -> None:
+    _, read, _ = passed(tmp_path / "log", f"head -c {MANY} /dev/zero", after_s=2.5)
+    assert len(read) == MANY
+
+
+def test_children_left_behind_are_not_waited_for(tmp_path: Path) -> None:
+    source, sink = os.pipe()
+    before = time.monotonic()
+    with copied(tmp_path / "log", sink, lambda: True) as output:
+        subprocess.run(["sh", "-c", "echo said; sleep 30 & echo $! >&2"], stdout=output.sink)
+    assert 1.5 < time.monotonic() - before < 10
+    assert os.read(source, 100) == b"said\n"
+
+
+def test_a_reader_that_is_gone_does_not_hold_it_up(tmp_path: Path) -> None:
+    source, sink = os.pipe()
+    os.close(source)
+    with copied(tmp_path / "log", sink, lambda: False) as output:
+        subprocess.run(["head", "-c", str(MANY), "/dev/zero"], stdout=output.sink, check=True)
+    assert (tmp_path / "log").stat().st_size == MANY
