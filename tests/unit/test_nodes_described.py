@@ -230,3 +230,13 @@ def test_em_18_more_than_the_host_can_is_warned_of() -> None:
     assert "2000 processors" in warnings(many, Slow())[0]
     large = ClusterSpec("c", (NodeSpec("a", memory_bytes=1 << 50),))
     assert "memory limits" in warnings(large, Slow())[0]
+
+
+def test_disks_of_nodes_take_the_words_of_disks() -> None:
+    (change,) = changes_of(["n", "disk.d.bad_space.share=50%", "disk.d.slow.ramp=1s"])
+    slow = {"factor": 1.0, "ramp_s": 1.0}
+    assert change.patch == {"bad_space": {"share": 0.5, "mode": "error"}, "slow": slow}
+    (change,) = changes_of(["n", "disk.d.bad_space=max", "disk.d.slow=max"])
+    assert change.patch == {"bad_space": "max", "slow": "max"}
+    with pytest.raises(BadInput, match=r"bad_space\.share"):
+        changes_of(["n", "disk.d.bad_space.mode=flip"])

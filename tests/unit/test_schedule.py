@@ -94,6 +94,28 @@ def test_mistakes_are_told_with_their_place(tmp_path: Path, entry: str, words: s
     assert "s.yaml:2:" in why or "nowhere" in why
 
 
+def test_ramps_of_whole_numbers_and_sizes_are_whole(tmp_path: Path):
+    events = read(tmp_path, """
+- {at: 1s, disk: d, ramp: {key: servers, from: 1, to: 5, length: 4s, steps: 4}}
+- {at: 9s, disk: d, ramp: {key: servers, from: 1, to: 2, length: 3s, steps: 3}}
+- {at: 1s, ramp: {key: memory, from: 1GiB, to: 2GiB, length: 10s}}
+- {at: 1s, disk: d, ramp: {key: slow.factor, from: 1, to: 2, length: 2s, steps: 2}}
+""")  # fmt: skip
+    servers = [e.patch["servers"] for e in events if "servers" in e.patch]
+    assert servers == [1, 2, 3, 4, 5, 1, 1, 2, 2]
+    memory = [e.patch["hard"] for e in events if e.resource == "memory"]
+    assert memory == [round((1 + n / 10) * (1 << 30)) for n in range(11)]
+    assert [e.patch["slow"]["factor"] for e in events if "slow" in e.patch] == [1, 1.5, 2]
+
+
+def test_max_puts_back_every_flag_of_a_disk(tmp_path: Path):
+    flags = ("read_only", "full", "fail_stop", "volatile", "cache")
+    (event,) = read(
+        tmp_path, f"[{{at: 1s, disk: d, {', '.join(f'features.{f}: max' for f in flags)}}}]"
+    )
+    assert event.patch == dict.fromkeys(flags)
+
+
 def test_a_ramp_has_its_ends_and_even_steps(tmp_path: Path):
     events = read(tmp_path, """
 - {at: 10s, ramp: {key: limits.write, from: 100MB/s, to: 10MB/s, length: 9s, steps: 3}}

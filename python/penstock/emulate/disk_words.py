@@ -134,13 +134,19 @@ def patch_of(words: Sequence[str]) -> dict[str, Any]:
         if path[-1] in inner:
             raise BadInput(f"{key} is said twice")
         inner[path[-1]] = _value(word, text, key)
-    if "bad_space" in patch and patch["bad_space"] is not None:
-        if "share" not in patch["bad_space"]:
-            raise BadInput("bad_space: found no share; expected bad_space.share=50%")
-        patch["bad_space"].setdefault("mode", "error")
-    if patch.get("slow"):
-        patch["slow"].setdefault("factor", 1.0)
+    complete(patch)
     return patch
+
+
+def complete(patch: dict[str, Any]) -> None:
+    """Adds what words need not say of a feature. Raises BadInput where one lacks what they must say."""
+    bad_space, slow = patch.get("bad_space"), patch.get("slow")
+    if isinstance(bad_space, dict):
+        if "share" not in bad_space:
+            raise BadInput("bad_space: found no share; expected bad_space.share=50%")
+        bad_space.setdefault("mode", "error")
+    if isinstance(slow, dict) and slow:
+        slow.setdefault("factor", 1.0)
 
 
 def _value(word: str, text: str, key: str) -> Any:

@@ -18,6 +18,8 @@ from penstock.study.units import parse_duration, parse_quantity, parse_share
 Change = dict[str, Any]
 #: most changes that one entry may stand for
 MOST = 100_000
+#: keys whose values are whole numbers
+_WHOLE = ("servers", "seed")
 #: keys of an entry that say when and where, not what
 PLACED = ("at", "phase", "when", "nodes", "disk", "network")
 #: features of a disk that an entry may name without `features.` before them
@@ -118,13 +120,22 @@ def _whole(kind: str, mapping: Mapping[str, Any], key: str, default: int) -> int
     return value
 
 
-def between(low: Any, high: Any, share: float) -> Any:
-    """The value that lies at `share` of the way from `low` to `high`, numbers or quantities of one kind."""
+def between(low: Any, high: Any, share: float, key: str = "") -> Any:
+    """The value that lies at `share` of the way from `low` to `high`, numbers or quantities of one kind.
+
+    Sizes are whole bytes; numbers are whole where both ends are and it is one, or `key` takes no others.
+    """
     if isinstance(low, int | float) and isinstance(high, int | float):
-        return low + (high - low) * share
+        there = low + (high - low) * share
+        if key.rpartition(".")[2] in _WHOLE:
+            return round(there)
+        return int(there) if isinstance(low + high, int) and there == int(there) else there
     (a, unit), (b, other) = parse_quantity(str(low)), parse_quantity(str(high))
     if unit.dimension != other.dimension:
         raise ValueError(f"two quantities of one kind, not {low} and {high}")
+    if unit.dimension == "size":
+        low_bytes, high_bytes = a * unit.factor, b * other.factor
+        return f"{round(low_bytes + (high_bytes - low_bytes) * share)} B"
     there = b * other.factor / unit.factor
     return f"{a + (there - a) * share!r} {unit.text}"
 
@@ -138,7 +149,7 @@ def _ramp(value: Any, _read: Callable[[str], str]) -> Timed:
         raise Unreadable("ramp.steps", "0", "a whole number from 1 on")
     for step in range(steps + 1):
         try:
-            there = between(ramp["from"], ramp["to"], step / steps)
+            there = between(ramp["from"], ramp["to"], step / steps, str(ramp["key"]))
         except ValueError as error:
             raise Unreadable("ramp.from", repr(ramp["from"]), str(error)) from None
         yield length_s * step / steps, {str(ramp["key"]): there}
@@ -185,7 +196,7 @@ def _random(value: Any, _read: Callable[[str], str]) -> Timed:
 def _drawn(key: str, bound: Any, generator: random.Random) -> Any:
     try:
         low, high = bound
-        return between(low, high, generator.random())
+        return between(low, high, generator.random(), key)
     except (ValueError, TypeError):
         expected = "two values of one kind, such as [5MB/s, 50MB/s]"
         raise Unreadable(f"random.between.{key}", repr(bound), expected) from None

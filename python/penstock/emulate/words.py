@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.emulate.disk_words import OF_DISKS
+from penstock.emulate.disk_words import OF_DISKS, complete
 from penstock.emulate.settings import Change
 from penstock.errors import BadInput
 from penstock.host.node_group import parse_cpuset
@@ -92,6 +92,9 @@ def _of_group(nodes: tuple[str, ...], said: list[str]) -> list[Change]:
         if path[-1] in patch:
             raise BadInput(f"{key} is said twice for {', '.join(nodes)}")
         patch[path[-1]] = value
+    for (resource, _), whole in patches.items():
+        if resource == "disk":
+            complete(whole)
     return [Change(nodes, resource, patch, name) for (resource, name), patch in patches.items()]
 
 

@@ -120,13 +120,13 @@ class FeaturesFile(Part):
     bad_space: Annotated[BadSpaceFile, OrMax()] | None = Field(
         None, description="Blocks that are bad."
     )
-    read_only: Flag | None = Field(None, description="Writing fails (EROFS).")
-    full: Flag | None = Field(None, description="There is no space (ENOSPC).")
-    fail_stop: Flag | None = Field(None, description="Everything fails.")
+    read_only: Annotated[Flag, OrMax()] | None = Field(None, description="Writing fails (EROFS).")
+    full: Annotated[Flag, OrMax()] | None = Field(None, description="There is no space (ENOSPC).")
+    fail_stop: Annotated[Flag, OrMax()] | None = Field(None, description="Everything fails.")
     credits: Annotated[dict[str, Any], OrMax()] | None = Field(
         None, description="Burst credits, as in a profile."
     )
-    volatile: Flag | None = Field(
+    volatile: Annotated[Flag, OrMax()] | None = Field(
         None, description="What is not flushed is kept apart, so that a power cut can take it."
     )
 
