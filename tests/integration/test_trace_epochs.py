@@ -163,7 +163,7 @@ def test_ta_22_random_reads_of_a_140_mb_file(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    told = [row for row in json.loads(done.stdout) if row["path"] == str(target)]
+    told = [row for row in json.loads(done.stdout)["verdicts"] if row["path"] == str(target)]
     assert [(row["direction"], row["class"], row["basis"]) for row in told] == [
         ("read", "random", "calls")
     ]

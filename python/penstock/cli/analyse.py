@@ -6,10 +6,15 @@ import json
 import sys
 from pathlib import Path
 
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import typer
 
+from penstock.analyse.findings import Finding
 from penstock.campaign.analysis import analyse, headline
 from penstock.cli.run import check_fail_on, reaches
+from penstock.errors import BadInput
 
 
 def command(
@@ -23,11 +28,17 @@ def command(
 ) -> None:
     """Effects, fidelity, predictions, findings and report from the runs that are there.
 
-    Of a trace bundle: its verdicts again, from its events.
+    Of a trace bundle: its verdicts again, from its events (without events as recorded), and its findings.
     """
     check_fail_on(fail_on)
-    if (runs / "io_events.parquet").exists():
-        _judge_trace(runs, as_json)
+    if any((runs / f"{name}.parquet").exists() for name in ("io_events", "patterns")):
+        try:
+            found = _judge_trace(runs, as_json)
+        except (OSError, pa.ArrowException, duckdb.Error, KeyError) as error:
+            told = str(error).splitlines()[0]
+            raise BadInput(f"{runs}: {told}; expected the bundle of a trace") from error
+        if reaches(found, fail_on):
+            raise typer.Exit(3)
         return
     result = analyse(runs.resolve(), lambda line: print(line, file=sys.stderr))
     for note in result.notes:
@@ -60,16 +71,31 @@ def command(
         raise typer.Exit(3)
 
 
-def _judge_trace(bundle: Path, as_json: bool) -> None:
+def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
+    from penstock.analyse.trace_findings import findings_of
     from penstock.observe.trace.again import patterns_again
     from penstock.observe.trace.summary import printable
 
-    table, _ = patterns_again(bundle)
+    if (bundle / "io_events.parquet").exists():
+        table, _ = patterns_again(bundle)
+    else:
+        table = pq.read_table(bundle / "patterns.parquet")
+        print(
+            "penstock: the bundle has no single calls (--mode trace keeps them): verdicts as they "
+            "were recorded",
+            file=sys.stderr,
+        )
     rows = [row for row in table.to_pylist() if row["tid"] is None]
+    found = findings_of(bundle)
     if as_json:
-        print(json.dumps([row | {"evidence": json.loads(row["evidence"])} for row in rows]))
-        return
+        verdicts = [row | {"evidence": json.loads(row["evidence"] or "{}")} for row in rows]
+        findings = [vars(finding) for finding in found]
+        print(json.dumps({"verdicts": verdicts, "findings": findings}, default=str))
+        return found
     for row in rows:
         where = printable(row["path"] or f"file {row['file_id']}")
         phase = f", {row['phase_id']}" if row["phase_id"] else ""
         print(f"{where} {row['direction']} ({row['basis']}{phase}): {row['sentence']}")
+    for finding in found:
+        print(f"{finding.code}: {printable(finding.statement)}")
+    return found

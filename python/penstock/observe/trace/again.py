@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,18 +19,31 @@ from penstock.observe.trace.rejudge import judge_bundle, phases_of
 def patterns_again(bundle: Path, threads: int = 2) -> tuple[pa.Table, list[Row]]:
     """Table `patterns` and its rows for whole files: calls, faults, and the device's order where it is known.
 
-    Raises BadInput if the bundle has no events that can be read.
+    What another source recorded keeps that source's basis. Raises BadInput if the bundle has no events that
+    can be read.
     """
     rows = judge_bundle(bundle, threads)
+    basis = _basis_of_source(bundle)
+    if basis is not None:
+        for row in rows:
+            row["basis"] = basis
     files = pq.read_table(bundle / "files.parquet", columns=["file_id", "path"]).to_pylist()
     paths = {row["file_id"]: row["path"] for row in files}
-    if (bundle / "device_requests.parquet").exists():
+    if basis != "device" and (bundle / "device_requests.parquet").exists():
         requests = pq.read_table(bundle / "device_requests.parquet")
         rows += with_reasons(judge_device(requests, _by_ending(requests, paths)), rows)
     names = [name for name, _, _ in phases_of(bundle)]
     whole = [row for row in rows if row["phase"] is None]
     made = patterns_table(rows, paths, names)
     return pa.concat_tables([made, _of_counters(bundle, made.schema)]), whole
+
+
+def _basis_of_source(bundle: Path) -> str | None:
+    """Of an imported trace or a disk's log: whether its events are calls or the device's requests."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        source = json.loads((bundle / "manifest.json").read_text()).get("source")
+        return None if source is None else source.get("basis")
+    return None
 
 
 def _of_counters(bundle: Path, schema: pa.Schema) -> pa.Table:
