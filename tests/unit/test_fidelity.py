@@ -177,14 +177,26 @@ def test_a_tail_of_late_replies_is_the_host_s_and_one_of_slow_service_the_disk_s
     assert set(found["verdict"].to_pylist()) == {"not-honoured"}
 
 
-def test_saturation_seen_by_the_monitor_is_said():
+@pytest.mark.parametrize(
+    ("metric", "value", "said"),
+    [
+        ("busy", 99.0, "processors were 99 % busy"),
+        ("busy", 80.0, ""),
+        ("stolen", 6.0, "6 % of the processors' time went to other machines"),
+        ("stolen", 4.0, ""),
+        ("waited_for", 30.0, "tasks waited for a processor 30 % of the time"),
+        ("waited_for", 15.0, ""),
+    ],
+)
+def test_em_40_saturation_seen_by_the_monitor_is_said(metric: str, value: float, said: str):
     log = closed_loop(1000, 1, 5 * MS).to_pandas()
     log["done_ns"] += 2 * MS
     t = np.arange(log["t_ns"].min(), log["done_ns"].max(), 1000 * MS)
-    words = {"kind": "cpu", "entity": "cpu", "metric": "busy", "unit": "%", "value": 99.0}
+    words = {"kind": "cpu", "entity": "cpu", "metric": metric, "unit": "%", "value": value}
     busy = pa.table({"t_ns": t, **{name: [value] * len(t) for name, value in words.items()}})
     table = fidelity(pa.Table.from_pandas(log), {}, constant_profile(0.005), utilisation=busy)
-    assert "processors were 99 % busy" in is_valid(table)[1]
+    assert said in is_valid(table)[1]
+    assert said or "processor" not in is_valid(table)[1]
 
 
 def test_lateness_that_the_calibration_took_off_is_no_fault():

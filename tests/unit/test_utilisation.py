@@ -84,6 +84,16 @@ def test_oracle_through_the_table(base: float) -> None:
         assert found[key] == pytest.approx(value, abs=1e-9), key
 
 
+def test_time_taken_by_other_machines_and_time_spent_waiting_for_a_processor() -> None:
+    rows = oracle_samples()
+    for second in (0, 1):
+        t = 5_000_000_000 + second * 1_000_000_000
+        rows.append((t, "psi", "host", "cpu_some", "us", 7e6 + second * 250_000, True))
+    found = values(utilisation(table(rows), hz=100, cpus=4))
+    assert found["cpu", "all", "stolen"] == pytest.approx(100 * 5 / 400)
+    assert found["cpu", "all", "waited_for"] == pytest.approx(25.0)
+
+
 def test_full_duplex_reaches_200_percent() -> None:
     both, _, _ = network_percent(GIGABIT, GIGABIT, GIGABIT, 1.0)
     assert both == pytest.approx(200.0)

@@ -45,7 +45,6 @@ from penstock.analyse.fidelity_log import (
     Schedule,
     busy_s,
     columns,
-    frame,
     is_late,
     schedule,
 )
@@ -417,22 +416,10 @@ def _span(log: Log) -> float:
 
 def _saturation(utilisation: pa.Table | pd.DataFrame | None, log: Log) -> str | None:
     """The host's saturation in words, where the monitor saw it while the disk was at work."""
-    if utilisation is None:
-        return None
-    table = frame(utilisation)
-    cpu = table[
-        (table["kind"].astype(str) == "cpu")
-        & table["t_ns"].between(log.began.min(), log.done.max())
-    ]
-    whole = cpu[cpu["unit"].astype(str) == "%"]
-    if (whole["entity"].astype(str) == "all").any():
-        whole = whole[whole["entity"].astype(str) == "all"]
-    if whole.empty:
-        return None
-    peak = float(whole.groupby("t_ns")["value"].max().quantile(0.5))
-    if peak <= CPU_LIMIT_PERCENT:
-        return None
-    return f"the host's processors were {peak:.0f} % busy"
+    began_ns, ended_ns = int(log.began.min()), int(log.done.max())
+    witnesses = fidelity_windows.taken(utilisation)
+    words = [said for what in witnesses if (said := what.over(began_ns, ended_ns)) is not None]
+    return ", ".join(words) or None
 
 
 def _first(table: pa.Table, column: str) -> Any:

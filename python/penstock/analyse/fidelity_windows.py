@@ -28,6 +28,10 @@ LATE_LIMIT = 0.05
 IDLE_LIMIT = 0.10
 #: a host busier than this has no room for the disk server [%] (EM-40)
 CPU_LIMIT_PERCENT = 90.0
+#: processor time that the host's own host gave to other machines [%]
+STEAL_LIMIT_PERCENT = 5.0
+#: time in which some task waited for a processor [%]
+PRESSURE_LIMIT_PERCENT = 20.0
 #: a limit above this share of what the device can do is bound by the device (EM-35)
 CAPABILITY_SHARE = 0.8
 
@@ -175,7 +179,7 @@ def windows(
     first = int(log.began.min())
     capability = Capability.of(profile)
     own = {k: v for k, v in (profile.get("limits") or {}).items() if v is not None}
-    cpu = busy_processors(utilisation)
+    cpu = taken(utilisation)
     length = int(WINDOW_S * 1e9)
     for code, direction in enumerate(("read", "write")):
         mine = log.op == code
@@ -270,7 +274,7 @@ def _window(
 
 
 def _judge(
-    row: dict[str, Any], direction: str, limits: Mapping[str, float], cpu: pd.Series | None
+    row: dict[str, Any], direction: str, limits: Mapping[str, float], cpu: Sequence[Taken]
 ) -> None:
     row["reason"] = ""
     ratio = row["ratio"]
@@ -279,13 +283,13 @@ def _judge(
         return
     if abs(ratio - 1) > WINDOW_LIMIT:
         row["reason"] = f"rate is {100 * (ratio - 1):+.0f} % off"
-        busy = busy_in(cpu, row)
+        ended_ns = row["t_ns"] + row["window_ns"]
+        words = [said for what in cpu if (said := what.over(row["t_ns"], ended_ns)) is not None]
         row["verdict"] = "not-honoured"
-        if row["late_share"] > LATE_LIMIT or (busy is not None and busy > CPU_LIMIT_PERCENT):
+        if row["late_share"] > LATE_LIMIT or words:
             row["verdict"] = "host-saturated"
-            row["reason"] += f", {100 * row['late_share']:.0f} % of the replies late"
-            if busy is not None:
-                row["reason"] += f", processors {busy:.0f} % busy"
+            late = f"{100 * row['late_share']:.0f} % of the replies late"
+            row["reason"] = ", ".join([row["reason"], late, *words])
         return
     asked = [
         limit * (row["_size"] if name.endswith("iops") else 1.0)
@@ -302,12 +306,53 @@ def _judge(
         row["verdict"] = "honoured"
 
 
+@dataclass(frozen=True)
+class Taken:
+    """What took the host's processors from a disk, by time [%]: three witnesses with a limit each (EM-40)."""
+
+    series: pd.Series
+    limit: float
+    words: str
+
+    def over(self, began_ns: int, ended_ns: int) -> str | None:
+        """In words, if it was above its limit most of that time."""
+        inside = self.series[(self.series.index >= began_ns) & (self.series.index <= ended_ns)]
+        share = float(inside.median()) if len(inside) else 0.0
+        return self.words.format(share) if share > self.limit else None
+
+
+#: metric of a monitor's `utilisation` → limit [%], words
+_WITNESSES = {
+    "busy": (CPU_LIMIT_PERCENT, "the host's processors were {:.0f} % busy"),
+    "stolen": (STEAL_LIMIT_PERCENT, "{:.0f} % of the processors' time went to other machines"),
+    "waited_for": (PRESSURE_LIMIT_PERCENT, "tasks waited for a processor {:.0f} % of the time"),
+}
+
+
+def taken(utilisation: pa.Table | pd.DataFrame | None) -> list[Taken]:
+    """The witnesses that were monitored."""
+    found = []
+    for metric, (limit, words) in _WITNESSES.items():
+        series = _of_processors(utilisation, metric)
+        if series is not None:
+            found.append(Taken(series, limit, words))
+    return found
+
+
 def busy_processors(utilisation: pa.Table | pd.DataFrame | None) -> pd.Series | None:
     """Busy share of the host's processors by time, where it was monitored [%]."""
+    return _of_processors(utilisation, "busy")
+
+
+def _of_processors(utilisation: pa.Table | pd.DataFrame | None, metric: str) -> pd.Series | None:
     if utilisation is None:
         return None
     table = frame(utilisation)
     whole = table[(table["kind"].astype(str) == "cpu") & (table["unit"].astype(str) == "%")]
+    if "metric" in whole.columns:
+        whole = whole[whole["metric"].astype(str) == metric]
+    elif metric != "busy":
+        return None
     if (whole["entity"].astype(str) == "all").any():
         whole = whole[whole["entity"].astype(str) == "all"]
     if whole.empty:

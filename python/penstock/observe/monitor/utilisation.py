@@ -97,6 +97,7 @@ def utilisation(
         frame = samples.to_pandas()
         count = cpus or _cpu_count(frame)
         rows += _cpu(frame, ticks_hz)
+        rows += _pressure(frame)
         rows += _disks(frame, ticks_hz, count)
         rows += _network(frame, link_bps or {})
         rows += _emulated(frame)
@@ -174,7 +175,19 @@ def _cpu(frame: pd.DataFrame, hz: float) -> list[pd.DataFrame]:
             delta, reset = _deltas(_in_ticks(wide[list(STATES)], hz), list(STATES))
             busy = cpu_percent({s: delta[s].to_numpy() for s in STATES})
             rows.append(_rows(delta.index, "cpu", entity, "busy", busy, reset))
+            stolen = _share(delta["steal"].to_numpy(), delta.sum(axis=1, skipna=False).to_numpy())
+            rows.append(_rows(delta.index, "cpu", entity, "stolen", stolen, reset))
     return rows
+
+
+def _pressure(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    """Share of time in which some task of the host waited for a processor, where the kernel counts it."""
+    wide = _wide(frame, "psi", "host")
+    if "cpu_some" not in wide.columns:
+        return []
+    delta, reset = _deltas(wide, ["cpu_some"])
+    share = _share(delta["cpu_some"].to_numpy() / 1e6, _seconds(wide))
+    return [_rows(delta.index, "cpu", "all", "waited_for", share, reset)]
 
 
 def _disks(frame: pd.DataFrame, hz: float, cpus: int) -> list[pd.DataFrame]:
