@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -256,6 +257,29 @@ def test_ta_09_files_and_inodes(ground: Path) -> None:
     assert seen("--inode", f"{status.st_dev}:{status.st_ino}", "--only", "read") == {"b.wt": (1, 0)}
     assert seen("--inode", inode, "--file", new) == {}
     assert seen("--file", new, "--dir", ground, "--only", "write") == {"new": (0, 4)}
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+def test_filters_hold_for_completions_of_libaio(ground: Path) -> None:
+    """They come in interrupts: an unwanted file, and an unwanted direction of a wanted one."""
+    fio = ("fio", "--name=j", f"--filename={ground / 'b.wt'}", "--size=64k", "--ioengine=libaio")
+    fio += ("--direct=1", "--bs=4k", "--iodepth=4", "--fsync=16", "--output=/dev/null")
+    other = trace(
+        *(*fio, "--rw=randwrite", "--loops=8"),
+        options=("-m", "trace", "--file", ground / "a.wt", "-o", ground / "T"),
+    )
+    assert other["files"] == []
+    assert pq.read_table(ground / "T" / "io_events.parquet").num_rows == 0
+    assert pq.read_table(ground / "T" / "operations.parquet").num_rows == 0
+    assert other["filtered"] >= 128
+    assert balanced(other)
+    options = ("-m", "trace", "--no-layers", "--file", ground / "b.wt", "--only", "read")
+    mixed = trace(*fio, "--rw=randrw", "--loops=8", options=options)
+    row = of_file(mixed, ground / "b.wt")
+    assert row["reads"] > 0
+    assert row["writes"] == 0
+    assert row["reads"] + mixed["filtered"] >= 128
+    assert balanced(mixed)
 
 
 def test_the_files_of_the_whole_host(ground: Path) -> None:

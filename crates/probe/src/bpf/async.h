@@ -16,6 +16,7 @@
 #define RWF_NOWAIT 8
 #define RWF_APPEND 16
 #define EAGAIN 11
+#define MOST_AT_ONCE 4096 /* requests of one io_submit that are looked at: a program here must end soon */
 
 struct request_key {
 	__u64 object; /* the kernel's request, or the caller's iocb */
@@ -52,16 +53,28 @@ static __noinline int record_async(struct call *call, struct known_file *known, 
 	return 0;
 }
 
-/* Exactly one of kept and lost_* grows, after `seen`; sums of what is neither read nor write are kept in any mode. */
+/*
+ * Exactly one of kept, filtered and lost_* grows, after `seen`; sums of what is neither read nor write are kept in
+ * any mode. Of those, what only names its file cannot be told from others (see keep_rare).
+ */
 static __always_inline int keep_async(struct call *call, __u32 file_id, struct books *books)
 {
 	struct known_file known = { .file_id = file_id, .stream = { NO_STREAM, NO_STREAM } };
 
 	COUNT(books, SOURCE_ASYNC, seen);
 	if (call->op >= FIRST_SYNC) {
-		sum_up(call, file_id);
+		bool failed;
+
+		if (left_out(file_id, call->op) || (filtering_files() && !file_id)) {
+			COUNT(books, SOURCE_ASYNC, filtered);
+			return 0;
+		}
+		failed = sum_up(call, file_id);
 		if (patterns_only) {
-			COUNT(books, SOURCE_ASYNC, kept);
+			if (failed)
+				COUNT(books, SOURCE_ASYNC, lost_storage);
+			else
+				COUNT(books, SOURCE_ASYNC, kept);
 			return 0;
 		}
 	}
@@ -80,6 +93,10 @@ static __noinline int keep_aside(struct call *call, __u32 file_id)
 		return 0;
 	counts = &ledger->sources[SOURCE_ASYNC];
 	seen = __sync_fetch_and_add(&counts->seen, 1) + 1;
+	if (left_out(file_id, call->op)) {
+		__sync_fetch_and_add(&counts->filtered, 1);
+		return 0;
+	}
 	if (control.drop_every && seen % control.drop_every == 0) {
 		__sync_fetch_and_add(&counts->lost_planted, 1);
 		return 0;
@@ -117,6 +134,21 @@ static __noinline int count_lost(bool storage)
 		COUNT(&books, SOURCE_ASYNC, lost_storage);
 	else
 		COUNT(&books, SOURCE_ASYNC, lost_unresolved);
+	close_books(&books);
+	return 0;
+}
+
+/* Submitted at once with more than one look takes. */
+static __noinline int count_beyond(__u64 requests)
+{
+	struct source *counts;
+	struct books books;
+
+	if (!open_books(&books))
+		return 0;
+	counts = &books.ledger->sources[SOURCE_ASYNC];
+	__sync_fetch_and_add(&counts->seen, requests);
+	__sync_fetch_and_add(&counts->lost_storage, requests);
 	close_books(&books);
 	return 0;
 }
@@ -343,7 +375,7 @@ static __always_inline bool aio_batch(struct pt_regs *regs, struct batch *batch)
 		return false;
 	batch->context = aio_context(regs->di);
 	batch->list = regs->dx;
-	batch->count = regs->si > 4096 ? 4096 : regs->si;
+	batch->count = regs->si > MOST_AT_ONCE ? MOST_AT_ONCE : regs->si;
 	return batch->context;
 }
 
@@ -389,8 +421,10 @@ static __noinline int aio_left(struct pt_regs *regs, long result)
 
 	if (!aio_batch(regs, &batch))
 		return 0;
-	if (taken > batch.count)
+	if (taken > batch.count) {
+		count_beyond(taken - batch.count);
 		taken = batch.count;
+	}
 	if (patterns_only) {
 		bpf_loop(taken, aio_submit_one, &batch, 0);
 		return 0;

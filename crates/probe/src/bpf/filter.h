@@ -315,9 +315,9 @@ static __always_inline bool filtering_files(void)
 }
 
 /* Whether an operation is to be left out, by its file or by its direction. */
-static __always_inline bool left_out(struct known_file *known, __u32 op)
+static __always_inline bool left_out(__u32 file_id, __u32 op)
 {
-	if (known->file_id >= MARKS) /* or UNWANTED */
+	if (file_id >= MARKS) /* or UNWANTED */
 		return true;
 	if (only_direction == 1)
 		return op >= FIRST_WRITE;

@@ -86,7 +86,7 @@ static __noinline int keep_rare(struct call *call, __u32 file_id, struct books *
 
 	COUNT(books, SOURCE_RARE, seen);
 	/* a call that only names its file cannot be told from others here; file_names has what became of the name */
-	if (left_out(&known, call->op) || (filtering_files() && !file_id)) {
+	if (left_out(file_id, call->op) || (filtering_files() && !file_id)) {
 		COUNT(books, SOURCE_RARE, filtered);
 		return 0;
 	}

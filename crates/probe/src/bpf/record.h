@@ -113,7 +113,7 @@ static __always_inline void record(struct call *call, struct known_file *known, 
 	struct event *event;
 	__u64 index;
 
-	if (left_out(known, call->op)) {
+	if (left_out(known->file_id, call->op)) {
 		COUNT(books, source, filtered);
 		return;
 	}
