@@ -72,6 +72,20 @@ while not os.path.exists(f'{directory}/written'):
 """
 
 
+#: one file directly in large pieces until nothing comes, then another one through the page cache
+BEYOND_THE_END = """
+import mmap, os, sys
+one = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+two = os.open(sys.argv[2], os.O_RDONLY)
+os.posix_fadvise(two, 0, 0, os.POSIX_FADV_DONTNEED)
+page = mmap.mmap(-1, 1 << 20)
+while os.readv(one, [page]):
+    pass
+while os.read(two, 4096):
+    pass
+"""
+
+
 class Watched:
     """A command run under tracer and layers."""
 
@@ -172,6 +186,27 @@ def test_ta_17_direct_reads_are_joined_exactly(target: Path, tmp_path: Path) -> 
     assert requests["offset_bytes"].is_unique
     assert requests["size_bytes"].sum() >= READ_BYTES - lost * 65536
     assert conserved(run.layers.receipt)
+
+
+@pytest.mark.parametrize("hole", [False, True])
+def test_a_direct_read_that_got_less_claims_nothing_of_other_files(
+    tmp_path: Path, hole: bool
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for path, size in ((one, 3 * MIB + MIB // 2 + 512), (two, MIB)):
+        with path.open("wb") as file:
+            file.write(os.urandom(size))
+            if hole and path == one:
+                file.truncate(8 * MIB)
+            os.fsync(file.fileno())
+    run = Watched(tmp_path, sys.executable, "-c", BEYOND_THE_END, one, two)
+    direct, cached = run.frame("device_requests", one), run.frame("device_requests", two)
+    unseen = unseen_bytes(run.layers.receipt)
+    assert set(cached["source"]) == {"page cache"}
+    assert MIB - unseen <= cached["size_bytes"].sum() <= MIB
+    written = 3 * MIB + MIB // 2 + 4096  # the last block is read whole
+    assert set(direct["source"]) == {"direct"}
+    assert written - unseen <= direct["size_bytes"].sum() <= written
 
 
 def test_a_planted_loss_is_counted_and_seen(target: Path, tmp_path: Path) -> None:

@@ -100,6 +100,8 @@ const PROGRAMS: &[(&str, &str, bool, &str)] = &[
         false,
         "the file of direct requests",
     ),
+    ("layer_direct_ended", "iomap_dio_complete", false, ""),
+    ("layer_direct_queued", "iomap_dio_rw_queued", false, ""),
     (
         "layer_part",
         "block_bio_queue",

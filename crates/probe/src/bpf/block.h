@@ -43,6 +43,7 @@ struct bio {
 	struct bio *bi_next;
 	struct bvec_iter bi_iter;
 	void *bi_private;
+	void (*bi_end_io)(struct bio *bio);
 	struct bio_vec *bi_io_vec;
 };
 
@@ -71,6 +72,11 @@ struct iov_iter {
 struct kiocb___io {
 	struct file *ki_filp;
 	long long ki_pos;
+	int ki_flags;
+};
+
+struct inode___io {
+	unsigned char i_blkbits;
 };
 
 #pragma clang attribute pop

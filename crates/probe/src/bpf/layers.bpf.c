@@ -23,6 +23,7 @@
 #define S_IFBLK 0060000
 #define PAGE_SHIFT 12
 #define BIOS 1024
+#define IOCB_WRITE (1 << 18)
 
 _Static_assert(sizeof(struct layer_record) == 104, "layers.rs and layers_join.py read records of this size");
 
@@ -52,6 +53,7 @@ struct direct_call {
 	__u64 base_bytes;
 	__u64 done_bytes;
 	__u64 left_bytes;
+	__u64 call; /* the kernel's request */
 	__u32 device;
 	__u32 generation;
 };
@@ -198,7 +200,20 @@ int BPF_PROG(layer_dirtied, struct folio *folio, struct address_space *mapping)
 	return page_event(RECORD_DIRTIED, folio, mapping);
 }
 
-/* A direct call begins: what the thread hands to the block layer from now on is this file's. */
+/* What a direct read can get at most: to the end of the file's last block. */
+static __always_inline __u64 within_file(struct inode *inode, __u64 from, __u64 asked)
+{
+	__u64 size = BPF_CORE_READ(inode, i_size);
+	__u64 block = 1ULL << (BPF_CORE_READ((struct inode___io *)inode, i_blkbits) & 31);
+	__u64 most;
+
+	if (from >= size)
+		return 0;
+	most = ((size + block - 1) & ~(block - 1)) - from;
+	return asked < most ? asked : most;
+}
+
+/* A direct call begins: what the thread hands to the block layer from now on, until it ends, is this file's. */
 SEC("tp_btf/iomap_dio_rw_begin")
 int BPF_PROG(layer_direct, struct kiocb *call, struct iov_iter *vectors)
 {
@@ -215,10 +230,44 @@ int BPF_PROG(layer_direct, struct kiocb *call, struct iov_iter *vectors)
 	tid = bpf_get_current_pid_tgid();
 	direct.base_bytes = BPF_CORE_READ(io, ki_pos);
 	direct.left_bytes = BPF_CORE_READ(vectors, count);
+	direct.call = (__u64)call;
+	if (!(BPF_CORE_READ(io, ki_flags) & IOCB_WRITE))
+		direct.left_bytes = within_file(inode, direct.base_bytes, direct.left_bytes);
 	bpf_map_update_elem(&direct_calls, &tid, &direct, BPF_ANY);
 	of_interest(direct.inode, direct.device);
 	return 0;
 }
+
+/*
+ * It has ended, maybe with fewer parts than bytes asked for (the rest was a hole): what the thread does next is
+ * something else. The end of a call that went on by itself comes in any thread, mostly in an interrupt.
+ */
+SEC("tp_btf/iomap_dio_complete")
+int BPF_PROG(layer_direct_ended, struct kiocb *ended)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct direct_call *call;
+
+	if (!layers.armed)
+		return 0;
+	call = bpf_map_lookup_elem(&direct_calls, &tid);
+	if (call && call->call == (__u64)ended)
+		bpf_map_delete_elem(&direct_calls, &tid);
+	return 0;
+}
+
+/* It goes on by itself: all its parts were handed over. */
+SEC("tp_btf/iomap_dio_rw_queued")
+int BPF_PROG(layer_direct_queued)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+
+	if (layers.armed)
+		bpf_map_delete_elem(&direct_calls, &tid);
+	return 0;
+}
+
+extern const void iomap_dio_bio_end_io __ksym __weak;
 
 /* The file mapping of a part's first page, NULL for pages of programs and buffers of drivers. */
 static __always_inline struct inode *file_of_part(struct bio *bio, __u64 *offset)
@@ -263,11 +312,16 @@ int BPF_PROG(layer_part, struct bio *bio)
 	size = BPF_CORE_READ(bio, bi_iter.bi_size);
 	if (!call || !size || call->left_bytes < size)
 		return 0;
-	/* the file's own cached pages go out first; the program's memory may be of any other kind */
+	/*
+	 * The file's own cached pages go out first. Pages of another file are read ahead or written back, unless
+	 * the program's buffer is a mapping of that file: that shows in who waits for the part.
+	 */
 	inode = file_of_part(bio, &offset);
 	if (inode) {
 		how = identify(inode, &number, &device, &generation);
 		if (how == BY_METADATA || (number == call->inode && device == call->device))
+			return 0;
+		if ((const void *)BPF_CORE_READ(bio, bi_end_io) != &iomap_dio_bio_end_io)
 			return 0;
 	}
 	part.inode = call->inode;
