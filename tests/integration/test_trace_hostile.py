@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from penstock.archive.bundle import Bundle
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
@@ -107,6 +108,75 @@ sys.exit(7)
 """
 
 
+#: so many reads of 512 bytes in one io_submit, and their results
+AT_ONCE = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+fd, count = os.open(sys.argv[1], os.O_RDONLY), int(sys.argv[2])
+context = ctypes.c_ulong()
+assert libc.syscall(206, 8192, ctypes.byref(context)) == 0, ctypes.get_errno()
+room = ctypes.create_string_buffer(512)
+size = struct.calcsize("QIIHhIQQqQII")
+asked = ctypes.create_string_buffer(size * count)
+for i in range(count):
+    words = (0, 0, 0, 0, 0, fd, ctypes.addressof(room), 512, 512 * (i % 64), 0, 0, 0)
+    struct.pack_into("QIIHhIQQqQII", asked, size * i, *words)
+begin = ctypes.addressof(asked)
+pointers = (ctypes.c_ulong * count)(*range(begin, begin + size * count, size))
+assert libc.syscall(209, context, ctypes.c_long(count), pointers) == count, ctypes.get_errno()
+events = ctypes.create_string_buffer(32 * count)
+many = ctypes.c_long(count)
+assert libc.syscall(208, context, many, many, events, None) == count, ctypes.get_errno()
+"""
+
+
+@pytest.mark.parametrize("mode", ["trace", "pattern"])
+def test_more_requests_at_once_than_are_looked_at_are_counted_as_lost(
+    target: Path, mode: str
+) -> None:
+    command = (sys.executable, "-c", AT_ONCE, target, "5000")
+    document = trace(*command, options=("-m", mode, "--no-layers", "--file", target))
+    assert of_file(document, target)["reads"] == 4096
+    assert document["lost_events"] == 5000 - 4096
+    assert balanced(document)
+
+
+#: maps the same page so many times; stops the tracer before it ends, so that nobody takes what it leaves
+MANY_MAPPINGS = """
+import ctypes, mmap, os, signal, sys
+path, count, tracer = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+fd = os.open(path, os.O_RDONLY)
+if os.fork() == 0:
+    for _ in range(count):
+        place = libc.mmap(None, ctypes.c_size_t(4096), mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+        ctypes.string_at(place, 1)
+    os.kill(tracer, signal.SIGSTOP)
+    os._exit(0)
+os.wait()
+os.kill(tracer, signal.SIGCONT)
+"""
+
+
+def test_what_was_mapped_and_found_no_room_leaves_no_coverage(target: Path, tmp_path: Path) -> None:
+    state = with_known_cost(tmp_path / "state")
+    journal = Journal(tmp_path / "journal")
+    bundle = Bundle.create(tmp_path / "T", {"command": [], "run_id": "r001"})
+    with (
+        Tracer(journal, state, "trace") as tracer,
+        create_run_cgroup("hostile", None, journal) as group,
+    ):
+        tracer.arm(group)
+        words = [sys.executable, "-c", MANY_MAPPINGS, str(target), "25000", str(tracer.pid)]
+        assert launch(words, group).exit_status == 0
+        result = tracer.disarm(bundle)
+    lost = result.receipt["presences_lost"]
+    assert 0 < lost < 25000
+    assert f"{lost:,} pieces were lost" in result.closing
+    assert result.tables["mapped"]["coverage"].to_pylist()[0] is None
+
+
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     path = tmp_path / "target"
@@ -191,6 +261,41 @@ def test_a_spool_that_cannot_grow_loses_and_says_why(
     assert 10_000 < reads < 70_000
     assert reads + document["lost_events"] >= 200_000
     assert document["lost_events"] <= document["seen"] - reads
+
+
+#: reads so many pages in no order, none of them in memory
+COLD = """
+import os, random, sys
+fd, count = os.open(sys.argv[1], os.O_RDONLY), int(sys.argv[2])
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+for page in random.Random(1).sample(range(count), count):
+    os.pread(fd, 512, 4096 * page)
+sys.exit(7)
+"""
+
+
+def test_layers_that_find_no_room_leave_the_trace(tmp_path: Path) -> None:
+    """Of the layers there are more bytes than of the calls: they do not fit, the calls do."""
+    pages, cold = 6000, tmp_path / "cold"
+    with cold.open("wb") as file:
+        file.write(os.urandom(4096 * pages))
+        os.fsync(file.fileno())
+    state = with_known_cost(tmp_path / "state")
+    words = (sys.executable, "-c", COLD, cold, str(pages))
+    options = ("-m", "trace", "-o", tmp_path / "T", "--file", cold)
+    line = ["prlimit", "--fsize=900000", COMMAND, "trace", "--json", *options, "--", *words]
+    environment = os.environ | {"PENSTOCK_STATE": str(state)}
+    done = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 7, done.stderr
+    document = json.loads(done.stdout)
+    assert of_file(document, cold)["reads"] == pages
+    assert document["incomplete"] is None
+    receipt = json.loads((tmp_path / "T" / "manifest.json").read_text())["receipts"]["trace"]
+    layers = receipt["layers"]
+    assert "File too large" in layers["incomplete"]
+    assert layers["lost"] > 0
+    assert layers["seen"] == layers["kept"] + layers["lost"]
 
 
 def test_a_bundle_that_cannot_be_written_costs_only_the_bundle(

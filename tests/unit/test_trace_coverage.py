@@ -31,6 +31,8 @@ def test_coverage_is_the_share_of_present_pages_that_were_seen(tmp_path: Path) -
         }
     )
     pq.write_table(events, tmp_path / "events")
+    (row,) = mapped_table(names, tmp_path / "events", lost=2).to_pylist()
+    assert row["coverage"] is None
     (row,) = mapped_table(names, tmp_path / "events").to_pylist()
     assert row == {
         "file_id": 3,

@@ -5,8 +5,6 @@
 //! until the next one. Nothing is dropped: what is counted is in the streams.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,10 +13,13 @@ use serde_json::json;
 
 use crate::layout::{Event, Stream};
 use crate::mapped::Mapped;
+use crate::sink::Sink;
 use crate::ProbeError;
 
 /// Words of 64 files each; files with larger numbers always keep their events.
 pub(crate) const COLD_WORDS: usize = 16_384;
+/// Numbers of files are smaller (`files` in `bpf/maps.h` has room for fewer); higher ones mean no file.
+pub(crate) const MOST_FILES: u32 = 1 << 24;
 /// From here on an operation is neither a read nor a write; and a range mapped around a fault is no request.
 const FIRST_SYNC: u8 = 64;
 const FAULT_AROUND: u8 = 14;
@@ -125,8 +126,7 @@ pub(crate) fn smallest_set(tallies: &[Tally], by: By, share: f64) -> Vec<usize> 
 /// The choice during one recording, and its log.
 pub(crate) struct Chooser {
     how: Hot,
-    log: File,
-    log_name: String,
+    log: Sink,
     tallies: Vec<Tally>,
     /// By file, thread and kind of stream.
     counted: HashMap<(u32, u32, u32), Counted>,
@@ -138,11 +138,9 @@ pub(crate) struct Chooser {
 
 impl Chooser {
     pub fn new(how: Hot, log: &Path, now_ns: u64) -> Result<Self, ProbeError> {
-        let log_name = log.display().to_string();
         Ok(Self {
             how,
-            log: File::create(log).map_err(ProbeError::io(log_name.clone()))?,
-            log_name,
+            log: Sink::create(log)?,
             tallies: Vec::new(),
             counted: HashMap::new(),
             requests: 0,
@@ -160,7 +158,9 @@ impl Chooser {
             if event.op >= FIRST_SYNC || event.op == FAULT_AROUND {
                 continue;
             }
-            let tally = self.tally(event.file_id as usize);
+            let Some(tally) = self.tally(event.file_id) else {
+                continue;
+            };
             tally.requests += 1;
             tally.bytes += u64::try_from(event.done_bytes).unwrap_or(0);
             self.requests += 1;
@@ -180,11 +180,16 @@ impl Chooser {
         counted.handed_over.bytes += ended.bytes;
     }
 
-    fn tally(&mut self, file: usize) -> &mut Tally {
+    /// Of a file; None for a number that no file has.
+    fn tally(&mut self, number: u32) -> Option<&mut Tally> {
+        if number >= MOST_FILES {
+            return None;
+        }
+        let file = number as usize;
         if file >= self.tallies.len() {
             self.tallies.resize(file + 1, Tally::default());
         }
-        &mut self.tallies[file]
+        Some(&mut self.tallies[file])
     }
 
     fn due(&self, now_ns: u64) -> bool {
@@ -197,14 +202,9 @@ impl Chooser {
     }
 
     /// Decides if it is time to; `streams` are those in use.
-    pub fn look(
-        &mut self,
-        now_ns: u64,
-        streams: impl Iterator<Item = Stream>,
-        cold: &Mapped<u64>,
-    ) -> Result<(), ProbeError> {
+    pub fn look(&mut self, now_ns: u64, streams: impl Iterator<Item = Stream>, cold: &Mapped<u64>) {
         if !self.due(now_ns) {
-            return Ok(());
+            return;
         }
         for stream in streams {
             let counted = self.counted.entry(key_of(&stream)).or_default();
@@ -220,30 +220,29 @@ impl Chooser {
             };
             counted.before.requests += more.requests;
             counted.before.bytes += more.bytes;
-            let tally = self.tally(stream.file_id as usize);
-            tally.requests += more.requests;
-            tally.bytes += more.bytes;
+            if let Some(tally) = self.tally(stream.file_id) {
+                tally.requests += more.requests;
+                tally.bytes += more.bytes;
+            }
         }
-        self.decide(now_ns)
-            .map_err(ProbeError::io(self.log_name.clone()))?;
+        self.decide(now_ns);
         for word in 0..COLD_WORDS {
             let bits = (0..64).filter(|bit| self.cold.contains(&(64 * word + bit)));
             let value = bits.fold(0, |sum, bit| sum | 1u64 << bit);
             // SAFETY: an aligned u64 in a mapping that lives as long as we do.
             unsafe { AtomicU64::from_ptr(cold.at(word)) }.store(value, Ordering::Relaxed);
         }
-        Ok(())
     }
 
     /// Chooses by the tallies since the last decision, logs it and begins a new stretch.
-    fn decide(&mut self, now_ns: u64) -> std::io::Result<()> {
+    fn decide(&mut self, now_ns: u64) {
         let window_ns = now_ns - std::mem::replace(&mut self.since_ns, now_ns);
         let last = self.tallies.len();
         let tallies = std::mem::replace(&mut self.tallies, vec![Tally::default(); last]);
         self.requests = 0;
         let total: u64 = tallies.iter().map(|tally| tally.by(self.how.by)).sum();
         if total == 0 {
-            return Ok(()); // nothing to go by: what was chosen stands
+            return; // nothing to go by: what was chosen stands
         }
         self.decisions += 1;
         let kept: HashSet<usize> = smallest_set(&tallies, self.how.by, self.how.share)
@@ -276,7 +275,12 @@ impl Chooser {
             lines.push('\n');
         }
         self.cold = cold;
-        self.log.write_all(lines.as_bytes())
+        self.log.put(lines.as_bytes(), 0);
+    }
+
+    /// Where the choices are told; after a failure no more of them are, and choosing goes on.
+    pub fn log(&self) -> &Sink {
+        &self.log
     }
 
     /// For the receipt.
@@ -325,6 +329,32 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_no_file_has_takes_no_room() {
+        let mut chooser = Chooser::new(Hot::default(), Path::new("/dev/null"), 0).unwrap();
+        for file_id in [u32::MAX, u32::MAX - 1, MOST_FILES, 3] {
+            let event = Event {
+                file_id,
+                ..Event::default()
+            };
+            let length = std::mem::size_of::<Event>();
+            // SAFETY: a whole structure, without gaps.
+            chooser.note(unsafe {
+                std::slice::from_raw_parts(std::ptr::from_ref(&event).cast(), length)
+            });
+        }
+        assert_eq!((chooser.tallies.len(), chooser.requests), (4, 1));
+    }
+
+    #[test]
+    fn a_full_disk_costs_only_the_log() {
+        let mut chooser = Chooser::new(Hot::default(), Path::new("/dev/full"), 0).unwrap();
+        chooser.tallies = tallies(&[0, 95, 5]);
+        chooser.decide(5_000_000_000);
+        assert_eq!((chooser.decisions, chooser.cold.len()), (1, 1));
+        assert!(chooser.log().failure().unwrap().starts_with("/dev/full: "));
+    }
+
+    #[test]
     fn each_stretch_decides_by_itself() {
         let path = std::env::temp_dir().join(format!("penstock-hot-{}", std::process::id()));
         let how = Hot::default();
@@ -334,14 +364,14 @@ mod tests {
         chooser.requests = how.first_requests;
         assert!(chooser.due(1));
         chooser.tallies = tallies(&[0, 95, 5]);
-        chooser.decide(5_000_000_000).unwrap();
+        chooser.decide(5_000_000_000);
         assert_eq!(chooser.cold, HashSet::from([2]));
         assert!(!chooser.due(14_999_999_999));
         assert!(chooser.due(15_000_000_000));
-        chooser.decide(15_000_000_000).unwrap(); // nothing happened
+        chooser.decide(15_000_000_000); // nothing happened
         assert_eq!((chooser.decisions, chooser.cold.len()), (1, 1));
         chooser.tallies = tallies(&[0, 0, 95, 5]);
-        chooser.decide(25_000_000_000).unwrap();
+        chooser.decide(25_000_000_000);
         assert_eq!(chooser.cold, HashSet::from([1, 3]));
         let log = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();

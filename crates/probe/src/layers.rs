@@ -1,11 +1,10 @@
 //! What lies under the calls: the programs of `layers.bpf.c`, drained into a spool of [`Record`]s, and the
 //! process that serves them.
 //!
-//! Every record that the kernel side makes is counted: `seen = kept + lost`. Bytes of all requests of all
+//! Every record that the kernel side makes is counted: `seen = kept + lost`, where what the disk had no room for
+//! is lost, too. Bytes of all requests of all
 //! devices are counted apart, so that what the records explain can be held against the devices' own counters.
 
-use std::fs::File;
-use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -24,6 +23,7 @@ use serde::Deserialize;
 use serde_json::{json, Map, Value};
 
 use crate::program::{recursion_misses, run_time};
+use crate::sink::Sink;
 use crate::tracer::level_of;
 use crate::ProbeError;
 
@@ -130,15 +130,13 @@ pub struct Layers {
 }
 
 struct Recording {
-    spool: File,
-    name: String,
+    spool: Sink,
     written: u64,
     before: [u64; 4],
     runs: Vec<(u64, u64)>,
     misses: u64,
     cpu_ns: u64,
     started: Instant,
-    failure: Option<ProbeError>,
 }
 
 impl Layers {
@@ -204,8 +202,7 @@ impl Layers {
             return Err(ProbeError::Request("already armed: disarm first".into()));
         }
         let level = level_of(cgroup_id)?;
-        let name = spool.display().to_string();
-        let file = File::create(spool).map_err(ProbeError::io(name.clone()))?;
+        let sink = Sink::create(spool)?;
         let maps = &self.skeleton.maps;
         let forgotten: [&dyn MapCore; 5] = [
             &maps.requests,
@@ -222,15 +219,13 @@ impl Layers {
         let _ = self.records.consume();
         while self.received.try_recv().is_ok() {}
         let recording = Recording {
-            spool: file,
-            name,
+            spool: sink,
             written: 0,
             before: self.counts(),
             runs: self.run_times().into_iter().map(|(_, t)| t).collect(),
             misses: self.misses(),
             cpu_ns: process_cpu_ns(),
             started: Instant::now(),
-            failure: None,
         };
         self.recording = Some(recording);
         let control = self.control()?;
@@ -261,16 +256,13 @@ impl Layers {
             return;
         };
         let _ = self.records.consume();
-        let mut batch = Vec::new();
+        let (mut batch, mut records) = (Vec::new(), 0);
         while let Ok(bytes) = self.received.try_recv() {
-            recording.written += 1;
+            records += 1;
             batch.extend_from_slice(&bytes);
         }
-        if recording.failure.is_none() {
-            if let Err(error) = recording.spool.write_all(&batch) {
-                recording.failure = Some(ProbeError::io(recording.name.clone())(error));
-            }
-        }
+        recording.written += records;
+        recording.spool.put(&batch, records);
     }
 
     /// Stops recording and gives the receipt: counts, bytes of each device, cost.
@@ -283,9 +275,7 @@ impl Layers {
         std::thread::sleep(Duration::from_millis(2));
         self.drain();
         let recording = self.recording.take().expect("armed, as just checked");
-        if let Some(failure) = recording.failure {
-            return Err(failure);
-        }
+        let unspooled = recording.spool.dropped();
         let now = self.counts();
         let count = |n: usize| now[n] - recording.before[n];
         let missed = self.misses() - recording.misses;
@@ -296,10 +286,14 @@ impl Layers {
             })
             .collect();
         Ok(json!({
-            "seen": count(0) + missed, "kept": count(1), "lost": count(2) + count(3) + missed,
+            "seen": count(0) + missed,
+            "kept": count(1).saturating_sub(unspooled),
+            "lost": count(2) + count(3) + missed + unspooled,
             "lost_nested": missed,
             "lost_ring_full": count(2), "lost_planted": count(3),
-            "spooled": recording.written,
+            "lost_unspooled": unspooled,
+            "spool_failure": recording.spool.failure(),
+            "spooled": recording.written - unspooled,
             "devices": self.devices()?,
             "missing": self.missing,
             "bpf": programs,

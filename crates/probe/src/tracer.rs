@@ -14,7 +14,7 @@ use serde_json::{json, Value};
 
 use crate::gaps::Gaps;
 use crate::hooks::{report, Limits};
-use crate::hot::{self, Chooser, Hot};
+use crate::hot::{self, Chooser, Hot, MOST_FILES};
 use crate::layout::{Counter, Event, Ledger, Notebook, Source, Stream, SAMPLES, SOURCES};
 use crate::live::{self, Sums};
 use crate::load::{load, Loaded, Needs, OpenTraceSkel};
@@ -73,8 +73,6 @@ const SINGLES: &str = "singles";
 /// Room for records that go around a CPU's ring, and in mode pattern for those of too many streams.
 const ASIDE_BYTES: usize = 1 << 20;
 const SINGLES_BYTES: usize = 8 << 20;
-/// Files told apart in one recording are fewer (`files` in `bpf/maps.h`).
-const MOST_ANNOUNCED: u32 = 1 << 24;
 /// Of `epochs` and `introductions` in `bpf/maps.h`.
 const RINGBUF_BYTES: usize = 8 << 20;
 /// Files that mode count can tell apart, and counters of each (one CPU its own, up to this many).
@@ -151,7 +149,7 @@ struct Recording {
     counted: Option<Sink>,
     singles: Option<Sink>,
     sums: Sums,
-    failure: Option<ProbeError>,
+    presences_lost: u64,
 }
 
 impl Tracer {
@@ -311,7 +309,7 @@ impl Tracer {
                 .then(|| Sink::create(&spool.with_extension(SINGLES)))
                 .transpose()?,
             sums: Sums::default(),
-            failure: None,
+            presences_lost: self.presences_lost(),
         };
         self.forget()?;
         let control = &mut self
@@ -443,9 +441,7 @@ impl Tracer {
         recording.gaps.look(now_ns(), lost);
         if let Some(mut chooser) = recording.chooser.take() {
             let streams = (0..self.streams_so_far()).map(|number| self.streams.read(number));
-            if let Err(error) = chooser.look(now_ns(), streams, &self.cold) {
-                recording.fail(error);
-            }
+            chooser.look(now_ns(), streams, &self.cold);
             recording.chooser = Some(chooser);
         }
         self.recording = Some(recording);
@@ -498,9 +494,6 @@ impl Tracer {
         self.write_unannounced(&mut recording)?;
         self.write_operations(&mut recording)?;
         let in_flight = self.in_flight();
-        if let Some(failure) = recording.failure {
-            return Err(failure);
-        }
         let now = self.balance();
         let per_cpu = (now.iter().zip(&recording.start)).map(|(n, b)| n.with(b, u64::wrapping_sub));
         let ledger = per_cpu.fold(Ledger::default(), |sum, one| {
@@ -528,6 +521,7 @@ impl Tracer {
             "per_probe": per_source(&ledger),
             "compat_calls": ledger.compat,
             "nameless_files": ledger.nameless,
+            "presences_lost": self.presences_lost().wrapping_sub(recording.presences_lost),
             "overflowed": ledger.overflowed,
             "spooled": recording.written,
             "in_flight": in_flight,
@@ -657,6 +651,12 @@ impl Tracer {
     fn files_so_far(&self) -> usize {
         let bss = self.loaded.skeleton.maps.bss_data.as_ref();
         bss.map_or(0, |bss| bss.control.next_file as usize)
+    }
+
+    /// Pieces of what processes had mapped at their end that could not be handed over, since loading.
+    fn presences_lost(&self) -> u64 {
+        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
+        bss.map_or(0, |bss| bss.presences_lost)
     }
 
     fn notebooks_used(&self) -> usize {
@@ -937,7 +937,7 @@ impl Recording {
             .first_chunk::<4>()
             .map(|b| u32::from_le_bytes(*b));
         // 0 and the highest stand for what is no file; nor can there be so many
-        let Some(number) = number.filter(|&n| n > 0 && n < MOST_ANNOUNCED) else {
+        let Some(number) = number.filter(|&n| n > 0 && n < MOST_FILES) else {
             return;
         };
         let at = number as usize;
@@ -952,6 +952,7 @@ impl Recording {
             .into_iter()
             .chain(&self.counted)
             .chain(&self.singles)
+            .chain(self.chooser.as_ref().map(Chooser::log))
     }
 
     /// Operations that were kept in the kernel and could not be written.
@@ -961,10 +962,6 @@ impl Recording {
 
     fn spool_failure(&self) -> Option<&str> {
         self.sinks().find_map(Sink::failure)
-    }
-
-    fn fail(&mut self, error: ProbeError) {
-        self.failure.get_or_insert(error);
     }
 }
 

@@ -328,7 +328,7 @@ _TABLES = (
             pid | i64 | | the process
             pages_present | i64 | | pages in its page tables
             pages_seen | i64 | | of those, pages that its faults were about or mapped around
-            coverage | f64 | | share of the present pages that were seen
+            coverage | f64 | | share of the present pages that were seen; null where `presences_lost` pieces are not known
         """),
     ),
     TableSchema(

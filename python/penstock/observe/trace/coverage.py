@@ -57,10 +57,11 @@ def seen_pages(events: pa.Table, file_id: int, pid: int) -> Pages:
     return np.unique(np.repeat(first, count) + steps)
 
 
-def mapped_table(names: Path, events: Path) -> pa.Table:
+def mapped_table(names: Path, events: Path, lost: int = 0) -> pa.Table:
     """Table `mapped`: for each process and file the coverage, pages seen of those present at its end.
 
-    A mapping that was undone before the process ended is not in it.
+    A mapping that was undone before the process ended is not in it. With `lost` (pieces that found no room,
+    of any file) what was present is a lower bound, and the coverage null.
     """
     present = present_pages(names)
     if not present:
@@ -77,7 +78,7 @@ def mapped_table(names: Path, events: Path) -> pa.Table:
                 "pid": pid,
                 "pages_present": len(pages),
                 "pages_seen": len(seen),
-                "coverage": len(seen) / len(pages),
+                "coverage": None if lost else len(seen) / len(pages),
             }
         )
     return pa.Table.from_pylist(rows, MAPPED)

@@ -43,13 +43,12 @@ NOMINAL_NS = {
 }
 #: of a block device's `stat` file: the number of the field that counts sectors, by direction
 _SECTOR_FIELDS = {"read": 2, "write": 6}
-#: in place of what a daemon would have told that has died
+#: in place of what a daemon would have told that has died or failed
 _SALVAGED: dict[str, Any] = {
     **dict.fromkeys(("seen", "kept", "lost", "cpu_ns"), 0),
     "missing": {},
     "devices": [],
     "bpf": [],
-    "incomplete": "it ended before the trace did",
 }
 _ENDS_WITHIN_S = 2.0  # a daemon that hangs up is ending
 _DIRECTIONS = {0: "read", 1: "write", 7: "write", 9: "write"}
@@ -93,7 +92,7 @@ class Layers:
     def halt(self, *, salvage: bool = False) -> None:
         """Stops recording. `disarm` does so too; here it can be done before tables are made.
 
-        With `salvage` a daemon that has died leaves what it had spooled (receipt: `incomplete`).
+        With `salvage` a daemon that has died or failed leaves what it had spooled (receipt: `incomplete`).
         """
         if self._spool is None:
             raise PenstockError("the layers are not armed")
@@ -101,10 +100,12 @@ class Layers:
             self._after = device_sectors()
             try:
                 self._receipt = self._daemon.call("disarm")
-            except PenstockError:
-                if not salvage or not self._daemon.gone(_ENDS_WITHIN_S):
+            except PenstockError as error:
+                if not salvage:
                     raise
-                self._receipt = dict(_SALVAGED)
+                gone = self._daemon.gone(_ENDS_WITHIN_S)
+                why = "it ended before the trace did" if gone else str(error)
+                self._receipt = _SALVAGED | {"incomplete": why}
 
     def disarm(self, files: pa.Table, events: Path | None = None) -> LayersResult:
         """Stops recording and joins with the run's `files` and, in mode trace, its `io_events` (a path)."""
@@ -166,8 +167,15 @@ class Layers:
             "added_ns": measured or estimated,
             "added_ns_basis": "the kernel's BPF statistics" if measured else "counts × nominal ns",
             "cpu_ns": receipt["cpu_ns"],
-            "incomplete": receipt.get("incomplete"),
+            "incomplete": receipt.get("incomplete") or _unwritten(receipt),
         }
+
+
+def _unwritten(receipt: dict[str, Any]) -> str | None:
+    """Why not all of the records are there though the daemon is."""
+    if not receipt.get("spool_failure"):
+        return None
+    return f"{receipt['lost_unspooled']:,} records could not be written: {receipt['spool_failure']}"
 
 
 def estimated_calls(receipt: dict[str, Any]) -> dict[str, int]:

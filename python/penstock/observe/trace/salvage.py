@@ -40,6 +40,7 @@ def salvaged_receipt(
         "per_probe": {},
         "compat_calls": 0,
         "nameless_files": 0,
+        "presences_lost": 0,
         "overflowed": 0,
         "spooled": kept,
         "in_flight": 0,
@@ -67,9 +68,15 @@ def what_is_missing(receipt: dict[str, Any]) -> str:
     if receipt.get("incomplete"):
         said.append(f"The trace is incomplete: {receipt['incomplete']}.")
     if receipt.get("spool_failure"):
+        unwritten = receipt["lost_unspooled"]
+        what = f"{unwritten:,} operations could not be written and count as lost"
+        if not unwritten:
+            what = "What is told beside the operations could not all be written"
+        said.append(f"{what}: {receipt['spool_failure']}.")
+    if receipt.get("presences_lost"):
         said.append(
-            f"{receipt['lost_unspooled']:,} operations could not be written and count as lost: "
-            f"{receipt['spool_failure']}."
+            f"Of what processes had mapped at their end {receipt['presences_lost']:,} pieces were lost: "
+            "table mapped has lower bounds and no coverage."
         )
     return " ".join(said)
 

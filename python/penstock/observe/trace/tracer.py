@@ -268,7 +268,8 @@ class Tracer:
                 with bundle.table_writer("io_events", EVENTS_SCHEMA, ENCODINGS) as writer:
                     write_events(reader, writer)
                 events_path = bundle.path / "io_events.parquet"
-                tables["mapped"] = mapped_table(names_path, events_path)
+                lost = receipt["presences_lost"]
+                tables["mapped"] = mapped_table(names_path, events_path, lost)
             rows = verdicts(judge)
             if receipt["hot"]:
                 counted, tables["epochs"] = judge_counters(spool)
