@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.emulate.nodes import Cluster
-from penstock.emulate.spec import ClusterSpec, Event, LinkSpec, NodeSpec, When
+from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 from penstock.errors import BadInput, PenstockError
 from tests.integration.node_ground import NODES, PLATFORM, Ground, one_ground
 
@@ -182,6 +182,33 @@ def test_a_node_that_a_schedule_restarts_has_its_links_and_is_watched(ground: Gr
         cluster.refresh()
         os.kill(cluster.nodes["one"].pid, 9)
         _await(lambda: cluster.status()[0]["state"] == "failed")
+
+
+@RUNTIMES
+def test_a_node_sees_its_disk_again_after_a_power_cut(ground: Ground, runtime: str) -> None:
+    volatile = {"patch": {"volatile": True}}
+    disks = (DiskSpec("d", mount="/d", **volatile), DiskSpec("in", mount="/d/in"))  # type: ignore[arg-type]
+    with nodes_of(ground, NodeSpec("one", disks=disks, links=()), runtime=runtime) as cluster:
+        said(cluster, "one", "echo 1 > /d/kept; sync /d/kept; echo 2 > /d/kept; echo 3 > /d/in/f")
+        before = cluster.nodes["one"].disks["d"].device
+        cut = Event(When(0.1), "disk", {"power_cut": True}, name="d")
+        cluster.schedule([cut])
+        _await(lambda: any("power_cut" in e["asked"] for e in cluster.events()))
+        time.sleep(0.3)
+        (event,) = (e for e in cluster.events() if "power_cut" in e["asked"])
+        assert not event["error"]
+        assert said(cluster, "one", "cat /d/kept /d/in/f; echo 4 > /d/more") == "1\n3\n"
+        cluster.refresh()
+        device = cluster.nodes["one"].disks["d"].device
+        assert device != before
+        number = os.makedev(*device)
+        assert said(cluster, "one", "stat -c %d /d") == f"{number}\n"
+        (answer,) = cluster.set(["one"], "disk", "d", {"power_cut": True})
+        assert (answer["error"], list(answer["found"])) == ("", ["power_cut"])
+        assert said(cluster, "one", "ls /d") == "in\nkept\n"
+        (answer,) = cluster.set(["one"], "disk", "in", {"power_cut": True})
+        assert "volatile" in answer["error"]
+        assert said(cluster, "one", "cat /d/in/f") == "3\n"
 
 
 def _await(holds: Callable[[], bool]) -> None:

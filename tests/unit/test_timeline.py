@@ -37,6 +37,10 @@ class Disks:
             raise PenstockError("it refuses")
         self.planned += [(node, name, e["patch"]) for e in events]
 
+    def check_cut(self, node: str, name: str | None) -> None:
+        if node == self.refuses:
+            raise BadInput("throttled")
+
     def of(self, node: str) -> dict[str, Any]:
         stats = {"writes": 3, "written_bytes": 4096}
         return {"d": SimpleNamespace(up=SimpleNamespace(stats=lambda: stats))}
@@ -159,3 +163,18 @@ def test_limits_of_one_disk_at_one_date_are_each_for_themselves() -> None:
     ):
         with pytest.raises(BadInput, match="events 0 and 1 change limits"):
             check_cluster(ClusterSpec("c", nodes, (), twice.events))
+
+
+def test_power_cuts_are_made_by_the_supervisor_and_refused_where_there_are_none() -> None:
+    held, events = timeline()
+    cut = Event(When(0), "disk", {"power_cut": True}, name="d")
+    events.add([cut])
+    until(lambda: held.fired)
+    assert held.fired == [Change(("data-0", "data-1"), "disk", {"power_cut": True}, "d")]
+    assert (held.disks.planned, events.made()) == ([], [])  # the disk's server has noted it
+    held.disks.refuses = "data-1"
+    with pytest.raises(BadInput, match="throttled"):
+        events.add([cut])
+    with pytest.raises(BadInput, match="alone"):
+        events.add([Event(When(0), "disk", {"power_cut": True, **SLOW}, name="d")])
+    events.stop()

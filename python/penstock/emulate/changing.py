@@ -103,6 +103,8 @@ def _begin(
 
 
 def _make_change(held: HeldCluster, node: HeldNode, change: Change) -> dict[str, Any]:
+    if change.resource == "disk" and "power_cut" in change.patch:
+        return asdict(held.cut_power(node, change.name, change.patch))
     if change.resource == "disk":
         return asdict(held.disks.patch(node.name, change.name, change.patch))
     if change.resource == "network":

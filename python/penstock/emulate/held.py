@@ -16,6 +16,7 @@ from typing import Any
 
 import penstock
 from penstock.emulate import changing
+from penstock.emulate.backends import Applied
 from penstock.emulate.check import matching
 from penstock.emulate.links import Links
 from penstock.emulate.node_disks import NodeDisks, describe
@@ -25,6 +26,7 @@ from penstock.emulate.sshd import Sshd
 from penstock.errors import BadInput, PenstockError
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal
+from penstock.host.namespaces import bind_into
 from penstock.host.node_group import NodeGroup, NodeGroups, create_node_groups
 from penstock.host.node_root import Bind, NodeRoot
 from penstock.host.oci import RuncMaker, missing
@@ -285,6 +287,15 @@ class HeldCluster:
                 "asked": {"state": wanted},
                 "found": {"state": node.state},
             }
+
+    def cut_power(self, node: HeldNode, disk: str | None, patch: dict[str, Any]) -> Applied:
+        """Cuts a disk's power; the node, if it is up, sees the disk that is mounted anew."""
+        with self.lock:
+            self._disks.check_cut(node.name, disk)
+            applied = self._disks.patch(node.name, disk, patch)
+            if node.pid:
+                bind_into(node.pid, self._disks.again(node.name, disk))
+            return applied
 
     @staticmethod
     def _must_run(node: HeldNode) -> None:

@@ -74,6 +74,22 @@ class NodeDisks:
         """Changes a disk now and reads it back."""
         return self._find(node, name).up.patch(patch)
 
+    def check_cut(self, node: str, name: str | None) -> None:
+        """Raises BadInput for a disk whose power cannot be cut."""
+        disk = self._find(node, name)
+        if not isinstance(disk.up, FuseDisk):
+            raise BadInput(
+                f"node {node}: power_cut of disk {name}: its back end {disk.choice.name} has none; "
+                "expected a disk with backend: fuse"
+            )
+
+    def again(self, node: str, name: str | None) -> list[tuple[str, str]]:
+        """Where the host has a disk that was mounted anew, and the node's disks in it; where it sees them."""
+        cut = self._find(node, name)
+        beneath = cut.mount.rstrip("/") + "/"
+        inside = [d for d in self.of(node).values() if d.mount.startswith(beneath)]
+        return [(str(d.at), d.mount) for d in (cut, *sorted(inside, key=lambda disk: disk.mount))]
+
     def schedule(self, node: str, name: str | None, events: list[dict[str, Any]]) -> None:
         """Hands a disk's events to what serves it: `at_ns` (CLOCK_MONOTONIC) and `patch` each."""
         self._find(node, name).up.schedule(events)

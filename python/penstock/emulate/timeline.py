@@ -1,7 +1,8 @@
 """The schedule of a cluster: its events at their times, in the order of the file, and what became of them.
 
-Events of disks go to what serves the disk, which applies them by itself; the others are applied by a thread
-of the supervisor, so that they go on without whoever asked for them.
+Events of disks go to what serves the disk, which applies them by itself; the others, and power cuts, after
+which a node needs the disk's new mount, are applied by a thread of the supervisor, so that they go on without
+whoever asked for them.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Timeline:
         wrong = check_events(events, self._targets)
         if wrong:
             raise BadInput("\n".join(wrong))
+        self._check_cuts(events)
         watched = [Watch(e, self._held) for e in events if e.when.condition is not None]
         start = time.monotonic_ns() if start_ns is None else start_ns
         with self._wake:
@@ -62,6 +64,15 @@ class Timeline:
                 self._watcher = threading.Thread(target=self._watch, daemon=True)
                 self._watcher.start()
         return start
+
+    def _check_cuts(self, events: list[Event]) -> None:
+        for event in events:
+            if event.resource == "disk" and "power_cut" in event.patch:
+                if len(event.patch) > 1:
+                    raise BadInput("power_cut stands alone in its patch")
+                for name, nodes in self._targets.of(event).items():
+                    for node in nodes:
+                        self._held.disks.check_cut(node, name)
 
     def mark(self, phase: str) -> int:
         """The phase begins now; gives how many events got their time by it."""
@@ -101,7 +112,10 @@ class Timeline:
         for event in events:
             at_ns = start_ns + round(event.when.at_s * 1e9)
             for name, nodes in self._targets.of(event).items():
-                if event.resource == "disk":
+                if "power_cut" in event.patch and event.resource == "disk":
+                    cut = replace(event, nodes=nodes, name=name)
+                    others.append((at_ns, next(self._order), cut))
+                elif event.resource == "disk":
                     for node in nodes:
                         timed = {"at_ns": at_ns, "patch": event.patch}
                         of_disks.setdefault((node, name), []).append(timed)
@@ -164,5 +178,7 @@ class Timeline:
     def _apply(self, event: Event, at_ns: int) -> None:
         change = Change(event.nodes, event.resource, event.patch, event.name)
         made = self._held.fire(change, at_ns)
+        if event.resource == "disk":  # what serves the disk has noted those that were made
+            made = [one for one in made if one["error"]]
         with self._wake:
             self._made += made

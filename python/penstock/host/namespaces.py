@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
 import platform
 import socket
 import struct
+import threading
+from collections.abc import Sequence
 
+CLONE_FS = 0x00000200
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
@@ -32,6 +36,11 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 #: pivot_root(2) has no wrapper in the C library
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
+#: these have one number everywhere
+_OPEN_TREE, _MOVE_MOUNT = 428, 429
+_OPEN_TREE_CLONE = 1
+_MOVE_MOUNT_F_EMPTY_PATH = 4
+_AT_FDCWD = -100
 _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
@@ -78,6 +87,56 @@ def pivot_into(root: str) -> None:
     _check(_libc.syscall(ctypes.c_long(number), b".", b"."), f"new root {root}")
     umount(".", detach=True)
     os.chdir("/")
+
+
+def bind_into(pid: int, binds: Sequence[tuple[str, str]]) -> None:
+    """Puts mounts of this namespace (first) where the process `pid` sees them (second), outer ones first.
+
+    What was mounted at the first of these places goes, with all that was mounted in it. Raises OSError.
+    """
+    with contextlib.ExitStack() as stack:
+        trees = []
+        for source, target in binds:
+            trees.append((_tree(source), target))
+            stack.callback(os.close, trees[-1][0])
+        there = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        stack.callback(os.close, there)
+        trouble: list[BaseException] = []
+
+        def act() -> (
+            None
+        ):  # a thread with a working directory of its own may enter another namespace
+            try:
+                unshare(CLONE_FS)
+                _check(_libc.setns(there, CLONE_NEWNS), f"mounts of process {pid}")
+                umount(binds[0][1], detach=True)
+                for tree, target in trees:
+                    os.makedirs(target, exist_ok=True)
+                    _place(tree, target)
+            except BaseException as error:  # handed to the caller, whatever it is
+                trouble.append(error)
+
+        thread = threading.Thread(target=act)
+        thread.start()
+        thread.join()
+        if trouble:
+            raise trouble[0]
+
+
+def _tree(source: str) -> int:
+    """A copy of the mount at `source` that is nowhere yet (open_tree(2), Linux 5.2)."""
+    flags = ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC)
+    path = os.fsencode(source)
+    fd = int(_libc.syscall(ctypes.c_long(_OPEN_TREE), ctypes.c_int(_AT_FDCWD), path, flags))
+    _check(0 if fd >= 0 else fd, f"mount at {source}")
+    return fd
+
+
+def _place(tree: int, target: str) -> None:
+    words = (ctypes.c_int(tree), b"", ctypes.c_int(_AT_FDCWD), os.fsencode(target))
+    flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH)
+    _check(_libc.syscall(ctypes.c_long(_MOVE_MOUNT), *words, flags), f"mount at {target}")
+    mount("", target, flags=MS_PRIVATE)
 
 
 def set_hostname(name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,10 @@ class FuseDisk:
         """Changes what the patch names (`docs/emulation.md`); the server reads it back."""
         if patch.get("limits"):
             LimitPatch.of(patch["limits"])
+        asked_ns = time.monotonic_ns()
         answer = self._owner.call("patch", self.disk_id, patch=dict(patch))
+        if "power_cut" in patch:
+            return self._cut(dict(patch), answer, asked_ns)
         return Applied(
             planned_ns=int(answer["planned_ns"]),
             applied_ns=int(answer["applied_ns"]),
@@ -119,6 +123,19 @@ class FuseDisk:
             asked=dict(answer["asked"]),
             found=dict(answer["found"]),
             error=str(answer.get("error") or ""),
+        )
+
+    def _cut(self, patch: dict[str, Any], answer: dict[str, Any], asked_ns: int) -> Applied:
+        """After a power cut the mount is a new one."""
+        self.device = (int(answer["dev"][0]), int(answer["dev"][1]))
+        lost = answer["lost"] or {}
+        return Applied(
+            planned_ns=asked_ns,
+            applied_ns=int(answer["off_ns"]),
+            verified_ns=int(answer["on_ns"]),
+            asked=patch,
+            found={"power_cut": {"lost": lost, "dev": list(self.device)}},
+            error=str(next(iter(lost.get("failed") or ()), "")),
         )
 
     def set_limits(self, limits: Mapping[str, float | str | None]) -> Applied:
