@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from penstock.archive.bundle import Bundle
+from penstock.host.journal import Journal
 from tests.integration.ground import clean, prepared
 
 pytestmark = [
@@ -22,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
 ]
 SIZE = 1 << 20
+KINDS_OF_A_TRACE = {"recording", "directory"}
 
 
 class Ground:
@@ -94,6 +98,88 @@ def test_what_is_left_dirty_is_written_back_and_marked(ground: Ground, tmp_path:
     assert set(phases) == {"workload", "write-back"}
     assert phases["workload"]["end_ns"] == phases["write-back"]["start_ns"]
     assert "page cache let through" in found["closing"]
+
+
+class Begun:
+    """A trace past the page cache of a command that waits, under way."""
+
+    def __init__(self, ground: Ground, folder: Path):
+        self.ground = ground
+        begun = folder / "begun"
+        script = 'cat "$1" >/dev/null; echo $$ >"$0"; exec sleep 60'
+        options = ("--disk", ground.mount, "--exact", "--json")
+        program = Path(sys.executable).with_name("penstock")
+        self.process = subprocess.Popen(
+            [program, "trace", *options, "--", "sh", "-c", script, begun, ground.mount / "f"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=ground.environment,
+        )
+        until = time.monotonic() + 30
+        while not (begun.exists() and begun.read_text().endswith("\n")):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        self.command = int(begun.read_text())
+
+    def open(self) -> dict[str, str]:
+        """Kind and target of what the trace has to take back."""
+        journal = Journal(Path(self.ground.environment["PENSTOCK_STATE"]) / "journal.jsonl")
+        return {e.kind: e.target for e in journal.open_entries() if e.kind in KINDS_OF_A_TRACE}
+
+
+def cached(ground: Ground) -> bool:
+    """Whether what is read twice comes from the page cache the second time."""
+    reads = []
+    for _ in range(2):
+        (ground.mount / "f").read_bytes()
+        (status,) = json.loads(ground.penstock("disk", "status", "--json"))["disks"]
+        reads.append(status["stats"]["reads"])
+    return bool(reads[0] == reads[1])
+
+
+def test_a_kill_leaves_the_disk_to_undo(ground: Ground, tmp_path: Path) -> None:
+    begun = Begun(ground, tmp_path)
+    try:
+        found = begun.open()
+        assert set(found) == KINDS_OF_A_TRACE
+        refused = ground.penstock("trace", "--disk", ground.mount, "--", "true", status=2)
+        assert "is being traced already" in refused
+        begun.process.kill()
+        begun.process.wait(30)
+        assert not cached(ground)
+        done = json.loads(ground.penstock("undo", "--json"))["undone"]
+        assert {row["kind"]: row["outcome"] for row in done} == dict.fromkeys(found, "undone")
+    finally:
+        os.kill(begun.command, signal.SIGKILL)
+    assert cached(ground)
+    assert not Path(found["directory"]).exists()
+    assert begun.open() == {}
+
+
+def test_after_a_kill_the_next_trace_takes_over(ground: Ground, tmp_path: Path) -> None:
+    begun = Begun(ground, tmp_path)
+    begun.process.kill()
+    begun.process.wait(30)
+    os.kill(begun.command, signal.SIGKILL)
+    ground.trace("true")
+    assert set(begun.open()) == {"directory"}
+    assert cached(ground)
+    ground.penstock("undo")
+    assert begun.open() == {}
+
+
+def test_an_interrupt_reaches_the_command_and_leaves_a_report(
+    ground: Ground, tmp_path: Path
+) -> None:
+    begun = Begun(ground, tmp_path)
+    folder = begun.open()["directory"]
+    begun.process.terminate()
+    said = json.loads(begun.process.communicate(timeout=30)[0])
+    assert begun.process.returncode == said["exit_status"] == 128 + signal.SIGTERM
+    assert said["seen"] > 0
+    assert begun.open() == {}
+    assert not Path(folder).exists()
+    assert cached(ground)
 
 
 def test_bad_input(ground: Ground, tmp_path: Path) -> None:

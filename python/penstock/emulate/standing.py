@@ -12,6 +12,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,43 @@ def record(mount: Path, log: Path | None, *, exact: bool = False) -> dict[str, A
     daemon.call("exact", disk_id=disk["disk_id"], on=exact)
     daemon.call("log", disk_id=disk["disk_id"], path=None if log is None else str(log))
     return {**disk, "stats": daemon.call("stats", disk_id=disk["disk_id"])}
+
+
+@dataclass
+class Recording:
+    """A disk whose requests are logged: its description before, and `after` once that is over."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+@contextlib.contextmanager
+def recording(mount: Path, log: Path, *, exact: bool, journal: Journal) -> Iterator[Recording]:
+    """Within it the disk at `mount` logs its requests to `log`, see `record`; a crash is for `undo`.
+
+    Raises BadInput where there is no disk, or another command records there.
+    """
+    daemon, disk = _find(mount)
+    server = Identity.of(daemon.pid)
+    with _lock():
+        for open_entry in journal.open_entries():
+            if open_entry.kind == "recording" and open_entry.target == disk["mount"]:
+                if open_entry.owner.alive:
+                    raise BadInput(
+                        f"--disk: {mount} is being traced already, by process {open_entry.owner.pid}"
+                    )
+                journal.undone(open_entry)  # what it had switched on is switched anew
+        about = {"disk_id": disk["disk_id"], "socket": str(daemon.socket_path), "log": str(log)}
+        about |= {"pid": daemon.pid, "start": server.start if server is not None else 0}
+        entry = journal.plan("recording", disk["mount"], new=about)
+    before = record(mount, log, exact=exact)
+    made = Recording(before, before)
+    journal.done(entry)
+    try:
+        yield made
+    finally:
+        made.after = record(mount, None)
+        journal.undone(entry)
 
 
 def daemon_disks(daemon: Daemon) -> list[dict[str, Any]]:

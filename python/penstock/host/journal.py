@@ -24,7 +24,16 @@ from penstock.host.processes import Identity
 from penstock.host.state import state_dir
 
 Kind = Literal[
-    "mount", "cgroup", "process", "directory", "file", "setting", "tracefs", "loop", "netns"
+    "mount",
+    "cgroup",
+    "process",
+    "directory",
+    "file",
+    "setting",
+    "tracefs",
+    "loop",
+    "netns",
+    "recording",
 ]
 KINDS: tuple[str, ...] = (
     "mount",
@@ -36,6 +45,7 @@ KINDS: tuple[str, ...] = (
     "tracefs",
     "loop",
     "netns",
+    "recording",
 )
 
 #: a journal with nothing open is emptied once it is larger [bytes]

@@ -11,6 +11,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.host import loop, processes
 from penstock.host.cgroup import kill_members, remove_groups
+from penstock.host.daemon import connect
 from penstock.host.directories import take_directory
 from penstock.host.journal import Entry, Journal
 from penstock.host.mounts import mounts_at, unmount
@@ -19,10 +20,30 @@ from penstock.host.processes import Identity, boot_id
 from penstock.host.state import runtime_dir
 
 #: what ends with a boot; directories and files stay
-_OF_THE_BOOT = {"mount", "cgroup", "process", "setting", "tracefs", "loop", "netns"}
+_OF_THE_BOOT = {
+    "mount",
+    "cgroup",
+    "process",
+    "recording",
+    "setting",
+    "tracefs",
+    "loop",
+    "netns",
+}
 
 #: processes first, then what they hold; directories only when nothing is mounted in them any more
-_ORDER = ("process", "cgroup", "setting", "netns", "mount", "loop", "tracefs", "file", "directory")
+_ORDER = (
+    "process",
+    "cgroup",
+    "recording",
+    "setting",
+    "netns",
+    "mount",
+    "loop",
+    "tracefs",
+    "file",
+    "directory",
+)
 
 
 @dataclass(frozen=True)
@@ -147,6 +168,23 @@ def _netns(entry: Entry) -> tuple[str, str]:
     return ("undone", "") if take_namespace(entry) else ("gone", "")
 
 
+def _recording(entry: Entry) -> tuple[str, str]:
+    """The log of an emulated disk, and its way past the page cache."""
+    about = entry.new
+    server = Identity(entry.owner.boot_id, int(about["pid"]), int(about["start"]))
+    if not server.alive:
+        return "gone", ""
+    daemon = connect("disk", server.pid, about["socket"])
+    try:
+        if about["disk_id"] not in {disk["disk_id"] for disk in daemon.call("list")["disks"]}:
+            return "gone", ""
+        daemon.call("exact", disk_id=about["disk_id"], on=False)
+        daemon.call("log", disk_id=about["disk_id"], path=None)
+    finally:
+        daemon.hang_up()
+    return "undone", ""
+
+
 def _setting(entry: Entry) -> tuple[str, str]:
     path = Path(entry.target)
     if not path.exists():
@@ -202,6 +240,7 @@ _REVERSALS: dict[str, Callable[[Entry], tuple[str, str]]] = {
     "tracefs": _tracefs,
     "loop": _loop,
     "netns": _netns,
+    "recording": _recording,
     "setting": _setting,
     "file": _file,
     "directory": _directory,

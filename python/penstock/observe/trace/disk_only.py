@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,13 @@ from penstock.emulate import standing
 from penstock.emulate.disk_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import BadInput, PenstockError
 from penstock.host.clocks import clock_row
+from penstock.host.directories import make_directory, remove_directory
+from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
 from penstock.observe.trace.events import EVENT, NUMBERS
 from penstock.observe.trace.foreign import Foreign, Judged, write_foreign
 from penstock.observe.trace.foreign_words import as_document, show
+from penstock.observe.trace.interrupts import Interrupts, in_sessions_of_children
 
 _FAILED = 125
 
@@ -77,21 +81,25 @@ def trace_on_disk(
     Raises BadInput where no disk of `penstock disk up` is at `mount`.
     """
     mount = mount.absolute()
-    with tempfile.TemporaryDirectory(prefix="penstock-disk-log-") as folder:
-        log = Path(folder) / "log"
-        before = standing.record(mount, log, exact=exact)
+    journal = Journal()
+    with _folder(journal) as folder:
+        log = folder / "log"
         clocks = [clock_row("start")]
-        try:
+        with (
+            Interrupts(in_sessions_of_children) as interrupts,
+            standing.recording(mount, log, exact=exact, journal=journal) as recorded,
+        ):
+            if interrupts.name is not None:
+                raise PenstockError(f"ended by {interrupts.name} before the command began")
             finished = launch(words, stdout=sys.stderr.fileno() if quiet else None, stdin=None)
             clocks.append(clock_row("end"))
             # what the command left dirty is part of what it did to the disk
             subprocess.run(["sync", "-f", str(mount)], check=False)
-        finally:
             synced_ns = time.monotonic_ns()
-            after = standing.record(mount, None)
+        before, after = recorded.before, recorded.after
         disk_id = str(before["disk_id"])
         lost = int(after["stats"]["lost_records"]) - int(before["stats"]["lost_records"])
-        spool = Path(folder) / "spool"
+        spool = folder / "spool"
         counts = _spool(log, spool) | {"lost": max(lost, 0)}
         counts["seen"] += counts["lost"]
         recording = Foreign(
@@ -127,11 +135,24 @@ def trace_on_disk(
                 {
                     "state": "finished" if finished.exit_status == 0 else "failed",
                     "exit_status": finished.exit_status,
+                    "interrupted": interrupts.name,
                     "responses": {"wall_s": {"value": wall_ns / 1e9, "unit": "s"}},
                     "times": {"start_ns": finished.start_ns, "end_ns": finished.end_ns},
                 }
             )
         return finished.exit_status, judged
+
+
+@contextlib.contextmanager
+def _folder(journal: Journal) -> Iterator[Path]:
+    """For the log while it is being written, for nobody else to read."""
+    entry = make_directory(Path(tempfile.gettempdir(), f"penstock-disk-log-{new_token()}"), journal)
+    folder = Path(entry.target)
+    folder.chmod(0o700)
+    try:
+        yield folder
+    finally:
+        remove_directory(entry, journal)
 
 
 def _spool(log: Path, spool: Path) -> dict[str, int]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from penstock.archive.bundle import Bundle
@@ -25,6 +22,7 @@ from penstock.host.launch import launch
 from penstock.host.state import runtime_dir, state_dir
 from penstock.observe.trace.anonymize import Anonymizer
 from penstock.observe.trace.cost import Paired, bpf_statistics
+from penstock.observe.trace.interrupts import Interrupts
 from penstock.observe.trace.layers import watching, with_layers
 from penstock.observe.trace.live import live_summary
 from penstock.observe.trace.notices import phases_of
@@ -117,7 +115,7 @@ def trace_command(words: list[str], session: Session) -> Traced:
         with (
             _stdout(session, bundle, group) as output,
             _live(tracer, session),
-            _Interrupts(group) as interrupts,
+            Interrupts(group.pids) as interrupts,
         ):
             environment = {MARKS_VARIABLE: str(marks)}
             finished = launch(words, group, stdout=output.sink, stdin=None, extra_env=environment)
@@ -181,7 +179,7 @@ def trace_running(seconds: float | None, session: Session) -> Traced:
         tracer.arm(number, target=target)
         clocks = [clock_row("start")]
         start_ns = time.monotonic_ns()
-        with _Interrupts(None) as interrupts:
+        with Interrupts() as interrupts:
             if seconds is None:
                 print("penstock: tracing until Ctrl-C", file=sys.stderr)
             until = None if seconds is None else time.monotonic() + seconds
@@ -200,39 +198,6 @@ def trace_running(seconds: float | None, session: Session) -> Traced:
             result = anonymizer.result(result)
     traced = Traced([], 0, start_ns, end_ns, session.mode, result, None)
     return _finish(bundle, traced, session, clocks)
-
-
-class _Interrupts:
-    """SIGINT and SIGTERM while something is traced: passed on to the group first, then insisted on."""
-
-    def __init__(self, group: RunCgroup | None):
-        self.name: str | None = None
-        self._group = group
-        self._came = threading.Event()
-        self._before: dict[int, Any] = {}
-
-    def wait(self, until: float | None) -> bool:
-        """Whether one came, within 0.2 s or at `until` (time.monotonic)."""
-        pause_s = 0.2 if until is None else max(0.0, min(0.2, until - time.monotonic()))
-        return self._came.wait(pause_s)
-
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        again = self.name is not None
-        self.name = signal.Signals(number).name
-        self._came.set()
-        for pid in self._group.pids() if self._group is not None else []:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL if again else number)
-
-    def __enter__(self) -> _Interrupts:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 def _root_group() -> int:

@@ -1,0 +1,63 @@
+"""Ctrl-C and SIGTERM while something is traced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+
+class Interrupts:
+    """SIGINT and SIGTERM while something is traced: passed on first, then insisted on.
+
+    `pids` gives the processes that are to get them; `name` is that of the last signal that came.
+    """
+
+    def __init__(self, pids: Callable[[], list[int]] | None = None):
+        self.name: str | None = None
+        self._pids = pids
+        self._came = threading.Event()
+        self._before: dict[int, Any] = {}
+
+    def wait(self, until: float | None) -> bool:
+        """Whether one came, within 0.2 s or at `until` (time.monotonic)."""
+        pause_s = 0.2 if until is None else max(0.0, min(0.2, until - time.monotonic()))
+        return self._came.wait(pause_s)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        again = self.name is not None
+        self.name = signal.Signals(number).name
+        self._came.set()
+        for pid in self._pids() if self._pids is not None else []:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL if again else number)
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def in_sessions_of_children() -> list[int]:
+    """Processes in the sessions that children of ours lead: a launched command and what it started."""
+    sessions: dict[int, int] = {}
+    leaders = set()
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            stat = Path(f"/proc/{int(entry)}/stat").read_bytes()
+            _, parent, _, session = stat[stat.rindex(b")") + 2 :].split()[:4]
+            sessions[int(entry)] = int(session)
+            if int(parent) == os.getpid() and session == entry.encode():
+                leaders.add(int(entry))
+    return [pid for pid, session in sessions.items() if session in leaders]
