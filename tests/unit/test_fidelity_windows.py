@@ -196,9 +196,9 @@ def counted(ratios: list[float], limit: float | None = MIB, direction: str = "re
     )
 
 
-def busy(*percent: float) -> pa.Table:
+def busy(*percent: float, metric: str = "busy") -> pa.Table:
     """What a monitor saw of the processors in the middle of each window."""
-    of = {"kind": "cpu", "entity": "all", "unit": "%"}
+    of = {"kind": "cpu", "entity": "all", "metric": metric, "unit": "%"}
     return pa.Table.from_pylist(
         [{**of, "t_ns": n * S + S // 2, "value": float(p)} for n, p in enumerate(percent)]
     )
@@ -220,6 +220,7 @@ def busy(*percent: float) -> pa.Table:
         ([0.4, 0.5, 0.4], {"utilisation": busy(99, 20, 20)}, "demand-bound", True),
         ([0.94, 0.94, 0.94], {"utilisation": busy(99, 99, 20)}, "host-saturated", False),
         ([0.94, 0.94, 0.94], {"utilisation": busy(20, 20, 20)}, "not-honoured", False),
+        ([0.4, 0.5, 0.4], {"utilisation": busy(9, 9, 9, metric="stolen")}, "host-saturated", False),
         ([1.0, 1.0], {"unsupported": {"read": "buffered"}}, "unsupported", False),
     ],
 )

@@ -8,8 +8,7 @@ quantiles are known, `shape_read` and `shape_write` say whether the throttle let
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -19,11 +18,10 @@ from penstock.analyse.fidelity import FIDELITY_SCHEMA, Certificate
 from penstock.analyse.fidelity_log import frame
 from penstock.analyse.fidelity_windows import (
     CAPABILITY_SHARE,
-    CPU_LIMIT_PERCENT,
     OFF_SHARE,
     WINDOWS_SCHEMA,
-    busy_in,
-    busy_processors,
+    Taken,
+    taken,
 )
 
 #: largest departure of the whole run, as a share, and of a window (a throttle works in slices of 0.1 s)
@@ -61,7 +59,7 @@ def fidelity_of_counters(
     """
     table = frame(counters)
     table = table[table["disk_id"].astype(str) == disk_id].sort_values("t_ns")
-    cpu = busy_processors(utilisation)
+    cpu = taken(utilisation)
     rows: list[dict[str, Any]] = []
     windows: list[dict[str, Any]] = []
     for direction in ("read", "write"):
@@ -73,7 +71,7 @@ def fidelity_of_counters(
         for row in judged:
             row |= {"disk_id": disk_id, "backend": backend, "direction": direction}
         windows += judged
-        verdict, valid, reason = _verdict(judged, direction)
+        verdict, valid, reason = _verdict(judged, direction, cpu)
         if limited.any() and (unsupported or {}).get(direction):
             verdict, valid, reason = "unsupported", False, str((unsupported or {})[direction])
         rows.append(
@@ -98,7 +96,7 @@ def _active(mine: pd.DataFrame) -> pd.DataFrame:
 
 
 def _windows(
-    mine: pd.DataFrame, capability_bps: float | None, cpu: pd.Series | None
+    mine: pd.DataFrame, capability_bps: float | None, cpu: Sequence[Taken]
 ) -> list[dict[str, Any]]:
     out = []
     held = False  # a window has kept the limit: what is above it later is no burst at the beginning
@@ -128,7 +126,7 @@ def _windows(
             "reason": "",
             "ahead": AHEAD * size / (min(asked) * window_s) if asked and window_s > 0 else 0.0,
         }
-        row["cpu"] = busy_in(cpu, row)
+        row["host"] = _said(cpu, row["t_ns"], row["t_ns"] + row["window_ns"])
         if (bps, iops) != before:  # a changed limit may begin with a burst again, in a mixed window
             held, mixed = False, before is not None
         else:
@@ -141,7 +139,7 @@ def _windows(
 
 
 def _of_window(row: dict[str, Any], mixed: bool, held: bool, capability_bps: float | None) -> str:
-    ratio, cpu = row["ratio"], row["cpu"]
+    ratio = row["ratio"]
     if mixed or row["window_ns"] < SHORTEST_S * 1e9:
         row["reason"] = "the limit changed in it" if mixed else ""
         return "too-short"
@@ -158,14 +156,16 @@ def _of_window(row: dict[str, Any], mixed: bool, held: bool, capability_bps: flo
     if capability_bps and row["asked_bps"] > CAPABILITY_SHARE * capability_bps:
         row["reason"] = f"the device can do {capability_bps:.4g} B/s"
         return "device-bound"
-    if cpu is not None and cpu > CPU_LIMIT_PERCENT:
-        row["reason"] = f"the host's processors were {cpu:.0f} % busy"
+    if row["host"]:
+        row["reason"] = row["host"]
         return "host-saturated"
     row["reason"] = "below the limit; counters do not tell whether more was asked for"
     return "demand-bound"
 
 
-def _verdict(judged: list[dict[str, Any]], direction: str) -> tuple[str, bool, str]:
+def _verdict(
+    judged: list[dict[str, Any]], direction: str, cpu: Sequence[Taken]
+) -> tuple[str, bool, str]:
     """Of the whole run: verdict, whether it may be used, why."""
     verdicts = [row["verdict"] for row in judged]
     judgeable = [v for v in verdicts if v != "too-short"]
@@ -196,15 +196,19 @@ def _verdict(judged: list[dict[str, Any]], direction: str) -> tuple[str, bool, s
     )
     ahead = sum(r["ahead"] for r in steady) / max(1, len(steady)) ** 2
     if steady and abs(whole - 1) > RATE_LIMIT + ahead:
-        cpu = [r["cpu"] for r in judged if r["cpu"] is not None]
-        saturated = bool(cpu) and statistics.median(cpu) > CPU_LIMIT_PERCENT
-        verdict = "host-saturated" if saturated else "not-honoured"
+        host = _said(cpu, judged[0]["t_ns"], judged[-1]["t_ns"] + judged[-1]["window_ns"])
+        verdict = "host-saturated" if host else "not-honoured"
         return verdict, False, f"{direction}s are {100 * (whole - 1):+.1f} % off"
     for verdict in ("host-saturated", "device-bound", "demand-bound"):
         if verdicts.count(verdict) > len(judgeable) / 2:
             reason = next(r["reason"] for r in judged if r["verdict"] == verdict)
             return verdict, verdict != "host-saturated", reason
     return "honoured", True, ""
+
+
+def _said(cpu: Sequence[Taken], began_ns: int, ended_ns: int) -> str:
+    """What took the host's processors in that time, in words; nothing if nothing did."""
+    return ", ".join(said for what in cpu if (said := what.over(began_ns, ended_ns)) is not None)
 
 
 def _whole(judged: list[dict[str, Any]], disk_id: str, direction: str) -> dict[str, Any]:

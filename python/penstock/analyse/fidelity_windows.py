@@ -339,11 +339,6 @@ def taken(utilisation: pa.Table | pd.DataFrame | None) -> list[Taken]:
     return found
 
 
-def busy_processors(utilisation: pa.Table | pd.DataFrame | None) -> pd.Series | None:
-    """Busy share of the host's processors by time, where it was monitored [%]."""
-    return _of_processors(utilisation, "busy")
-
-
 def _of_processors(utilisation: pa.Table | pd.DataFrame | None, metric: str) -> pd.Series | None:
     if utilisation is None:
         return None
@@ -359,11 +354,3 @@ def _of_processors(utilisation: pa.Table | pd.DataFrame | None, metric: str) -> 
         return None
     peak: pd.Series = whole.groupby("t_ns")["value"].max()
     return peak
-
-
-def busy_in(cpu: pd.Series | None, row: Mapping[str, Any]) -> float | None:
-    """How busy they were in the window of a row [%], None where that is not known."""
-    if cpu is None:
-        return None
-    inside = cpu[(cpu.index >= row["t_ns"]) & (cpu.index <= row["t_ns"] + row["window_ns"])]
-    return None if inside.empty else float(inside.median())
