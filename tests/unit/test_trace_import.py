@@ -140,6 +140,26 @@ def test_blktrace_without_issues_goes_by_queue(tmp_path: Path) -> None:
     assert any("40 requests have no completion" in line for line in judged.source["about"])
 
 
+def test_blktrace_commands_passed_through_are_left_out(tmp_path: Path) -> None:
+    passed = 1 << 9
+    records = [
+        record(3 * n + i, n * 1000 + 10 * i, 8 * n, 4096, (way | READ) << 16 | act)
+        for n in range(1, 41)
+        for i, (way, act) in enumerate(((QUEUE, 1), (ISSUE, 7), (COMPLETE, 8)))
+    ]
+    for n, way in enumerate(
+        (READ, WRITE, READ)
+    ):  # an inquiry, as smartctl makes it: no place, 512 bytes
+        for act, category in ((7, ISSUE), (8, COMPLETE)):
+            action = (way | passed | category) << 16 | act
+            records.append(record(500 + n, 90_000 + 10 * n, 0, 512, action))
+    (tmp_path / "sda.blktrace.0").write_bytes(b"".join(records))
+    judged = import_trace([tmp_path / "sda"], tmp_path / "b")
+    assert judged.counts == {"seen": 43, "kept": 40, "filtered": 3, "lost": 0}
+    assert [row["direction"] for row in judged.verdicts] == ["read"]
+    assert judged.verdicts[0]["together"]["class"] == "consecutive"
+
+
 DXT = """# darshan log version: 3.41
 # exe: ./app
 # DXT, file_id: 111, file_name: /scratch/out file.dat
@@ -232,6 +252,8 @@ HEAD = "fio version 3 iolog\n"
         ("wait", (HEAD + "9 f wait 9 0\n").encode(), ":2: .*no `wait` in version 3"),
         ("huge", (HEAD + "9 f read 0 4294967296\n").encode(), ":2: .*below 2 GiB"),
         ("far", (HEAD + "9 f read 9223372036854775807 9\n").encode(), ":2: .*below 2\\^63"),
+        ("torn", (HEAD + "5 f read 0 4096\n6 f read 4096 40").encode(), ":3: .*an end of the line"),
+        ("dxttorn", DXT[: DXT.index("110\n") + 2].encode(), ":21: .*an end of the line"),
         ("none", HEAD.encode(), "holds no reads or writes"),
         ("dxtcut", DXT[:396].encode(), "expected MODULE RANK"),
         (

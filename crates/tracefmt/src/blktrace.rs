@@ -23,6 +23,8 @@ const SECTOR: u64 = 512;
 const WRITE: u32 = 1 << 1;
 const FLUSH: u32 = 1 << 2;
 const READ: u32 = 1;
+/// A command passed through to the device (SG_IO, …), which has no place on it.
+const PASSED_THROUGH: u32 = 1 << 9;
 const NOTIFY: u32 = 1 << 10;
 const DISCARD: u32 = 1 << 13;
 /// Actions, the lower half, less the bit that says a control group follows.
@@ -271,8 +273,8 @@ pub fn read(
     let mut issued = false;
     let mut merged = Merged::open(paths)?;
     while let Some(entry) = merged.next()? {
-        let notify = (entry.action >> 16) & NOTIFY != 0;
-        issued |= !notify && entry.action & 0xffff & !FROM_CGROUP == ISSUE;
+        let other = (entry.action >> 16) & (NOTIFY | PASSED_THROUGH) != 0;
+        issued |= !other && entry.action & 0xffff & !FROM_CGROUP == ISSUE;
     }
     let start = if issued { ISSUE } else { QUEUE };
     to.about.push(format!(
@@ -308,13 +310,13 @@ fn pass(
         }
         let place = (entry.device, entry.sector);
         let op = match category {
-            c if c & DISCARD != 0 => None,
+            c if c & (DISCARD | PASSED_THROUGH) != 0 => None,
             c if c & WRITE != 0 && entry.bytes > 0 => Some(DEVICE_WRITE),
             c if c & FLUSH != 0 => Some(DEVICE_FLUSH),
             c if c & READ != 0 => Some(DEVICE_READ),
             _ => None,
         };
-        if action == QUEUE {
+        if action == QUEUE && op.is_some() {
             queued.insert(place, (entry.time, entry.pid));
         }
         if action == start {

@@ -4,13 +4,15 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use crate::imported::unreadable;
+use crate::imported::{malformed, shown, unreadable};
 use crate::ReadError;
 
 /// Longest line accepted; a longer one is no trace but something else.
 const LONGEST: usize = 1 << 20;
 
 /// Calls `each` with every line (number from 1, without its end); bytes that are not UTF-8 are replaced.
+///
+/// A last line without its end is an error, even where `each` takes it: its last number may be torn.
 pub fn for_each(
     path: &Path,
     mut each: impl FnMut(u64, &str) -> Result<(), ReadError>,
@@ -30,11 +32,17 @@ pub fn for_each(
         number += 1;
         if read == LONGEST {
             let found = "a line of more than 1 MiB";
-            return Err(crate::imported::malformed(path, number, found, "text"));
+            return Err(malformed(path, number, found, "text"));
         }
+        let ended = line.last() == Some(&b'\n');
         while matches!(line.last(), Some(b'\n' | b'\r')) {
             line.pop();
         }
-        each(number, &String::from_utf8_lossy(&line))?;
+        let text = String::from_utf8_lossy(&line);
+        each(number, &text)?;
+        if !ended && !text.trim().is_empty() {
+            let expected = "an end of the line (a truncated file?)";
+            return Err(malformed(path, number, shown(&text), expected));
+        }
     }
 }
