@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +29,8 @@ class Links:
         self._addresses: dict[tuple[str, str], str] = {}
         #: the links of nodes that are stopped, as they were left and changed since
         self._kept: dict[str, dict[str, LinkSpec]] = {}
+        #: a change finds a node attached or stopped, nothing in between
+        self._lock = threading.RLock()
 
     def up(self) -> None:
         """Puts the networks up that nodes are on. Raises BadInput, PenstockError."""
@@ -45,6 +48,10 @@ class Links:
 
     def attach(self, node: NodeSpec, pid: int) -> dict[str, str]:
         """Gives the node whose first process is `pid` its links; addresses by network."""
+        with self._lock:
+            return self._attach(node, pid)
+
+    def _attach(self, node: NodeSpec, pid: int) -> dict[str, str]:
         addresses: dict[str, str] = {}
         if self._network is not None:
             for link in node.links:
@@ -64,6 +71,12 @@ class Links:
 
         Those of a stopped node are what it has when it comes back.
         """
+        with self._lock:
+            return self._set(changes)
+
+    def _set(
+        self, changes: Sequence[tuple[str, str | None, dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
         if self._network is None:
             raise BadInput(f"node {changes[0][0]} is on no network")
         planned_ns = time.monotonic_ns()
@@ -109,9 +122,10 @@ class Links:
         """The node's namespace is gone, and its interfaces with it; how they were is kept."""
         if self._network is None:
             return
-        if node not in self._kept:
-            self._kept[node] = self._as_it_is(node)
-        self._network.detach(node)
+        with self._lock:
+            if node not in self._kept:
+                self._kept[node] = self._as_it_is(node)
+            self._network.detach(node)
 
     def _as_it_is(self, node: str) -> dict[str, LinkSpec]:
         assert self._network is not None
