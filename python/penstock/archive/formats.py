@@ -50,7 +50,7 @@ Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parq
 | `state` | `finished`, `failed` (status other than 0, or a signal) or `timed-out` |
 | `valid`, `reason` | whether the analysis uses the run, and why not |
 | `resident_share` | share of the disk's files in the page cache when the workload began, by disk |
-| `losses` | by observer, events or samples lost |
+| `losses` | by observer (`trace`, `layers`, `monitor`), events or samples lost |
 | `receipts` | by observer, what it counted and what it cost |
 | `source` | of an imported trace and of `trace --disk`: `format`, `files` or `disk_id`, `basis`, and `not_known`, what the source cannot say |
 | `responses` | by response, `value` and `unit` |

@@ -435,7 +435,7 @@ _TABLES = (
             t_ns | i64 | ns | end of the interval, CLOCK_MONOTONIC
             kind | text | | `cpu`, `disk`, `network`, `emulated_disk`, `cgroup_cpu`
             entity | text | | what it is about
-            metric | text | | which of its utilisations
+            metric | text | | which of its utilisations; of processors `busy`, `stolen` by other machines, `waited_for` by some task
             unit | text | | unit of the value, mostly %
             value | f64 | (`unit`) | the value, null where a counter went back
             reset | bool | | a counter went back in the interval
