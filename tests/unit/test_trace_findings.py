@@ -13,6 +13,7 @@ import pytest
 
 from penstock.analyse.trace_findings import CODES, findings_of
 from penstock.errors import BadInput
+from penstock.observe.trace.salvage import what_layers_miss
 
 SECOND = 1_000_000_000
 MIB = 1 << 20
@@ -207,6 +208,12 @@ def test_rereads_where_sizes_are_mixed(
     assert ("trace-rereads" in traced.codes()) == says
 
 
+def test_rereads_by_calls_and_by_faults_are_said_once(traced: Trace) -> None:
+    traced.verdict("sequential", calls=2000).verdict("sequential", calls=2000, basis="faults")
+    traced.calls(np.tile(np.arange(1000) * 4096, 4)).codes()
+    assert [f.code for f in findings_of(traced.path)].count("trace-rereads") == 1
+
+
 def test_rereads_of_parts_that_overlap(traced: Trace) -> None:
     traced.verdict("random", calls=1000)
     traced.calls(np.random.default_rng(1).integers(0, 10_000, 1000) * 4096, size=MIB)
@@ -310,6 +317,16 @@ def test_losses_under_the_calls_are_said(traced: Trace) -> None:
     assert "counts as a hit" in found.statement
     layers["missing"] = {"block_bio_complete": ""}  # nothing is lacking without it
     assert traced.codes() == set()
+
+
+def test_what_the_kernel_does_not_tell_is_in_the_summary() -> None:
+    assert what_layers_miss({"seen": 9, "lost": 0, "missing": {"block_bio_complete": ""}}) == ""
+    said = what_layers_miss(
+        {"seen": 9, "lost": 2, "missing": {"mm_filemap_add_to_page_cache": "page-cache misses"}}
+    )
+    assert "2 of 9 records" in said
+    assert "does not tell under the calls: page-cache misses." in said
+    assert said.endswith("counts as a hit of the page cache.")
 
 
 def test_nothing_to_say_of_an_empty_trace(traced: Trace) -> None:

@@ -245,7 +245,7 @@ def _rereads(run: TracedRun) -> Iterator[Finding]:
         and row.mean_ns >= CACHED_NS
         and run.share(row.time_ns) >= LITTLE
     ]
-    for file_id in waits:
+    for file_id in dict.fromkeys(waits):  # by calls and by faults it is the same file
         row = run.ask(_TOUCHED.format(file_id=file_id, block=_block_bytes(run, file_id)))[0]
         ratio = float(row["bytes"] or 0) / max(float(row["touched"] or 0), 1.0)
         if ratio >= REREAD_RATIO:
