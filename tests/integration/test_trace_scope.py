@@ -282,6 +282,59 @@ def test_filters_hold_for_completions_of_libaio(ground: Path) -> None:
     assert balanced(mixed)
 
 
+#: by plain calls, without position, past the page cache, by libaio; then made durable
+ON_A_DEVICE = """
+import mmap, os, subprocess, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+for i in range(7):
+    os.pread(fd, 512, 4096 * i)
+os.lseek(fd, 8192, 0)
+for _ in range(3):
+    os.write(fd, bytes(4096))
+os.fsync(fd)
+direct = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+for i in range(5):
+    os.preadv(direct, [mmap.mmap(-1, 4096)], 4096 * i)
+os.close(direct)
+os.close(fd)
+fio = ['fio', '--name=j', '--filename=' + sys.argv[1], '--size=64k', '--bs=4k', '--ioengine=libaio']
+subprocess.run([*fio, '--direct=1', '--rw=read', '--output=/dev/null'], check=True)
+"""
+
+
+@pytest.fixture
+def loop_device(tmp_path: Path) -> Iterator[Path]:
+    backing = tmp_path / "backing"
+    backing.write_bytes(bytes(1 << 20))
+    made = subprocess.run(["losetup", "-f", "--show", backing], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no loop device: {made.stderr.strip()}")
+    yield Path(made.stdout.strip())
+    subprocess.run(["losetup", "-d", made.stdout.strip()], check=True)
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+@pytest.mark.parametrize("mode", ["trace", "pattern", "count"])
+def test_tr_02_a_block_device_is_recorded_as_files_are(
+    tmp_path: Path, loop_device: Path, mode: str
+) -> None:
+    options: tuple[str | Path, ...] = ("-m", mode, "--file", loop_device, "-o", tmp_path / "T")
+    document = trace(sys.executable, "-c", ON_A_DEVICE, loop_device, options=options)
+    row = of_file(document, loop_device)
+    assert (row["reads"], row["writes"]) == (7 + 5 + 16, 3)
+    assert (row["read_bytes"], row["written_bytes"]) == (7 * 512 + 21 * 4096, 3 * 4096)
+    assert document["lost_events"] == 0
+    assert balanced(document)
+    (file,) = pq.read_table(tmp_path / "T" / "files.parquet").to_pylist()
+    assert file["size_bytes"] == 1 << 20
+    if mode == "trace":
+        told = [row for row in events(tmp_path / "T") if row["path"] == str(loop_device)]
+        by_op = Counter(row["op"] for row in told)
+        assert by_op["aio_pread"] == 16
+        assert by_op["fsync"] == 1
+        assert [r["offset_bytes"] for r in told if r["op"] == "write"] == [8192, 12288, 16384]
+
+
 def test_the_files_of_the_whole_host(ground: Path) -> None:
     """Without command or process: whoever uses the file, but not the tracer itself."""
     with (

@@ -92,7 +92,7 @@ pub struct Source {
     pub seen: u64,
     /// Recorded, or counted into a stream.
     pub kept: u64,
-    /// Not a regular file, no such descriptor, or under way when tracing began.
+    /// Neither a regular file nor a block device, no such descriptor, or under way when tracing began.
     pub filtered: u64,
     /// The ring was full.
     pub lost_ring: u64,

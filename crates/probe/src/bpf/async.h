@@ -344,7 +344,7 @@ static long aio_submit_one(__u64 index, void *context)
 		return 0;
 	}
 	inode = FIELD(file, f_inode);
-	if (!is_regular(inode)) {
+	if (!has_storage(inode)) {
 		count_filtered();
 		return 0;
 	}
@@ -623,7 +623,7 @@ static __noinline __u64 registered_file(struct io_ring_ctx *ring, __u32 index)
 	return pointer & ~7UL; /* the low bits are flags */
 }
 
-/* Fills in what is known of a file; its number, or 0 if it is not a regular one. */
+/* Fills in what is known of a file; its number, or 0 if it is none that is recorded. */
 static __noinline __u32 tell_file(struct file *file, struct request *request)
 {
 	struct inode *inode;
@@ -633,7 +633,7 @@ static __noinline __u32 tell_file(struct file *file, struct request *request)
 	if (!probe_reads)
 		file = bpf_rdonly_cast(file, bpf_core_type_id_kernel(struct file));
 	inode = BPF_CORE_READ(file, f_inode);
-	if (!inode || (BPF_CORE_READ(inode, i_mode) & S_IFMT) != S_IFREG)
+	if (!inode || !of_storage(BPF_CORE_READ(inode, i_mode)))
 		return 0;
 	request->flags |= call_flags(file);
 	if (request->offset_bytes == -1) {

@@ -146,7 +146,7 @@ static __always_inline void call_counted(struct pt_regs *regs, long result, __u6
 	if (known->inode_pointer != (__u64)inode || known->epoch != control.epoch ||
 	    known->inode != FIELD(inode, i_ino) || known->generation != FIELD(inode, i_generation) ||
 	    known->super_pointer != (__u64)FIELD(inode, i_sb)) {
-		if ((FIELD(inode, i_mode) & S_IFMT) != S_IFREG) {
+		if (!of_storage(FIELD(inode, i_mode))) {
 			COUNT(books, SOURCE_CALLS, filtered);
 			return;
 		}

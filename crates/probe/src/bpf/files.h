@@ -68,14 +68,28 @@ static __always_inline void begin_walk(struct walk *walk, struct dentry *dentry,
 	walk->complete = 0;
 }
 
-static __noinline int describe(struct inode *inode, struct introduction *draft)
+/* A regular file, or a block device by its node. */
+static __always_inline bool of_storage(__u32 mode)
 {
+	return (mode & S_IFMT) == S_IFREG || (mode & S_IFMT) == S_IFBLK;
+}
+
+static __noinline int describe(struct file *file, struct introduction *draft)
+{
+	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	struct address_space *mapping = BPF_CORE_READ(inode, i_mapping);
+	struct inode *contents = inode;
+
+	if ((BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFBLK) { /* behind its node */
+		mapping = BPF_CORE_READ(file, f_mapping);
+		contents = BPF_CORE_READ(mapping, host);
+	}
 	draft->device = BPF_CORE_READ(inode, i_sb, s_dev);
 	draft->magic = BPF_CORE_READ(inode, i_sb, s_magic);
 	draft->inode = BPF_CORE_READ(inode, i_ino);
 	draft->generation = BPF_CORE_READ(inode, i_generation);
-	draft->size_bytes = BPF_CORE_READ(inode, i_size);
-	draft->resident_pages = BPF_CORE_READ(inode, i_mapping, nrpages);
+	draft->size_bytes = BPF_CORE_READ(contents, i_size);
+	draft->resident_pages = BPF_CORE_READ(mapping, nrpages);
 	draft->t_ns = bpf_ktime_get_ns();
 	return 0;
 }
@@ -94,7 +108,7 @@ static __noinline int introduce(struct file *file, __u32 file_id, struct ledger 
 		return 0;
 	}
 	draft->file_id = file_id;
-	describe(BPF_CORE_READ(file, f_inode), draft);
+	describe(file, draft);
 	draft->unlinked = !BPF_CORE_READ(dentry, d_hash.pprev);
 	begin_walk(&work->walk, dentry, view);
 	bpf_loop(MOST_NAMES, step_up, number, 0);
@@ -158,7 +172,7 @@ out:
 	return id;
 }
 
-/* The number of a regular file, as that of meet_file. */
+/* The number of a file, as that of meet_file. */
 static __always_inline __u32 number_of(struct file *file)
 {
 	__u64 address = 0;

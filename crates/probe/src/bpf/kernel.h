@@ -106,6 +106,7 @@ struct file {
 	unsigned int f_mode;
 	long long f_pos;
 	struct path f_path;
+	struct address_space *f_mapping;
 };
 
 /*

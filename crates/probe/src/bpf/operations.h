@@ -16,9 +16,9 @@ struct {
 	__type(value, struct operation_sum);
 } operations SEC(".maps");
 
-static __always_inline bool is_regular(struct inode *inode)
+static __always_inline bool has_storage(struct inode *inode)
 {
-	return (FIELD(inode, i_mode) & S_IFMT) == S_IFREG;
+	return of_storage(FIELD(inode, i_mode));
 }
 
 static __always_inline void file_key_of(struct inode *inode, struct file_key *key)
@@ -63,7 +63,7 @@ static __noinline __u32 number_if_known(struct inode *inode)
 	struct file_key key = {};
 	__u32 *found;
 
-	if (!is_regular(inode))
+	if (!has_storage(inode))
 		return 0;
 	file_key_of(inode, &key);
 	found = bpf_map_lookup_elem(&files, &key);

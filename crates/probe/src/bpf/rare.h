@@ -101,7 +101,7 @@ static __noinline int keep_rare(struct call *call, __u32 file_id, struct books *
 	return record_rare(call, &known, books);
 }
 
-/* One half of a copy inside the kernel: a read or write like others; of no regular file: 0. */
+/* One half of a copy inside the kernel: a read or write like others; of what is not recorded: 0. */
 static __noinline int keep_half(struct call *call, __u32 file_id, struct books *books)
 {
 	struct known_file known = { .file_id = file_id, .stream = { NO_STREAM, NO_STREAM } };
@@ -343,9 +343,9 @@ static __noinline int open_left(struct pt_regs *regs, __u64 number, struct call 
 	if (call->result < 0)
 		return keep_rare(call, 0, books);
 	file = file_of(task, call->result);
-	if (!file || !is_regular(FIELD(file, f_inode))) {
+	if (!file || !has_storage(FIELD(file, f_inode))) {
 		COUNT(books, SOURCE_RARE, seen);
-		COUNT(books, SOURCE_RARE, filtered); /* a directory or device; or another thread has closed it */
+		COUNT(books, SOURCE_RARE, filtered); /* a directory or terminal; or another thread has closed it */
 		return 0;
 	}
 	call->result = 0;
@@ -394,7 +394,7 @@ static __noinline int by_descriptor(struct pt_regs *regs, __u64 number, struct c
 	}
 	if (!file)
 		return no_file(call, books);
-	if (!is_regular(FIELD(file, f_inode))) {
+	if (!has_storage(FIELD(file, f_inode))) {
 		if (call->op == OP_SYNCFS)
 			return keep_rare(call, 0, books); /* of a directory: the file system */
 		COUNT(books, SOURCE_RARE, seen);
@@ -424,7 +424,7 @@ static __always_inline void one_half(struct call *call, struct file *file, const
 		call->flags = FLAG_AT_POSITION;
 	}
 	call->offset_bytes = end - (call->result > 0 ? call->result : 0);
-	if (is_regular(FIELD(file, f_inode))) {
+	if (has_storage(FIELD(file, f_inode))) {
 		call->flags |= call_flags(file);
 		/* found here and not in keep_half: the stack of both together is too much below this one's */
 		file_id = number_of(file);

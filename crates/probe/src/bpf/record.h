@@ -7,7 +7,7 @@
 #include "epochs.h"
 #include "filter.h"
 
-/* One finished operation on a regular file, wherever it was seen. */
+/* One finished operation on a file or block device, wherever it was seen. */
 struct call {
 	__u64 start_ns; /* 0 in mode pattern: its latency is not in the sample */
 	__u64 now_ns; /* its end; 0 as above */
