@@ -44,6 +44,8 @@ struct direct_part {
 	__u64 offset_bytes;
 	__u64 base_bytes;
 	__u64 sector;
+	__u64 size_bytes;
+	__u64 ended_by;
 	__u32 device;
 	__u32 generation;
 };
@@ -330,12 +332,15 @@ int BPF_PROG(layer_part, struct bio *bio)
 	part.base_bytes = call->base_bytes;
 	part.offset_bytes = call->base_bytes + call->done_bytes;
 	part.sector = BPF_CORE_READ(bio, bi_iter.bi_sector);
+	part.size_bytes = size;
+	part.ended_by = (__u64)BPF_CORE_READ(bio, bi_end_io);
 	call->done_bytes += size;
 	call->left_bytes -= size;
 	bpf_map_update_elem(&direct_parts, &key, &part, BPF_ANY);
 	return 0;
 }
 
+/* Only of devices without requests; elsewhere direct_part_of sees whether an entry still holds. */
 SEC("tp_btf/block_bio_complete")
 int BPF_PROG(layer_part_done, struct request_queue *queue, struct bio *bio)
 {
@@ -401,6 +406,19 @@ static __always_inline void flush_part(struct parts *parts)
 		tell(&parts->record);
 }
 
+/*
+ * What was noted of a part when it was handed over. Its address may by now be that of another one, of another
+ * file: then it lies elsewhere on the device, or somebody else waits for it.
+ */
+static __always_inline struct direct_part *direct_part_of(__u64 key, __u64 sector)
+{
+	struct direct_part *part = bpf_map_lookup_elem(&direct_parts, &key);
+
+	if (!part || sector < part->sector || (sector - part->sector) << 9 >= part->size_bytes)
+		return NULL;
+	return part->ended_by == (__u64)BPF_CORE_READ((struct bio *)key, bi_end_io) ? part : NULL;
+}
+
 /* One part of a request: goes on where the last one ended, or is of another file or place. */
 static long add_part(__u64 index, void *context)
 {
@@ -408,7 +426,7 @@ static long add_part(__u64 index, void *context)
 	struct bio *bio = parts->bio;
 	struct direct_part *direct;
 	struct inode *inode;
-	__u64 key = (__u64)bio, offset = 0, number = 0, base = 0, sector;
+	__u64 offset = 0, number = 0, base = 0, sector;
 	__u32 device = 0, generation = 0, size;
 	__u8 how = BY_NOTHING;
 
@@ -416,11 +434,9 @@ static long add_part(__u64 index, void *context)
 		return 1;
 	size = BPF_CORE_READ(bio, bi_iter.bi_size);
 	sector = BPF_CORE_READ(bio, bi_iter.bi_sector);
-	direct = bpf_map_lookup_elem(&direct_parts, &key);
-	if (!direct) { /* a piece cut from the front of another knows from which */
-		key = (__u64)BPF_CORE_READ(bio, bi_private);
-		direct = bpf_map_lookup_elem(&direct_parts, &key);
-	}
+	direct = direct_part_of((__u64)bio, sector);
+	if (!direct) /* a piece cut from the front of another knows from which */
+		direct = direct_part_of((__u64)BPF_CORE_READ(bio, bi_private), sector);
 	if (direct) {
 		how = BY_DIRECT;
 		number = direct->inode;
