@@ -19,7 +19,7 @@ from penstock.archive.bundle import Bundle, directory_bytes, partial_path
 from penstock.archive.runs import set_aside
 from penstock.campaign import space
 from penstock.campaign.conductor import Attempt, Outcome
-from penstock.campaign.judgement import Evidence, Judgement, judge
+from penstock.campaign.judgement import Evidence, Judgement, judge, unplaced_faults
 from penstock.campaign.nodes_stage import NodesStage
 from penstock.campaign.observation import Observation, RunObservers
 from penstock.campaign.plain import PlainDirectories
@@ -474,6 +474,7 @@ class HostExecutor:
                 fidelity_faults=seen.fidelity_faults,
                 lost_events=int(seen.losses.get("trace", 0)),
                 kept_events=int(seen.receipts.get("trace", {}).get("kept", 0)),
+                unplaced_faults=unplaced_faults(seen.receipts.get("trace", {})),
                 missed_samples=int(seen.losses.get("monitor", 0)),
                 expected_samples=int(seen.receipts.get("monitor", {}).get("expected", 0)),
             )

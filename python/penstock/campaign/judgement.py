@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.host.launch import Finished
 
 #: a run is complete when the monitor took this share of its samples, or lacks no more than one (MN-29)
 COMPLETE_SHARE = 0.99
+#: share of a run's events that may be faults whose mapping could not be looked up
+UNPLACED_SHARE = 0.001
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class Evidence:
     fidelity_faults: tuple[str, ...]
     lost_events: int
     kept_events: int
+    #: of the lost ones, faults that came while another thread changed the mappings (docs/trace.md)
+    unplaced_faults: int
     missed_samples: int
     expected_samples: int
 
@@ -48,13 +54,20 @@ def judge(evidence: Evidence) -> Judgement:
         return Judgement("finished", False, reason, False)
     faults = [evidence.cache_fault] if evidence.cache_fault else []
     faults += evidence.fidelity_faults
-    if evidence.lost_events:
-        seen = evidence.lost_events + evidence.kept_events
+    seen = evidence.lost_events + evidence.kept_events
+    few = evidence.unplaced_faults <= UNPLACED_SHARE * seen
+    if evidence.lost_events > (evidence.unplaced_faults if few else 0):
         faults.append(f"the tracer lost {evidence.lost_events} of {seen} events")
     if evidence.missed_samples > max(1, (1 - COMPLETE_SHARE) * evidence.expected_samples):
         missed, expected = evidence.missed_samples, evidence.expected_samples
         faults.append(f"the monitor missed {missed} of {expected} samples")
     return Judgement("finished", not faults, "; ".join(faults), bool(faults))
+
+
+def unplaced_faults(receipt: Mapping[str, Any]) -> int:
+    """Faults that a tracer's receipt says it could not place in a file."""
+    faults = receipt.get("per_probe", {}).get("faults", {})
+    return int(faults.get("lost_unresolved", 0))
 
 
 def _ending(evidence: Evidence) -> Judgement | None:
