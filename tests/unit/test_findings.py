@@ -134,6 +134,17 @@ def test_lost_events_are_found(tmp_path: Path) -> None:
     assert not by_code(findings(write_example(tmp_path / "none", events=40)), "observer-lost")
 
 
+def test_faults_that_could_not_be_placed_are_told_apart(tmp_path: Path) -> None:
+    out = write_example(tmp_path / "out", events=40)
+    manifest = next((out / "runs").glob("*/manifest.json"))
+    values = json.loads(manifest.read_text())
+    values["receipts"]["trace"] |= {"lost": 3, "per_probe": {"faults": {"lost_unresolved": 3}}}
+    manifest.write_text(json.dumps(values))
+    (said,) = by_code(findings(out), "observer-lost")
+    assert said.severity == "info"
+    assert "3 page faults in 1 run (r0" in said.statement
+
+
 def test_prediction_agreement_leaves_the_basis_out(out: Path, tmp_path: Path) -> None:
     table = pd.read_parquet(out / "predictions.parquet")
     assert agreement(table)[:2] == (14, 15)

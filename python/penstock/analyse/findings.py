@@ -29,6 +29,7 @@ from penstock.analyse.costs import (
     mean_ratio,
 )
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.archive.receipts import unplaced_faults
 
 _SIGNIFICANT = 0.05
 
@@ -595,10 +596,14 @@ def _reason(rows: pd.DataFrame) -> str:
 
 def _observers(outcome: Outcome) -> Iterator[Finding]:
     lost: dict[str, dict[str, int]] = {}
+    unplaced: dict[str, int] = {}
     cpu: dict[str, float] = {}
     for run_id in outcome.run_ids:
         for observer, receipt in observer_receipts(outcome.manifest(run_id)).items():
             missing = int(receipt.get("lost") or 0) + int(receipt.get("missed") or 0)
+            if (faults := unplaced_faults(receipt)) > 0:
+                unplaced[run_id] = faults
+                missing -= faults
             if missing:
                 lost.setdefault(observer, {})[run_id] = missing
             if receipt.get("cpu_ns") is not None:
@@ -614,6 +619,14 @@ def _observers(outcome: Outcome) -> Iterator[Finding]:
             "Use mode `pattern`, or a larger ring."
             if observer == "trace"
             else "Lengthen interval.",
+        )
+    if unplaced:
+        yield Finding(
+            "observer-lost",
+            "info",
+            f"trace: {sum(unplaced.values()):,} page faults in {_runs_named(list(unplaced))} could not be "
+            "placed in a file, because another thread was changing the mappings.",
+            {"table": "manifest", "observer": "trace", "run_id": list(unplaced)},
         )
     if cpu:
         n = max(1, len(outcome.run_ids))

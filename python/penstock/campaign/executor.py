@@ -16,10 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle, directory_bytes, partial_path
+from penstock.archive.receipts import unplaced_faults
 from penstock.archive.runs import set_aside
 from penstock.campaign import space
 from penstock.campaign.conductor import Attempt, Outcome
-from penstock.campaign.judgement import Evidence, Judgement, judge, unplaced_faults
+from penstock.campaign.judgement import Evidence, Judgement, judge
 from penstock.campaign.nodes_stage import NodesStage
 from penstock.campaign.observation import Observation, RunObservers
 from penstock.campaign.plain import PlainDirectories

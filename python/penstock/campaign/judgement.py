@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.host.launch import Finished
 
@@ -62,12 +60,6 @@ def judge(evidence: Evidence) -> Judgement:
         missed, expected = evidence.missed_samples, evidence.expected_samples
         faults.append(f"the monitor missed {missed} of {expected} samples")
     return Judgement("finished", not faults, "; ".join(faults), bool(faults))
-
-
-def unplaced_faults(receipt: Mapping[str, Any]) -> int:
-    """Faults that a tracer's receipt says it could not place in a file."""
-    faults = receipt.get("per_probe", {}).get("faults", {})
-    return int(faults.get("lost_unresolved", 0))
 
 
 def _ending(evidence: Evidence) -> Judgement | None:
