@@ -177,6 +177,22 @@ def test_a_tail_of_late_replies_is_the_host_s_and_one_of_slow_service_the_disk_s
     assert set(found["verdict"].to_pylist()) == {"not-honoured"}
 
 
+def test_a_quantile_at_a_gap_is_not_off_for_one_late_reply_in_a_hundred():
+    """Pairs of requests at one server: the first takes 1 ms, the second 2 ms, nothing is between."""
+    n = 1000
+    arrival = 1000 * MS + np.arange(n) // 2 * 20 * MS
+    wait = np.where(np.arange(n) % 2 == 0, 0, MS)
+    due = arrival + wait + MS
+    done = due.copy()
+    done[50] += MS
+    log = log_table(arrival, due, done, np.full(n, MS), wait)
+    found = fidelity(log, {}, constant_profile(0.001))
+    assert row(found, "p50_read")["ratio"] > 1.3
+    assert is_valid(found)[0], is_valid(found)
+    late = log_table(arrival, due, arrival + 2 * (due - arrival), np.full(n, MS), wait)
+    assert "p50_read" in is_valid(fidelity(late, {}, constant_profile(0.001)))[1]
+
+
 @pytest.mark.parametrize(
     ("metric", "value", "said"),
     [
