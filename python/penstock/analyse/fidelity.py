@@ -78,8 +78,6 @@ IDLE_LIMIT = 0.10
 #: shortest activity that can be judged [s], and fewest requests (EM-40)
 SHORTEST_S = 0.5
 FEWEST = 20
-#: a host busier than this has no room for the disk server [%] (EM-40)
-CPU_LIMIT_PERCENT = 90.0
 #: share of the host's processor time that others than the run and the disk may take when it is all taken
 FOREIGN_LIMIT = 0.10
 
@@ -392,7 +390,7 @@ def _crowded(stats: Mapping[str, Any], run_cpu_ns: int | None) -> _Judged | None
     busy = float(stats["host_busy_ns"])
     foreign = busy - float(run_cpu_ns or 0) - float(stats.get("server_cpu_ns") or 0)
     share = foreign / whole
-    if 100 * busy / whole <= CPU_LIMIT_PERCENT or share <= FOREIGN_LIMIT:
+    if 100 * busy / whole <= fidelity_windows.CPU_LIMIT_PERCENT or share <= FOREIGN_LIMIT:
         return None
     words = (
         f"the host's processors were {100 * busy / whole:.0f} % busy, "
@@ -433,9 +431,9 @@ def _span(log: Log) -> float:
 def _saturation(utilisation: pa.Table | pd.DataFrame | None, log: Log) -> str | None:
     """The host's saturation in words, where the monitor saw it while the disk was at work."""
     began_ns, ended_ns = int(log.began.min()), int(log.done.max())
-    witnesses = fidelity_windows.taken(utilisation)
-    words = [said for what in witnesses if (said := what.over(began_ns, ended_ns)) is not None]
-    return ", ".join(words) or None
+    return (
+        fidelity_windows.in_words(fidelity_windows.taken(utilisation), began_ns, ended_ns) or None
+    )
 
 
 def _first(table: pa.Table, column: str) -> Any:

@@ -21,6 +21,7 @@ from penstock.analyse.fidelity_windows import (
     OFF_SHARE,
     WINDOWS_SCHEMA,
     Taken,
+    in_words,
     taken,
 )
 
@@ -126,7 +127,7 @@ def _windows(
             "reason": "",
             "ahead": AHEAD * size / (min(asked) * window_s) if asked and window_s > 0 else 0.0,
         }
-        row["host"] = _said(cpu, row["t_ns"], row["t_ns"] + row["window_ns"])
+        row["host"] = in_words(cpu, row["t_ns"], row["t_ns"] + row["window_ns"])
         if (bps, iops) != before:  # a changed limit may begin with a burst again, in a mixed window
             held, mixed = False, before is not None
         else:
@@ -196,7 +197,7 @@ def _verdict(
     )
     ahead = sum(r["ahead"] for r in steady) / max(1, len(steady)) ** 2
     if steady and abs(whole - 1) > RATE_LIMIT + ahead:
-        host = _said(cpu, judged[0]["t_ns"], judged[-1]["t_ns"] + judged[-1]["window_ns"])
+        host = in_words(cpu, judged[0]["t_ns"], judged[-1]["t_ns"] + judged[-1]["window_ns"])
         verdict = "host-saturated" if host else "not-honoured"
         return verdict, False, f"{direction}s are {100 * (whole - 1):+.1f} % off"
     for verdict in ("host-saturated", "device-bound", "demand-bound"):
@@ -204,11 +205,6 @@ def _verdict(
             reason = next(r["reason"] for r in judged if r["verdict"] == verdict)
             return verdict, verdict != "host-saturated", reason
     return "honoured", True, ""
-
-
-def _said(cpu: Sequence[Taken], began_ns: int, ended_ns: int) -> str:
-    """What took the host's processors in that time, in words; nothing if nothing did."""
-    return ", ".join(said for what in cpu if (said := what.over(began_ns, ended_ns)) is not None)
 
 
 def _whole(judged: list[dict[str, Any]], disk_id: str, direction: str) -> dict[str, Any]:

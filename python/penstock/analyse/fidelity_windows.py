@@ -283,13 +283,12 @@ def _judge(
         return
     if abs(ratio - 1) > WINDOW_LIMIT:
         row["reason"] = f"rate is {100 * (ratio - 1):+.0f} % off"
-        ended_ns = row["t_ns"] + row["window_ns"]
-        words = [said for what in cpu if (said := what.over(row["t_ns"], ended_ns)) is not None]
+        words = in_words(cpu, row["t_ns"], row["t_ns"] + row["window_ns"])
         row["verdict"] = "not-honoured"
         if row["late_share"] > LATE_LIMIT or words:
             row["verdict"] = "host-saturated"
             late = f"{100 * row['late_share']:.0f} % of the replies late"
-            row["reason"] = ", ".join([row["reason"], late, *words])
+            row["reason"] = ", ".join(filter(None, [row["reason"], late, words]))
         return
     asked = [
         limit * (row["_size"] if name.endswith("iops") else 1.0)
@@ -331,26 +330,23 @@ _WITNESSES = {
 
 def taken(utilisation: pa.Table | pd.DataFrame | None) -> list[Taken]:
     """The witnesses that were monitored."""
+    if utilisation is None:
+        return []
+    table = frame(utilisation)
+    of_cpu = table[(table["kind"].astype(str) == "cpu") & (table["unit"].astype(str) == "%")]
+    if "metric" not in of_cpu.columns:  # a table of nothing else
+        of_cpu = of_cpu.assign(metric="busy")
     found = []
     for metric, (limit, words) in _WITNESSES.items():
-        series = _of_processors(utilisation, metric)
-        if series is not None:
-            found.append(Taken(series, limit, words))
+        mine = of_cpu[of_cpu["metric"].astype(str) == metric]
+        whole = mine[mine["entity"].astype(str) == "all"]
+        mine = mine if whole.empty else whole
+        if not mine.empty:
+            found.append(Taken(mine.groupby("t_ns")["value"].max(), limit, words))
     return found
 
 
-def _of_processors(utilisation: pa.Table | pd.DataFrame | None, metric: str) -> pd.Series | None:
-    if utilisation is None:
-        return None
-    table = frame(utilisation)
-    whole = table[(table["kind"].astype(str) == "cpu") & (table["unit"].astype(str) == "%")]
-    if "metric" in whole.columns:
-        whole = whole[whole["metric"].astype(str) == metric]
-    elif metric != "busy":
-        return None
-    if (whole["entity"].astype(str) == "all").any():
-        whole = whole[whole["entity"].astype(str) == "all"]
-    if whole.empty:
-        return None
-    peak: pd.Series = whole.groupby("t_ns")["value"].max()
-    return peak
+def in_words(witnesses: Sequence[Taken], began_ns: int, ended_ns: int) -> str:
+    """What took the host's processors in that time; nothing if nothing did."""
+    said = (witness.over(began_ns, ended_ns) for witness in witnesses)
+    return ", ".join(words for words in said if words is not None)

@@ -89,9 +89,8 @@ def main() -> None:
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         _stopped()
-    except (
-        RuntimeError
-    ) as error:  # an interrupt inside __set_name__, while a class is made, comes wrapped
+    except RuntimeError as error:
+        # an interrupt inside __set_name__, while a class is made, comes wrapped
         if not isinstance(error.__cause__, KeyboardInterrupt):
             raise
         _stopped()

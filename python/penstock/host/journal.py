@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from penstock.host.processes import Identity
 from penstock.host.state import state_dir
@@ -35,18 +35,7 @@ Kind = Literal[
     "netns",
     "recording",
 ]
-KINDS: tuple[str, ...] = (
-    "mount",
-    "cgroup",
-    "process",
-    "directory",
-    "file",
-    "setting",
-    "tracefs",
-    "loop",
-    "netns",
-    "recording",
-)
+KINDS: tuple[str, ...] = get_args(Kind)
 
 #: a journal with nothing open is emptied once it is larger [bytes]
 _PRUNE_BYTES = 64 * 1024

@@ -10,7 +10,10 @@ import platform
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 CLONE_FS = 0x00000200
 CLONE_NEWNS = 0x00020000
@@ -101,26 +104,35 @@ def bind_into(pid: int, binds: Sequence[tuple[str, str]]) -> None:
             stack.callback(os.close, trees[-1][0])
         there = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         stack.callback(os.close, there)
-        trouble: list[BaseException] = []
 
-        def act() -> (
-            None
-        ):  # a thread with a working directory of its own may enter another namespace
-            try:
-                unshare(CLONE_FS)
-                _check(_libc.setns(there, CLONE_NEWNS), f"mounts of process {pid}")
-                umount(binds[0][1], detach=True)
-                for tree, target in trees:
-                    os.makedirs(target, exist_ok=True)
-                    _place(tree, target)
-            except BaseException as error:  # handed to the caller, whatever it is
-                trouble.append(error)
+        def enter() -> None:  # with a working directory of its own, as another namespace asks
+            unshare(CLONE_FS)
+            _check(_libc.setns(there, CLONE_NEWNS), f"mounts of process {pid}")
+            umount(binds[0][1], detach=True)
+            for tree, target in trees:
+                os.makedirs(target, exist_ok=True)
+                _place(tree, target)
 
-        thread = threading.Thread(target=act)
-        thread.start()
-        thread.join()
-        if trouble:
-            raise trouble[0]
+        in_a_thread(enter)
+
+
+def in_a_thread(act: Callable[[], T]) -> T:
+    """A namespace belongs to a thread: what enters one does so in a thread that ends at once."""
+    answer: list[T] = []
+    trouble: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answer.append(act())
+        except BaseException as error:  # handed to the caller, whatever it is
+            trouble.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if trouble:
+        raise trouble[0]
+    return answer[0]
 
 
 def _tree(source: str) -> int:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from penstock.errors import PenstockError
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.mounts import mounts_at, unmount
+from penstock.host.namespaces import in_a_thread
 from penstock.host.state import runtime_dir
 
 _CLONE_NEWNET = 0x40000000
@@ -26,25 +27,6 @@ def _call(what: str, status: int) -> None:
     if status != 0:
         error = ctypes.get_errno()
         raise PenstockError(f"{what}: {os.strerror(error)}")
-
-
-def _in_a_thread(act: Callable[[], T]) -> T:
-    """A namespace belongs to a thread: what enters one does so in a thread that ends at once."""
-    answer: list[T] = []
-    trouble: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            answer.append(act())
-        except BaseException as error:  # handed to the caller, whatever it is
-            trouble.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if trouble:
-        raise trouble[0]
-    return answer[0]
 
 
 def inside(where: str | os.PathLike[str] | int | None, act: Callable[[], T]) -> T:
@@ -67,7 +49,7 @@ def inside(where: str | os.PathLike[str] | int | None, act: Callable[[], T]) -> 
             os.close(fd)
         return act()
 
-    return _in_a_thread(entered)
+    return in_a_thread(entered)
 
 
 def apart(act: Callable[[], T]) -> T:
@@ -77,7 +59,7 @@ def apart(act: Callable[[], T]) -> T:
         _call("unshare(CLONE_NEWNET)", _libc.unshare(_CLONE_NEWNET))
         return act()
 
-    return _in_a_thread(entered)
+    return in_a_thread(entered)
 
 
 def pin_namespace(journal: Journal, run: str | None = None) -> Entry:
@@ -97,7 +79,7 @@ def pin_namespace(journal: Journal, run: str | None = None) -> Entry:
         )
 
     try:
-        _in_a_thread(make)
+        in_a_thread(make)
     except BaseException:
         take_namespace(entry)
         journal.undone(entry)

@@ -13,23 +13,14 @@ from penstock.host import loop, processes
 from penstock.host.cgroup import kill_members, remove_groups
 from penstock.host.daemon import connect
 from penstock.host.directories import take_directory
-from penstock.host.journal import Entry, Journal
+from penstock.host.journal import KINDS, Entry, Journal
 from penstock.host.mounts import mounts_at, unmount
 from penstock.host.netns import take_namespace
 from penstock.host.processes import Identity, boot_id
 from penstock.host.state import runtime_dir
 
 #: what ends with a boot; directories and files stay
-_OF_THE_BOOT = {
-    "mount",
-    "cgroup",
-    "process",
-    "recording",
-    "setting",
-    "tracefs",
-    "loop",
-    "netns",
-}
+_OF_THE_BOOT = set(KINDS) - {"directory", "file"}
 
 #: processes first, then what they hold; directories only when nothing is mounted in them any more
 _ORDER = (
