@@ -82,6 +82,8 @@ def workloads() -> list[Workload]:
     one, spread = device(1, constant(4)), device(1, lognormal(5, 0.5))
     four, quick = device(4, constant(4)), device(4, constant(1))
     flash, hard = ready("px05smb040", 150), load_profile("hdd-7200").to_dict()
+    near = load_profile("hdd-7200-seek").to_dict()
+    arm = {**near, "seek": {**near["seek"], "span_bytes": SIZE}}
     volume = ready("network-volume", 8)
     cache = {"size_bytes": 4 * MIB, "drain_rate_bps": 2.0 * MIB, "overhead": constant(2)}
     iops = {"baseline": 150.0, "burst": 600.0, "capacity": 400.0}
@@ -99,6 +101,9 @@ def workloads() -> list[Workload]:
         Workload("hard disk, 4k random read", hard, job("randread", "4k")),
         Workload("hard disk, 4k random write, depth 8", hard, job("randwrite", "4k", 8)),
         Workload("hard disk, 256k mixed, depth 4", hard, job("randrw", "256k", 4, **mixed)),
+        Workload("arm, near, 4k random read", near, job("randread", "4k")),
+        Workload("arm, far, 4k random read", arm, job("randread", "4k")),
+        Workload("arm, far, 64k mixed, depth 4", arm, job("randrw", "64k", 4, **mixed)),
         Workload("flash x150, 4k sequential read", flash, job("read", "4k")),
         Workload("flash x150, 4k random read", flash, job("randread", "4k")),
         Workload("flash x150, 28k sequential read", flash, job("read", "28k")),
@@ -128,8 +133,9 @@ def workloads() -> list[Workload]:
                  ((0.7, {"limits": {"read_iops": 200}}), (1.5, {"limits": {"read_iops": "max"}}))),
         Workload("slow by 4 for a while", four, job("randread", "4k", 8),
                  ((0.7, {"slow": {"factor": 4}}), (1.5, {"slow": "max"}))),
+        # none at the end of a run, and enough of them that p99 is one of those that they hit
         Workload("stalls of 50 ms", one, job("randwrite", "4k"),
-                 ((0.1, {"slow": {"stall": {"period_s": 0.4, "length_s": 0.05}}}),)),
+                 ((0.1, {"slow": {"stall": {"period_s": 0.25, "length_s": 0.05}}}),)),
     ]  # fmt: skip
 
 

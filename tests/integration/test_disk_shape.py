@@ -151,6 +151,24 @@ def test_a_flush_costs_what_is_dirty(bench: Bench):
     assert job["sync"]["lat_ns"]["mean"] == pytest.approx(0.22e9, rel=0.1)
 
 
+def test_em_31_a_seek_takes_as_long_as_it_is_far(bench: Bench):
+    profile = load_profile("hdd-7200-seek").to_dict()
+    rates = {}
+    for span in (64 * MIB, profile["seek"]["span_bytes"]):
+        profile["seek"] |= {"span_bytes": span}
+        put_up(bench, json.dumps(profile))
+        document = judged(bench, json.dumps(profile), 6, rw="randread", bs="4k", ioengine="psync")
+        rates[span] = iops(document)
+        bench.server.remove("d")
+    far, near = rates.values()
+    stated = load_profile("hdd-7200-seek").moments("read", False, 4096)
+    # six seconds are some 370 draws with a deviation of a third
+    assert far == pytest.approx(1 / stated.mean, rel=0.08)
+    # the same file on 320 GB: the shortest seeks, of up to 21 cylinders
+    shortest, rotation = 0.001, stated.mean - 0.012
+    assert 1 / (1.6 * shortest + rotation) < near < 1 / (shortest + rotation) * 1.05
+
+
 ROWS = {
     "px02ssf020": {"read": (43.2, 172.0), "randread": (31.0, 148.0),
                    "write": (88.2, 312.0), "randwrite": (64.0, 292.0)},

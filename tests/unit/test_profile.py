@@ -24,6 +24,7 @@ READY = [
     "cloud-provisioned-ssd",
     "cloud-throughput-hdd",
     "hdd-7200",
+    "hdd-7200-seek",
     "network-volume",
     "nvme",
     "px02ssf020",
@@ -63,6 +64,9 @@ def test_disk_shapes() -> None:
     assert random.mean == pytest.approx(0.0001 + 0.0074 + 0.00833 / 2 + 4096 / 2e8, rel=0.01)
     assert random.p99 < 0.0001 + 0.0137 + 0.00833
     assert hdd.moments("read", True, MIB).capacity_iops * MIB == pytest.approx(2e8, rel=0.03)
+    arm = load_profile("hdd-7200-seek").moments("read", False, 4096)
+    assert arm.mean == pytest.approx(0.0001 + 0.012 + 0.00833 / 2 + 4096 / 7e7, rel=1e-3)
+    assert arm.p99 < 0.0001 + 0.020 + 0.00833 + 4096 / 7e7
     ssd = load_profile("sata-ssd")
     small = [ssd.moments("read", s, 4096).mean for s in (True, False)]
     large = [ssd.moments("read", s, 1 << 17).mean for s in (True, False)]
@@ -92,14 +96,16 @@ def test_slowing_down_scales_times_and_rates() -> None:
         ('"servers": 1', '"servers": 0', "servers", "servers is 0"),
         ('"servers": 1', '"severs": 1', "severs", "unknown field"),
         ('"value_s": 0.0001', '"value_s": -0.0001', "value_s", "value_s is -0.0001"),
-        ('"rate_bps": 200000000.0', '"rate_bps": 0', "rate_bps", "rate_bps is 0"),
-        ('"name": "hdd-7200",', '"name": "hdd-7200"', "description", "expected `,` or `}`"),
+        ('"rate_bps": 70000000.0', '"rate_bps": 0', "rate_bps", "rate_bps is 0"),
+        ('"cylinders": 100000', '"cylinders": 1', "cylinders", "cylinders is 1"),
+        ('"longest_s": 0.02', '"longest_s": 0.2', "average_s", "average_s is 0.012"),
+        ('"name": "hdd-7200-seek",', '"name": "hdd"', "description", "expected `,` or `}`"),
     ],
 )
 def test_mistakes_name_line_and_what_was_found(
     tmp_path: Path, old: str, new: str, line_holds: str, found: str
 ) -> None:
-    text = json.dumps(load_profile("hdd-7200").to_dict(), indent=2)
+    text = json.dumps(load_profile("hdd-7200-seek").to_dict(), indent=2)
     assert old in text
     file = tmp_path / "mine.json"
     file.write_text(text.replace(old, new, 1))

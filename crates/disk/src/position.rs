@@ -1,7 +1,8 @@
 //! Where a file lies on the emulated device.
 
-const FILE_BITS: u32 = 40;
-const FILES: u64 = 1 << 22;
+use penstock_station::{FILE_BITS, FILE_NUMBER_BITS};
+
+const FILES: u64 = 1 << FILE_NUMBER_BITS;
 
 /// FNV-1a, 64 bits (Fowler, Noll, Vo; draft-eastlake-fnv).
 fn fnv1a64(bytes: &[u8]) -> u64 {

@@ -3,8 +3,9 @@
 use crate::distribution::Sampler;
 use crate::profile::{Direction, ServiceClass, StorageProfile};
 use crate::random::Draws;
+use crate::seek::Arm;
 use crate::shape::{Readahead, WriteCache};
-use crate::station::{Op, Request};
+use crate::station::{Known, Op, Request};
 
 /// A class compiled.
 #[derive(Debug, Clone)]
@@ -79,6 +80,8 @@ pub(crate) struct Costs {
     write: [Cost; 2],
     flush: Sampler,
     pages: Option<Pages>,
+    arm: Option<Arm>,
+    caches_writes: bool,
     reads_ahead: bool,
 }
 
@@ -93,6 +96,8 @@ impl Costs {
             },
             flush: profile.flush.overhead.sampler(),
             pages: profile.readahead.as_ref().map(Pages::new),
+            arm: profile.seek.as_ref().map(Arm::new),
+            caches_writes: profile.write_cache.is_some(),
             reads_ahead,
         }
     }
@@ -108,21 +113,44 @@ impl Costs {
         }
     }
 
+    /// Whether the arm goes to where the request is: the device's memories need none.
+    #[inline]
+    pub fn moves_arm(&self, request: Request, buffered: bool) -> bool {
+        match request.op {
+            Op::Read => !buffered,
+            Op::Write => !self.caches_writes,
+            Op::Flush => false,
+        }
+    }
+
     /// Service time in nanoseconds, as it is drawn on a device that is not slow.
     #[inline]
-    pub fn draw_ns(
+    pub fn draw_ns(&self, known: &Known, draws: &mut Draws) -> f64 {
+        let (request, buffered) = (known.request, known.buffered);
+        // A device that does not read ahead serves a stream as anything else.
+        let stream = known.sequential && (self.reads_ahead || request.op != Op::Read);
+        let seek_ns = match &self.arm {
+            Some(arm) if !stream && self.moves_arm(request, buffered) => {
+                arm.move_ns(request.op, known.arm_at, request.offset)
+            }
+            _ => 0.0,
+        };
+        seek_ns + self.at_place_ns(request, stream, buffered, draws)
+    }
+
+    /// The same, the arm being there.
+    #[inline]
+    fn at_place_ns(
         &self,
         request: Request,
-        sequential: bool,
+        stream: bool,
         buffered: bool,
         draws: &mut Draws,
     ) -> f64 {
         match request.op {
             Op::Flush => self.flush.draw(draws),
-            Op::Write => self.write[usize::from(sequential)].draw_ns(request, draws),
+            Op::Write => self.write[usize::from(stream)].draw_ns(request, draws),
             Op::Read => {
-                // A device that does not read ahead serves a stream as anything else.
-                let stream = sequential && self.reads_ahead;
                 let ns = self.read[usize::from(stream)].draw_ns(request, draws);
                 match &self.pages {
                     None => ns,

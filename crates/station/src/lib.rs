@@ -41,6 +41,7 @@ mod patch;
 mod profile;
 mod random;
 mod retime;
+mod seek;
 mod shape;
 mod station;
 
@@ -52,6 +53,7 @@ pub use profile::{
 };
 pub use random::{mix64, Draws};
 pub use retime::Retimed;
+pub use seek::{Seek, SeekTimes, FILE_BITS, FILE_NUMBER_BITS};
 pub use shape::{
     Bucket, Credits, Limits, Readahead, Slow, Stall, Stray, WriteCache, LIMIT_BURST_S,
     MAX_BUFFER_PAGES,

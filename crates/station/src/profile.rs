@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::{Distribution, Part};
+use crate::seek::Seek;
 use crate::shape::{above_zero as rate, Credits, Limits, Readahead, WriteCache};
 use crate::station::Op;
 
@@ -147,6 +148,9 @@ pub struct StorageProfile {
     /// How far from a stream's end a request may start and still continue it (the device's own buffer).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sequential_window_bytes: u64,
+    /// The arm of a rotating disk; with it the overhead of random requests is what is left without the seek.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seek: Option<Seek>,
     /// Upper limits in front of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
@@ -252,6 +256,7 @@ impl StorageProfile {
             .validate()
             .map_err(|e| format!("flush.overhead.{e}"))?;
         let parts = [
+            ("seek", self.seek.as_ref().map(Seek::validate)),
             ("limits", self.limits.as_ref().map(Limits::validate)),
             ("credits", self.credits.as_ref().map(Credits::validate)),
             (
@@ -296,6 +301,7 @@ impl StorageProfile {
             interface_rate_bps: self.interface_rate_bps.map(|r| r / factor),
             interface_iops: self.interface_iops.map(|r| r / factor),
             interface_burst_s: self.interface_burst_s.map(|s| s * factor),
+            seek: self.seek.as_ref().map(|s| s.scaled(factor)),
             limits: self.limits.map(|l| l.scaled(factor)),
             credits: self.credits.map(|c| c.scaled(factor)),
             write_cache: self.write_cache.as_ref().map(|c| c.scaled(factor)),
@@ -327,7 +333,12 @@ impl StorageProfile {
         if let (Op::Write, Some(cache)) = (op, &self.write_cache) {
             return cache.overhead.clone();
         }
-        let own = self.drawn_of(class, size_bytes);
+        let mut own = self.drawn_of(class, size_bytes);
+        if let Some(seek) = self.seek(op, sequential) {
+            own = Distribution::Sum {
+                parts: vec![own, seek],
+            };
+        }
         match &self.readahead {
             Some(ahead) if op == Op::Read && !(sequential && size_bytes < ahead.page_bytes) => {
                 Distribution::Sum {
@@ -336,6 +347,12 @@ impl StorageProfile {
             }
             _ => own,
         }
+    }
+
+    /// Distribution of the seek before a request between places all over the disk.
+    fn seek(&self, op: Op, sequential: bool) -> Option<Distribution> {
+        let seek = self.seek.as_ref().filter(|_| !sequential)?;
+        seek.anywhere(op)
     }
 
     fn drawn_of(&self, class: &ServiceClass, size_bytes: u64) -> Distribution {
@@ -371,7 +388,8 @@ impl StorageProfile {
         rate_bps.map_or(0.0, |rate_bps| size_bytes as f64 / rate_bps)
     }
 
-    /// Mean service time in seconds of one server (without the interface's caps), exact.
+    /// Mean service time in seconds of one server (without the interface's caps), exact; of random requests to
+    /// places all over the disk, where a seek depends on the place.
     #[must_use]
     pub fn mean_service_s(&self, op: Op, sequential: bool, size_bytes: u64) -> f64 {
         self.drawn(op, sequential, size_bytes).mean_s()

@@ -196,6 +196,8 @@ pub(crate) struct Known {
     pub sequential: bool,
     /// All its pages were in the read buffer.
     pub buffered: bool,
+    /// Where on the device the arm was before.
+    pub arm_at: u64,
 }
 
 /// When a request was and will be where.
@@ -245,6 +247,7 @@ pub struct Station {
     pub(crate) servers: Servers,
     streams: Vec<u64>,
     buffer: Vec<u64>,
+    arm_at: u64,
     visits: HashMap<u64, u32, BuildHasherDefault<Mixed>>,
     taken: u64,
     pub(crate) remembered: Option<Remembered>,
@@ -274,6 +277,7 @@ impl Station {
             servers: Servers::of(vec![0]),
             streams: Vec::new(),
             buffer: Vec::new(),
+            arm_at: 0,
             visits: HashMap::default(),
             taken: 0,
             remembered: None,
@@ -309,6 +313,7 @@ impl Station {
         self.used = NOTHING_USED;
         self.streams.clear();
         self.buffer.clear();
+        self.arm_at = 0;
         self.visits.clear();
         self.taken = 0;
         if let Some(remembered) = &mut self.remembered {
@@ -359,7 +364,11 @@ impl Station {
             visit,
             sequential,
             buffered: self.costs.buffered(request, &mut self.buffer),
+            arm_at: self.arm_at,
         };
+        if self.costs.moves_arm(request, known.buffered) {
+            self.arm_at = request.offset.saturating_add(request.size);
+        }
         self.taken += 1;
         let before = self.remembered.is_some().then_some(self.used);
         let timed = self.serve(&known, t_ns);
@@ -375,9 +384,7 @@ impl Station {
         let Known { request, .. } = *known;
         let op = request.op as u64;
         let mut draws = Draws::keyed(self.seed, op, request.offset, u64::from(known.visit));
-        let work = self
-            .costs
-            .draw_ns(request, known.sequential, known.buffered, &mut draws);
+        let work = self.costs.draw_ns(known, &mut draws);
         let interface_ns = if request.op == Op::Flush {
             0.0
         } else {
