@@ -46,8 +46,9 @@ lint: build ## ruff, mypy --strict, rustfmt, clippy
 rusttest: build ## the Rust tests
 	cargo test --release --workspace --exclude penstock-bindings --quiet
 
-pytest: build ## the Python tests
-	$(PY) -m pytest tests
+pytest: build ## the Python tests: those that need no host on all processors, then the others one by one
+	$(PY) -m pytest tests/unit tests/property -n logical --dist loadfile
+	$(PY) -m pytest tests --ignore=tests/unit --ignore=tests/property
 
 test: lint rusttest pytest ## everything that must hold
 
