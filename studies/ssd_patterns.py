@@ -145,7 +145,7 @@ def claims(engine: str, rate: Rate) -> list[Claim]:
 def runs(name: str, out: Path, quick: bool) -> pd.DataFrame:
     """The runs of one study, made if they are not there."""
     place = out / f"ssd-patterns{name}{'-quick' if quick else ''}"
-    if not (place / "runs.parquet").exists():
+    if not (place / "report.html").exists():
         words: list[str | Path] = ["run", HERE / f"ssd-patterns{name}.study.yaml", "-o", place]
         if quick:
             words += ["--quick", "--set", "design.replicates=1"]

@@ -57,7 +57,7 @@ def on_fuse(out: Path, quick: bool) -> list[Row]:
         if quick and name != "":
             continue
         runs = out / f"fuse{name}{'-quick' if quick else ''}"
-        if not (runs / "runs.parquet").exists():
+        if not (runs / "report.html").exists():  # the last thing that a finished campaign writes
             more = ["--resume"] if (runs / "campaign.json").exists() else []
             if quick:
                 more += ["--quick", *(w for s in QUICK[name] for w in ("--set", s))]
