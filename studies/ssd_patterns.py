@@ -156,7 +156,7 @@ def runs(name: str, out: Path, quick: bool) -> pd.DataFrame:
         try:
             penstock(*words, quiet=True)
         except PenstockError:
-            if not (place / "runs.parquet").exists():
+            if not (place / "report.html").exists():
                 raise  # else no run was valid, which the table says
     return pd.read_parquet(place / "runs.parquet")
 

@@ -64,7 +64,7 @@ def on_fuse(out: Path, quick: bool) -> list[Row]:
             try:
                 penstock("run", HERE / f"validation-grid{name}.study.yaml", "-o", runs, *more)
             except PenstockError:
-                if not (runs / "runs.parquet").exists():  # without a valid run it says 1
+                if not (runs / "report.html").exists():  # without a valid run it says 1
                     raise
         rows += fuse_rows(runs, limit_of={} if name == "-shape" else LIMITS)
     return rows

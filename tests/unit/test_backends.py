@@ -185,10 +185,28 @@ def test_windows_say_what_was_delivered_and_the_limit() -> None:
 def test_a_limit_that_is_not_in_force_is_set_again() -> None:
     moving = Moving(2e6, 1_000_000)
     recorder = Recorder("d", moving.counter(), window_s=0.1)
-    time.sleep(0.25)
+    time.sleep(0.35)
     _, again = recorder.stop()
     assert again
     assert "read_bps" in moving.again
+
+
+class Lumps(Moving):
+    """The same in lumps, one in every second window of 0.1 s: the mean is that of the limit."""
+
+    def counts(self) -> Counts:
+        lumps = int((time.monotonic() - self.began + 0.15) / 0.2)
+        return Counts(read_bytes=int(lumps * 0.2 * self.rate_bps))
+
+
+def test_a_window_that_makes_up_for_the_one_before_leaves_the_limit_alone() -> None:
+    lumps = Lumps(1e6, 1_000_000)
+    recorder = Recorder("d", lumps.counter(), window_s=0.1)
+    time.sleep(0.85)
+    rows, again = recorder.stop()
+    rates = [r["bytes"] * 1e9 / r["window_ns"] for r in rows if r["direction"] == "read"]
+    assert max(rates) > 1.5e6
+    assert (again, lumps.again) == ([], [])
 
 
 def test_the_timetable_keeps_order_and_time() -> None:

@@ -25,8 +25,10 @@ COLUMNS = {
 }
 #: length of a window [s]
 WINDOW_S = 1.0
-#: delivered above this multiple of a limit over a whole window: the limit is not in force (EM-41)
-NOT_APPLIED = 1.3
+#: delivered above this multiple of a limit, over so many whole windows in a row: the limit is not in force
+#: (EM-41). One alone may be a throttle that makes up for the window before, and setting a limit again lets out
+#: what waits for it.
+NOT_APPLIED, IN_A_ROW = 1.3, 2
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Recorder:
         self._window_s = window_s
         self._rows: list[dict[str, Any]] = []
         self._again: list[str] = []
+        self._above: dict[str, int] = {}
         self._ended = threading.Event()
         self._last = (time.monotonic_ns(), counter.counts())
         self._limits = dict(counter.limits())
@@ -131,6 +134,9 @@ class Recorder:
                     self._check(name, got * 1e9 / window_ns, steady.get(name))
 
     def _check(self, name: str, rate: float, limit: int | None) -> None:
-        if limit is not None and rate > NOT_APPLIED * limit:
+        above = limit is not None and rate > NOT_APPLIED * limit
+        self._above[name] = self._above.get(name, 0) + 1 if above else 0
+        if self._above[name] >= IN_A_ROW:
+            self._above[name] = 0
             self._again.append(f"{name}: {rate:.0f} at a limit of {limit}, set again")
             self._counter.again(name)
