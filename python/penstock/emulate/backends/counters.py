@@ -26,8 +26,8 @@ COLUMNS = {
 #: length of a window [s]
 WINDOW_S = 1.0
 #: delivered above this multiple of a limit, over so many whole windows in a row: the limit is not in force
-#: (EM-41). One alone may be a throttle that makes up for the window before, and setting a limit again lets out
-#: what waits for it.
+#: (EM-41). One alone may be a throttle that makes up for the window before, and setting a limit again lets
+#: out what waits for it.
 NOT_APPLIED, IN_A_ROW = 1.3, 2
 
 
