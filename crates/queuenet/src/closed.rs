@@ -3,7 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use penstock_station::{Op, Patch, Request, Retimed, Served, Station, StorageProfile};
+use penstock_station::{
+    mix64, Op, Patch, Request, Retimed, Served, Station, StorageProfile, FILE_BITS,
+    FILE_NUMBER_BITS,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::flight::Flight;
@@ -70,7 +73,8 @@ pub struct Client {
     /// Thinking per byte of the operation that follows, nanoseconds.
     #[serde(default)]
     pub think_ns_per_byte: f64,
-    /// Where the file begins on the device; further clients of the same kind follow after each other.
+    /// Where the file begins on the device; further clients of the same kind follow after each other. Without it
+    /// files follow after each other too, but lie all over a disk with an arm, as those of an emulated one do.
     #[serde(default)]
     pub device_offset_bytes: Option<u64>,
     /// All of this kind work on one file.
@@ -148,6 +152,11 @@ struct Thread<'p> {
     free_ns: u64,
 }
 
+/// Where a file begins on a disk that has an arm: anywhere.
+fn anywhere(number: u64) -> u64 {
+    (mix64(number + 1) % (1 << FILE_NUMBER_BITS)) << FILE_BITS
+}
+
 /// Runs the clients against the station until duration or operations are used up.
 ///
 /// # Errors
@@ -193,8 +202,12 @@ pub fn simulate(spec: &ClosedLoop) -> Result<Outcome, SimulationError> {
             }
             Pattern::Explicit { .. } => 0,
         };
+        let scattered = spec.profile.seek.is_some() && client.device_offset_bytes.is_none();
         let mut base = client.device_offset_bytes.unwrap_or(next_base);
-        for _ in 0..client.count {
+        for nth in 0..client.count {
+            if scattered && (nth == 0 || !client.shared_file) {
+                base = anywhere(threads.len() as u64);
+            }
             threads.push(Thread {
                 operations: Operations::new(&client.pattern, spec.seed, threads.len() as u64),
                 client,
@@ -202,9 +215,12 @@ pub fn simulate(spec: &ClosedLoop) -> Result<Outcome, SimulationError> {
                 left: spec.operations.unwrap_or(u64::MAX),
                 free_ns: 0,
             });
-            if !client.shared_file {
+            if !client.shared_file && !scattered {
                 base += extent;
             }
+        }
+        if scattered {
+            continue;
         }
         next_base = next_base.max(base + if client.shared_file { extent } else { 0 });
     }

@@ -46,6 +46,28 @@ fn depth_and_threads_give_the_same_rates() {
     }
 }
 
+/// Files of their own lie all over a disk that has an arm, one that all share in one place.
+#[test]
+fn em_31_who_reads_elsewhere_moves_the_arm() {
+    let times = r#"{"shortest_s":0.001,"average_s":0.012,"longest_s":0.02}"#;
+    let arm = format!(
+        r#"1,"seek":{{"span_bytes":320000000000,"cylinders":100000,"read":{times},"write":{times}}} {{"kind": "constant", "value_s": 0.004}}"#
+    );
+    let alone = run(&arm, &random(1, ""));
+    let shared = run(&arm, &random(8, r#""shared_file": true,"#));
+    let apart = run(&arm, &random(8, ""));
+    // 1 GiB is 336 cylinders: 1 ms and a little
+    let near = 1.0 / (0.004 + 0.001 + 0.0233 * (0.00336f64).sqrt() * 8.0 / 15.0);
+    assert_close(alone.read.iops, near, 0.02);
+    assert_close(shared.read.iops, near, 0.02);
+    // eight places out of all: seven of eight requests have to go far
+    assert!(
+        (55.0..95.0).contains(&apart.read.iops),
+        "{}",
+        apart.read.iops
+    );
+}
+
 /// Interactive response time law: rate = clients / (think + latency).
 #[test]
 fn thinking_slows_a_client_down() {

@@ -21,8 +21,6 @@ from penstock.study.resolve import ResolvedDisk, ResolvedRun
 READAHEAD_BYTES = 128 << 10
 #: dirty pages of an emulated disk's mount at most: this share of the memory, but no less and no more than
 DIRTY_SHARE, LEAST_DIRTY_BYTES, MOST_DIRTY_BYTES = 0.2, 4 << 20, 64 << 20
-#: a file lies at a multiple of this on the device
-_FILE_SPACE = 1 << 40
 _OPS = {"read": 0, "write": 1, "flush": 2}
 _DIRECT = 1
 
@@ -220,7 +218,7 @@ def _files(
     return [
         {
             "size_bytes": int(max(sizes.get(f, 0), ends.get(f, 0), logged.get(f, 0))),
-            "base": int(bases.get(f, (n + 1) * _FILE_SPACE)),
+            "base": int(bases.get(f, native.disk_device_offset(f, 0))),
             "place": place[folders[n]],
             "random": any(f"/{path}".endswith(f"/{f}") for path in random),
         }
