@@ -41,6 +41,8 @@ QUEUE_PORT, FILES_PORT = 21300, 21301
 FETCHERS = 4
 #: a node that has not said a word for so long is lost [s]
 PATIENCE_S = 600.0
+#: how long the end of a job waits for slots that do not know of it [s]
+GOODBYE_S = 10.0
 #: nodes and queue may start in any order, within this [s]
 START_S = 60.0
 
@@ -79,6 +81,7 @@ class Queue:
         self.tasks: list[dict[str, Any]] = []
         self.failure: str | None = None
         self.ready: set[str] = set()
+        self._dismissed = 0
 
     def take(self, node: str, kind: str) -> dict[str, Any] | None:
         """The next task of a kind for a node; None when there is no more."""
@@ -121,14 +124,23 @@ class Queue:
             self.failure = self.failure or why
             self._changed.notify_all()
 
+    def dismissed(self) -> None:
+        """A slot has been told that there is no more."""
+        with self._changed:
+            self._dismissed += 1
+            self._changed.notify_all()
+
     def wait(self) -> None:
-        """Until the last reducer has ended. Raises RuntimeError with what failed."""
+        """Until the last reducer has ended and all slots know. Raises RuntimeError with what failed."""
+        slots = len(self._names) + self._reducers
         with self._changed:
             self._changed.wait_for(
                 lambda: (
                     self.failure or sum(t["kind"] == "reduce" for t in self.tasks) == self._reducers
                 )
             )
+            if not self.failure:  # else a node may be gone
+                self._changed.wait_for(lambda: self._dismissed == slots, GOODBYE_S)
         if self.failure:
             raise RuntimeError(self.failure)
 
@@ -155,6 +167,8 @@ def conductor(queue_: Queue, address: str) -> ThreadingHTTPServer:
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)
+            if self.path == "/take" and answer is None:
+                queue_.dismissed()
 
         def log_message(self, *_: object) -> None:
             """Nothing."""
