@@ -31,7 +31,7 @@ from penstock.profile import load_profile
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))
 
-from disks import penstock  # noqa: E402
+from disks import finish  # noqa: E402
 
 SCALE = 40
 #: MB/s of one job: (4 KiB, 28 KiB) by drive and pattern
@@ -145,19 +145,9 @@ def claims(engine: str, rate: Rate) -> list[Claim]:
 def runs(name: str, out: Path, quick: bool) -> pd.DataFrame:
     """The runs of one study, made if they are not there."""
     place = out / f"ssd-patterns{name}{'-quick' if quick else ''}"
-    if not (place / "report.html").exists():
-        words: list[str | Path] = ["run", HERE / f"ssd-patterns{name}.study.yaml", "-o", place]
-        if quick:
-            words += ["--quick", "--set", "design.replicates=1"]
-            for change in QUICK[name]:
-                words += ["--set", change]
-        if (place / "campaign.json").exists():
-            words.append("--resume")
-        try:
-            penstock(*words, quiet=True)
-        except PenstockError:
-            if not (place / "report.html").exists():
-                raise  # else no run was valid, which the table says
+    words = ["--quick", "--set", "design.replicates=1"] if quick else []
+    words += [w for change in QUICK[name] for w in ("--set", change)] if quick else []
+    finish(HERE / f"ssd-patterns{name}.study.yaml", place, words, quiet=True)
     return pd.read_parquet(place / "runs.parquet")
 
 

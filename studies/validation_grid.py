@@ -36,7 +36,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from cells import MB, Cell, crossed, full, some, sustained  # noqa: E402
 from cells import quick as quick_cells  # noqa: E402
-from disks import penstock  # noqa: E402
+from disks import finish  # noqa: E402
 from judge import Criterion, Row, as_dicts, criteria, fuse_rows, throttled_rows  # noqa: E402
 from planted import busy_host, slow_disk  # noqa: E402
 
@@ -57,15 +57,8 @@ def on_fuse(out: Path, quick: bool) -> list[Row]:
         if quick and name != "":
             continue
         runs = out / f"fuse{name}{'-quick' if quick else ''}"
-        if not (runs / "report.html").exists():  # the last thing that a finished campaign writes
-            more = ["--resume"] if (runs / "campaign.json").exists() else []
-            if quick:
-                more += ["--quick", *(w for s in QUICK[name] for w in ("--set", s))]
-            try:
-                penstock("run", HERE / f"validation-grid{name}.study.yaml", "-o", runs, *more)
-            except PenstockError:
-                if not (runs / "report.html").exists():  # without a valid run it says 1
-                    raise
+        words = ["--quick", *(w for s in QUICK[name] for w in ("--set", s))] if quick else []
+        finish(HERE / f"validation-grid{name}.study.yaml", runs, words)
         rows += fuse_rows(runs, limit_of={} if name == "-shape" else LIMITS)
     return rows
 

@@ -26,6 +26,22 @@ def penstock(*words: str | Path, quiet: bool = False) -> str:
     return done.stdout
 
 
+def finish(study: Path, out: Path, words: Sequence[str] = (), *, quiet: bool = False) -> None:
+    """Makes the runs of `study` that are not in `out` yet; an interrupted campaign goes on.
+
+    A study that ends without a valid run has ended, too. Raises PenstockError if it did not end.
+    """
+    ended = out / "report.html"  # the last thing that a finished campaign writes
+    if ended.exists():
+        return
+    more = ["--resume"] if (out / "campaign.json").exists() else []
+    try:
+        penstock("run", study, "-o", out, *words, *more, quiet=quiet)
+    except PenstockError:
+        if not ended.exists():
+            raise
+
+
 def learnt(
     name: str, profile: str, time_scale: float, out: Path, options: Sequence[str]
 ) -> dict[str, Any]:

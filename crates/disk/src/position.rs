@@ -1,8 +1,6 @@
 //! Where a file lies on the emulated device.
 
-use penstock_station::{FILE_BITS, FILE_NUMBER_BITS};
-
-const FILES: u64 = 1 << FILE_NUMBER_BITS;
+use penstock_station::FILE_BITS;
 
 /// FNV-1a, 64 bits (Fowler, Noll, Vo; draft-eastlake-fnv).
 fn fnv1a64(bytes: &[u8]) -> u64 {
@@ -13,7 +11,7 @@ fn fnv1a64(bytes: &[u8]) -> u64 {
 
 /// Device offset of the first byte of the file at `path` (relative to the mount).
 pub fn file_base(path: &str) -> u64 {
-    (fnv1a64(path.trim_start_matches('/').as_bytes()) % FILES) << FILE_BITS
+    penstock_station::file_base(fnv1a64(path.trim_start_matches('/').as_bytes()))
 }
 
 /// Device offset in bytes of byte `offset` of the file at `path` (relative to the mount).

@@ -4,8 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use penstock_station::{
-    mix64, Op, Patch, Request, Retimed, Served, Station, StorageProfile, FILE_BITS,
-    FILE_NUMBER_BITS,
+    file_base, mix64, Op, Patch, Request, Retimed, Served, Station, StorageProfile,
 };
 use serde::{Deserialize, Serialize};
 
@@ -152,11 +151,6 @@ struct Thread<'p> {
     free_ns: u64,
 }
 
-/// Where a file begins on a disk that has an arm: anywhere.
-fn anywhere(number: u64) -> u64 {
-    (mix64(number + 1) % (1 << FILE_NUMBER_BITS)) << FILE_BITS
-}
-
 /// Runs the clients against the station until duration or operations are used up.
 ///
 /// # Errors
@@ -203,26 +197,25 @@ pub fn simulate(spec: &ClosedLoop) -> Result<Outcome, SimulationError> {
             Pattern::Explicit { .. } => 0,
         };
         let scattered = spec.profile.seek.is_some() && client.device_offset_bytes.is_none();
-        let mut base = client.device_offset_bytes.unwrap_or(next_base);
-        for nth in 0..client.count {
-            if scattered && (nth == 0 || !client.shared_file) {
-                base = anywhere(threads.len() as u64);
-            }
+        let begin = client.device_offset_bytes.unwrap_or(next_base);
+        let first = threads.len() as u64;
+        let mut files = 0;
+        for _ in 0..client.count {
+            let file = if client.shared_file { 0 } else { files };
+            files = file + 1;
             threads.push(Thread {
                 operations: Operations::new(&client.pattern, spec.seed, threads.len() as u64),
                 client,
-                base,
+                base: if scattered {
+                    file_base(mix64(first + file + 1))
+                } else {
+                    begin + file * extent
+                },
                 left: spec.operations.unwrap_or(u64::MAX),
                 free_ns: 0,
             });
-            if !client.shared_file && !scattered {
-                base += extent;
-            }
         }
-        if scattered {
-            continue;
-        }
-        next_base = next_base.max(base + if client.shared_file { extent } else { 0 });
+        next_base = next_base.max(begin + files * extent);
     }
     if spec.changes.windows(2).any(|two| two[0].t_ns > two[1].t_ns) {
         return Err(bad("changes are not in the order of their times".into()));

@@ -53,7 +53,7 @@ pub use profile::{
 };
 pub use random::{mix64, Draws};
 pub use retime::Retimed;
-pub use seek::{Seek, SeekTimes, FILE_BITS, FILE_NUMBER_BITS};
+pub use seek::{file_base, Seek, SeekTimes, FILE_BITS};
 pub use shape::{
     Bucket, Credits, Limits, Readahead, Slow, Stall, Stray, WriteCache, LIMIT_BURST_S,
     MAX_BUFFER_PAGES,

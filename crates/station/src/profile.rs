@@ -334,7 +334,8 @@ impl StorageProfile {
             return cache.overhead.clone();
         }
         let mut own = self.drawn_of(class, size_bytes);
-        if let Some(seek) = self.seek(op, sequential) {
+        let seek = self.seek.as_ref().filter(|_| !sequential);
+        if let Some(seek) = seek.and_then(|seek| seek.anywhere(op)) {
             own = Distribution::Sum {
                 parts: vec![own, seek],
             };
@@ -347,12 +348,6 @@ impl StorageProfile {
             }
             _ => own,
         }
-    }
-
-    /// Distribution of the seek before a request between places all over the disk.
-    fn seek(&self, op: Op, sequential: bool) -> Option<Distribution> {
-        let seek = self.seek.as_ref().filter(|_| !sequential)?;
-        seek.anywhere(op)
     }
 
     fn drawn_of(&self, class: &ServiceClass, size_bytes: u64) -> Distribution {
@@ -388,8 +383,8 @@ impl StorageProfile {
         rate_bps.map_or(0.0, |rate_bps| size_bytes as f64 / rate_bps)
     }
 
-    /// Mean service time in seconds of one server (without the interface's caps), exact; of random requests to
-    /// places all over the disk, where a seek depends on the place.
+    /// Mean service time in seconds of one server (without the interface's caps), exact; where a seek depends on the
+    /// place, that of places all over the disk, within 1 in 10,000.
     #[must_use]
     pub fn mean_service_s(&self, op: Op, sequential: bool, size_bytes: u64) -> f64 {
         self.drawn(op, sequential, size_bytes).mean_s()

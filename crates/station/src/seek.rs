@@ -8,11 +8,17 @@ use crate::station::Op;
 /// Bits of an offset inside one file of an emulated disk; the bits above number the file.
 pub const FILE_BITS: u32 = 40;
 /// Bits of a file's number on an emulated disk.
-pub const FILE_NUMBER_BITS: u32 = 22;
+const FILE_NUMBER_BITS: u32 = 22;
 /// Most cylinders of a disk.
 const MAX_CYLINDERS: u64 = 10_000_000;
 /// Straight lines that a curve is made of where its quantiles are asked for.
 const PIECES: u32 = 256;
+
+/// Device offset of the first byte of a file of an emulated disk, by a hash that tells files apart.
+#[must_use]
+pub fn file_base(hash: u64) -> u64 {
+    (hash % (1 << FILE_NUMBER_BITS)) << FILE_BITS
+}
 
 /// Seek times as a data sheet gives them.
 ///
@@ -133,17 +139,13 @@ impl Seek {
         }
     }
 
-    pub(crate) fn times(&self, op: Op) -> Option<&SeekTimes> {
-        match op {
-            Op::Read => Some(&self.read),
-            Op::Write => Some(&self.write),
-            Op::Flush => None,
-        }
-    }
-
     /// Seeks of an operation between two places of the whole disk, each as likely as any other.
     pub(crate) fn anywhere(&self, op: Op) -> Option<Distribution> {
-        self.times(op).map(SeekTimes::anywhere)
+        match op {
+            Op::Read => Some(self.read.anywhere()),
+            Op::Write => Some(self.write.anywhere()),
+            Op::Flush => None,
+        }
     }
 }
 
