@@ -1,8 +1,9 @@
 """The classifier on a grid of sequences with known truth: how often each of its three ways is right.
 
 `exact` are the rules on the requests themselves, `streaming` what is done with sequences too long for
-that, `epochs` what mode pattern's counters allow. A verdict is right if class, number of streams, strides and
-borders of phases are: borders within 1 % of the requests, by epochs within one epoch if that is more.
+that, `epochs` what mode pattern's counters allow. A verdict is right if class, number of streams and their
+shares, strides and borders of phases are: borders within 1 % of the requests, by epochs within one epoch if
+that is more.
 """
 
 from __future__ import annotations
@@ -46,6 +47,12 @@ def fault(case: Case, verdict: dict[str, Any], path: str) -> str:
         turns = [list(case.strides[i:] + case.strides[:i]) for i in range(len(case.strides))]
         if found not in turns:
             return f"strides {found} for {case.strides}"
+    if case.streams:
+        shares = dict.fromkeys((kind for kind, _ in case.streams), 0.0)
+        for stream in verdict["evidence"]["streams"]:
+            shares[stream["kind"]] = shares.get(stream["kind"], 0.0) + stream["share"]
+        if any(abs(shares[kind] - share) > 0.05 for kind, share in case.streams):
+            return f"shares {shares} for {case.streams}"
     if case.borders:
         found = [phase["first"] for phase in verdict["evidence"]["phases"]][1:]
         n = len(case.offsets)

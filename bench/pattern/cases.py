@@ -14,7 +14,10 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Case:
-    """A sequence and what it is; `k`, `strides`, `borders` [requests], `exponent` if its class has them."""
+    """A sequence and what it is; `k`, `strides`, `borders` [requests], `exponent` if its class has them.
+
+    `streams` are kind and share of each, where these are of unequal kind.
+    """
 
     name: str
     kind: str
@@ -25,6 +28,7 @@ class Case:
     strides: tuple[int, ...] = ()
     borders: tuple[int, ...] = ()
     exponent: float | None = None
+    streams: tuple[tuple[str, float], ...] = ()
     accepted: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -172,6 +176,37 @@ def many(seed: int, n: int, size: int) -> Iterator[Case]:
                 yield case(f"threads {tag}", "interleaved", offsets, size, whose + 1, k=k)
 
 
+UNEQUAL = (
+    (("adjacent", 0.7), ("strided", 0.3)),
+    (("adjacent", 0.6), ("reverse", 0.4)),
+    (("reverse", 0.6), ("strided", 0.4)),
+    (("adjacent", 0.5), ("reverse", 0.3), ("strided", 0.2)),
+)
+
+
+def unequal(seed: int, n: int, size: int, *, threads: bool) -> Iterator[Case]:
+    """Streams of unequal kind that take turns at random: of one thread, or of one each."""
+    draws = np.random.default_rng([seed, n, size, 5])
+    for kinds in UNEQUAL:
+        whose = draws.choice(len(kinds), n, p=[share for _, share in kinds])
+        offsets = np.zeros(n, np.int64)
+        for number, (kind, _) in enumerate(kinds):
+            mine = whose == number
+            step = {"adjacent": size, "reverse": -size, "strided": 65 * size}[kind]
+            offsets[mine] = ((number + 1) << 42) + np.arange(int(mine.sum())) * step
+        name = ", ".join(f"{share:.0%} {kind}" for kind, share in kinds)
+        tids = whose + 1 if threads else None
+        tag = f"{'threads' if threads else 'one thread'} n{n} s{size} #{seed}"
+        yield case(f"{name} {tag}", "interleaved", offsets, size, tids, k=len(kinds), streams=kinds)
+
+
+def by_threads(seed: int, n: int, size: int) -> Iterator[Case]:
+    """Streams of unequal kind, of a thread each; and a log that processes append a few lines to each."""
+    yield from unequal(seed, n, size, threads=True)
+    tids = np.arange(n, dtype=np.int64) // 3 + 1
+    yield case(f"log of short processes n{n} #{seed}", "consecutive", consecutive(n, 64), 64, tids)
+
+
 def hot(seed: int, n: int, size: int) -> Iterator[Case]:
     """Zipf over blocks, and a fifth that gets nine tenths."""
     draws = np.random.default_rng([seed, n, size, 2])
@@ -251,5 +286,5 @@ def grid(lengths: tuple[int, ...], sizes: tuple[int, ...], seeds: int) -> Iterat
     for seed in range(seeds):
         for n in lengths:
             for size in sizes:
-                for make in (plain, many, hot, mixed, guards):
+                for make in (plain, many, by_threads, hot, mixed, guards):
                     yield from make(seed, n, size)

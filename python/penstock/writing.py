@@ -33,7 +33,9 @@ def whole_file(path: Path) -> Iterator[Path]:
             yield draft
             mask = os.umask(0)
             os.umask(mask)
-            draft.chmod(place.stat().st_mode & 0o7777 if place.exists() else 0o666 & ~mask)
+            # in a directory that is closed to others, the file is, too
+            fresh = 0o666 & ~mask & (0o600 | place.parent.stat().st_mode)
+            draft.chmod(place.stat().st_mode & 0o7777 if place.exists() else fresh)
             draft.replace(place)
         finally:
             draft.unlink(missing_ok=True)

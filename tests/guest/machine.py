@@ -234,6 +234,12 @@ def python_name() -> str:
     return Path(os.path.realpath(sys.executable)).name
 
 
+def carry_base(package: Path, inside: Path) -> None:
+    """The modules of penstock on which its packages rest."""
+    for name in ("errors.py", "writing.py"):
+        shutil.copy(package / name, inside / name)
+
+
 def carry_penstock(job: Path, package: Path) -> None:
     """This interpreter and the parts of penstock that need nothing but it: `host`, `emulate`, errors."""
     carry_python(job, (package / "host", package / "emulate"))
@@ -241,7 +247,7 @@ def carry_penstock(job: Path, package: Path) -> None:
     (inside / "penstock").mkdir()
     for part in ("host", "emulate"):
         shutil.move(inside / part, inside / "penstock" / part)
-    shutil.copy(package / "errors.py", inside / "penstock")
+    carry_base(package, inside / "penstock")
     words = '"""The parts that need no compiled module."""\n\n__version__ = "guest"\n'
     (inside / "penstock" / "__init__.py").write_text(words)
 

@@ -37,7 +37,7 @@ def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     inside = job / "python" / "packages"
     (inside / "penstock").mkdir()
     shutil.move(inside / "host", inside / "penstock" / "host")
-    shutil.copy(package / "errors.py", inside / "penstock")
+    machine.carry_base(package, inside / "penstock")
     (inside / "penstock" / "__init__.py").write_text('"""The host part alone."""\n')
     shutil.copy(Path(__file__).parent / "job_cgroup_v2.py", job / "job.py")
     (job / "run").write_text(RUN.format(python=Path(os.path.realpath(sys.executable)).name))

@@ -40,7 +40,7 @@ def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     inside = job / "python" / "packages" / "penstock"
     inside.mkdir()
     shutil.move(inside.parent / "host", inside / "host")
-    shutil.copy(package / "errors.py", inside)
+    machine.carry_base(package, inside)
     native = Path(native_module())
     shutil.copy(native, inside)
     for library in machine._libraries(native):

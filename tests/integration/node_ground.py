@@ -73,7 +73,7 @@ class Ground:
             "groups": sorted(str(p) for r in roots for p in r.glob("penstock-gt*")),
             "processes": sorted(_line(p) for p in ours),
             "files": sorted(
-                str(p) for p in (self.where / "state" / "clusters").glob("*") if p.exists()
+                str(p) for p in (self.where / "state-passable" / "clusters").glob("*") if p.exists()
             ),
             "sockets": sorted(
                 p.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -121,3 +122,26 @@ def test_a_cut_disk_has_what_was_flushed(disk: Command):
     (disk.mount / "lost").write_bytes(b"x" * 10_000)
     assert "1 names" in disk("cut", disk.mount)
     assert os.listdir(disk.mount) == []
+
+
+def test_a_disk_whose_server_has_died_is_named_with_what_to_do(disk: Command):
+    disk.up()
+    pid = json.loads((disk.base / "run" / "standing-disks.json").read_text())["pid"]
+    os.kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{pid}/exe").exists():
+        time.sleep(0.01)
+    said = disk("status")
+    assert f"{disk.mount}: its server is gone (process {pid}" in said
+    assert "penstock undo" in said
+    assert json.loads(disk("status", "--json")) == {
+        "disks": [],
+        "dead": [{"mount": str(disk.mount), "pid": pid}],
+    }
+    for words in (("status",), ("down",), ("set", "slow.factor=2"), ("cut",)):
+        refused = disk(words[0], disk.mount, *words[1:], status=2)
+        assert "is gone" in refused
+        assert "penstock undo" in refused
+    subprocess.run(
+        [sys.executable, "-m", "penstock", "undo"], env=disk.environment, check=True, timeout=60
+    )
+    assert disk("status") == "No disk is up.\n"

@@ -82,7 +82,7 @@ class Planted:
         assert self.group is not None
         self.group = self.group / f"penstock-gt-one-{new_token()}"
         self.group.mkdir()
-        self.mount = ground.where / "state" / "clusters" / "gt-foreign"
+        self.mount = ground.where / "state-passable" / "clusters" / "gt-foreign"
         self.mount.mkdir(parents=True)
         line = ["mount", "-t", "tmpfs", f"penstock:{new_token()}", str(self.mount)]
         subprocess.run(line, check=True)

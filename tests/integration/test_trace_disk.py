@@ -191,10 +191,16 @@ def test_bad_input(ground: Ground, tmp_path: Path) -> None:
     ground.penstock("trace", "--disk", ground.mount, "--", "no-such-program", status=127)
 
 
-def test_refusal_names_the_way_without_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusal_names_the_way_without_privilege(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from penstock.errors import PenstockError
     from penstock.observe.trace.session import Session, trace_command
 
+    for variable in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
+        (tmp_path / variable).mkdir(mode=0o700)
+        os.chown(tmp_path / variable, 1000, 1000)
+        monkeypatch.setenv(variable, str(tmp_path / variable))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(PenstockError, match="penstock trace --disk MOUNT"):
         trace_command(["true"], Session("trace", 1 << 20, 0, None, quiet=True))

@@ -168,3 +168,16 @@ def test_ta_22_random_reads_of_a_140_mb_file(tmp_path: Path) -> None:
         ("read", "random", "calls")
     ]
     assert (bundle / "io_events.parquet").stat().st_size / events.num_rows <= 12
+
+
+def test_a_log_that_short_processes_append_to_is_consecutive_in_every_mode(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    line = "x" * 63
+    script = f"for i in $(seq 211); do /bin/sh -c 'echo {line} >> {log}'; done"
+    for mode in ("pattern", "trace"):
+        log.unlink(missing_ok=True)
+        document = penstock_trace(["sh", "-c", script], mode)
+        (row,) = [row for row in document["files"] if row["path"] == str(log)]
+        assert (row["writes"], row["written_bytes"]) == (211, 211 * 64), mode
+        assert row["write_pattern"] == "consecutive", (mode, row["write_evidence"])
+        assert row["write_evidence"]["confidence"] > 0.97

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+
+from tests.integration.tracing import Running, started_trace, within
 
 pytestmark = [
     pytest.mark.host,
@@ -90,12 +95,12 @@ def differences(events: pd.DataFrame, told: dict[str, Any]) -> list[str]:
         wrong.append("written pages")
     if not pages_of(own, "fault_read") <= set(told["read"]):
         wrong.append("pages that were not read")
-    seen = pages_of(own, "fault_read", "fault_around", "fault_write")
+    seen = pages_of(own, "fault_read", "fault_around", "fault_write", "fault_around_write")
     if not set(told["read"]) <= seen:
         wrong.append("pages that were read and not seen")
-    if set(own[own["op"] != "fault_around"]["size_bytes"]) - {PAGE}:
+    if set(own[~own["op"].str.startswith("fault_around")]["size_bytes"]) - {PAGE}:
         wrong.append("sizes")
-    if (own[own["op"] != "fault_around"]["latency_ns"] <= 0).any():
+    if (own[~own["op"].str.startswith("fault_around")]["latency_ns"] <= 0).any():
         wrong.append("latencies")
     return wrong
 
@@ -182,7 +187,7 @@ def test_ta_01_pages_of_fios_mmap_engine(target: Path, tmp_path: Path, rw: str) 
         *("--ioengine=mmap", "--number_ios=2003", f"--write_iolog={log}", "--output=/dev/null"),
     )
     events = events_of(bundle, target)
-    seen = pages_of(events, "fault_read", "fault_around", "fault_write")
+    seen = pages_of(events, "fault_read", "fault_around", "fault_write", "fault_around_write")
     read, written = fio_truth(log, "read"), fio_truth(log, "write")
     assert len(read | written) > 0
     assert read | written <= seen
@@ -192,3 +197,129 @@ def test_ta_01_pages_of_fios_mmap_engine(target: Path, tmp_path: Path, rw: str) 
         assert written == pages_of(events, "fault_write")
     if not written:
         assert "fault_write" not in set(events["op"])
+
+
+#: Maps a file, touches all its pages, says so, and goes on touching them after a line on its stdin.
+EARLIER = """
+import mmap, os, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+mapped[::4096]
+print("touched", flush=True)
+sys.stdin.readline()
+mapped[::4096]
+print("again", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("mode", ["trace", "pattern"])
+def test_what_was_mapped_before_tracing_began_is_said(
+    target: Path, tmp_path: Path, mode: str
+) -> None:
+    os.truncate(target, 4 << 20)
+    with Running(EARLIER, target) as program:
+        options = ("-m", mode, "-p", str(program.pid), "-o", tmp_path / "T")
+        tracing = started_trace(*options)
+        time.sleep(0.3)
+        program.go()
+        assert program.said() == "again"
+        tracing.send_signal(signal.SIGINT)
+        said, _ = tracing.communicate(timeout=60)
+    closing = json.loads(said)["closing"]
+    assert "already mapped" in closing
+    assert "4 MiB" in closing
+    assert "neither read nor wrote" not in closing
+    if mode == "trace":
+        files = pq.read_table(tmp_path / "T" / "files.parquet").to_pylist()
+        number = next(row["file_id"] for row in files if row["path"] == str(target))
+        rows = pq.read_table(tmp_path / "T" / "mapped.parquet").to_pylist()
+        (row,) = [row for row in rows if row["file_id"] == number]
+        assert row["pages_present"] == 1024
+        assert row["pages_before"] == 1024
+        assert row["coverage"] == 0
+
+
+#: Maps a file and reads the given pages of it in the given order.
+IN_ORDER = """
+import mmap, os, random, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+pages = list(range(len(mapped) // 4096))
+random.Random(1).shuffle(pages)
+for page in pages:
+    mapped[page * 4096]
+"""
+
+
+@pytest.mark.parametrize("mode", ["trace", "pattern"])
+def test_a_page_that_was_mapped_around_before_counts_once(
+    target: Path, tmp_path: Path, mode: str
+) -> None:
+    words = ["trace", "--json", "-m", mode, "--", sys.executable, "-c", IN_ORDER, str(target)]
+    done = subprocess.run(
+        [Path(sys.executable).with_name("penstock"), *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    (row,) = [r for r in json.loads(done.stdout)["files"] if r["path"] == str(target)]
+    assert row["read_bytes"] == FILE_BYTES
+    assert row["read_evidence"]["basis"] == "faults (lower bound)"
+
+
+WRITER = """
+import json, mmap, os, random, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.write(fd, bytes(8 << 20))
+mapped = mmap.mmap(fd, 0)
+mapped.madvise(mmap.MADV_NOHUGEPAGE)     # a huge page is one write of 2 MiB
+for page in random.Random(1).sample(range(2048), 500):
+    mapped[page * 4096] = 7
+"""
+
+
+def test_pages_mapped_around_a_write_are_writes(tmp_path: Path) -> None:
+    target = tmp_path / "written"
+    traced(tmp_path / "T", sys.executable, "-c", WRITER, target)
+    events = events_of(tmp_path / "T", target)
+    written = set(random.Random(1).sample(range(2048), 500))
+    assert pages_of(events, "fault_write") <= written
+    assert written <= pages_of(events, "fault_write", "fault_around_write")
+    assert not written & pages_of(events, "fault_read", "fault_around")
+
+
+TWO_NAMES = """
+import os, sys
+first, second = sys.argv[1:]
+for name in (first, second, first, second):
+    fd = os.open(name, os.O_RDONLY)
+    os.pread(fd, 100, 0)
+    os.close(fd)
+"""
+
+
+def test_both_names_of_a_file_are_told(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(bytes(4096))
+    second.hardlink_to(first)
+    document = traced(tmp_path / "T", sys.executable, "-c", TWO_NAMES, first, second)
+    names = pq.read_table(tmp_path / "T" / "file_names.parquet").to_pylist()
+    told = [row["path"] for row in names if row["path"] in {str(first), str(second)}]
+    assert sorted(told) == [str(first), str(second)]
+    (row,) = [row for row in document["files"] if row["path"] == str(first)]
+    assert row["names"] == [str(second)]
+    assert row["reads"] == 4
+
+
+def test_what_a_killed_trace_had_begun_to_write_is_undone(tmp_path: Path) -> None:
+    penstock = Path(sys.executable).with_name("penstock")
+    line = [penstock, "trace", "-m", "trace", "-o", tmp_path / "T", "--", "sleep", "60"]
+    with subprocess.Popen(line) as tracing:
+        draft = tmp_path / ".T.partial"
+        assert within(60, lambda: (draft / "stdout.txt").exists())
+        tracing.kill()
+    assert draft.exists()
+    subprocess.run([penstock, "undo"], check=True, capture_output=True, timeout=60)
+    assert not draft.exists()

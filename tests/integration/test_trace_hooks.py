@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -101,7 +102,12 @@ def test_ta_23_every_way_sees_every_call(
     receipt = result.receipt
     assert receipt["lost"] == 0
     assert receipt["added_ns_basis"] == "planted"
-    assert receipt["added_share"] == pytest.approx(receipt["kept"] * 100 / receipt["wall_ns"])
+    metering = receipt["metering"]
+    assert metering["windows"] > 0
+    assert metering["calls"]["own"] > 0
+    assert 0 < receipt["added_ns"] < receipt["wall_ns"]
+    share = receipt["added_ns"] / (receipt["busy_ns"] - receipt["added_ns"])
+    assert receipt["added_share"] == pytest.approx(share)
     for counts in receipt["per_probe"].values():
         assert counts["seen"] == counts["kept"] + counts["filtered"] + counts["lost"]
     calls = receipt["hooks"]["calls"]
@@ -117,6 +123,14 @@ def test_ta_23_what_is_refused_is_absent_and_said(target: Path, state: Path) -> 
     assert faults["state"] == "absent"
     assert "mapped" in faults["missing"]
     assert rows(result, target)["read"]["calls"] == CALLS + 2
+
+
+def test_a_refusal_names_the_hook_and_the_error(target: Path, state: Path) -> None:
+    """Whatever this kernel refuses, it is said of which hook and by which error."""
+    hooks = traced(target, state, "trace").receipt["hooks"]
+    for feature in hooks.values():
+        for reason in filter(None, feature["reason"].split("; ")):
+            assert re.search(r"(ENOENT \(|\w+/\w+: E[A-Z]+ \()", reason), reason
 
 
 def test_what_is_required_and_absent_stops_before_the_start(state: Path) -> None:

@@ -225,7 +225,7 @@ for i in range(int(sys.argv[2])):
 
 def on_tmpfs(size: str, place: Path) -> list[str | Path]:
     """Words before a command that make `place` a small file system, for it alone, with what is there now."""
-    keep = 'exec 3<"$0" && mount -t tmpfs -o size=' + size + ' none "$0"'
+    keep = 'exec 3<"$0" && mount -t tmpfs -o mode=700,size=' + size + ' none "$0"'
     return [
         "unshare",
         "-m",

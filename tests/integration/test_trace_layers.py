@@ -29,7 +29,7 @@ from penstock.host.journal import Journal
 from penstock.host.launch import launch
 from penstock.host.state import state_dir
 from penstock.observe.trace import session
-from penstock.observe.trace.layers import Layers, LayersResult, served_by
+from penstock.observe.trace.layers import Layers, LayersResult, served_under
 from penstock.observe.trace.layers_files import extents_table
 from penstock.observe.trace.summary import as_document
 from penstock.observe.trace.tracer import Tracer
@@ -164,10 +164,12 @@ def test_ta_17_cold_then_warm(target: Path, tmp_path: Path) -> None:
     assert set(requests["join"]) == {"exact"}
     assert conserved(run.layers.receipt)
     of_file = run.number(target)
-    served = served_by(run.layers.tables, run.events_path)
-    row = next(row for row in served if row["file_id"] == of_file)
-    assert row["cache_share"] == 0.5
-    assert row["device_share"] + row["readahead_share"] == pytest.approx(0.5)
+    tables = run.layers.tables | {"files": run.files}
+    served = served_under(tables, run.events_path, run.layers.receipt)
+    row = next(row for row in served if row.file_id == of_file)
+    assert row.known
+    assert row.share["cached"] == 0.5
+    assert row.share["device"] + row.share["ahead"] == pytest.approx(0.5)
 
 
 def test_ta_17_direct_reads_are_joined_exactly(target: Path, tmp_path: Path) -> None:
@@ -347,6 +349,45 @@ def test_tr_18_the_order_at_the_device_and_why_it_differs(target: Path, tmp_path
     below = json.loads(table.loc["device", "evidence"])
     assert table.loc["device", "class"] != "random"
     manifest = json.loads((bundle / "manifest.json").read_text())
-    assert "of them from the device)" in manifest["closing"] or "page cache" in manifest["closing"]
+    assert (
+        "of them waited for the device)" in manifest["closing"]
+        or "page cache" in manifest["closing"]
+    )
     assert below["size_ratio"] > 2
     assert below.get("reason") == "readahead" or table.loc["device", "requests"] < 32
+
+
+#: a whole file in 64 KiB pieces, scattered or in order, as often as asked
+READ_ALL = """
+import os, random, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+places = list(range(0, os.fstat(fd).st_size, 65536))
+if sys.argv[2] == 'scattered':
+    random.Random(3).shuffle(places)
+for place in places * int(sys.argv[3]):
+    assert len(os.pread(fd, 65536, place)) == 65536
+"""
+
+
+@pytest.mark.parametrize("order", ["in-order", "scattered"])
+@pytest.mark.parametrize("kind", ["in memory", "a hole"])
+def test_what_no_device_served_is_not_said_to_be(
+    target: Path, tmp_path: Path, kind: str, order: str
+) -> None:
+    path = target
+    if kind == "a hole":
+        path = tmp_path / "sparse"
+        with path.open("wb") as file:
+            file.truncate(READ_BYTES)
+    else:
+        assert len(target.read_bytes()) == READ_BYTES
+    bundle = tmp_path / "T"
+    penstock = Path(sys.executable).with_name("penstock")
+    words = [penstock, "trace", "-m", "trace", "-o", bundle, "--", sys.executable, "-c", READ_ALL]
+    subprocess.run([*words, path, order, "3"], check=True, capture_output=True)
+    found = [f for f in findings_of(bundle) if str(path) in f.statement]
+    codes = {f.code for f in found}
+    assert not codes & {"trace-random-reads", "trace-rereads", "trace-low-concurrency"}
+    closing = json.loads((bundle / "manifest.json").read_text())["closing"]
+    assert "lower-latency disk" not in closing
+    assert "only more bandwidth" not in closing

@@ -42,6 +42,16 @@ def test_ta_16_guards_raise_no_false_alarm(path: str) -> None:
             assert not fault(guard, judged(guard, path), path), guard.name
 
 
+@pytest.mark.parametrize("path", ["exact", "streaming"])
+def test_streams_of_unequal_kind_in_one_thread_are_named_with_their_shares(path: str) -> None:
+    for n in (5003, 40_009):
+        for case in cases.unequal(1, n, 4096, threads=False):
+            assert not fault(case, judged(case, path), path), case.name
+            wrong = [(kind, share + 0.2) for kind, share in case.streams]
+            planted = dataclasses.replace(case, streams=tuple(wrong))
+            assert fault(planted, judged(case, path), path)
+
+
 def test_a_wrong_truth_is_reported(grid: list[cases.Case]) -> None:
     streams = next(case for case in grid if case.k == 8)
     phases = next(case for case in grid if case.borders and len(case.offsets) > 10_000)

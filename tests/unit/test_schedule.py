@@ -197,7 +197,13 @@ def test_what_a_disks_server_takes(tmp_path: Path):
 - {at: 2s, cpus: 1}
 """)  # fmt: skip
     assert for_disk(events, 1000, "a") == [
-        {"metric": "read_bytes", "above": 1000000, "after_ns": 10**9, "patch": {"servers": 1}},
+        {
+            "metric": "read_bytes",
+            "above": 1000000,
+            "after_ns": 10**9,
+            "patch": {"servers": 1},
+            "every": True,
+        },
         {"at_ns": 2 * 10**9 + 1000, "patch": {"full": True}},
         {"phase": "load", "after_ns": 3 * 10**9, "patch": {"full": False}},
     ]

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.emulate.backends.base import Cause
 from penstock.emulate.check import check_cluster
 from penstock.emulate.held import HeldCluster
 from penstock.emulate.settings import Change
@@ -31,6 +32,7 @@ class Disks:
     def __init__(self) -> None:
         self.planned: list[tuple[str, str | None, dict[str, Any]]] = []
         self.refuses: str | None = None
+        self.stats = {"writes": 3, "written_bytes": 4096}
 
     def schedule(self, node: str, name: str | None, events: list[dict[str, Any]]) -> None:
         if node == self.refuses:
@@ -42,8 +44,7 @@ class Disks:
             raise BadInput("throttled")
 
     def of(self, node: str) -> dict[str, Any]:
-        stats = {"writes": 3, "written_bytes": 4096}
-        return {"d": SimpleNamespace(up=SimpleNamespace(stats=lambda: stats))}
+        return {"d": SimpleNamespace(up=SimpleNamespace(stats=lambda: self.stats))}
 
 
 class Held:
@@ -53,9 +54,14 @@ class Held:
         self.nodes = {node.name: SimpleNamespace(spec=node) for node in NODES}
         self.disks = Disks()
         self.fired: list[Change] = []
+        self.causes: list[Cause] = []
 
-    def fire(self, change: Change, planned_ns: int) -> list[dict[str, Any]]:
+    def announce(self, what: str, asked: Any) -> None:
+        """The journal is told."""
+
+    def fire(self, change: Change, planned_ns: int, cause: Cause) -> list[dict[str, Any]]:
         self.fired.append(change)
+        self.causes.append(cause)
         return [{"node": n, "planned_ns": planned_ns, "error": ""} for n in change.nodes]
 
 
@@ -145,6 +151,80 @@ def test_a_line_that_was_there_before_sets_nothing_off(tmp_path: Path) -> None:
     with log.open("a") as more:
         more.write("done\n")
     until(lambda: held.fired)
+    events.stop()
+
+
+def test_a_condition_fires_each_time_that_it_comes_to_hold() -> None:
+    held, events = timeline()
+    busy = {"metric": "writes", "disk": "data-0.d", "above": 2}
+    events.add([
+        Event(When(condition=busy), "cpu", {"cpus": 1}),
+        Event(When(condition={**busy, "fires": "once"}), "memory", {"hard": 1 << 30}),
+    ])  # fmt: skip
+    until(lambda: len(held.fired) == 2)
+    for turn in (1, 2):
+        held.disks.stats = {"writes": 1}
+        time.sleep(0.1)
+        assert len(held.fired) == 1 + turn
+        held.disks.stats = {"writes": 10 + turn}
+        until(lambda turn=turn: len(held.fired) == 2 + turn)
+    time.sleep(0.1)
+    assert [change.resource for change in held.fired] == ["cpu", "memory", "cpu", "cpu"]
+    assert held.causes[-1] == Cause("metric", "writes of data-0.d 12, above 2")
+    assert events.waiting() == []
+    events.stop()
+
+
+def test_a_phase_that_is_marked_again_sets_its_condition_off_again() -> None:
+    held, events = timeline()
+    events.add([
+        Event(When(condition={"phase": "load"}), "cpu", {"cpus": 1}),
+        Event(When(condition={"phase": "load", "fires": "once"}), "cpu", {"cpus": 2}, ("app",)),
+        Event(When(phase="load"), "memory", {"hard": 1 << 30}),
+    ])  # fmt: skip
+    assert [events.mark("load") for _ in range(3)] == [3, 1, 1]
+    until(lambda: len(held.fired) == 5)
+    assert set(held.causes) == {Cause("phase", "load")}
+    events.stop()
+
+
+def test_lines_count_whole_and_each_for_itself(tmp_path: Path) -> None:
+    held, events = timeline()
+    log = tmp_path / "log"
+    log.write_bytes(b"begin\nwindow be")  # of the last line there is but a part
+    events.add(
+        [
+            Event(
+                When(condition={"log": str(log), "regex": "^begin|window begin"}),
+                "cpu",
+                {"cpus": 1},
+            )
+        ]
+    )
+
+    def written(part: bytes) -> None:
+        with log.open("ab", buffering=0) as more:
+            more.write(part)
+        time.sleep(0.05)
+
+    written(b"gin")
+    assert held.fired == []  # not yet a line
+    written(b" 1\n")
+    until(lambda: len(held.fired) == 1)
+    written(b"12:00 worker 3: window begin 2, after 5 s\r\nwindow end\nno window\nwindow begin 3\n")
+    until(lambda: len(held.fired) == 3)
+    written(b"w" * 3_000_000)
+    written(b"window begin 4\nnothing\n")
+    until(lambda: len(held.fired) == 4)
+    time.sleep(0.05)
+    assert [cause.text for cause in held.causes[:3]] == [
+        "window begin 1",
+        "12:00 worker 3: window begin 2, after 5 s",
+        "window begin 3",
+    ]
+    assert held.causes[3].text.endswith("wwindow begin 4")
+    assert {cause.kind for cause in held.causes} == {"log"}
+    assert len(held.fired) == 4
     events.stop()
 
 

@@ -69,13 +69,13 @@ def test_two_equal_runs_have_nothing_that_matters(tmp_path: Path) -> None:
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path: Path) -> None:
-    from penstock.analyse.trace_compare import _bootstrap
+    from penstock.analyse.trace_compare import ratios_of
 
     draw = np.random.default_rng(11)
     inside = 0
     for _ in range(200):
         a, b = draw.exponential(1.0, 300), draw.exponential(2.0, 300)
-        ratio = _bootstrap(a, b, draw)["mean"]
+        ratio = ratios_of(a, b, draw)["mean"]
         inside += ratio.low <= 2.0 <= ratio.high
     assert 178 <= inside <= 199  # 95 % of 200, within three standard deviations
 
@@ -156,3 +156,31 @@ def test_what_is_no_trace_is_bad_input(tmp_path: Path) -> None:
     (path / "io_events.parquet").write_bytes(data[:-20])
     with pytest.raises(BadInput, match="cannot be read"):
         Run(path)
+
+
+def _flushed(n: int, ns: int, file_id: int = 1) -> list[Row]:
+    return [
+        event(10_000_000 * i + 5_000_000, "fdatasync", file_id=file_id, latency_ns=ns)
+        for i in range(n)
+    ]
+
+
+def test_flushes_are_compared(tmp_path: Path) -> None:
+    for name, count, ns in (("a", 153, 500_000), ("b", 69, 700_000)):
+        rows = reads(200, 50_000, 1) + _flushed(count, ns)
+        write_bundle(tmp_path / name, rows, patterns=verdict("consecutive", 200))
+    found = compared(tmp_path / "a", tmp_path / "b")
+    assert found.differences[0].direction == "sync"
+    assert "most of it: flushes of /data/x, 76.5 ms against 48.3 ms" in found.closing
+    assert "153 requests against 69" in found.closing
+
+
+def test_a_gain_is_not_explained_by_what_got_slower(tmp_path: Path) -> None:
+    paths = {1: "/d/x", 2: "/d/y", 3: "/d/z"}
+    for name, means in (("a", (900_000, 100_000, 900_000)), ("b", (600_000, 500_000, 600_000))):
+        rows = [r for n, ns in enumerate(means, 1) for r in reads(300, ns, n, file_id=n)]
+        patterns = [v for n in paths for v in verdict("consecutive", 300, n)]
+        write_bundle(tmp_path / name, rows, paths=paths, patterns=patterns)
+    found = compared(tmp_path / "a", tmp_path / "b")
+    assert found.differences[0].path == "/d/y"  # the largest change, for the worse
+    assert "reads of /d/y" not in found.closing

@@ -17,9 +17,9 @@ def test_coverage_is_the_share_of_present_pages_that_were_seen(tmp_path: Path) -
     bits = bytearray(64)
     for page in range(10):
         bits[page >> 3] |= 1 << (page & 7)
-    line = {"first_page": 512, "mapped": 3, "pid": 7, "present": bits.hex()}
+    line = {"before": False, "first_page": 512, "mapped": 3, "pid": 7, "present": bits.hex()}
     names = tmp_path / "names"
-    names.write_text(json.dumps(line, sort_keys=True) + "\n" + '{"first_page": torn')
+    names.write_text(json.dumps(line, sort_keys=True) + "\n" + '{"before": torn')
     events = pa.table(
         {
             "op": ["fault_read", "fault_around", "fault_write", "read", "fault_read"],
@@ -37,6 +37,7 @@ def test_coverage_is_the_share_of_present_pages_that_were_seen(tmp_path: Path) -
     assert row == {
         "file_id": 3,
         "pid": 7,
+        "pages_before": 0,
         "pages_present": 10,
         "pages_seen": 5,
         "coverage": 0.5,

@@ -29,6 +29,7 @@ class Trace:
         self.file_bytes = 64 * MIB
         self.patterns: list[dict[str, Any]] = []
         self.events: list[pa.Table] = []
+        self.use: list[dict[str, Any]] = []
 
     def verdict(
         self,
@@ -68,12 +69,20 @@ class Trace:
         direction: str = "read",
         flags: int = 0,
         at_once: int = 1,
+        served: tuple[int, int, int, int, int] | None = None,
     ) -> Trace:
+        """`served`: pages in memory, read ahead and missed, requests, device time [ns] of each call."""
         count = len(offsets)
+        first = sum(map(len, self.events))
+        names = ("pages_hit", "pages_readahead", "pages_missed", "requests", "device_ns")
+        if served is not None:
+            row = dict(zip(names, served, strict=True))
+            self.use += [{"seq": first + n} | row for n in range(count)]
         times = np.arange(count) // at_once * latency_ns
         self.events.append(
             pa.table(
                 {
+                    "seq": pa.array(np.arange(first, first + count)),
                     "t_ns": pa.array(times),
                     "op": pa.array(["pread64" if direction == "read" else direction] * count),
                     "direction": pa.array([direction] * count),
@@ -107,6 +116,8 @@ class Trace:
             pq.write_table(pa.Table.from_pylist(self.patterns), self.path / "patterns.parquet")
         if self.events:
             pq.write_table(pa.concat_tables(self.events), self.path / "io_events.parquet")
+        if self.use:
+            pq.write_table(pa.Table.from_pylist(self.use), self.path / "cache_use.parquet")
         found = findings_of(self.path)
         assert {f.code for f in found} <= set(CODES)
         assert all(f.statement and f.severity in {"info", "warning"} for f in found)
@@ -300,6 +311,21 @@ def test_losses_and_cost_are_said(traced: Trace) -> None:
     assert {"trace-lost", "trace-overhead"} <= found
 
 
+@pytest.mark.parametrize(
+    ("share", "paired", "says"),
+    [
+        (0.004, {"share": 2.29, "low": 1.9, "high": 2.6, "pairs": 8, "verdict": "above"}, True),
+        (0.2, {"share": 0.002, "low": 0.0, "high": 0.004, "pairs": 8, "verdict": "within"}, False),
+        (0.2, {"share": 0.002, "low": -1.0, "high": 1.0, "pairs": 2, "verdict": "undecided"}, True),
+    ],
+)
+def test_paired_runs_that_decide_go_before_the_estimate(
+    traced: Trace, share: float, paired: dict[str, Any], says: bool
+) -> None:
+    traced.receipt |= {"added_share": share, "paired": paired}
+    assert ("trace-overhead" in traced.codes()) == says
+
+
 def test_losses_under_the_calls_are_said(traced: Trace) -> None:
     layers: dict[str, Any] = {"seen": 100, "lost": 0, "missing": {}}
     traced.receipt["layers"] = layers
@@ -341,3 +367,118 @@ def test_foreign_directories(tmp_path: Path, what: str) -> None:
         (tmp_path / "patterns.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(BadInput, match="expected"):
         findings_of(tmp_path)
+
+
+#: what served a call of 64 KiB
+CACHED, MISSED = (16, 0, 0, 0, 0), (0, 0, 16, 1, 90_000)
+HOLE, AHEAD = (0, 0, 16, 0, 0), (0, 16, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("served", "says"), [(CACHED, False), (AHEAD, False), (HOLE, False), (MISSED, True)]
+)
+@pytest.mark.parametrize("latency_ns", [5_000, 400_000])
+def test_random_reads_wait_where_the_tables_say_so_however_long_they_take(
+    traced: Trace, served: tuple[int, int, int, int, int], says: bool, latency_ns: int
+) -> None:
+    traced.verdict("random", size=65536, mean_ns=latency_ns)
+    traced.calls(np.arange(1000) * 65536, size=65536, latency_ns=latency_ns, served=served)
+    codes = traced.codes(wall_s=latency_ns * 2e-6)
+    assert ("trace-random-reads" in codes) == says
+    assert ("trace-cached" in codes) == (served is CACHED)
+
+
+def test_only_the_reads_that_wait_are_said_to_wait(traced: Trace) -> None:
+    traced.verdict("random", calls=1200, mean_ns=100_000)
+    traced.calls(np.arange(1000) * 4096, served=CACHED)
+    traced.calls(np.arange(200) * 4096, served=MISSED).codes()
+    (found,) = [f for f in findings_of(traced.path) if f.code == "trace-random-reads"]
+    assert "1,200 reads of 4 KiB in random order, 200 of them wait 100 µs each" in found.statement
+    assert "10 % of the run" in found.statement
+    assert "inferred" not in found.statement
+
+
+def test_without_a_table_of_the_page_cache_waiting_is_inferred(traced: Trace) -> None:
+    traced.receipt["mode"] = "pattern"
+    traced.verdict("random").codes()
+    (found,) = [f for f in findings_of(traced.path) if f.code == "trace-random-reads"]
+    assert "inferred from that time: `-m trace -o` records" in found.statement
+    # what a copy of so many bytes takes is no wait
+    traced.patterns.clear()
+    assert traced.verdict("random", size=MIB, mean_ns=400_000).codes() == {"trace-cached"}
+
+
+def test_rereads_are_what_devices_read_again(traced: Trace) -> None:
+    offsets = np.tile(np.arange(128) * MIB, 3)
+    traced.verdict("consecutive", calls=384, size=MIB, mean_ns=400_000)
+    traced.calls(offsets, size=MIB, latency_ns=400_000, served=(256, 0, 0, 0, 0))
+    requests = [
+        {"op": "read", "file_id": 1, "file": "/data/t", "offset_bytes": n * MIB, "size_bytes": MIB}
+        for n in range(128)
+    ]
+    for times, says in ((1, False), (3, True)):
+        table = pa.Table.from_pylist(requests * times)
+        pq.write_table(table, traced.path / "device_requests.parquet")
+        assert ("trace-rereads" in traced.codes()) == says
+    (found,) = [f for f in findings_of(traced.path) if f.code == "trace-rereads"]
+    assert "devices read 384 MiB of about 128 MiB: each byte 3.0 times" in found.statement
+
+
+def flushed(traced: Trace, calls: int, ns: int) -> None:
+    row = {"file_id": 1, "op": "fdatasync", "calls": calls, "errors": 0, "time_ns": calls * ns}
+    pq.write_table(pa.Table.from_pylist([row]), traced.path / "operations.parquet")
+
+
+def test_flushes_are_no_time_of_the_page_cache(traced: Trace) -> None:
+    traced.verdict("consecutive", direction="write", calls=2000, size=100, mean_ns=1500)
+    flushed(traced, 200, 130_000)
+    assert traced.codes(wall_s=0.06) == {"trace-flush-bound", "trace-small-requests"}
+    (found,) = [f for f in findings_of(traced.path) if f.code == "trace-flush-bound"]
+    assert (
+        "/data/t: 200 flushes to the device of 130 µs each take 43 % of the run" in found.statement
+    )
+    flushed(traced, 200, 1_000)
+    assert "trace-cached" in traced.codes(wall_s=0.03)
+
+
+def test_flushes_of_several_files_add_up(traced: Trace) -> None:
+    rows = [
+        {"file_id": n, "op": "fdatasync", "calls": 77, "errors": 0, "time_ns": 30_000_000}
+        for n in (1, 2)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), traced.path / "operations.parquet")
+    assert "trace-flush-bound" in traced.codes()  # 15 % each
+    (found,) = [f for f in findings_of(traced.path) if f.code == "trace-flush-bound"]
+    assert "and 1 more: 154 flushes" in found.statement
+
+
+def test_times_that_are_not_known_are_not_small(traced: Trace) -> None:
+    """Mode count keeps no times; the guard of every statement on little time."""
+    traced.receipt["mode"] = "count"
+    assert traced.verdict("counted", calls=1_000_000, mean_ns=0).codes(10.0) == set()
+
+
+@pytest.mark.parametrize("what", [{"in_flight": 1}, {"lost": 500}, {"incomplete": "it died"}])
+def test_an_incomplete_trace_has_no_little_io(traced: Trace, what: dict[str, Any]) -> None:
+    traced.receipt |= what
+    assert "trace-not-io-bound" not in traced.verdict("random").codes(wall_s=10.0)
+
+
+def test_opening_and_naming_are_calls_on_files_too(traced: Trace) -> None:
+    row = {"file_id": 1, "op": "open", "calls": 10_000, "errors": 0, "time_ns": 5 * SECOND}
+    pq.write_table(pa.Table.from_pylist([row]), traced.path / "operations.parquet")
+    assert traced.verdict("random", mean_ns=900).codes(wall_s=10.0) == set()
+
+
+def test_what_lay_under_the_calls_and_is_incomplete_is_said(traced: Trace) -> None:
+    traced.receipt["layers"] = {"seen": 0, "lost": 0, "missing": {}, "incomplete": "it ended early"}
+    traced.verdict("random").calls(np.arange(1000) * 4096, served=CACHED)
+    codes = traced.codes()
+    assert "trace-lost" in codes
+    assert "trace-cached" not in codes  # that nothing was missed was not seen
+
+
+def test_disorder_matters_only_where_the_device_does(traced: Trace) -> None:
+    traced.verdict("consecutive").verdict("random", calls=200, basis="device")
+    traced.calls(np.arange(1000) * 4096, served=CACHED)
+    assert "trace-device-disorder" not in traced.codes()

@@ -11,13 +11,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.trace_export import export
 from penstock.errors import BadInput
-from penstock.observe.trace.foreign import import_trace
+from penstock.observe.trace.events import EVENT, NUMBERS
+from penstock.observe.trace.foreign import Foreign, import_trace, write_foreign
 from tests.unit.trace_example import event, random_rows, write_bundle
 
 # from linux/blktrace_api.h: categories in the upper half of `action`, the act in the lower
@@ -331,3 +333,20 @@ def test_a_request_left_out_is_noticed(tmp_path: Path) -> None:
     judged = import_trace([log], tmp_path / "b")
     assert judged.counts["kept"] == 39
     assert judged.verdicts[0]["together"]["consecutive_share"] < 1
+
+
+def test_flushes_of_a_disk_are_time_like_any_other(tmp_path: Path) -> None:
+    records = np.zeros(200, EVENT)
+    records["t_ns"] = np.arange(200) * 5_000_000
+    records["op"] = np.tile([NUMBERS["device_write"], NUMBERS["device_flush"]], 100)
+    records["latency_ns"] = np.tile([100_000, 4_000_000], 100)
+    records["size_bytes"] = records["done_bytes"] = np.tile([4096, 0], 100)
+    records["file_id"] = 1
+    (tmp_path / "spool").write_bytes(records.tobytes())
+    files = [{"file_id": 1, "path": "/d/x"}]
+    counts = {"seen": 200, "kept": 200, "filtered": 0, "lost": 0}
+    recording = Foreign(tmp_path / "spool", files, [], counts, "device", {"format": "disk log"})
+    closing = write_foreign(None, recording, 1_000_000_000)[3]
+    assert closing.startswith(
+        "Most time goes to 100 flushes of /d/x, 4 ms each; requests take 41 %"
+    )

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.analyse.served import SOURCES, Served
 from penstock.analyse.words import size as size_in_words
 from penstock.archive.bundle import Bundle
 from penstock.observe.trace.closing import closing_sentence
@@ -181,3 +182,55 @@ def test_closing_names_flushes_where_they_take_the_time() -> None:
     assert "90 % of the run" in said
     assert "groups" in said
     assert "not what it waits for" in closing_sentence([flushes], {}, 100_000_000_000)
+
+
+def _served(source: str, calls: int, ns: int) -> Served:
+    def only(n: int) -> dict[str, int]:
+        return dict.fromkeys(SOURCES, 0) | {source: n}
+
+    pages = dict.fromkeys(("hit", "ahead", "missed"), 0)
+    return Served(1, "read", "calls", only(calls), only(ns), pages, 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("cached", "the page cache serves them"),
+        ("ahead", "the kernel has read ahead what they ask for"),
+        ("filled", "no device was asked for most of it"),
+        ("device", "(100 % of them waited for the device)"),
+    ],
+)
+def test_closing_goes_by_what_served_the_calls(source: str, says: str) -> None:
+    rows = judge_events(calls(100, latency_ns=400_000))
+    served = _served(source, 100, 40_000_000)
+    said = closing_sentence(rows, {1: "/data"}, 10**8, served=served)
+    assert says in said
+    assert ("waited for the device" in said) == (source == "device")
+    assert "as far as that time tells" not in said
+
+
+def test_closing_without_layers_says_that_it_infers() -> None:
+    rows = judge_events(calls(100, latency_ns=900))
+    said = closing_sentence(rows, {1: "/data"}, 10**6)
+    assert "so quick that the page cache serves them, as far as that time tells" in said
+    for row in rows:
+        row["basis"] = "device"  # what reached a device is in no page cache
+    assert "page cache" not in closing_sentence(rows, {1: "/data"}, 10**6)
+
+
+def test_closing_does_not_talk_flushes_away() -> None:
+    rows = judge_events(calls(100, latency_ns=900))
+    flushes = [
+        {"file_id": n, "direction": "sync", "calls": 40, "time_ns": 80_000} for n in (1, 2, 3)
+    ]
+    said = closing_sentence([*rows, *flushes], {1: "/data"}, 10**6)
+    assert "not a faster disk" not in said
+    assert "flushes take 24 % of the run" in said
+
+
+def test_closing_counts_opening_and_naming() -> None:
+    rows = judge_events(calls(100, latency_ns=900))
+    said = closing_sentence(rows, {1: "/data"}, 10**8, others_ns=50_000_000)
+    assert "not what it waits for" not in said
+    assert "open and other calls on names take 50 %" in said

@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use penstock_pattern::{
-    judge_epochs, Epoch, Epochs, ThreadVerdict, Verdict, BLOCK_BITS, MOST_EPOCHS,
+    judge_epochs, judge_together, Epoch, Epochs, ThreadVerdict, Verdict, MOST_EPOCHS,
 };
 use penstock_probe::layout::{kind, Stream, SAMPLES};
 use pyo3::exceptions::PyRuntimeError;
@@ -123,9 +123,22 @@ fn read(path: &Path, singles: Option<&Path>) -> std::io::Result<(String, Vec<Str
         });
     }
     rows.sort_by_key(|s| (s.first_ns, s.tid));
-    let judged = groups
-        .into_iter()
-        .map(|((file_id, kind), group)| group.judged(file_id, kind));
+    // reads and writes together, by the key of the reads
+    let mut both: BTreeMap<(u32, u32), Verdict> = BTreeMap::new();
+    for (&(file_id, kind), group) in &groups {
+        let writes = groups.get(&(file_id, kind + 1));
+        if let (true, Some(writes)) = (kind % 2 == 0, writes) {
+            let threads = group.threads.values().chain(writes.threads.values());
+            if !group.threads.is_empty() && !writes.threads.is_empty() {
+                let sequences: Vec<&Epochs> = threads.collect();
+                both.insert((file_id, kind), judge_together(&sequences));
+            }
+        }
+    }
+    let judged = groups.into_iter().map(|((file_id, kind), group)| {
+        let both = both.get(&(file_id, kind & !1)).cloned();
+        group.judged(file_id, kind, both)
+    });
     let mut text = String::from("[");
     for row in judged {
         if text.len() > 1 {
@@ -154,11 +167,12 @@ impl Group {
         let epochs = self
             .threads
             .entry(stream.tid)
-            .or_insert_with(|| Epochs::new(BLOCKS, 1 << BLOCK_BITS));
-        epochs.push_sampled(epoch(stream), SAMPLED, hashes, MOST_EPOCHS);
+            .or_insert_with(|| Epochs::new(BLOCKS));
+        let looked = u64::from(stream.looked);
+        epochs.push_sampled(epoch(stream), looked, SAMPLED, hashes, MOST_EPOCHS);
     }
 
-    fn judged(self, file_id: u32, stream_kind: u32) -> Judged {
+    fn judged(self, file_id: u32, stream_kind: u32, both: Option<Verdict>) -> Judged {
         let threads: Vec<_> = self.threads.into_iter().collect();
         let judgement = judge_epochs(&threads);
         let write = matches!(stream_kind, kind::WRITE | kind::FAULT_WRITE);
@@ -185,6 +199,7 @@ impl Group {
             together: judgement.together,
             only_tid,
             threads,
+            both,
         }
     }
 }
@@ -207,6 +222,8 @@ struct Judged {
     /// Of one thread alone the verdict is that of all: not written twice.
     only_tid: Option<u32>,
     threads: Vec<ThreadVerdict>,
+    /// Reads and writes together, where there are both.
+    both: Option<Verdict>,
 }
 
 fn epoch(stream: &Stream) -> Epoch {

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use penstock_pattern::{epoch_requests, spread_bits, Counter, Epoch, BLOCK_BITS};
-use penstock_probe::layout::{kind, Event, Stream, SAMPLES};
+use penstock_pattern::{block_hash, epoch_requests, Counter, Epoch};
+use penstock_probe::layout::{kind, Event, Stream, FAULT_AROUND, FAULT_AROUND_WRITE, SAMPLES};
 
 /// Blocks with a hash below this are looked at: every fourth, as in the kernel.
 const SAMPLED: u64 = 1 << 62;
 const FAULT_READ: u8 = 13;
-const FAULT_AROUND: u8 = 14;
 const FAULT_WRITE: u8 = 45;
 const FIRST_WRITE: u8 = 32;
 const FIRST_SYNC: u8 = 64;
@@ -68,7 +67,7 @@ impl Singles {
 fn kind_of(op: u8) -> u32 {
     match op {
         FAULT_READ | FAULT_AROUND => kind::FAULT_READ,
-        FAULT_WRITE => kind::FAULT_WRITE,
+        FAULT_WRITE | FAULT_AROUND_WRITE => kind::FAULT_WRITE,
         FIRST_WRITE.. => kind::WRITE,
         _ => kind::READ,
     }
@@ -93,7 +92,7 @@ impl Single {
             return;
         }
         let size = event.done_bytes.unsigned_abs();
-        if key.1 == kind::FAULT_READ {
+        if matches!(key.1, kind::FAULT_READ | kind::FAULT_WRITE) {
             // the page that was asked for and the range mapped around it are one access
             if let Some((first, before, _)) = self.waiting.last_mut() {
                 let end = event.offset_bytes + i64::from(size);
@@ -125,11 +124,15 @@ impl Single {
         let counter = self
             .counter
             .get_or_insert_with(|| Box::new(Counter::as_in_kernel()));
-        let mut samples = Vec::new();
+        let (mut samples, mut looked) = (Vec::new(), 0);
         for &(offset, size, t_ns) in &waiting {
             let jumped = counter.push(offset, i64::from(size), t_ns);
-            let hash = spread_bits((offset >> BLOCK_BITS) as u64);
-            if jumped && hash < SAMPLED && samples.len() < SAMPLES {
+            if !jumped || samples.len() == SAMPLES {
+                continue;
+            }
+            looked += 1;
+            let hash = block_hash(offset, i64::from(size));
+            if hash < SAMPLED {
                 samples.push((hash >> 32) as u32);
             }
         }
@@ -147,6 +150,7 @@ impl Single {
             least_size: sizes().min().unwrap_or(0),
             most_size: sizes().max().unwrap_or(0),
             samples: samples.len() as u32,
+            looked,
             ..of_epoch(&counter.cut())
         };
         self.ended.push((stream, samples));

@@ -2,19 +2,64 @@
 
 use std::fmt::Display;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use serde_json::{json, Value};
 
-use crate::Error;
+use crate::{private, Error};
 
-/// Listens at `path`, whoever was there before.
+/// Longest request in bytes: a schedule of a hundred thousand changes fits, a flood does not.
+pub const LONGEST_REQUEST: usize = 16 << 20;
+
+/// Listens at `path`, whoever was there before; only our own user can connect.
+///
+/// A directory in which others could replace the socket is refused.
 pub fn listen(path: &Path) -> Result<UnixListener, Error> {
-    let _ = fs::remove_file(path);
-    UnixListener::bind(path)
-        .map_err(|error| Error::host(format!("control socket {}", path.display()), error))
+    let bind = || -> io::Result<UnixListener> {
+        private::check_parent(path)?;
+        let _ = fs::remove_file(path);
+        // SAFETY: plain system calls; the mask is put back at once. A socket gets its mode when it is bound.
+        let mask = unsafe { libc::umask(0o177) };
+        let bound = UnixListener::bind(path);
+        unsafe { libc::umask(mask) };
+        bound
+    };
+    bind().map_err(|error| Error::host(format!("control socket {}", path.display()), error))
+}
+
+/// Connections of those who may ask: root and our own user. Others are hung up on.
+pub fn incoming(listener: &UnixListener) -> impl Iterator<Item = UnixStream> + '_ {
+    listener.incoming().flatten().filter(private::may_ask)
+}
+
+/// The connection of the next one who may ask; as `accept` of a listener that does not block.
+pub fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
+    loop {
+        let (stream, _) = listener.accept()?;
+        if private::may_ask(&stream) {
+            return Ok(stream);
+        }
+    }
+}
+
+/// The lines of a client, until it leaves or sends one that is longer than [`LONGEST_REQUEST`].
+pub fn lines(stream: &UnixStream) -> impl Iterator<Item = String> + '_ {
+    let mut reader = BufReader::new(stream);
+    std::iter::from_fn(move || {
+        let mut line = Vec::new();
+        let most = LONGEST_REQUEST as u64 + 1;
+        reader
+            .by_ref()
+            .take(most)
+            .read_until(b'\n', &mut line)
+            .ok()?;
+        if line.pop()? != b'\n' {
+            return None;
+        }
+        String::from_utf8(line).ok()
+    })
 }
 
 /// What a client is told: the answer's fields and `ok`, or the error.
@@ -32,7 +77,7 @@ pub fn reply<E: Display>(answer: Result<Value, E>) -> Value {
 /// Answers a client until it leaves.
 pub fn converse<E: Display>(stream: &UnixStream, mut obey: impl FnMut(&str) -> Result<Value, E>) {
     let mut out = stream;
-    for line in BufReader::new(stream).lines().map_while(Result::ok) {
+    for line in lines(stream) {
         let mut answer = reply(obey(&line)).to_string();
         answer.push('\n');
         if out.write_all(answer.as_bytes()).is_err() {

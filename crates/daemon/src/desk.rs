@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::control::listen;
+use crate::control::{accept, listen, LONGEST_REQUEST};
 use crate::process::Owner;
 use crate::Error;
 
@@ -66,7 +66,7 @@ impl Desk {
     /// Answers what has been asked by `answer(line)`, which also says whether it was the last; true when the
     /// daemon is to end.
     pub fn serve(&mut self, mut answer: impl FnMut(&[u8]) -> (Value, bool)) -> bool {
-        while let Ok((stream, _)) = self.listener.accept() {
+        while let Ok(stream) = accept(&self.listener) {
             if stream.set_nonblocking(true).is_ok() {
                 self.callers.push(Caller {
                     stream,
@@ -99,12 +99,13 @@ impl Drop for Desk {
 }
 
 impl Caller {
-    /// The whole lines that have come; None when the caller has gone.
+    /// The whole lines that have come; None when the caller has gone, or sends a line without end.
     fn lines(&mut self) -> Option<Vec<Vec<u8>>> {
         let mut chunk = [0; 4096];
         loop {
             match self.stream.read(&mut chunk) {
                 Ok(0) => return None,
+                Ok(_) if self.received.len() > LONGEST_REQUEST => return None,
                 Ok(n) => self.received.extend_from_slice(&chunk[..n]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -8,6 +8,7 @@ pub mod control;
 pub mod desk;
 pub mod due;
 mod error;
+pub mod private;
 pub mod process;
 
 pub use error::Error;

@@ -52,6 +52,15 @@ pub fn go_first() -> Standing {
     }
 }
 
+/// Gives this thread, and those that it starts from now on, a file mode creation mask apart from the process's.
+pub fn own_umask(mask: libc::mode_t) {
+    // SAFETY: plain system calls on the calling thread; both always succeed.
+    unsafe {
+        libc::unshare(libc::CLONE_FS);
+        libc::umask(mask);
+    }
+}
+
 fn set(signals: &[libc::c_int]) -> libc::sigset_t {
     // SAFETY: a set of our own, emptied before it is used.
     unsafe {

@@ -84,11 +84,35 @@ const OWN_KEYS: [&str; 7] = [
     "power_cut",
 ];
 
+/// Why a change is made: the disk begins with it (`begin`), somebody asks for it (`request`), it is due (`time`), a phase was marked
+/// (`phase`), a counter (`metric`) or a line of a log (`log`) was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cause {
+    /// Which of these.
+    pub kind: String,
+    /// Which phase, counter and value, or line.
+    #[serde(default)]
+    pub text: String,
+}
+
+impl Cause {
+    /// A cause of that kind.
+    pub fn new(kind: &str, text: impl Into<String>) -> Self {
+        Cause {
+            kind: kind.to_owned(),
+            text: text.into(),
+        }
+    }
+}
+
 /// A patch that has been read and makes sense.
 #[derive(Debug, Clone)]
 pub struct DiskPatch {
     /// As it was asked for.
     pub asked: Value,
+    /// Why it is made.
+    pub cause: Cause,
     station: Patch,
     own: Own,
 }
@@ -120,6 +144,7 @@ impl DiskPatch {
         }
         let patch = DiskPatch {
             asked: asked.clone(),
+            cause: Cause::new("request", ""),
             station,
             own,
         };
@@ -174,20 +199,23 @@ pub struct Applied {
     pub error: Option<String>,
     /// What is in force since, beside the profile.
     pub active: Vec<String>,
+    /// Why it was made.
+    pub cause: Cause,
 }
 
 impl Applied {
     /// One that was not made.
-    pub fn failed(planned_ns: u64, asked: Value, error: String) -> Self {
+    pub fn failed(planned_ns: u64, patch: &DiskPatch, error: String) -> Self {
         let now = now_ns();
         Applied {
             planned_ns,
             applied_ns: now,
             verified_ns: now,
-            asked,
+            asked: patch.asked.clone(),
             found: Value::Null,
             error: Some(error),
             active: Vec::new(),
+            cause: patch.cause.clone(),
         }
     }
 }
@@ -247,6 +275,7 @@ impl Disk {
             found,
             error,
             active: self.active(),
+            cause: patch.cause.clone(),
         };
         self.note(applied.clone());
         applied

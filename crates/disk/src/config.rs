@@ -6,6 +6,7 @@ use penstock_station::StorageProfile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::changes::Cause;
 use crate::owner::OwnerId;
 use crate::schedule::Planned;
 use crate::unsynced::CutMode;
@@ -162,6 +163,8 @@ pub enum Command {
         patch: Value,
         /// When it was to be; now if absent.
         planned_ns: Option<u64>,
+        /// Why; on request if absent.
+        cause: Option<Cause>,
     },
     /// Gives a disk a schedule, which the server keeps to without anyone.
     Schedule {

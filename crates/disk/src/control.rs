@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use penstock_daemon::clock::now_ns;
 use penstock_daemon::process::{self, Owner};
-use penstock_daemon::{control, Error};
+use penstock_daemon::{control, private, Error};
 use serde_json::{json, Value};
 
 use crate::calibration;
-use crate::changes::{Applied, DiskPatch, PowerCut};
+use crate::changes::{Applied, Cause, DiskPatch, PowerCut};
 use crate::config::{Add, Command, Compensation, ServerConfig};
 use crate::disk::Disk;
 use crate::mount;
@@ -52,7 +52,7 @@ pub fn run(config_json: &str) -> Result<(), Error> {
     let config: ServerConfig = serde_json::from_str(config_json)
         .map_err(|error| Error::Bad(format!("configuration of the disk server: {error}")))?;
     prepare_process();
-    fs::create_dir_all(&config.stats_dir)
+    private::directory(&config.stats_dir)
         .map_err(|error| Error::host(config.stats_dir.display().to_string(), error))?;
     let listener = control::listen(&config.socket)?;
     let socket = config.socket.clone();
@@ -71,7 +71,7 @@ pub fn run(config_json: &str) -> Result<(), Error> {
     thread::Builder::new()
         .name("control".into())
         .spawn(move || {
-            for stream in listener.incoming().flatten() {
+            for stream in control::incoming(&listener) {
                 let server = accepting.clone();
                 let _ = thread::Builder::new()
                     .name("control".into())
@@ -84,10 +84,12 @@ pub fn run(config_json: &str) -> Result<(), Error> {
         .name("schedule".into())
         .spawn(move || {
             scheduling.schedules.serve(|disk, planned_ns, patch| {
-                if let Err(error) = scheduling.apply(disk, planned_ns, patch) {
-                    let failed =
-                        Applied::failed(planned_ns, patch.asked.clone(), error.to_string());
-                    disk.note(failed);
+                let Some(cut) = patch.power_cut() else {
+                    disk.patch(&scheduling.timers, planned_ns, patch);
+                    return;
+                };
+                if let Err(error) = scheduling.cut_power(disk, planned_ns, cut, &patch.cause) {
+                    disk.note(Applied::failed(planned_ns, patch, error.to_string()));
                 }
             });
         })
@@ -103,7 +105,6 @@ pub fn run(config_json: &str) -> Result<(), Error> {
 fn prepare_process() {
     // SAFETY: plain system calls on this process; each may fail without harm.
     unsafe {
-        libc::umask(0);
         // Every reader thread has a buffer of 16 MiB of which it touches 1: it must come from fresh
         // pages, not from recycled ones that have to be zeroed.
         libc::mallopt(libc::M_MMAP_THRESHOLD, 4 << 20);
@@ -153,8 +154,10 @@ impl Server {
                 disk_id,
                 patch,
                 planned_ns,
+                cause,
             } => {
-                let patch = DiskPatch::read(&patch)?;
+                let mut patch = DiskPatch::read(&patch)?;
+                patch.cause = cause.unwrap_or(patch.cause);
                 let disk = self.disk(&disk_id)?;
                 self.apply(&disk, planned_ns.unwrap_or_else(now_ns), &patch)
             }
@@ -191,7 +194,10 @@ impl Server {
                 disk_id,
                 mode,
                 seed,
-            } => self.cut_power(&self.disk(&disk_id)?, now_ns(), PowerCut { mode, seed }),
+            } => {
+                let (disk, cause) = (self.disk(&disk_id)?, Cause::new("request", ""));
+                self.cut_power(&disk, now_ns(), PowerCut { mode, seed }, &cause)
+            }
             Command::Log { disk_id, path } => {
                 self.disk(&disk_id)?.switch_log(path.as_deref())?;
                 Ok(Value::Null)
@@ -256,7 +262,11 @@ impl Server {
         }
         let patch = match &add.patch {
             Value::Null => None,
-            asked => Some(DiskPatch::read(asked)?),
+            asked => {
+                let mut patch = DiskPatch::read(asked)?;
+                patch.cause = Cause::new("begin", "");
+                Some(patch)
+            }
         };
         mount::check_places(&add.mount, &add.backing)?;
         let disk = Arc::new(Disk::new(&add, &self.config.stats_dir)?);
@@ -336,7 +346,7 @@ impl Server {
     /// Applies a patch now.
     fn apply(&self, disk: &Arc<Disk>, planned_ns: u64, patch: &DiskPatch) -> Result<Value, Error> {
         if let Some(cut) = patch.power_cut() {
-            return self.cut_power(disk, planned_ns, cut);
+            return self.cut_power(disk, planned_ns, cut, &patch.cause);
         }
         let applied = disk.patch(&self.timers, planned_ns, patch);
         match &applied.error {
@@ -345,12 +355,18 @@ impl Server {
         }
     }
 
-    fn cut_power(&self, disk: &Arc<Disk>, planned_ns: u64, cut: PowerCut) -> Result<Value, Error> {
+    fn cut_power(
+        &self,
+        disk: &Arc<Disk>,
+        planned_ns: u64,
+        cut: PowerCut,
+        cause: &Cause,
+    ) -> Result<Value, Error> {
         let serving = lock(&self.disks)
             .get(&disk.disk_id)
             .map(|mounted| mounted.serving.clone())
             .ok_or_else(|| Error::Bad(format!("there is no disk {:?}", disk.disk_id)))?;
-        let cut = lock(&serving).cut_power(planned_ns, cut);
+        let cut = lock(&serving).cut_power(planned_ns, cut, cause);
         cut
     }
 

@@ -10,12 +10,11 @@
 //! | 3… | the counters in the order of [`NAMES`], cumulative since `add` or `reset` |
 //! | 64…127 | histogram of lateness: word 64+i counts replies late by [2^(i-1), 2^i) ns, word 64 by 0 |
 
-use std::fs::OpenOptions;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use penstock_daemon::Error;
+use penstock_daemon::{private, Error};
 
 /// Names of the counters in the order of the page.
 pub const NAMES: [&str; 20] = [
@@ -183,13 +182,7 @@ impl StatsPage {
     /// Makes the file at `path` and maps it.
     pub fn create(path: &Path) -> Result<Self, Error> {
         let what = || format!("statistics page {}", path.display());
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path)
-            .map_err(|error| Error::host(what(), error))?;
+        let file = private::file(path).map_err(|error| Error::host(what(), error))?;
         file.set_len(PAGE_BYTES as u64)
             .map_err(|error| Error::host(what(), error))?;
         // SAFETY: a fresh shared mapping of a file of that length; checked below.

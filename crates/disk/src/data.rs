@@ -3,16 +3,17 @@
 use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::thread;
 
-use fuser::{FileAttr, FileHandle, ReplyEmpty, TimeOrNow};
-use penstock_station::Op;
+use fuser::{FileAttr, FileHandle, INodeNo, TimeOrNow};
 
-use crate::backing::{check, pread, pwrite, timespec};
+use crate::backing::{check, pwrite, timespec};
 use crate::faults::Place;
 use crate::gate::{error, FAULTS, OFF, SIZED, VOLATILE};
 use crate::inode::{stat_at, Inode};
+use crate::service::Reading;
 use crate::space;
-use crate::ticket::Target;
 use crate::tree::{OpenFile, Tree};
 
 /// What is about to happen to the bytes of a file.
@@ -27,26 +28,24 @@ pub(crate) enum Bytes {
 }
 
 impl Tree {
-    /// Reads as the device would: with its faults.
-    pub(crate) fn read_at(
+    /// Reads past the page cache where the file may end later there than here: it is written back from
+    /// `reading` on first, which makes the file as long as it is. A thread of its own, because the
+    /// kernel's writes are served by those from which this comes.
+    pub(crate) fn read_when_written_back(
         &self,
-        open: &OpenFile,
-        buffer: &mut Vec<u8>,
-        size: u32,
-        offset: u64,
-        visit: u32,
-    ) -> io::Result<()> {
-        pread(open.file.as_raw_fd(), buffer, size as usize, offset)?;
-        if self.disk.gate.up() & FAULTS != 0 {
-            let path = open.inode.path();
-            let place = place(&path, &open.inode, offset, visit);
-            self.disk
-                .gate
-                .faults()
-                .on_read(place, buffer)
-                .map_err(error)?;
-        }
-        Ok(())
+        open: Arc<OpenFile>,
+        reading: Reading,
+        answer: impl FnOnce(io::Result<&[u8]>) + Send + 'static,
+    ) {
+        let (service, notifier) = (self.service.clone(), self.notifier.clone());
+        thread::spawn(move || {
+            if let Some(kernel) = notifier.get() {
+                // What cannot be written back is the writer's error, not the reader's.
+                let number = INodeNo(open.inode.number);
+                let _ = kernel.inval_inode(number, reading.offset as i64, 0);
+            }
+            service.read(&open, reading, answer);
+        });
     }
 
     /// Writes as the device would: with its faults, into the room it has.
@@ -211,62 +210,6 @@ impl Tree {
         })
     }
 
-    pub(crate) fn flush_device(
-        &self,
-        open: Option<&OpenFile>,
-        pid: u32,
-        arrival_ns: u64,
-        reply: ReplyEmpty,
-    ) {
-        if let Err(error) = self.disk.admit(Op::Flush) {
-            return reply.error(error.into());
-        }
-        let target = Target {
-            file_id: open.map_or_else(|| self.disk.file_id(""), |open| open.file_id),
-            device_base: open.map_or(0, |open| open.inode.device_base),
-            offset: 0,
-            size: 0,
-            pid,
-        };
-        let mut ticket = self.disk.arrive(Op::Flush, target, arrival_ns);
-        let synced = self.sync(open, ticket.visit());
-        ticket.fails(&synced);
-        self.answer(ticket, move || match synced {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error.into()),
-        });
-    }
-
-    fn sync(&self, open: Option<&OpenFile>, visit: u32) -> io::Result<()> {
-        let gate = &self.disk.gate;
-        let up = gate.up();
-        if up & FAULTS != 0 {
-            let path = open.map_or_else(String::new, |open| open.inode.path());
-            let place = Place {
-                path: &path,
-                base: open.map_or(0, |open| open.inode.device_base),
-                offset: 0,
-                visit,
-            };
-            gate.faults().on_flush(place).map_err(error)?;
-        }
-        if up & VOLATILE != 0 {
-            let mut unsynced = gate.unsynced();
-            if gate.up() & OFF != 0 {
-                return Err(error(libc::EIO));
-            }
-            if let Some(unsynced) = unsynced.as_mut() {
-                unsynced.synced(open.map(|open| open.inode.key));
-            }
-        }
-        match open {
-            Some(open) if self.disk.durable => open.file.sync_all(),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Tree {
     /// Blocks of the disk, free and available: the host's, or of its own size.
     pub(crate) fn room(&self, host: &libc::statvfs) -> (u64, u64, u64) {
         let gate = &self.disk.gate;
@@ -284,7 +227,7 @@ impl Tree {
     }
 }
 
-fn place<'a>(path: &'a str, inode: &Inode, offset: u64, visit: u32) -> Place<'a> {
+pub(crate) fn place<'a>(path: &'a str, inode: &Inode, offset: u64, visit: u32) -> Place<'a> {
     Place {
         path,
         base: inode.device_base,

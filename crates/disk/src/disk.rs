@@ -220,7 +220,7 @@ impl Disk {
             .unwrap_or_else(PoisonError::into_inner) = compensation;
     }
 
-    /// A request has arrived at `arrival_ns`: when must the answer go out?
+    /// A request has arrived at `arrival_ns`, on its way through the kernel: when must the answer go out?
     pub fn arrive(&self, op: Op, target: Target, arrival_ns: u64) -> Ticket {
         let compensation = self.compensation();
         let compensation_ns = match op {
@@ -232,6 +232,17 @@ impl Disk {
             }
             .of(0),
         };
+        self.arrive_as_of(
+            op,
+            target,
+            arrival_ns,
+            arrival_ns.saturating_sub(compensation_ns),
+        )
+    }
+
+    /// The same of a request that is there at `arrival_ns`, and would have been at the device at `began_ns`.
+    pub fn arrive_as_of(&self, op: Op, target: Target, arrival_ns: u64, began_ns: u64) -> Ticket {
+        let compensation_ns = arrival_ns.saturating_sub(began_ns);
         let device_offset = target.device_base | (target.offset & ((1 << 40) - 1));
         let mut state = self.state();
         let arrival_ns = state.next_arrival_ns(arrival_ns);

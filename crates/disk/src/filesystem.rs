@@ -5,15 +5,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 use penstock_daemon::clock::now_ns;
 use penstock_station::Op;
@@ -22,8 +21,8 @@ use crate::backing::{
     answer_xattr, backing_flags, bytes_there, check, clear_set_id, last, list, opened_flags, sized,
 };
 use crate::calibration;
-use crate::disk::Disk;
 use crate::inode::c_name;
+use crate::service::Reading;
 use crate::tree::{OpenDirectory, Tree};
 
 /// The mount is the only way to its files while it is up, so what the kernel knows stays true.
@@ -38,6 +37,16 @@ macro_rules! send {
             Err(error) => $reply.error(Errno::from(error)),
         }
     };
+}
+
+/// Whether a request comes from a program straight past the page cache: the kernel says whose it is then,
+/// and not where it fills the cache or writes it back, though that be by the same handle (a mapping's).
+fn is_direct(owner: Option<LockOwner>) -> bool {
+    owner.is_some()
+}
+
+fn done(reply: ReplyEmpty) -> impl FnOnce(io::Result<()>) {
+    move |done| send!(reply, done, () => reply.ok())
 }
 
 impl Filesystem for Tree {
@@ -246,10 +255,9 @@ impl Filesystem for Tree {
                 }
                 File::from_raw_fd(fd)
             };
-            Ok(self.keep(file, inode))
+            Ok(self.keep(file, inode, flags.0))
         });
-        let exact = self.disk.exact.load(Ordering::Relaxed);
-        send!(reply, opened, handle => reply.opened(handle, opened_flags(flags.0, exact)));
+        send!(reply, opened, (handle, how) => reply.opened(handle, how));
     }
 
     fn create(
@@ -291,11 +299,10 @@ impl Filesystem for Tree {
             };
             let (inode, stat) = self.inodes.lookup(&directory, name)?;
             let attr = self.attributes(inode.number, &stat);
-            Ok((attr, self.keep(file, inode)))
+            Ok((attr, self.keep(file, inode, flags)))
         });
-        let exact = self.disk.exact.load(Ordering::Relaxed);
-        send!(reply, created, (attr, handle) => {
-            reply.created(&TTL, &attr, self.generation(&attr), handle, opened_flags(flags, exact));
+        send!(reply, created, (attr, (handle, how)) => {
+            reply.created(&TTL, &attr, self.generation(&attr), handle, how);
         });
     }
 
@@ -307,7 +314,7 @@ impl Filesystem for Tree {
         offset: u64,
         size: u32,
         _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         let arrival_ns = now_ns();
@@ -322,21 +329,24 @@ impl Filesystem for Tree {
         if let Err(error) = self.disk.admit(Op::Read) {
             return reply.error(error.into());
         }
-        let mut buffer = self.buffers.take(size as usize);
-        // At the end of a file the device transfers, and takes time for, only what is there.
-        let there = bytes_there(&open.file, offset, size);
-        let mut ticket = self.ticket(Op::Read, &open, offset, there, request.pid(), arrival_ns);
-        let read = self.read_at(&open, &mut buffer, size, offset, ticket.visit());
-        Disk::shorten(&mut ticket, buffer.len() as u32);
-        ticket.fails(&read);
-        let buffers = self.buffers.clone();
-        self.answer(ticket, move || {
-            match read {
-                Ok(()) => reply.data(&buffer),
-                Err(error) => reply.error(error.into()),
-            }
-            buffers.give(buffer);
-        });
+        let reading = Reading {
+            offset,
+            size,
+            pid: request.pid(),
+            arrival_ns,
+        };
+        let answer = move |read: io::Result<&[u8]>| match read {
+            Ok(bytes) => reply.data(bytes),
+            Err(error) => reply.error(error.into()),
+        };
+        if is_direct(lock_owner)
+            && bytes_there(&open.file, offset, size) < size
+            && self.has_cached_writer(open.inode.key)
+        {
+            self.read_when_written_back(open, reading, answer);
+        } else {
+            self.service.read(&open, reading, answer);
+        }
     }
 
     fn write(
@@ -347,8 +357,8 @@ impl Filesystem for Tree {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let arrival_ns = now_ns();
@@ -369,16 +379,28 @@ impl Filesystem for Tree {
         if let Err(error) = self.disk.admit(Op::Write) {
             return reply.error(error.into());
         }
-        let mut ticket = self.ticket(Op::Write, &open, offset, size, pid, arrival_ns);
+        let mut ticket = self
+            .service
+            .ticket(Op::Write, &open, offset, size, pid, arrival_ns);
         let mut written = self.write_at(&open, data, offset, ticket.visit());
         if written.is_ok() && write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             written = clear_set_id(open.file.as_raw_fd());
         }
+        // The kernel flushes after a write through its page cache, and leaves others to the device.
+        let durable = written.is_ok() && flags.0 & libc::O_DSYNC != 0 && is_direct(lock_owner);
+        if durable && self.disk.durable {
+            written = open.file.sync_data();
+        }
         ticket.fails(&written);
-        self.answer(ticket, move || match written {
+        let answer = move |written: io::Result<()>| match written {
             Ok(()) => reply.written(size),
             Err(error) => reply.error(error.into()),
-        });
+        };
+        if durable && written.is_ok() {
+            self.service.flush_after(ticket, open, answer);
+        } else {
+            self.service.answer(ticket, move || answer(written));
+        }
     }
 
     fn flush(
@@ -428,7 +450,8 @@ impl Filesystem for Tree {
             return;
         }
         let open = self.file(handle).ok();
-        self.flush_device(open.as_deref(), request.pid(), arrival_ns, reply);
+        self.service
+            .flush(open.as_deref(), request.pid(), arrival_ns, done(reply));
     }
 
     fn fsyncdir(
@@ -439,7 +462,8 @@ impl Filesystem for Tree {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        self.flush_device(None, request.pid(), now_ns(), reply);
+        self.service
+            .flush(None, request.pid(), now_ns(), done(reply));
     }
 
     fn opendir(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -608,41 +632,7 @@ impl Filesystem for Tree {
         send!(reply, done, () => reply.ok());
     }
 
-    fn lseek(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        handle: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let found = self.file(handle).and_then(|open| {
-            // SAFETY: a valid descriptor; its position is used by nothing else.
-            let found = unsafe { libc::lseek(open.file.as_raw_fd(), offset, whence) };
-            if found < 0 {
-                Err(last())
-            } else {
-                Ok(found)
-            }
-        });
-        send!(reply, found, found => reply.offset(found));
-    }
-
-    fn copy_file_range(
-        &self,
-        _request: &Request,
-        _inode_in: INodeNo,
-        _handle_in: FileHandle,
-        _offset_in: u64,
-        _inode_out: INodeNo,
-        _handle_out: FileHandle,
-        _offset_out: u64,
-        _length: u64,
-        _flags: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        // A device has no such command: the kernel falls back to reading and writing.
-        reply.error(Errno::EOPNOTSUPP);
-    }
+    // `lseek` and `copy_file_range` are not served, and answered by ENOSYS once: the kernel does both
+    // itself from then on. It alone knows what is written but not written back; the backing file has
+    // holes where a program has data.
 }

@@ -48,6 +48,7 @@ pub mod position;
 mod removed;
 mod report;
 pub mod schedule;
+mod service;
 mod serving;
 pub mod space;
 mod state;

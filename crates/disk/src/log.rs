@@ -9,9 +9,11 @@
 //! `{"file_id": N, "path": "…"}` per file that the log names.
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use penstock_daemon::private;
 
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 80;
@@ -100,18 +102,11 @@ pub fn files_path(path: &Path) -> PathBuf {
 }
 
 impl Log {
-    /// Opens (and empties) the log at `path` and its side file.
+    /// Makes the log at `path` and its side file.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let open = |path: &Path| {
-            OpenOptions::new()
-                .create(true)
-                .write(true)
-                .truncate(true)
-                .open(path)
-        };
         Ok(Log {
-            file: open(path)?,
-            files: open(&files_path(path))?,
+            file: private::file(path)?,
+            files: private::file(&files_path(path))?,
             named: HashSet::new(),
         })
     }

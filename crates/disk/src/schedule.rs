@@ -13,7 +13,7 @@ use penstock_daemon::Error;
 use serde::Deserialize;
 use serde_json::{json, Value};
 
-use crate::changes::DiskPatch;
+use crate::changes::{Cause, DiskPatch};
 use crate::counters::NAMES;
 use crate::disk::Disk;
 
@@ -34,8 +34,13 @@ pub struct Planned {
     pub above: Option<f64>,
     /// or below this.
     pub below: Option<f64>,
+    /// Whether it is made each time that the phase is marked, or that the counter comes to be so, having not
+    /// been so in between; else the first time only.
+    pub every: bool,
     /// So long after the phase or the sight.
     pub after_ns: u64,
+    /// Why it is made, where somebody else has seen it.
+    pub cause: Option<Cause>,
     /// What is to change.
     pub patch: Value,
 }
@@ -75,6 +80,9 @@ enum Trigger {
 
 struct Waiting {
     trigger: Trigger,
+    every: bool,
+    /// A counter was not so when it was looked at last.
+    armed: bool,
     after_ns: u64,
     disk: Arc<Disk>,
     patch: DiskPatch,
@@ -134,7 +142,9 @@ impl Scheduler {
         let (mut timed, mut waiting) = (Vec::<(u64, DiskPatch)>::new(), Vec::new());
         for (index, event) in events.iter().enumerate() {
             let bad = |why: String| Error::Bad(format!("events[{index}]: {why}"));
-            let patch = DiskPatch::read(&event.patch).map_err(|why| bad(why.to_string()))?;
+            let mut patch = DiskPatch::read(&event.patch).map_err(|why| bad(why.to_string()))?;
+            let due = || Cause::new("time", "");
+            patch.cause = event.cause.clone().unwrap_or_else(due);
             match when(event).map_err(bad)? {
                 Ok(at_ns) => {
                     for (other_ns, other) in &timed {
@@ -148,7 +158,16 @@ impl Scheduler {
                     }
                     timed.push((at_ns, patch));
                 }
-                Err(trigger) => waiting.push((trigger, event.after_ns, patch)),
+                Err(trigger) => {
+                    waiting.push(Waiting {
+                        trigger,
+                        every: event.every,
+                        armed: true,
+                        after_ns: event.after_ns,
+                        disk: disk.clone(),
+                        patch,
+                    });
+                }
             }
         }
         let mut queue = self.lock();
@@ -158,14 +177,7 @@ impl Scheduler {
         for (at_ns, patch) in timed {
             queue.push(at_ns, disk.clone(), patch);
         }
-        for (trigger, after_ns, patch) in waiting {
-            queue.waiting.push(Waiting {
-                trigger,
-                after_ns,
-                disk: disk.clone(),
-                patch,
-            });
-        }
+        queue.waiting.append(&mut waiting);
         drop(queue);
         self.changed.notify_all();
         Ok(())
@@ -174,14 +186,11 @@ impl Scheduler {
     /// A phase has begun at `t_ns`, for one disk or for all.
     pub fn mark(&self, disk: Option<&Arc<Disk>>, phase: &str, t_ns: u64) -> usize {
         let mut queue = self.lock();
-        let fired = queue.take_waiting(|waiting| {
-            disk.is_none_or(|disk| Arc::ptr_eq(disk, &waiting.disk))
-                && matches!(&waiting.trigger, Trigger::Phase(name) if name == phase)
+        let count = queue.fire(t_ns, |waiting| {
+            let meant = disk.is_none_or(|disk| Arc::ptr_eq(disk, &waiting.disk))
+                && matches!(&waiting.trigger, Trigger::Phase(name) if name == phase);
+            meant.then(|| Cause::new("phase", phase))
         });
-        let count = fired.len();
-        for waiting in fired {
-            queue.push(t_ns + waiting.after_ns, waiting.disk, waiting.patch);
-        }
         drop(queue);
         self.changed.notify_all();
         count
@@ -212,6 +221,7 @@ impl Scheduler {
                         json!({"metric": name, "above": above, "below": below})
                     }
                 };
+                told["every"] = json!(waiting.every);
                 told["after_ns"] = json!(waiting.after_ns);
                 told["patch"] = waiting.patch.asked.clone();
                 told
@@ -298,12 +308,23 @@ impl Queue {
         self.waiting.retain(|w| !Arc::ptr_eq(&w.disk, disk));
     }
 
-    fn take_waiting(&mut self, fires: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
-        let (fired, rest) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(fires);
-        self.waiting = rest;
-        fired
+    /// Plans what `fires`, at `t_ns` or later, and gives how many; what fires once is waited for no more.
+    fn fire(&mut self, t_ns: u64, mut fires: impl FnMut(&mut Waiting) -> Option<Cause>) -> usize {
+        let mut count = 0;
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            let cause = fires(&mut waiting);
+            let stays = cause.is_none() || waiting.every;
+            if let Some(cause) = cause {
+                count += 1;
+                let mut patch = waiting.patch.clone();
+                patch.cause = cause;
+                self.push(t_ns + waiting.after_ns, waiting.disk.clone(), patch);
+            }
+            if stays {
+                self.waiting.push(waiting);
+            }
+        }
+        count
     }
 
     fn watches(&self) -> bool {
@@ -316,16 +337,21 @@ impl Queue {
         if !self.watches() {
             return;
         }
-        let fired = self.take_waiting(|waiting| match &waiting.trigger {
-            Trigger::Phase(_) => false,
-            Trigger::Metric { name, above, below } => {
-                let value = waiting.disk.counter(name).unwrap_or(0) as f64;
-                above.is_some_and(|above| value > above) || below.is_some_and(|below| value < below)
-            }
+        self.fire(now_ns, |waiting| {
+            let Trigger::Metric { name, above, below } = &waiting.trigger else {
+                return None;
+            };
+            let counted = waiting.disk.counter(name).unwrap_or(0);
+            let value = counted as f64;
+            let bound = match (above, below) {
+                (Some(above), _) if value > *above => Some(format!("above {above}")),
+                (_, Some(below)) if value < *below => Some(format!("below {below}")),
+                _ => None,
+            };
+            let was_armed = std::mem::replace(&mut waiting.armed, bound.is_none());
+            let bound = bound.filter(|_| was_armed)?;
+            Some(Cause::new("metric", format!("{name} {counted}, {bound}")))
         });
-        for waiting in fired {
-            self.push(now_ns + waiting.after_ns, waiting.disk, waiting.patch);
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use penstock_daemon::clock::now_ns;
 use penstock_daemon::{process, Error};
 use serde_json::{json, Value};
 
-use crate::changes::{Applied, PowerCut};
+use crate::changes::{Applied, Cause, PowerCut};
 use crate::disk::Disk;
 use crate::gate::OFF;
 use crate::mount;
@@ -86,6 +86,7 @@ impl Serving {
                 error,
             )
         })?;
+        let notifier = tree.notifier.clone();
         let device_fd = mount::mount(&disk.mount, &how.token)?;
         let finish = || -> Result<(JoinHandle<()>, [u32; 2]), Error> {
             let mut config = Config::default();
@@ -95,11 +96,13 @@ impl Serving {
             let what = || format!("serving {}", disk.mount.display());
             let session = Session::from_fd(tree, device_fd, SessionACL::All, config)
                 .map_err(|error| Error::host(what(), error))?;
+            let _ = notifier.set(session.notifier());
             let name = what();
             let served = disk.clone();
             let thread = thread::Builder::new()
                 .name("session".into())
                 .spawn(move || {
+                    process::own_umask(0); // the kernel has applied the caller's
                     if served.goes_first() {
                         process::go_first(); // and so do the readers, which it starts
                     }
@@ -143,7 +146,12 @@ impl Serving {
 
     /// Takes the power away and gives it back: everything that was not flushed is lost (or torn), in
     /// the page cache and on the disk; open files are dead; the mount is a new one.
-    pub fn cut_power(&mut self, planned_ns: u64, cut: PowerCut) -> Result<Value, Error> {
+    pub fn cut_power(
+        &mut self,
+        planned_ns: u64,
+        cut: PowerCut,
+        cause: &Cause,
+    ) -> Result<Value, Error> {
         let disk = self.disk.clone();
         if disk.gate.unsynced().is_none() {
             return Err(Error::Bad(format!(
@@ -186,6 +194,7 @@ impl Serving {
             found: found.clone(),
             error: failed,
             active: disk.active(),
+            cause: cause.clone(),
         });
         Ok(json!({
             "dev": self.device,

@@ -6,16 +6,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use fuser::{FileAttr, FileHandle, FileType, Generation};
-use penstock_daemon::clock::now_ns;
-use penstock_station::Op;
+use fuser::{FileAttr, FileHandle, FileType, FopenFlags, Generation, Notifier};
 
-use crate::backing::attributes;
+use crate::backing::{attributes, opened_flags};
 use crate::disk::Disk;
 use crate::inode::{c_name, stat_at, Inode, Inodes};
-use crate::ticket::{Target, Ticket};
+use crate::service::Service;
 use crate::timer::Timers;
 
 /// Buffers kept for reuse.
@@ -26,6 +24,8 @@ pub(crate) struct OpenFile {
     pub(crate) file: File,
     pub(crate) inode: Arc<Inode>,
     pub(crate) file_id: u32,
+    /// Writes go into the page cache, and the file may be longer there than here.
+    pub(crate) cached_writer: bool,
 }
 
 #[derive(Debug)]
@@ -36,12 +36,13 @@ pub(crate) struct OpenDirectory {
 /// One mount.
 pub struct Tree {
     pub(crate) disk: Arc<Disk>,
-    pub(crate) timers: Timers,
+    pub(crate) service: Service,
+    /// Tells the kernel to write back; there once the mount is.
+    pub(crate) notifier: Arc<OnceLock<Notifier>>,
     pub(crate) inodes: Inodes,
     pub(crate) files: RwLock<HashMap<u64, Arc<OpenFile>>>,
     pub(crate) directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
     pub(crate) next_handle: AtomicU64,
-    pub(crate) buffers: Arc<Buffers>,
     pub(crate) readahead_bytes: u32,
     pub(crate) max_background: u16,
 }
@@ -84,12 +85,16 @@ impl Tree {
         let backing = c_name(disk.backing.as_os_str())?;
         Ok(Tree {
             inodes: Inodes::new(&backing)?,
+            service: Service {
+                disk: disk.clone(),
+                timers,
+                buffers: Arc::default(),
+            },
+            notifier: Arc::default(),
             disk,
-            timers,
             files: RwLock::default(),
             directories: RwLock::default(),
             next_handle: AtomicU64::new(1),
-            buffers: Arc::default(),
             readahead_bytes,
             max_background,
         })
@@ -107,19 +112,28 @@ impl Tree {
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
 
-    pub(crate) fn keep(&self, file: File, inode: Arc<Inode>) -> FileHandle {
+    /// Keeps a file that was opened with `flags`; its handle, and how the kernel is to treat it.
+    pub(crate) fn keep(
+        &self,
+        file: File,
+        inode: Arc<Inode>,
+        flags: i32,
+    ) -> (FileHandle, FopenFlags) {
+        let how = opened_flags(flags, self.disk.exact.load(Ordering::Relaxed));
+        let direct = how.contains(FopenFlags::FOPEN_DIRECT_IO);
         let handle = self.handle();
         let file_id = self.disk.file_id(&inode.path());
         let open = Arc::new(OpenFile {
             file,
             inode,
             file_id,
+            cached_writer: !direct && flags & libc::O_ACCMODE != libc::O_RDONLY,
         });
         self.files
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(handle, open);
-        FileHandle(handle)
+        (FileHandle(handle), how)
     }
 
     pub(crate) fn entry(&self, parent: u64, name: &OsStr) -> io::Result<FileAttr> {
@@ -149,56 +163,19 @@ impl Tree {
         Ok(self.attributes(number, &stat))
     }
 
-    pub(crate) fn ticket(
-        &self,
-        op: Op,
-        open: &OpenFile,
-        offset: u64,
-        size: u32,
-        pid: u32,
-        arrival_ns: u64,
-    ) -> Ticket {
-        let target = Target {
-            file_id: open.file_id,
-            device_base: open.inode.device_base,
-            offset,
-            size,
-            pid,
-        };
-        self.disk.arrive(op, target, arrival_ns)
-    }
-
-    /// Answers when the ticket is due: now, or from a timer thread.
-    pub(crate) fn answer(&self, mut ticket: Ticket, answer: impl FnOnce() + Send + 'static) {
-        let disk = self.disk.clone();
-        let now = now_ns();
-        if ticket.due_ns <= now {
-            disk.complete(ticket, now);
-            answer();
-            return;
-        }
-        let whose = (disk.number, ticket.id());
-        self.timers.answer_at(
-            ticket.due_ns,
-            whose,
-            Box::new(move |now, moved| {
-                answer();
-                if let Some(moved) = moved {
-                    ticket.is_moved(&moved);
-                }
-                disk.complete(ticket, now);
-            }),
-        );
-        // The disk was changed while the request was on its way from the station to the timers.
-        self.disk.move_late(&self.timers, whose.1);
-    }
-
     /// Attributes as they are seen on the mount.
     pub(crate) fn attributes(&self, number: u64, stat: &libc::stat) -> FileAttr {
         let mut seen = attributes(number, stat);
         seen.uid = self.disk.owner.user(seen.uid);
         seen.gid = self.disk.owner.group(seen.gid);
         seen
+    }
+
+    /// Whether the file may be longer in the page cache than it is here.
+    pub(crate) fn has_cached_writer(&self, key: (u64, u64)) -> bool {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let mut open = files.values();
+        open.any(|open| open.cached_writer && open.inode.key == key)
     }
 
     /// Whether anybody has the file open.
@@ -229,7 +206,8 @@ impl Tree {
                 .push(now_ns.saturating_sub(due_ns));
             answer();
         };
-        self.timers
+        self.service
+            .timers
             .answer_at(due_ns, (disk_number, u64::MAX), Box::new(answer));
     }
 }

@@ -1,7 +1,11 @@
 //! Chains: requests that go on where an earlier one left off, however many others come between.
 
+use serde::Serialize;
+
 /// A chain this long counts.
 pub const LONG: u32 = 8;
+/// Streams that are told one by one, those with most requests.
+pub(crate) const TOLD: usize = 16;
 const BUCKETS: usize = 8192;
 const WAYS: usize = 8;
 const NONE: u32 = u32::MAX;
@@ -19,6 +23,42 @@ pub struct Chains {
     pub count: u64,
     /// Median, over the requests, of the number of long chains open at once.
     pub open_median: u32,
+    /// Sum over the requests of the long chains open at once.
+    pub open_sum: u64,
+    /// Of the requests held, those in chains of one step.
+    pub strided: u64,
+    /// The largest.
+    pub streams: Vec<StreamOf>,
+}
+
+/// How the requests of a stream lie to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Each starts where the last one ended.
+    #[default]
+    Adjacent,
+    /// Each ends where the last one began.
+    Reverse,
+    /// Each starts one step after the start of the last one.
+    Strided,
+}
+
+/// One stream of several, or all of one kind.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct StreamOf {
+    /// How it goes on.
+    pub kind: Kind,
+    /// Its requests.
+    pub requests: u64,
+    /// Their part of all.
+    pub share: f64,
+    /// Their mean size; None where it is not known apart [bytes].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// From one start to the next, of a strided one [bytes].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stride_bytes: Option<i64>,
 }
 
 #[derive(Clone, Copy)]
@@ -29,6 +69,10 @@ struct Chain {
     last: u32,
     requests: u32,
     backward: u32,
+    bytes: i64,
+    number: u32,
+    /// 0: none.
+    stride: i64,
 }
 
 /// A fixed-size table from an offset to chains; what finds no room pushes out the entry that came first.
@@ -36,24 +80,28 @@ struct Table {
     keys: Vec<i64>,
     ids: Vec<u32>,
     turn: Vec<u8>,
+    shift: u32,
 }
 
 impl Table {
-    fn new() -> Self {
+    /// For a sequence of so many requests.
+    fn new(requests: usize) -> Self {
+        let buckets = (requests / 2).next_power_of_two().clamp(64, BUCKETS);
         Self {
-            keys: vec![0; BUCKETS * WAYS],
-            ids: vec![NONE; BUCKETS * WAYS],
-            turn: vec![0; BUCKETS],
+            keys: vec![0; buckets * WAYS],
+            ids: vec![NONE; buckets * WAYS],
+            turn: vec![0; buckets],
+            shift: 64 - buckets.trailing_zeros(),
         }
     }
 
-    fn bucket(key: i64) -> usize {
-        ((key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize
+    fn bucket(&self, key: i64) -> usize {
+        ((key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
     /// Takes out a chain that `fits`, of those filed under `key`.
     fn take(&mut self, key: i64, fits: impl Fn(u32) -> bool) -> Option<u32> {
-        let at = Self::bucket(key) * WAYS;
+        let at = self.bucket(key) * WAYS;
         for way in at..at + WAYS {
             if self.ids[way] != NONE && self.keys[way] == key {
                 let id = std::mem::replace(&mut self.ids[way], NONE);
@@ -67,7 +115,7 @@ impl Table {
 
     /// Files a chain; gives the (key, chain) that had to go.
     fn put(&mut self, key: i64, id: u32) -> Option<(i64, u32)> {
-        let bucket = Self::bucket(key);
+        let bucket = self.bucket(key);
         let at = bucket * WAYS;
         let way = (at..at + WAYS)
             .find(|&way| self.ids[way] == NONE)
@@ -90,7 +138,8 @@ struct Finder {
 }
 
 impl Finder {
-    fn open(&mut self, chain: Chain) -> u32 {
+    fn open(&mut self, mut chain: Chain) -> u32 {
+        chain.number = self.opened as u32;
         self.opened += 1;
         if let Some(id) = self.free.pop() {
             self.chains[id as usize] = chain;
@@ -116,13 +165,125 @@ pub fn find(offsets: &[i64], sizes: &[i64], both: bool) -> Option<Chains> {
     let n = offsets.len().min(sizes.len());
     // Long chains take at least LONG each: beyond this many chains they cannot hold 0.8 of n.
     let most = n as u64 / 8 + n as u64 / 5 + 64;
+    let found = follow(offsets, sizes, both, most, &mut |_, _| ())?;
+    Some(summary(&found, n))
+}
+
+/// Chains of all kinds: adjacent and reverse ones, and beside them, in what they leave over, those of one step. None where
+/// these are no more than what `find` finds.
+pub fn find_mixed(offsets: &[i64], sizes: &[i64]) -> Option<Chains> {
+    const STRETCH: usize = 4096;
+    let n = offsets.len().min(sizes.len());
+    if n > 2 * STRETCH {
+        // of long sequences a stretch is tried first
+        let middle = (n - STRETCH) / 2..(n + STRETCH) / 2;
+        find_mixed(&offsets[middle.clone()], &sizes[middle])?;
+    }
+    let mut owners = vec![0u32; n];
+    let mut found = follow(offsets, sizes, true, u64::MAX, &mut |i, number| {
+        owners[i] = number;
+    })?;
+    if found.is_empty() {
+        return None;
+    }
+    let mut numbers: Vec<u32> = found.iter().map(|chain| chain.number).collect();
+    numbers.sort_unstable();
+    let rest: Vec<u32> = (0..n as u32)
+        .filter(|&i| numbers.binary_search(&owners[i as usize]).is_err())
+        .collect();
+    let strided = follow_steps(offsets, sizes, &rest);
+    if strided.is_empty() {
+        return None;
+    }
+    found.extend(strided);
+    Some(summary(&found, n))
+}
+
+/// Requests between two of one strided stream, of those in no other chain: at most this many.
+const RECENT: usize = 16;
+
+/// Chains of requests that each lie one step on, among the requests `rest`.
+///
+/// Two requests that lie near each other in order tell where a third one would start; from the third on it is a chain,
+/// which waits for the next, as long as few others come between. By chance alone short chains come about, so that of many
+/// requests more are wanted.
+fn follow_steps(offsets: &[i64], sizes: &[i64], rest: &[u32]) -> Vec<Chain> {
+    let least = (rest.len() as u32 / 8).clamp(LONG, 4 * LONG);
+    let mut chains: Vec<Chain> = Vec::new();
+    let mut guessed: Vec<(u32, u32)> = Vec::new();
+    // a request that goes on with no chain makes up to RECENT guesses
+    let guessing = RECENT * rest.len();
+    let (mut waiting, mut guesses) = (Table::new(rest.len()), Table::new(guessing));
+    let mut recent: Vec<u32> = Vec::with_capacity(RECENT + 1);
+    for (place, &i) in (0u32..).zip(rest) {
+        let (start, size) = (offsets[i as usize], sizes[i as usize]);
+        let goes_on = |id: u32| -> bool { place - chains[id as usize].number <= 4 * RECENT as u32 };
+        if let Some(id) = waiting.take(start, goes_on) {
+            let chain = &mut chains[id as usize];
+            chain.last = i;
+            chain.requests += 1;
+            chain.bytes += size;
+            chain.number = place;
+            waiting.put(start + chain.stride, id);
+            continue;
+        }
+        if let Some(guess) = guesses.take(start, |_| true) {
+            let (a, b) = guessed[guess as usize];
+            if recent.contains(&a) && recent.contains(&b) {
+                recent.retain(|&other| other != a && other != b);
+                let stride = start - offsets[b as usize];
+                waiting.put(start + stride, chains.len() as u32);
+                chains.push(Chain {
+                    start: offsets[a as usize],
+                    end: start,
+                    first: a,
+                    last: i,
+                    requests: 3,
+                    backward: 0,
+                    bytes: sizes[a as usize] + sizes[b as usize] + size,
+                    number: place,
+                    stride,
+                });
+                continue;
+            }
+        }
+        if guessed.len() > 1 << 20 {
+            guessed.clear();
+            guesses = Table::new(guessing);
+        }
+        for &before in &recent {
+            let step = start - offsets[before as usize];
+            if step != 0 {
+                guesses.put(start + step, guessed.len() as u32);
+                guessed.push((before, i));
+            }
+        }
+        if recent.len() == RECENT {
+            recent.remove(0);
+        }
+        recent.push(i);
+    }
+    chains.retain(|chain| chain.requests >= least);
+    chains
+}
+
+/// The long chains of adjacent and, with `both`, reverse requests; `owner` is told each request's chain. None as soon as
+/// there are more than `most` chains.
+fn follow(
+    offsets: &[i64],
+    sizes: &[i64],
+    both: bool,
+    most: u64,
+    owner: &mut impl FnMut(usize, u32),
+) -> Option<Vec<Chain>> {
+    let n = offsets.len().min(sizes.len());
     let mut finder = Finder {
         chains: Vec::new(),
         free: Vec::new(),
         ended: Vec::new(),
         opened: 0,
     };
-    let (mut ends, mut starts) = (Table::new(), Table::new());
+    let (mut ends, mut starts) = (Table::new(n), Table::new(n));
     let mut hot = NONE;
     for i in 0..n {
         let (start, end) = (offsets[i], offsets[i] + sizes[i]);
@@ -131,6 +292,7 @@ pub fn find(offsets: &[i64], sizes: &[i64], both: bool) -> Option<Chains> {
             let forward = chain.end == start;
             if forward || (both && chain.start == end) {
                 grow(chain, start, end, i, !forward);
+                owner(i, chain.number);
                 continue;
             }
             park(&mut finder, &mut ends, &mut starts, hot, both);
@@ -167,13 +329,20 @@ pub fn find(offsets: &[i64], sizes: &[i64], both: bool) -> Option<Chains> {
                 last: i as u32,
                 requests: 1,
                 backward: 0,
+                bytes: end - start,
+                number: 0,
+                stride: 0,
             }),
         };
+        owner(i, finder.chains[hot as usize].number);
         if finder.opened > most {
             return None;
         }
     }
-    Some(summary(finder, n))
+    let Finder { chains, ended, .. } = finder;
+    let mut long = ended;
+    long.extend(chains.into_iter().filter(|chain| chain.requests >= LONG));
+    Some(long)
 }
 
 fn grow(chain: &mut Chain, start: i64, end: i64, i: usize, backward: bool) {
@@ -181,6 +350,7 @@ fn grow(chain: &mut Chain, start: i64, end: i64, i: usize, backward: bool) {
     chain.end = end;
     chain.last = i as u32;
     chain.requests += 1;
+    chain.bytes += end - start;
     chain.backward += u32::from(backward);
 }
 
@@ -197,18 +367,33 @@ fn park(finder: &mut Finder, ends: &mut Table, starts: &mut Table, id: u32, both
     }
 }
 
-fn summary(mut finder: Finder, n: usize) -> Chains {
-    let left: Vec<Chain> = finder.chains.drain(..).collect();
-    finder
-        .ended
-        .extend(left.into_iter().filter(|chain| chain.requests >= LONG));
-    let long = finder.ended;
+impl Chain {
+    fn told(&self, n: usize) -> StreamOf {
+        let kind = if self.stride != 0 {
+            Kind::Strided
+        } else if 2 * self.backward > self.requests {
+            Kind::Reverse
+        } else {
+            Kind::Adjacent
+        };
+        StreamOf {
+            kind,
+            requests: u64::from(self.requests),
+            share: f64::from(self.requests) / n as f64,
+            size_bytes: Some((self.bytes / i64::from(self.requests)).max(0) as u64),
+            stride_bytes: (self.stride != 0).then_some(self.stride),
+        }
+    }
+}
+
+fn summary(long: &[Chain], n: usize) -> Chains {
     let mut result = Chains {
         count: long.len() as u64,
         ..Chains::default()
     };
     let mut edges: Vec<(u32, i32)> = Vec::with_capacity(long.len() * 2);
-    for chain in &long {
+    for chain in long {
+        result.strided += u64::from(chain.requests) * u64::from(chain.stride != 0);
         result.held += u64::from(chain.requests);
         result.backward += u64::from(chain.backward);
         result.longest = result.longest.max(u64::from(chain.requests));
@@ -227,6 +412,10 @@ fn summary(mut finder: Finder, n: usize) -> Chains {
         open = open.wrapping_add_signed(change as isize);
     }
     spent[0] += n as u64 - u64::from(at);
+    let mut largest: Vec<&Chain> = long.iter().collect();
+    largest.sort_by_key(|chain| (std::cmp::Reverse(chain.requests), chain.first));
+    result.streams = largest.iter().take(TOLD).map(|c| c.told(n)).collect();
+    result.open_sum = (0u64..).zip(&spent).map(|(k, requests)| k * requests).sum();
     let half = spent.iter().sum::<u64>().div_ceil(2);
     let mut sum = 0;
     for (open, requests) in spent.iter().enumerate() {

@@ -11,7 +11,7 @@ pub const SIZE_CLASSES: usize = 32;
 pub const LONG: u32 = 8;
 const SETS: usize = 64;
 const WAYS: usize = 4;
-/// Smallest block by which re-access is counted; the kernel's only one.
+/// Re-access is counted by blocks of at most 2 to this power bytes.
 pub const BLOCK_BITS: u32 = 12;
 
 /// Counts of consecutive requests. All but the extremes add up.
@@ -45,6 +45,8 @@ pub struct Epoch {
     pub chained: u64,
     /// Of them, those that grew backwards.
     pub backward: u64,
+    /// Of them, those that lie one step on each, beside others; not known to the kernel.
+    pub strided: u64,
     /// Chains that became long.
     pub chains: u64,
     /// Sum over the requests of the long chains open at once.
@@ -90,6 +92,7 @@ impl Epoch {
             (&mut self.higher, later.higher),
             (&mut self.chained, later.chained),
             (&mut self.backward, later.backward),
+            (&mut self.strided, later.strided),
             (&mut self.chains, later.chains),
             (&mut self.open_sum, later.open_sum),
             (&mut self.looked, later.looked),
@@ -156,6 +159,20 @@ impl Epoch {
 pub fn spread_bits(value: u64) -> u64 {
     let z = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// Exponent of the size of the blocks by which the re-access of requests of a size is counted.
+#[inline]
+pub(crate) fn block_bits(size: i64) -> u32 {
+    (63 - (size as u64 | 1).leading_zeros()).min(BLOCK_BITS)
+}
+
+/// Hash of the block that a request starts in. A block is no larger than the request, so that two in one block have
+/// bytes in common, and is told apart from those of requests of another order of size.
+#[inline]
+pub fn block_hash(offset: i64, size: i64) -> u64 {
+    let bits = block_bits(size);
+    spread_bits(((offset as u64 >> bits) << 1 | 1) << bits)
 }
 
 /// Requests of an epoch that ends with the `seen`th of a sequence: 256, 512 from 4,096 on and 1,024 from 16,384 on.
@@ -247,6 +264,11 @@ impl Counter {
             forward_only: true,
             ..Self::default()
         }
+    }
+
+    /// Requests so far.
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen
     }
 
     /// Whether the epoch under way has the requests of one: fewer at the beginning of a sequence, so that the phases

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use crate::epoch::spread_bits;
+use crate::epoch::{block_bits, block_hash};
+use crate::verdict::{wilson, Z};
+use crate::zipf;
 
 /// At most about this many requests are looked at: of larger sets, all requests of a fair sample of blocks.
 const LOOKED_AT: usize = 1 << 20;
@@ -14,11 +16,13 @@ pub struct Spread {
     pub reaccess_share: f64,
     /// Share of requests that go to the most used fifth of the touched blocks.
     pub top_fifth_share: f64,
-    /// Slope of log(requests) against log(rank) over the blocks used more than once, negated; its 95 % half-width.
+    /// Lower end of its 95 % interval: of the requests of all blocks, where a part of them was looked at.
+    pub top_fifth_low: f64,
+    /// Exponent of the zipf law that fits; 0: none was fitted.
     pub zipf_exponent: f64,
     /// Half-width of the 95 % interval of the exponent.
     pub zipf_half_width: f64,
-    /// Block size used [bytes].
+    /// Size of the blocks for requests of the median size [bytes].
     pub block_bytes: i64,
     /// Part of the blocks that was looked at; 1: all of them.
     pub sampled_share: f64,
@@ -31,68 +35,54 @@ impl Spread {
     }
 }
 
-/// Counts requests by block of `block_bytes`.
-pub fn spread(offsets: &[i64], block_bytes: i64) -> Spread {
-    let block = block_bytes.max(1);
+/// Counts requests by block.
+pub fn spread(offsets: &[i64], sizes: &[i64], median_size_bytes: i64) -> Spread {
     let skip = (offsets.len() / LOOKED_AT + 1) as u64;
-    let mut blocks: Vec<i64> = offsets
+    let mut blocks: Vec<u64> = offsets
         .iter()
-        .map(|&offset| offset.div_euclid(block))
-        .filter(|&b| skip == 1 || spread_bits(b as u64) < u64::MAX / skip)
+        .zip(sizes)
+        .map(|(&offset, &size)| block_hash(offset, size))
+        .filter(|&hash| skip == 1 || hash < u64::MAX / skip)
         .collect();
     blocks.sort_unstable();
     let counts = blocks.chunk_by(|a, b| a == b).map(|run| run.len() as u64);
     of_counts(
         counts.collect(),
-        offsets.len() as f64 / skip as f64,
-        block,
+        offsets.len() as f64,
+        median_size_bytes,
         1.0 / skip as f64,
     )
 }
 
-/// From the requests of each block looked at; `expected`: requests that these would have had in a sample whose
-/// blocks are as busy as all. What is missing went to busy blocks outside (Waldspurger et al., FAST 2015, SHARDS-adj).
-fn of_counts(mut counts: Vec<u64>, expected: f64, block_bytes: i64, sampled_share: f64) -> Spread {
+/// From the requests of each block looked at and those to all. What a sample lacks of the requests that blocks as busy
+/// as all would have had went to busy blocks outside (Waldspurger et al., FAST 2015, SHARDS-adj).
+fn of_counts(
+    mut counts: Vec<u64>,
+    requests: f64,
+    median_size_bytes: i64,
+    sampled_share: f64,
+) -> Spread {
     counts.sort_unstable_by(|a, b| b.cmp(a));
-    let total = expected.max(1.0);
+    let total = (requests * sampled_share).max(1.0);
     let looked: u64 = counts.iter().sum();
     let missing = total - looked as f64;
     let fifth = counts.len().div_ceil(5);
     let top = counts[..fifth].iter().sum::<u64>() as f64 + missing;
-    let (zipf_exponent, zipf_half_width) = zipf(&counts);
+    let top_fifth_share = (top / total).clamp(0.0, 1.0);
+    // the others' part is a sum over the blocks that came into the sample each by chance
+    let squares: f64 = counts[fifth..].iter().map(|&n| (n as f64).powi(2)).sum();
+    let by_chance = Z * ((1.0 - sampled_share) * squares).sqrt() / total;
+    let as_drawn = top_fifth_share - wilson(top_fifth_share * requests, requests);
+    let law = zipf::fit(&counts, requests, sampled_share).unwrap_or_default();
     Spread {
         reaccess_share: (1.0 - counts.len() as f64 / total).clamp(0.0, 1.0),
-        top_fifth_share: (top / total).clamp(0.0, 1.0),
-        zipf_exponent,
-        zipf_half_width,
-        block_bytes,
+        top_fifth_share,
+        top_fifth_low: (top_fifth_share - by_chance.hypot(as_drawn)).max(0.0),
+        zipf_exponent: law.exponent,
+        zipf_half_width: law.half_width,
+        block_bytes: 1 << block_bits(median_size_bytes),
         sampled_share,
     }
-}
-
-fn zipf(counts: &[u64]) -> (f64, f64) {
-    let points: Vec<(f64, f64)> = counts
-        .iter()
-        .take_while(|&&count| count >= 4)
-        .enumerate()
-        .map(|(rank, &count)| (((rank + 1) as f64).ln(), (count as f64).ln()))
-        .collect();
-    let n = points.len() as f64;
-    if points.len() < 3 {
-        return (0.0, 0.0);
-    }
-    let (mx, my) = points
-        .iter()
-        .fold((0.0, 0.0), |sum, p| (sum.0 + p.0 / n, sum.1 + p.1 / n));
-    let (mut sxx, mut sxy, mut syy) = (0.0, 0.0, 0.0);
-    for (x, y) in &points {
-        sxx += (x - mx).powi(2);
-        sxy += (x - mx) * (y - my);
-        syy += (y - my).powi(2);
-    }
-    let slope = sxy / sxx;
-    let rest = (syy - slope * sxy).max(0.0);
-    (-slope, 1.96 * (rest / (n - 2.0) / sxx).sqrt())
 }
 
 /// Requests by block, of as many blocks as fit: each time the table is full, half of the blocks are let go,
@@ -105,12 +95,11 @@ pub struct HotSample {
     limit: u64, // blocks with a hash below this are looked at
     offered: u64,
     looked: u64,
-    block_bytes: i64,
 }
 
 impl HotSample {
-    /// Keeps at most `most` blocks of `block_bytes`.
-    pub fn new(most: usize, block_bytes: i64) -> Self {
+    /// Keeps at most `most` blocks.
+    pub fn new(most: usize) -> Self {
         Self {
             slots: Vec::new(),
             used: 0,
@@ -118,15 +107,14 @@ impl HotSample {
             limit: u64::MAX,
             offered: 0,
             looked: 0,
-            block_bytes,
         }
     }
 
-    /// One more request, by its start [bytes].
+    /// One more request, by the hash of its block.
     #[inline]
-    pub fn offer(&mut self, offset: i64) {
+    pub fn offer(&mut self, hash: u64) {
         self.offered += 1;
-        let hash = spread_bits(offset.div_euclid(self.block_bytes) as u64) | 1;
+        let hash = hash | 1;
         if hash <= self.limit {
             self.look(hash, 1);
         }
@@ -203,8 +191,8 @@ impl HotSample {
         self.offered
     }
 
-    /// How the requests spread.
-    pub fn spread(&self) -> Spread {
+    /// How the requests spread; the median size is that of all.
+    pub fn spread(&self, median_size_bytes: i64) -> Spread {
         let counts = self.slots.iter().map(|slot| u64::from(slot.1));
         let share = if self.limit == u64::MAX {
             1.0
@@ -213,8 +201,8 @@ impl HotSample {
         };
         of_counts(
             counts.filter(|&n| n > 0).collect(),
-            self.offered as f64 * share,
-            self.block_bytes,
+            self.offered as f64,
+            median_size_bytes,
             share,
         )
     }

@@ -25,10 +25,13 @@ mod sequence;
 mod stream;
 mod summary;
 mod verdict;
+mod zipf;
 
-pub use epoch::{epoch_requests, spread_bits, Counter, Epoch, BLOCK_BITS, SIZE_CLASSES};
+pub use epoch::{block_hash, epoch_requests, Counter, Epoch, SIZE_CLASSES};
 pub use hotset::{HotSample, Spread};
 pub use sequence::Request;
 pub use stream::{Operation, Row, Stream, EXACT_REQUESTS};
-pub use summary::{classify_epochs, judge_as_in_kernel, judge_epochs, Epochs, MOST_EPOCHS};
+pub use summary::{
+    classify_epochs, judge_as_in_kernel, judge_epochs, judge_together, Epochs, MOST_EPOCHS,
+};
 pub use verdict::{classify, judge, Class, Judgement, Phase, ThreadVerdict, Verdict};

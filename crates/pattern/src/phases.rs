@@ -1,8 +1,8 @@
 //! Phases: stretches of one class, found over windows or epochs and bordered to the request.
 
-use crate::epoch::{Counter, Epoch};
+use crate::epoch::{block_hash, Counter, Epoch};
 use crate::hotset::within;
-use crate::verdict::{classify_whole, Class, Phase};
+use crate::verdict::{classify_whole, Class, Phase, Z};
 
 const WINDOWS: usize = 200;
 const SMALLEST_WINDOW: usize = 64;
@@ -40,6 +40,15 @@ pub(crate) fn label(epoch: &Epoch) -> Option<Class> {
     } else {
         None
     }
+}
+
+/// Whether chains hold a part of it, and the rest may be in chains of another kind.
+pub(crate) fn part_chained(epoch: &Epoch) -> bool {
+    let chained = epoch.chained as f64 / epoch.requests.max(1) as f64;
+    (0.05..0.95).contains(&chained)
+        && epoch.share(epoch.zero) < 0.95
+        && epoch.share(epoch.near) < 0.95
+        && cycle_share(epoch) < 0.80
 }
 
 /// Whether re-access is worth counting: an order that a rule before `hot-set` explains has none to tell.
@@ -223,13 +232,13 @@ fn heat(epochs: &[Epoch]) -> (f64, f64) {
 }
 
 /// The phases of a sequence, each at least 0.05 of it, neighbours of different class; none if it has no parts.
-pub fn find(offsets: &[i64], sizes: &[i64], block_bytes: i64) -> Vec<Phase> {
+pub fn find(offsets: &[i64], sizes: &[i64]) -> Vec<Phase> {
     let n = offsets.len();
     let window = SMALLEST_WINDOW.max(n / WINDOWS);
     if n < 4 * window {
         return Vec::new();
     }
-    let epochs = windows(offsets, sizes, window, block_bytes);
+    let epochs = windows(offsets, sizes, window);
     let runs = runs(&epochs);
     let mut found: Vec<Phase> = Vec::new();
     let mut first = 0;
@@ -242,16 +251,8 @@ pub fn find(offsets: &[i64], sizes: &[i64], block_bytes: i64) -> Vec<Phase> {
         if end <= first {
             continue;
         }
-        let class = classify_whole(&offsets[first..end], &sizes[first..end]).class;
-        push(
-            &mut found,
-            Phase {
-                first,
-                end,
-                class,
-                ..Phase::default()
-            },
-        );
+        let verdict = classify_whole(&offsets[first..end], &sizes[first..end]);
+        push(&mut found, Phase::of(&verdict, first, end));
         first = end;
     }
     accepted(found, n)
@@ -261,6 +262,10 @@ pub fn find(offsets: &[i64], sizes: &[i64], block_bytes: i64) -> Vec<Phase> {
 pub(crate) fn push(phases: &mut Vec<Phase>, phase: Phase) {
     match phases.last_mut() {
         Some(last) if last.class == phase.class => {
+            if phase.end - phase.first > last.end - last.first {
+                last.k = phase.k;
+                last.strides_bytes = phase.strides_bytes;
+            }
             last.end = phase.end;
             last.end_ns = phase.end_ns;
         }
@@ -282,28 +287,89 @@ pub(crate) fn accepted(phases: Vec<Phase>, n: usize) -> Vec<Phase> {
     }
 }
 
-fn windows(offsets: &[i64], sizes: &[i64], window: usize, block_bytes: i64) -> Vec<Epoch> {
-    let mut counter = Counter::default();
-    let mut epochs = Vec::with_capacity(offsets.len() / window + 1);
-    for (offsets, sizes) in offsets.chunks(window).zip(sizes.chunks(window)) {
-        for (&offset, &size) in offsets.iter().zip(sizes) {
-            counter.push(offset, size, 0);
-        }
-        let mut epoch = counter.cut();
-        look_within(&mut epoch, offsets.iter().copied(), block_bytes);
-        epochs.push(epoch);
+/// How much more the share that decides on a class varies from window to window than that of as many independent requests
+/// would: at least 1. One interruption of a stream costs two steps or more, and interruptions come in bunches.
+pub(crate) fn design_effect<'a>(class: Class, epochs: impl Iterator<Item = &'a Epoch>) -> f64 {
+    /// Where there are too few windows to tell: what single interruptions do.
+    const UNKNOWN: f64 = 2.0;
+    const ENOUGH: usize = 8;
+    let counted: Vec<(f64, f64)> = epochs.filter_map(|epoch| deciding(class, epoch)).collect();
+    let hits: f64 = counted.iter().map(|one| one.0).sum();
+    let n: f64 = counted.iter().map(|one| one.1).sum();
+    let share = hits / n.max(1.0);
+    if n == 0.0 || share <= 0.0 || share >= 1.0 {
+        return 1.0;
+    }
+    if counted.len() < ENOUGH {
+        return UNKNOWN;
+    }
+    let windows = counted.len() as f64;
+    let squares: f64 = counted.iter().map(|(h, m)| (h - share * m).powi(2)).sum();
+    // the quantile of Student's distribution for so many windows, as a multiple of the normal one
+    let student = 1.0 + (Z * Z + 1.0) / (4.0 * (windows - 1.0));
+    (squares * windows / (windows - 1.0) / (n * share * (1.0 - share)) * student.powi(2)).max(1.0)
+}
+
+/// Of an epoch: what the rule of a class counts, and of how many. None: the class has no such rule.
+fn deciding(class: Class, epoch: &Epoch) -> Option<(f64, f64)> {
+    let of_steps = |hits: u64| Some((hits as f64, epoch.steps as f64));
+    match class {
+        Class::Consecutive => of_steps(epoch.zero),
+        Class::Reverse => of_steps(epoch.reverse),
+        Class::Sequential => of_steps(epoch.near),
+        Class::Random => of_steps(epoch.steps - epoch.zero),
+        Class::Strided => of_steps(*epoch.cycle.iter().max()?),
+        Class::Interleaved => Some((
+            epoch.chained.min(epoch.requests) as f64,
+            epoch.requests as f64,
+        )),
+        _ => None,
+    }
+}
+
+/// The same of a sequence's requests.
+pub(crate) fn design_effect_of(class: Class, offsets: &[i64], sizes: &[i64]) -> f64 {
+    let window = (offsets.len() / 64).max(SMALLEST_WINDOW / 4);
+    design_effect(class, count(offsets, sizes, window).iter())
+}
+
+fn windows(offsets: &[i64], sizes: &[i64], window: usize) -> Vec<Epoch> {
+    let mut epochs = count(offsets, sizes, window);
+    for (epoch, (offsets, sizes)) in epochs
+        .iter_mut()
+        .zip(offsets.chunks(window).zip(sizes.chunks(window)))
+    {
+        let blocks = offsets
+            .iter()
+            .zip(sizes)
+            .map(|(&offset, &size)| block_hash(offset, size));
+        look_within(epoch, blocks);
     }
     epochs
 }
 
+fn count(offsets: &[i64], sizes: &[i64], window: usize) -> Vec<Epoch> {
+    let mut counter = Counter::default();
+    offsets
+        .chunks(window)
+        .zip(sizes.chunks(window))
+        .map(|(offsets, sizes)| {
+            for (&offset, &size) in offsets.iter().zip(sizes) {
+                counter.push(offset, size, 0);
+            }
+            counter.cut()
+        })
+        .collect()
+}
+
 /// Fills in what an epoch shows of a hot set by itself, if it shows no order.
-pub(crate) fn look_within(epoch: &mut Epoch, offsets: impl Iterator<Item = i64>, block_bytes: i64) {
+pub(crate) fn look_within(epoch: &mut Epoch, blocks: impl Iterator<Item = u64>) {
     if !without_order(epoch) {
         return;
     }
-    let mut hashes: Vec<u32> = offsets
+    let mut hashes: Vec<u32> = blocks
         .take(LOOKED)
-        .map(|offset| offset.div_euclid(block_bytes) as u32)
+        .map(|hash| (hash >> 32) as u32)
         .collect();
     (epoch.looked, epoch.again, epoch.top_fifth) = within(&mut hashes);
 }

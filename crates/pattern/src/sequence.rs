@@ -1,7 +1,8 @@
 //! One sequence of requests, kept as epochs.
 
-use crate::epoch::{epoch_requests, Counter};
-use crate::phases::{look_within, without_order};
+use crate::chains;
+use crate::epoch::{block_hash, epoch_requests, Counter};
+use crate::phases::{look_within, part_chained, without_order};
 use crate::summary::Epochs;
 
 /// A request that did something.
@@ -24,17 +25,15 @@ pub(crate) struct Sequence {
     pub epochs: Epochs,
     waiting: Vec<Request>,
     seen: u64,
-    block_bytes: i64,
 }
 
 impl Sequence {
-    pub fn new(blocks: usize, block_bytes: i64) -> Self {
+    pub fn new(blocks: usize) -> Self {
         Self {
             counter: Counter::default(),
-            epochs: Epochs::new(blocks, block_bytes),
+            epochs: Epochs::new(blocks),
             waiting: Vec::new(),
             seen: 0,
-            block_bytes,
         }
     }
 
@@ -57,10 +56,24 @@ impl Sequence {
                 .push(request.offset, i64::from(request.size), request.t_ns);
         }
         let mut epoch = self.counter.cut();
+        if part_chained(&epoch) {
+            let offsets: Vec<i64> = requests.iter().map(|request| request.offset).collect();
+            let sizes: Vec<i64> = requests.iter().map(|r| i64::from(r.size)).collect();
+            // those of two phases follow each other; streams are open at once
+            let found = chains::find_mixed(&offsets, &sizes).filter(|c| c.open_median >= 2);
+            if let Some(found) = found {
+                let before = epoch.chained.min(epoch.requests);
+                epoch.strided = found.strided;
+                epoch.chained = (before + found.strided).min(epoch.requests);
+                epoch.open_sum = epoch.open_sum.max(found.open_sum);
+            }
+        }
         if without_order(&epoch) {
-            let offsets = requests.iter().map(|request| request.offset);
-            look_within(&mut epoch, offsets.clone(), self.block_bytes);
-            offsets.for_each(|offset| self.epochs.hot.offer(offset));
+            let blocks = requests
+                .iter()
+                .map(|request| block_hash(request.offset, i64::from(request.size)));
+            look_within(&mut epoch, blocks.clone());
+            blocks.for_each(|hash| self.epochs.hot.offer(hash));
         }
         self.epochs.push(epoch, most);
     }

@@ -9,10 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use crate::sequence::{Request, Sequence};
-use crate::summary::{classify_epochs, MOST_EPOCHS};
-use crate::verdict::{
-    at_once, judge, median, orderly, wilson, Class, Judgement, ThreadVerdict, ENOUGH, MOST_OPEN,
-};
+use crate::summary::{classify_epochs, judge_together, MOST_EPOCHS};
+use crate::verdict::{at_once, classify, judge, Class, Judgement, OwnWays, ThreadVerdict, Verdict};
 
 /// Requests of one sequence that are kept as they are, and judged by the exact rules.
 pub const EXACT_REQUESTS: usize = 1 << 18;
@@ -29,6 +27,7 @@ const DIRECT: u32 = 1 << 20;
 const FAULT_READ: u8 = 13;
 const FAULT_AROUND: u8 = 14;
 const FAULT_WRITE: u8 = 45;
+const FAULT_AROUND_WRITE: u8 = 46;
 const FIRST_WRITE: u8 = 32;
 const FIRST_SYNC: u8 = 64;
 const FAULT_PRIVATE: u8 = 4;
@@ -89,6 +88,8 @@ pub struct Row {
     /// All threads, and each.
     #[serde(flatten)]
     pub judgement: Judgement,
+    /// Reads and writes together, where there are both.
+    pub both: Option<Verdict>,
 }
 
 #[derive(Default)]
@@ -109,7 +110,6 @@ struct Long {
     first_tid: u32,
     /// Empty while there is only one.
     threads: HashMap<u32, Sequence>,
-    block_bytes: i64,
 }
 
 /// Judges operations in the order of their time.
@@ -143,7 +143,10 @@ impl Stream {
         if operation.op >= FIRST_SYNC {
             return;
         }
-        let fault = matches!(operation.op, FAULT_READ | FAULT_AROUND | FAULT_WRITE);
+        let fault = matches!(
+            operation.op,
+            FAULT_READ | FAULT_AROUND | FAULT_WRITE | FAULT_AROUND_WRITE
+        );
         let kind = u32::from(operation.op >= FIRST_WRITE) + 2 * u32::from(fault);
         self.push_to(operation, kind, 0);
         for i in 0..self.phases.len() {
@@ -222,12 +225,68 @@ impl Stream {
 
     /// The verdicts, by file, phase and direction.
     pub fn finish(self) -> Vec<Row> {
-        let groups: BTreeMap<Key, Group> = self.groups.into_iter().collect();
-        groups
-            .into_iter()
-            .map(|(key, group)| group.row(key))
-            .collect()
+        let mut groups: BTreeMap<Key, Group> = self.groups.into_iter().collect();
+        for group in groups.values_mut() {
+            if let Some(fault) = group.fault.take() {
+                group.take(fault);
+            }
+        }
+        let both: Vec<(Key, Verdict)> = groups
+            .iter()
+            .filter(|(key, _)| key.kind % 2 == 0)
+            .filter_map(|(&key, reads)| {
+                let of_writes = Key {
+                    kind: key.kind + 1,
+                    ..key
+                };
+                Some((key, together(reads, groups.get(&of_writes)?)?))
+            })
+            .collect();
+        let mut rows: Vec<Row> = Vec::with_capacity(groups.len());
+        for (key, group) in groups {
+            let pair = Key {
+                kind: key.kind & !1,
+                ..key
+            };
+            let found = both.binary_search_by_key(&pair, |one| one.0).ok();
+            rows.push(Row {
+                both: found.map(|at| both[at].1.clone()),
+                ..group.row(key)
+            });
+        }
+        rows
     }
+}
+
+/// The verdict on reads and writes in the order in which they were made; where they are kept as epochs the order between
+/// them is not known to the request.
+fn together(reads: &Group, writes: &Group) -> Option<Verdict> {
+    if reads.kept.is_empty() && reads.long.is_none()
+        || writes.kept.is_empty() && writes.long.is_none()
+    {
+        return None;
+    }
+    if reads.long.is_none() && writes.long.is_none() {
+        let mut all: Vec<&Request> = reads.kept.iter().chain(&writes.kept).collect();
+        all.sort_by_key(|request| request.t_ns);
+        let offsets: Vec<i64> = all.iter().map(|r| r.offset).collect();
+        let sizes: Vec<i64> = all.iter().map(|r| i64::from(r.size)).collect();
+        let mut verdict = classify(&offsets, &sizes);
+        verdict.add_times(&all.iter().map(|r| r.t_ns).collect::<Vec<u64>>());
+        return Some(verdict);
+    }
+    let directions = [reads, writes].map(|group| {
+        let mut sequence = match &group.long {
+            Some(long) => long.together.clone(),
+            None => Sequence::new(BLOCKS),
+        };
+        for &request in &group.kept {
+            sequence.push(request, MOST_EPOCHS);
+        }
+        sequence.flush(MOST_EPOCHS);
+        sequence.epochs
+    });
+    Some(judge_together(&[&directions[0], &directions[1]]))
 }
 
 impl Group {
@@ -264,8 +323,12 @@ impl Group {
                 && inner.offset + i64::from(inner.size) <= outer.offset + i64::from(outer.size)
         };
         match self.fault {
-            Some(before) if within(request, before) => 0,
+            Some(before) if within(request, before) => {
+                self.done_bytes -= u64::from(request.size);
+                0
+            }
             Some(before) if within(before, request) => {
+                self.done_bytes -= u64::from(before.size);
                 self.fault = Some(request);
                 0
             }
@@ -289,13 +352,9 @@ impl Group {
     /// Goes over to epochs; gives the number of requests that were kept.
     fn lengthen(&mut self) -> usize {
         let kept = std::mem::take(&mut self.kept);
-        let long = self.long.get_or_insert_with(|| {
-            let sizes: Vec<i64> = kept.iter().map(|r| i64::from(r.size)).collect();
-            Box::new(Long::new(
-                kept.first().map_or(0, |r| r.tid),
-                median(&sizes).clamp(512, 1 << 20),
-            ))
-        });
+        let long = self
+            .long
+            .get_or_insert_with(|| Box::new(Long::new(kept.first().map_or(0, |r| r.tid))));
         for &request in &kept {
             long.push(request);
         }
@@ -331,10 +390,7 @@ impl Group {
         }
     }
 
-    fn row(mut self, key: Key) -> Row {
-        if let Some(fault) = self.fault.take() {
-            self.take(fault);
-        }
+    fn row(self, key: Key) -> Row {
         let judgement = match self.long {
             Some(long) => long.judge(),
             None => {
@@ -357,17 +413,17 @@ impl Group {
             first_ns: self.first_ns,
             last_ns: self.last_ns,
             judgement,
+            both: None,
         }
     }
 }
 
 impl Long {
-    fn new(first_tid: u32, block_bytes: i64) -> Self {
+    fn new(first_tid: u32) -> Self {
         Self {
-            together: Sequence::new(BLOCKS, block_bytes),
+            together: Sequence::new(BLOCKS),
             first_tid,
             threads: HashMap::new(),
-            block_bytes,
         }
     }
 
@@ -381,10 +437,9 @@ impl Long {
         if request.tid != self.first_tid || !self.threads.is_empty() {
             self.several();
             let most = self.most();
-            let block_bytes = self.block_bytes;
             self.threads
                 .entry(request.tid)
-                .or_insert_with(|| Sequence::new(THREAD_BLOCKS, block_bytes))
+                .or_insert_with(|| Sequence::new(THREAD_BLOCKS))
                 .push(request, most);
         }
         self.together.push(request, MOST_EPOCHS);
@@ -441,31 +496,24 @@ impl Long {
         let most = self.most();
         let sorted: BTreeMap<u32, Sequence> = self.threads.into_iter().collect();
         let mut threads = Vec::with_capacity(sorted.len());
-        let (mut spans, mut held) = (Vec::new(), 0);
+        let (mut spans, mut own) = (Vec::new(), OwnWays::default());
         for (tid, mut sequence) in sorted {
             sequence.flush(most);
             let verdict = classify_epochs(&sequence.epochs);
             let list = &sequence.epochs.list;
-            if orderly(verdict.class) {
-                held += verdict.requests;
-            }
+            own.take(&verdict);
             if let (Some(first), Some(last)) = (list.first(), list.last()) {
                 spans.push((first.first_ns, last.last_ns + 1, verdict.requests));
             }
             threads.push(ThreadVerdict { tid, verdict });
         }
-        let n = together.requests as f64;
         let unclear = matches!(
             together.class,
             Class::Random | Class::HotSet | Class::Irregular | Class::Mixed
         );
         let k = at_once(&spans);
-        if unclear
-            && together.requests >= ENOUGH as u64
-            && held as f64 >= 0.95 * n
-            && (2..=MOST_OPEN).contains(&k)
-        {
-            together.interleaved_by_threads(k, wilson(held as f64, n), held as f64 / n);
+        if unclear && own.explain(together.requests, k) {
+            together.interleaved_by_threads(k, &own, "threads");
         }
         Judgement { together, threads }
     }

@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use serde_json::json;
 
-use crate::epoch::{spread_bits, Counter, Epoch, BLOCK_BITS};
+use crate::chains::{Kind, StreamOf};
+use crate::epoch::{block_hash, Counter, Epoch, LONG};
 use crate::hotset::{self, HotSample};
 use crate::phases::{self, best_cycle, cycle_share, part, Run};
 use crate::verdict::{
-    at_once, near_bytes, orderly, wilson, Class, Judgement, Phase, ThreadVerdict, Verdict, ENOUGH,
+    at_once, near_bytes, wilson, Class, Judgement, OwnWays, Phase, ThreadVerdict, Verdict, ENOUGH,
     MOST_OPEN,
 };
 
@@ -26,11 +27,11 @@ pub struct Epochs {
 pub const MOST_EPOCHS: usize = 2048;
 
 impl Epochs {
-    /// None yet; at most `blocks` blocks of `block_bytes` are told apart.
-    pub fn new(blocks: usize, block_bytes: i64) -> Self {
+    /// None yet; at most `blocks` blocks are told apart.
+    pub fn new(blocks: usize) -> Self {
         Self {
             list: Vec::new(),
-            hot: HotSample::new(blocks, block_bytes),
+            hot: HotSample::new(blocks),
         }
     }
 
@@ -55,11 +56,12 @@ impl Epochs {
         }
     }
 
-    /// Appends an epoch of which the kernel looked at the blocks with a hash below `limit`, of requests that jumped:
-    /// the upper halves of these hashes.
+    /// Appends an epoch of which the kernel looked at `looked` requests that jumped, and noted those to blocks with a
+    /// hash below `limit`: the upper halves of these hashes.
     pub fn push_sampled(
         &mut self,
         mut epoch: Epoch,
+        looked: u64,
         limit: u64,
         hashes: impl Iterator<Item = u32> + Clone,
         most: usize,
@@ -67,11 +69,10 @@ impl Epochs {
         if phases::without_order(&epoch) {
             let mut within: Vec<u32> = hashes.clone().collect();
             (epoch.looked, epoch.again, epoch.top_fifth) = hotset::within(&mut within);
-            self.hot.offer_sampled(
-                epoch.requests - epoch.zero.min(epoch.requests),
-                limit,
-                hashes.map(|hash| u64::from(hash) << 32),
-            );
+            if looked > 0 {
+                let hashes = hashes.map(|hash| u64::from(hash) << 32);
+                self.hot.offer_sampled(looked, limit, hashes);
+            }
         }
         self.push(epoch, most);
     }
@@ -164,13 +165,14 @@ fn bordered(
             end = (at.round() as usize).min(n);
             end_ns = at_ns as u64;
         }
-        let mut class = judge(low..high).class;
+        let verdict = judge(low..high);
+        let mut class = verdict.class;
         if class == Class::HotSet || class == Class::Random {
             // the sample of blocks is of all phases without order; if there are both kinds, each epoch tells its own
             let kinds = |class| runs.iter().any(|run| run.class == class);
             class = if kinds(Class::HotSet) && kinds(Class::Random) {
                 run.class
-            } else if hot.spread().hot() {
+            } else if hot.spread(0).hot() {
                 Class::HotSet
             } else {
                 class
@@ -179,11 +181,10 @@ fn bordered(
         phases::push(
             &mut found,
             Phase {
-                first,
-                end,
                 class,
                 start_ns: first_ns,
                 end_ns,
+                ..Phase::of(&verdict, first, end)
             },
         );
         (first, first_ns) = (end, end_ns);
@@ -232,16 +233,19 @@ fn whole<'a>(epochs: impl Iterator<Item = &'a Epoch> + Clone, hot: &HotSample) -
             "backward_share": sum.backward as f64 / n,
         });
     }
+    let all = epochs.clone();
     let strides = (cycle >= 0.90)
         .then(|| strides(epochs, period))
         .flatten()
         .filter(|values| values.iter().all(|&v| v > 0) || values.iter().all(|&v| v < 0));
+    let mut low = None;
     let (class, deciding) = if verdict.consecutive_share >= 0.95 {
         (Class::Consecutive, verdict.consecutive_share)
     } else if verdict.reverse_share >= 0.95 {
         (Class::Reverse, verdict.reverse_share)
     } else if chained >= 0.95 && (2..=MOST_OPEN).contains(&k) {
         verdict.k = Some(k);
+        verdict.evidence["streams"] = json!(streams_by_kind(&sum));
         (Class::Interleaved, chained)
     } else if let Some(values) = strides {
         verdict.evidence["strides_bytes"] = json!(values);
@@ -249,11 +253,12 @@ fn whole<'a>(epochs: impl Iterator<Item = &'a Epoch> + Clone, hot: &HotSample) -
     } else if verdict.sequential_share >= 0.95 {
         (Class::Sequential, verdict.sequential_share)
     } else {
-        let spread = hot.spread();
+        let spread = hot.spread(median);
         if hot.offered() > 0 {
             verdict.evidence["spread"] = json!(spread);
         }
         if spread.hot() && hot.offered() as f64 >= 0.5 * n {
+            low = Some(spread.top_fifth_low);
             (Class::HotSet, spread.top_fifth_share)
         } else if verdict.consecutive_share <= 0.05 && (0.4..=0.6).contains(&verdict.forward_share)
         {
@@ -264,8 +269,32 @@ fn whole<'a>(epochs: impl Iterator<Item = &'a Epoch> + Clone, hot: &HotSample) -
     };
     let steps = sum.steps.max(1) as f64;
     verdict.class = class;
-    verdict.confidence = wilson(deciding * steps, steps);
+    verdict.confidence = low.unwrap_or_else(|| {
+        let effect = phases::design_effect(class, all);
+        wilson(deciding * steps / effect, steps / effect)
+    });
     verdict
+}
+
+/// The streams of each kind together, as far as epochs tell them apart.
+fn streams_by_kind(sum: &Epoch) -> Vec<StreamOf> {
+    let chained = sum.chained.min(sum.requests);
+    let (reverse, strided) = (sum.backward.min(chained), sum.strided.min(chained));
+    let adjacent = chained.saturating_sub(reverse + strided);
+    [
+        (Kind::Adjacent, adjacent),
+        (Kind::Reverse, reverse),
+        (Kind::Strided, strided),
+    ]
+    .into_iter()
+    .filter(|&(_, requests)| requests > 0)
+    .map(|(kind, requests)| StreamOf {
+        kind,
+        requests,
+        share: requests as f64 / sum.requests.max(1) as f64,
+        ..StreamOf::default()
+    })
+    .collect()
 }
 
 /// Median over the requests of the chains open at once.
@@ -322,21 +351,37 @@ pub fn judge_epochs(threads: &[(u32, Epochs)]) -> Judgement {
             verdict: classify_epochs(epochs),
         })
         .collect();
-    if let ([one], [_]) = (verdicts.as_slice(), threads) {
-        return Judgement {
-            together: one.verdict.clone(),
-            threads: verdicts,
-        };
+    let together = match verdicts.as_slice() {
+        [one] => one.verdict.clone(),
+        _ => {
+            let sequences: Vec<&Epochs> = threads.iter().map(|one| &one.1).collect();
+            judge_together(&sequences)
+        }
+    };
+    Judgement {
+        together,
+        threads: verdicts,
     }
-    let mut hot = threads
+}
+
+/// Judges the epochs of several sequences (threads, or reads and writes) as one, of which the order among them was not
+/// kept.
+pub fn judge_together(sequences: &[&Epochs]) -> Verdict {
+    let mut hot = sequences
         .first()
-        .map_or_else(|| HotSample::new(64, 4096), |one| one.1.hot.clone());
-    for (_, epochs) in threads.iter().skip(1) {
+        .map_or_else(|| HotSample::new(64), |one| one.hot.clone());
+    for epochs in sequences.iter().skip(1) {
         hot.merge(&epochs.hot);
     }
-    let mut order: Vec<(&Epoch, u32)> = threads
+    let (short, long): (Vec<_>, Vec<_>) = (0u32..)
+        .zip(sequences)
+        .partition(|(_, epochs)| epochs.requests() < ENOUGH as u64);
+    let joined = joined(short.iter().flat_map(|(_, epochs)| epochs.list.iter()));
+    hot.merge(&joined.hot);
+    let mut order: Vec<(&Epoch, u32)> = long
         .iter()
-        .flat_map(|(tid, epochs)| epochs.list.iter().map(move |epoch| (epoch, *tid)))
+        .flat_map(|(number, epochs)| epochs.list.iter().map(|epoch| (epoch, *number)))
+        .chain(joined.list.iter().map(|epoch| (epoch, u32::MAX)))
         .collect();
     order.sort_by_key(|(epoch, _)| epoch.first_ns / 2 + epoch.last_ns / 2);
     let sorted: Vec<&Epoch> = order.iter().map(|one| one.0).collect();
@@ -345,10 +390,63 @@ pub fn judge_epochs(threads: &[(u32, Epochs)]) -> Judgement {
     if together.class != Class::Interleaved {
         together = with_phases(&sorted, &hot, &of_all);
     }
-    Judgement {
-        together,
-        threads: verdicts,
+    together
+}
+
+/// Threads of so few requests that none can be judged, such as processes that each append a line to a log, as one
+/// sequence. Of each epoch it is known where it began if all in it goes forward, and how far it came: the steps from
+/// one to the next are those of the requests, as far as threads were not at work at once.
+fn joined<'a>(epochs: impl Iterator<Item = &'a Epoch>) -> Epochs {
+    let mut order: Vec<&Epoch> = epochs.collect();
+    order.sort_by_key(|epoch| epoch.first_ns);
+    let mut counter = Counter::default();
+    let mut result = Epochs::new(1 << 13);
+    let (mut inner, mut blocks) = (Epoch::default(), Vec::new());
+    for (i, &epoch) in order.iter().enumerate() {
+        let one_run = epoch.zero == epoch.steps;
+        let size = if one_run {
+            epoch.bytes as i64
+        } else {
+            epoch.high - epoch.low + epoch.median_size_bytes()
+        };
+        let jumped = counter.push(epoch.low, size.max(1), epoch.first_ns);
+        if jumped && one_run {
+            blocks.push(block_hash(epoch.low, epoch.median_size_bytes()));
+        }
+        inner.add(epoch);
+        if !counter.full() && i + 1 < order.len() {
+            continue;
+        }
+        let runs = counter.cut();
+        let mut whole = std::mem::take(&mut inner);
+        let each = whole.requests as f64 / runs.requests as f64;
+        for (sum, more) in [
+            (&mut whole.steps, runs.steps),
+            (&mut whole.zero, runs.zero),
+            (&mut whole.near, runs.near),
+            (&mut whole.forward, runs.forward),
+            (&mut whole.reverse, runs.reverse),
+            (&mut whole.higher, runs.higher),
+        ] {
+            *sum += more;
+        }
+        for (sum, more) in whole.cycle.iter_mut().zip(runs.cycle) {
+            *sum += more;
+        }
+        whole.distances = runs.distances;
+        whole.chained = whole.chained.max((runs.chained as f64 * each) as u64);
+        whole.open_sum = whole.open_sum.max((runs.open_sum as f64 * each) as u64);
+        whole.backward = (runs.backward as f64 * each) as u64;
+        whole.chains = whole.chains.max(runs.chains);
+        whole.longest = whole.longest.max(runs.longest);
+        let found = std::mem::take(&mut blocks);
+        if phases::without_order(&whole) {
+            phases::look_within(&mut whole, found.iter().copied());
+            found.into_iter().for_each(|hash| result.hot.offer(hash));
+        }
+        result.push(whole, MOST_EPOCHS);
     }
+    result
 }
 
 fn side_by_side(epochs: &[(&Epoch, u32)], hot: &HotSample) -> Verdict {
@@ -361,23 +459,18 @@ fn side_by_side(epochs: &[(&Epoch, u32)], hot: &HotSample) -> Verdict {
         threads.entry(tid).or_default().push(epoch);
     }
     let mut spans = Vec::new();
-    let mut held = 0;
+    let mut ways = OwnWays::default();
     for own in threads.values() {
         let one = whole(own.iter().copied(), hot);
-        if orderly(one.class) {
-            held += one.requests;
+        if ways.take(&one) {
             let first = own.iter().map(|e| e.first_ns).min().unwrap_or(0);
             let last = own.iter().map(|e| e.last_ns).max().unwrap_or(0);
             spans.push((first, last.max(first + 1), one.requests));
         }
     }
-    let n = verdict.requests as f64;
     let k = at_once(&spans);
-    if held as f64 >= 0.95 * n && (2..=MOST_OPEN).contains(&k) {
-        verdict.class = Class::Interleaved;
-        verdict.k = Some(k);
-        verdict.confidence = wilson(held as f64, n);
-        verdict.evidence["basis"] = json!("epochs of each thread");
+    if ways.explain(verdict.requests, k) {
+        verdict.interleaved_by_threads(k, &ways, "epochs of each thread");
     }
     verdict
 }
@@ -392,27 +485,33 @@ pub fn judge_as_in_kernel(
 ) -> Judgement {
     const SAMPLES: usize = 512;
     const LIMIT: u64 = 1 << 62;
-    type Thread = (Counter, Vec<u32>, Epochs);
+    const FIRST_SAMPLED: u64 = 2 * LONG as u64;
+    type Thread = (Counter, Vec<u32>, u64, Epochs);
     let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
-    let hand_over = |(counter, samples, epochs): &mut Thread| {
-        let found = std::mem::take(samples);
-        epochs.push_sampled(counter.cut(), LIMIT, found.into_iter(), MOST_EPOCHS);
+    let hand_over = |(counter, samples, looked, epochs): &mut Thread| {
+        let (found, looked) = (std::mem::take(samples), std::mem::take(looked));
+        let found = found.into_iter();
+        epochs.push_sampled(counter.cut(), looked, LIMIT, found, MOST_EPOCHS);
     };
     for i in 0..offsets.len() {
         let thread = threads.entry(tids[i]).or_insert_with(|| {
-            let epochs = Epochs::new(1 << 13, 1 << BLOCK_BITS);
-            (Counter::as_in_kernel(), Vec::new(), epochs)
+            let epochs = Epochs::new(1 << 13);
+            (Counter::as_in_kernel(), Vec::new(), 0, epochs)
         });
         let jumped = thread.0.push(offsets[i], sizes[i], times[i]);
-        let hash = spread_bits((offsets[i] >> BLOCK_BITS) as u64);
-        if jumped && hash < LIMIT && thread.1.len() < SAMPLES {
-            thread.1.push((hash >> 32) as u32);
+        // a thread of a few requests is given no page for samples
+        if jumped && thread.0.seen() >= FIRST_SAMPLED && thread.1.len() < SAMPLES {
+            thread.2 += 1;
+            let hash = block_hash(offsets[i], sizes[i]);
+            if hash < LIMIT {
+                thread.1.push((hash >> 32) as u32);
+            }
         }
         if thread.0.full() || thread.1.len() >= SAMPLES {
             hand_over(thread);
         }
     }
     threads.values_mut().for_each(hand_over);
-    let threads: Vec<(u32, Epochs)> = threads.into_iter().map(|(tid, t)| (tid, t.2)).collect();
+    let threads: Vec<(u32, Epochs)> = threads.into_iter().map(|(tid, t)| (tid, t.3)).collect();
     judge_epochs(&threads)
 }

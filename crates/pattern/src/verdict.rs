@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{json, Value};
 
-use crate::chains::{self, Chains};
+use crate::chains::{self, Chains, Kind, StreamOf, TOLD};
 use crate::{hotset, phases};
 
 /// Classes of access pattern, in the order in which their rules are tried.
@@ -45,6 +45,11 @@ pub struct Phase {
     pub end: usize,
     /// Its class.
     pub class: Class,
+    /// Of `interleaved`: chains open at once.
+    pub k: Option<u32>,
+    /// Of `strided`: the distances from start to start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub strides_bytes: Vec<i64>,
     /// When it began, CLOCK_MONOTONIC; 0 if the times were not given [ns].
     pub start_ns: u64,
     /// When it ended [ns].
@@ -57,8 +62,27 @@ impl Default for Phase {
             first: 0,
             end: 0,
             class: Class::Insufficient,
+            k: None,
+            strides_bytes: Vec::new(),
             start_ns: 0,
             end_ns: 0,
+        }
+    }
+}
+
+impl Phase {
+    /// A stretch with the verdict on it.
+    pub(crate) fn of(verdict: &Verdict, first: usize, end: usize) -> Self {
+        let strides = verdict.evidence["strides_bytes"].as_array();
+        Self {
+            first,
+            end,
+            class: verdict.class,
+            k: verdict.k,
+            strides_bytes: strides
+                .map(|values| values.iter().filter_map(Value::as_i64).collect())
+                .unwrap_or_default(),
+            ..Self::default()
         }
     }
 }
@@ -92,7 +116,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// Fills in when the phases began and ended.
-    fn add_times(&mut self, times: &[u64]) {
+    pub(crate) fn add_times(&mut self, times: &[u64]) {
         let Some(phases) = self
             .evidence
             .get_mut("phases")
@@ -113,12 +137,14 @@ impl Verdict {
     }
 
     /// Its order is none by offsets alone, but its threads go their own ways, `k` at once.
-    pub(crate) fn interleaved_by_threads(&mut self, k: u32, confidence: f64, share: f64) {
+    pub(crate) fn interleaved_by_threads(&mut self, k: u32, own: &OwnWays, basis: &str) {
+        let n = self.requests as f64;
         self.class = Class::Interleaved;
         self.k = Some(k);
-        self.confidence = confidence;
-        self.evidence["basis"] = json!("threads");
-        self.evidence["held_by_threads_share"] = json!(share);
+        self.confidence = wilson(own.held as f64, n);
+        self.evidence["basis"] = json!(basis);
+        self.evidence["held_by_threads_share"] = json!(own.held as f64 / n);
+        self.evidence["streams"] = json!(own.streams(n));
         if let Some(evidence) = self.evidence.as_object_mut() {
             evidence.remove("phases");
         }
@@ -179,12 +205,14 @@ pub(crate) fn steps(offsets: &[i64], sizes: &[i64], near_bytes: i64) -> Steps {
     found
 }
 
+/// Below it lies 0.975 of the standard normal distribution.
+pub(crate) const Z: f64 = 1.959_963_984_540_054;
+
 /// Lower end of the 95 % Wilson score interval (Wilson 1927) of `hits` in `n`.
 pub(crate) fn wilson(hits: f64, n: f64) -> f64 {
     if n <= 0.0 {
         return 0.0;
     }
-    const Z: f64 = 1.959_963_984_540_054;
     let p = hits / n;
     let z2 = Z * Z / n;
     ((p + z2 / 2.0 - Z * (p * (1.0 - p) / n + z2 / (4.0 * n)).sqrt()) / (1.0 + z2)).max(0.0)
@@ -217,8 +245,7 @@ pub fn classify(offsets: &[i64], sizes: &[i64]) -> Verdict {
     ) {
         return verdict;
     }
-    let block_bytes = verdict.median_size_bytes.clamp(512, 1 << 20);
-    let found = phases::find(offsets, sizes, block_bytes);
+    let found = phases::find(offsets, sizes);
     if found.len() > 1 {
         verdict.become_mixed(&found);
     }
@@ -256,7 +283,12 @@ pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
     }
     let decided = |verdict: &mut Verdict, class, deciding: f64| {
         verdict.class = class;
-        verdict.confidence = wilson(deciding * of_steps, of_steps);
+        let effect = if deciding < 1.0 {
+            phases::design_effect_of(class, offsets, sizes)
+        } else {
+            1.0
+        };
+        verdict.confidence = wilson(deciding * of_steps / effect, of_steps / effect);
     };
     if verdict.consecutive_share >= 0.95 {
         let deciding = verdict.consecutive_share;
@@ -268,7 +300,7 @@ pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
         decided(&mut verdict, Class::Reverse, deciding);
         return verdict;
     }
-    if let Some(chains) = best_chains(offsets, sizes, found) {
+    if let Some(chains) = best_chains(offsets, sizes) {
         let held = chains.held as f64 / n as f64;
         verdict.evidence["chains"] = json!({
             "held_share": held,
@@ -278,6 +310,7 @@ pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
         });
         verdict.evidence["main_stream_share"] = json!(chains.longest as f64 / n as f64);
         if held >= 0.95 && (2..=MOST_OPEN).contains(&chains.open_median) {
+            verdict.evidence["streams"] = json!(chains.streams);
             verdict.k = Some(chains.open_median);
             decided(&mut verdict, Class::Interleaved, held);
             return verdict;
@@ -293,10 +326,11 @@ pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
         decided(&mut verdict, Class::Sequential, deciding);
         return verdict;
     }
-    let spread = hotset::spread(offsets, median_size_bytes.clamp(512, 1 << 20));
+    let spread = hotset::spread(offsets, sizes, median_size_bytes);
     verdict.evidence["spread"] = json!(spread);
     if spread.hot() {
-        decided(&mut verdict, Class::HotSet, spread.top_fifth_share);
+        verdict.class = Class::HotSet;
+        verdict.confidence = spread.top_fifth_low;
         return verdict;
     }
     if verdict.consecutive_share <= 0.05 && (0.4..=0.6).contains(&verdict.forward_share) {
@@ -313,7 +347,7 @@ pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
 /// Of long sequences a stretch is tried first: what it does not chain at all, the whole does not chain enough.
 const STRETCH: usize = 100_000;
 
-fn best_chains(offsets: &[i64], sizes: &[i64], found: Steps) -> Option<Chains> {
+fn best_chains(offsets: &[i64], sizes: &[i64]) -> Option<Chains> {
     if offsets.len() > 4 * STRETCH {
         let first = (offsets.len() - STRETCH) / 2;
         let middle = first..first + STRETCH;
@@ -324,14 +358,18 @@ fn best_chains(offsets: &[i64], sizes: &[i64], found: Steps) -> Option<Chains> {
     }
     let forward = chains::find(offsets, sizes, false);
     let enough = |c: &Chains| c.held as f64 >= 0.95 * offsets.len() as f64;
-    if forward.as_ref().is_some_and(enough) || found.reverse == 0 && forward.is_some() {
+    if forward.as_ref().is_some_and(enough) {
         return forward;
     }
     let both = chains::find(offsets, sizes, true);
-    match (forward, both) {
+    let found = match (forward, both) {
         (Some(one), Some(other)) if one.held >= other.held => Some(one),
         (one, other) => other.or(one),
+    };
+    if found.as_ref().is_some_and(enough) {
+        return found;
     }
+    chains::find_mixed(offsets, sizes).filter(enough).or(found)
 }
 
 /// One distance from start to start, or a cycle of 2 to 4 different ones of one sign: values and share.
@@ -421,32 +459,71 @@ pub fn judge(offsets: &[i64], sizes: &[i64], tids: &[u32], times: &[u64]) -> Jud
             verdict,
         });
     }
-    let held: u64 = threads
-        .iter()
-        .filter(|t| orderly(t.verdict.class))
-        .map(|t| t.verdict.requests)
-        .sum();
+    let mut own = OwnWays::default();
+    for thread in &threads {
+        own.take(&thread.verdict);
+    }
     let n = offsets.len();
     let unclear = matches!(
         together.class,
         Class::Random | Class::HotSet | Class::Irregular | Class::Mixed
     );
-    if unclear && n >= ENOUGH && held as f64 >= 0.95 * n as f64 {
+    if unclear {
         let k = open_median(&spans, n);
-        if (2..=MOST_OPEN).contains(&k) {
-            let share = held as f64 / n as f64;
-            together.interleaved_by_threads(k, wilson(held as f64, n as f64), share);
+        if own.explain(n as u64, k) {
+            together.interleaved_by_threads(k, &own, "threads");
         }
     }
     Judgement { together, threads }
 }
 
-/// A thread of which it can be said that it goes its own way.
-pub(crate) fn orderly(class: Class) -> bool {
-    matches!(
-        class,
-        Class::Consecutive | Class::Reverse | Class::Sequential
-    )
+/// Threads that each go their own way: forward, back, or in steps beside others that do.
+#[derive(Default)]
+pub(crate) struct OwnWays {
+    /// Requests of them.
+    pub held: u64,
+    found: Vec<StreamOf>,
+    beside: bool,
+}
+
+impl OwnWays {
+    /// Takes a thread's verdict; says whether it goes its own way.
+    pub fn take(&mut self, verdict: &Verdict) -> bool {
+        let kind = match verdict.class {
+            Class::Consecutive | Class::Sequential => Kind::Adjacent,
+            Class::Reverse => Kind::Reverse,
+            Class::Strided => Kind::Strided,
+            _ => return false,
+        };
+        self.beside |= kind != Kind::Strided;
+        self.held += verdict.requests;
+        self.found.push(StreamOf {
+            kind,
+            requests: verdict.requests,
+            share: 0.0,
+            size_bytes: Some(verdict.bytes / verdict.requests.max(1)),
+            stride_bytes: verdict.evidence["strides_bytes"][0].as_i64(),
+        });
+        true
+    }
+
+    /// Whether together they are `interleaved`, of so many requests and so many at once.
+    pub fn explain(&self, requests: u64, k: u32) -> bool {
+        self.beside
+            && requests >= ENOUGH as u64
+            && self.held as f64 >= 0.95 * requests as f64
+            && (2..=MOST_OPEN).contains(&k)
+    }
+
+    fn streams(&self, n: f64) -> Vec<StreamOf> {
+        let mut found = self.found.clone();
+        found.sort_by_key(|stream| std::cmp::Reverse(stream.requests));
+        found.truncate(TOLD);
+        for stream in &mut found {
+            stream.share = stream.requests as f64 / n;
+        }
+        found
+    }
 }
 
 /// Median over the requests of the threads at work at once; of each thread its first and last time and requests.

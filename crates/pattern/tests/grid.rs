@@ -1,6 +1,6 @@
 //! Generated sequences of known truth (TA-15), and those that must not be mistaken (TA-16).
 
-use penstock_pattern::{classify, judge, Class};
+use penstock_pattern::{classify, judge, judge_as_in_kernel, Class, Operation, Stream};
 
 const KIB: i64 = 1024;
 
@@ -255,4 +255,178 @@ fn strides_in_a_cycle_are_named() {
         .collect();
     values.sort_unstable();
     assert_eq!(values, [64, 128, 512]);
+}
+
+#[test]
+fn a_log_that_many_short_processes_append_to_is_consecutive() {
+    for each in [1usize, 3] {
+        let n = 400 * each;
+        let offsets: Vec<i64> = (0..n as i64).map(|i| i * 64).collect();
+        let tids: Vec<u32> = (0..n).map(|i| 1000 + (i / each) as u32).collect();
+        let times: Vec<u64> = (0..n as u64).map(|i| 1_000_000 * i).collect();
+        let exact = judge(&offsets, &sizes(n, 64), &tids, &[]);
+        assert_eq!(exact.together.class, Class::Consecutive);
+        let counted = judge_as_in_kernel(&offsets, &sizes(n, 64), &tids, &times);
+        assert_eq!(counted.together.class, Class::Consecutive, "{each} each");
+        assert!(counted.together.confidence > 0.98);
+    }
+}
+
+#[test]
+fn small_requests_to_one_block_are_no_re_access() {
+    // records of 64 B, each written once, in random order; and ten of them written over and over
+    let mut draws = Draws(11);
+    let mut records: Vec<i64> = (0..8192).map(|i| i * 64).collect();
+    for i in (1..records.len()).rev() {
+        records.swap(i, draws.below(i as u64 + 1) as usize);
+    }
+    let again: Vec<i64> = (0..8192)
+        .map(|_| draws.below(10) as i64 * 64 + 64 * 64 * i64::from(draws.below(10) == 0))
+        .collect();
+    let times: Vec<u64> = (0..8192).collect();
+    for (offsets, truth) in [(records, Class::Random), (again, Class::HotSet)] {
+        let exact = classify(&offsets, &sizes(8192, 64));
+        let counted = judge_as_in_kernel(&offsets, &sizes(8192, 64), &[1; 8192], &times);
+        for verdict in [exact, counted.together] {
+            let spread = &verdict.evidence["spread"];
+            let share = spread["reaccess_share"].as_f64().unwrap();
+            assert_eq!(share >= 0.5, truth == Class::HotSet, "{spread}");
+        }
+    }
+}
+
+/// Streams that take turns at random: (step, share) each.
+fn unequal(seed: u64, n: usize, streams: &[(i64, f64)]) -> (Vec<i64>, Vec<i64>) {
+    let mut draws = Draws(seed);
+    let mut next: Vec<i64> = (0..streams.len() as i64).map(|s| (s + 1) << 36).collect();
+    let offsets = (0..n)
+        .map(|_| {
+            let (mut at, mut one) = (draws.share(), 0);
+            while one + 1 < streams.len() && at >= streams[one].1 {
+                at -= streams[one].1;
+                one += 1;
+            }
+            let offset = next[one];
+            next[one] += streams[one].0;
+            offset
+        })
+        .collect();
+    (offsets, sizes(n, 4 * KIB))
+}
+
+#[test]
+fn interleaved_streams_of_unequal_kind_are_named_with_their_shares() {
+    let (adjacent, reverse, strided) = (4 * KIB, -4 * KIB, 260 * KIB);
+    for (streams, kinds) in [
+        (
+            vec![(adjacent, 0.7), (strided, 0.3)],
+            vec!["adjacent", "strided"],
+        ),
+        (
+            vec![(adjacent, 0.6), (reverse, 0.4)],
+            vec!["adjacent", "reverse"],
+        ),
+        (
+            vec![(reverse, 0.6), (strided, 0.4)],
+            vec!["reverse", "strided"],
+        ),
+        (
+            vec![(adjacent, 0.5), (reverse, 0.3), (strided, 0.2)],
+            vec!["adjacent", "reverse", "strided"],
+        ),
+        (
+            vec![(strided, 0.55), (adjacent, 0.45)],
+            vec!["strided", "adjacent"],
+        ),
+    ] {
+        for n in [1009usize, 20_011] {
+            let (offsets, sizes) = unequal(3, n, &streams);
+            let verdict = classify(&offsets, &sizes);
+            assert_eq!(verdict.class, Class::Interleaved, "{kinds:?} {n}");
+            assert_eq!(verdict.k, Some(kinds.len() as u32), "{kinds:?}");
+            let told = verdict.evidence["streams"].as_array().unwrap();
+            assert_eq!(told.len(), kinds.len(), "{told:?}");
+            for ((stream, kind), truth) in told.iter().zip(&kinds).zip(&streams) {
+                assert_eq!(stream["kind"], *kind);
+                assert_eq!(stream["size_bytes"], 4 * KIB);
+                let share = stream["share"].as_f64().unwrap();
+                assert!((share - truth.1).abs() < 0.05, "{share} {truth:?}");
+                if *kind == "strided" {
+                    assert_eq!(stream["stride_bytes"], strided);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn steps_alone_and_noise_are_no_streams() {
+    let (strided, other) = (260 * KIB, 1028 * KIB);
+    let (offsets, sizes) = unequal(4, 20_011, &[(strided, 0.5), (other, 0.5)]);
+    assert_ne!(classify(&offsets, &sizes).class, Class::Interleaved);
+    for blocks in [12u64, 100, 1000, 100_000] {
+        for seed in 0..20 {
+            let (mut offsets, sizes) = unequal(seed, 5003, &[(4 * KIB, 1.0)]);
+            let mut draws = Draws(seed + 100);
+            for offset in &mut offsets {
+                if draws.below(2) == 0 {
+                    *offset = draws.below(blocks) as i64 * 4 * KIB;
+                }
+            }
+            let found = classify(&offsets, &sizes);
+            assert_ne!(found.class, Class::Interleaved, "{blocks} {seed}");
+        }
+    }
+}
+
+#[test]
+fn reads_and_writes_are_judged_apart_and_together() {
+    // a copy within one file: each block is read, then written beyond the middle
+    for n in [1000i64, 300_000] {
+        let mut stream = Stream::new(Vec::new(), 10_000);
+        for i in 0..n {
+            for (op, place) in [(0u8, i), (32, i + n)] {
+                stream.push(&Operation {
+                    t_ns: (2 * i + i64::from(op > 0)) as u64,
+                    file_id: 1,
+                    tid: 1,
+                    offset: place * 4096,
+                    done: 4096,
+                    op,
+                    ..Operation::default()
+                });
+            }
+        }
+        let rows = stream.finish();
+        assert_eq!(rows.len(), 2);
+        for row in rows {
+            assert_eq!(row.judgement.together.class, Class::Consecutive);
+            let both = row.both.unwrap();
+            assert_eq!((both.class, both.k), (Class::Interleaved, Some(2)));
+            assert_eq!(both.requests, 2 * n as u64);
+        }
+    }
+}
+
+#[test]
+fn phases_tell_their_step_and_their_streams() {
+    let mut draws = Draws(8);
+    let mut offsets: Vec<i64> = (0..5000).map(|i| i * 64 * KIB).collect();
+    let mut next: Vec<i64> = (1..=3).map(|s| s << 36).collect();
+    offsets.extend((0..5000).map(|_| {
+        let stream = draws.below(3) as usize;
+        next[stream] += 4 * KIB;
+        next[stream]
+    }));
+    let times: Vec<u64> = (0..10_000).collect();
+    let exact = classify(&offsets, &sizes(10_000, 4 * KIB));
+    let counted = judge_as_in_kernel(&offsets, &sizes(10_000, 4 * KIB), &[1; 10_000], &times);
+    for verdict in [exact, counted.together] {
+        assert_eq!(verdict.class, Class::Mixed);
+        let phases = verdict.evidence["phases"].as_array().unwrap();
+        assert_eq!(phases[0]["class"], "strided");
+        assert_eq!(phases[0]["strides_bytes"][0], 64 * KIB);
+        assert_eq!(phases[1]["class"], "interleaved");
+        assert_eq!(phases[1]["k"], 3);
+    }
 }

@@ -122,8 +122,8 @@ pub fn serve(config_json: &str) -> Result<(), ProbeError> {
     loop {
         desk.wait(match tracer.mode() {
             _ if !tracer.armed() => 500,
-            Mode::Trace | Mode::Pattern => pause_ms,
-            _ => 500,
+            Mode::Trace | Mode::Pattern => pause_ms.min(tracer.meter_due_ms()),
+            _ => 500.min(tracer.meter_due_ms()),
         });
         pause_ms = next_pause(pause_ms, longest_ms, tracer.drain());
         if desk.serve(|line| answer(&mut tracer, &config, line)) {

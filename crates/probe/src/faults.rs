@@ -40,9 +40,9 @@ pub(crate) fn attach(program: &ProgramMut<'_>, major: bool) -> Result<Vec<Link>,
     Ok(links)
 }
 
-/// One JSON line of what a process had of a mapped file when it ended: `present` has one bit for each page.
+/// One JSON line of what a process had of a mapped file, when tracing began (`before`) or it ended: `present` has one bit for each page.
 pub(crate) fn presence(bytes: &[u8]) -> String {
-    let Some((head, bits)) = bytes.split_at_checked(16) else {
+    let Some((head, bits)) = bytes.split_at_checked(24) else {
         return String::new();
     };
     let short = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default());
@@ -50,6 +50,7 @@ pub(crate) fn presence(bytes: &[u8]) -> String {
     let hex: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
     let line = serde_json::json!({
         "mapped": short(4), "pid": short(0), "first_page": first, "present": hex,
+        "before": short(16) != 0,
     });
     format!("{line}\n")
 }

@@ -54,7 +54,8 @@ impl Trials {
         self.fentry
             .get_or_insert_with(|| {
                 let before = libbpf_rs::set_print(None);
-                let answer = trial("fentry").err().map(|error| words(&error));
+                let answer = trial("fentry").err();
+                let answer = answer.map(|error| format!("fentry/vfs_read: {}", words(&error)));
                 libbpf_rs::set_print(before);
                 answer
             })
@@ -67,8 +68,34 @@ fn inconclusive(hook: &str, kind: ErrorKind) -> bool {
         || matches!(kind, ErrorKind::OutOfMemory | ErrorKind::Interrupted)
 }
 
-fn words(error: &libbpf_rs::Error) -> String {
-    format!("{error:#}")
+/// The kernel's words, with the name of its error.
+pub(crate) fn words(error: &libbpf_rs::Error) -> String {
+    let told = format!("{error:#}");
+    let number = told
+        .rsplit_once("(os error ")
+        .and_then(|(_, rest)| rest.split(')').next()?.parse::<i32>().ok());
+    number.map_or(told, |number| {
+        let system = std::io::Error::from_raw_os_error(number).to_string();
+        let meaning = system.split(" (os error").next().unwrap_or_default();
+        format!("{} ({meaning})", errno_name(number))
+    })
+}
+
+fn errno_name(number: i32) -> String {
+    const NAMES: [(i32, &str); 10] = [
+        (libc::EPERM, "EPERM"),
+        (libc::ENOENT, "ENOENT"),
+        (libc::ENOMEM, "ENOMEM"),
+        (libc::EACCES, "EACCES"),
+        (libc::EBUSY, "EBUSY"),
+        (libc::EINVAL, "EINVAL"),
+        (libc::ENOSPC, "ENOSPC"),
+        (libc::E2BIG, "E2BIG"),
+        (libc::EOPNOTSUPP, "EOPNOTSUPP"),
+        (524, "ENOTSUPP"),
+    ];
+    let known = NAMES.iter().find(|(known, _)| *known == number);
+    known.map_or_else(|| format!("errno {number}"), |(_, name)| (*name).to_owned())
 }
 
 fn trial(hook: &str) -> Result<(), libbpf_rs::Error> {

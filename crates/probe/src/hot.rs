@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::layout::{Event, Stream};
+use crate::layout::{Event, Stream, FAULT_AROUND, FAULT_AROUND_WRITE};
 use crate::mapped::Mapped;
 use crate::sink::Sink;
 use crate::ProbeError;
@@ -22,7 +22,6 @@ pub(crate) const COLD_WORDS: usize = 16_384;
 pub(crate) const MOST_FILES: u32 = 1 << 24;
 /// From here on an operation is neither a read nor a write; and a range mapped around a fault is no request.
 const FIRST_SYNC: u8 = 64;
-const FAULT_AROUND: u8 = 14;
 
 /// By what files are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -155,7 +154,7 @@ impl Chooser {
         for bytes in records.chunks_exact(std::mem::size_of::<Event>()) {
             // SAFETY: as long as the structure, which is plain numbers.
             let event: Event = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
-            if event.op >= FIRST_SYNC || event.op == FAULT_AROUND {
+            if event.op >= FIRST_SYNC || matches!(event.op, FAULT_AROUND | FAULT_AROUND_WRITE) {
                 continue;
             }
             let Some(tally) = self.tally(event.file_id) else {

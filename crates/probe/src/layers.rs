@@ -15,13 +15,14 @@ use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
-use penstock_daemon::clock::process_cpu_ns;
+use penstock_daemon::clock::{now_ns, process_cpu_ns};
 use penstock_daemon::control::reply;
 use penstock_daemon::desk::Desk;
 use penstock_daemon::process::{self, Owner};
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
 
+use crate::meter::{Meter, Reading, GROUPS};
 use crate::program::{recursion_misses, run_time};
 use crate::sink::Sink;
 use crate::tracer::level_of;
@@ -134,6 +135,7 @@ struct Recording {
     written: u64,
     before: [u64; 4],
     runs: Vec<(u64, u64)>,
+    meter: Meter,
     misses: u64,
     cpu_ns: u64,
     started: Instant,
@@ -223,6 +225,7 @@ impl Layers {
             written: 0,
             before: self.counts(),
             runs: self.run_times().into_iter().map(|(_, t)| t).collect(),
+            meter: Meter::new(now_ns(), || self.reading()),
             misses: self.misses(),
             cpu_ns: process_cpu_ns(),
             started: Instant::now(),
@@ -250,8 +253,28 @@ impl Layers {
         })
     }
 
+    /// None of these programs hangs on system calls; a record is a run that the target caused.
+    fn reading(&self) -> Reading {
+        Reading {
+            programs: self.run_times().into_iter().map(|(_, time)| time).collect(),
+            own: self.own_runs(),
+        }
+    }
+
+    fn own_runs(&self) -> [u64; GROUPS] {
+        [0, self.counts()[0]]
+    }
+
     /// Takes what is in the ring.
     pub fn drain(&mut self) {
+        if let Some(mut recording) = self.recording.take() {
+            let now = now_ns();
+            if now >= recording.meter.due_ns() {
+                let own = self.own_runs();
+                recording.meter.look(now, own, |_| 1, || self.reading());
+            }
+            self.recording = Some(recording);
+        }
         let Some(recording) = self.recording.as_mut() else {
             return;
         };
@@ -274,7 +297,8 @@ impl Layers {
         unsafe { std::ptr::write_volatile(&mut self.control()?.armed, 0) };
         std::thread::sleep(Duration::from_millis(2));
         self.drain();
-        let recording = self.recording.take().expect("armed, as just checked");
+        let mut recording = self.recording.take().expect("armed, as just checked");
+        (recording.meter).end(now_ns(), |_| 1, || self.reading());
         let unspooled = recording.spool.dropped();
         let now = self.counts();
         let count = |n: usize| now[n] - recording.before[n];
@@ -297,6 +321,7 @@ impl Layers {
             "devices": self.devices()?,
             "missing": self.missing,
             "bpf": programs,
+            "metering": recording.meter.told(),
             "cpu_ns": process_cpu_ns().saturating_sub(recording.cpu_ns),
             "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         }))

@@ -37,7 +37,7 @@ impl Direction {
 
 /// Number and name of every operation (`Event::op`).
 #[rustfmt::skip]
-pub const OPERATIONS: [(u8, &str); 53] = [
+pub const OPERATIONS: [(u8, &str); 54] = [
     (0, "read"), (1, "pread64"), (2, "readv"), (3, "preadv"),
     (4, "preadv2"), (5, "aio_pread"), (6, "aio_preadv"), (7, "uring_read"),
     (8, "uring_readv"), (9, "uring_read_fixed"), (10, "sendfile_in"), (11, "splice_in"),
@@ -45,7 +45,7 @@ pub const OPERATIONS: [(u8, &str); 53] = [
     (33, "pwrite64"), (34, "writev"), (35, "pwritev"), (36, "pwritev2"),
     (37, "aio_pwrite"), (38, "aio_pwritev"), (39, "uring_write"), (40, "uring_writev"),
     (41, "uring_write_fixed"), (42, "sendfile_out"), (43, "splice_out"), (44, "copy_out"),
-    (45, "fault_write"), (63, "device_write"), (64, "fsync"), (65, "fdatasync"), (66, "sync_file_range"),
+    (45, "fault_write"), (46, "fault_around_write"), (63, "device_write"), (64, "fsync"), (65, "fdatasync"), (66, "sync_file_range"),
     (67, "syncfs"), (68, "sync"), (69, "msync"), (70, "aio_fsync"),
     (71, "aio_fdsync"), (72, "uring_fsync"), (95, "device_flush"), (96, "open"), (97, "create"),
     (98, "close"), (99, "unlink"), (100, "rename"), (101, "link"),
@@ -80,6 +80,11 @@ pub struct Event {
     /// 0 for the target control group, else one of those inside it.
     pub cgroup_slot: u16,
 }
+
+/// Operations that are only what was mapped around a fault, one access with it.
+pub const FAULT_AROUND: u8 = 14;
+/// The same of a write fault, whose neighbours become writable and dirty with it.
+pub const FAULT_AROUND_WRITE: u8 = 46;
 
 /// Names of the sources of operations, by their number in [`Ledger::sources`].
 pub const SOURCES: [&str; 4] = ["calls", "rare", "async", "faults"];
@@ -197,7 +202,7 @@ pub struct Counter {
 /// What one thread did to one file in one direction since its last epoch ended (mode `pattern`).
 ///
 /// In the spool of mode `pattern` it is followed by as many `u32` as `samples` says: the upper halves of the
-/// hashes of the blocks that it jumped to, of every fourth block.
+/// hashes of the blocks that `looked` requests jumped to, of every fourth block.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
@@ -228,6 +233,8 @@ pub struct Stream {
     pub least_size: u32,
     pub most_size: u32,
     pub samples: u32,
+    pub looked: u32,
+    pub spare: u32,
     pub lowest: i64,
     pub highest: i64,
     pub size_class: [u32; SIZE_CLASSES],
@@ -331,7 +338,7 @@ mod tests {
         assert_eq!(size_of::<Source>(), 64);
         assert_eq!(size_of::<Ledger>(), 512);
         assert_eq!(offset_of!(Ledger, tail), 448);
-        assert_eq!(size_of::<Stream>(), 344);
+        assert_eq!(size_of::<Stream>(), 352);
         assert_eq!(size_of::<Notebook>(), 4096);
         assert_eq!(size_of::<Introduction>(), 56);
         assert_eq!(size_of::<NamePiece>(), 56);

@@ -24,6 +24,7 @@ pub mod layout;
 mod live;
 mod load;
 mod mapped;
+mod meter;
 mod names;
 mod program;
 pub mod scope;
@@ -41,6 +42,14 @@ pub enum ProbeError {
     /// The kernel refused the programs or the maps.
     #[error("the kernel does not take the tracing programs ({0}); it must offer BPF with type information (CONFIG_DEBUG_INFO_BTF) and we need CAP_BPF and CAP_PERFMON")]
     Load(libbpf_rs::Error),
+    /// It refused one of them: the hook, and the error by its name.
+    #[error("{hook}: {error}")]
+    Hook {
+        /// As `tp_btf/sys_enter`.
+        hook: String,
+        /// As `EPERM (Operation not permitted)`.
+        error: String,
+    },
     /// It takes none of the ways in which something indispensable can be seen.
     #[error("this kernel lets us see no {what} ({hooks})")]
     Refused {

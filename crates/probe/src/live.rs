@@ -4,14 +4,13 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::{json, Value};
 
-use crate::layout::{Counter, Event, Stream};
+use crate::layout::{Counter, Event, Stream, FAULT_AROUND, FAULT_AROUND_WRITE};
 
 /// Files told apart; those after them count into the totals only.
 const FILES: usize = 65_536;
 /// Operations from here on have no bytes of their own: made durable, renamed and the like.
 const FIRST_SYNC: u8 = 64;
 /// A range mapped around a fault: nobody asked for it.
-const FAULT_AROUND: u8 = 14;
 /// Epochs remembered for a first verdict.
 pub const LATEST: usize = 256;
 
@@ -68,7 +67,7 @@ impl Sums {
         for record in records.chunks_exact(std::mem::size_of::<Event>()) {
             // SAFETY: as long as the structure, which is plain numbers.
             let event: Event = unsafe { std::ptr::read_unaligned(record.as_ptr().cast()) };
-            if event.op >= FIRST_SYNC || event.op == FAULT_AROUND {
+            if event.op >= FIRST_SYNC || matches!(event.op, FAULT_AROUND | FAULT_AROUND_WRITE) {
                 continue;
             }
             let sum = Sum {

@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
+use std::sync::Mutex;
 
 use libbpf_rs::btf::types::{Func, Typedef};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
 
-use crate::features::Trials;
+use crate::features::{words, Trials};
 use crate::hooks::{choose, Choice, Findings, Kind, Limits};
 use crate::tracer::Mode;
 use crate::ProbeError;
@@ -30,6 +31,28 @@ pub(crate) struct Loaded {
     pub chosen: Vec<Choice>,
     pub findings: Findings,
 }
+
+impl Loaded {
+    /// Looks at what all traced processes have of their mapped files; the answers come as presences.
+    pub fn survey(&self) -> Result<(), ProbeError> {
+        if !self.programs.contains(&SURVEY) {
+            return Ok(());
+        }
+        let mut all = self.skeleton.object().progs_mut();
+        let Some(program) = all.find(|program| program.name() == SURVEY) else {
+            return Ok(());
+        };
+        let link = program.attach().map_err(ProbeError::Load)?;
+        let mut walk = libbpf_rs::Iter::new(&link).map_err(ProbeError::Load)?;
+        let mut none = Vec::new();
+        std::io::Read::read_to_end(&mut walk, &mut none)
+            .map_err(ProbeError::io("the mappings of the traced processes"))?;
+        Ok(())
+    }
+}
+
+/// Walks over mappings when asked to, instead of hanging on something.
+const SURVEY: &str = "survey_mappings";
 
 /// What the loader needs to know beyond the choice of hooks.
 #[derive(Clone, Copy)]
@@ -119,6 +142,7 @@ fn attempt(
     // exits first: a call whose entry was not seen is told apart, one whose exit is missed would dangle
     let programs: Vec<&'static str> = exits.chain(entries).copied().collect();
     let mut open = open()?;
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, note_refusal)));
     let constants = open
         .maps
         .rodata_data
@@ -127,6 +151,8 @@ fn attempt(
     let can_cast = kernel.type_by_name::<Func<'_>>("bpf_rdonly_cast").is_some();
     let typed = |kind| matches!(kind, Kind::Fentry | Kind::TpBtf);
     constants.probe_reads = !can_cast || ways().any(|way| !typed(way.kind));
+    constants.cache_tells =
+        (programs.iter()).any(|name| matches!(*name, "fault_in_page_cache" | "fault_asked"));
     constants.interruptible = needs.interruptible || ways().any(|way| way.kind == Kind::Fentry);
     prepare(&mut open)?;
     for mut program in open.open_object_mut().progs_mut() {
@@ -136,7 +162,16 @@ fn attempt(
             .is_some_and(|name| programs.contains(&name));
         program.set_autoload(wanted);
     }
-    let mut skeleton = open.load().map_err(ProbeError::Load)?;
+    let sections: HashMap<String, String> = (open.open_object().progs())
+        .map(|p| (text_of(p.name()), text_of(p.section())))
+        .collect();
+    let mut skeleton = open.load().map_err(|error| match refused_program() {
+        Some(program) => ProbeError::Hook {
+            hook: sections.get(&program).cloned().unwrap_or(program),
+            error: words(&error),
+        },
+        None => ProbeError::Load(error),
+    })?;
     if programs.contains(&"find_direct_map") {
         crate::faults::find_direct_map(&mut skeleton)?;
     }
@@ -150,11 +185,34 @@ fn attempt(
             Some("perf_event") => {
                 links.extend(crate::faults::attach(&program, name.ends_with("major"))?);
             }
-            Some("syscall") => {} // only ever run by ourselves
-            _ => links.push(program.attach().map_err(ProbeError::Load)?),
+            Some("syscall" | "iter/task_vma") => {} // only ever run by ourselves
+            _ => links.push(program.attach().map_err(|error| ProbeError::Hook {
+                hook: program.section().to_string_lossy().into_owned(),
+                error: words(&error),
+            })?),
         }
     }
     Ok((skeleton, links, programs))
+}
+
+/// What libbpf said last of a program that the kernel refused: the error itself does not name it.
+static REFUSED: Mutex<Option<String>> = Mutex::new(None);
+
+fn note_refusal(_: libbpf_rs::PrintLevel, said: String) {
+    let name = said
+        .split_once("prog '")
+        .and_then(|(_, rest)| rest.split_once('\'')?.0.to_owned().into());
+    if let (Some(name), Ok(mut refused)) = (name, REFUSED.lock()) {
+        *refused = Some(name);
+    }
+}
+
+fn refused_program() -> Option<String> {
+    REFUSED.lock().ok()?.take()
+}
+
+fn text_of(text: &std::ffi::OsStr) -> String {
+    text.to_string_lossy().into_owned()
 }
 
 /// Which of the choices the kernel refuses, each tried by itself, and its words.
@@ -176,7 +234,7 @@ fn blame(
 
 fn reason(error: &ProbeError) -> String {
     match error {
-        ProbeError::Load(inner) => format!("{inner:#}"),
+        ProbeError::Load(inner) => words(inner),
         other => other.to_string(),
     }
 }
@@ -192,11 +250,8 @@ fn open() -> Result<OpenTraceSkel<'static>, ProbeError> {
 /// The section of every program, which says what it hangs on.
 fn sections() -> Result<HashMap<String, String>, ProbeError> {
     let open = open()?;
-    let words = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
-    let pairs = open
-        .open_object()
-        .progs()
-        .map(|p| (words(p.name()), words(p.section())));
+    let programs = open.open_object().progs();
+    let pairs = programs.map(|p| (text_of(p.name()), text_of(p.section())));
     Ok(pairs.collect())
 }
 

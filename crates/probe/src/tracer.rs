@@ -19,6 +19,7 @@ use crate::layout::{Counter, Event, Ledger, Notebook, Source, Stream, SAMPLES, S
 use crate::live::{self, Sums};
 use crate::load::{load, Loaded, Needs, OpenTraceSkel};
 use crate::mapped::Mapped;
+use crate::meter::{Meter, Reading, GROUPS};
 use crate::names::{introduction, is_done, operation_line};
 use crate::program::run_time;
 use crate::scope::{self, Members, Scope, MEMBER_WORDS};
@@ -142,6 +143,7 @@ struct Recording {
     started: Instant,
     start_cpu_ns: u64,
     written: u64,
+    meter: Option<Meter>,
     run_time: Vec<(u64, u64)>,
     cgroup_id: u64,
     gaps: Gaps,
@@ -300,6 +302,7 @@ impl Tracer {
             started: Instant::now(),
             start_cpu_ns: process_cpu_ns(),
             written: 0,
+            meter: None,
             run_time: self.run_times(),
             cgroup_id,
             gaps: Gaps::new(now_ns()),
@@ -336,7 +339,65 @@ impl Tracer {
         self.members.clear();
         self.set_armed(1);
         self.members.add_trees(&target.processes);
+        if let Err(error) = self.survey(true) {
+            self.set_armed(0);
+            self.recording = None;
+            return Err(error);
+        }
+        let meter = Meter::new(now_ns(), || self.reading());
+        self.set_metering(meter.on());
+        if let Some(recording) = self.recording.as_mut() {
+            recording.meter = Some(meter);
+        }
         Ok(())
+    }
+
+    /// What traced processes have of mapped files, when tracing begins or ends.
+    fn survey(&mut self, before: bool) -> Result<(), ProbeError> {
+        if let Some(bss) = self.loaded.skeleton.maps.bss_data.as_deref_mut() {
+            bss.survey_before = u32::from(before);
+        }
+        self.loaded.survey()
+    }
+
+    fn reading(&self) -> Reading {
+        Reading {
+            programs: self.run_times(),
+            own: self.own_runs(),
+        }
+    }
+
+    fn own_runs(&self) -> [u64; GROUPS] {
+        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
+        bss.map_or([0; GROUPS], |bss| bss.metered)
+    }
+
+    fn set_metering(&mut self, on: bool) {
+        if let Some(bss) = self.loaded.skeleton.maps.bss_data.as_deref_mut() {
+            // SAFETY: our own mapping; volatile because the programs read it at any time.
+            unsafe { std::ptr::write_volatile(&mut bss.control.metering, u32::from(on)) };
+        }
+    }
+
+    /// Milliseconds until the kernel's account of our programs is to be switched on or off.
+    pub fn meter_due_ms(&self) -> u64 {
+        let meter = self.recording.as_ref().and_then(|r| r.meter.as_ref());
+        meter.map_or(u64::MAX, |meter| {
+            meter.due_ns().saturating_sub(now_ns()).div_ceil(1_000_000)
+        })
+    }
+
+    fn look_at_meter(&mut self, recording: &mut Recording) {
+        let Some(mut meter) = recording.meter.take() else {
+            return;
+        };
+        let now = now_ns();
+        if now >= meter.due_ns() {
+            let group_of = |number| self.group_of(number);
+            meter.look(now, self.own_runs(), group_of, || self.reading());
+            self.set_metering(meter.on());
+        }
+        recording.meter = Some(meter);
     }
 
     /// Files, streams and control groups of the recording before.
@@ -350,6 +411,9 @@ impl Tracer {
             &maps.requests,
             &maps.unwanted_files,
             &maps.mapped_areas,
+            &maps.newest_areas,
+            &maps.told_pages,
+            &maps.told_names,
         ] {
             let keys: Vec<_> = map.keys().collect();
             for key in keys {
@@ -405,6 +469,7 @@ impl Tracer {
         let Some(mut recording) = self.recording.take() else {
             return 0.0;
         };
+        self.look_at_meter(&mut recording);
         let (mut taken, mut most) = (0, 0);
         for cpu in 0..self.cpus {
             let from_one = self.drain_one(cpu, &mut recording);
@@ -484,9 +549,19 @@ impl Tracer {
         if !self.armed() {
             return Err(ProbeError::Request("not armed".into()));
         }
+        if let Some(mut meter) = self.recording.as_mut().and_then(|r| r.meter.take()) {
+            meter.end(now_ns(), |number| self.group_of(number), || self.reading());
+            self.set_metering(false);
+            if let Some(recording) = self.recording.as_mut() {
+                recording.meter = Some(meter);
+            }
+        }
         self.set_armed(0);
         // A program that saw the flag before may still be at work; none takes longer than this.
         std::thread::sleep(Duration::from_millis(2));
+        if self.mode == Mode::Trace {
+            self.survey(false)?;
+        }
         self.drain();
         let mut recording = self.recording.take().expect("armed, as just checked");
         let streams = self.write_streams(&mut recording);
@@ -534,6 +609,7 @@ impl Tracer {
             "ring_bytes": self.slots * self.cpus * std::mem::size_of::<Event>(),
             "cgroups": cgroups,
             "bpf": run_time,
+            "metering": recording.meter.as_ref().map(Meter::told),
         }))
     }
 
@@ -751,6 +827,17 @@ impl Tracer {
             }
         }
         slots
+    }
+
+    /// Of a program, by its number: 0 for those of system calls, 1 for others.
+    fn group_of(&self, number: usize) -> usize {
+        let name = self.loaded.programs.get(number);
+        let calls = crate::hooks::FEATURES.iter().find(|f| f.name == "calls");
+        let mut ways = calls.iter().flat_map(|feature| feature.ways);
+        let called = ways.any(|way| {
+            name.is_some_and(|name| way.programs.contains(name) || way.entries.contains(name))
+        });
+        usize::from(!called)
     }
 
     /// (ns, runs) of each attached program; zero unless the kernel's BPF statistics are on.

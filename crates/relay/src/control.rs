@@ -60,7 +60,7 @@ pub fn run(config_json: &str) -> Result<(), Error> {
     };
     let accepting = desk.clone();
     thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
+        for stream in control::incoming(&listener) {
             let desk = accepting.clone();
             thread::spawn(move || control::converse(&stream, |line| obey(line, &desk)));
         }

@@ -1,6 +1,6 @@
 //! The control socket: one JSON object per line in, one out.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,11 +42,10 @@ pub fn serve(config: &str) -> Result<(), Error> {
             let _ = UnixStream::connect(socket); // wakes the accepting thread
         });
     }
-    for stream in listener.incoming() {
+    for stream in control::incoming(&listener) {
         if over.load(Ordering::Acquire) {
             break;
         }
-        let Ok(stream) = stream else { continue };
         let (state, over, socket) = (Arc::clone(&state), Arc::clone(&over), config.socket.clone());
         std::thread::spawn(move || {
             if converse(&stream, &state) {
@@ -65,7 +64,7 @@ pub fn serve(config: &str) -> Result<(), Error> {
 /// Answers a client until it leaves; true if it asked for the end.
 fn converse(stream: &UnixStream, state: &Mutex<State>) -> bool {
     let mut out = stream;
-    for line in BufReader::new(stream).lines().map_while(Result::ok) {
+    for line in control::lines(stream) {
         let asked: Result<Value, _> = serde_json::from_str(&line);
         let shutdown = asked.as_ref().is_ok_and(|a| a["cmd"] == "shutdown");
         let answer = control::reply(asked.map_err(Error::from).and_then(|a| obey(&a, state)));

@@ -29,6 +29,8 @@ from penstock.analyse.costs import (
     mean_ratio,
 )
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.straggler import Held, held_up, in_words
+from penstock.analyse.words import percent
 from penstock.archive.receipts import unplaced_faults
 
 _SIGNIFICANT = 0.05
@@ -44,6 +46,8 @@ CODES = {
     "cost": "what the level in question costs, where most and where least",
     "remedy": "what removes or eases that cost",
     "no-pure-error": "no replicates, hence no interval from the runs themselves",
+    "straggler": "the node of several that is at work longest, and why as far as the tables say",
+    "straggler-none": "no node of several stands out",
     "run-invalid": "runs left out because what was asked of the host was not delivered",
     "run-failed": "runs whose workload failed or timed out",
     "run-missing": "planned runs that were not made",
@@ -86,6 +90,7 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
     parts: tuple[Callable[[Outcome], Iterator[Finding]], ...] = (
         _costs,
         _effects,
+        _stragglers,
         _runs,
         _fidelity,
         _observers,
@@ -448,6 +453,43 @@ def _interactions(
             f"{response.name}: {term_words(str(row['term']))} work together "
             f"({row['variation_share']:.0f} % of the variation): {best[1]} (geometric means).",
             {"table": "effects", "response": response.name, "term": row["term"]},
+        )
+
+
+def _stragglers(outcome: Outcome) -> Iterator[Finding]:
+    """One finding per treatment with a straggler, one for all treatments without."""
+    by_treatment: dict[str, list[Held]] = {}
+    for row in held_up(outcome):
+        by_treatment.setdefault(row.treatment_id, []).append(row)
+    without: list[str] = []
+    for treatment, rows in by_treatment.items():
+        node, runs = Counter(row.node for row in rows).most_common(1)[0]
+        if node is None or 2 * runs <= len(rows):
+            without.append(treatment)
+            continue
+        mine = [row for row in rows if row.node == node]
+        where = outcome.phrase(outcome.levels(treatment))
+        yield Finding(
+            "straggler",
+            "info",
+            f"{node} is the straggler{f' with {where}' if where else ''} ({runs} of {len(rows)} "
+            f"run{'s' * (len(rows) > 1)}): {in_words(outcome, mine)}.",
+            {"table": "disk_stats", "node": node, "run_id": [row.run_id for row in mine]},
+        )
+    if without:
+        rows = [row for treatment in without for row in by_treatment[treatment]]
+        named = [outcome.phrase(outcome.levels(t)) for t in without[:4]]
+        where = f" ({'; '.join(named)}{', …' * (len(without) > 4)})" if any(named) else ""
+        first = sorted(rows, key=lambda row: row.ratio)[len(rows) // 2]
+        top, second = first.loads[:2]
+        what = top.name if top.resource == "disk" else f"the processors of {top.node}"
+        yield Finding(
+            "straggler-none",
+            "info",
+            f"In {len(without)} of {len(by_treatment)} treatments{where} no node stands out: of a usual run "
+            f"what is most at work, {what}, is so for {percent(top.busy_ns / first.wall_ns)} of the time and "
+            f"{times(first.ratio)} as long as anything of the next node ({second.node}).",
+            {"table": "disk_stats", "run_id": [row.run_id for row in rows]},
         )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.analyse.likeness import Distance
+from penstock.analyse.served import FLUSHES
 from penstock.analyse.words import duration
 from penstock.archive.trace_rows import TraceRows, of_best_basis
 from penstock.errors import BadInput
@@ -25,34 +26,44 @@ Side = dict[str, Any]
 
 #: latencies sampled of each file and direction
 _SAMPLE = 4000
-_RESAMPLES = 400
-_LEVEL = 0.95
+_RESAMPLES = 600
+#: values in each at most: the studentized mean of more is as good as normal
+_DRAWN = 1000
+_TAILS = (0.025, 0.975)
 #: part of the bytes that an unmatched file must have to be matched by its role
 _ROLE_SHARE = 0.05
 #: part of the larger run's time of reads and writes that a difference must make to matter
 _MATTERS = 0.05
 #: files and directions compared with intervals, those with most time
 _DEEP = 24
-#: quantiles, and the requests that each needs
-_QUANTILES = {"p50": (0.5, 10), "p99": (0.99, 100)}
-#: requests that a mean with an interval needs
-_LEAST = 10
+#: quantiles, the requests that each needs, and the independent ones that its interval needs
+_QUANTILES = {"p50": (0.5, 10, 10), "p99": (0.99, 100, 400)}
+#: the same for the mean
+_LEAST = 20
 
 _SUMS = """
 SELECT file_id, direction, count(*) requests, sum(done_bytes)::BIGINT bytes,
        sum(latency_ns)::BIGINT time_ns
-FROM read_parquet(?) WHERE direction IN ('read', 'write') GROUP BY ALL
+FROM read_parquet(?) WHERE direction IN ('read', 'write', 'sync') GROUP BY ALL
 """
+#: flushes where no events were kept
+_FLUSHES = f"""
+SELECT file_id, sum(calls)::BIGINT requests, sum(time_ns)::BIGINT time_ns
+FROM read_parquet(?) WHERE op IN ({", ".join(f"'{name}'" for name in FLUSHES)}) GROUP BY ALL
+"""
+_DIRECTIONS = ("read", "write", "sync")
+SPOKEN = {"read": "reads", "write": "writes", "sync": "flushes"}
 _LATENCIES = """
-SELECT latency_ns
-FROM (SELECT latency_ns FROM read_parquet(?) WHERE file_id = ? AND direction = ?)
-USING SAMPLE reservoir({n} ROWS) REPEATABLE (7)
+SELECT latency_ns FROM (
+  SELECT * FROM (SELECT t_ns, latency_ns FROM read_parquet(?) WHERE file_id = ? AND direction = ?)
+  USING SAMPLE reservoir({n} ROWS) REPEATABLE (7)
+) ORDER BY t_ns
 """
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """B over A with a 95 % bootstrap interval (requests resampled as if independent)."""
+    """B over A with a 95 % interval."""
 
     value: float
     low: float
@@ -132,7 +143,7 @@ class Run:
 
     def _sums(self) -> dict[tuple[int, str], Side]:
         if not self.events:
-            return {
+            return self._flushes() | {
                 key: {
                     "requests": int(row["requests"]),
                     "bytes": int(row["bytes"]),
@@ -147,6 +158,19 @@ class Run:
         return {
             (row[0], str(row[1])): {"requests": row[2], "bytes": row[3], "time_ns": row[4]}
             for row in found
+        }
+
+    def _flushes(self) -> dict[tuple[int, str], Side]:
+        """Flushes by the sums that every mode keeps."""
+        place = self.path / "operations.parquet"
+        if not place.exists():
+            return {}
+        try:
+            found = _base().execute(_FLUSHES, [str(place)]).fetchall()
+        except duckdb.Error as error:
+            raise BadInput(f"{place}: cannot be read: {error}") from error
+        return {
+            (row[0], "sync"): {"requests": row[1], "bytes": 0, "time_ns": row[2]} for row in found
         }
 
     @property
@@ -164,11 +188,12 @@ class Run:
             return None
         verdict = self.classes.get((file_id, direction), {})
         made = {**sums, "class": verdict.get("class"), "k": verdict.get("k")}
+        made["joint_class"] = verdict.get("joint_class")
         made["mean_ns"] = sums["time_ns"] / max(sums["requests"], 1)
         return made
 
     def latencies(self, file_id: int, direction: str) -> npt.NDArray[np.float64]:
-        """At most 4000 latencies [ns], drawn evenly; none without events."""
+        """At most 4000 latencies [ns], drawn evenly, in order of time; none without events."""
         if not self.events:
             return np.empty(0)
         query = _LATENCIES.format(n=_SAMPLE)
@@ -195,7 +220,7 @@ def compare_runs(a: Run, b: Run, distance: Distance | None = None) -> Comparison
     made: list[tuple[Difference, int | None, int | None]] = []
     for one, other, by in match_files(a, b):
         path = a.path_of(one) if one is not None else b.path_of(other or 0)
-        for direction in ("read", "write"):
+        for direction in _DIRECTIONS:
             left = a.side(one, direction) if one is not None else None
             right = b.side(other, direction) if other is not None else None
             if left is not None or right is not None:
@@ -213,9 +238,9 @@ def compare_runs(a: Run, b: Run, distance: Distance | None = None) -> Comparison
                 row.ratios[name] = Ratio(value, value, value)
         if n < _DEEP and one is not None and other is not None:
             pair = (a.latencies(one, row.direction), b.latencies(other, row.direction))
-            row.ratios.update(_bootstrap(*pair, random))
+            row.ratios.update(ratios_of(*pair, random))
             for side, sample in zip((row.a, row.b), pair, strict=True):
-                for name, (part, least) in _QUANTILES.items():
+                for name, (part, least, _) in _QUANTILES.items():
                     if len(sample) >= least:
                         side[f"{name}_ns"] = float(np.quantile(sample, part))
         large = abs(row.change_ns) >= _MATTERS * max(*totals, 1)
@@ -287,51 +312,124 @@ def _main_files(run: Run, numbers: set[int]) -> list[int]:
     return [n for n, nbytes in per.most_common() if n in numbers and nbytes >= least]
 
 
-def _bootstrap(
+def ratios_of(
     a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], random: np.random.Generator
 ) -> dict[str, Ratio]:
-    """Ratios of mean, median and 99th percentile of two samples, with intervals."""
-    n = min(len(a), len(b))
-    if n < _LEAST:
+    """Ratios of mean, median and 99th percentile of two series in order of time, with 95 % intervals.
+
+    Neighbours in time are alike: a series counts as so many independent values as its autocorrelation leaves.
+    The mean's interval is by the studentized bootstrap of its logarithm (Davison and Hinkley 1997, section
+    5.2), the quantiles' by order statistics of each side, put together as in Zou and Donner (2008).
+    """
+    if len(a) == 0 or len(b) == 0:
         return {}
-    draws = [x[random.integers(0, len(x), (_RESAMPLES, len(x)))] for x in (a, b)]
+    independent = [max(int(len(x) / _spread_in_time(x)), 1) for x in (a, b)]
     made = {}
-    measures: dict[str, Any] = {
-        "mean": lambda x, axis: np.mean(x, axis=axis),
-        "p50": lambda x, axis: np.quantile(x, 0.5, axis=axis),
-        "p99": lambda x, axis: np.quantile(x, 0.99, axis=axis),
-    }
-    for name, measure in measures.items():
-        if n < _QUANTILES.get(name, (0, 0))[1]:
-            continue
-        base = float(measure(a, None))
-        below = measure(draws[0], 1)
-        if base <= 0 or np.any(below <= 0):
-            continue
-        ratios = measure(draws[1], 1) / below
-        low, high = np.quantile(ratios, ((1 - _LEVEL) / 2, (1 + _LEVEL) / 2))
-        made[name] = Ratio(float(measure(b, None)) / base, float(low), float(high))
+    if min(independent) >= _LEAST and a.mean() > 0 and b.mean() > 0:
+        made["mean"] = _of_means(a, b, independent, random)
+    for name, (part, _, least) in _QUANTILES.items():
+        if min(independent) >= least:
+            ratio = _of_quantiles(a, b, independent, part)
+            if ratio is not None:
+                made[name] = ratio
     return made
+
+
+def _spread_in_time(values: npt.NDArray[np.float64]) -> float:
+    """Over how many values one goes on being felt: the integrated autocorrelation of the ranks, at least 1.
+
+    Summed over pairs of lags until one is not positive (Geyer, Statistical Science 7, 1992).
+    """
+    n = len(values)
+    if n < _LEAST or values.min() == values.max():
+        return 1.0
+    # equal values share their rank, so that their order says nothing
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    centred = np.zeros(1 << (2 * n - 1).bit_length())
+    centred[:n] = ranks - ranks.mean()
+    spectrum = np.abs(np.fft.rfft(centred)) ** 2
+    correlation = np.fft.irfft(spectrum)[:n]
+    correlation /= correlation[0]
+    pairs = correlation[: n // 2 * 2].reshape(-1, 2).sum(axis=1)
+    ends = np.flatnonzero(pairs <= 0)
+    last = int(ends[0]) if len(ends) else len(pairs)
+    return max(1.0, 2 * float(pairs[:last].sum()) - 1)
+
+
+def _of_means(
+    a: npt.NDArray[np.float64],
+    b: npt.NDArray[np.float64],
+    independent: list[int],
+    random: np.random.Generator,
+) -> Ratio:
+    logs, squares, drawn_logs, drawn_squares = [], [], [], []
+    for x, m in zip((a, b), independent, strict=True):
+        logs.append(np.log(x.mean()))
+        squares.append(x.var() / m / x.mean() ** 2)
+        drawn = min(m, _DRAWN)
+        draws = x[random.integers(0, len(x), (_RESAMPLES, drawn))]
+        means = np.maximum(draws.mean(axis=1), np.finfo(float).tiny)
+        # as of m values: both sides keep their parts of the spread
+        drawn_logs.append((np.log(means) - logs[-1]) * np.sqrt(drawn / m))
+        drawn_squares.append(draws.var(axis=1) / m / means**2)
+    middle, error = logs[1] - logs[0], np.sqrt(squares[0] + squares[1])
+    errors = np.sqrt(drawn_squares[0] + drawn_squares[1])
+    if error == 0 or not np.all(errors > 0):
+        # hardly a value differs from the others: what is resampled has no spread of its own
+        ends = middle + np.quantile(drawn_logs[1] - drawn_logs[0], _TAILS)
+        return Ratio(*(float(np.exp(x)) for x in (middle, *ends)))
+    low, high = np.quantile((drawn_logs[1] - drawn_logs[0]) / errors, _TAILS)
+    ends = (middle - high * error, middle - low * error)
+    return Ratio(*(float(np.exp(x)) for x in (middle, *ends)))
+
+
+def _of_quantiles(
+    a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], independent: list[int], part: float
+) -> Ratio | None:
+    middles, lows, highs = [], [], []
+    for x, m in zip((a, b), independent, strict=True):
+        from scipy.stats import binom
+
+        below, above = binom.ppf(_TAILS, m, part)
+        ordered = np.sort(x)
+        ranks = np.array([(below - 0.5) / m, part, (above + 0.5) / m]) * len(x)
+        found = ordered[np.clip(ranks.astype(int), 0, len(x) - 1)]
+        if found[0] <= 0:
+            return None
+        middle = np.log(np.quantile(x, part))
+        middles.append(middle)
+        lows.append(middle - min(np.log(found[0]), middle))
+        highs.append(max(np.log(found[2]), middle) - middle)
+    middle = middles[1] - middles[0]
+    low, high = np.hypot(lows[1], highs[0]), np.hypot(highs[1], lows[0])
+    return Ratio(*(float(np.exp(x)) for x in (middle, middle - low, middle + high)))
 
 
 def _closing(found: Comparison, totals: list[int]) -> str:
     if not any(totals):
         return "The times of the requests are in neither trace: only orders and sizes compare."
     ratio = totals[1] / totals[0] if totals[0] else float("inf")
-    said = f"Reads and writes took {duration(totals[0])} in A and {duration(totals[1])} in B"
+    said = (
+        f"Reads, writes and flushes took {duration(totals[0])} in A and {duration(totals[1])} in B"
+    )
     if totals[0]:
         said += f" ({ratio:.2g} times)"
     main = [row for row in found.differences if row.matters]
     if not main:
         return said + "; no file differs by more than chance and a twentieth of that time."
-    top = main[0]
-    where = f"{top.direction}s of {top.path}"
+    change = totals[1] - totals[0]
+    # what explains the change is what went the same way
+    alike = [row for row in main if row.change_ns * change > 0]
+    top = (alike or main)[0]
+    part = "most of it" if alike and 2 * abs(top.change_ns) >= abs(change) else "the largest part"
+    if not alike:
+        part = "the largest difference, which goes the other way"
+    where = f"{SPOKEN[top.direction]} of {top.path}"
     if top.a is None or top.b is None:
         only, side = ("B", top.b) if top.a is None else ("A", top.a)
-        return f"{said}; most of it: {where} occur in {only} only ({duration(side['time_ns'])})."  # type: ignore[index]
-    said += (
-        f"; most of it: {where}, {duration(top.a['time_ns'])} against {duration(top.b['time_ns'])}"
-    )
+        return f"{said}; {part}: {where} occur in {only} only ({duration(side['time_ns'])})."  # type: ignore[index]
+    said += f"; {part}: {where}, {duration(top.a['time_ns'])} against {duration(top.b['time_ns'])}"
     if top.a["class"] != top.b["class"]:
         said += f", {top.a['class']} in A and {top.b['class']} in B"
     if top.a["requests"] != top.b["requests"]:

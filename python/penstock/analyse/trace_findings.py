@@ -3,16 +3,21 @@
 Every rule names its guard: the case in which the same numbers are harmless and nothing is said. Rules read
 the published tables of a bundle (docs/formats.md) through DuckDB, so that memory stays bounded whatever the
 trace's length; a rule whose tables are not there says nothing.
+
+What waited for a device and what the page cache served is known from `cache_use` (module `served`). Where
+that is not there it is inferred from the mean latency, and the statement says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.analyse.findings import Finding
-from penstock.analyse.traced_run import TracedRun
+from penstock.analyse.served import FLUSHES, quick_ns
+from penstock.analyse.traced_run import Judged, TracedRun
 from penstock.analyse.words import duration, percent, size
 
 #: code → what it states
@@ -20,19 +25,18 @@ CODES = {
     "trace-lost": "events that the tracer saw and could not keep, or could not see",
     "trace-not-io-bound": "the calls on files take too little of the run to matter",
     "trace-random-reads": "reads that wait for the device in an order it cannot read ahead of",
-    "trace-cached": "time in calls that the page cache serves: it is their number that costs",
+    "trace-cached": "time in calls that the page cache serves: it is their number, or their bytes, that cost",
     "trace-small-requests": "orderly calls so small that their number costs",
     "trace-unaligned-direct": "direct I/O that does not fit the blocks below",
     "trace-rereads": "bytes that the device served more than once",
     "trace-fsync-storm": "a flush to the device after every few writes, and the wait for it",
+    "trace-flush-bound": "waiting for flushes to the device, whatever lies between them",
     "trace-low-concurrency": "one request at a time where the device could take several",
     "trace-device-disorder": "an orderly program whose requests reach the device out of order",
     "trace-fragmented": "a file read in order that lies scattered on the device",
     "trace-overhead": "what tracing itself added is not small",
 }
 
-#: below this mean latency a call did not wait for a device
-CACHED_NS = 20_000
 #: below this share of the wall time nothing here is worth a change
 LITTLE = 0.05
 #: calls that a statement about a file needs
@@ -48,6 +52,13 @@ ALONE = 1.2
 FRAGMENTED = 0.5
 FRAGMENTED_BYTES = 16 << 20
 OVERHEAD = 0.05
+
+#: of the time of all calls on files that those of the page cache must take for a statement on them
+_MOSTLY = 0.5
+#: from this mean size on, copying costs more than the call does
+_LARGE_BYTES = 64 << 10
+#: lost events above this share of all: nothing is said of what is small
+_FEW_LOST = 0.01
 
 _ORDERLY = {"consecutive", "sequential", "interleaved", "reverse", "strided"}
 _SCATTERED = {"random", "irregular", "hot-set"}
@@ -90,6 +101,15 @@ def _lost(run: TracedRun) -> Iterator[Finding]:
             "Choose a shorter part of the run, or a machine with less other I/O; the calls "
             "themselves are complete.",
         )
+    if layers.get("incomplete"):
+        yield Finding(
+            "trace-lost",
+            "warning",
+            f"What lay under the calls is incomplete: {layers['incomplete']}. What was not seen "
+            "counts as a hit of the page cache.",
+            {"manifest": {"incomplete": layers["incomplete"]}},
+            "Trace again; the calls themselves are complete.",
+        )
     without = sorted({what for what in (layers.get("missing") or {}).values() if what})
     if without:
         unseen = "mm_filemap_add_to_page_cache" in layers["missing"]
@@ -105,61 +125,151 @@ def _lost(run: TracedRun) -> Iterator[Finding]:
         )
 
 
+@dataclass(frozen=True)
+class _Waits:
+    """Calls of one row that waited for a device and their time; `inferred`: from their mean latency alone."""
+
+    calls: int
+    time_ns: int
+    inferred: bool
+
+    @property
+    def mean_ns(self) -> float:
+        return self.time_ns / max(self.calls, 1)
+
+
+def _waits(run: TracedRun, row: Judged) -> _Waits:
+    served = run.served(row)
+    if served is not None:
+        return _Waits(served.waiting, served.waiting_ns, inferred=False)
+    waits = row.calls > 0 and row.mean_ns >= quick_ns(row.nbytes / row.calls)
+    return _Waits(row.calls, row.time_ns, inferred=True) if waits else _Waits(0, 0, inferred=True)
+
+
+_BY_TIME = " That they wait for a device is inferred from that time"
+
+
+def _inferred(run: TracedRun) -> str:
+    """What a statement rests on where nobody watched the page cache."""
+    mode = run.receipt.get("mode")
+    if mode == "trace":
+        return f"{_BY_TIME}: what the page cache served was not recorded, or not enough of it."
+    return f"{_BY_TIME}: `-m trace -o` records what the page cache served."
+
+
+def _of_calls(run: TracedRun) -> bool:
+    """Whether the program's calls were recorded, rather than what reached a device."""
+    return (run.manifest.get("source") or {}).get("basis") != "device"
+
+
+def _timed(run: TracedRun) -> bool:
+    """Whether the time of all calls is known but for a few."""
+    calls = sum(row.calls for row in run.judged)
+    timed = sum(row.calls for row in run.judged if row.time_ns > 0)
+    whole = not run.receipt.get("incomplete") and not run.receipt.get("in_flight")
+    lost, seen = run.receipt.get("lost", 0), run.receipt.get("seen", 0)
+    return whole and timed >= (1 - LITTLE) * calls and lost <= _FEW_LOST * max(seen, 1)
+
+
 def _bound(run: TracedRun) -> Iterator[Finding]:
-    """Guard of `trace-cached`: enough time, and no file of the run that waits for a device."""
-    total = sum(row.time_ns for row in run.judged) + _sync_ns(run)
-    if not run.judged and not total:
+    """Guard of `trace-not-io-bound`: the time of the calls is known, and that of all others, too."""
+    total = sum(row.time_ns for row in run.judged) + run.others_ns
+    if not _of_calls(run) or not (run.judged or total):
         return
-    evidence = {"time_ns": total, "wall_ns": run.wall_ns}
-    if run.share(total) < LITTLE:
+    if run.share(total) >= LITTLE:
+        yield from _cached(run, total)
+    elif _timed(run):
         yield Finding(
             "trace-not-io-bound",
             "info",
             f"All calls on files together take {percent(run.share(total))} of the run: storage is "
-            f"not what "
-            "it waits for.",
-            evidence,
+            "not what it waits for.",
+            {"time_ns": total, "wall_ns": run.wall_ns},
             "Look at its processor time, its locks and its network instead.",
         )
-        return
-    calls = sum(row.calls for row in run.judged)
-    if (
-        calls >= ENOUGH
-        and total / calls < CACHED_NS
-        and all(row.mean_ns < CACHED_NS for row in run.judged if run.share(row.time_ns) >= LITTLE)
-    ):
-        yield Finding(
-            "trace-cached",
-            "info",
-            f"{calls:,} calls of {duration(total / calls)} each take {percent(run.share(total))} "
-            f"of the run: the "
-            "page cache serves them, and it is their number that costs.",
-            evidence,
-            "Fewer and larger calls would help; a faster disk would not.",
+
+
+@dataclass
+class _Sum:
+    """Calls, their time and bytes, added up."""
+
+    calls: int = 0
+    time_ns: int = 0
+    nbytes: float = 0.0
+
+    def add(self, calls: int, time_ns: int, nbytes: float) -> None:
+        self.calls, self.time_ns, self.nbytes = (
+            self.calls + calls,
+            self.time_ns + time_ns,
+            self.nbytes + nbytes,
         )
+
+
+def _cached(run: TracedRun, total: int) -> Iterator[Finding]:
+    """Guard: few calls, and runs whose time on files goes to something else: devices, flushes, opening."""
+    known, both = _Sum(), _Sum()
+    for row in run.judged:
+        served = run.served(row)
+        if served is not None:
+            nbytes = row.nbytes * served.share["cached"]
+            for each in (known, both):
+                each.add(served.calls["cached"], served.time_ns["cached"], nbytes)
+        elif row.time_ns and row.mean_ns < quick_ns(row.nbytes / max(row.calls, 1)):
+            both.add(row.calls, row.time_ns, row.nbytes)
+    for found in (known, both):
+        little = run.share(found.time_ns) < LITTLE or found.time_ns < _MOSTLY * total
+        if found.calls >= ENOUGH and not little:
+            break
+    else:
+        return
+    inferred = found is both
+    large = found.nbytes / found.calls >= _LARGE_BYTES
+    cost = "copying them" if large else "their number"
+    by = "the page cache serves them"
+    if inferred:
+        by = "so quick that the page cache serves them, as far as that time tells"
+    yield Finding(
+        "trace-cached",
+        "info",
+        f"{found.calls:,} reads and writes of {duration(found.time_ns / found.calls)} each take "
+        f"{percent(run.share(found.time_ns))} of the run: {by}, and it is {cost} that costs.",
+        {
+            "calls": found.calls,
+            "time_ns": found.time_ns,
+            "wall_ns": run.wall_ns,
+            "inferred": inferred,
+        },
+        ("Read or write less, or map the file" if large else "Fewer and larger calls would help")
+        + "; a faster disk does nothing for these.",
+    )
 
 
 def _random_reads(run: TracedRun) -> Iterator[Finding]:
-    """Guard: cached reads, files of little time and small samples are left alone."""
+    """Guard: cached reads, holes, files of little time and small samples are left alone."""
     for row in run.judged:
-        if (
-            row.direction == "read"
-            and row.kind in _SCATTERED
-            and row.calls >= ENOUGH
-            and row.mean_ns >= CACHED_NS
-            and run.share(row.time_ns) >= LITTLE
-        ):
-            yield Finding(
-                "trace-random-reads",
-                "warning",
-                f"{row.path}: {row.calls:,} reads of {size(row.median_bytes)} in {row.kind} order "
-                f"wait "
-                f"{duration(row.mean_ns)} each, {percent(run.share(row.time_ns))} of the run.",
-                {"patterns": {"file_id": row.file_id, "direction": "read", "class": row.kind}},
-                "Make the order of access that of the file: rewrite the data in key order "
-                "(CLUSTER, dump and "
-                "reload), sort what is asked for, or give it memory or a disk of lower latency.",
-            )
+        if row.direction != "read" or row.kind not in _SCATTERED:
+            continue
+        waits = _waits(run, row)
+        if waits.calls < ENOUGH or run.share(waits.time_ns) < LITTLE:
+            continue
+        who = "" if waits.calls == row.calls else f"{waits.calls:,} of them "
+        yield Finding(
+            "trace-random-reads",
+            "warning",
+            f"{row.path}: {row.calls:,} reads of {size(row.median_bytes)} in {row.kind} order"
+            f"{', ' if who else ' '}{who}wait {duration(waits.mean_ns)} each, "
+            f"{percent(run.share(waits.time_ns))} of the run."
+            + (_inferred(run) if waits.inferred else ""),
+            {
+                "patterns": {"file_id": row.file_id, "direction": "read", "class": row.kind},
+                "calls": waits.calls,
+                "time_ns": waits.time_ns,
+                "inferred": waits.inferred,
+            },
+            "Make the order of access that of the file: rewrite the data in key order "
+            "(CLUSTER, dump and "
+            "reload), sort what is asked for, or give it memory or a disk of lower latency.",
+        )
 
 
 def _small(run: TracedRun) -> Iterator[Finding]:
@@ -193,6 +303,7 @@ def _unaligned(run: TracedRun) -> Iterator[Finding]:
                 OR (size_bytes % {BLOCK_BYTES} <> 0 AND done_bytes = size_bytes)) AS unaligned
         FROM io_events
         WHERE direction IN ('read', 'write') AND flags & 1 = 1 AND op NOT LIKE 'fault%'
+            AND offset_bytes >= 0
         GROUP BY file_id HAVING calls >= {ENOUGH} AND unaligned >= 0.05 * calls"""
     )
     for row in rows:
@@ -210,60 +321,80 @@ def _unaligned(run: TracedRun) -> Iterator[Finding]:
         )
 
 
+#: what the program read of one file; what a disk read for it, by the file's number or by its log's path
 _READS = """FROM io_events
     WHERE file_id = {file_id} AND direction = 'read' AND done_bytes > 0 AND offset_bytes >= 0
-        AND op <> 'fault_around'"""
+        AND op NOT LIKE 'fault_around%'"""
+_REQUESTS = """FROM (SELECT *, size_bytes AS done_bytes FROM device_requests)
+    WHERE op = 'read' AND size_bytes > 0 AND offset_bytes >= 0 AND ({of_file})"""
 #: bytes read, and size of the union of what was read, in whole blocks; one row per block in memory
-_TOUCHED = (
-    """WITH of_block AS (SELECT offset_bytes // {block} AS first, sum(done_bytes) AS bytes,
-        max((offset_bytes + done_bytes - 1) // {block}) AS last """
-    + _READS
-    + """ GROUP BY first),
+_TOUCHED = """WITH of_block AS (SELECT offset_bytes // {block} AS first, sum(done_bytes) AS bytes,
+        max((offset_bytes + done_bytes - 1) // {block}) AS last {rows} GROUP BY first),
     beyond AS (SELECT *, coalesce(max(last) OVER (ORDER BY first
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1) AS covered FROM of_block)
     SELECT sum(bytes) AS bytes,
         sum(greatest(0, last - greatest(first - 1, covered))) * {block} AS touched FROM beyond"""
-)
 
 
-def _block_bytes(run: TracedRun, file_id: int) -> int:
-    """Granularity for `_TOUCHED`: larger where the blocks in which reads begin would be too many."""
-    query = f"SELECT approx_count_distinct(offset_bytes // {BLOCK_BYTES}) AS n " + _READS
-    blocks = int(run.ask(query.format(file_id=file_id))[0]["n"] or 0)
-    return BLOCK_BYTES * (1 + blocks // _MOST_BLOCKS)
+def _touched(run: TracedRun, rows: str) -> tuple[float, float]:
+    """Bytes read and bytes of them that are different; in larger blocks where these would be too many."""
+    query = f"SELECT approx_count_distinct(offset_bytes // {BLOCK_BYTES}) AS n {rows}"
+    block = BLOCK_BYTES * (1 + int(run.ask(query)[0]["n"] or 0) // _MOST_BLOCKS)
+    row = run.ask(_TOUCHED.format(rows=rows, block=block))[0]
+    return float(row["bytes"] or 0), float(row["touched"] or 0)
+
+
+def _device_reads(run: TracedRun, file_id: int) -> str | None:
+    """SQL for what devices read of a file; None where the bundle has no requests that name files."""
+    if not run.has("device_requests", "op", "size_bytes", "offset_bytes"):
+        return None
+    of_file = []
+    if run.has("device_requests", "file_id"):
+        of_file.append(f"file_id = {file_id}")
+    if run.has("device_requests", "file"):
+        path = run.name(file_id).replace("'", "''")
+        of_file.append(f"ends_with('/{path}', '/' || file)")
+    return _REQUESTS.format(of_file=" OR ".join(of_file)) if of_file else None
 
 
 def _rereads(run: TracedRun) -> Iterator[Finding]:
-    """Guard: what the page cache serves again costs little and is left alone."""
-    if not run.has("io_events", "offset_bytes", "done_bytes"):
+    """Guard: what the page cache serves again, and what costs little, is left alone."""
+    if not _of_calls(run) or not run.has("io_events", "offset_bytes", "done_bytes"):
         return
-    waits = [
-        row.file_id
+    read = [
+        row
         for row in run.judged
-        if row.direction == "read"
-        and row.calls >= ENOUGH
-        and row.mean_ns >= CACHED_NS
-        and run.share(row.time_ns) >= LITTLE
+        if row.direction == "read" and row.calls >= ENOUGH and run.share(row.time_ns) >= LITTLE
     ]
-    for file_id in dict.fromkeys(waits):  # by calls and by faults it is the same file
-        row = run.ask(_TOUCHED.format(file_id=file_id, block=_block_bytes(run, file_id)))[0]
-        ratio = float(row["bytes"] or 0) / max(float(row["touched"] or 0), 1.0)
-        if ratio >= REREAD_RATIO:
-            yield Finding(
-                "trace-rereads",
-                "warning",
-                f"{run.name(file_id)}: {size(row['bytes'])} were read of about "
-                f"{size(row['touched'])}: "
-                f"each byte {ratio:.1f} times, and not from the page cache.",
-                {"io_events": {"file_id": file_id, "direction": "read"}},
-                "Give it memory for what it reads again (page cache, shared_buffers, block cache), "
-                "or read it "
-                "once and keep it.",
-            )
+    for file_id, row in {row.file_id: row for row in reversed(read)}.items():
+        by_device = _device_reads(run, file_id)
+        if by_device is not None:
+            nbytes, touched = _touched(run, by_device)
+            said = f"devices read {size(nbytes)} of about {size(touched)}"
+            inferred, table = False, "device_requests"
+        if by_device is None or (nbytes == 0 and run.served(row) is None):
+            waits = _waits(run, row)
+            if not waits.calls:
+                continue
+            nbytes, touched = _touched(run, _READS.format(file_id=file_id))
+            said = f"{size(nbytes)} were read of about {size(touched)}, {duration(waits.mean_ns)} a call"
+            inferred, table = True, "io_events"
+        ratio = nbytes / max(touched, 1.0)
+        if ratio < REREAD_RATIO:
+            continue
+        yield Finding(
+            "trace-rereads",
+            "warning",
+            f"{run.name(file_id)}: {said}: each byte {ratio:.1f} times."
+            + (_inferred(run) if inferred else ""),
+            {table: {"file_id": file_id, "direction": "read"}, "inferred": inferred},
+            "Give it memory for what it reads again (page cache, shared_buffers, block cache), "
+            "or read it once and keep it.",
+        )
 
 
-_FLUSHES = """SELECT file_id, sum(calls) AS flushes, sum(time_ns) AS ns FROM operations
-    WHERE op IN ('fsync', 'fdatasync', 'sync_file_range', 'syncfs', 'sync', 'msync') GROUP BY file_id"""
+_FLUSHES = f"""SELECT file_id, sum(calls) AS flushes, sum(time_ns) AS ns FROM operations
+    WHERE op IN ({", ".join(f"'{name}'" for name in FLUSHES)}) GROUP BY file_id"""
 _FLUSH_EVENTS = """SELECT file_id, count(*) AS flushes, sum(latency_ns) AS ns FROM io_events
     WHERE direction = 'sync' GROUP BY file_id"""
 
@@ -275,20 +406,19 @@ def _flush_rows(run: TracedRun) -> list[dict[str, Any]]:
     return run.ask(_FLUSH_EVENTS) if run.has("io_events", "direction", "latency_ns") else []
 
 
-def _sync_ns(run: TracedRun) -> int:
-    return sum(int(row["ns"]) for row in _flush_rows(run))
-
-
 def _flushes(run: TracedRun) -> Iterator[Finding]:
-    """Guard: many writes per flush, few flushes, or flushes that cost little."""
+    """Guard: flushes that cost little; of a storm, many writes per flush and few flushes."""
     writes: dict[int, int] = {}
-    for judged in run.judged:  # a file may have verdicts on calls and on faults
+    rows = run.judged if _of_calls(run) else list(run.device.values())
+    for judged in rows:  # a file may have verdicts on calls and on faults
         if judged.direction == "write":
             writes[judged.file_id] = writes.get(judged.file_id, 0) + judged.calls
+    others = []
     for row in sorted(_flush_rows(run), key=lambda row: -row["ns"]):
         count, ns = int(row["flushes"]), float(row["ns"])
         per = writes.get(row["file_id"], 0) / max(count, 1)
         if count < ENOUGH or per > WRITES_PER_FLUSH or run.share(ns) < FLUSH_TIME:
+            others.append(row)
             continue
         yield Finding(
             "trace-fsync-storm",
@@ -300,18 +430,33 @@ def _flushes(run: TracedRun) -> Iterator[Finding]:
             "Group commits (commit_delay, larger batches), or put the log on a device with a "
             "protected cache.",
         )
+    ns = sum(float(row["ns"]) for row in others)
+    if run.share(ns) < FLUSH_TIME:
+        return
+    count = sum(int(row["flushes"]) for row in others)
+    top = run.name(others[0]["file_id"])
+    files = f"{top} and {len(others) - 1} more" if len(others) > 1 else top
+    yield Finding(
+        "trace-flush-bound",
+        "info",
+        f"{files}: {count:,} flushes to the device of {duration(ns / max(count, 1))} each take "
+        f"{percent(run.share(ns))} of the run.",
+        {"operations": {"file_id": [row["file_id"] for row in others], "direction": "sync"}},
+        "Flush less often if what is lost in a crash may be more, or put these files on a device that "
+        "writes faster or has a protected cache.",
+    )
 
 
 def _alone(run: TracedRun) -> Iterator[Finding]:
     """Guard: orderly access (the kernel reads ahead for it) and runs that seldom wait."""
     waiting = [
-        row
+        (row, waits)
         for row in run.judged
-        if row.mean_ns >= CACHED_NS and row.calls >= ENOUGH and row.basis == "calls"
+        if row.basis == "calls" and (waits := _waits(run, row)).calls >= ENOUGH
     ]
-    total = sum(row.time_ns for row in waiting)
-    scattered = [row for row in waiting if row.kind in _SCATTERED and row.direction == "read"]
-    held = sum(row.time_ns for row in scattered)
+    total = sum(waits.time_ns for _, waits in waiting)
+    both = [pair for pair in waiting if pair[0].kind in _SCATTERED and pair[0].direction == "read"]
+    scattered, held = [row for row, _ in both], sum(waits.time_ns for _, waits in both)
     if not scattered or held < 0.8 * total or not run.has("io_events", "t_ns", "latency_ns"):
         return
     ids = ", ".join(str(row.file_id) for row in scattered)
@@ -326,18 +471,30 @@ def _alone(run: TracedRun) -> Iterator[Finding]:
             "info",
             f"Reads in scattered order wait one at a time ({depth:.2f} in flight in the mean): a "
             f"device that "
-            "serves several at once stays idle.",
+            "serves several at once stays idle."
+            + (_inferred(run) if any(waits.inferred for _, waits in both) else ""),
             {"io_events": {"file_id": [row.file_id for row in scattered], "direction": "read"}},
             "Ask ahead (effective_io_concurrency, posix_fadvise, io_uring) or use several threads.",
         )
 
 
+def _seldom_waits(run: TracedRun, row: Judged) -> bool:
+    """Whether the tables tell that devices took little of the run for a file that was read."""
+    served = run.served(row)
+    if served is None or row.direction != "read":
+        return False
+    return run.share(served.waiting_ns) < LITTLE
+
+
 def _disorder(run: TracedRun) -> Iterator[Finding]:
-    """Guard: too few device requests to judge, and programs that are scattered themselves."""
+    """Guard: few device requests, programs that are scattered themselves, and calls that hardly wait."""
+    scattered = {(r.file_id, r.direction) for r in run.judged if r.kind in _SCATTERED}
     for row in run.judged:
         below = run.device.get((row.file_id, row.direction))
         if (
             below is not None
+            and (row.file_id, row.direction) not in scattered
+            and not _seldom_waits(run, row)
             and row.kind in {"consecutive", "sequential"}
             and below.kind in _SCATTERED
             and below.calls >= ENOUGH
@@ -361,7 +518,7 @@ def _disorder(run: TracedRun) -> Iterator[Finding]:
 
 
 def _fragmented(run: TracedRun) -> Iterator[Finding]:
-    """Guard: small files, and files that are not read in order anyway."""
+    """Guard: small files, files not read in order anyway, and files that the page cache serves."""
     if not run.has("extents", "contiguous_share", "count"):
         return
     share = {row["file_id"]: row for row in run.ask("SELECT * FROM extents")}
@@ -369,6 +526,8 @@ def _fragmented(run: TracedRun) -> Iterator[Finding]:
     for row in run.judged:
         facts = share.get(row.file_id)
         if facts is None or row.direction != "read" or row.kind not in _ORDERLY:
+            continue
+        if _seldom_waits(run, row):
             continue
         nbytes = int((sizes.get(row.file_id) or {}).get("size_bytes") or 0)
         contiguous = facts["contiguous_share"]
@@ -386,13 +545,20 @@ def _fragmented(run: TracedRun) -> Iterator[Finding]:
 
 
 def _overhead(run: TracedRun) -> Iterator[Finding]:
-    share = run.receipt.get("added_share")
+    """By the command's own paired runs where those decide, else by what the receipt says of our programs."""
+    share, paired = run.receipt.get("added_share"), run.receipt.get("paired") or {}
+    evidence = {"added_share": share, "mode": run.receipt.get("mode")}
+    told = "about " + percent(share) if isinstance(share, int | float) else ""
+    if paired.get("verdict") in {"above", "within"}:
+        share = paired["share"]
+        told = f"{percent(share)} [{percent(paired['low'])}, {percent(paired['high'])}] in pairs of runs"
+        evidence["paired"] = {name: paired[name] for name in ("share", "low", "high", "pairs")}
     if isinstance(share, int | float) and share >= OVERHEAD:
         yield Finding(
             "trace-overhead",
             "warning",
-            f"Tracing added about {percent(share)} to the run.",
-            {"manifest": {"added_share": share, "mode": run.receipt.get("mode")}},
+            f"Tracing added {told} to the run.",
+            {"manifest": evidence},
             "Use --mode pattern or count, or choose fewer files; --calibrate measures what it adds "
             "to this command.",
         )

@@ -1,5 +1,4 @@
-"""The tables of one traced run, asked by SQL, so that memory stays bounded whatever the trace's "
-"length."""
+"""The tables of one traced run, asked by SQL, so that memory stays bounded whatever the trace's length."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ from typing import Any
 
 import duckdb
 
+from penstock.analyse.served import Served, served_by
 from penstock.errors import BadInput
 
 
@@ -35,8 +35,7 @@ class Judged:
 
 
 class TracedRun:
-    """The tables of a traced run, asked by SQL. Raises BadInput where the directory is not a "
-    "bundle."""
+    """The tables of a traced run, asked by SQL. Raises BadInput where the directory is not a bundle."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -105,6 +104,29 @@ class TracedRun:
         return {
             (row.file_id, row.direction): row for row in self._verdicts if row.basis == "device"
         }
+
+    @cached_property
+    def all_served(self) -> dict[tuple[int, str, str], Served]:
+        """What served the calls, by file, direction and basis; empty where that was not recorded."""
+        layers = self.receipt.get("layers")
+        rows = served_by(self.ask, self._columns, layers)
+        return {(row.file_id, row.direction, row.basis): row for row in rows}
+
+    def served(self, row: Judged) -> Served | None:
+        """What served the calls of a verdict; None where the tables do not tell, or of too few of them."""
+        found = self.all_served.get((row.file_id, row.direction, row.basis))
+        return found if found is not None and found.known else None
+
+    @cached_property
+    def others_ns(self) -> int:
+        """Time of all calls on files other than reads and writes: flushes, open, truncate, …"""
+        if self.has("operations", "time_ns"):
+            query = "SELECT sum(time_ns) AS ns FROM operations"
+        elif self.has("io_events", "direction", "latency_ns"):
+            query = "SELECT sum(latency_ns) AS ns FROM io_events WHERE direction NOT IN ('read', 'write')"
+        else:
+            return 0
+        return int(self.ask(query)[0]["ns"] or 0)
 
     @cached_property
     def _verdicts(self) -> list[Judged]:

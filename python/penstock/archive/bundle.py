@@ -60,7 +60,8 @@ def read_accesses(path: Path, columns: list[str] | None = None) -> pa.Table:
         moves = pc.is_in(table["direction"].cast(pa.string()), pa.array(["read", "write"]))
         table = table.filter(moves)
     if "op" in table.column_names:
-        table = table.filter(pc.not_equal(table["op"].cast(pa.string()), "fault_around"))
+        around = pc.starts_with(table["op"].cast(pa.string()), "fault_around")
+        table = table.filter(pc.invert(around))
     return table.select(asked)
 
 

@@ -72,7 +72,8 @@ def index_path() -> Path:
     asked = os.environ.get("PENSTOCK_ARCHIVE")
     if asked:
         Path(asked).mkdir(parents=True, exist_ok=True)
-    return (Path(asked) if asked else state_dir()) / "archive.sqlite"
+        return Path(asked) / "archive.sqlite"
+    return state_dir() / "archive.sqlite"
 
 
 class Catalogue:
@@ -91,10 +92,12 @@ class Catalogue:
                     _metadata.drop_all(connection)
                     _metadata.create_all(connection)
                     connection.execute(sa.text(f"pragma user_version = {SCHEMA_NUMBER}"))
+                    path.chmod(0o600 | (path.stat().st_mode & path.parent.stat().st_mode))
         except sa.exc.DatabaseError as error:
+            full = "full" in str(error.orig)
+            advice = "make room" if full else "remove it and run penstock ls --rebuild"
             raise PenstockError(
-                f"{path} cannot be used as a catalogue ({error.orig}); "
-                "remove it and run penstock ls --rebuild"
+                f"{path} cannot be used as a catalogue ({error.orig}); {advice}"
             ) from error
 
     def put_study(

@@ -122,7 +122,7 @@ _TABLES = (
         _columns("""
             t_ns | i64 | ns | when the call was entered, CLOCK_MONOTONIC
             seq | u64 | | order in which the events were recorded
-            op | text | | the call: `read`, `pread64`, … `fsync`, … `open`, …; `fault_read`, `fault_write` of mapped files; halves of `sendfile`, `splice`, `copy` end in `_in` and `_out`; `device_read`, `device_write`, `device_flush` are requests of a device (imported, or from a disk's log)
+            op | text | | the call: `read`, `pread64`, … `fsync`, … `open`, …; `fault_read`, `fault_write` of mapped files, `fault_around`, `fault_around_write` what the kernel mapped (and with a write dirtied) around them, whose `done_bytes` are of pages not mapped before, the asked one among them; halves of `sendfile`, `splice`, `copy` end in `_in` and `_out`; `device_read`, `device_write`, `device_flush` are requests of a device (imported, or from a disk's log)
             direction | text | | `read`, `write`, `sync` (durability) or `meta` (open, close, names, sizes)
             file_id | i64 | | the file, in `files`
             offset_bytes | i64 | B | where in the file
@@ -209,7 +209,7 @@ _TABLES = (
             k | i64 | | number of interleaved streams, null where it is not that
             requests | i64 | | requests judged
             bytes | i64 | B | bytes transferred by them
-            confidence | f64 | | 0 to 1, how clear the verdict is
+            confidence | f64 | | lower end of the 95 % interval of the share that decides
             consecutive_share | f64 | | share of requests that begin where the one before ended
             forward_share | f64 | | share that go forward
             sequential_share | f64 | | share that go forward by little, or on
@@ -217,6 +217,10 @@ _TABLES = (
             median_size_bytes | f64 | B | median request
             evidence | text | | the counts behind the verdict, JSON
             sentence | text | | what it means, one sentence
+            joint_class | text | | the class of reads and writes together; null for single threads, and where the file was only read or only written
+            joint_k | i64 | | its number of interleaved streams, null where it is not that
+            joint_confidence | f64 | | its confidence
+            joint_sentence | text | | what it means
         """),
         open_columns="further measures of the classifier",
     ),
@@ -316,16 +320,19 @@ _TABLES = (
             found | text | | the same keys as they were read back, as JSON
             error | text | | why it failed; empty if it did not
             active | text | | what was in force since, beside the profile: names with commas between
+            cause | text | | why it was made: `begin`, it was so from the start; `request`; `time`; `phase`, the mark of one; `metric`, a counter of a disk; `log`, a line of one
+            cause_text | text | | which phase; which counter, its value and the bound; the line, whole
         """),
     ),
     TableSchema(
         "mapped",
         _BUNDLE,
-        "what one process had mapped of one file when it ended (mappings undone earlier are not in it)",
+        "what one process had mapped of one file when it, or the trace, ended (mappings undone earlier are not in it)",
         (*_RUN_KEY, "file_id", "pid"),
         _columns("""
             file_id | i64 | | the file, in `files`
             pid | i64 | | the process
+            pages_before | i64 | | of those, pages already mapped when tracing began, which leave no fault, and not seen since
             pages_present | i64 | | pages in its page tables
             pages_seen | i64 | | of those, pages that its faults were about or mapped around
             coverage | f64 | | share of the present pages that were seen; null where `presences_lost` pieces are not known

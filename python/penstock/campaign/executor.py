@@ -36,7 +36,7 @@ from penstock.host.directories import make_directory, remove_directory
 from penstock.host.facts import host_facts
 from penstock.host.journal import Entry, Journal
 from penstock.host.launch import Finished, launch
-from penstock.host.state import runtime_dir
+from penstock.host.state import passable_runtime_dir, runtime_dir
 from penstock.study.model import Study
 from penstock.study.resolve import ResolvedDisk, ResolvedNode, ResolvedRun, resolve
 from penstock.study.template import names_in
@@ -99,7 +99,8 @@ class HostExecutor:
         self._say = say
         self._prepared = PreparedData(work_dir / "prepared")
         self._plain = PlainDirectories(journal)
-        self._mount_root: Entry | None = None
+        #: our directories: of the daemons, and of the disks' mount points
+        self._made: list[Entry] = []
         self._stages: dict[bool, Stage] = {}
         self._observers: RunObservers | None = None
         self._facts: dict[str, Any] = {}
@@ -111,19 +112,17 @@ class HostExecutor:
         if self._host_name is not None:
             self._facts["host_id"] = self._host_name
         token = hashlib.sha256(f"{self._out}{time.time_ns()}".encode()).hexdigest()[:12]
-        self._mount_root = make_directory(runtime_dir() / token, self._journal)
-        root = Path(self._mount_root.target)
-        root.chmod(0o755)
-        self._root = root
-        self._observers = RunObservers(self._journal, root, self._study.observers)
+        for above, mode in ((runtime_dir(), 0o700), (passable_runtime_dir(), 0o711)):
+            self._made.append(make_directory(above / token, self._journal, mode=mode))
+        self._home, self._mounts = (Path(made.target) for made in self._made)
+        self._observers = RunObservers(self._journal, self._home, self._study.observers)
 
     def close(self) -> None:
         """Stops the daemons and removes the directories we made, whatever of them was made."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._plain.remove)
-            if self._mount_root is not None:
-                stack.callback(remove_directory, self._mount_root, self._journal)
-                self._mount_root = None
+            while self._made:
+                stack.callback(remove_directory, self._made.pop(), self._journal)
             while self._stages:
                 stack.callback(self._stages.popitem()[1].stop)
             if self._observers is not None:
@@ -172,7 +171,7 @@ class HostExecutor:
             work.backing = dict(work.prepared.disks)
             return
         place = self._work_dir / f"run-{run.run_id}-{os.getpid()}"
-        work.copied = make_directory(place, self._journal, run=run.run_id)
+        work.copied = make_directory(place, self._journal, run=run.run_id, mode=0o755)
         for name, source in work.prepared.disks.items():
             copy = place / name
             if name in plain:
@@ -239,7 +238,7 @@ class HostExecutor:
             if on_nodes:
                 made: Stage = NodesStage(self._journal, self._study.base_dir)
             else:
-                made = HostStage(self._journal, self._root)
+                made = HostStage(self._journal, self._home, self._mounts)
             self._stages[on_nodes] = made
         return self._stages[on_nodes]
 

@@ -24,8 +24,7 @@ class PlainDirectories:
         """Our directory in `directory`, made when first asked for."""
         if directory not in self._made:
             target = directory / f".penstock-study-{new_token()}"
-            self._made[directory] = make_directory(target, self._journal)
-            Path(self._made[directory].target).chmod(0o755)
+            self._made[directory] = make_directory(target, self._journal, mode=0o755)
         return Path(self._made[directory].target)
 
     def remove(self) -> None:

@@ -37,11 +37,11 @@ class _Mounted:
 class RunDisks:
     """The disk server of a study, and the disks of the run at hand."""
 
-    def __init__(self, journal: Journal, root: Path) -> None:
+    def __init__(self, journal: Journal, home: Path, mounts: Path) -> None:
         self._journal = journal
-        self._root = root
+        self._root = mounts
         self._made: list[Entry] = []
-        self._server = DiskServer(journal, root)
+        self._server = DiskServer(journal, home)
         self._mounted: dict[str, _Mounted] = {}
 
     def attach(
@@ -58,7 +58,7 @@ class RunDisks:
             if disk.mount is not None:
                 mount = Path(disk.mount)
                 if not mount.exists():
-                    self._made.append(make_directory(mount, self._journal, run=run_id))
+                    self._made.append(make_directory(mount, self._journal, run=run_id, mode=0o755))
             else:
                 mount.mkdir(parents=True)
             up = self._server.add(

@@ -99,9 +99,9 @@ class Stage(Protocol):
 class HostStage:
     """Runs on the host itself: a control group, and disks of the study's one disk server."""
 
-    def __init__(self, journal: Journal, root: Path) -> None:
+    def __init__(self, journal: Journal, home: Path, mounts: Path) -> None:
         self._journal = journal
-        self._disks = RunDisks(journal, root)
+        self._disks = RunDisks(journal, home, mounts)
         self._cgroup: RunCgroup | None = None
         self._resolved: ResolvedRun | None = None
         self.mounts: dict[str, Path] = {}
@@ -197,7 +197,7 @@ def _limit_cpus(cgroup: RunCgroup, cpus: float | None) -> None:
         return
     period_us = 100_000
     if (place / "cpu.cfs_quota_us").exists():
-        (place / "cpu.cfs_period_us").write_text(str(period_us))
-        (place / "cpu.cfs_quota_us").write_text(str(int(cpus * period_us)))
+        quota = (place / "cpu.cfs_quota_us", str(int(cpus * period_us)))
+        cgroup.set_files([(place / "cpu.cfs_period_us", str(period_us)), quota])
     elif (place / "cpu.max").exists():
-        (place / "cpu.max").write_text(f"{int(cpus * period_us)} {period_us}")
+        cgroup.set_files([(place / "cpu.max", f"{int(cpus * period_us)} {period_us}")])

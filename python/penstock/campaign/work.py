@@ -8,14 +8,14 @@ import shutil
 import stat
 from pathlib import Path
 
-from penstock.host.state import state_dir
+from penstock.host.state import passable_state_dir
 
 #: marks a work directory outside OUT as ours
 MARK = ".penstock-work"
 
 
 def work_directory(out: Path) -> Path:
-    """The campaign's work directory, made if absent: OUT/work, or in the state directory.
+    """The campaign's work directory, made if absent: OUT/work, or beside the state directory.
 
     The second where other users may not pass through to OUT: programs that drop to a user of their own
     (databases) could not be prepared there.
@@ -25,7 +25,7 @@ def work_directory(out: Path) -> Path:
         place.mkdir(parents=True, exist_ok=True)
         return place
     name = hashlib.sha256(str(out.resolve()).encode()).hexdigest()[:16]
-    place = state_dir() / "work" / name
+    place = passable_state_dir() / "work" / name
     place.mkdir(parents=True, exist_ok=True)
     (place / MARK).touch()
     (out / ".work").write_text(f"{place}\n")

@@ -74,6 +74,7 @@ def main() -> None:
         status = _build([asked] if asked in known else known)(
             prog_name="penstock", standalone_mode=False
         )
+        _must_be_closed()
         sys.exit(status if isinstance(status, int) else 0)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -104,6 +105,14 @@ def main() -> None:
     except MemoryError:
         _report(PenstockError("there is not memory enough for this"))
         sys.exit(1)
+
+
+def _must_be_closed() -> None:
+    """Raises PenstockError for entries of the undo journal that could not be closed."""
+    journal = sys.modules.get("penstock.host.journal")  # a verb that changes no host does without
+    left = journal.unclosed() if journal is not None else None
+    if left is not None:
+        raise left
 
 
 def _stopped() -> NoReturn:

@@ -73,6 +73,7 @@ def command(
 
 def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
     from penstock.analyse.trace_findings import findings_of
+    from penstock.analyse.words import basis_in_words
     from penstock.observe.trace.again import patterns_again
     from penstock.observe.trace.summary import printable
 
@@ -95,7 +96,9 @@ def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
     for row in rows:
         where = printable(row["path"] or f"file {row['file_id']}")
         phase = f", {row['phase_id']}" if row["phase_id"] else ""
-        print(f"{where} {row['direction']} ({row['basis']}{phase}): {row['sentence']}")
+        print(
+            f"{where} {row['direction']} ({basis_in_words(row['basis'])}{phase}): {row['sentence']}"
+        )
     for finding in found:
         print(f"{finding.code}: {printable(finding.statement)}")
     return found

@@ -82,16 +82,17 @@ def set_(
 
     Keys: limits.{read,write,read_iops,write_iops}, slow.{factor,ramp,stall.period,stall.length,
     random.probability,random.factor}, servers, readahead, cache, read_only, full, fail_stop,
-    bad_space.{share,mode,seed}, faults, credits, volatile.
+    bad_space.{share,mode,seed,op}, faults, credits, volatile, profile.
     Example: set /mnt/d limits.read=10MiB/s limits.write=max slow.factor=10
     """
     from penstock.emulate import standing
     from penstock.emulate.disk_words import patch_of
 
-    profiles = [word for word in words if "=" not in word]
+    named = [w for w in words if "=" not in w or (w.startswith("profile=") and w != "profile=max")]
+    profiles = [word.removeprefix("profile=") for word in named]
     if len(profiles) > 1:
         raise BadInput(f"found two profiles, {' and '.join(profiles)}; expected one")
-    patch = patch_of([word for word in words if "=" in word])
+    patch = patch_of([word for word in words if word not in named])
     applied = standing.change(
         mount, patch, profiles[0] if profiles else None, time_scale=time_scale
     )
@@ -188,16 +189,23 @@ def status(
     mount: Path | None = typer.Argument(None, help="One disk only."),
     as_json: bool = _JSON,
 ) -> None:
-    """The disks that are up, with their counters."""
+    """The disks that are up, with their counters, and what disks left whose server has died."""
     from penstock.emulate import standing
 
     disks = standing.status(mount)
+    dead = standing.dead() if mount is None else []
     if as_json:
-        print(json.dumps({"disks": disks}))
-    elif not disks:
-        print("No disk is up.")
-    else:
+        print(json.dumps({"disks": disks, "dead": dead}))
+        return
+    if disks:
         _show(disks)
+    elif not dead:
+        print("No disk is up.")
+    for disk in dead:
+        print(
+            f"{disk['mount']}: its server is gone (process {disk['pid']} has died); "
+            "`penstock undo` takes the mount away"
+        )
 
 
 @app.command()

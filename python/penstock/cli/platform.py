@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from penstock.errors import BadInput
+from penstock.platform.emulation import checked_cluster
 from penstock.platform.hosts import Platform, load_platform
 from penstock.platform.importing import import_host
 from penstock.platform.show import platform_json, show, summary
@@ -170,9 +171,16 @@ def check_platform(
     overrides: list[str] = _SET,
     as_json: bool = typer.Option(False, "--json", help="The answer as one object."),
 ) -> None:
-    """Whether FILE is sound: exit 0, or 2 and every mistake with its line and column."""
-    platform = load_platform(file, overrides)
+    """Whether FILE is sound: exit 0, or 2 and every mistake with its line and column.
+
+    One whose hosts have no roles is for `penstock nodes up` alone: it needs nothing that only a prediction
+    needs.
+    """
+    platform = load_platform(file, overrides, predicted=None)
+    if not platform.predictable:
+        checked_cluster(platform)
     if as_json:
-        print(json.dumps({"file": str(file), "sound": True, "hosts": len(platform.hosts)}))
+        said = {"file": str(file), "sound": True, "hosts": len(platform.hosts)}
+        print(json.dumps({**said, "predictable": platform.predictable}))
     else:
         print(f"{file} is sound. {summary(platform)}.")

@@ -1,4 +1,7 @@
-"""penstock profile: a storage profile fitted from what fio measures of a directory."""
+"""penstock profile: a storage profile fitted from what fio measures of a directory, or from a table.
+
+`penstock profile fit TABLE` has two words; `penstock profile fit` alone measures a directory of that name.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -19,12 +23,20 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Journal, new_token
 from penstock.host.state import state_dir
-from penstock.profile.fit import Fit, fit_profile
+from penstock.profile.advice import Judged, advice, cell_words, judged, not_to_be_used, verdict
+from penstock.profile.fit import Fit, fit_profile, profile_of
 from penstock.profile.measure import FULL, QUICK, measurements, profile_study
+from penstock.profile.model import StorageProfile
+from penstock.profile.table import read_table
 
 
 def command(
-    directory: Path = typer.Argument(..., help="A directory on the device to be measured."),
+    directory: Path = typer.Argument(
+        ..., metavar="DIRECTORY|fit", help="A directory on the device to be measured; or `fit`."
+    ),
+    table: Path | None = typer.Argument(
+        None, metavar="[TABLE]", help="After `fit`: a CSV or YAML table of sizes and rates."
+    ),
     output: Path | None = typer.Option(
         None,
         "-o",
@@ -38,7 +50,16 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Profile and fit errors as one object."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
 ) -> None:
-    """Measure DIRECTORY's device with fio (direct I/O) and fit a storage profile."""
+    """Measure DIRECTORY's device with fio (direct I/O) and fit a storage profile; or fit TABLE."""
+    if table is not None:
+        if str(directory) != "fit":
+            raise BadInput(
+                f"{table}: found a second argument; expected one directory, or fit TABLE"
+            )
+        if quick or resume:
+            raise BadInput("--quick, --resume: nothing is measured; expected neither with fit")
+        _fit_table(table, output, name, as_json)
+        return
     file = output if output is not None and output.suffix == ".json" else None
     if file is not None and not file.absolute().parent.is_dir():
         raise BadInput(f"{file.parent}: found no directory; expected one for {file.name}")
@@ -46,7 +67,7 @@ def command(
         raise BadInput("--resume: found no directory of results; expected the one of -o")
     if not directory.is_dir():
         raise BadInput(
-            f"{directory}: found no directory; expected one on the device to be measured"
+            f"{directory}: found no directory; expected one on the device to be measured, or fit TABLE"
         )
     if shutil.which("fio") is None:
         raise PenstockError("fio is missing; install it (Debian: apt-get install fio)")
@@ -73,6 +94,47 @@ def command(
         )
 
 
+def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool) -> None:
+    """The profile of a table on stdout or into a file, and on stderr how well it fits and what it advises."""
+    table = read_table(path)
+    if output is not None and not output.absolute().parent.is_dir():
+        raise BadInput(f"{output.parent}: found no directory; expected one for {output.name}")
+    where = f"table {path.name}" + (f": {table.source}" if table.source else "")
+    source = [{"what": f"{len(table.fit.cells)} cells of sizes and rates", "where": where}]
+    words = "Fitted from a table of sizes and rates."
+    profile = profile_of(table.fit, name or table.name, source, words)
+    rows = judged(profile, table.fit, table.judge)
+    said, off = verdict(rows), not_to_be_used(rows)
+    values = profile.to_dict()
+    values["source"].append({"what": "how well it fits", "where": said})
+    profile = _with_limits(StorageProfile.from_dict(values), off)
+    follows = advice(profile, [row.cell for row in rows])
+    if output is not None:
+        output.write_text(profile.json + "\n")
+    if as_json:
+        document = {"profile": profile.to_dict(), "cells": [row.document() for row in rows]}
+        print(json.dumps({**document, "verdict": said, "not_to_be_used": off, "advice": follows}))
+        return
+    if output is None:
+        print(profile.json)
+    for row in rows:
+        fitted = "  –  " if row.fitted is None else f"{row.fitted:5.2f}"
+        held = "  –  " if row.held_out is None else f"{row.held_out:5.2f}"
+        print(
+            f"{cell_words(row.cell):<44} {row.cell.rate_bps / 1e6:8.1f} MB/s   fitted/told {fitted}   "
+            f"without it {held}",
+            file=sys.stderr,
+        )
+    for row in values["source"]:
+        if row["where"].startswith("assumed"):
+            print(f"{row['what'][0].upper()}{row['what'][1:]}: {row['where']}.", file=sys.stderr)
+    print(f"{said[0].upper()}{said[1:]}.", file=sys.stderr)
+    for x in off:
+        print(f"Not to be used for {x}.", file=sys.stderr)
+    for x in follows:
+        print(f"{x[0].upper()}{x[1:]}.", file=sys.stderr)
+
+
 def _fitted(result: CampaignResult, name: str) -> Fit:
     """The fit to the valid runs, whose source says what was left out."""
     assert result.analysis is not None
@@ -87,7 +149,20 @@ def _fitted(result: CampaignResult, name: str) -> Fit:
         left_out = {"what": f"cell {run['cell']}", "where": f"left out: {run['reason']}"}
         print(f"penstock: {left_out['what']} {left_out['where']}", file=sys.stderr)
         source.append(left_out)
-    return fit_profile(measured, name, source)
+    fit = fit_profile(measured, name, source)
+    pairs = zip(measured.cells, fit.errors, strict=True)
+    off = not_to_be_used([Judged(cell, error.rate_ratio, None) for cell, error in pairs])
+    for what in off:
+        print(f"penstock: not to be used for {what}", file=sys.stderr)
+    return replace(fit, profile=_with_limits(fit.profile, off))
+
+
+def _with_limits(profile: StorageProfile, off: list[str]) -> StorageProfile:
+    """The profile, whose source says which cells it does not meet."""
+    values = profile.to_dict()
+    where = "not to be used: the fit does not meet what was measured"
+    values["source"] += [{"what": what, "where": where} for what in off]
+    return StorageProfile.from_dict(values)
 
 
 @contextlib.contextmanager

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.emulate.backends.base import Cause
 from penstock.emulate.settings import Change
 from penstock.errors import BadInput, PenstockError
+from penstock.host.journal import Entry, Values
 
 if TYPE_CHECKING:
     from penstock.emulate.held import HeldCluster, HeldNode
@@ -26,20 +30,56 @@ def change(held: HeldCluster, changes: Sequence[Change]) -> list[dict[str, Any]]
 
 
 def make(
-    held: HeldCluster, pairs: Sequence[tuple[Change, HeldNode]], planned_ns: int | None
+    held: HeldCluster,
+    pairs: Sequence[tuple[Change, HeldNode]],
+    planned_ns: int | None,
+    cause: Cause | None = None,
 ) -> list[dict[str, Any]]:
-    """Changes of processors and memory are made on all nodes before the first is read back."""
+    """Changes of processors and memory are made on all nodes before the first is read back.
+
+    All are written down in the journal before the first is made; of what is due at a time, that must not
+    wait for the disk. Raises JournalFailure where that is not possible; nothing is changed then.
+    """
+    told = [_altering(held, node, change) for change, node in pairs]
+    held.journal.alter([each for altered in told for each in altered], synced=planned_ns is None)
     answers: dict[int, dict[str, Any]] = {}
     of_links = [n for n, (change, _) in enumerate(pairs) if change.resource == "network"]
     if len(of_links) > 1:
         made = _change_links(held, [pairs[n] for n in of_links], planned_ns)
         answers = dict(zip(of_links, made, strict=False))
     readers: dict[int, Callable[[], dict[str, Any]]] = {
-        n: _begin(held, node, change, planned_ns or time.monotonic_ns())
+        n: _begin(held, node, change, planned_ns or time.monotonic_ns(), cause or Cause())
         for n, (change, node) in enumerate(pairs)
         if n not in answers
     }
-    return [answers[n] if n in answers else readers[n]() for n in range(len(pairs))]
+    found = [answers[n] if n in answers else readers[n]() for n in range(len(pairs))]
+    held.journal.found(
+        made
+        for (change, node), altered in zip(pairs, told, strict=True)
+        if node.group is not None and change.resource in ("cpu", "memory")
+        for _, values in altered
+        for made in node.group.made_of(Path(path) for path in values)
+    )
+    return [{**one, "cause": asdict(cause or Cause())} for one in found]
+
+
+def _altering(held: HeldCluster, node: HeldNode, change: Change) -> list[tuple[Entry, Values]]:
+    """What a change of a node sets, for the journal; nothing where making it will be refused."""
+    if node.group is None:
+        return []
+    with contextlib.suppress(PenstockError, OSError):
+        if change.resource in ("cpu", "memory"):
+            settings = node.settings
+            writes = [] if settings is None else settings.writes(change.resource, change.patch)
+            return node.group.altering(writes)
+        if change.resource == "disk":
+            return held.disks.altering(node.name, change.name, change.patch)
+        if change.resource == "network":
+            return held.links.altering(node.name, change.name, change.patch)
+        state = change.patch.get("state")
+        writes = node.group.freeze_writes(state == "frozen")
+        return node.group.altering(writes if state in ("frozen", "running") else [])
+    return []
 
 
 def _check(held: HeldCluster, change: Change) -> None:
@@ -64,7 +104,8 @@ def _change_links(
     if len({node.name for _, node in pairs}) < len(pairs):
         return []  # the second patch of a link has to see the first
     try:
-        made = held.links.set([(node.name, c.name, c.patch) for c, node in pairs])
+        asked = [(node.name, c.name, c.patch) for c, node in pairs]
+        made = held.links.set(asked)
     except (PenstockError, OSError):
         return []
     due = {} if planned_ns is None else {"planned_ns": planned_ns}
@@ -75,7 +116,7 @@ def _change_links(
 
 
 def _begin(
-    held: HeldCluster, node: HeldNode, change: Change, planned_ns: int
+    held: HeldCluster, node: HeldNode, change: Change, planned_ns: int, cause: Cause
 ) -> Callable[[], dict[str, Any]]:
     """Makes a change on one node; what it gives reads it back and gives the fields of `Applied`."""
     said: dict[str, Any] = {
@@ -95,18 +136,18 @@ def _begin(
             return lambda: _read(
                 said, change, lambda: settings.verified(change.resource, change.patch, applied)
             )
-        answer = {**said, **_make_change(held, node, change), "planned_ns": planned_ns}
+        answer = {**said, **_make_change(held, node, change, cause), "planned_ns": planned_ns}
         return lambda: answer
     except (PenstockError, OSError) as error:
         failed = _failed(said, change, error)
         return lambda: failed
 
 
-def _make_change(held: HeldCluster, node: HeldNode, change: Change) -> dict[str, Any]:
+def _make_change(held: HeldCluster, node: HeldNode, change: Change, cause: Cause) -> dict[str, Any]:
     if change.resource == "disk" and "power_cut" in change.patch:
-        return asdict(held.cut_power(node, change.name, change.patch))
+        return asdict(held.cut_power(node, change.name, change.patch, cause))
     if change.resource == "disk":
-        return asdict(held.disks.patch(node.name, change.name, change.patch))
+        return asdict(held.disks.patch(node.name, change.name, change.patch, cause))
     if change.resource == "network":
         return held.links.set([(node.name, change.name, change.patch)])[0]
     return held.set_state(node, str(change.patch.get("state")))

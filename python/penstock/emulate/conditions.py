@@ -6,8 +6,9 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+from penstock.emulate.backends.base import Cause
 from penstock.emulate.spec import Event
 from penstock.errors import BadInput, PenstockError
 
@@ -26,7 +27,7 @@ METRICS = (
 )
 #: the same counter, as the other kind of disk calls it
 _ALSO = {"written_bytes": "write_bytes", "write_bytes": "written_bytes"}
-_KEYS = ("metric", "disk", "above", "below", "log", "regex", "phase")
+_KEYS = ("metric", "disk", "above", "below", "log", "regex", "phase", "fires")
 
 
 def check_condition(condition: dict[str, Any], where: str) -> Iterator[str]:
@@ -36,6 +37,8 @@ def check_condition(condition: dict[str, Any], where: str) -> Iterator[str]:
     if unknown or len(kinds) != 1:
         found = unknown[0] if unknown else " and ".join(kinds) or "none of them"
         yield f"{where}: found {found}; expected one of metric, log and phase"
+    elif condition.get("fires", "every") not in ("every", "once"):
+        yield f"{where}: fires found {condition['fires']!r}; expected every or once"
     elif kinds == ["metric"]:
         bounds = [k for k in ("above", "below") if isinstance(condition.get(k), int | float)]
         if len(bounds) != 1 or "." not in str(condition.get("disk")):
@@ -51,6 +54,11 @@ def check_condition(condition: dict[str, Any], where: str) -> Iterator[str]:
             re.compile(str(condition.get("regex") or "("))
         except re.error as error:
             yield f"{where}: regex found {condition.get('regex')!r}: {error}"
+
+
+def fires_again(condition: Mapping[str, Any]) -> bool:
+    """Whether an event is made each time that its condition comes to hold, and not the first time only."""
+    return bool(condition) and condition.get("fires", "every") == "every"
 
 
 def in_words(event: Event) -> str:
@@ -70,21 +78,19 @@ def in_words(event: Event) -> str:
 
 
 class Watch:
-    """One event that waits for its condition."""
+    """One event that waits for its condition: a counter, a line of a log, or the mark of a phase."""
 
     def __init__(self, event: Event, held: HeldCluster) -> None:
         assert event.when.condition is not None
         self.event = event
+        self.again = fires_again(event.when.condition)
+        self.fired = False
         self._held = held
         self._asked = event.when.condition
-        self._pattern = re.compile(str(self._asked.get("regex") or ""))
-        self._rest = b""
-        #: the log as it was looked at last: its inode, and how far it was read
-        self._inode, self._read_to = 0, 0
-        if self._asked.get("log") is not None:
-            with contextlib.suppress(OSError):  # only lines that are written from now on count
-                there = os.stat(str(self._asked["log"]))
-                self._inode, self._read_to = there.st_ino, there.st_size
+        log = self._asked.get("log")
+        self._log = None if log is None else _Log(str(log), str(self._asked.get("regex") or ""))
+        #: the counter did not hold when it was looked at last
+        self._armed = True
         if self._asked.get("metric") is not None:
             self._refuse_unknown()
 
@@ -94,14 +100,19 @@ class Watch:
         phase = self._asked.get("phase")
         return None if phase is None else str(phase)
 
-    def holds(self) -> bool:
-        """Whether the condition holds now. What cannot be told does not hold."""
+    def seen(self) -> list[Cause]:
+        """What has come to hold since this was asked last: each is a reason to make the event.
+
+        A counter is one again when it did not hold in between; each line of a log is one. What cannot be
+        told does not hold.
+        """
+        found: list[Cause] = []
         with contextlib.suppress(OSError, PenstockError):
             if self._asked.get("metric") is not None:
-                return self._metric()
-            if self._asked.get("log") is not None:
-                return self._log()
-        return False
+                found = self._metric()
+            elif self._log is not None:
+                found = [Cause("log", line) for line in self._log.lines()]
+        return found if self.again else found[:1]
 
     def _refuse_unknown(self) -> None:
         """Raises BadInput for a counter that this disk, which is up, does not have."""
@@ -119,26 +130,57 @@ class Watch:
         node, _, disk = str(self._asked["disk"]).rpartition(".")
         return node, disk
 
-    def _metric(self) -> bool:
+    def _metric(self) -> list[Cause]:
         node, disk = self._disk()
+        metric = str(self._asked["metric"])
         found = self._held.disks.of(node).get(disk)
-        value = None if found is None else _value(found.up.stats(), str(self._asked["metric"]))
+        value = None if found is None else _value(found.up.stats(), metric)
         if value is None:
-            return False
-        if self._asked.get("above") is not None:
-            return bool(value > self._asked["above"])
-        return bool(value < self._asked["below"])
+            return []
+        bound = "above" if self._asked.get("above") is not None else "below"
+        asked = self._asked[bound]
+        holds = value > asked if bound == "above" else value < asked
+        fires, self._armed = holds and self._armed, not holds
+        words = f"{metric} of {self._asked['disk']} {value:.15g}, {bound} {asked:g}"
+        return [Cause("metric", words)] if fires else []
 
-    def _log(self) -> bool:
-        with open(str(self._asked["log"]), "rb") as log:
+
+class _Log:
+    """The lines of a log that fit a pattern, each once it is whole; it may be begun anew meanwhile."""
+
+    def __init__(self, path: str, pattern: str) -> None:
+        self._path = path
+        self._pattern = re.compile(pattern)
+        #: the log as it was looked at last: its inode, how far it was read, what begins a line there
+        self._inode, self._read_to, self._rest = 0, 0, b""
+        with contextlib.suppress(OSError), open(path, "rb") as log:
+            there = os.fstat(log.fileno())
+            self._inode, self._read_to = there.st_ino, there.st_size
+            self._rest = _last_line(log, there.st_size)
+
+    def lines(self) -> list[str]:
+        """Those that have ended since; of what was there before, none but the last, if it had not ended."""
+        with open(self._path, "rb") as log:
             there = os.fstat(log.fileno())
             if there.st_ino != self._inode or there.st_size < self._read_to:  # begun anew
                 self._inode, self._read_to, self._rest = there.st_ino, 0, b""
             log.seek(self._read_to)
             more = log.read(1 << 20)
         self._read_to += len(more)
-        *lines, self._rest = (self._rest + more).split(b"\n")
-        return any(self._pattern.search(line.decode(errors="replace")) for line in lines)
+        *ended, self._rest = (self._rest + more).split(b"\n")
+        texts = (line.decode(errors="replace").rstrip("\r") for line in ended)
+        return [text for text in texts if self._pattern.search(text)]
+
+
+def _last_line(log: BinaryIO, size_bytes: int) -> bytes:
+    """What stands behind the last end of a line."""
+    at, rest = size_bytes, b""
+    while at > 0 and b"\n" not in rest:
+        step = min(at, 1 << 16)
+        at -= step
+        log.seek(at)
+        rest = log.read(step) + rest
+    return rest.rpartition(b"\n")[2]
 
 
 def _value(stats: Mapping[str, Any], metric: str) -> float | None:

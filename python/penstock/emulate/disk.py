@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -12,7 +13,7 @@ from typing import Any
 
 from penstock.errors import BadInput, PenstockError
 from penstock.host.daemon import Daemon, start_daemon
-from penstock.host.journal import Entry, Journal
+from penstock.host.journal import Entry, Journal, Values
 
 #: share of a node's memory that dirty pages of one disk may take (vm.dirty_ratio of Linux)
 DIRTY_SHARE = 0.2
@@ -98,8 +99,11 @@ class DiskServer:
         return self._daemon
 
     def adopt(self, daemon: Daemon) -> None:
-        """Serves by a server that runs already."""
+        """Serves by a server that runs already, and knows its disks from the journal."""
         self._daemon = daemon
+        for entry in self._journal.open_entries():
+            if entry.kind == "mount" and entry.owner.pid == daemon.pid and "disk_id" in entry.facts:
+                self._entries[str(entry.facts["disk_id"])] = entry
 
     @property
     def disks(self) -> dict[str, EmulatedDisk]:
@@ -168,13 +172,16 @@ class DiskServer:
                 volatile=volatile,
                 patch=None if patch is None else dict(patch),
             )
+            self._journal.done(entry, disk_id=disk_id)
+            if self._config["outlive_owner"]:
+                self._journal.hand_over(entry, daemon.pid)
         except BaseException:
+            if _is_mounted(mount_path, entry.token):
+                with contextlib.suppress(PenstockError):
+                    daemon.call("remove", disk_id=disk_id, hurry=True)
             if not _is_mounted(mount_path, entry.token):
                 self._journal.undone(entry)
             raise
-        self._journal.done(entry, disk_id=disk_id)
-        if self._config["outlive_owner"]:
-            self._journal.hand_over(entry, daemon.pid)
         disk = EmulatedDisk(
             disk_id=disk_id,
             mount=mount_path,
@@ -192,6 +199,7 @@ class DiskServer:
     ) -> None:
         """Changes a disk's profile from now on."""
         plant = None if slow_by is None else {"slow_by": slow_by}
+        self.announce(disk_id, {"profile": profile_object(profile).get("name"), "seed": seed})
         self.daemon.call(
             "set", disk_id=disk_id, profile=profile_object(profile), seed=seed, plant=plant
         )
@@ -204,6 +212,7 @@ class DiskServer:
         `patch` as in docs/emulation.md: absent keys stay, None or "max" puts back. Raises PenstockError
         for what makes no sense; nothing has changed then.
         """
+        self.announce(disk_id, dict(patch))
         return self.daemon.call("patch", disk_id=disk_id, patch=dict(patch), planned_ns=planned_ns)
 
     def schedule(
@@ -215,7 +224,22 @@ class DiskServer:
         All or, where one makes no sense, none. `replace` drops what was planned before.
         """
         listed = [dict(event) for event in events]
+        self.announce(disk_id, {"schedule": {"events": len(listed), "replace": replace}})
         self.daemon.call("schedule", disk_id=disk_id, events=listed, replace=replace)
+
+    def altering(self, disk_id: str, asked: Any) -> list[tuple[Entry, Values]]:
+        """What `asked` changes on a disk, for the journal: beside what is in force now."""
+        if disk_id not in self._entries:
+            raise PenstockError(
+                f"the undo journal {self._journal.path} does not know the disk {disk_id}; expected the one "
+                "by which it was put up ($PENSTOCK_STATE)"
+            )
+        now = self.daemon.call("events", disk_id=disk_id)["settings"]
+        return [(self._entries[disk_id], {f"disk {disk_id}": (now, asked)})]
+
+    def announce(self, disk_id: str, asked: Any) -> None:
+        """Tells the journal of a change of a disk. Raises JournalFailure where it cannot be told."""
+        self._journal.alter(self.altering(disk_id, asked))
 
     def mark(self, phase: str, *, disk_id: str | None = None, t_ns: int | None = None) -> int:
         """A phase has begun (now, or at `t_ns`); gives how many planned changes it has set off."""
@@ -230,6 +254,7 @@ class DiskServer:
     def power_cut(self, disk_id: str, *, mode: str = "lost", seed: int = 0) -> dict[str, Any]:
         """Takes the power away and gives it back: what was not flushed is `lost` or `torn`, files that are
         open are dead, the mount is a new one. Gives what was lost. The disk must be volatile."""
+        self.announce(disk_id, {"power_cut": mode})
         answer = self.daemon.call("power_cut", disk_id=disk_id, mode=mode, seed=seed)
         disk = self._disks.get(disk_id)
         if disk is not None:

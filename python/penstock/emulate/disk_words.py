@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.errors import BadInput
 from penstock.study.source import read_value
-from penstock.study.units import parse_duration, parse_share
-from penstock.study.values import parse_iops, parse_limit
+from penstock.study.units import parse_duration
+from penstock.study.values import parse_flag, parse_iops, parse_limit, parse_portion
 
 Reader = Callable[[str], Any]
 
@@ -24,16 +25,6 @@ def number(text: str) -> float:
     return value
 
 
-def ratio(text: str) -> float:
-    """A share, as a percentage or a number from 0 to 1."""
-    if text.endswith("%"):
-        return parse_share(text)
-    value = number(text)
-    if value > 1:
-        raise ValueError("a share, such as 50%")
-    return value
-
-
 def count(text: str) -> int:
     """A whole number."""
     if not text.isdigit():
@@ -41,12 +32,17 @@ def count(text: str) -> int:
     return int(text)
 
 
-def flag(text: str) -> bool:
-    """true or false, on or off, yes or no."""
-    known = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
-    if text not in known:
-        raise ValueError("true or false")
-    return known[text]
+def servers(text: str) -> int:
+    """A whole number from 1 on."""
+    if count(text) < 1:
+        raise ValueError("a whole number from 1 on")
+    return count(text)
+
+
+def _profile(text: str) -> dict[str, Any]:
+    from penstock.profile.load import load_profile
+
+    return dict(json.loads(load_profile(text).json))
 
 
 def _one_of(*choices: str) -> Reader:
@@ -92,21 +88,38 @@ OF_DISKS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
     "slow.ramp": (("slow", "ramp_s"), parse_duration),
     "slow.stall.period": (("slow", "stall", "period_s"), parse_duration),
     "slow.stall.length": (("slow", "stall", "length_s"), parse_duration),
-    "slow.random.probability": (("slow", "random", "probability"), ratio),
+    "slow.random.probability": (("slow", "random", "probability"), parse_portion),
     "slow.random.factor": (("slow", "random", "factor"), number),
-    "servers": (("servers",), count),
+    "servers": (("servers",), servers),
     **{
-        name: ((name,), flag)
+        name: ((name,), parse_flag)
         for name in ("readahead", "cache", "read_only", "full", "fail_stop", "volatile")
     },
-    "bad_space.share": (("bad_space", "share"), ratio),
+    "bad_space.share": (("bad_space", "share"), parse_portion),
     "bad_space.mode": (("bad_space", "mode"), _one_of("error", "flip", "zero")),
     "bad_space.seed": (("bad_space", "seed"), count),
+    "bad_space.op": (("bad_space", "op"), _one_of("read", "write", "any")),
     "faults": (("faults",), _faults),
     "credits": (("credits",), _mapping),
+    "profile": (("profile",), _profile),
+    "power_cut": (("power_cut",), parse_flag),
 }
-#: keys that only `max` can be said of: it puts all of them back
-_WHOLE = ("limits", "slow", "bad_space", "profile")
+#: keys of which only `max` can be said: it puts back all that is below them
+WHOLE = ("limits", "slow", "slow.stall", "slow.random", "bad_space")
+#: keys that are nothing without others, so that what is above them is put back instead
+_PARTS = ("slow.stall.", "slow.random.", "bad_space.", "power_cut")
+#: first words of all keys: features of a disk, and its limits, profile and power
+FIRST = frozenset(key.partition(".")[0] for key in OF_DISKS)
+
+
+def where(key: str, text: str) -> tuple[str, ...]:
+    """Where the value `text` of a key goes in a patch. Raises BadInput for one that is no key."""
+    if key in WHOLE and text == "max":
+        return tuple(key.split("."))
+    if key in OF_DISKS:
+        return OF_DISKS[key][0]
+    known = ", ".join([*OF_DISKS, *(f"{whole}=max" for whole in WHOLE)])
+    raise BadInput(f"found {key!r}; expected one of {known}")
 
 
 def patch_of(words: Sequence[str]) -> dict[str, Any]:
@@ -119,13 +132,7 @@ def patch_of(words: Sequence[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not equals:
             raise BadInput(f"found {word!r}; expected key=value, such as limits.read=10MiB/s")
-        if key in _WHOLE and text == "max":
-            path: tuple[str, ...] = (key,)
-        elif key in OF_DISKS:
-            path = OF_DISKS[key][0]
-        else:
-            known = ", ".join([*OF_DISKS, *(f"{whole}=max" for whole in _WHOLE)])
-            raise BadInput(f"found {key!r}; expected one of {known}")
+        path = where(key, text)
         inner = patch
         for step in path[:-1]:
             inner = inner.setdefault(step, {})
@@ -133,7 +140,7 @@ def patch_of(words: Sequence[str]) -> dict[str, Any]:
                 raise BadInput(f"{word}: found it beside {step}=max; expected one of them")
         if path[-1] in inner:
             raise BadInput(f"{key} is said twice")
-        inner[path[-1]] = _value(word, text, key)
+        inner[path[-1]] = value_of(word, text, key)
     complete(patch)
     return patch
 
@@ -149,11 +156,13 @@ def complete(patch: dict[str, Any]) -> None:
         slow.setdefault("factor", 1.0)
 
 
-def _value(word: str, text: str, key: str) -> Any:
-    if text == "max":
+def value_of(word: str, text: str, key: str) -> Any:
+    """The value `text` of a key, None for `max`. Raises BadInput."""
+    if text == "max" and not key.startswith(_PARTS):
         return None
     try:
         return OF_DISKS[key][1](text)
     except ValueError as error:
-        ending = "" if str(error).endswith("or max") else ", or max"
+        partial = key.startswith(_PARTS) or str(error).endswith("or max")
+        ending = "" if partial else ", or max"
         raise BadInput(f"{word}: found {text!r}; expected {error}{ending}") from None

@@ -20,6 +20,8 @@ EVENTS_SCHEMA = pa.schema(
         ("found", pa.string()),
         ("error", pa.string()),
         ("active", pa.string()),
+        ("cause", pa.string()),
+        ("cause_text", pa.string()),
     ]
 )
 
@@ -27,8 +29,8 @@ EVENTS_SCHEMA = pa.schema(
 def events_table(made: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pa.Table:
     """Rows of (resource, name, change), in the order of their times.
 
-    A change has planned_ns, applied_ns, verified_ns, asked, found, error and perhaps active (names), as the
-    disk server and the nodes' supervisor give them.
+    A change has planned_ns, applied_ns, verified_ns, asked, found, error, cause (kind, text) and perhaps
+    active (names), as the disk server and the nodes' supervisor give them.
     """
     rows = sorted(made, key=lambda row: int(row[2]["applied_ns"]))
     columns = [
@@ -38,6 +40,7 @@ def events_table(made: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pa.Table
         *([_json(c.get(key)) for _, _, c in rows] for key in ("asked", "found")),
         [str(c.get("error") or "") for _, _, c in rows],
         [",".join(c.get("active") or ()) for _, _, c in rows],
+        *([str(c["cause"][key]) for _, _, c in rows] for key in ("kind", "text")),
     ]
     arrays = [
         pa.array(column, field.type) for column, field in zip(columns, EVENTS_SCHEMA, strict=True)

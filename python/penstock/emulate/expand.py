@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from penstock.emulate.disk_words import FIRST
 from penstock.study.units import parse_duration, parse_quantity, parse_share
 
 Change = dict[str, Any]
@@ -23,9 +24,7 @@ _WHOLE = ("servers", "seed")
 #: keys of an entry that say when and where, not what
 PLACED = ("at", "phase", "when", "nodes", "disk", "network")
 #: features of a disk that an entry may name without `features.` before them
-FEATURES = frozenset(
-    "slow readahead cache servers faults bad_space read_only full fail_stop credits".split()
-)
+FEATURES = FIRST - {"limits", "profile", "power_cut"}
 
 
 class Unreadable(ValueError):  # noqa: N818 - reads as what it is

@@ -17,6 +17,7 @@ from typing import Any
 import penstock
 from penstock.emulate import changing
 from penstock.emulate.backends import Applied
+from penstock.emulate.backends.base import Cause
 from penstock.emulate.check import matching
 from penstock.emulate.links import Links
 from penstock.emulate.node_disks import NodeDisks, describe
@@ -32,7 +33,7 @@ from penstock.host.node_root import Bind, NodeRoot
 from penstock.host.oci import RuncMaker, missing
 from penstock.host.processes import start_ticks
 from penstock.host.spawner import Birth, Spawner
-from penstock.host.state import state_dir
+from penstock.host.state import passable_state_dir
 
 #: directories of the host that a node has one of its own of
 _PRIVATE = ("/tmp/", "/run/")
@@ -85,7 +86,7 @@ class HeldCluster:
         self.spec = spec
         self.lock = threading.RLock()
         self.nodes = {node.name: HeldNode(node) for node in spec.nodes}
-        self.home = state_dir() / "clusters" / f"{spec.name}-{token}"
+        self.home = passable_state_dir() / "clusters" / f"{spec.name}-{token}"
         self.runtime = runtime_of(spec)
         self._unwanted = threading.Event()
         self.progress: tuple[str, int, int] = ("", 0, 0)
@@ -102,6 +103,17 @@ class HeldCluster:
         self._sshd = Sshd(self.home / "ssh", spec)
         #: called when a node got another first process, or none
         self.changed: Callable[[], object] = lambda: None
+
+    @property
+    def journal(self) -> Journal:
+        """What its changes are written down in first."""
+        return self._journal
+
+    def announce(self, what: str, asked: Any) -> None:
+        """Writes down what the cluster is asked to do later. Raises JournalFailure where that is not
+        possible."""
+        if self._groups is not None:
+            self._journal.alter([(self._groups.entry, {what: (None, asked)})])
 
     @property
     def disks(self) -> NodeDisks:
@@ -137,7 +149,7 @@ class HeldCluster:
             raise PenstockError(f"{self.spec.name} is taken down before it was up")
 
     def _make_home(self) -> None:
-        self.home.parent.mkdir(parents=True, exist_ok=True)
+        self.home.parent.mkdir(mode=0o711, exist_ok=True)
         self._home_entry = make_directory(self.home, self._journal, self.spec.name)
         (self.home / "root").mkdir()
         self._write_hosts()
@@ -159,7 +171,19 @@ class HeldCluster:
             node.state = "configuring"
             node.group = self._groups.groups[node.name]
             node.settings = NodeSettings(node.spec, node.group)
-            node.settings.begin()
+        first = [
+            (node.settings.group, node.settings.writes(resource, patch))
+            for node in self.nodes.values()
+            if node.settings is not None
+            for resource, patch in node.settings.first().items()
+        ]
+        self._journal.alter(each for group, writes in first for each in group.altering(writes))
+        for node in self.nodes.values():
+            if node.settings is not None:
+                node.settings.begin()
+        self._journal.found(
+            made for group, writes in first for made in group.made_of(path for path, _ in writes)
+        )
 
     def _make_disks(self) -> None:
         total = sum(len(node.spec.disks) for node in self.nodes.values())
@@ -254,11 +278,10 @@ class HeldCluster:
         """
         return changing.change(self, changes)
 
-    def fire(self, change: Change, planned_ns: int) -> list[dict[str, Any]]:
+    def fire(self, change: Change, planned_ns: int, cause: Cause) -> list[dict[str, Any]]:
         """As `change`, of one that was due at `planned_ns`: what makes no sense is in the answers, too."""
-        return changing.make(
-            self, [(change, node) for node in self.chosen(change.nodes)], planned_ns
-        )
+        nodes = self.chosen(change.nodes)
+        return changing.make(self, [(change, node) for node in nodes], planned_ns, cause)
 
     def set_state(self, node: HeldNode, wanted: str) -> dict[str, Any]:
         """Churn: `up`, `down`, `frozen`, `running`; the fields of `Applied` but the planned time."""
@@ -288,11 +311,13 @@ class HeldCluster:
                 "found": {"state": node.state},
             }
 
-    def cut_power(self, node: HeldNode, disk: str | None, patch: dict[str, Any]) -> Applied:
+    def cut_power(
+        self, node: HeldNode, disk: str | None, patch: dict[str, Any], cause: Cause
+    ) -> Applied:
         """Cuts a disk's power; the node, if it is up, sees the disk that is mounted anew."""
         with self.lock:
             self._disks.check_cut(node.name, disk)
-            applied = self._disks.patch(node.name, disk, patch)
+            applied = self._disks.patch(node.name, disk, patch, cause)
             if node.pid:
                 bind_into(node.pid, self._disks.again(node.name, disk))
             return applied

@@ -15,7 +15,7 @@ from penstock.emulate.network.patch import patched
 from penstock.emulate.network.way import as_patch, ways_of
 from penstock.emulate.spec import ClusterSpec, LinkSpec, NetworkSpec, NodeSpec
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Journal
+from penstock.host.journal import Entry, Journal, Values
 
 
 class Links:
@@ -63,6 +63,17 @@ class Links:
                 self._addresses[key] = addresses[link.network]
             self._kept.pop(node.name, None)
         return addresses
+
+    def altering(
+        self, node: str, network: str | None, patch: dict[str, Any]
+    ) -> list[tuple[Entry, Values]]:
+        """What a patch of a link changes, for the journal."""
+        if self._network is None:
+            return []
+        before: dict[str, Any] = {}
+        with contextlib.suppress(BadInput):  # of a node that is stopped
+            before = self._network.asked(node, network)
+        return [(self._network.entry, {f"link {node} {network or ''}".strip(): (before, patch)})]
 
     def set(
         self, changes: Sequence[tuple[str, str | None, dict[str, Any]]]
@@ -159,6 +170,8 @@ class Links:
         """Changes one-way delays of pairs of nodes [s]."""
         if self._network is None:
             raise BadInput("the cluster has no network")
+        asked = [[*pair, delay_s] for pair, delay_s in delays.items()]
+        self._journal.alter([(self._network.entry, {f"delays {network}": (None, asked)})])
         self._network.set_delays(network, delays)
 
     def down(self) -> None:

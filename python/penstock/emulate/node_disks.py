@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.emulate.backends import Applied, Backends, Choice, Place, UpDisk
-from penstock.emulate.backends.base import limits_dict
+from penstock.emulate.backends.base import Cause, limits_dict
 from penstock.emulate.backends.fuse import FuseDisk
 from penstock.emulate.check import mount_point
 from penstock.emulate.spec import DiskSpec, NodeSpec
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Journal
+from penstock.host.journal import Entry, Journal, Values
 from penstock.host.node_group import NodeGroup
 from penstock.host.node_root import Bind
 
@@ -70,9 +70,17 @@ class NodeDisks:
         """A node's disks by name."""
         return self._disks.get(node, {})
 
-    def patch(self, node: str, name: str | None, patch: dict[str, Any]) -> Applied:
-        """Changes a disk now and reads it back."""
-        return self._find(node, name).up.patch(patch)
+    def altering(
+        self, node: str, name: str | None, patch: dict[str, Any]
+    ) -> list[tuple[Entry, Values]]:
+        """What a patch changes, for the journal."""
+        return self._find(node, name).up.altering(patch)
+
+    def patch(
+        self, node: str, name: str | None, patch: dict[str, Any], cause: Cause | None = None
+    ) -> Applied:
+        """Changes a disk now, of which the journal was told, and reads it back."""
+        return self._find(node, name).up.patch(patch, announced=True, cause=cause)
 
     def check_cut(self, node: str, name: str | None) -> None:
         """Raises BadInput for a disk whose power cannot be cut."""
@@ -91,8 +99,9 @@ class NodeDisks:
         return [(str(d.at), d.mount) for d in (cut, *sorted(inside, key=lambda disk: disk.mount))]
 
     def schedule(self, node: str, name: str | None, events: list[dict[str, Any]]) -> None:
-        """Hands a disk's events to what serves it: `at_ns` (CLOCK_MONOTONIC) and `patch` each."""
-        self._find(node, name).up.schedule(events)
+        """Hands a disk's events, of which the journal was told, to what serves it: `at_ns` (CLOCK_MONOTONIC)
+        and `patch` each."""
+        self._find(node, name).up.schedule(events, announced=True)
 
     def events(self) -> list[dict[str, Any]]:
         """What became of the disks' events."""

@@ -26,7 +26,7 @@ from penstock.host.journal import Journal
 from penstock.host.launch import Finished, launch
 from penstock.host.node_group import NodeGroup
 from penstock.host.processes import Identity, start_ticks
-from penstock.host.state import runtime_dir
+from penstock.host.state import closed, runtime_dir
 
 Progress = Callable[[str, int, int], None]
 #: longest that putting up, or taking down, a large cluster may take [s]
@@ -419,6 +419,6 @@ def _stop(daemon: Daemon, journal: Journal) -> None:
 
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
-    with open(runtime_dir() / "standing-nodes.lock", "w") as lock:
+    with open(runtime_dir() / "standing-nodes.lock", "w", opener=closed) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

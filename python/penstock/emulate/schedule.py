@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock.emulate.check import keys_of
+from penstock.emulate.conditions import fires_again
 from penstock.emulate.expand import Change, Unreadable, expand, is_short, nested
 from penstock.emulate.spec import Event
 from penstock.errors import BadInput
@@ -188,6 +189,10 @@ def _beneath(key: str, said: Mapping[tuple[Any, ...], int]) -> set[str]:
     return {k[-1] for k in said if str(k[-1]).startswith(f"{key}.")}
 
 
+#: of a condition, what the disk server takes as it is
+_BOUND = ("metric", "above", "below")
+
+
 def for_disk(
     events: Sequence[Event], start_ns: int, disk: str | None = None
 ) -> list[dict[str, Any]]:
@@ -203,11 +208,14 @@ def for_disk(
         after_ns = round(event.when.at_s * 1e9)
         condition = event.when.condition or {}
         phase = event.when.phase or condition.get("phase")
+        made: dict[str, Any] = {"after_ns": after_ns, "patch": event.patch}
+        if fires_again(condition):
+            made["every"] = True
         if phase is not None:
-            out.append({"phase": phase, "after_ns": after_ns, "patch": event.patch})
+            out.append({"phase": phase, **made})
         elif "metric" in condition:
-            bound: dict[str, Any] = {k: v for k, v in condition.items() if k != "disk"}
-            out.append({**bound, "after_ns": after_ns, "patch": event.patch})
+            bound: dict[str, Any] = {k: condition[k] for k in _BOUND if k in condition}
+            out.append({**bound, **made})
         elif condition:
             raise BadInput(
                 f"an event on {', '.join(condition)}: found nobody who watches it; "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.emulate.check import check_cpu, check_memory, check_state
 from penstock.emulate.spec import NodeSpec, Resource
 from penstock.errors import BadInput, PenstockError
+from penstock.host.cgroup import Write
 from penstock.host.node_group import NodeGroup
 
 #: read back, a share of processors may differ by what the kernel's microseconds allow
@@ -52,42 +53,51 @@ class NodeSettings:
     hard: int | None = None
     soft: int | None = None
 
-    def begin(self) -> None:
-        """Applies what the specification says. Raises PenstockError where the host refuses."""
+    def first(self) -> dict[str, dict[str, Any]]:
+        """What the specification says, as patches by resource."""
         spec = self.spec
         cpu = {"cpus": spec.cpus, "cpuset": spec.cpuset, "ratio": spec.cpu_ratio}
         memory = {"hard": spec.memory_bytes, "soft": spec.memory_soft_bytes}
+        patches = {}
         for resource, patch in (("cpu", cpu), ("memory", memory)):
             said = {key: value for key, value in patch.items() if value is not None}
             if said:
-                answer = self.apply(resource, said)
-                if answer["error"]:
-                    raise PenstockError(f"node {spec.name}: {answer['error']}")
+                patches[resource] = said
+        return patches
 
-    def apply(self, resource: str, patch: dict[str, Any]) -> dict[str, Any]:
-        """Changes what the patch names; gives the fields of `Applied` but the planned time."""
-        return self.verified(resource, patch, self.change(resource, patch))
+    def begin(self) -> None:
+        """Applies what the specification says. Raises PenstockError where the host refuses."""
+        for resource, patch in self.first().items():
+            answer = self.verified(resource, patch, self.change(resource, patch))
+            if answer["error"]:
+                raise PenstockError(f"node {self.spec.name}: {answer['error']}")
+
+    def writes(self, resource: str, patch: dict[str, Any]) -> list[Write]:
+        """What `change` writes, for the journal. Raises as `change` does."""
+        wanted = self._with(patch)
+        if resource == "cpu":
+            of_set = self.group.cpuset_writes(wanted.cpuset) if "cpuset" in patch else []
+            return [*of_set, *self.group.cpu_writes(wanted.quota())]
+        if wanted.soft is not None and wanted.hard is not None and wanted.soft > wanted.hard:
+            raise BadInput(f"soft memory limit {wanted.soft} is above the hard one {wanted.hard}")
+        return self.group.memory_writes(wanted.hard, wanted.soft)
 
     def change(self, resource: str, patch: dict[str, Any]) -> int:
-        """Changes what the patch names; gives the time [ns]. What is refused is as it was before."""
-        before = dict(vars(self))
-        for key, value in patch.items():
-            value = None if value == "max" else value
-            setattr(self, key, tuple(value) if key == "cpuset" and value is not None else value)
-        try:
-            if resource == "cpu":
-                self._set_cpu(patch)
-            else:
-                if self.soft is not None and self.hard is not None and self.soft > self.hard:
-                    raise BadInput(
-                        f"soft memory limit {self.soft} is above the hard one {self.hard}"
-                    )
-                self.group.set_memory(self.hard, self.soft)
-        except (PenstockError, OSError):
-            for key in patch:
-                setattr(self, key, before[key])
-            raise
+        """Changes what the patch names, which the journal was told of; gives the time [ns].
+
+        What is refused is as it was before.
+        """
+        self.group.write(self.writes(resource, patch))
+        wanted = self._with(patch)
+        for key in patch:
+            setattr(self, key, getattr(wanted, key))
         return time.monotonic_ns()
+
+    def _with(self, patch: dict[str, Any]) -> NodeSettings:
+        values: dict[str, Any] = {k: None if v == "max" else v for k, v in patch.items()}
+        if values.get("cpuset") is not None:
+            values["cpuset"] = tuple(values["cpuset"])
+        return replace(self, **values)
 
     def verified(self, resource: str, patch: dict[str, Any], applied_ns: int) -> dict[str, Any]:
         """What a change has become, read back: the fields of `Applied` but the planned time."""
@@ -99,11 +109,6 @@ class NodeSettings:
             "found": found,
             "error": self._difference(resource, found),
         }
-
-    def _set_cpu(self, patch: dict[str, Any]) -> None:
-        if "cpuset" in patch:
-            self.group.set_cpuset(self.cpuset)
-        self.group.set_cpus(self.quota())
 
     def processors(self) -> float:
         """Processors' worth of time without the ratio."""

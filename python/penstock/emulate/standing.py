@@ -23,12 +23,14 @@ from penstock.emulate.spec import Event
 from penstock.errors import BadInput
 from penstock.host.daemon import Daemon, connect
 from penstock.host.floor import host_floor
-from penstock.host.journal import Journal
+from penstock.host.journal import Entry, Journal
+from penstock.host.mounts import mounts_at
 from penstock.host.processes import Identity
-from penstock.host.state import runtime_dir
+from penstock.host.state import closed, runtime_dir
 from penstock.profile.honour import check_honourable
 from penstock.profile.load import load_profile
 from penstock.profile.model import StorageProfile
+from penstock.writing import write_whole
 
 #: instead of a profile's name: the disk takes no time of its own
 NO_PROFILE = "none"
@@ -106,20 +108,27 @@ def change(
 
     Gives planned_ns, applied_ns, verified_ns, asked and found.
     """
-    whole = dict(patch)
+    whole, journal = dict(patch), Journal()
     if profile is not None:
-        whole["profile"] = json.loads(_served(profile, time_scale, Journal()))
-    daemon, disk = _find(mount)
-    return daemon.call("patch", disk_id=disk["disk_id"], patch=whole)
+        whole["profile"] = json.loads(_served(profile, time_scale, journal))
+    server, disk = _served_at(mount, journal)
+    if "power_cut" in whole:
+        if len(whole) > 1:
+            raise BadInput("power_cut stands alone; expected no other change beside it")
+        asked_ns = time.monotonic_ns()
+        cut = server.power_cut(disk["disk_id"])
+        times = {"planned_ns": asked_ns, "applied_ns": cut["off_ns"], "verified_ns": cut["on_ns"]}
+        return {**times, "asked": whole, "found": {"power_cut": cut["lost"]}}
+    return server.patch(disk["disk_id"], whole)
 
 
 def schedule(mount: Path, events: list[Event], *, replace: bool = False) -> int:
     """Gives the disk at `mount` its events, from now on; its server keeps to them by itself. How many."""
-    daemon, disk = _find(mount)
+    server, disk = _served_at(mount, Journal())
     planned = for_disk(events, time.monotonic_ns())
     if not planned:
         raise BadInput("the schedule has no change of a disk")
-    daemon.call("schedule", disk_id=disk["disk_id"], events=planned, replace=replace)
+    server.schedule(disk["disk_id"], planned, replace=replace)
     return len(planned)
 
 
@@ -137,8 +146,8 @@ def events(mount: Path) -> dict[str, Any]:
 
 def power_cut(mount: Path, *, mode: str = "lost", seed: int = 0) -> dict[str, Any]:
     """Cuts the power of the disk at `mount`; see `DiskServer.power_cut`."""
-    daemon, disk = _find(mount)
-    return daemon.call("power_cut", disk_id=disk["disk_id"], mode=mode, seed=seed)
+    server, disk = _served_at(mount, Journal())
+    return server.power_cut(disk["disk_id"], mode=mode, seed=seed)
 
 
 def status(mount: Path | None = None) -> list[dict[str, Any]]:
@@ -159,6 +168,26 @@ def status(mount: Path | None = None) -> list[dict[str, Any]]:
         }
         for d in disks
     ]
+
+
+def dead() -> list[dict[str, Any]]:
+    """Mounts of disks whose server has died: `mount`, and the `pid` that the server had.
+
+    They answer nothing any more; `penstock.host.undo` takes them away.
+    """
+    return [
+        {"mount": entry.target, "pid": entry.owner.pid}
+        for entry in Journal().open_entries()
+        if entry.kind == "mount" and not entry.owner.alive and _is_served(entry)
+    ]
+
+
+def _is_served(entry: Entry) -> bool:
+    """Whether a disk server's mount, made by what the entry says, is there."""
+    return any(
+        mount.fstype == "fuse.penstock" and mount.source == f"penstock:{entry.token}"
+        for mount in mounts_at(entry.target)
+    )
 
 
 def down(mount: Path) -> dict[str, Any]:
@@ -218,14 +247,15 @@ def recording(mount: Path, log: Path, *, exact: bool, journal: Journal) -> Itera
         about = {"disk_id": disk["disk_id"], "socket": str(daemon.socket_path), "log": str(log)}
         about |= {"pid": daemon.pid, "start": server.start if server is not None else 0}
         entry = journal.plan("recording", disk["mount"], new=about)
-    before = record(mount, log, exact=exact)
-    made = Recording(before, before)
-    journal.done(entry)
     try:
+        before = record(mount, log, exact=exact)
+        made = Recording(before, before)
+        journal.done(entry)
         yield made
     finally:
-        made.after = record(mount, None)
+        after = record(mount, None)
         journal.undone(entry)
+    made.after = after
 
 
 def daemon_disks(daemon: Daemon) -> list[dict[str, Any]]:
@@ -261,7 +291,21 @@ def _find(mount: Path) -> tuple[Daemon, dict[str, Any]]:
         for disk in daemon_disks(running):
             if os.path.realpath(disk["mount"]) == wanted:
                 return running, disk
+    for left in dead():
+        if left["mount"] == os.path.abspath(mount):
+            raise BadInput(
+                f"the server of the disk at {mount} is gone (process {left['pid']} has died); "
+                "`penstock undo` takes the mount away, its files are in the backing directory"
+            )
     raise BadInput(f"no disk of `penstock disk up` is at {mount}")
+
+
+def _served_at(mount: Path, journal: Journal) -> tuple[DiskServer, dict[str, Any]]:
+    """The server of the disk at `mount` as one that tells the journal, and the disk."""
+    daemon, disk = _find(mount)
+    server = DiskServer(journal, runtime_dir(), outlive_owner=True)
+    server.adopt(daemon)
+    return server, disk
 
 
 def _state_file() -> Path:
@@ -272,7 +316,7 @@ def _remember(daemon: Daemon) -> None:
     identity = Identity.of(daemon.pid)
     assert identity is not None
     facts = {**vars(identity), "socket": str(daemon.socket_path)}
-    _state_file().write_text(json.dumps(facts))
+    write_whole(_state_file(), json.dumps(facts))
 
 
 def _running() -> Daemon | None:
@@ -286,6 +330,6 @@ def _running() -> Daemon | None:
 
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
-    with open(runtime_dir() / "standing-disks.lock", "w") as lock:
+    with open(runtime_dir() / "standing-disks.lock", "w", opener=closed) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -28,10 +28,12 @@ from penstock.emulate.status import cluster_status
 from penstock.emulate.timeline import Timeline
 from penstock.emulate.wire import from_json, to_json
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal import Journal
+from penstock.host.control import lines, listen, may_ask
+from penstock.host.journal import Journal, unclosed
 from penstock.host.processes import TOKEN_VARIABLE, Identity
 from penstock.host.spawner import Spawner
 from penstock.host.state import runtime_dir
+from penstock.writing import write_whole
 
 #: how often memory above a soft limit is pressed where the kernel does not do so itself
 _PRESS_EVERY_S = 0.2
@@ -58,10 +60,7 @@ class Supervisor:
 
     def serve(self) -> None:
         """Until it is told to shut down, or its owner has gone."""
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        listener.bind(self._config["socket"])
-        os.chmod(self._config["socket"], 0o600)
-        listener.listen(64)
+        listener = listen(Path(self._config["socket"]))
         listener.settimeout(0.5)
         for run in (self._watch, self._press):
             threading.Thread(target=run, daemon=True).start()
@@ -72,6 +71,9 @@ class Supervisor:
         while not self._ending.is_set():
             with contextlib.suppress(TimeoutError):
                 connection, _ = listener.accept()
+                if not may_ask(connection):
+                    connection.close()
+                    continue
                 connection.settimeout(None)
                 threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
                 continue
@@ -90,7 +92,7 @@ class Supervisor:
         me = id(connection)
         try:
             with connection, contextlib.suppress(OSError):
-                for line in connection.makefile("rb"):
+                for line in lines(connection):
                     answer = self._answer(line, me)
                     connection.sendall(json.dumps(answer).encode() + b"\n")
                     if self._ending.is_set():
@@ -246,6 +248,9 @@ class Supervisor:
         """Takes a cluster down; `last` says that none is left."""
         self._cluster(cluster)
         self._forget(cluster)
+        left = unclosed()
+        if left is not None:
+            raise left
         return {"last": not self._clusters}
 
     def _cluster(self, name: str) -> HeldCluster:
@@ -273,19 +278,13 @@ class Supervisor:
     def _register(self, name: str) -> None:
         """The token in its name lets `penstock undo` remove the file with the process."""
         own = Identity.own()
-        path = self._registered(name)
-        draft = path.with_suffix(".draft")
-        draft.write_text(
-            json.dumps(
-                {
-                    **vars(own),
-                    "cluster": name,
-                    "socket": self._config["socket"],
-                    "standing": bool(self._config.get("outlive_owner")),
-                }
-            )
-        )
-        draft.rename(path)
+        about = {
+            **vars(own),
+            "cluster": name,
+            "socket": self._config["socket"],
+            "standing": bool(self._config.get("outlive_owner")),
+        }
+        write_whole(self._registered(name), json.dumps(about))
 
     def _poke(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -11,9 +11,10 @@ import heapq
 import itertools
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.emulate.backends.base import Cause
 from penstock.emulate.check import Targets, check_events
 from penstock.emulate.conditions import EVERY_S, Watch, in_words
 from penstock.emulate.settings import Change
@@ -34,7 +35,7 @@ class Timeline:
         self._held = held
         self._targets = Targets({name: node.spec for name, node in held.nodes.items()})
         self._order = itertools.count()
-        self._due: list[tuple[int, int, Event]] = []
+        self._due: list[tuple[int, int, Event, Cause]] = []
         self._waiting: list[Event] = []
         self._watched: list[Watch] = []
         self._made: list[dict[str, Any]] = []
@@ -54,9 +55,10 @@ class Timeline:
         self._check_cuts(events)
         watched = [Watch(e, self._held) for e in events if e.when.condition is not None]
         start = time.monotonic_ns() if start_ns is None else start_ns
+        self._held.announce("schedule", {"events": len(events)})
         with self._wake:
             timed = [e for e in events if e.when.phase is None and e.when.condition is None]
-            for _, error in self._plan(timed, start):
+            for _, error in self._plan([(event, Cause("time")) for event in timed], start):
                 raise error
             self._waiting += [e for e in events if e.when.phase is not None]
             self._watched += watched
@@ -80,9 +82,10 @@ class Timeline:
         with self._wake:
             freed = [e for e in self._waiting if e.when.phase == phase]
             self._waiting = [e for e in self._waiting if e.when.phase != phase]
-            freed += [w.event for w in self._watched if w.phase == phase]
-            self._watched = [w for w in self._watched if w.phase != phase]
-            self._fire(freed, now)
+            for watch in [w for w in self._watched if w.phase == phase]:
+                freed.append(watch.event)
+                self._has_fired(watch)
+            self._fire([(event, Cause("phase", phase)) for event in freed], now)
         return len(freed)
 
     def made(self) -> list[dict[str, Any]]:
@@ -91,9 +94,10 @@ class Timeline:
             return list(self._made)
 
     def waiting(self) -> list[str]:
-        """The events that still wait for a phase or a condition, in words."""
+        """The events that still wait for a phase or a condition and were never made, in words."""
         with self._wake:
-            return [in_words(e) for e in (*self._waiting, *(w.event for w in self._watched))]
+            never = (w.event for w in self._watched if not w.fired)
+            return [in_words(e) for e in (*self._waiting, *never)]
 
     def stop(self) -> None:
         """No event fires any more."""
@@ -104,23 +108,23 @@ class Timeline:
             self._thread.join(timeout=5.0)
 
     def _plan(
-        self, events: list[Event], start_ns: int
+        self, events: list[tuple[Event, Cause]], start_ns: int
     ) -> list[tuple[dict[str, Any], PenstockError | OSError]]:
         """Gives events to what applies them; those of disks that refuse theirs, with the reason."""
         of_disks: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
         others = []
-        for event in events:
+        for event, cause in events:
             at_ns = start_ns + round(event.when.at_s * 1e9)
             for name, nodes in self._targets.of(event).items():
                 if "power_cut" in event.patch and event.resource == "disk":
                     cut = replace(event, nodes=nodes, name=name)
-                    others.append((at_ns, next(self._order), cut))
+                    others.append((at_ns, next(self._order), cut, cause))
                 elif event.resource == "disk":
                     for node in nodes:
-                        timed = {"at_ns": at_ns, "patch": event.patch}
+                        timed = {"at_ns": at_ns, "patch": event.patch, "cause": asdict(cause)}
                         of_disks.setdefault((node, name), []).append(timed)
                 else:
-                    others.append((at_ns, next(self._order), replace(event, nodes=nodes)))
+                    others.append((at_ns, next(self._order), replace(event, nodes=nodes), cause))
         refused: list[tuple[dict[str, Any], PenstockError | OSError]] = []
         for (node, name), timed_events in of_disks.items():
             try:
@@ -136,7 +140,13 @@ class Timeline:
         self._wake.notify_all()
         return refused
 
-    def _fire(self, events: list[Event], now_ns: int) -> None:
+    def _has_fired(self, watch: Watch) -> None:
+        """It is watched on only if it may fire again."""
+        watch.fired = True
+        if not watch.again:
+            self._watched.remove(watch)
+
+    def _fire(self, events: list[tuple[Event, Cause]], now_ns: int) -> None:
         """Plans what was waited for; what is refused is among those that were made, as failed."""
         for refused, error in self._plan(events, now_ns):
             planned_ns, patch = refused.pop("at_ns"), refused.pop("patch")
@@ -152,11 +162,13 @@ class Timeline:
                 if self._stopped or not self._watched:
                     self._watcher = None
                     return
-            held = [w for w in watched if w.holds()]
-            if held:
+            seen = [(watch, causes) for watch in watched if (causes := watch.seen())]
+            if seen:
                 with self._wake:
-                    self._watched = [w for w in self._watched if w not in held]
-                    self._fire([w.event for w in held], time.monotonic_ns())
+                    for watch, causes in seen:
+                        self._has_fired(watch)
+                        for cause in causes:
+                            self._fire([(watch.event, cause)], time.monotonic_ns())
             time.sleep(EVERY_S)
 
     def _run(self) -> None:
@@ -167,17 +179,24 @@ class Timeline:
                     self._wake.wait(None if left_s is None else max(0.0, left_s - _SPIN_S))
                 if self._stopped:
                     return
-                at_ns, _, event = heapq.heappop(self._due)
+                at_ns, _, event, cause = heapq.heappop(self._due)
             while time.monotonic_ns() < at_ns:
                 pass
-            self._apply(event, at_ns)
+            self._apply(event, at_ns, cause)
 
     def _soon(self) -> bool:
         return bool(self._due) and self._due[0][0] - time.monotonic_ns() < _SPIN_S * 1e9
 
-    def _apply(self, event: Event, at_ns: int) -> None:
+    def _apply(self, event: Event, at_ns: int, cause: Cause) -> None:
         change = Change(event.nodes, event.resource, event.patch, event.name)
-        made = self._held.fire(change, at_ns)
+        try:
+            made = self._held.fire(change, at_ns, cause)
+        except PenstockError as error:  # of the whole change, such as a journal that is full
+            now = time.monotonic_ns()
+            what = {"resource": event.resource, "name": event.name, "cause": asdict(cause)}
+            times = {"planned_ns": at_ns, "applied_ns": now, "verified_ns": now}
+            said = {"asked": event.patch, "found": {}, "error": str(error)}
+            made = [{"node": node, **what, **times, **said} for node in event.nodes]
         if event.resource == "disk":  # what serves the disk has noted those that were made
             made = [one for one in made if one["error"]]
         with self._wake:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.emulate import disk_words
 from penstock.emulate.disk_words import OF_DISKS, complete
 from penstock.emulate.settings import Change
 from penstock.errors import BadInput
@@ -84,7 +84,7 @@ def _of_group(nodes: tuple[str, ...], said: list[str]) -> list[Change]:
     patches: dict[tuple[Any, str | None], dict[str, Any]] = {}
     for word in said:
         key, _, text = word.partition("=")
-        resource, name, path, reader = _meaning(key)
+        resource, name, path, reader = _meaning(key, text)
         value = _value(word, text, reader)
         patch = patches.setdefault((resource, name), {})
         for part in path[:-1]:
@@ -98,17 +98,15 @@ def _of_group(nodes: tuple[str, ...], said: list[str]) -> list[Change]:
     return [Change(nodes, resource, patch, name) for (resource, name), patch in patches.items()]
 
 
-def _meaning(key: str) -> tuple[Any, str | None, tuple[str, ...], Reader]:
+def _meaning(key: str, text: str) -> tuple[Any, str | None, tuple[str, ...], Reader]:
     if key in _OF_NODES:
         resource, patched, reader = _OF_NODES[key]
         return resource, None, (patched,), reader
     kind, _, rest = key.partition(".")
     if kind == "disk" and "." in rest:
         name, _, feature = rest.partition(".")
-        if feature == "profile":
-            return "disk", name, ("profile",), _profile
-        path, reader = OF_DISKS.get(feature, (tuple(feature.split(".")), _anything))
-        return "disk", name, path, reader
+        path = disk_words.where(feature, text)
+        return "disk", name, path, lambda value: _said(disk_words.value_of(key, value, feature))
     if kind == "link" and rest:
         network, _, part = rest.rpartition(".")
         if part in _OF_LINKS:
@@ -122,24 +120,14 @@ def _meaning(key: str) -> tuple[Any, str | None, tuple[str, ...], Reader]:
     raise BadInput(f"found {key!r}; expected one of {', '.join(known)}")
 
 
+def _said(value: Any) -> Any:
+    return "max" if value is None else value
+
+
 def _value(word: str, text: str, reader: Reader) -> Any:
-    if text == "max":
+    if text == "max" and not word.startswith("disk."):
         return "max"
     try:
         return reader(text)
     except ValueError as error:
         raise BadInput(f"{word}: found {text!r}; expected {error}, or max") from None
-
-
-def _anything(text: str) -> Any:
-    """A feature of the disk that is not in the table above: as JSON, else as it is; its server checks it."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _profile(text: str) -> Any:
-    from penstock.profile.load import load_profile
-
-    return json.loads(load_profile(text).json)

@@ -13,13 +13,13 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.host import processes
-from penstock.host.journal import Entry, Journal, new_token
+from penstock.host.journal import Entry, Journal, Values, new_token
 from penstock.host.mounts import Mount, mounts
 
 #: controllers a run's group wants: v1 name, v2 name. Not `cpu`: as a group the run would compete for the
@@ -29,6 +29,9 @@ _WANTED = (("memory", "memory"), ("cpuacct", ""), ("pids", "pids"), ("blkio", "i
 _WANTED_BY_NODES = (*_WANTED, ("cpu", "cpu"), ("cpuset", "cpuset"))
 _V2_NAME = dict(_WANTED_BY_NODES)
 _EMPTY_WITHIN_S = 3.0
+
+#: a file of a group, and what is to be written into it
+Write = tuple[Path, str]
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,28 @@ class RunCgroup:
                 raise PenstockError(
                     f"process {pid} cannot enter {path}: {error.strerror}"
                 ) from error
+
+    def altering(self, writes: Iterable[Write]) -> list[tuple[Entry, Values]]:
+        """What writing these files changes, for `Journal.alter`."""
+        return [] if self._entry is None else [(self._entry, altering(writes))]
+
+    def made_of(self, files: Iterable[Path]) -> list[tuple[Entry, dict[str, list[str]]]]:
+        """What the kernel has made of files that were written, for `Journal.found`."""
+        if self._entry is None:
+            return []
+        return [(self._entry, {str(path): self._accepted(path) for path in files})]
+
+    def set_files(self, writes: Sequence[Write]) -> None:
+        """Writes files of the group: into the journal first. Raises PenstockError where either refuses."""
+        if self._journal is not None:
+            self._journal.alter(self.altering(writes))
+        write_files(writes)
+        if self._journal is not None:
+            self._journal.found(self.made_of(path for path, _ in writes))
+
+    def _accepted(self, path: Path) -> list[str]:
+        """What a file of the group may hold by our own doing."""
+        return [text_of(path)]
 
     def memory_stat(self) -> dict[str, int]:
         """Memory of the group [bytes]: usage, limit, page cache, anonymous, dirty, write-back; oom_kills.
@@ -266,16 +291,17 @@ def create_run_cgroup(
     try:
         for directory in directories:
             directory.mkdir()
-        if memory_bytes is not None:
-            limit_memory(group, memory_bytes)
+        wanted = _memory_writes(group, memory_bytes) if memory_bytes is not None else []
         if memory_soft_bytes is not None:
-            press_memory(group, memory_soft_bytes)
+            wanted += _soft_memory_writes(group, memory_soft_bytes)
         if pids_max is not None and "pids" in paths:
-            (paths["pids"] / "pids.max").write_text(str(pids_max))
-    except OSError as error:
+            wanted.append((paths["pids"] / "pids.max", str(pids_max)))
+        if wanted:
+            group.set_files(wanted)
+        journal.done(entry)
+    except (OSError, PenstockError) as error:
         group.remove()
         raise PenstockError(f"control group {name}: {error}") from error
-    journal.done(entry)
     return group
 
 
@@ -328,49 +354,85 @@ def _switch_on(
     return [entry], refused
 
 
-def limit_memory(group: RunCgroup, memory_bytes: int | None) -> None:
-    """Sets the hard limit of a group's memory [bytes], None for none; what exceeds it is killed.
+def text_of(path: Path) -> str:
+    """What a file holds, without what surrounds it; empty if it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
-    Raises OSError where the kernel refuses (v1: when the group holds more and cannot give it back).
+
+def altering(writes: Iterable[Write]) -> Values:
+    """By file what it holds, and what is to be written into it."""
+    return {str(path): (text_of(path), value) for path, value in writes}
+
+
+def write_files(writes: Iterable[Write]) -> None:
+    """Writes files, in this order. Raises PenstockError where the kernel refuses."""
+    for path, value in writes:
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+            try:
+                os.write(fd, value.encode())
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise PenstockError(
+                f"{path} cannot be set to {value.strip() or 'all'}: {error.strerror}"
+            ) from error
+
+
+def _memory_writes(group: RunCgroup, memory_bytes: int) -> list[Write]:
+    """What sets the hard limit of a group's memory [bytes]; what exceeds it is killed.
+
+    The kernel refuses it (v1) when the group holds more and cannot give it back.
     """
     directory = group.paths.get("memory")
     if directory is None:
         group.missing.append("memory: the limit cannot be set")
-        return
-    group.memory_bytes = memory_bytes
-    hard = directory / "memory.limit_in_bytes"
-    if not hard.exists():
-        (directory / "memory.max").write_text("max" if memory_bytes is None else str(memory_bytes))
-        with contextlib.suppress(OSError):
-            (directory / "memory.swap.max").write_text("max" if memory_bytes is None else "0")
-        return
-    value = "-1" if memory_bytes is None else str(memory_bytes)
-    both = [hard, directory / "memory.memsw.limit_in_bytes"]
-    now = _number(hard)
+        return []
+    return hard_limit(directory, memory_bytes)
+
+
+def hard_limit(directory: Path, memory_bytes: int | None) -> list[Write]:
+    """What sets the hard limit of a memory group [bytes], None for none, swap included."""
+    files = [directory / "memory.limit_in_bytes", directory / "memory.memsw.limit_in_bytes"]
+    if not files[0].exists():
+        swap = directory / "memory.swap.max"
+        return [
+            (directory / "memory.max", "max" if memory_bytes is None else str(memory_bytes)),
+            *([(swap, "max" if memory_bytes is None else "0")] if swap.exists() else []),
+        ]
+    files = [path for path in files if path.exists()]
+    now = _number(files[0])
     if memory_bytes is None or (now >= 0 and memory_bytes > now):
-        both.reverse()  # the limit with swap may never be the lower one
-    for path in both:
-        if path.exists():
-            path.write_text(value)
+        files.reverse()  # the limit with swap may never be the lower one
+    return [(path, "-1" if memory_bytes is None else str(memory_bytes)) for path in files]
 
 
-def press_memory(group: RunCgroup, soft_bytes: int | None) -> None:
-    """Sets the soft limit of a group's memory [bytes], None for none: above it the kernel takes pages back.
+def _soft_memory_writes(group: RunCgroup, soft_bytes: int) -> list[Write]:
+    """What sets the soft limit of a group's memory [bytes]: above it the kernel takes pages back.
 
     v1 does so only when the host itself is short of memory, which `missing` then says.
     """
     directory = group.paths.get("memory")
     if directory is None:
         group.missing.append("memory: the soft limit cannot be set")
-        return
-    if (directory / "memory.high").exists():
-        (directory / "memory.high").write_text("max" if soft_bytes is None else str(soft_bytes))
-        return
+        return []
+    if not (directory / "memory.high").exists():
+        words = "memory: a soft limit presses only when the host itself is short of memory (v1)"
+        if words not in group.missing:
+            group.missing.append(words)
+    return soft_limit(directory, soft_bytes)
+
+
+def soft_limit(directory: Path, soft_bytes: int | None) -> list[Write]:
+    """What sets the soft limit of a memory group [bytes], None for none."""
+    high = directory / "memory.high"
+    if high.exists():
+        return [(high, "max" if soft_bytes is None else str(soft_bytes))]
     value = "-1" if soft_bytes is None else str(soft_bytes)
-    (directory / "memory.soft_limit_in_bytes").write_text(value)
-    words = "memory: a soft limit presses only when the host itself is short of memory (v1)"
-    if soft_bytes is not None and words not in group.missing:
-        group.missing.append(words)
+    return [(directory / "memory.soft_limit_in_bytes", value)]
 
 
 def _tree(directory: Path) -> list[Path]:

@@ -23,7 +23,8 @@ from typing import Any
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.processes import TOKEN_VARIABLE, Identity
-from penstock.host.state import runtime_dir
+from penstock.host.state import closed, runtime_dir
+from penstock.writing import write_whole
 
 KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes")
 _READY_WITHIN_S = 60.0
@@ -182,7 +183,13 @@ def start_daemon(
     if len(os.fsencode(socket_path)) > 107:
         raise PenstockError(f"{socket_path}: too long for a socket's path (107 bytes)")
     entry = journal.plan("process", f"penstock-{kind}", run=run, token=token)
-    settings.write_text(json.dumps(config))
+    try:
+        write_whole(settings, json.dumps(config))
+        log.touch(mode=0o600)
+    except (OSError, PenstockError):
+        settings.unlink(missing_ok=True)
+        journal.undone(entry)
+        raise
     reads, writes = os.pipe()
     words = [
         sys.executable,
@@ -194,7 +201,7 @@ def start_daemon(
         str(writes),
     ]
     try:
-        with open(log, "ab") as sink:
+        with open(log, "ab", opener=closed) as sink:
             child = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
@@ -279,6 +286,7 @@ def main(words: list[str]) -> int:
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"penstock-{kind}".encode(), 0, 0, 0)
     if kind == "nodes":
         return _hold_nodes(config)
+    os.umask(0o077)
     run = getattr(importlib.import_module("penstock._native"), f"{kind}_main", None)
     if run is None:
         print(f"this build of penstock has no {kind} daemon", file=sys.stderr)

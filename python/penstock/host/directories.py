@@ -21,9 +21,12 @@ def being_made(target: str, token: str) -> Path:
     return Path(f"{target}{marker(token)}")
 
 
-def make_directory(path: str | os.PathLike[str], journal: Journal, run: str | None = None) -> Entry:
+def make_directory(
+    path: str | os.PathLike[str], journal: Journal, run: str | None = None, mode: int = 0o700
+) -> Entry:
     """Makes a directory that `undo` may remove with all that is in it; gives its journal entry.
 
+    Others are kept out unless `mode` says otherwise.
     Raises PenstockError if something is there already.
     """
     target, token = os.path.abspath(path), new_token()
@@ -31,10 +34,15 @@ def make_directory(path: str | os.PathLike[str], journal: Journal, run: str | No
         raise PenstockError(f"{target} exists already; expected a path that does not")
     entry = journal.plan("directory", target, run=run, token=token)
     draft = being_made(target, token)
-    draft.mkdir()
-    (draft / marker(token)).touch()
-    draft.rename(target)
-    journal.done(entry)
+    try:
+        draft.mkdir(mode=0o700)
+        draft.chmod(mode)
+        (draft / marker(token)).touch(mode=0o600)
+        draft.rename(target)
+        journal.done(entry)
+    except BaseException:
+        remove_directory(entry, journal)
+        raise
     return entry
 
 

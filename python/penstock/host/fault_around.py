@@ -13,6 +13,7 @@ from penstock.errors import PenstockError
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts, unmount
 from penstock.host.state import runtime_dir
+from penstock.host.undo import put_back
 
 _SETTING = "fault_around_bytes"
 _ONE_PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -37,16 +38,14 @@ def single_page_faults(journal: Journal, debugfs: Path | None = None) -> Iterato
             return
         entry = journal.plan("setting", path, old=old, new=str(_ONE_PAGE))
         try:
-            path.write_text(str(_ONE_PAGE))
-        except OSError as error:
-            journal.undone(entry)
-            raise PenstockError(_refusal(error)) from error
-        journal.done(entry)
-        try:
+            try:
+                path.write_text(str(_ONE_PAGE))
+            except OSError as error:
+                raise PenstockError(_refusal(error)) from error
+            journal.done(entry)
             yield
         finally:
-            path.write_text(old)
-            journal.undone(entry)
+            put_back(entry, journal)
 
 
 def _refusal(error: OSError) -> str:
@@ -66,15 +65,15 @@ def _debugfs(journal: Journal) -> Iterator[Path]:
         yield Path(there)
         return
     point = Path(tempfile.mkdtemp(prefix="debugfs-", dir=runtime_dir()))
-    entry = journal.plan("mount", point)
     try:
+        entry = journal.plan("mount", point)
         source = f"penstock:{entry.token}".encode()
         if _libc.mount(source, os.fsencode(point), b"debugfs", 0, None):
             error = OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
             journal.undone(entry)
             raise PenstockError(_refusal(error))
-        journal.done(entry)
         try:
+            journal.done(entry)
             yield point
         finally:
             unmount(point)

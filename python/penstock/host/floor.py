@@ -19,6 +19,7 @@ from penstock.errors import PenstockError
 from penstock.host.journal import Journal
 from penstock.host.processes import boot_id
 from penstock.host.state import state_dir
+from penstock.writing import write_whole
 
 _SMALL_BYTES = 4096
 _LARGE_BYTES = 1 << 20
@@ -56,9 +57,7 @@ def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> Host
         if found is not None:
             return found
     floor = _measure(journal or Journal())
-    draft = kept.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps({**key, **asdict(floor)}))
-    draft.replace(kept)
+    write_whole(kept, json.dumps({**key, **asdict(floor)}))
     return floor
 
 

@@ -61,8 +61,13 @@ def attach(
     """
     token = new_token()
     target = os.path.realpath(image)
-    entry = journal.plan("loop", target, run=run, token=token, old=sorted(_numbers()))
     backing = os.open(target, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        entry = journal.plan("loop", target, run=run, token=token, old=sorted(_numbers()))
+    except BaseException:
+        os.close(backing)
+        raise
+    device = -1
     try:
         for _ in range(_TRIES):
             number = _free()
@@ -72,6 +77,7 @@ def attach(
                 _configure(device, backing, token)
             except OSError as error:
                 os.close(device)
+                device = -1
                 if error.errno == 16:  # EBUSY: another took it in between
                     continue
                 raise
@@ -80,11 +86,13 @@ def attach(
             journal.done(entry, number=number)
             return found
         raise PenstockError(f"no loop device stays free for {target}")
-    except OSError as error:
+    except BaseException as error:
+        if device >= 0:
+            os.close(device)
+        take(entry)
         journal.undone(entry)
-        raise PenstockError(f"loop device for {target}: {error.strerror}") from error
-    except PenstockError:
-        journal.undone(entry)
+        if isinstance(error, OSError):
+            raise PenstockError(f"loop device for {target}: {error.strerror}") from error
         raise
     finally:
         os.close(backing)

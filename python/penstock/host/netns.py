@@ -80,11 +80,11 @@ def pin_namespace(journal: Journal, run: str | None = None) -> Entry:
 
     try:
         in_a_thread(make)
+        journal.done(entry)
     except BaseException:
         take_namespace(entry)
         journal.undone(entry)
         raise
-    journal.done(entry)
     return entry
 
 

@@ -12,7 +12,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,11 +21,16 @@ from penstock.host.cgroup import (
     _WANTED_BY_NODES,
     Hierarchies,
     RunCgroup,
+    Write,
     _number,
     _parents,
     _switch_on,
+    hard_limit,
     hierarchies,
     remove_groups,
+    soft_limit,
+    text_of,
+    write_files,
 )
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.mounts import mounts
@@ -43,12 +48,14 @@ _FROZEN_WITHIN_S = 2.0
 class NodeGroup(RunCgroup):
     """The control group of one node: a run's group that also deals out the processors."""
 
-    #: that was last written; 0: the kernel's own
-    _period_us: int = 0
     #: pressing lowers the hard limit for a moment, which nobody else may see or undo
     _memory: threading.RLock = field(
         default_factory=threading.RLock, init=False, repr=False, compare=False
     )
+
+    def journalled(self, journal: Journal, entry: Entry) -> None:
+        """What is set on it is written down with an entry that stands for several groups."""
+        self._journal, self._entry = journal, entry
 
     def entrances(self) -> tuple[str, ...]:
         """Files into which a process of one thread writes 0 to enter: the kernel need not stop all others."""
@@ -59,21 +66,24 @@ class NodeGroup(RunCgroup):
 
     def set_cpus(self, cpus: float | None) -> None:
         """Limits processor time to `cpus` processors' worth; None: no limit. Raises PenstockError."""
+        self.set_files(self.cpu_writes(cpus))
+
+    def cpu_writes(self, cpus: float | None) -> list[Write]:
+        """What `set_cpus` writes."""
         group = self._controller("cpu", cpus is not None)
         if group is None:
-            return
+            return []
         period_us = PERIOD_US
         if cpus is not None:
             period_us = min(max(PERIOD_US, math.ceil(_LEAST_QUOTA_US / cpus)), _LONGEST_PERIOD_US)
         quota_us = -1 if cpus is None else max(_LEAST_QUOTA_US, round(cpus * period_us))
         if (group / "cpu.max").exists():
-            _write(group / "cpu.max", f"{'max' if cpus is None else quota_us} {period_us}")
-            return
-        if period_us != self._period_us:
-            _write(group / "cpu.cfs_quota_us", "-1")  # so that no step in between is refused
-            _write(group / "cpu.cfs_period_us", str(period_us))
-            self._period_us = period_us
-        _write(group / "cpu.cfs_quota_us", str(quota_us))
+            return [(group / "cpu.max", f"{'max' if cpus is None else quota_us} {period_us}")]
+        quota, period = group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us"
+        between: list[Write] = []
+        if period_us != _number(period):
+            between = [(quota, "-1"), (period, str(period_us))]  # so that no step is refused
+        return [*between, (quota, str(quota_us))]
 
     def cpus(self) -> float | None:
         """The limit that is in force [processors], read back; None: none."""
@@ -88,15 +98,19 @@ class NodeGroup(RunCgroup):
 
     def set_cpuset(self, processors: Iterable[int] | None) -> None:
         """Confines it to these processors; None: all. Raises PenstockError where the kernel refuses."""
+        self.set_files(self.cpuset_writes(processors))
+
+    def cpuset_writes(self, processors: Iterable[int] | None) -> list[Write]:
+        """What `set_cpuset` writes."""
         group = self._controller("cpuset", processors is not None)
         if group is None:
-            return
+            return []
         words = "" if processors is None else ",".join(str(p) for p in sorted(set(processors)))
         if not words:  # a group with processes may not be without processors
             unified = (group / "cgroup.controllers").exists()
             whole = "cpuset.cpus.effective" if unified else "cpuset.cpus"
             words = (group.parent / whole).read_text().strip()
-        _write(group / "cpuset.cpus", words)
+        return [(group / "cpuset.cpus", words)]
 
     def cpuset(self) -> tuple[int, ...]:
         """The processors that it may use, read back."""
@@ -113,31 +127,29 @@ class NodeGroup(RunCgroup):
 
         Raises PenstockError where the kernel refuses, as it does a limit below what cannot be dropped.
         """
+        with self._memory:
+            self.set_files(self.memory_writes(hard_bytes, soft_bytes))
+
+    def memory_writes(self, hard_bytes: int | None, soft_bytes: int | None) -> list[Write]:
+        """What `set_memory` writes."""
         group = self._controller("memory", hard_bytes is not None or soft_bytes is not None)
         if group is None:
-            return
+            return []
         with self._memory:
-            self._set_memory(group, hard_bytes, soft_bytes)
+            return [*hard_limit(group, hard_bytes), *soft_limit(group, soft_bytes)]
 
-    @staticmethod
-    def _set_memory(group: Path, hard_bytes: int | None, soft_bytes: int | None) -> None:
-        if (group / "memory.limit_in_bytes").exists():
-            hard = str(-1 if hard_bytes is None else hard_bytes)
-            files = [group / "memory.limit_in_bytes", group / "memory.memsw.limit_in_bytes"]
-            files = [path for path in files if path.exists()]
-            now = _number(files[0])
-            raises = hard_bytes is None or hard_bytes > now
-            for path in (
-                reversed(files) if raises else files
-            ):  # memory may never exceed memory + swap
-                _write(path, hard)
-            soft = group / "memory.soft_limit_in_bytes"
-            _write(soft, str(-1 if soft_bytes is None else soft_bytes))
-        else:
-            _write(group / "memory.max", "max" if hard_bytes is None else str(hard_bytes))
-            _write(group / "memory.high", "max" if soft_bytes is None else str(soft_bytes))
-            with contextlib.suppress(PenstockError):
-                _write(group / "memory.swap.max", "max" if hard_bytes is None else "0")
+    def write(self, writes: Sequence[Write]) -> None:
+        """Writes files that the journal has been told of. Raises PenstockError where the kernel refuses."""
+        with self._memory:
+            write_files(writes)
+
+    def _accepted(self, path: Path) -> list[str]:
+        """Pressing sets the hard limit to the soft one for a moment."""
+        with self._memory:
+            accepted = super()._accepted(path)
+            if path.name == "memory.limit_in_bytes":
+                accepted.append(text_of(path.with_name("memory.soft_limit_in_bytes")))
+        return accepted
 
     def memory(self) -> tuple[int | None, int | None]:
         """Hard and soft limit in force [bytes], read back; None: none."""
@@ -179,11 +191,14 @@ class NodeGroup(RunCgroup):
         return True
 
     def freeze(self, frozen: bool) -> None:
-        """Stops all its processes where they are, or lets them go on. Raises PenstockError."""
+        """Stops all its processes where they are, or lets them go on. Raises PenstockError.
+
+        Who asks for it tells the journal (`freeze_writes`): to let them go on must always be possible.
+        """
         unified = self.paths.get("unified")
         if unified is None or not (unified / "cgroup.freeze").exists():
             raise PenstockError("this kernel cannot freeze a group (cgroup v2, Linux 5.2)")
-        _write(unified / "cgroup.freeze", "1" if frozen else "0")
+        write_files(self.freeze_writes(frozen))
         until = time.monotonic() + _FROZEN_WITHIN_S
         pause_s = 0.0001
         while self.frozen() != frozen:
@@ -191,6 +206,11 @@ class NodeGroup(RunCgroup):
                 raise PenstockError(f"{self.name} does not {'freeze' if frozen else 'thaw'}")
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.01)
+
+    def freeze_writes(self, frozen: bool) -> list[Write]:
+        """What `freeze` writes."""
+        unified = self.paths.get("unified")
+        return [] if unified is None else [(unified / "cgroup.freeze", "1" if frozen else "0")]
 
     def frozen(self) -> bool:
         """Whether all its processes stand still."""
@@ -295,6 +315,8 @@ def create_node_groups(
         "cgroup", f"penstock-{cluster}-*-{token}", run=cluster, token=token, new=planned
     )
     made = NodeGroups(groups, journal, entry, settings, above)
+    for group in groups.values():
+        group.journalled(journal, entry)
     try:
         if above is not None:
             above.mkdir()
@@ -302,10 +324,10 @@ def create_node_groups(
             for directory in group.directories:
                 directory.mkdir()
             _prepare_cpuset(group.paths.get("cpuset"))
-    except OSError as error:
+        journal.done(entry)
+    except (OSError, PenstockError) as error:
         made.remove()
         raise PenstockError(f"control groups of {cluster}: {error}") from error
-    journal.done(entry)
     return made
 
 
@@ -325,19 +347,6 @@ def _prepare_cpuset(group: Path | None) -> None:
         return
     for name in ("cpuset.cpus", "cpuset.mems"):
         (group / name).write_text((group.parent / name).read_text())
-
-
-def _write(path: Path, value: str) -> None:
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
-        try:
-            os.write(fd, value.encode())
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise PenstockError(
-            f"{path} cannot be set to {value.strip() or 'all'}: {error.strerror}"
-        ) from error
 
 
 def _limit(number: int) -> int | None:

@@ -74,7 +74,11 @@ class RuncMaker:
         entry = self._journal.plan("mount", root, run=self._run)
         options = f"lowerdir={_plain(birth.root.lower)},upperdir={_plain(birth.root.changes)}"
         options += f",workdir={_plain(birth.root.work)}"
-        mount(f"penstock:{entry.token}", str(root), "overlay", 0, options)
+        try:
+            mount(f"penstock:{entry.token}", str(root), "overlay", 0, options)
+        except BaseException:
+            self._journal.undone(entry)
+            raise
         self._mounted[birth.hostname] = entry
         self._journal.done(entry)
         (bundle / "config.json").write_text(json.dumps(configuration(birth, root)))

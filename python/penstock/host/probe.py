@@ -145,7 +145,8 @@ def _fuse_mount(journal: Journal, device: int, use: str) -> Feature:
             return Feature("disk", "fuse", "unsupported", f"mount: {error}", "allow mount(2)", use)
         unmount(where.target)
         journal.undone(entry)
-        return Feature("disk", "fuse", "supported", "mounted for a trial", "", use)
+        found = "mounted for a trial; sync(2) and syncfs(2) flush no such disk, fsync(2) does"
+        return Feature("disk", "fuse", "supported", found, "", use)
     finally:
         remove_directory(where, journal)
 

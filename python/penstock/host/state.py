@@ -1,33 +1,93 @@
-"""Where penstock keeps what outlives a command (state) and what does not outlive a boot (runtime)."""
+"""Where penstock keeps what outlives a command (state) and what does not outlive a boot (runtime).
+
+Both are closed to other users. What another user's program must reach (the disks of a run, data
+prepared for it) lies in a directory beside them that can be passed through and not listed.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from pathlib import Path
 
-
-def _made(path: Path, mode: int) -> Path:
-    path.mkdir(parents=True, exist_ok=True, mode=mode)
-    return path
+from penstock.errors import PenstockError
 
 
 def state_dir() -> Path:
-    """The state directory, made if absent: $PENSTOCK_STATE, /var/lib/penstock as root, else ~/.local."""
-    asked = os.environ.get("PENSTOCK_STATE")
-    if asked:
-        return _made(Path(asked), 0o755)
-    if os.geteuid() == 0:
-        return _made(Path("/var/lib/penstock"), 0o755)
-    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
-    return _made(Path(home) / "penstock", 0o700)
+    """The state directory, made if absent: $PENSTOCK_STATE, /var/lib/penstock as root, else ~/.local.
+
+    Raises PenstockError if it belongs to another user.
+    """
+    return _private(_state_path())
 
 
 def runtime_dir() -> Path:
-    """The directory of sockets and statistics pages: $PENSTOCK_RUNTIME, /run/penstock as root, else XDG."""
-    asked = os.environ.get("PENSTOCK_RUNTIME")
-    if asked:
-        return _made(Path(asked), 0o755)
+    """The directory of sockets and statistics pages: $PENSTOCK_RUNTIME, /run/penstock as root, else XDG.
+
+    Raises PenstockError if it belongs to another user.
+    """
+    return _private(_runtime_path())
+
+
+def passable_state_dir() -> Path:
+    """Beside the state directory, for data that a program of another user works on."""
+    return _passable(_state_path())
+
+
+def passable_runtime_dir() -> Path:
+    """Beside the runtime directory, for mount points that a program of another user works on."""
+    return _passable(_runtime_path())
+
+
+def closed(path: str, flags: int) -> int:
+    """An opener for `open`: what it makes is closed to other users, and a link is not followed."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _state_path() -> Path:
+    if chosen := os.environ.get("PENSTOCK_STATE"):
+        return Path(chosen)
     if os.geteuid() == 0:
-        return _made(Path("/run/penstock"), 0o755)
-    base = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/penstock-run-{os.geteuid()}"
-    return _made(Path(base) / "penstock", 0o700)
+        return Path("/var/lib/penstock")
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
+    return Path(home) / "penstock"
+
+
+def _runtime_path() -> Path:
+    if chosen := os.environ.get("PENSTOCK_RUNTIME"):
+        return Path(chosen)
+    if os.geteuid() == 0:
+        return Path("/run/penstock")
+    if base := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(base) / "penstock"
+    return Path(f"/tmp/penstock-run-{os.geteuid()}")
+
+
+def _private(path: Path) -> Path:
+    return _owned(path, 0o700)
+
+
+def _passable(path: Path) -> Path:
+    return _owned(path.with_name(f"{path.name}-passable"), 0o711)
+
+
+def _owned(path: Path, mode: int) -> Path:
+    """The directory, made if absent, of our own and with just that mode."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=mode)
+    except OSError as error:
+        raise PenstockError(f"{error.filename or path}: {error.strerror}") from error
+    found = path.lstat()
+    directory = stat.S_ISDIR(found.st_mode)
+    if not directory or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        kind = "directory" if directory else "link or file"
+        raise PenstockError(
+            f"{path}: found a {kind} of user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}; "
+            f"expected a directory of user {os.geteuid()} that nobody else may write to"
+        )
+    if stat.S_IMODE(found.st_mode) != mode:
+        path.chmod(mode)
+    return path

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.host import loop, processes
-from penstock.host.cgroup import kill_members, remove_groups
+from penstock.host.cgroup import kill_members, remove_groups, text_of
 from penstock.host.daemon import connect
 from penstock.host.directories import take_directory
 from penstock.host.journal import KINDS, Entry, Journal
@@ -53,11 +53,15 @@ def undo(journal: Journal, *, own: bool = False, everything: bool = False) -> li
     """Reverses the open changes of dead owners, and gives what became of each.
 
     `own` adds those of this process; `everything` adds what daemons keep up on purpose (such as disks put
-    up without a study). Living owners are never touched otherwise. Doing it twice does nothing more.
+    up without a study). Living owners are never touched otherwise; what somebody else has changed of
+    theirs is said and left. Doing it twice does nothing more.
     """
     with journal.undoing():
-        taken = [e for e in journal.open_entries() if _may_take(e, own, everything)]
-        result = []
+        opened = journal.open_entries()
+        taken = [e for e in opened if _may_take(e, own, everything)]
+        result = [row for entry in opened if _of_this_boot(entry) for row in _foreign(entry)]
+        known = {entry.id for entry in taken}
+        result += [row for e in opened if e.id not in known for row in _foreign_setting(e)]
         members = [e for e in taken if e.kind == "cgroup" and _of_this_boot(e)]
         for entry in members:
             kill_members(entry.new or [])
@@ -104,6 +108,33 @@ def _reverse(entry: Entry, journal: Journal) -> Undone:
     if outcome != "failed":
         journal.undone(entry)
     return Undone(entry.id, entry.kind, entry.target, entry.run, outcome, note)
+
+
+def _foreign(entry: Entry) -> list[Undone]:
+    """What somebody else has set on an object of ours since we did."""
+    rows = []
+    for name, ours in entry.found.items():
+        now = text_of(Path(name))
+        if now not in ours and os.path.exists(name):
+            before, asked = entry.values[name]
+            note = _since(now, ours[0] if ours else asked, before)
+            rows.append(Undone(entry.id, "setting", name, entry.run, "left", note))
+    return rows
+
+
+def _foreign_setting(entry: Entry) -> list[Undone]:
+    """The same of a setting of the host whose owner lives."""
+    if entry.kind != "setting" or not entry.made or isinstance(entry.new, list):
+        return []
+    now = text_of(Path(entry.target))
+    if not _of_this_boot(entry) or now in (str(entry.new).strip(), str(entry.old).strip()):
+        return []
+    note = _since(now, entry.new, entry.old)
+    return [Undone(entry.id, "setting", entry.target, entry.run, "left", note)]
+
+
+def _since(now: str, ours: object, before: object) -> str:
+    return f"somebody set it to {now!r} since; penstock had set {ours!r}, before that it was {before!r}"
 
 
 def _process(entry: Entry) -> tuple[str, str]:
@@ -186,7 +217,7 @@ def _setting(entry: Entry) -> tuple[str, str]:
     if now == str(entry.old).strip():
         return "gone", ""
     if now != str(entry.new).strip():
-        return "left", f"somebody set it to {now!r} since"
+        return "left", _since(now, str(entry.new).strip(), str(entry.old).strip())
     path.write_text(str(entry.old))
     return "undone", ""
 

@@ -35,20 +35,20 @@ def check(
     known: Profiles,
     *,
     written: bool = True,
-    predicted: bool = True,
+    predicted: bool | None = True,
 ) -> Profiles:
     """Adds every mistake to `source`; gives the storage profiles that the platform refers to, by name.
 
     `document` is the source's value with estimates replaced by their values; `known` are profiles that
     need not be read again. Values that were not `written` so, but drawn or varied one by one, may leave a
     host with less power at work than idle (which counts as idle). What only a prediction needs (roles,
-    bandwidths) may be missing where the platform is not `predicted`.
+    bandwidths) may be missing where the platform is not `predicted`; with None, where no host has a role.
     """
     check_estimates(source)
     _finite(source, document, ())
     profiles: Profiles = {}
     _groups(source, document, base_dir, known, profiles, written)
-    if predicted:
+    if has_roles(document) if predicted is None else predicted:
         _roles(source, document)
         _network(source, document)
     for key in ("networks", "schedule"):
@@ -65,6 +65,11 @@ def check(
     check_currencies(source, prices)
     check_assumed(source, document)
     return profiles
+
+
+def has_roles(document: dict[str, Any]) -> bool:
+    """Whether any host has a role in a prediction."""
+    return any(_list(here.get("roles")) for _, _, here in _hosts(document))
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from penstock.study.machine import (
     NamedNetworkFile,
     NetworkPart,
     SlowFile,
+    StallFile,
     WireFile,
 )
 from penstock.study.names import listed, suggestion
@@ -106,7 +107,7 @@ def _machine(source: Source, m: Machines, networks: dict[str, NamedNetworkFile])
                 )
             mounts[disk.mount.rstrip("/")] = disk.name
         slow = disk.features.slow if disk.features is not None else None
-        if isinstance(slow, SlowFile) and slow.stall is not None:
+        if isinstance(slow, SlowFile) and isinstance(slow.stall, StallFile):
             _stall(source, (*at, "features", "slow", "stall"), slow.stall.period, slow.stall.length)
     here: set[str] = set()
     for j, interface in enumerate(file.interfaces):

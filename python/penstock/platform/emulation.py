@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import ValidationError
 
+from penstock.emulate.check import check_cluster
 from penstock.emulate.spec import (
     BackendName,
     ClusterSpec,
@@ -41,6 +42,8 @@ from penstock.study.machine import (
     NamedNetworkFile,
     NetworkPart,
     SlowFile,
+    SlowNowAndThenFile,
+    StallFile,
     WireFile,
 )
 from penstock.study.units import parse_duration, parse_share, parse_size
@@ -51,6 +54,7 @@ from penstock.study.values import (
     parse_iops,
     parse_limit,
     parse_owner,
+    parse_portion,
     parse_size_or_max,
 )
 
@@ -89,6 +93,13 @@ def cluster_spec(platform: Platform) -> ClusterSpec:
         base_dir=platform.base_dir,
         runtime=platform.file.runtime,
     )
+
+
+def checked_cluster(platform: Platform) -> ClusterSpec:
+    """As `cluster_spec`, of what can be put up on this host. Raises BadInput with every mistake."""
+    spec = cluster_spec(platform)
+    check_cluster(spec)
+    return spec
 
 
 def main_network(platform: Platform) -> NamedNetworkFile:
@@ -251,19 +262,28 @@ def is_max(value: Any) -> bool:
 
 
 def _bad_space(bad: BadSpaceFile) -> dict[str, Any]:
-    return {"share": parse_share(bad.share), "mode": bad.mode, "seed": int(bad.seed)}
+    found: dict[str, Any] = {"share": parse_portion(bad.share), "mode": bad.mode}
+    if bad.seed is not None:
+        found["seed"] = int(bad.seed)
+    if bad.op is not None:
+        found["op"] = bad.op
+    return found
 
 
 def _slow(slow: SlowFile) -> dict[str, Any]:
-    found: dict[str, Any] = {"factor": float(slow.factor)}
+    found: dict[str, Any] = {"factor": None if is_max(slow.factor) else float(slow.factor)}
     if slow.ramp is not None:
-        found["ramp_s"] = parse_duration(slow.ramp)
-    if slow.stall is not None:
+        found["ramp_s"] = None if is_max(slow.ramp) else parse_duration(slow.ramp)
+    if isinstance(slow.stall, StallFile):
         period_s, length_s = (parse_duration(t) for t in (slow.stall.period, slow.stall.length))
         found["stall"] = {"period_s": period_s, "length_s": length_s}
-    if slow.random is not None:
-        share = parse_share(slow.random.probability)
+    elif slow.stall is not None:
+        found["stall"] = None
+    if isinstance(slow.random, SlowNowAndThenFile):
+        share = parse_portion(slow.random.probability)
         found["random"] = {"probability": share, "factor": float(slow.random.factor)}
+    elif slow.random is not None:
+        found["random"] = None
     return found
 
 
@@ -275,7 +295,9 @@ def _fault(fault: FaultFile) -> dict[str, Any]:
     if fault.file is not None:
         found["file"] = fault.file
     if fault.probability is not None:
-        found["probability"] = parse_share(fault.probability)
+        found["probability"] = parse_portion(fault.probability)
+    if fault.seed is not None:
+        found["seed"] = int(fault.seed)
     return found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from penstock.errors import BadInput, Mistake
-from penstock.platform.check import check, check_nodes
+from penstock.platform.check import check, check_nodes, has_roles
 from penstock.platform.file import PlatformFile
 from penstock.platform.fromstudy import study_document
 from penstock.platform.lower import Host, Lowering, expand
@@ -73,6 +73,11 @@ class Platform:
     def hosts(self) -> tuple[Host, ...]:
         """Every host, in the order of the file."""
         return tuple(expand(self.plain))
+
+    @property
+    def predictable(self) -> bool:
+        """Whether its hosts have roles in a prediction, so that it is more than nodes to be put up."""
+        return has_roles(self.document)
 
     @property
     def nodes(self) -> tuple[NodeFile, ...]:
@@ -149,19 +154,20 @@ class Platform:
 
 
 def load_platform(
-    path: FilePath | str, overrides: Sequence[str] = (), *, predicted: bool = True
+    path: FilePath | str, overrides: Sequence[str] = (), *, predicted: bool | None = True
 ) -> Platform:
     """The platform in the YAML or JSON file `path`, after `overrides` (`hosts.nodes.count=14`).
 
     Profiles are relative to the file's directory. BadInput holds every mistake with its line and column.
-    What only a prediction needs (roles, bandwidths) may be missing where it is not `predicted`.
+    What only a prediction needs (roles, bandwidths) may be missing where it is not `predicted`; with None,
+    where no host has a role.
     """
     path = FilePath(path)
     return read_platform(read_input(path, "a platform file"), path, overrides, predicted=predicted)
 
 
 def read_platform(
-    raw: bytes, path: FilePath, overrides: Sequence[str] = (), *, predicted: bool = True
+    raw: bytes, path: FilePath, overrides: Sequence[str] = (), *, predicted: bool | None = True
 ) -> Platform:
     """As `load_platform`, of a text already read."""
     source = read_source(raw, str(path), f"a platform file; see {PAGE}")
@@ -310,7 +316,7 @@ def _read(
     chosen: frozenset[Path],
     *,
     first: bool = False,
-    predicted: bool = True,
+    predicted: bool | None = True,
 ) -> Platform:
     """Checks everything, the ends of ranges too when it is read for the `first` time; BadInput with every
     mistake. Profiles that are `known` are not read again."""
@@ -345,7 +351,7 @@ def _check_ends(
     plain: dict[str, Any],
     base_dir: FilePath,
     profiles: dict[str, dict[str, Any]],
-    predicted: bool,
+    predicted: bool | None,
 ) -> None:
     """Notes ends of ranges that could not stand in the file themselves, such as a bandwidth of 0."""
     for at, name, value in ends(source.value):

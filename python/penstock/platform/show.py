@@ -47,6 +47,8 @@ def summary(platform: Platform) -> str:
         if (n := sum(role in h.roles for h in hosts))
     ]
     several = "s" * (len(hosts) != 1)
+    if not platform.predictable:
+        return f"{platform.name}: {len(hosts)} node{several} to be put up (no roles: not to be predicted)"
     return f"{platform.name}: {len(hosts)} host{several} ({', '.join(counts)})"
 
 

@@ -20,6 +20,7 @@ class Cell:
     """One fio job: `depth` requests under way in `streams` threads; latencies as a weighted sample.
 
     `latency_ns` rises, `weight` counts how often each value occurred; `rate_iops` is of all threads together.
+    `told_mean_s` is the mean where it is known apart from the sample.
     """
 
     op: str
@@ -30,6 +31,7 @@ class Cell:
     rate_iops: float
     latency_ns: Floats
     weight: Floats
+    told_mean_s: float | None = None
 
     @property
     def rate_bps(self) -> float:
@@ -39,6 +41,8 @@ class Cell:
     @property
     def mean_s(self) -> float:
         """Mean latency in seconds."""
+        if self.told_mean_s is not None:
+            return self.told_mean_s
         return float(np.average(self.latency_ns, weights=self.weight)) * 1e-9
 
     def quantiles_s(self, p: Floats) -> Floats:

@@ -26,6 +26,9 @@ _P = np.array(
 )
 #: a cap of the interface is believed if the servers alone would be this much faster
 _CAPPED = 1.08
+#: reads at random over reads in order: such a gap at the smallest size, and closed again at a larger one
+_GAP = 1.3
+_CLOSED = 1.1
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,17 @@ class Fit:
 
 
 def fit_profile(measured: Measurements, name: str, source: list[dict[str, str]]) -> Fit:
+    """The profile that explains the cells, and how well; BadInput as from `profile_of`."""
+    profile = profile_of(measured, name, source)
+    return Fit(profile, [fit_error(profile, cell) for cell in measured.cells])
+
+
+def profile_of(
+    measured: Measurements,
+    name: str,
+    source: list[dict[str, str]],
+    description: str = "Fitted from fio.",
+) -> StorageProfile:
     """The profile that explains the cells; BadInput if depth-1 cells of reads or writes are missing.
 
     A direction that was not measured takes the costs of the other one, and its source says so.
@@ -68,6 +82,7 @@ def fit_profile(measured: Measurements, name: str, source: list[dict[str, str]])
                 "sequential": _class(cells, True, source),
                 "random": _class(cells, False, source),
             }
+    pages = _pages(measured.cells, directions)
     if not directions:
         raise BadInput("no reads and no writes at depth 1")
     for op, other in (("read", "write"), ("write", "read")):
@@ -80,18 +95,18 @@ def fit_profile(measured: Measurements, name: str, source: list[dict[str, str]])
     values: dict[str, Any] = {
         "schema": SCHEMA_ID,
         "name": name,
-        "description": "Fitted from fio.",
+        "description": description,
         "source": source,
         "servers": 1,
         **directions,
+        **pages,
         "flush": {"overhead": _flush(measured.flush, source)},
     }
     draft = StorageProfile.from_dict(values)
     values["sequential_streams"] = _streams(measured.cells, draft)
     values["servers"] = _servers(measured.cells, draft)
     values |= _interface(measured.cells, StorageProfile.from_dict(values))
-    profile = StorageProfile.from_dict(values)
-    return Fit(profile, [fit_error(profile, cell) for cell in measured.cells])
+    return StorageProfile.from_dict(values)
 
 
 def simulated_cell(profile: StorageProfile, cell: Cell, seed: int = 1) -> dict[str, Any]:
@@ -149,12 +164,81 @@ def _class(cells: list[Cell], sequential: bool, source: list[dict[str, str]]) ->
     sizes = np.array([c.block_bytes for c in own], dtype=float)
     means = np.array([c.mean_s for c in own])
     overhead_s, per_byte_s = _line(sizes, means, np.array([c.requests for c in own]))
+    if len(np.unique(sizes)) == 1:  # what the size costs, the other class may tell
+        others = [c for c in cells if c.depth == 1 and c.sequential != sequential]
+        slope = _line(*_sizes_and_means(others))[1] if others else 0.0
+        if 0 < slope * sizes[0] < means.mean():
+            kind, other = ("sequential", "random") if sequential else ("random", "sequential")
+            overhead_s, per_byte_s = float(means.mean()) - slope * sizes[0], slope
+            where = f"assumed: as of {other} ones (one size was measured)"
+            source.append({"what": f"rate_bps of {kind} {cells[0].op}s", "where": where})
+        else:
+            where = "assumed: as long as the one size that was measured"
+            what = f"{'sequential' if sequential else 'random'} {cells[0].op}s of other sizes"
+            source.append({"what": what, "where": where})
     smallest = min(own, key=lambda c: c.block_bytes)
     drawn = np.maximum(smallest.quantiles_s(_P) - smallest.block_bytes * per_byte_s, 0.0)
     answer: dict[str, Any] = {"overhead": _quantiles(drawn, max(overhead_s, 0.0))}
     if per_byte_s > 0:
         answer["rate_bps"] = 1.0 / per_byte_s
     return answer
+
+
+def _sizes_and_means(cells: list[Cell]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Sizes [B], mean latencies [s] and counts of requests."""
+    rows = [(float(c.block_bytes), c.mean_s, float(c.requests)) for c in cells]
+    sizes, means, counts = np.array(rows).T
+    return sizes, means, counts
+
+
+def _pages(cells: list[Cell], directions: dict[str, Any]) -> dict[str, Any]:
+    """The field `readahead` where one client's reads show it, and then the reads' two classes are made one.
+
+    A device that fetches whole pages ahead of streams costs small reads in order less than others, and from
+    one page on none at all: overhead + size / rate, and a fetch for reads at random or of a page or more.
+    """
+    reads = [c for c in cells if c.op == "read" and c.depth == 1]
+    means = {(c.sequential, c.block_bytes): c.mean_s for c in reads}
+    gap = {s: means[False, s] / means[True, s] for q, s in means if q and (False, s) in means}
+    closed = [s for s in gap if all(gap[t] <= _CLOSED for t in gap if t >= s)]
+    if not closed or gap[min(gap)] < _GAP or len(reads) < 4:
+        return {}
+    sizes, mean_s, _ = _sizes_and_means(reads)
+    at_random = np.array([not c.sequential for c in reads])
+    page = min(closed)
+    # between the last size with a gap and the first without the page cannot be told: a power of two, if any
+    power = 1 << (page.bit_length() - 1)
+    page = power if power > max(s for s in gap if s < page) else page
+    pays = (at_random | (sizes >= page)).astype(float)
+    matrix = np.column_stack([np.ones_like(sizes), sizes, pays]) / mean_s[:, None]
+    (overhead_s, per_byte_s, fetch_s), *_ = np.linalg.lstsq(matrix, np.ones_like(sizes), rcond=None)
+    if min(overhead_s, per_byte_s, fetch_s) <= 0:
+        return {}
+    two_lines = np.array([_cost_s(directions["read"], c.sequential, c.block_bytes) for c in reads])
+    errors = [
+        np.mean((x / mean_s - 1) ** 2)
+        for x in (matrix @ [overhead_s, per_byte_s, fetch_s] * mean_s, two_lines)
+    ]
+    if errors[0] >= errors[1]:
+        return {}
+    one = {"overhead": _constant(overhead_s), "rate_bps": 1.0 / per_byte_s}
+    directions["read"] = {"sequential": one, "random": one}
+    return {"readahead": {"page_bytes": int(page), "fetch": _constant(fetch_s)}}
+
+
+def _constant(seconds: float) -> dict[str, Any]:
+    return {"kind": "constant", "value_s": float(f"{seconds:.6g}")}
+
+
+def _cost_s(classes: dict[str, Any], sequential: bool, size: int) -> float:
+    """Mean service time of a class as it was fitted."""
+    of = classes["sequential" if sequential else "random"]
+    overhead = of["overhead"]
+    mean_s = overhead.get("value_s")
+    if mean_s is None:
+        p, v = np.array(overhead["quantiles"]).T
+        mean_s = float(np.sum(np.diff(p) * (v[1:] + v[:-1]) / 2))
+    return float(mean_s) + (size / of["rate_bps"] if "rate_bps" in of else 0.0)
 
 
 def _line(sizes: NDArray[Any], means_s: NDArray[Any], counts: NDArray[Any]) -> tuple[float, float]:

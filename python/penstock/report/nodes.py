@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.analyse.findings import times
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.straggler import held_up
+from penstock.analyse.words import duration
 from penstock.study import platform_words
 
 Table = dict[str, Any]
 
 
 def nodes(outcome: Outcome) -> dict[str, Table | None] | None:
-    """Tables `nodes`, `networks`, `schedule`, `services`, `disks`; each None if it is empty;
-    None of a study of one plain node, or where no study was kept."""
+    """Tables `nodes`, `networks`, `schedule`, `services`, `disks`, `stragglers`, `hosts`; each None
+    if it is empty; None of a study of one plain node, or where no study was kept."""
     document = outcome.study
     if not document or (platform_words.is_plain(document) and not platform_words.hosts(document)):
         return None
@@ -22,6 +25,7 @@ def nodes(outcome: Outcome) -> dict[str, Table | None] | None:
         "schedule": _table(platform_words.schedule(document)),
         "services": _table(platform_words.services(document)),
         "disks": _table(_disks(outcome)),
+        "stragglers": _table(_stragglers(outcome)),
         "hosts": _table(_hosts(outcome)),
     }
     return {name: table if table["rows"] else None for name, table in found.items()}
@@ -42,6 +46,24 @@ def _disks(outcome: Outcome) -> list[dict[str, str]]:
                 "disk": str(disk_id),
                 "true in": f"{int(of_run.sum())} of {len(of_run)} runs",
                 "why not": why.value_counts().index[0] if len(why) else "",
+            }
+        )
+    return rows
+
+
+def _stragglers(outcome: Outcome) -> list[dict[str, str]]:
+    """One row for each run: what was most at work, and whether that makes a straggler."""
+    rows = []
+    for held in held_up(outcome):
+        top, second = held.loads[:2]
+        rows.append(
+            {
+                "run": held.run_id,
+                "treatment": outcome.phrase(outcome.levels(held.treatment_id)),
+                "most at work": top.name if top.resource == "disk" else f"processors of {top.node}",
+                "for": f"{duration(top.busy_ns)} of {duration(held.wall_ns)}",
+                "next": f"{second.node}: {duration(second.busy_ns)}",
+                "straggler": f"{held.node}, {times(held.ratio)}" if held.node else "no",
             }
         )
     return rows

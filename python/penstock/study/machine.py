@@ -21,6 +21,7 @@ from penstock.study.values import (
     OrMax,
     Owner,
     Part,
+    Portion,
     PositiveTime,
     Rate,
     Ratio,
@@ -33,6 +34,7 @@ from penstock.study.values import (
     SizeOrMax,
     Text,
     Time,
+    TimeOrMax,
     Words,
 )
 
@@ -43,6 +45,8 @@ Spread = Annotated[str, Words(("constant", "uniform", "normal", "pareto"))]
 Operation = Annotated[str, Words(("read", "write", "flush", "any"))]
 FaultMode = Annotated[str, Words(("error", "zero", "flip", "torn"))]
 BadMode = Annotated[str, Words(("error", "flip", "zero"))]
+Noticed = Annotated[str, Words(("read", "write", "any"))]
+Fires = Annotated[str, Words(("every", "once"))]
 Churn = Annotated[str, Words(("up", "down", "freeze", "unfreeze"))]
 Runtime = Annotated[str, Words(("auto", "namespaces", "runc"))]
 
@@ -66,17 +70,19 @@ class StallFile(Part):
 class SlowNowAndThenFile(Part):
     """Requests that take longer by chance."""
 
-    probability: Chance = Field(description="Share of the requests.")
+    probability: Portion = Field(description="Share of the requests.")
     factor: Scale = Field(description="How many times longer these take.")
 
 
 class SlowFile(Part):
     """A disk that fails slowly."""
 
-    factor: Scale = Field("1", description="How many times longer every request takes.")
-    ramp: Time | None = Field(None, description="Time over which the factor is reached.")
-    stall: StallFile | None = Field(None, description="Stalls that come back.")
-    random: SlowNowAndThenFile | None = Field(None, description="Single requests, by chance.")
+    factor: ScaleOrMax = Field("1", description="How many times longer every request takes.")
+    ramp: TimeOrMax | None = Field(None, description="Time over which the factor is reached.")
+    stall: Annotated[StallFile, OrMax()] | None = Field(None, description="Stalls that come back.")
+    random: Annotated[SlowNowAndThenFile, OrMax()] | None = Field(
+        None, description="Single requests, by chance."
+    )
 
 
 class FaultFile(Part):
@@ -87,18 +93,20 @@ class FaultFile(Part):
     from_: SizeFromZero | None = Field(None, alias="from", description="Offset in the file: least.")
     to: SizeFromZero | None = Field(None, description="Offset in the file: below this.")
     file: Text | None = Field(None, description="Only files whose path fits this pattern.")
-    probability: Chance | None = Field(None, description="Share of these requests; all.")
+    probability: Portion | None = Field(None, description="Share of these requests; all.")
     mode: FaultMode = Field(
         "error", description="They fail, or hold zeros, a flipped bit, a part of what was written."
     )
+    seed: Seed | None = Field(None, description="Of the draws; 0.")
 
 
 class BadSpaceFile(Part):
     """Blocks that are bad, the same ones every time."""
 
-    share: Chance = Field(description="Of the space.")
+    share: Portion = Field(description="Of the space.")
     mode: BadMode = Field("error", description="What reading one does.")
-    seed: Seed = Field(0, description="Of the choice.")
+    seed: Seed | None = Field(None, description="Of the choice; 0.")
+    op: Noticed | None = Field(None, description="What notices: read, or write, or any.")
 
 
 class FeaturesFile(Part):
@@ -261,6 +269,11 @@ class ConditionFile(Part):
     log: Text | None = Field(None, description="A file that the workload writes.")
     regex: Text | None = Field(None, description="Fires when a line of it fits this.")
     phase: Text | None = Field(None, description="Fires with the mark of this phase.")
+    fires: Fires | None = Field(
+        None,
+        description="every: each line, each mark, each time that the counter comes to be so; once: "
+        "the first time only. every.",
+    )
 
 
 def _patterns(value: Any) -> Any:

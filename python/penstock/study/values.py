@@ -244,17 +244,38 @@ def _positive(text: str) -> float:
     return number
 
 
+#: what says yes and no
+_FLAGS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+
+
+def parse_flag(text: str) -> bool:
+    """true or false, on or off, yes or no; ValueError otherwise."""
+    if text.strip() not in _FLAGS:
+        raise ValueError("true or false")
+    return _FLAGS[text.strip()]
+
+
 def flag_of(value: bool | str) -> bool:
     """A Flag that is no template any more."""
-    return value if isinstance(value, bool) else value.strip() == "true"
+    return value if isinstance(value, bool) else parse_flag(value)
 
 
 def _flag(value: Any) -> Any:
     if isinstance(value, bool) or is_template(value):
         return value
-    if isinstance(value, str) and value.strip() in ("true", "false"):
-        return value.strip() == "true"
+    if isinstance(value, str) and value.strip() in _FLAGS:
+        return parse_flag(value)
     raise expect("true or false")
+
+
+def parse_portion(text: str) -> float:
+    """A share as a percentage, or as a number above 0 and at most 1; ValueError otherwise."""
+    if text.strip().endswith("%"):
+        return parse_share(text)
+    try:
+        return _ratio(text)
+    except ValueError:
+        raise ValueError("a share, such as 50% or 0.5") from None
 
 
 def _count(least: int, most: int) -> Callable[[Any], Any]:
@@ -341,6 +362,13 @@ PositiveTime = Annotated[
 ]
 Chance = Annotated[
     str, templated(parse_share, "a share in percent, such as 0.1%, or a template"), _TEXT
+]
+TimeOrMax = Annotated[
+    str, templated(_or_max(parse_duration), "a duration with its unit, such as 5ms, or max"), _TEXT
+]
+#: a share, as a percentage or a number
+Portion = Annotated[
+    str, templated(parse_portion, "a share, such as 0.1% or 0.001", numbers=True), TEXT_OR_NUMBER
 ]
 SizeOrMax = Annotated[
     str, templated(parse_size_or_max, "a size with its unit, such as 512MiB, or max"), _TEXT

@@ -510,6 +510,7 @@ static __always_inline int aio_completed(struct kiocb *kiocb, long result)
 SEC("fentry/aio_complete_rw")
 int BPF_PROG(aio_done, struct kiocb *kiocb, long result)
 {
+	meter(METER_OTHERS);
 	return aio_completed(kiocb, result);
 }
 
@@ -867,12 +868,14 @@ static __noinline int uring_completed(struct io_kiocb *req, int result)
 SEC("tp_btf/io_uring_submit_req")
 int BPF_PROG(uring_submit, struct io_kiocb *req)
 {
+	meter(METER_OTHERS);
 	return uring_submitted(req);
 }
 
 SEC("tp_btf/io_uring_submit_sqe")
 int BPF_PROG(uring_submit_before_6_4, struct io_kiocb *req)
 {
+	meter(METER_OTHERS);
 	return uring_submitted(req);
 }
 
@@ -880,12 +883,14 @@ int BPF_PROG(uring_submit_before_6_4, struct io_kiocb *req)
 SEC("tp_btf/io_uring_complete")
 int BPF_PROG(uring_complete, struct io_ring_ctx *ring, struct io_kiocb *req, struct io_uring_cqe *entry)
 {
+	meter(METER_OTHERS);
 	return control.armed ? uring_completed(req, entry->res) : 0;
 }
 
 SEC("tp_btf/io_uring_complete")
 int BPF_PROG(uring_complete_before_6_11, void *ring, struct io_kiocb *req, __u64 user_data, int result)
 {
+	meter(METER_OTHERS);
 	return control.armed ? uring_completed(req, result) : 0;
 }
 

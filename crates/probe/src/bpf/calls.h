@@ -26,6 +26,7 @@ static __always_inline int call_entered(struct pt_regs *regs, __u64 number)
 
 	if (!control.armed)
 		return 0;
+	meter(METER_CALLS);
 	if (!of_family(number))
 		return rare_number(number) ? rare_entered(regs, number) : 0;
 	if (patterns_only && !drawn())
@@ -217,6 +218,7 @@ static __always_inline int call_left(struct pt_regs *regs, long result, __u64 nu
 
 	if (!control.armed)
 		return 0;
+	meter(METER_CALLS);
 	if (!of_family(number))
 		return rare_number(number) ? rare_left(regs, result, number) : 0;
 	task = bpf_get_current_task_btf();

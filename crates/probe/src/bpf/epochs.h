@@ -31,11 +31,21 @@ static __always_inline __u64 spread(__u64 value)
 	return (value ^ (value >> 29)) * 0xbf58476d1ce4e5b9ULL;
 }
 
+/*
+ * The block that a request starts in: no larger than the request, so that two in one block share bytes, and told
+ * apart from those of other sizes (block_hash in crates/pattern).
+ */
+static __always_inline __u64 block_hash(__s64 offset, __u32 bits)
+{
+	bits = bits > BLOCK_BITS ? BLOCK_BITS : bits;
+	return spread((((__u64)offset >> bits) << 1 | 1) << bits);
+}
+
 static __always_inline __u32 stream_kind(__u8 op)
 {
 	if (op == OP_FAULT_READ || op == OP_FAULT_AROUND)
 		return KIND_FAULT_READ;
-	if (op == OP_FAULT_WRITE)
+	if (op == OP_FAULT_WRITE || op == OP_FAULT_AROUND_WRITE)
 		return KIND_FAULT_WRITE;
 	return op >= FIRST_WRITE ? KIND_WRITE : KIND_READ;
 }
@@ -109,7 +119,7 @@ static __noinline struct notebook *notebook_of(struct stream *s)
  * The request does not go on where the last one ended: its chain is filed under that end, and the one that
  * ended where the request starts is taken out, if there is one. Of the entries of a set the shortest chain goes.
  */
-static __noinline int jump(struct stream *s, __s64 offset)
+static __noinline int jump(struct stream *s, __s64 offset, __u32 bits)
 {
 	struct notebook *book = notebook_of(s);
 	__u64 hash, least = ~0ULL, entry;
@@ -154,8 +164,11 @@ static __noinline int jump(struct stream *s, __s64 offset)
 		s->hot_last = s->number;
 	}
 
-	hash = spread(offset >> BLOCK_BITS);
-	if (!(hash >> 62) && s->samples < SAMPLES)
+	if (s->samples >= SAMPLES)
+		return 0;
+	s->looked++;
+	hash = block_hash(offset, bits);
+	if (!(hash >> 62))
 		book->samples[s->samples++ & (SAMPLES - 1)] = hash >> 32;
 	return 0;
 }
@@ -184,7 +197,7 @@ static __noinline int hand_over(struct stream *s)
 }
 
 /* Where a request lies after the last one. */
-static __always_inline void step_to(struct stream *s, __s64 offset, __s64 end, __u32 size)
+static __always_inline void step_to(struct stream *s, __s64 offset, __s64 end, __u32 size, __u32 class)
 {
 	__s64 step = offset - s->last_end, distance = offset - s->last_offset;
 
@@ -210,7 +223,7 @@ static __always_inline void step_to(struct stream *s, __s64 offset, __s64 end, _
 		s->zero++;
 		grow(s);
 	} else {
-		jump(s, offset);
+		jump(s, offset, class);
 	}
 }
 
@@ -236,13 +249,14 @@ static __always_inline void count(struct stream *s, __u8 op, __u8 flags, __s64 o
 		s->empty++;
 		return;
 	}
-	if (s->kind == KIND_FAULT_READ && s->number) {
+	if ((s->kind == KIND_FAULT_READ || s->kind == KIND_FAULT_WRITE) && s->number) {
 		/* the page that was asked for and the range mapped around it are one access */
 		if (offset >= s->last_offset && end <= s->last_end) {
 			s->empty++;
 			return;
 		}
 		if (offset <= s->last_offset && end >= s->last_end) {
+			s->done_bytes += size - (s->last_end - s->last_offset);
 			s->last_end = end;
 			s->empty++;
 			return;
@@ -271,7 +285,7 @@ static __always_inline void count(struct stream *s, __u8 op, __u8 flags, __s64 o
 		s->hot_count = 1;
 		s->hot_last = 1;
 	} else {
-		step_to(s, offset, end, size);
+		step_to(s, offset, end, size, class);
 	}
 	s->last_offset = offset;
 	s->last_end = end;

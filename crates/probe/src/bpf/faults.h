@@ -61,7 +61,7 @@ struct fault_state {
 	__u64 around_last;
 	__u32 error_code;
 	__u32 in_page_cache; /* the page cache was asked for the page itself */
-	__u32 around;
+	__u32 around; /* pages mapped with the fault, its own among them; 0: just that */
 	__u32 epoch;
 	__u32 next_area;
 	__u32 area; /* 1 more than the number of the fault's, where the fault came with it */
@@ -83,30 +83,37 @@ struct {
 	__type(value, __u32);
 } programs SEC(".maps");
 
-/* A place of a file in a process's memory, and the run of its pages that was there after its last fault. */
-struct mapped_place {
+/*
+ * Of 512 pages of a process's memory: those whose mapping was told of. What a fault mapped beside its page cannot
+ * be known otherwise: no hook tells, and since Linux 6.18 a large folio is mapped whole, also beyond the window.
+ */
+struct told_key {
 	__u64 memory;
-	__u64 start;
-	__u64 inode_pointer;
+	__u64 chunk;
 };
 
-struct mapped_run {
-	__u64 first;
-	__u64 last;
+struct told_pages {
+	__u64 inode_pointer;
+	struct page_bits bits;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
-	__type(key, struct mapped_place);
-	__type(value, struct mapped_run);
-} mapped_runs SEC(".maps");
+	__uint(max_entries, 16384);
+	__type(key, struct told_key);
+	__type(value, struct told_pages);
+} told_pages SEC(".maps");
 
 struct vm_fault;
-struct bpf_map;
+
+/* Fixed at loading: a program hangs on the page cache, so that a fault without it is none of a file. */
+const volatile bool cache_tells = false;
 
 
-/* Mappings of files that had a fault, by process: asked for their pages when it ends. */
+/*
+ * Mappings of files that had a fault: asked for their pages when their process ends. Those of one memory are
+ * chained, the newest first, so that an end visits its own only, however many there are of others.
+ */
 struct area_key {
 	__u64 memory;
 	__u64 start;
@@ -118,6 +125,7 @@ struct area_value {
 	__u64 inode_pointer;
 	__u32 file_id;
 	__u32 pad;
+	__u64 next; /* start of the one noted before; 0: none */
 };
 
 struct {
@@ -128,12 +136,28 @@ struct {
 	__type(value, struct area_value);
 } mapped_areas SEC(".maps");
 
+/* By memory: start of the area noted last. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, __u64);
+} newest_areas SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 2 * 1024 * 1024);
 } presences SEC(".maps");
 
 __u64 presences_lost = 0;
+__u32 survey_before = 0; /* the look at all processes is the one when tracing begins */
+
+/* A memory's number: unlike its address it is never that of another one. */
+static __always_inline __u64 memory_of(struct task_struct *task)
+{
+	return BPF_CORE_READ(task, mm, context.ctx_id);
+}
 
 /* A mapping, as far as it is needed. */
 struct mapping {
@@ -160,6 +184,32 @@ static long look_at(struct task_struct *task, struct vm_area_struct *area, void 
 	return 0;
 }
 
+/*
+ * A page whose mapping was told of, and that is not there: mappings have been taken away (MADV_DONTNEED, memory
+ * reclaimed). What is not there now may be mapped, and told of, again. Only of mappings that the thread knows.
+ */
+static __noinline int forget_unmapped(struct task_struct *task, struct fault_state *state, __u64 address)
+{
+	struct told_key place = {};
+	struct told_pages *told;
+	bool known = false, huge;
+	__u32 reach;
+
+#pragma unroll
+	for (int i = 0; i < AREAS; i++)
+		known |= state->areas[i].kind == FILE_OF_DATA && state->areas[i].memory == (__u64)task->mm &&
+			 address >= state->areas[i].start && address < state->areas[i].end;
+	if (!known)
+		return 0;
+	place.memory = memory_of(task);
+	place.chunk = address & ~(ENTRIES * PAGE_BYTES - 1);
+	told = bpf_map_lookup_elem(&told_pages, &place);
+	if (!told || !page_bit(&told->bits, (address >> 12) & (ENTRIES - 1)))
+		return 0;
+	keep_present(&told->bits, table_at(task, address, TABLE_OF_FAULT, &huge, &reach));
+	return 0;
+}
+
 /* At the exception: when, where, and by a read or a write. */
 static __always_inline int fault_begins(__u64 address, __u64 error_code)
 {
@@ -168,6 +218,7 @@ static __always_inline int fault_begins(__u64 address, __u64 error_code)
 
 	if (!control.armed)
 		return 0;
+	meter(METER_OTHERS);
 	task = bpf_get_current_task_btf();
 	if (slot_of(task) < 0)
 		return 0;
@@ -180,6 +231,8 @@ static __always_inline int fault_begins(__u64 address, __u64 error_code)
 	state->in_page_cache = 0;
 	state->around = 0;
 	state->area = 0;
+	if (!(error_code & FAULT_PRESENT))
+		forget_unmapped(task, state, address);
 	return 0;
 }
 
@@ -190,6 +243,7 @@ static __always_inline struct fault_state *fault_in_flight(void)
 
 	if (!control.armed)
 		return NULL;
+	meter(METER_OTHERS);
 	task = bpf_get_current_task_btf();
 	if (slot_of(task) < 0)
 		return NULL;
@@ -209,6 +263,8 @@ static __noinline int kind_of(struct task_struct *task, struct mapping *mapping,
 	__u64 address;
 	long refused = 0;
 
+	if (known && *known == FILE_OF_PROGRAM && (mapping->flags & (VM_EXEC | VM_SHARED)) != VM_SHARED)
+		return FILE_OF_PROGRAM;
 	if (mapping->flags & VM_EXEC)
 		kind = FILE_OF_PROGRAM;
 	else if (mapping->flags & VM_SHARED)
@@ -253,16 +309,68 @@ static __always_inline void fresh(struct fault_state *state)
 		state->areas[i].memory = 0;
 }
 
+#define PUSHES 16
+
+/* Into the chain of its memory. Threads of one process may do so at once. */
+static __noinline int note_area(struct area_key *place, struct area_value *value)
+{
+	struct area_value *noted = bpf_map_lookup_elem(&mapped_areas, place);
+	__u64 none = 0, *newest, next;
+
+	if (noted) { /* the place is mapped anew */
+		noted->end = value->end;
+		noted->first_page = value->first_page;
+		noted->inode_pointer = value->inode_pointer;
+		noted->file_id = value->file_id;
+		return 0;
+	}
+	newest = bpf_map_lookup_elem(&newest_areas, &place->memory);
+	if (!newest) {
+		bpf_map_update_elem(&newest_areas, &place->memory, &none, BPF_NOEXIST);
+		newest = bpf_map_lookup_elem(&newest_areas, &place->memory);
+	}
+	if (newest && !bpf_map_update_elem(&mapped_areas, place, value, BPF_NOEXIST)) {
+		noted = bpf_map_lookup_elem(&mapped_areas, place);
+		for (int i = 0; noted && i < PUSHES; i++) {
+			next = *newest;
+			noted->next = next;
+			if (__sync_val_compare_and_swap(newest, next, place->start) == next)
+				return 0;
+		}
+	} else if (newest && bpf_map_lookup_elem(&mapped_areas, place)) {
+		return 0; /* another thread was quicker */
+	}
+	__sync_fetch_and_add(&presences_lost, 1);
+	return 0;
+}
+
+/* What a mapping is of: 0 for nothing on a storage, FILE_OF_DATA, FILE_OF_PROGRAM. */
+static __always_inline __u32 contents_of(struct task_struct *task, struct mapping *mapping)
+{
+	struct file_key key = {};
+	struct super_block *super;
+	struct inode *inode;
+	__u64 magic;
+
+	if (!mapping->file)
+		return 0;
+	inode = FIELD(mapping->file, f_inode);
+	super = FIELD(inode, i_sb);
+	magic = FIELD(super, s_magic);
+	if ((FIELD(inode, i_mode) & S_IFMT) != S_IFREG || magic == TMPFS_MAGIC || magic == HUGETLBFS_MAGIC)
+		return 0;
+	key.inode = FIELD(inode, i_ino);
+	key.device = FIELD(super, s_dev);
+	key.generation = FIELD(inode, i_generation);
+	return kind_of(task, mapping, &key);
+}
+
 /* Takes note of a mapping in place of the thread's oldest. */
 static __noinline struct area *keep_area(struct task_struct *task, struct fault_state *state,
 					 struct mapping *mapping, __u32 changes, struct books *books)
 {
-	struct file_key key = {};
-	struct inode *inode;
-	struct super_block *super;
 	struct area *area;
 	__u32 next;
-	__u64 magic;
 
 	next = state->next_area++ % AREAS;
 	area = next == 0 ? &state->areas[0] : next == 1 ? &state->areas[1] : &state->areas[2];
@@ -272,28 +380,18 @@ static __noinline struct area *keep_area(struct task_struct *task, struct fault_
 	area->end = mapping->end;
 	area->flags = mapping->flags;
 	area->first_page = mapping->first_page;
-	area->kind = 0;
 	area->known.inode_pointer = (__u64)mapping->inode;
-	if (!mapping->file)
-		return area;
-	inode = FIELD(mapping->file, f_inode);
-	super = FIELD(inode, i_sb);
-	magic = FIELD(super, s_magic);
-	if ((FIELD(inode, i_mode) & S_IFMT) != S_IFREG || magic == TMPFS_MAGIC || magic == HUGETLBFS_MAGIC)
-		return area;
-	key.inode = FIELD(inode, i_ino);
-	key.device = FIELD(super, s_dev);
-	key.generation = FIELD(inode, i_generation);
-	area->kind = kind_of(task, mapping, &key);
+	area->kind = contents_of(task, mapping);
 	if (area->kind == FILE_OF_DATA) {
-		struct area_key place = { .memory = area->memory, .start = area->start };
+		struct area_key place = { .start = area->start };
 		struct area_value value = { .end = area->end, .first_page = area->first_page };
 
+		place.memory = memory_of(task);
 		recall(mapping->file, &area->known, books);
 		value.inode_pointer = area->known.inode_pointer;
 		value.file_id = area->known.file_id;
-		if (!patterns_only)
-			bpf_map_update_elem(&mapped_areas, &place, &value, BPF_ANY);
+		if (!patterns_only && value.file_id < MARKS)
+			note_area(&place, &value);
 	}
 	return area;
 }
@@ -332,7 +430,7 @@ static __noinline struct area *area_at(struct task_struct *task, struct fault_st
 	return keep_area(task, state, &mapping, changes, books);
 }
 
-/* The range mapped around a fault, or with a huge page, cut at the end of the file. */
+/* The range mapped around a fault, cut at the end of the file; done is what of it was not mapped before. */
 static __always_inline void record_around(struct fault_state *state, struct area *area, struct call *call,
 					  struct task_struct *task, struct books *books)
 {
@@ -344,38 +442,29 @@ static __always_inline void record_around(struct fault_state *state, struct area
 	if (state->around_last <= state->around_first)
 		return;
 	COUNT(books, SOURCE_FAULTS, seen);
-	call->op = OP_FAULT_AROUND;
+	/* with the page of a write the kernel dirties what it maps */
+	call->op = call->op == OP_FAULT_WRITE ? OP_FAULT_AROUND_WRITE : OP_FAULT_AROUND;
 	call->flags = 0;
 	call->now_ns = call->start_ns;
 	call->offset_bytes = state->around_first << 12;
 	call->asked_bytes = (state->around_last - state->around_first + 1) << 12;
-	call->result = call->asked_bytes;
+	call->result = (__u64)state->around << 12;
+	if (call->result > call->asked_bytes)
+		call->result = call->asked_bytes;
 	record(call, &area->known, task, books, SOURCE_FAULTS);
 }
 
-/*
- * Takes off the run what the last fault at this place left there: that was reported with it. How far a fault
- * maps cannot be known otherwise, since from Linux 6.18 on a large folio is mapped whole, also beyond the window.
- */
-static __noinline int without_earlier(struct fault_state *state, struct area *area, __u64 page)
+/* What was told of a chunk of a process's memory, as long as the same file is mapped there. */
+static __noinline struct page_bits *told_of(struct told_key *place, __u64 inode_pointer)
 {
-	struct mapped_place place = {};
-	struct mapped_run now = {}, *before;
+	struct told_pages fresh = { .inode_pointer = inode_pointer }, *told;
 
-	if (!state || !area)
-		return 0;
-	place.memory = area->memory;
-	place.start = area->start;
-	place.inode_pointer = area->known.inode_pointer;
-	now.first = state->around_first;
-	now.last = state->around_last;
-	before = bpf_map_lookup_elem(&mapped_runs, &place);
-	if (before && before->last < page && before->last >= state->around_first)
-		state->around_first = before->last + 1;
-	if (before && before->first > page && before->first <= state->around_last)
-		state->around_last = before->first - 1;
-	bpf_map_update_elem(&mapped_runs, &place, &now, BPF_ANY);
-	return 0;
+	told = bpf_map_lookup_elem(&told_pages, place);
+	if (!told || told->inode_pointer != inode_pointer) {
+		bpf_map_update_elem(&told_pages, place, &fresh, BPF_ANY);
+		told = bpf_map_lookup_elem(&told_pages, place);
+	}
+	return told ? &told->bits : NULL;
 }
 
 /* What the process's tables hold after the fault: one huge page, or a run of pages around it. */
@@ -383,11 +472,14 @@ static __always_inline void mapped_with(struct fault_state *state, struct area *
 					struct call *call, struct task_struct *task)
 {
 	__u32 at = (address >> 12) & (ENTRIES - 1), lowest = 0, highest = ENTRIES - 1, first, last;
-	__u64 chunk = address & ~(ENTRIES * PAGE_BYTES - 1);
+	struct told_key place = { .chunk = address & ~(ENTRIES * PAGE_BYTES - 1) };
+	__u64 chunk = place.chunk;
 	struct page_table *table;
+	struct page_bits *told;
+	__u32 reach;
 	bool huge;
 
-	table = table_at(task, address, &huge);
+	table = table_at(task, address, TABLE_OF_FAULT, &huge, &reach);
 	if (huge) {
 		call->flags |= FAULT_HUGE;
 		call->asked_bytes = ENTRIES * PAGE_BYTES;
@@ -402,11 +494,13 @@ static __always_inline void mapped_with(struct fault_state *state, struct area *
 		lowest = ((area->start - chunk) >> 12) & (ENTRIES - 1);
 	if (area->end < chunk + ENTRIES * PAGE_BYTES)
 		highest = ((area->end - 1 - chunk) >> 12) & (ENTRIES - 1);
-	run_around(table, at, lowest, highest, &first, &last);
+	place.memory = memory_of(task);
+	told = told_of(&place, area->known.inode_pointer);
+	if (!told)
+		return;
+	state->around = newly_mapped(table, told, at, lowest, highest, &first, &last);
 	state->around_first = page - (at - first);
 	state->around_last = page + (last - at);
-	without_earlier(state, area, page);
-	state->around = state->around_first < state->around_last;
 }
 
 /* A fault that succeeded, of a thread that is traced. */
@@ -420,6 +514,10 @@ static __always_inline void fault_counted(struct fault_state *state, __u64 addre
 
 	call.start_ns = state->start_ns;
 	state->start_ns = 0;
+	/* a page of a file that comes in is asked for in the page cache; a private copy of one comes in by it, too */
+	if (!state->area && !state->in_page_cache && !state->around && (cache_tells || (code & FAULT_PRESENT)) &&
+	    is_anonymous(task, address))
+		return;
 	if (state->area) {
 		area = state->area == 1 ? &state->areas[0] : state->area == 2 ? &state->areas[1] : &state->areas[2];
 		state->area = 0;
@@ -474,6 +572,7 @@ static __always_inline int fault_served(__u64 address, bool major)
 
 	if (!control.armed)
 		return 0;
+	meter(METER_OTHERS);
 	task = bpf_get_current_task_btf();
 	slot = slot_of(task);
 	if (slot < 0)
@@ -497,7 +596,7 @@ static __always_inline void fault_in_cache(bool around, __u64 first, __u64 last)
 	if (!state)
 		return;
 	if (around) {
-		state->around = 1;
+		state->around = last - first + 1;
 		state->around_first = first;
 		state->around_last = last;
 	} else {
@@ -588,28 +687,29 @@ int BPF_PROG(fault_around_exit, struct vm_fault *fault, unsigned long first, uns
 	return 0;
 }
 
-/* What a process has of its mapped files when it ends. */
+/* What a process has of its mapped files. */
 struct survey {
 	struct task_struct *task;
 	__u64 memory;
+	__u64 next; /* start of the area to come */
 	__u64 start;
 	__u64 end;
 	__u64 first_page;
-	__u64 chunk;
+	__u64 inode_pointer;
+	__u64 at; /* address reached */
 	struct page_table *table;
+	__u32 room;
 	__u32 huge;
 	__u32 any;
+	__u32 first; /* number within its table of the first page to look at */
 	struct presence presence;
 };
 
 static long survey_entry(__u64 index, void *context)
 {
 	struct survey *survey = context;
-	__u32 at = index & (ENTRIES - 1);
-	__u64 address = survey->chunk + at * PAGE_BYTES;
+	__u32 at = (survey->first + index) & (ENTRIES - 1);
 
-	if (address < survey->start || address >= survey->end)
-		return 0;
 	if (!survey->huge && (!survey->table || !(survey->table->entries[at] & ENTRY_PRESENT)))
 		return 0;
 	survey->presence.bits[at >> 6] |= 1ULL << (at & 63);
@@ -617,47 +717,79 @@ static long survey_entry(__u64 index, void *context)
 	return 0;
 }
 
+/* The pages of one table; where there is none, on to the next that may be there. */
 static long survey_table(__u64 index, void *context)
 {
 	struct survey *survey = context;
-	__u64 chunk = (survey->start & ~(ENTRIES * PAGE_BYTES - 1)) + index * ENTRIES * PAGE_BYTES;
+	struct told_key place = {};
+	struct told_pages told = {};
+	__u64 chunk, end;
+	__u32 reach;
 	bool huge;
 
-	if (chunk >= survey->end)
+	if (survey->at >= survey->end)
 		return 1;
-	survey->table = table_at(survey->task, chunk < survey->start ? survey->start : chunk, &huge);
-	if (!survey->table && !huge)
+	chunk = survey->at & ~(ENTRIES * PAGE_BYTES - 1);
+	survey->table = table_at(survey->task, survey->at, survey->room, &huge, &reach);
+	survey->first = (survey->at - chunk) >> 12;
+	end = chunk + ENTRIES * PAGE_BYTES;
+	if (!survey->table && !huge) {
+		survey->at = ((survey->at >> (reach & 63)) + 1) << (reach & 63);
 		return 0;
-	survey->chunk = chunk;
+	}
+	survey->at = end;
+	if (end > survey->end)
+		end = survey->end;
 	survey->huge = huge;
 	survey->any = 0;
 	__builtin_memset(survey->presence.bits, 0, sizeof(survey->presence.bits));
-	bpf_loop(ENTRIES, survey_entry, survey, 0);
+	bpf_loop(((end - chunk) >> 12) - survey->first, survey_entry, survey, 0);
+	if (!survey->any)
+		return 0;
 	/* the chunk may begin before the mapping: counted from where the chunk would be in the file, maybe below 0 */
 	survey->presence.first_page = survey->first_page + ((__s64)(chunk - survey->start) >> 12);
-	if (survey->any &&
-	    bpf_ringbuf_output(&presences, &survey->presence, sizeof(survey->presence), BPF_RB_NO_WAKEUP))
+	if (bpf_ringbuf_output(&presences, &survey->presence, sizeof(survey->presence), BPF_RB_NO_WAKEUP))
 		__sync_fetch_and_add(&presences_lost, 1);
+	if (survey->presence.before) {
+		place.memory = survey->memory;
+		place.chunk = chunk;
+		told.inode_pointer = survey->inode_pointer;
+		__builtin_memcpy(&told.bits, survey->presence.bits, sizeof(told.bits));
+		bpf_map_update_elem(&told_pages, &place, &told, BPF_ANY);
+	}
 	return 0;
 }
 
-static long survey_area(struct bpf_map *map, struct area_key *key, struct area_value *value, void *context)
+static __always_inline void survey_pages(struct survey *survey, struct mapping *mapping)
+{
+	survey->start = mapping->start;
+	survey->end = mapping->end;
+	survey->first_page = mapping->first_page;
+	survey->inode_pointer = (__u64)mapping->inode;
+	survey->at = mapping->start;
+	bpf_loop(1 << 20, survey_table, survey, 0);
+}
+
+static long survey_area(__u64 index, void *context)
 {
 	struct survey *survey = context;
+	struct area_key place = {};
+	struct area_value *value;
 	struct mapping mapping = {};
 
-	if (key->memory != survey->memory)
-		return 0;
+	place.memory = survey->memory;
+	place.start = survey->next;
+	value = survey->next ? bpf_map_lookup_elem(&mapped_areas, &place) : NULL;
+	if (!value)
+		return 1;
+	survey->next = value->next;
 	/* still the same mapping? */
-	if (!bpf_find_vma(survey->task, key->start, look_at, &mapping, 0) && mapping.start == key->start &&
+	if (!bpf_find_vma(survey->task, place.start, look_at, &mapping, 0) && mapping.start == place.start &&
 	    (__u64)mapping.inode == value->inode_pointer && mapping.first_page == value->first_page) {
-		survey->start = mapping.start;
-		survey->end = mapping.end;
-		survey->first_page = mapping.first_page;
 		survey->presence.file_id = value->file_id;
-		bpf_loop(1 << 20, survey_table, survey, 0);
+		survey_pages(survey, &mapping);
 	}
-	bpf_map_delete_elem(map, key);
+	bpf_map_delete_elem(&mapped_areas, &place);
 	return 0;
 }
 
@@ -665,16 +797,24 @@ static __always_inline int memory_ends(struct task_struct *task)
 {
 	struct mm_struct *memory = task->mm;
 	struct survey survey = {};
+	__u64 *newest;
 
 	/* of the last one who uses it */
-	if (!control.armed || patterns_only || !memory || BPF_CORE_READ(memory, mm_users.counter) != 1)
+	if (!control.armed || patterns_only)
 		return 0;
-	if (slot_of(task) < 0)
+	meter(METER_OTHERS);
+	if (!memory || BPF_CORE_READ(memory, mm_users.counter) != 1 || slot_of(task) < 0)
 		return 0;
+	survey.memory = memory_of(task);
+	newest = bpf_map_lookup_elem(&newest_areas, &survey.memory);
+	if (!newest)
+		return 0;
+	survey.next = *newest;
 	survey.task = task;
-	survey.memory = (__u64)memory;
+	survey.room = TABLE_OF_FAULT;
 	survey.presence.pid = task->tgid;
-	bpf_for_each_map_elem(&mapped_areas, survey_area, &survey, 0);
+	bpf_loop(65536, survey_area, &survey, 0);
+	bpf_map_delete_elem(&newest_areas, &survey.memory);
 	return 0;
 }
 
@@ -685,10 +825,62 @@ int BPF_PROG(fault_process_ends, struct task_struct *task)
 	return memory_ends(bpf_get_current_task_btf());
 }
 
+/* A process that becomes another program gives up its memory, too: from here on it does so for certain. */
+SEC("tp_btf/sched_prepare_exec")
+int BPF_PROG(fault_program_ends, struct task_struct *task)
+{
+	return memory_ends(bpf_get_current_task_btf());
+}
+
 SEC("fentry/exit_mm_release")
 int BPF_PROG(fault_memory_ends, struct task_struct *task)
 {
 	return memory_ends(bpf_get_current_task_btf());
+}
+
+SEC("fentry/exec_mm_release")
+int BPF_PROG(fault_memory_replaced, struct task_struct *task)
+{
+	return memory_ends(bpf_get_current_task_btf());
+}
+
+/*
+ * What all traced processes have of their mapped files, run by the loader when tracing begins and when it ends.
+ * What was mapped and touched before leaves no fault.
+ */
+SEC("iter/task_vma")
+int survey_mappings(struct bpf_iter__task_vma *context)
+{
+	struct vm_area_struct *vma = context->vma;
+	struct task_struct *task = context->task;
+	struct known_file known = {};
+	struct mapping mapping = {};
+	struct survey survey = {};
+
+	if (!task || !vma || task->pid != task->tgid || !vma->vm_file || !in_target(task))
+		return 0;
+	look_at(task, vma, &mapping);
+	if (contents_of(task, &mapping) != FILE_OF_DATA)
+		return 0;
+	recall(mapping.file, &known, NULL);
+	if (!known.file_id || known.file_id >= MARKS)
+		return 0;
+	survey.task = task;
+	survey.memory = memory_of(task);
+	survey.room = TABLE_OF_SURVEY;
+	survey.presence.pid = task->tgid;
+	survey.presence.file_id = known.file_id;
+	survey.presence.before = survey_before;
+	survey_pages(&survey, &mapping);
+	if (survey_before && !patterns_only) {
+		struct area_key place = { .memory = survey.memory, .start = mapping.start };
+		struct area_value value = { .end = mapping.end, .first_page = mapping.first_page };
+
+		value.inode_pointer = (__u64)mapping.inode;
+		value.file_id = known.file_id;
+		note_area(&place, &value);
+	}
+	return 0;
 }
 
 SEC("perf_event")

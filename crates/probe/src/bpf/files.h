@@ -172,6 +172,40 @@ out:
 	return id;
 }
 
+/* Names by which files of several were opened, and user space told. When it forgets one, that is told again. */
+struct told_name {
+	__u64 directory;
+	__u32 file_id;
+	__u32 hash;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct told_name);
+	__type(value, __u32);
+} told_names SEC(".maps");
+
+/* The name by which a file is opened that has several (hard links), told once. Apart, as meet_file. */
+__noinline int meet_name(__u64 file_address, __u32 file_id)
+{
+	struct file *file = (void *)file_address;
+	struct ledger *own = ledger_of(bpf_get_smp_processor_id());
+	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
+	struct told_name name = { .file_id = file_id };
+	__u32 number, one = 1;
+
+	name.directory = BPF_CORE_READ(dentry, d_parent, d_inode, i_ino);
+	name.hash = BPF_CORE_READ(dentry, d_name.hash);
+	if (!own || bpf_map_lookup_elem(&told_names, &name))
+		return 0;
+	bpf_map_update_elem(&told_names, &name, &one, BPF_ANY);
+	number = __sync_fetch_and_add(&own->drafting, 1);
+	introduce(file, file_id, own, &number);
+	__sync_fetch_and_add(&own->drafting, -1);
+	return 0;
+}
+
 /* The number of a file, as that of meet_file. */
 static __always_inline __u32 number_of(struct file *file)
 {

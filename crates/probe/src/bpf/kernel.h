@@ -52,6 +52,7 @@ struct pt_regs {
 };
 
 struct qstr {
+	__u32 hash;
 	const unsigned char *name;
 };
 
@@ -73,6 +74,7 @@ struct super_block {
 
 struct inode {
 	unsigned short i_mode;
+	unsigned int i_nlink;
 	struct super_block *i_sb;
 	struct address_space *i_mapping;
 	unsigned long i_ino;
@@ -237,7 +239,13 @@ struct atomic {
 	int counter;
 };
 
+/* x86: the number is of one memory only, while addresses of mm_struct come again. */
+typedef struct {
+	__u64 ctx_id;
+} mm_context_t;
+
 struct mm_struct {
+	mm_context_t context;
 	struct atomic mm_users;
 	struct seqcount mm_lock_seq;
 	void *pgd;
@@ -310,6 +318,13 @@ struct task_struct {
 };
 
 #pragma clang attribute pop
+
+/* Context of the walk over the mappings of all processes. */
+struct bpf_iter__task_vma {
+	void *meta;
+	struct task_struct *task;
+	struct vm_area_struct *vma;
+};
 
 /* Contexts of raw and classic tracepoints (the latter as /sys/kernel/tracing/events/raw_syscalls says). */
 struct bpf_raw_tracepoint_args {

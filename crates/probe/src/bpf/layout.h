@@ -42,6 +42,8 @@ enum {
 	OP_SPLICE_OUT,
 	OP_COPY_OUT,
 	OP_FAULT_WRITE,
+	/* mapped, and so dirtied, together with the page of a write fault */
+	OP_FAULT_AROUND_WRITE,
 	OP_DEVICE_WRITE = 63,
 	/* sync */
 	OP_FSYNC = 64,
@@ -116,7 +118,7 @@ struct control {
 	__u32 next_cgroup;
 	__u32 marks_device; /* of the file that the traced program writes its marks into */
 	__u32 next_notebook;
-	__u32 pad;
+	__u32 metering; /* the kernel takes the time of programs: count those that the target caused */
 	__u64 marks_inode;
 };
 
@@ -158,11 +160,13 @@ struct ledger {
 	__u64 spare_too[7];
 };
 
-/* Which pages of a mapped file a process had when it ended: one bit for each of 512. */
+/* Which pages of a mapped file a process had: one bit for each of 512. */
 struct presence {
 	__u32 pid;
 	__u32 file_id;
 	__u64 first_page;
+	__u32 before; /* when tracing began; else when the process or the trace ended */
+	__u32 pad;
 	__u64 bits[8];
 };
 
@@ -276,6 +280,8 @@ struct stream {
 	__u32 least_size;
 	__u32 most_size;
 	__u32 samples; /* in the notebook */
+	__u32 looked; /* requests of which a sample was to be taken */
+	__u32 spare;
 	__s64 lowest;
 	__s64 highest;
 	__u32 size_class[SIZE_CLASSES]; /* by floor(log2(done)) */

@@ -45,6 +45,10 @@ const volatile bool probe_reads = false; /* no bpf_rdonly_cast (before 6.2): rea
 
 struct control control = {};
 
+/* Runs of programs that the target caused while the kernel took their time: of calls, of everything else. */
+enum { METER_CALLS = 0, METER_OTHERS };
+__u64 metered[2] = {};
+
 struct known_file {
 	__u64 inode_pointer;
 	__u64 super_pointer;

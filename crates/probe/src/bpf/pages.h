@@ -28,9 +28,11 @@ struct page_table {
 	__u64 entries[ENTRIES];
 };
 
+/* Room for a copy: of faults and ends of processes, and of the look at all processes, which those interrupt. */
+enum { TABLE_OF_FAULT = 0, TABLE_OF_SURVEY, TABLES };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, TABLES);
 	__type(key, __u32);
 	__type(value, struct page_table);
 } page_tables SEC(".maps");
@@ -44,36 +46,45 @@ static __always_inline __u64 next_table(__u64 base, __u64 table, __u32 index)
 	return entry & ENTRY_PRESENT ? entry : 0;
 }
 
-/* The entry of the middle directory for an address; 0: there is none, or it is of a page of 1 GiB. */
-static __always_inline __u64 middle_entry(__u64 base, __u64 top, __u64 address)
+/*
+ * The entry of the middle directory for an address; 0: there is none, or it is of a page of 1 GiB. `reach` is how
+ * much of the address space the last entry looked at stands for, as a power of two.
+ */
+static __always_inline __u64 middle_entry(__u64 base, __u64 top, __u64 address, __u32 *reach)
 {
 	__u64 entry, table = top;
 
 	if (five_levels) {
+		*reach = 48;
 		entry = next_table(base, table, address >> 48);
 		if (!entry)
 			return 0;
 		table = base + (entry & ENTRY_ADDRESS);
 	}
+	*reach = 39;
 	entry = next_table(base, table, address >> 39);
 	if (!entry)
 		return 0;
+	*reach = 30;
 	entry = next_table(base, base + (entry & ENTRY_ADDRESS), address >> 30);
 	if (!entry || (entry & ENTRY_HUGE))
 		return 0;
+	*reach = 21;
 	return next_table(base, base + (entry & ENTRY_ADDRESS), address >> 21);
 }
 
 struct direct_search {
 	__u64 top;
 	__u64 found;
+	__u64 frame; /* of the known page */
 };
 
 static long try_direct_map(__u64 index, void *context)
 {
 	struct direct_search *search = context;
 	__u64 base = (search->top & ~(STEP_OF_DIRECT_MAP - 1)) - index * STEP_OF_DIRECT_MAP;
-	__u64 entry = middle_entry(base, search->top, known_address), words[2] = {};
+	__u32 reach;
+	__u64 entry = middle_entry(base, search->top, known_address, &reach), words[2] = {};
 
 	if (!entry || (entry & ENTRY_HUGE))
 		return 0;
@@ -83,7 +94,94 @@ static long try_direct_map(__u64 index, void *context)
 	if (words[0] != known_words[0] || words[1] != known_words[1])
 		return 0;
 	search->found = base;
+	search->frame = (entry & ENTRY_ADDRESS) >> 12;
 	return 1;
+}
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct page {
+	unsigned long compound_head;
+};
+
+struct folio {
+	struct address_space *mapping;
+	unsigned long index;
+};
+
+struct vm_struct {
+	struct page **pages;
+};
+
+struct task_struct___stack {
+	struct vm_struct *stack_vm_area;
+};
+
+#pragma clang attribute pop
+
+__u64 page_structures = 0; /* where the structures of all pages begin; 0: not known */
+
+/*
+ * Whether a page is memory of the process alone, by what the tables and the page's structure say: a look at the
+ * mapping would take its lock, and give it back by an interrupt where interrupts are off.
+ */
+static __noinline int is_anonymous(struct task_struct *task, __u64 address)
+{
+	struct folio *folio;
+	struct page *page;
+	__u64 entry, head;
+	__u32 reach;
+
+	if (!direct_map || !page_structures)
+		return false;
+	entry = middle_entry(direct_map, (__u64)BPF_CORE_READ(task, mm, pgd), address, &reach);
+	if (!entry || (entry & ENTRY_HUGE))
+		return false;
+	entry = next_table(direct_map, direct_map + (entry & ENTRY_ADDRESS), address >> 12);
+	if (!entry)
+		return false;
+	page = (void *)(page_structures + ((entry & ENTRY_ADDRESS) >> 12) * bpf_core_type_size(struct page));
+	head = BPF_CORE_READ(page, compound_head);
+	folio = head & 1 ? (void *)(head - 1) : (void *)page;
+	head = (__u64)BPF_CORE_READ(folio, mapping);
+	return !head || (head & 1); /* the page of zeros, or PAGE_MAPPING_ANON */
+}
+
+struct structure_search {
+	__u64 top;
+	__u64 frame;
+};
+
+static long try_structures(__u64 index, void *context)
+{
+	struct structure_search *search = context;
+	__u64 base = search->top - index * STEP_OF_DIRECT_MAP;
+	struct folio *folio = (void *)(base + search->frame * bpf_core_type_size(struct page));
+
+	if (!((__u64)BPF_CORE_READ(folio, mapping) & 1) || BPF_CORE_READ(folio, index) != known_address >> 12)
+		return 0;
+	page_structures = base;
+	return 1;
+}
+
+/*
+ * The structures of all pages begin at a random place, too, a multiple of 1 GiB below any of them: of the pages of
+ * our stack one is known. The right one makes the known page anonymous, and at its address.
+ */
+static __always_inline void find_page_structures(struct task_struct *task, __u64 frame)
+{
+	struct task_struct___stack *stack = (void *)task;
+	struct structure_search search = { .frame = frame };
+	struct page **pages, *page = NULL;
+
+	page_structures = 0;
+	if (!frame || !bpf_core_field_exists(stack->stack_vm_area))
+		return;
+	pages = BPF_CORE_READ(stack, stack_vm_area, pages);
+	bpf_probe_read_kernel(&page, sizeof(page), pages);
+	search.top = (__u64)page & ~(STEP_OF_DIRECT_MAP - 1);
+	if (search.top)
+		bpf_loop(256, try_structures, &search, 0);
 }
 
 /* Run once by the loader, in its own context. */
@@ -96,69 +194,139 @@ int find_direct_map(void *context)
 	search.top = (__u64)BPF_CORE_READ(task, mm, pgd);
 	bpf_loop(8192, try_direct_map, &search, 0);
 	direct_map = search.found;
+	find_page_structures(task, search.frame);
 	return 0;
 }
 
 /*
  * The table of the pages around an address, copied: NULL where there is none or it cannot be read. `huge` says
- * that they are all mapped as one.
+ * that they are all mapped as one; `reach`, as a power of two, of how much that is the answer.
  */
-static __always_inline struct page_table *table_at(struct task_struct *task, __u64 address, bool *huge)
+static __always_inline struct page_table *table_at(struct task_struct *task, __u64 address, __u32 room, bool *huge,
+						   __u32 *reach)
 {
 	struct page_table *table;
-	__u32 zero = 0;
 	__u64 entry;
 
 	*huge = false;
+	*reach = 21;
 	if (!direct_map)
 		return NULL;
-	entry = middle_entry(direct_map, (__u64)BPF_CORE_READ(task, mm, pgd), address);
+	entry = middle_entry(direct_map, (__u64)BPF_CORE_READ(task, mm, pgd), address, reach);
 	if (!entry)
 		return NULL;
 	if (entry & ENTRY_HUGE) {
 		*huge = true;
 		return NULL;
 	}
-	table = bpf_map_lookup_elem(&page_tables, &zero);
+	table = bpf_map_lookup_elem(&page_tables, &room);
 	if (!table || bpf_probe_read_kernel(table, sizeof(*table), (void *)(direct_map + (entry & ENTRY_ADDRESS))))
 		return NULL;
 	return table;
 }
 
-struct run {
-	struct page_table *table;
-	__u32 at;
-	__u32 step; /* 1, or ENTRIES - 1 for -1 */
-	__u32 end;
+/* Bits of the 512 pages of a table. */
+struct page_bits {
+	__u64 words[ENTRIES / 64];
 };
 
-static long extend(__u64 index, void *context)
+static __always_inline bool page_bit(struct page_bits *bits, __u32 at)
 {
-	struct run *run = context;
+	return (bits->words[(at >> 6) & 7] >> (at & 63)) & 1;
+}
+
+static __always_inline void set_page_bit(struct page_bits *bits, __u32 at)
+{
+	__sync_fetch_and_or(&bits->words[(at >> 6) & 7], 1ULL << (at & 63));
+}
+
+/* Pages that the kernel may map around the one asked for: an aligned window (fault_around_bytes). */
+#define WINDOW_PAGES 16
+
+/* The way out from the page of a fault, in one direction. */
+struct way_out {
+	struct page_table *table;
+	struct page_bits *told;
+	__u32 at;
+	__u32 window;
+	__u32 step; /* 1, or ENTRIES - 1 for -1 */
+	__u32 end;
+	__u32 last; /* page that is new */
+	__u32 count; /* of those */
+};
+
+static long go_out(__u64 index, void *context)
+{
+	struct way_out *way = context;
 	__u32 next;
 
-	if (run->at == run->end)
+	if (way->at == way->end)
 		return 1;
-	next = (run->at + run->step) & (ENTRIES - 1);
-	if (!(run->table->entries[next] & ENTRY_PRESENT))
-		return 1;
-	run->at = next;
+	next = (way->at + way->step) & (ENTRIES - 1);
+	way->at = next;
+	if (!(way->table->entries[next] & ENTRY_PRESENT) || page_bit(way->told, next))
+		return (next ^ way->window) >= WINDOW_PAGES; /* there may be more in the window */
+	set_page_bit(way->told, next);
+	way->last = next;
+	way->count++;
 	return 0;
 }
 
-/* Numbers, within the table, of the first and last page of the unbroken run around one. */
-static __always_inline void run_around(struct page_table *table, __u32 at, __u32 lowest, __u32 highest, __u32 *first,
-				       __u32 *last)
+/*
+ * Pages of a table that a fault mapped: those that are there and were not told of before, within the window
+ * around the page asked for, and as far beyond it as a large folio goes on without a gap. Gives their number;
+ * `first` and `last` are where they begin and end.
+ */
+static __always_inline __u32 newly_mapped(struct page_table *table, struct page_bits *told, __u32 at, __u32 lowest,
+					  __u32 highest, __u32 *first, __u32 *last)
 {
-	struct run run = { .table = table, .at = at, .step = ENTRIES - 1, .end = lowest };
+	struct way_out way = {
+		.table = table, .told = told, .at = at, .step = ENTRIES - 1, .end = lowest, .last = at,
+		.window = at & ~(WINDOW_PAGES - 1), .count = 1,
+	};
 
-	bpf_loop(ENTRIES, extend, &run, 0);
-	*first = run.at;
-	run.at = at;
-	run.step = 1;
-	run.end = highest;
-	bpf_loop(ENTRIES, extend, &run, 0);
-	*last = run.at;
+	set_page_bit(told, at);
+	bpf_loop(ENTRIES, go_out, &way, 0);
+	*first = way.last;
+	way.at = at;
+	way.last = at;
+	way.step = 1;
+	way.end = highest;
+	bpf_loop(ENTRIES, go_out, &way, 0);
+	*last = way.last;
+	return way.count;
+}
+
+struct absentees {
+	struct page_table *table;
+	struct page_bits *told;
+	__u32 word;
+};
+
+static long forget_absent(__u64 index, void *context)
+{
+	struct absentees *absent = context;
+	__u32 at = (absent->word * 64 + index) & (ENTRIES - 1);
+
+	if (!(absent->table->entries[at] & ENTRY_PRESENT))
+		__sync_fetch_and_and(&absent->told->words[at >> 6], ~(1ULL << (at & 63)));
+	return 0;
+}
+
+/* Leaves of what was told what a table, or none, still has. */
+static __always_inline void keep_present(struct page_bits *told, struct page_table *table)
+{
+	struct absentees absent = { .table = table, .told = told };
+
+	for (__u32 word = 0; word < ENTRIES / 64; word++) {
+		if (!told->words[word])
+			continue;
+		absent.word = word;
+		if (table)
+			bpf_loop(64, forget_absent, &absent, 0);
+		else
+			told->words[word] = 0;
+	}
 }
 
 #endif

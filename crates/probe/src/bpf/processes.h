@@ -21,6 +21,7 @@ static __always_inline int came(struct task_struct *child)
 
 	if (!control.armed)
 		return 0;
+	meter(METER_OTHERS);
 	if (tid_limit) {
 		/* what is kept under its number is of a thread that has ended */
 		thread = FIELD(child, pid);
@@ -41,6 +42,7 @@ static __always_inline int became_another(void)
 
 	if (!control.armed)
 		return 0;
+	meter(METER_OTHERS);
 	state = state_of(bpf_get_current_task_btf(), 0);
 	if (state)
 		forget(state);
@@ -52,7 +54,10 @@ static __always_inline int went(void)
 {
 	struct task_struct *task;
 
-	if (!by_process || !control.armed)
+	if (!control.armed)
+		return 0;
+	meter(METER_OTHERS);
+	if (!by_process)
 		return 0;
 	task = bpf_get_current_task_btf();
 	if (task->signal->live.counter == 0)

@@ -353,6 +353,12 @@ static __noinline int open_left(struct pt_regs *regs, __u64 number, struct call 
 		call->op = OP_CREATE;
 	call->flags = call_flags(file);
 	recall(file, &known, books);
+	if (known.file_id && known.file_id < MARKS && BPF_CORE_READ(file, f_inode, i_nlink) > 1) {
+		__u64 address = 0;
+
+		bpf_probe_read_kernel(&address, sizeof(address), &file);
+		meet_name(address, known.file_id);
+	}
 	return keep_rare(call, known.file_id, books);
 }
 
@@ -593,12 +599,18 @@ static __always_inline int rare_exit(struct pt_regs *regs, long result, __u64 nu
 	SEC("fentry/__x64_sys_" #name) \
 	int BPF_PROG(in_##name, struct pt_regs *regs) \
 	{ \
-		return control.armed ? rare_entry(regs, number) : 0; \
+		if (!control.armed) \
+			return 0; \
+		meter(METER_CALLS); \
+		return rare_entry(regs, number); \
 	} \
 	SEC("fexit/__x64_sys_" #name) \
 	int BPF_PROG(out_##name, struct pt_regs *regs, long result) \
 	{ \
-		return control.armed ? rare_exit(regs, result, number) : 0; \
+		if (!control.armed) \
+			return 0; \
+		meter(METER_CALLS); \
+		return rare_exit(regs, result, number); \
 	}
 
 ON_RARE(open, NR_OPEN)

@@ -110,6 +110,34 @@ static __noinline int slot_here(void)
 	return slot_of(bpf_get_current_task_btf());
 }
 
+/* At the beginning of every program: whose the run is. See meter.rs. */
+static __always_inline void meter(__u32 which)
+{
+	if (control.metering && slot_here() >= 0)
+		__sync_fetch_and_add(&metered[which], 1);
+}
+
+/* As slot_of for any task: whether it is traced. */
+static __always_inline bool in_target(struct task_struct *task)
+{
+	struct cgroup *group, *above = NULL;
+	__u32 level = control.target_level;
+
+	if (by_process && !is_member(task->tgid))
+		return false;
+	if (observers[0] && (task->tgid == observers[0] || task->tgid == observers[1]))
+		return false;
+	group = group_of(task);
+	if (BPF_CORE_READ(group, kn, id) == control.target_id)
+		return true;
+	if (BPF_CORE_READ(group, level) <= (int)level || !bpf_core_field_exists(group->ancestors))
+		return false;
+	bpf_probe_read_kernel(&above, sizeof(above),
+			      (void *)group + bpf_core_field_offset(struct cgroup, ancestors) +
+				      level * sizeof(above));
+	return above && BPF_CORE_READ(above, kn, id) == control.target_id;
+}
+
 /*
  * Where thread numbers are few (pid_max of 32768 is usual on small machines) an array indexed by them saves
  * the call of task storage. A thread always leaves its call before it ends, so that a number that is used

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from penstock.emulate.spec import DiskSpec, Limits
 from penstock.errors import BadInput
+from penstock.host.journal import Entry, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,9 +45,19 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """Why a change is made. `kind`: it is what a disk began with, on request, at its time, upon the mark of
+    a phase, a counter of a disk or a line of a log; `text`: which phase, which counter with its value, the
+    line."""
+
+    kind: Literal["begin", "request", "time", "phase", "metric", "log"] = "request"
+    text: str = ""
+
+
+@dataclass(frozen=True)
 class Applied:
     """One change as it was made: when it was due, made and read back [CLOCK_MONOTONIC ns], what was asked
-    and what was found. `error` is empty unless it failed."""
+    and what was found, why. `error` is empty unless it failed."""
 
     planned_ns: int
     applied_ns: int
@@ -54,6 +65,7 @@ class Applied:
     asked: dict[str, Any]
     found: dict[str, Any]
     error: str = ""
+    cause: Cause = field(default_factory=Cause)
 
 
 class UpDisk(Protocol):
@@ -67,8 +79,14 @@ class UpDisk(Protocol):
     #: device number that its files carry
     device: tuple[int, int]
 
-    def patch(self, patch: Mapping[str, Any]) -> Applied:
-        """Changes what the patch names and nothing else, and reads it back.
+    def altering(self, patch: Mapping[str, Any]) -> list[tuple[Entry, Values]]:
+        """What a patch changes on the host, before and after, for `Journal.alter`."""
+
+    def patch(
+        self, patch: Mapping[str, Any], *, announced: bool = False, cause: Cause | None = None
+    ) -> Applied:
+        """Changes what the patch names and nothing else, and reads it back. The journal is told first, unless
+        it was told already (`announced`: who changes many disks tells it of all at once).
 
         Raises BadInput for what this back end cannot do, with the nearest alternative; nothing was changed.
         """
@@ -79,9 +97,9 @@ class UpDisk(Protocol):
     def read_back(self) -> Limits:
         """The limits as the kernel or the server has them now."""
 
-    def schedule(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Events `{"at_ns": CLOCK_MONOTONIC, "patch": {…}}`, applied at their time by whoever serves the
-        disk."""
+    def schedule(self, events: Sequence[Mapping[str, Any]], *, announced: bool = False) -> None:
+        """Events `{"at_ns": CLOCK_MONOTONIC, "patch": {…}}`, perhaps with a `cause` {"kind", "text"}, applied
+        at their time by whoever serves the disk."""
 
     def events(self) -> list[dict[str, Any]]:
         """What became of scheduled events: the fields of `Applied` each."""

@@ -13,6 +13,7 @@ from penstock.emulate.backends.counters import Counts
 from penstock.emulate.backends.throttled import Throttle, ThrottledBackend, ThrottledDisk
 from penstock.emulate.spec import DiskSpec
 from penstock.host.blockdev import BlockDevice
+from penstock.host.cgroup import Write
 
 NOT_CHARGED = "the blkio hierarchy does not charge write-back to its writer"
 
@@ -28,10 +29,15 @@ class BlkioThrottle:
         self._group = group
         self._device = device
 
+    def writes(self, name: str, value: int | None) -> list[Write]:
+        """What sets one limit; 0 clears it in this interface."""
+        words = f"{self._device.text} {value or 0}"
+        return [(group / _file(name), words) for group in self._groups()]
+
     def set(self, name: str, value: int | None) -> None:
-        """Sets one limit; 0 clears it in this interface."""
-        for group in self._groups():
-            (group / _file(name)).write_text(f"{self._device.text} {value or 0}")
+        """Sets one limit."""
+        for path, words in self.writes(name, value):
+            path.write_text(words)
 
     def get(self) -> dict[str, int]:
         """The limits of the group."""

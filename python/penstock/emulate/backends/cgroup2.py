@@ -18,6 +18,7 @@ from penstock.emulate.backends.throttled import Throttle, ThrottledBackend, Thro
 from penstock.emulate.spec import DiskSpec
 from penstock.errors import BadInput, PenstockError
 from penstock.host.blockdev import BlockDevice
+from penstock.host.cgroup import Write
 from penstock.host.journal import new_token
 
 _KEYS = {
@@ -40,10 +41,15 @@ class IoMax:
         self._group = group
         self._device = device
 
-    def set(self, name: str, value: int | None) -> None:
-        """Sets one key; the kernel leaves those that are not named."""
+    def writes(self, name: str, value: int | None) -> list[Write]:
+        """What sets one key; the kernel leaves those that are not named."""
         words = f"{self._device.text} {_KEYS[name]}={'max' if value is None else value}"
-        (self._group / "io.max").write_text(words)
+        return [(self._group / "io.max", words)]
+
+    def set(self, name: str, value: int | None) -> None:
+        """Sets one key."""
+        for path, words in self.writes(name, value):
+            path.write_text(words)
 
     def get(self) -> dict[str, int]:
         """The limits that are set."""

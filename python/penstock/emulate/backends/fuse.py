@@ -6,17 +6,25 @@ import contextlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.emulate.backends.base import LIMIT_KEYS, Applied, LimitPatch, Place, limits_dict
+from penstock.emulate.backends.base import (
+    LIMIT_KEYS,
+    Applied,
+    Cause,
+    LimitPatch,
+    Place,
+    limits_dict,
+)
 from penstock.emulate.disk import DiskServer, EmulatedDisk
 from penstock.emulate.disk_log import read_disk_log
 from penstock.emulate.spec import DiskSpec, Limits
 from penstock.host.facts import storage_facts
-from penstock.host.journal import Journal
+from penstock.host.journal import Entry, Journal, Values
 
 _NO_TIME: dict[str, Any] = {"overhead": {"kind": "constant", "value_s": 0.0}}
 _BOTH = {"sequential": _NO_TIME, "random": _NO_TIME}
@@ -30,6 +38,8 @@ INSTANT_PROFILE: dict[str, Any] = {
     "write": _BOTH,
     "flush": _NO_TIME,
 }
+#: calls that flush a kernel file system's device, and of which FUSE tells its server nothing
+UNSEEN_SYNCS = ("sync", "syncfs")
 
 
 class FuseBackend:
@@ -88,6 +98,15 @@ class FuseBackend:
         with self._lock:
             return self._server.daemon.call(cmd, disk_id=disk_id, **arguments)
 
+    def altering(self, disk_id: str, asked: Any) -> list[tuple[Entry, Values]]:
+        """What `asked` changes on a disk, for the journal."""
+        with self._lock:
+            return self._server.altering(disk_id, asked)
+
+    def announce(self, disk_id: str, asked: Any) -> None:
+        """Tells the journal of a change of a disk. Raises JournalFailure where it cannot be told."""
+        self._journal.alter(self.altering(disk_id, asked))
+
     def forget(self, disk_id: str) -> dict[str, Any]:
         """Takes a disk away."""
         with self._lock:
@@ -108,14 +127,23 @@ class FuseDisk:
         self.device = served.device
         self._log: Path | None = None
 
-    def patch(self, patch: Mapping[str, Any]) -> Applied:
+    def altering(self, patch: Mapping[str, Any]) -> list[tuple[Entry, Values]]:
+        """What a patch changes, for the journal."""
+        return self._owner.altering(self.disk_id, dict(patch))
+
+    def patch(
+        self, patch: Mapping[str, Any], *, announced: bool = False, cause: Cause | None = None
+    ) -> Applied:
         """Changes what the patch names (`docs/emulation.md`); the server reads it back."""
-        if patch.get("limits"):
+        if isinstance(patch.get("limits"), Mapping):
             LimitPatch.of(patch["limits"])
+        if not announced:
+            self._owner.announce(self.disk_id, dict(patch))
         asked_ns = time.monotonic_ns()
-        answer = self._owner.call("patch", self.disk_id, patch=dict(patch))
+        why = asdict(cause or Cause())
+        answer = self._owner.call("patch", self.disk_id, patch=dict(patch), cause=why)
         if "power_cut" in patch:
-            return self._cut(dict(patch), answer, asked_ns)
+            return replace(self._cut(dict(patch), answer, asked_ns), cause=cause or Cause())
         return Applied(
             planned_ns=int(answer["planned_ns"]),
             applied_ns=int(answer["applied_ns"]),
@@ -123,6 +151,7 @@ class FuseDisk:
             asked=dict(answer["asked"]),
             found=dict(answer["found"]),
             error=str(answer.get("error") or ""),
+            cause=cause or Cause(),
         )
 
     def _cut(self, patch: dict[str, Any], answer: dict[str, Any], asked_ns: int) -> Applied:
@@ -152,8 +181,10 @@ class FuseDisk:
         """Everything that is changed on the disk now, with the keys of a patch."""
         return dict(self._owner.call("events", self.disk_id)["settings"])
 
-    def schedule(self, events: Sequence[Mapping[str, Any]]) -> None:
+    def schedule(self, events: Sequence[Mapping[str, Any]], *, announced: bool = False) -> None:
         """Hands events to the server, which applies them whoever else is there."""
+        if not announced:
+            self._owner.announce(self.disk_id, {"schedule": {"events": len(events)}})
         self._owner.call("schedule", self.disk_id, events=[dict(e) for e in events])
 
     def events(self) -> list[dict[str, Any]]:
@@ -170,6 +201,7 @@ class FuseDisk:
             **storage_facts(self.served.backing),
             "mount": storage_facts(self.mount),
             "compensation": self.served.compensation,
+            "flushed_not_by": list(UNSEEN_SYNCS),
         }
 
     def begin(self, spool_dir: Path) -> None:

@@ -38,8 +38,9 @@ class ImageDisk:
     mount: Path
     device: BlockDevice
     loop: LoopDevice
-    _journal: Journal
-    _mounted: Entry
+    journal: Journal
+    #: of the mount; what is limited on the device is written down with it
+    entry: Entry
     #: of an image that holds a copy of other files and goes with the disk
     _copy: Entry | None = None
     _settings: list[Entry] = field(default_factory=list)
@@ -49,13 +50,13 @@ class ImageDisk:
         from penstock.host.undo import put_back
 
         while self._settings:
-            put_back(self._settings.pop(), self._journal)
-        if _is_ours(self.mount, self._mounted.token):
+            put_back(self._settings.pop(), self.journal)
+        if _is_ours(self.mount, self.entry.token):
             _read_only(self.mount)
             unmount(self.mount)
-        self._journal.undone(self._mounted)
-        detach(self.loop, self._journal)
-        _drop(self.image, self._copy, self._journal)
+        self.journal.undone(self.entry)
+        detach(self.loop, self.journal)
+        _drop(self.image, self._copy, self.journal)
 
 
 def put_up(disk: DiskSpec, place: Place, journal: Journal) -> ImageDisk:
@@ -158,15 +159,23 @@ def _mount(loop: LoopDevice, place: Place, journal: Journal) -> Entry:
     """Mounts the device by a link that bears our token: mountinfo then names the mount as ours."""
     entry = journal.plan("mount", place.mount, run=place.run)
     link = runtime_dir() / f"penstock:{entry.token}"
-    linked = journal.plan("file", link, run=place.run, token=entry.token)
-    link.symlink_to(loop.path)
     try:
+        linked = journal.plan("file", link, run=place.run, token=entry.token)
+    except BaseException:
+        journal.undone(entry)
+        raise
+    try:
+        link.symlink_to(loop.path)
         source, point = os.fsencode(link), os.fsencode(place.mount)
         if _libc.mount(source, point, b"ext4", 0, None) != 0:
             error = ctypes.get_errno()
-            journal.undone(entry)
             raise PenstockError(f"mounting {loop.path} at {place.mount}: {os.strerror(error)}")
         journal.done(entry, loop=str(loop.path))
+    except BaseException:
+        if _is_ours(place.mount, entry.token):
+            unmount(place.mount)
+        journal.undone(entry)
+        raise
     finally:
         link.unlink(missing_ok=True)
         journal.undone(linked)
@@ -179,10 +188,10 @@ def _set(up: ImageDisk, path: Path, value: str, run: str | None) -> None:
     old = path.read_text().strip()
     if old == value:
         return
-    entry = up._journal.plan("setting", path, run=run, old=old, new=value)
-    path.write_text(value)
-    up._journal.done(entry)
+    entry = up.journal.plan("setting", path, run=run, old=old, new=value)
     up._settings.append(entry)
+    path.write_text(value)
+    up.journal.done(entry)
 
 
 def _read_only(point: Path) -> None:

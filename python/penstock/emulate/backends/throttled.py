@@ -9,7 +9,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.emulate.backends.base import (
     LIMIT_KEYS,
     Applied,
+    Cause,
     LimitPatch,
     Place,
     limits_dict,
@@ -27,8 +28,9 @@ from penstock.emulate.backends.timetable import Timetable
 from penstock.emulate.spec import DiskSpec, Limits
 from penstock.errors import BadInput, PenstockError
 from penstock.host.blockdev import BlockDevice, settings
+from penstock.host.cgroup import Write, altering, text_of
 from penstock.host.facts import storage_facts
-from penstock.host.journal import Journal, new_token
+from penstock.host.journal import Entry, Journal, Values, new_token
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +45,11 @@ DEVICE_BOUND = 0.8
 class Throttle(Protocol):
     """Limits and counters of one device for one control group, as the kernel has them."""
 
+    def writes(self, name: str, value: int | None) -> list[Write]:
+        """What sets one of LIMIT_KEYS [B/s or 1/s], None: clears it; the other three stay as they are."""
+
     def set(self, name: str, value: int | None) -> None:
-        """Sets one of LIMIT_KEYS [B/s or 1/s], None clears it; the other three stay as they are."""
+        """Writes it."""
 
     def get(self) -> dict[str, int]:
         """The limits that are set, as read back."""
@@ -174,14 +179,37 @@ class ThrottledDisk:
         self._recorder: Recorder | None = None
         self._events: list[dict[str, Any]] = []
 
-    def patch(self, patch: Mapping[str, Any], planned_ns: int | None = None) -> Applied:
+    def altering(self, patch: Mapping[str, Any]) -> list[tuple[Entry, Values]]:
+        """The files of the kernel that a patch changes, for the journal."""
+        change = LimitPatch.of(_wanted(patch))
+        values = dict.fromkeys(change.clear) | {k: max(1, round(v)) for k, v in change.set.items()}
+        writes = [
+            write for name, value in values.items() for write in self.throttle.writes(name, value)
+        ]
+        return [(self.image.entry, altering(writes))]
+
+    def patch(
+        self,
+        patch: Mapping[str, Any],
+        planned_ns: int | None = None,
+        *,
+        announced: bool = False,
+        cause: Cause | None = None,
+    ) -> Applied:
         """Changes limits and nothing else; BadInput names what would need the model."""
         refuse_features(self.backend, self._spec.name, patch)
-        limits = patch.get("limits", {})
-        wanted = dict.fromkeys(LIMIT_KEYS) if limits in (None, "max") else dict(limits)
+        wanted = _wanted(patch)
         change = LimitPatch.of(wanted)
         self._refuse_unhonoured(change)
-        return self._apply(change, {"limits": wanted}, planned_ns)
+        told = self.altering(patch)
+        if not announced:  # one that is due must not wait for the disk
+            self.image.journal.alter(told, synced=planned_ns is None)
+        applied = self._apply(change, {"limits": wanted}, planned_ns)
+        applied = replace(applied, cause=cause or Cause())
+        self.image.journal.found(
+            (entry, {name: [text_of(Path(name))] for name in values}) for entry, values in told
+        )
+        return applied
 
     def _refuse_unhonoured(self, change: LimitPatch) -> None:
         if self._spec.allow_unhonoured or self._spec.io == "direct":
@@ -202,13 +230,17 @@ class ThrottledDisk:
         """The limits as the kernel has them."""
         return Limits(**{k: float(v) for k, v in self.throttle.get().items()})
 
-    def schedule(self, events: Sequence[Mapping[str, Any]]) -> None:
+    def schedule(self, events: Sequence[Mapping[str, Any]], *, announced: bool = False) -> None:
         """Applies events at their times from a thread of this process."""
+        if not announced:
+            planned = {"schedule": (None, {"events": len(events)})}
+            self.image.journal.alter([(self.image.entry, planned)])
         for event in events:
             if "at_ns" not in event:
+                found = ", ".join(sorted(set(event) - {"patch", "cause"})) or "no time"
                 raise BadInput(
                     f"disk {self._spec.name}: back end {self.backend} changes at times only; found "
-                    f"{', '.join(sorted(set(event) - {'patch'})) or 'no time'}, expected at_ns"
+                    f"{found}, expected at_ns"
                 )
             refuse_features(self.backend, self._spec.name, event["patch"])
             limits = event["patch"].get("limits")
@@ -216,7 +248,8 @@ class ThrottledDisk:
                 self._refuse_unhonoured(LimitPatch.of(limits))
             at_ns = int(event["at_ns"])
             patch = dict(event["patch"])
-            self._owner.timetable().at(at_ns, partial(self._scheduled, patch, at_ns))
+            cause = Cause(**event.get("cause", {"kind": "time"}))
+            self._owner.timetable().at(at_ns, partial(self._scheduled, patch, at_ns, cause))
 
     def events(self) -> list[dict[str, Any]]:
         """What became of scheduled events."""
@@ -294,12 +327,12 @@ class ThrottledDisk:
                 error = f"the kernel refused: {refused.strerror} ({refused.filename})"
         return Applied(planned, applied, time.monotonic_ns(), asked, found, error)
 
-    def _scheduled(self, patch: dict[str, Any], at_ns: int) -> None:
+    def _scheduled(self, patch: dict[str, Any], at_ns: int, cause: Cause) -> None:
         try:
-            done = self.patch(patch, planned_ns=at_ns)
+            done = self.patch(patch, planned_ns=at_ns, cause=cause)
         except PenstockError as error:  # it is recorded: a run with a failed event is not valid
             now = time.monotonic_ns()
-            done = Applied(at_ns, now, now, dict(patch), {}, str(error))
+            done = Applied(at_ns, now, now, dict(patch), {}, str(error), cause)
         self._events.append(asdict(done))
 
     def _limits(self) -> dict[str, int]:
@@ -340,6 +373,12 @@ def capability(mount: Path) -> dict[str, float]:
     finally:
         path.unlink(missing_ok=True)
     return best
+
+
+def _wanted(patch: Mapping[str, Any]) -> dict[str, Any]:
+    """The limits that a patch names; all of them where it takes them away together."""
+    limits = patch.get("limits", {})
+    return dict.fromkeys(LIMIT_KEYS) if limits in (None, "max") else dict(limits)
 
 
 def refuse_features(backend: str, disk: str, patch: Mapping[str, Any]) -> None:

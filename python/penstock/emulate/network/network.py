@@ -19,7 +19,7 @@ from penstock.emulate.network.relay import Relay
 from penstock.emulate.network.way import FLOOR_S, as_patch, ways_of
 from penstock.emulate.spec import Event, LinkSpec, NetworkSpec, NodeSpec
 from penstock.errors import BadInput
-from penstock.host.journal import Journal
+from penstock.host.journal import Entry, Journal
 from penstock.host.netlink import Netlink, set_link
 
 
@@ -130,6 +130,11 @@ class Network:
         except BaseException:
             up.down()
             raise
+
+    @property
+    def entry(self) -> Entry:
+        """What stands in the journal for all that is in its namespace."""
+        return self._fabric.entry
 
     @property
     def token(self) -> str:

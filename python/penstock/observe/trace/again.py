@@ -53,6 +53,9 @@ def _of_counters(bundle: Path, schema: pa.Schema) -> pa.Table:
         return schema.empty_table()
     before = pq.read_table(path)
     counted = before.filter(pc.equal(pc.cast(before["basis"], pa.string()), COUNTERS))
+    for field in schema:  # not in bundles of earlier versions
+        if field.name not in counted.column_names:
+            counted = counted.append_column(field, pa.nulls(counted.num_rows, field.type))
     return counted.select(schema.names).cast(schema)
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.analyse.trace_compare import Comparison, Difference, Ratio, Side
+from penstock.analyse.trace_compare import SPOKEN, Comparison, Difference, Ratio, Side
 from penstock.analyse.words import duration, size
 from penstock.observe.trace.summary import printable
 
@@ -35,7 +35,7 @@ def show(found: Comparison) -> None:
     for row in found.differences[:_SHOWN]:
         by = "" if row.matched_by == "path" else f" ({_BY.get(row.matched_by, row.matched_by)})"
         mark = "* " if row.matters else ""
-        console.print(Text(f"{mark}{row.direction}s of {printable(row.path)}{by}"))
+        console.print(Text(f"{mark}{SPOKEN[row.direction]} of {printable(row.path)}{by}"))
         rows = Table(box=None, pad_edge=False, show_header=False)
         for name, width in _WIDTHS.items():
             rows.add_column(

@@ -1,8 +1,10 @@
-"""What tracing costs on this machine: a quick calibration, kept, and paired runs of a command.
+"""What tracing costs: the kernel's account of our programs, what the hooks cost beside it, paired runs.
 
-The estimate in every receipt is the calls it counted times the ns that a call was found to take longer. The
-ns come from a loop of cached 4 KiB reads that goes on while the programs come and go, on first use and when
-asked for again; the file `trace-cost.json` in the state directory keeps them.
+The estimate in every receipt is the run time that the kernel measured of each program, in windows of the
+recording (crates/probe/src/meter.rs), and for every run that the target caused what the way to the program
+costs, which no account of programs holds: the tracepoint, the system call's slow path, the event of a fault.
+That is found on this machine by loops that go on while programs come and go that find nothing to do, on
+first use and when asked for again; the file `trace-cost.json` in the state directory keeps it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,43 +26,68 @@ from penstock.errors import PenstockError
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Journal
-from penstock.host.undo import put_back
+from penstock.writing import write_whole
 
 ROUNDS = 6  # the range of six differences holds their median with 1 - 2 / 2**6 = 97 %
-_INTERVAL_S = 0.06
+_INTERVAL_S = 0.08
 _QUICK = 0.1  # of the blocks of an interval: what else the machine does only makes them slower
-BPF_STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
 #: of the development machine (bench/trace_overhead.py), hooks included
 _ELSEWHERE_NS = {"count": 130.0, "pattern": 200.0, "trace": 300.0}
 
-#: reads 4 KiB over and over, and says for every block of reads when it ended and what one took [ns]
+#: calls that do nothing, and faults of a mapped file's pages, in turns; says for every block of each when it
+#: ended and what one took [ns]
 _LOOP = """
-import os, sys, time
-fd, place, out = os.open(sys.argv[1], os.O_RDONLY), [bytearray(4096)], sys.stdout
-clock, read = time.monotonic_ns, os.preadv
+import mmap, os, resource, sys, time
+fd, out = os.open(sys.argv[1], os.O_RDONLY), sys.stdout
+clock, read = time.monotonic_ns, os.pread
+mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
 while True:
     began = clock()
-    for at in range(0, 2048000, 4096):
-        read(fd, place, at)
+    for _ in range(500):
+        read(fd, 0, 0)
     ended = clock()
-    out.write(f"{ended} {(ended - began) / 500}\\n")
+    out.write(f"calls {ended} {(ended - began) / 500}\\n")
+    took, faults = 0, -resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(64):
+        mapped.madvise(mmap.MADV_DONTNEED)
+        began = clock()
+        mapped[::65536]
+        took += clock() - began
+    faults += resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    out.write(f"faults {clock()} {took / faults}\\n")
 """
+_FILE_BYTES = 8 * 65536
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Added ns per call with its interval, from `rounds` rounds, and where that comes from."""
+    """What one run of a program costs beyond what it does for the target [ns].
 
-    ns: float
-    low: float
-    high: float
+    By group of programs, those of system calls and the others: `hook` is what a run makes a task slower
+    that is not traced, `low` and `high` its range over the rounds; `idle` is what the kernel's account says
+    of such a run, its own clock readings included.
+    """
+
+    call_hook: float
+    call_low: float
+    call_high: float
+    call_idle: float
+    other_hook: float
+    other_low: float
+    other_high: float
+    other_idle: float
     rounds: int
     basis: str
 
 
+def _of_another_machine(why: str) -> Cost:
+    basis = f"of another machine, within a factor of two: {why}"
+    return Cost(45.0, 22.0, 90.0, 70.0, 150.0, 75.0, 300.0, 70.0, 0, basis)
+
+
 def cost_of(mode: str, journal: Journal, state_dir: Path, *, again: bool = False) -> Cost:
-    """What one call costs in a mode, as kept in `state_dir`; measured now (about 2 s) if it is not there.
+    """What a run costs in a mode, as kept in `state_dir`; measured now (about 4 s) if it is not there.
 
     `again` measures in any case. Raises PenstockError if the programs cannot be loaded.
     """
@@ -72,51 +99,52 @@ def cost_of(mode: str, journal: Journal, state_dir: Path, *, again: bool = False
     try:
         cost = _measured(mode, journal)
     except BusyError as error:
-        ns = _ELSEWHERE_NS[mode]
-        return Cost(ns, ns / 2, ns * 2, 0, f"of another machine, within a factor of two: {error}")
+        return _of_another_machine(str(error))
     known: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
         known = dict(json.loads(kept.read_text()))
-    made = kept.with_suffix(f".{os.getpid()}")
-    try:
-        made.write_text(json.dumps(known | {key: asdict(cost)}, indent=1))
-        made.replace(kept)
-    except OSError:  # then it is measured again the next time
-        made.unlink(missing_ok=True)
+    with contextlib.suppress(
+        PenstockError
+    ):  # where it cannot be kept it is measured again the next time
+        write_whole(kept, json.dumps(known | {key: asdict(cost)}, indent=1))
     return cost
 
 
 def _measured(mode: str, journal: Journal) -> Cost:
-    print(f"penstock: measuring once what mode {mode} costs on this machine", file=sys.stderr)
+    print(f"penstock: measuring once what the hooks of mode {mode} cost here", file=sys.stderr)
     with (
         tempfile.TemporaryDirectory(prefix="penstock-cost-") as name,
-        create_run_cgroup("cost", None, journal) as group,
+        create_run_cgroup("cost", None, journal) as nobody,
     ):
         file, told = Path(name) / "file", Path(name) / "told"
-        file.write_bytes(os.urandom(1 << 21))
+        file.write_bytes(os.urandom(_FILE_BYTES))
         with told.open("wb") as sink:
             loop = subprocess.Popen(
                 [sys.executable, "-S", "-c", _LOOP, file], stdout=sink, stdin=subprocess.DEVNULL
             )
         try:
-            group.enter(loop.pid)
-            times = [
-                _round(mode, journal, group.cgroup_id, Path(name), number % 2 == 1)
+            rounds = [
+                _round(mode, journal, nobody.cgroup_id, Path(name), number % 2 == 1)
                 for number in range(ROUNDS)
             ]
         finally:
             loop.kill()
             loop.wait()
-        lines = [line.split() for line in told.read_text().splitlines()[1:]]
-    blocks = [(int(line[0]), float(line[1])) for line in lines if len(line) == 2]
-    added = [_quick(blocks, on) - _quick(blocks, off) for off, on in times]
-    return Cost(
-        round(max(statistics.median(added), 0.0), 1),
-        round(max(min(added), 0.0), 1),
-        round(max(max(added), 0.0), 1),
-        ROUNDS,
-        "a loop of cached 4 KiB reads on this machine, with and without the programs",
-    )
+        lines = [line.split() for line in told.read_text().splitlines()]
+    blocks: dict[str, list[tuple[int, float]]] = {"calls": [], "faults": []}
+    for line in lines:
+        if len(line) == 3:
+            blocks[line[0]].append((int(line[1]), float(line[2])))
+    per_call = 1 if mode == "count" else 2  # programs that a call meets
+    per_fault = 0 if mode == "count" else 3
+    call = _added(blocks["calls"], rounds, per_call)
+    other = _added(blocks["faults"], rounds, per_fault) if per_fault else (0.0, 0.0, 0.0)
+    idle = [
+        statistics.median(_idle(receipt["metering"], group) for _, _, receipt in rounds)
+        for group in ("calls", "others")
+    ]
+    basis = "the kernel's account of our programs, and what their hooks cost on this machine"
+    return Cost(*call, idle[0], *other, idle[1], ROUNDS, basis)
 
 
 class BusyError(PenstockError):
@@ -124,28 +152,26 @@ class BusyError(PenstockError):
 
 
 _Span = tuple[int, int]
+_Round = tuple[_Span, _Span, dict[str, Any]]
 
 
-def _round(
-    mode: str, journal: Journal, cgroup_id: int, place: Path, first_on: bool
-) -> tuple[_Span, _Span]:
-    """One interval without the programs and one with them armed."""
-
-    def off() -> _Span:
-        return _let_pass()
+def _round(mode: str, journal: Journal, nobody: int, place: Path, first_on: bool) -> _Round:
+    """One interval without the programs and one with them armed, for a group that has no member."""
+    receipt: dict[str, Any] = {}
 
     def on() -> _Span:
         with start_daemon("tracer", {"mode": mode, "ring_bytes": 8 << 20}, journal) as daemon:
             spool, names = str(place / "spool"), str(place / "names")
-            daemon.call("arm", cgroup_id=cgroup_id, spool=spool, files=names)
-            span = _let_pass()
-            daemon.call("disarm")
-        return span
+            daemon.call("arm", cgroup_id=nobody, spool=spool, files=names)
+            time.sleep(_INTERVAL_S)
+            receipt.update(daemon.call("disarm"))
+            return _let_pass()  # still attached, the kernel's account off
 
     if first_on:
         armed = on()
-        return off(), armed
-    return off(), on()
+        return _let_pass(), armed, receipt
+    off = _let_pass()
+    return off, on(), receipt
 
 
 def _let_pass() -> _Span:
@@ -154,11 +180,26 @@ def _let_pass() -> _Span:
     return began, time.monotonic_ns()
 
 
+def _added(
+    blocks: Sequence[tuple[int, float]], rounds: Sequence[_Round], runs: int
+) -> tuple[float, float, float]:
+    """Median, least and most of what one run of a program added [ns], over the rounds."""
+    added = [(_quick(blocks, on) - _quick(blocks, off)) / runs for off, on, _ in rounds]
+    middle, low, high = statistics.median(added), min(added), max(added)
+    return round(max(middle, 0.0), 1), round(max(low, 0.0), 1), round(max(high, 0.0), 1)
+
+
+def _idle(metering: Mapping[str, Any], group: str) -> float:
+    """Mean run time by the kernel's account."""
+    return float(round(metering[group]["time_ns"] / max(metering[group]["runs"], 1), 1))
+
+
 def _quick(blocks: Sequence[tuple[int, float]], span: _Span) -> float:
     inside = sorted(ns for ended, ns in blocks if span[0] + 2_000_000 < ended < span[1])
     if not inside:
         raise BusyError("this one was too busy to be measured")
-    return inside[int(_QUICK * len(inside))]
+    quick: float = inside[int(_QUICK * len(inside))]
+    return quick
 
 
 @dataclass(frozen=True)
@@ -174,12 +215,14 @@ class Paired:
 
     @property
     def verdict(self) -> str:
-        """`within` or `above` the limit; `undecided` where the interval holds it, or is wider than it."""
-        if self.high - self.low > self.limit:
-            return "undecided"
-        if self.high <= self.limit:
-            return "within"
-        return "above" if self.low > self.limit else "undecided"
+        """`above` the limit where all of the interval is, `within` where it is and no wider than the limit.
+
+        Else `undecided`.
+        """
+        if self.low > self.limit:
+            return "above"
+        narrow = self.high - self.low <= self.limit
+        return "within" if narrow and self.high <= self.limit else "undecided"
 
     def as_document(self) -> dict[str, Any]:
         """For receipts: shares of the time without tracing."""
@@ -219,35 +262,75 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return statistics.median(ordered), ordered[low], ordered[n - 1 - low]
 
 
-@contextlib.contextmanager
-def bpf_statistics(journal: Journal) -> Iterator[None]:
-    """The kernel's account of BPF programs' run time, on inside; as it was before afterwards.
+@dataclass(frozen=True)
+class Added:
+    """Nanoseconds that tracing took from the target, with the interval of windows and hooks."""
 
-    It costs every program two readings of the clock: never on during a measurement by pairs.
+    ns: float
+    low: float
+    high: float
+
+    def __add__(self, other: Added) -> Added:
+        return Added(self.ns + other.ns, self.low + other.low, self.high + other.high)
+
+
+def added_by_programs(metering: Mapping[str, Any], cost: Cost) -> Added | None:
+    """What the programs took from the target, by the windows of a receipt; None where there was none.
+
+    The kernel's time of all runs less that of so many idle ones is what was done for the target; the way to
+    the programs is added for the runs that it caused. The interval holds the change from window to window,
+    and the range of the hooks' cost.
     """
-    before = BPF_STATISTICS.read_text().strip()
-    if before == "1":
-        yield
-        return
-    entry = journal.plan("setting", BPF_STATISTICS, old=before, new="1")
-    BPF_STATISTICS.write_text("1")
-    journal.done(entry)
-    try:
-        yield
-    finally:
-        put_back(entry, journal)
+    if not metering["windows"]:
+        return None
+    error = 1.96 * metering["error_ns"]
+    added = Added(0.0, -error, error)
+    for group, idle, hooks in [
+        ("calls", cost.call_idle, (cost.call_hook, cost.call_low, cost.call_high)),
+        ("others", cost.other_idle, (cost.other_hook, cost.other_low, cost.other_high)),
+    ]:
+        sums = metering[group]
+        body = max(sums["time_ns"] - sums["runs"] * idle, 0.0)
+        added += Added(*(body + sums["own"] * ns for ns in hooks))
+    return Added(added.ns, max(added.low, 0.0), added.high)
 
 
-def estimate(receipt: dict[str, Any], cost: Cost, wall_ns: int) -> dict[str, Any]:
-    """The receipt's words on what tracing added: operations counted times ns each, and the reader's share."""
-    calls = receipt["kept"] + receipt["lost"]
+def estimate(
+    receipt: dict[str, Any], cost: Cost, wall_ns: int, cpu_ns: int | None = None
+) -> dict[str, Any]:
+    """The receipt's words on what tracing added to the target, and the reader's share.
+
+    `added_share` is of the target's time without tracing: of the wall time, or of its processor time `cpu_ns`
+    where it had more than one processor's.
+    """
     wall_ns = max(wall_ns, 1)
-    return {
-        "added_ns_per_call": cost.ns,
-        "added_ns_per_call_interval": [cost.low, cost.high],
-        "added_ns_basis": cost.basis,
-        "added_share": calls * cost.ns / wall_ns,
-        "added_share_interval": [calls * cost.low / wall_ns, calls * cost.high / wall_ns],
+    calls = receipt["kept"] + receipt["lost"]
+    metering = receipt.get("metering")
+    added = metering and added_by_programs(metering, cost)
+    basis = cost.basis
+    if not added:
+        ns = calls * _ELSEWHERE_NS[receipt["mode"]]
+        added = Added(ns, ns / 2, ns * 2)
+        why = (metering or {}).get("refused") or "the kernel gave no account of our programs"
+        basis = f"operations × ns of another machine, within a factor of two: {why}"
+    return shares(added, calls, max(wall_ns, cpu_ns or 0)) | {
+        "added_ns_basis": basis,
         "tracer_cpu_share": receipt["cpu_ns"] / wall_ns,
         "wall_ns": wall_ns,
+        "busy_ns": max(wall_ns, cpu_ns or 0),
+    }
+
+
+def shares(added: Added, calls: int, busy_ns: int) -> dict[str, Any]:
+    """What was added as in receipts: in all, per operation, and of the time that was without it."""
+
+    def share(ns: float) -> float:
+        return ns / max(busy_ns - ns, busy_ns / 100)
+
+    return {
+        "added_ns": added.ns,
+        "added_ns_interval": [added.low, added.high],
+        "added_ns_per_call": added.ns / max(calls, 1),
+        "added_share": share(added.ns),
+        "added_share_interval": [share(added.low), share(added.high)],
     }

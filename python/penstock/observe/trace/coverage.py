@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _PAGE = 4096
-_OPS = ["fault_read", "fault_write", "fault_around"]
+_OPS = ["fault_read", "fault_write", "fault_around", "fault_around_write"]
 
 MAPPED = pa.schema(
     [
         ("file_id", pa.int64()),
         ("pid", pa.int64()),
+        ("pages_before", pa.int64()),
         ("pages_present", pa.int64()),
         ("pages_seen", pa.int64()),
         ("coverage", pa.float64()),
@@ -27,17 +28,19 @@ MAPPED = pa.schema(
 Pages = npt.NDArray[np.int64]
 
 
-def present_pages(names: Path) -> dict[tuple[int, int], Pages]:
-    """Pages that each process had of each file when it ended, from the daemon's JSON lines.
+def present_pages(names: Path, *, before: bool = False) -> dict[tuple[int, int], Pages]:
+    """Pages that each process had of each file when it or the trace ended, from the daemon's JSON lines.
 
-    Keys are (file_id, pid).
+    With `before` those that were there when tracing began. Keys are (file_id, pid).
     """
     found: dict[tuple[int, int], list[Pages]] = {}
     with names.open(encoding="ascii") as lines:
         for line in lines:
-            if not line.startswith('{"first_page"') or not line.endswith("\n"):
+            if not line.startswith('{"before"') or not line.endswith("\n"):
                 continue
             row = json.loads(line)
+            if row["before"] is not before:
+                continue
             bits = np.unpackbits(
                 np.frombuffer(bytes.fromhex(row["present"]), np.uint8), bitorder="little"
             )
@@ -63,7 +66,7 @@ def mapped_table(names: Path, events: Path, lost: int = 0) -> pa.Table:
     A mapping that was undone before the process ended is not in it. With `lost` (pieces that found no room,
     of any file) what was present is a lower bound, and the coverage null.
     """
-    present = present_pages(names)
+    present, before = present_pages(names), present_pages(names, before=True)
     if not present:
         return MAPPED.empty_table()
     columns = ["op", "file_id", "pid", "offset_bytes", "size_bytes"]
@@ -72,13 +75,23 @@ def mapped_table(names: Path, events: Path, lost: int = 0) -> pa.Table:
     rows = []
     for (file_id, pid), pages in sorted(present.items()):
         seen = np.intersect1d(pages, seen_pages(table, file_id, pid))
+        earlier = before.get((file_id, pid), np.zeros(0, np.int64))
         rows.append(
             {
                 "file_id": file_id,
                 "pid": pid,
+                "pages_before": len(np.setdiff1d(np.intersect1d(pages, earlier), seen)),
                 "pages_present": len(pages),
                 "pages_seen": len(seen),
                 "coverage": None if lost else len(seen) / len(pages),
             }
         )
     return pa.Table.from_pylist(rows, MAPPED)
+
+
+def mapped_before(names: Path) -> dict[int, int]:
+    """Bytes of each file that processes had mapped when tracing began: they leave no fault."""
+    found: dict[int, int] = {}
+    for (file_id, _), pages in present_pages(names, before=True).items():
+        found[file_id] = found.get(file_id, 0) + _PAGE * len(pages)
+    return found

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,14 @@ from penstock.analyse.words import size as size_in_words
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.trace.closing import closing_sentence
-from penstock.observe.trace.events import ENCODINGS, EVENT, SpoolReader, write_events
+from penstock.observe.trace.events import (
+    DIRECTIONS,
+    ENCODINGS,
+    EVENT,
+    FIRST_WRITE,
+    SpoolReader,
+    write_events,
+)
 from penstock.observe.trace.events import SCHEMA as EVENTS_SCHEMA
 from penstock.observe.trace.patterns import patterns_table, verdicts
 
@@ -147,7 +155,8 @@ def write_foreign(
         row["basis"] = recording.basis
     paths = {row["file_id"]: row["path"] for row in recording.files}
     start, end = _span(recording.spool)
-    closing = _closing(rows, paths, wall_ns or end - start, recording)
+    flushes = _flushes(recording.spool, recording.basis)
+    closing = _closing(rows + flushes, paths, wall_ns or end - start, recording)
     if bundle is not None:
         tables = {
             "files": _files_table(recording.files),
@@ -186,6 +195,31 @@ def _span(spool: Path) -> tuple[int, int]:
     return start, end
 
 
+def _flushes(spool: Path, basis: str) -> list[Row]:
+    """Rows of direction `sync`: calls and time [ns] of flushes per file."""
+    whole = spool.stat().st_size // EVENT.itemsize
+    records = np.memmap(spool, EVENT, "r", shape=(whole,)) if whole else np.empty(0, EVENT)
+    calls: Counter[int] = Counter()
+    time_ns: Counter[int] = Counter()
+    for at in range(0, whole, _CHUNK):
+        part = records[at : at + _CHUNK]
+        part = part[part["op"] // FIRST_WRITE == DIRECTIONS.index("sync")]
+        for number in np.unique(part["file_id"]).tolist():
+            mine = part["latency_ns"][part["file_id"] == number]
+            calls[number] += len(mine)
+            time_ns[number] += int(mine.sum())
+    return [
+        {
+            "file_id": n,
+            "direction": "sync",
+            "basis": basis,
+            "calls": calls[n],
+            "time_ns": time_ns[n],
+        }
+        for n in calls
+    ]
+
+
 def _closing(rows: list[Row], paths: dict[int, str], wall_ns: int, recording: Foreign) -> str:
     lost = recording.counts["lost"]
     if not rows and recording.basis == "device":
@@ -193,6 +227,9 @@ def _closing(rows: list[Row], paths: dict[int, str], wall_ns: int, recording: Fo
     if sum(row["time_ns"] for row in rows) > 0 or not rows:
         said = closing_sentence(rows, paths, wall_ns, lost)
     else:
+        rows = [row for row in rows if row["direction"] != "sync"]
+        if not rows:
+            return "It neither read nor wrote; the source says nothing of the time of its flushes."
         top = max(rows, key=lambda row: row["done_bytes"])
         verdict, direction = top["together"], top["direction"]
         whole = sum(row["done_bytes"] for row in rows if row["direction"] == direction)

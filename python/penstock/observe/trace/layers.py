@@ -10,19 +10,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from penstock.analyse.served import Served, served_by
 from penstock.errors import PenstockError
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Entry, Journal, new_token
-from penstock.observe.trace.closing import closing_sentence
+from penstock.observe.trace.closing import already_mapped, closing_sentence
+from penstock.observe.trace.cost import Added, shares
 from penstock.observe.trace.device_order import judge_device, with_reasons
 from penstock.observe.trace.layers_files import extents_table, residency_table
 from penstock.observe.trace.layers_join import RECORD, Joined, join
@@ -41,6 +43,8 @@ NOMINAL_NS = {
     "layer_issued": 90,
     "layer_completed": 700,
 }
+#: what the kernel's account takes of each run for itself
+_ACCOUNT_NS = 60
 #: of a block device's `stat` file: the number of the field that counts sectors, by direction
 _SECTOR_FIELDS = {"read": 2, "write": 6}
 #: in place of what a daemon would have told that has died or failed
@@ -71,7 +75,7 @@ class Layers:
     def __init__(self, journal: Journal, state_dir: Path, *, drop_every: int = 0):
         self._journal = journal
         self._spool_dir = Path(state_dir) / "spool"
-        self._spool_dir.mkdir(parents=True, exist_ok=True)
+        self._spool_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._daemon = start_daemon("layers", {"drop_every": drop_every}, journal)
         self._spool: Path | None = None
         self._entry: Entry | None = None
@@ -150,10 +154,13 @@ class Layers:
         self.stop()
 
     def _told(self, receipt: dict[str, Any], joined: Joined) -> dict[str, Any]:
-        runs = {row["program"]: row for row in receipt["bpf"]}
-        measured = sum(row["run_time_ns"] for row in runs.values())
         calls = estimated_calls(receipt)
         estimated = sum(NOMINAL_NS[name] * count for name, count in calls.items())
+        metering = receipt.get("metering") or {}
+        measured = bool(metering.get("windows"))
+        # of every run, beyond the two readings of the clock that the account itself is
+        told = metering.get("others") or {"time_ns": 0, "runs": 0}
+        ns = max(told["time_ns"] - told["runs"] * _ACCOUNT_NS, 0.0)
         return {
             "seen": receipt["seen"],
             "kept": receipt["kept"],
@@ -164,7 +171,7 @@ class Layers:
             ),
             "joins": joined.counts,
             "left_out": joined.left_out,
-            "added_ns": measured or estimated,
+            "added_ns": ns if measured else estimated,
             "added_ns_basis": "the kernel's BPF statistics" if measured else "counts × nominal ns",
             "cpu_ns": receipt["cpu_ns"],
             "incomplete": receipt.get("incomplete") or _unwritten(receipt),
@@ -246,44 +253,28 @@ def disk_name(major: int, minor: int) -> str:
         return f"{major}:{minor}"
 
 
-def served_by(
-    tables: dict[str, pa.Table], events: Path, only: int | None = None
-) -> list[dict[str, Any]]:
-    """Per file (or of the file `only`): what served its reads, and how much of their time was the device's.
+def served_under(
+    tables: Mapping[str, pa.Table], events: Path, layers: dict[str, Any], only: int | None = None
+) -> list[Served]:
+    """What served the calls of each file (or of `only`), from tables that are not in a bundle yet."""
+    import duckdb
 
-    Rows {file_id, calls, cache_share, readahead_share, device_share, device_time_share}: a call that waited
-    for any page is the device's, else one that found any page read ahead is readahead's, else the cache's.
-    """
-    import pyarrow.parquet as pq
+    with duckdb.connect(":memory:") as base:
+        base.execute("SET memory_limit='1GB'; SET threads=2")
+        events_sql = str(events).replace("'", "''")
+        base.execute(f"CREATE VIEW io_events AS SELECT * FROM read_parquet('{events_sql}')")
+        columns = {"io_events": set(pq.read_schema(events).names)}
+        for name in ("cache_use", "files", "device_requests"):
+            if name in tables:
+                base.register(name, tables[name])
+                columns[name] = set(tables[name].column_names)
 
-    if "cache_use" not in tables:
-        return []
-    columns = ["seq", "file_id", "direction", "latency_ns"]
-    wanted = None if only is None else [("file_id", "=", only)]
-    calls = pq.read_table(events, columns=columns, filters=wanted)
-    use = tables["cache_use"]
-    if only is not None:
-        use = use.filter(pc.is_in(use["seq"], calls["seq"].combine_chunks()))
-    use = use.to_pandas().merge(calls.to_pandas(), on="seq")
-    use = use[use["direction"] == "read"]
-    device = (use["requests"] > 0) & (use["device_ns"] > 0) | (use["pages_missed"] > 0)
-    use = use.assign(device=device, readahead=~device & (use["pages_readahead"] > 0))
-    rows = []
-    for file_id, of_file in use.groupby("file_id"):
-        by_device = float(of_file["device"].mean())
-        by_readahead = float(of_file["readahead"].mean())
-        total_ns = max(int(of_file["latency_ns"].sum()), 1)
-        rows.append(
-            {
-                "file_id": int(file_id),
-                "calls": len(of_file),
-                "cache_share": 1 - by_device - by_readahead,
-                "readahead_share": by_readahead,
-                "device_share": by_device,
-                "device_time_share": float(of_file["device_ns"].sum()) / total_ns,
-            }
-        )
-    return sorted(rows, key=lambda row: -row["calls"])
+        def ask(query: str) -> list[dict[str, Any]]:
+            answer = base.execute(query)
+            names = [column[0] for column in answer.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+
+        return served_by(ask, columns, layers, only)
 
 
 @contextlib.contextmanager
@@ -310,21 +301,38 @@ def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:
     return dataclasses.replace(
         result,
         tables=tables,
-        receipt=result.receipt | {"layers": under.receipt},
-        closing=_closing(result, tables),
+        receipt=_with_cost_below(result.receipt, under.receipt) | {"layers": under.receipt},
+        closing=_closing(result, tables, under.receipt),
     )
 
 
-def _closing(result: TraceResult, tables: dict[str, pa.Table]) -> str:
-    """The closing sentence, with what the device served of the reads that most time went to."""
+def _with_cost_below(receipt: dict[str, Any], layers: dict[str, Any]) -> dict[str, Any]:
+    """The tracer's receipt with what the programs under the calls took, too."""
+    below = float(layers["added_ns"])
+    low, high = receipt["added_ns_interval"]
+    added = Added(receipt["added_ns"], low, high) + Added(below, below, below)
+    return receipt | shares(added, receipt["kept"] + receipt["lost"], receipt["busy_ns"])
+
+
+def _closing(result: TraceResult, tables: dict[str, pa.Table], layers: dict[str, Any]) -> str:
+    """The closing sentence, with what served the calls that most time went to."""
     rows = [*result.verdicts, *result.flushes]
     top = max(rows, key=lambda row: row["time_ns"], default=None)
-    if top is None or top["direction"] != "read" or result.events_path is None:
+    if top is None or top["direction"] == "sync" or result.events_path is None:
         return result.closing
-    served = served_by(tables, result.events_path, only=top["file_id"])
-    by_device = {(row["file_id"], "read"): row["device_share"] for row in served}
+    receipt = result.receipt
+    found = served_under(tables, result.events_path, layers, only=top["file_id"])
+    by_row = {(row.file_id, row.direction, row.basis): row for row in found}
+    served = by_row.get((top["file_id"], top["direction"], top["basis"]))
     named = result.tables["files"].select(["file_id", "path"]).to_pylist()
     paths = {row["file_id"]: row["path"] for row in named}
-    receipt = result.receipt
-    said = closing_sentence(rows, paths, receipt["wall_ns"], receipt["lost"], by_device)
+    said = closing_sentence(
+        rows,
+        paths,
+        receipt["wall_ns"],
+        receipt["lost"],
+        served,
+        result.others_ns,
+        already_mapped(receipt),
+    )
     return " ".join(filter(None, [said, what_is_missing(receipt)]))

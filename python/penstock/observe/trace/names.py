@@ -32,6 +32,7 @@ class Names:
     _rows: list[tuple[int, int, str, bytes]] = field(default_factory=list)
     _sums: pa.Table = field(default_factory=TABLES["operations"].arrow.empty_table)
     _files: dict[tuple[int, int], int] = field(default_factory=dict)
+    _met: set[int] = field(default_factory=set)
     _bearer: dict[bytes, int] = field(default_factory=dict)
     #: names in each directory that leads to a file known; made when a directory's are asked for
     _inside: dict[bytes, set[bytes]] | None = None
@@ -63,12 +64,22 @@ class Names:
             flushed["time_ns"] += row["time_ns"]
         return list(sums.values())
 
+    def others_ns(self) -> int:
+        """Time of all operations but reads, writes and flushes."""
+        flushed = sum(row["time_ns"] for row in self.flushes())
+        return int(pc.sum(self._sums["time_ns"]).as_py() or 0) - int(flushed)
+
     def numbers(self) -> list[tuple[int, int, int]]:
         """Of calls that name a file, whose events come without one: time [ns], thread, number of the file."""
         return [(t_ns, tid, number) for (t_ns, tid), number in self._files.items()]
 
     def _introduce(self, row: dict[str, Any]) -> None:
         path = bytes.fromhex(row["path_hex"])
+        if row["file_id"] in self._met:  # opened by one of several names
+            if path and not row["unlinked"] and self._bearer.get(path) != row["file_id"]:
+                self._bear(path, row["file_id"], "link", row["t_ns"])
+            return
+        self._met.add(row["file_id"])
         self._rows.append((row["file_id"], row["t_ns"], "first", path))
         if path and not row["unlinked"]:
             self._name(path, row["file_id"])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.analyse.words import phase as phase_in_words
 from penstock.analyse.words import size as size_in_words
 from penstock.archive.schemas import TABLES
 from penstock.observe.trace.events import Events
@@ -37,6 +38,10 @@ _SCHEMA = pa.schema(
         ("median_size_bytes", pa.float64()),
         ("evidence", pa.string()),
         ("sentence", pa.string()),
+        ("joint_class", pa.string()),
+        ("joint_k", pa.int64()),
+        ("joint_confidence", pa.float64()),
+        ("joint_sentence", pa.string()),
     ]
 )
 
@@ -45,6 +50,8 @@ Row = dict[str, Any]
 
 def judge_events(events: Events) -> list[Row]:
     """One row per file, direction and basis: all threads' verdict, and each one's under `threads`.
+
+    Where a file is both read and written, `both` is the verdict on reads and writes together.
 
     `events` (records as in the spool) are in order of time. Calls that failed or did nothing are counted but
     not judged; page faults on mapped files are judged apart, with `basis` `faults`.
@@ -113,9 +120,17 @@ def patterns_table(
         }
         together = row["together"]
         text, said = json.dumps(together["evidence"]), sentence(together)
+        both = row.get("both")
+        joint = {
+            "joint_class": both and both["class"],
+            "joint_k": both and both["k"],
+            "joint_confidence": both and both["confidence"],
+            "joint_sentence": both and sentence(both),
+        }
         summed = json.dumps({"calls": row["calls"], "time_ns": row["time_ns"]})
         joined = f"{text[:-1]}, {summed[1:]}" if together["evidence"] else summed
-        _append(columns, named | {"tid": None, "evidence": joined, "sentence": said}, together)
+        whole = named | joint | {"tid": None, "evidence": joined, "sentence": said}
+        _append(columns, whole, together)
         for verdict in row["threads"]:
             if (
                 verdict["evidence"] is not together["evidence"]
@@ -147,7 +162,7 @@ def sentence(verdict: Row) -> str:
         case "reverse":
             why = f"{_percent(verdict['reverse_share'])} end where the last one began"
         case "interleaved":
-            why = f"{verdict['k']} streams at once, each going on where it left off"
+            why = _streams(verdict["k"], evidence.get("streams") or [])
         case "strided":
             why = f"steps of {', '.join(map(str, evidence['strides_bytes']))} bytes"
         case "sequential":
@@ -155,16 +170,47 @@ def sentence(verdict: Row) -> str:
             why = f"{_percent(verdict['sequential_share'])} go forward by at most {near}"
         case "hot-set":
             top = _percent(evidence["spread"]["top_fifth_share"])
-            why = f"{top} go to a fifth of the blocks touched"
+            why = f"{top} go to a fifth of the blocks touched{_law(evidence['spread'])}"
         case "random":
             why = f"{_percent(verdict['forward_share'])} go forward, the others back"
         case "mixed":
             parts = evidence["phases"]
-            why = ", then ".join(f"{p['class']} from request {p['first']}" for p in parts)
+            why = ", then ".join(f"{phase_in_words(p)} from request {p['first']}" for p in parts)
         case _:
             why = f"{_percent(verdict['consecutive_share'])} consecutive, "
             why += f"{_percent(verdict['forward_share'])} forward"
     return f"{kind}: {why} ({n} requests, median {size})"
+
+
+_GOES_ON = {
+    "adjacent": "each going on where it left off",
+    "reverse": "each going back from where it left off",
+}
+
+
+def _streams(k: int, streams: Sequence[Mapping[str, Any]]) -> str:
+    """Of interleaved streams how they go on, and where they are of several kinds the share of each."""
+    shares: dict[str, float] = {}
+    for stream in streams:
+        shares[stream["kind"]] = shares.get(stream["kind"], 0.0) + stream["share"]
+    if len(shares) < 2:
+        kind = next(iter(shares), "adjacent")
+        return f"{k} streams at once, {_GOES_ON.get(kind, _GOES_ON['adjacent'])}"
+    steps = [s["stride_bytes"] for s in streams if s.get("stride_bytes")]
+    parts = [
+        f"{_percent(share)} {kind}"
+        + (f" by {', '.join(map(str, steps[:4]))} bytes" if kind == "strided" and steps else "")
+        for kind, share in sorted(shares.items(), key=lambda item: -item[1])
+    ]
+    return f"{k} streams at once: {', '.join(parts)}"
+
+
+def _law(spread: Mapping[str, Any]) -> str:
+    """The zipf exponent with its interval, where one was fitted."""
+    exponent, half = spread.get("zipf_exponent"), spread.get("zipf_half_width")
+    if not exponent or not half:
+        return ""
+    return f", zipf exponent {exponent:.3g} [{exponent - half:.3g}, {exponent + half:.3g}]"
 
 
 def _percent(share: float) -> str:

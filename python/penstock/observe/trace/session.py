@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.archive.bundle import Bundle
+from penstock.archive.bundle import Bundle, partial_path
 from penstock.errors import BadInput, PenstockError
 from penstock.host.cgroup import RunCgroup, create_run_cgroup, hierarchies
 from penstock.host.clocks import clock_row
+from penstock.host.directories import marker
 from penstock.host.fault_around import single_page_faults
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
-from penstock.host.state import runtime_dir, state_dir
+from penstock.host.state import passable_runtime_dir, state_dir
 from penstock.observe.trace.anonymize import Anonymizer
-from penstock.observe.trace.cost import Paired, bpf_statistics
+from penstock.observe.trace.cost import Paired
 from penstock.observe.trace.interrupts import Interrupts
 from penstock.observe.trace.layers import watching, with_layers
 from penstock.observe.trace.live import live_summary
@@ -95,14 +96,22 @@ def trace_command(words: list[str], session: Session) -> Traced:
     Raises PenstockError if tracing is not possible here.
     """
     journal = Journal()
+    paired = _paired(words, session, session.scope.for_programs())
+    with _new_bundle(journal, session, words) as bundle:
+        return _traced_command(words, session, journal, bundle, paired)
+
+
+def _traced_command(
+    words: list[str],
+    session: Session,
+    journal: Journal,
+    bundle: Bundle | None,
+    paired: Paired | None,
+) -> Traced:
     scope = session.scope.for_programs()
     anonymizer = Anonymizer(session.key_file) if session.key_file else None
-    paired = _paired(words, session, scope)
     with contextlib.ExitStack() as stack:
-        if paired is not None:
-            stack.enter_context(bpf_statistics(journal))
         tracer = stack.enter_context(_tracer(journal, session, scope))
-        bundle = stack.enter_context(_new_bundle(session, words))
         group = stack.enter_context(create_run_cgroup("trace", None, journal))
         layers = stack.enter_context(watching(journal, state_dir(), session.layers))
         marks = stack.enter_context(_file_of_marks(journal))
@@ -163,6 +172,14 @@ def trace_running(seconds: float | None, session: Session) -> Traced:
 
     For `seconds`, until Ctrl-C, or until the processes or the group are gone.
     """
+    journal = Journal()
+    with _new_bundle(journal, session, []) as bundle:
+        return _traced_running(seconds, session, journal, bundle)
+
+
+def _traced_running(
+    seconds: float | None, session: Session, journal: Journal, bundle: Bundle | None
+) -> Traced:
     scope = session.scope
     group = scope.group
     number = group.number if group is not None else _root_group()
@@ -172,10 +189,7 @@ def trace_running(seconds: float | None, session: Session) -> Traced:
         "level": group.level if group is not None else None,
     }
     anonymizer = Anonymizer(session.key_file) if session.key_file else None
-    with (
-        _tracer(Journal(), session, scope.for_programs(observers)) as tracer,
-        _new_bundle(session, []) as bundle,
-    ):
+    with _tracer(journal, session, scope.for_programs(observers)) as tracer:
         tracer.arm(number, target=target)
         clocks = [clock_row("start")]
         start_ns = time.monotonic_ns()
@@ -224,11 +238,11 @@ def _place(path: Path) -> dict[str, int]:
 def _file_of_marks(journal: Journal) -> Iterator[Path]:
     """An empty file that anyone may write; what is written is seen as it is written, and never read."""
     token = new_token()
-    path = runtime_dir() / f"marks-{token}"
+    path = passable_runtime_dir() / f"marks-{token}"
     entry = journal.plan("file", path, token=token)
-    path.touch()
-    path.chmod(0o666)
     try:
+        path.touch()
+        path.chmod(0o622)
         yield path
     finally:
         path.unlink(missing_ok=True)
@@ -273,22 +287,35 @@ def _stdout(
 
 
 @contextlib.contextmanager
-def _new_bundle(session: Session, words: list[str]) -> Iterator[Bundle | None]:
-    """The bundle to be written, if one was asked for; nothing is left of it where the block raises."""
+def _new_bundle(journal: Journal, session: Session, words: list[str]) -> Iterator[Bundle | None]:
+    """The bundle to be written, if one was asked for; nothing is left of it where the block raises.
+
+    Where we are killed `undo` removes what had been written: it is no bundle yet.
+    """
     if session.output is None:
         yield None
         return
+    token = new_token()
+    entry = journal.plan("directory", partial_path(session.output.absolute()), token=token)
     try:
         bundle = Bundle.create(session.output, {"command": words, "run_id": "r001"})
+        (bundle.path / marker(token)).touch()
     except OSError as error:
+        journal.undone(entry)
         raise BadInput(
             f"-o: {session.output}: {error.strerror}; expected a path to write"
         ) from None
+    except PenstockError:
+        journal.undone(entry)
+        raise
+    journal.done(entry)
     try:
         yield bundle
     except BaseException:
         bundle.discard()
         raise
+    finally:
+        journal.undone(entry)
 
 
 def _with_losses_below(result: TraceResult) -> TraceResult:
@@ -349,6 +376,8 @@ def _written(
         facts |= {"command": [], "filters": [], "anonymous": True}
         (bundle.path / "stdout.txt").unlink(missing_ok=True)
     bundle.manifest.update(facts)
+    for ours in bundle.path.glob(marker("*")):
+        ours.unlink()
     made = bundle.finish()
     _write_page(made)
     return dataclasses.replace(traced, bundle=made)

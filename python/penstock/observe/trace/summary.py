@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.analyse.words import FAULTS, basis_in_words
 from penstock.analyse.words import size as size_in_words
 from penstock.observe.trace.hot import in_words
 from penstock.observe.trace.salvage import what_is_missing, what_layers_miss
@@ -64,6 +65,7 @@ def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, A
 def file_rows(traced: Traced) -> list[dict[str, Any]]:
     """One row per file, the one with most time first."""
     files = {row["file_id"]: row for row in traced.result.tables["files"].to_pylist()}
+    names = _further_names(traced)
     rows: dict[int, dict[str, Any]] = {}
     most: dict[tuple[int, str], int] = {}
     for judged in traced.result.verdicts:
@@ -73,6 +75,7 @@ def file_rows(traced: Traced) -> list[dict[str, Any]]:
             number,
             {
                 "path": known.get("path"),
+                "names": names.get(number, []),
                 "dev_major": known.get("dev_major"),
                 "dev_minor": known.get("dev_minor"),
                 "inode": known.get("inode"),
@@ -84,6 +87,8 @@ def file_rows(traced: Traced) -> list[dict[str, Any]]:
                 "write_pattern": None,
                 "read_evidence": None,
                 "write_evidence": None,
+                "joint_pattern": None,
+                "joint_evidence": None,
             },
         )
         writing = direction == "write"
@@ -96,7 +101,21 @@ def file_rows(traced: Traced) -> list[dict[str, Any]]:
             most[number, direction] = judged["calls"]
             row[f"{direction}_pattern"] = judged["together"]["class"]
             row[f"{direction}_evidence"] = _evidence(judged)
+            both = judged.get("both")
+            if both:
+                row["joint_pattern"] = both["class"]
+                row["joint_evidence"] = {k: v for k, v in both.items() if k != "class"}
     return sorted(rows.values(), key=lambda r: -(r["read_time_ns"] + r["write_time_ns"]))
+
+
+def _further_names(traced: Traced) -> dict[int, list[str]]:
+    """Links by which files were opened or that were made, beside the path of their first use."""
+    found: dict[int, list[str]] = {}
+    table = traced.result.tables.get("file_names")
+    for row in table.to_pylist() if table is not None else []:
+        if row["kind"] == "link" and row["path"] not in found.get(row["file_id"], []):
+            found.setdefault(row["file_id"], []).append(row["path"])
+    return found
 
 
 def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +123,7 @@ def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
     threads: dict[str, int] = {}
     for thread in judged["threads"]:
         threads[thread["class"]] = threads.get(thread["class"], 0) + 1
-    return together | {"threads": threads, "basis": judged["basis"]}
+    return together | {"threads": threads, "basis": basis_in_words(judged["basis"])}
 
 
 def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
@@ -120,12 +139,15 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
     judged = sorted(traced.result.verdicts, key=lambda row: -row["time_ns"])
     paths = dict(_paths(traced))
     shown = [row for row in judged if row["calls"] >= _JUDGED][:_SHOWN] or judged[:3]
+    told: set[tuple[int, str]] = set()
     for row in shown:
         verdict = row["together"]
-        kind = verdict["class"] + (f" ({verdict['k']})" if verdict["k"] else "")
+        kind = _kind(verdict)
         kind += ", counted" if row["basis"] == "counters" else ""
+        kind += f", {basis_in_words(FAULTS)}" if row["basis"] == FAULTS else ""
+        label = Text(_tail(printable(paths.get(row["file_id"]) or f"file {row['file_id']}"), 40))
         table.add_row(
-            Text(_tail(printable(paths.get(row["file_id"]) or f"file {row['file_id']}"), 40)),
+            label,
             row["direction"],
             str(row["calls"]),
             size_in_words(row["done_bytes"]),
@@ -133,6 +155,10 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
             f"{row['time_ns'] / 1e6:.3g} ms",
             kind,
         )
+        both = row.get("both")
+        if both and both["class"] != "insufficient" and (row["file_id"], row["basis"]) not in told:
+            told.add((row["file_id"], row["basis"]))
+            table.add_row(label, "both", str(both["requests"]), "", "", "", _kind(both))
     console.print(table)
     rest = len(judged) - len(shown)
     if rest > 0:
@@ -169,6 +195,10 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
         )
     if traced.bundle:
         console.print(Text(f"bundle: {traced.bundle}"), style="dim")
+
+
+def _kind(verdict: Mapping[str, Any]) -> str:
+    return str(verdict["class"]) + (f" ({verdict['k']})" if verdict["k"] else "")
 
 
 def _in_words(paired: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from penstock.observe.trace.announced import announcements
 from penstock.observe.trace.closing import closing_sentence
 from penstock.observe.trace.cost import cost_of, estimate
 from penstock.observe.trace.counts import closing_of_counts, read_counts
-from penstock.observe.trace.coverage import mapped_table
+from penstock.observe.trace.coverage import mapped_before, mapped_table
 from penstock.observe.trace.events import ENCODINGS, SpoolReader, files_table, write_events
 from penstock.observe.trace.events import SCHEMA as EVENTS_SCHEMA
 from penstock.observe.trace.hot import judge_counters, left_to_counters, read_decisions
@@ -61,6 +61,7 @@ class TraceResult:
     events_path: Path | None = None
     marks: list[Mark] = field(default_factory=list)
     flushes: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    others_ns: int = 0
 
 
 class Tracer:
@@ -95,7 +96,7 @@ class Tracer:
             raise ValueError(f"no tracing mode {mode}: it is one of {', '.join(MODES)}")
         self.mode = mode
         self._spool = Path(state_dir) / "spool"
-        self._spool.mkdir(parents=True, exist_ok=True)
+        self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._cost = cost_of(mode, journal, Path(state_dir))
         config = {"mode": mode, "ring_bytes": ring_bytes, "drop_every": drop_every}
         config |= {"streams": streams}
@@ -106,6 +107,8 @@ class Tracer:
         self._daemon = start_daemon("tracer", config, journal)
         self._started_ns = 0
         self._group = 0
+        self._cgroup: RunCgroup | None = None
+        self._start_cpu_ns: int | None = None
         self._where: Entry | None = None
         self._disks: Mapping[tuple[int, int], str] = {}
 
@@ -151,6 +154,8 @@ class Tracer:
             target=dict(target or {}),
         )
         self._started_ns, self._group = time.monotonic_ns(), number
+        self._cgroup = None if isinstance(cgroup, int) else cgroup
+        self._start_cpu_ns = self._cpu_ns()
 
     def status(self) -> dict[str, Any]:
         """Counts so far: seen, kept, filtered, lost, spooled."""
@@ -175,7 +180,10 @@ class Tracer:
         spool, names = self._spooled("events"), self._spooled("files")
         receipt = self._disarmed(spool, salvage)
         wall_ns = time.monotonic_ns() - self._started_ns
-        told = spool, names, wall_ns
+        cpu_ns = self._cpu_ns()
+        if cpu_ns is not None and self._start_cpu_ns is not None:
+            cpu_ns -= self._start_cpu_ns
+        told = spool, names, wall_ns, cpu_ns
         try:
             with _without_collector():
                 try:
@@ -213,6 +221,9 @@ class Tracer:
         events, files, sample = map(self._spooled, ("events", "files", "sample"))
         return Source(daemon, self.mode, events, files, sample)
 
+    def _cpu_ns(self) -> int | None:
+        return None if self._cgroup is None else self._cgroup.cpu_ns()
+
     def _spooled(self, name: str) -> Path:
         if self._where is None:
             raise PenstockError("the tracer is not armed")
@@ -237,6 +248,7 @@ class Tracer:
         spool: Path,
         names_path: Path,
         wall_ns: int,
+        cpu_ns: int | None,
         bundle: Bundle | None,
         phases: dict[str, tuple[int, int]],
     ) -> TraceResult:
@@ -282,14 +294,18 @@ class Tracer:
             rows, tables["epochs"] = judge_spool(spool)
         tables["patterns"] = patterns_table(rows, paths, list(phases))
         rows = [row for row in rows if row["phase"] is None]
-        receipt = dict(receipt) | estimate(receipt, self._cost, wall_ns)
+        receipt = dict(receipt) | estimate(receipt, self._cost, wall_ns, cpu_ns)
         if self.mode == "count":
             closing = closing_of_counts(rows, paths, receipt["lost"])
         else:
             sums = [*rows, *names.flushes()]
-            closing = closing_sentence(sums, paths, wall_ns, receipt["lost"])
+            before = mapped_before(names_path)
+            receipt["already_mapped_bytes"] = {str(n): nbytes for n, nbytes in before.items()}
+            closing = closing_sentence(
+                sums, paths, wall_ns, receipt["lost"], others_ns=names.others_ns(), before=before
+            )
         closing = " ".join(filter(None, [closing, what_is_missing(receipt)]))
-        told = events, events_path, marks, names.flushes()
+        told = events, events_path, marks, names.flushes(), names.others_ns()
         return TraceResult(tables, receipt, rows, closing, *told)
 
 

@@ -111,7 +111,7 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
         if table is not None:
             moves = table["direction"].astype(str).isin(("read", "write"))
             if "op" in table:
-                moves &= table["op"].astype(str) != "fault_around"
+                moves &= ~table["op"].astype(str).str.startswith("fault_around")
             table = table[moves]
         if table is None or table.empty:
             axes.text(

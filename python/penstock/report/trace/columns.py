@@ -106,7 +106,7 @@ def _kind_of_every_operation() -> dict[str, int]:
     for name in table:
         if name.startswith("fault_"):
             table[name] |= _FAULT
-    table["fault_around"] = AROUND
+    table["fault_around"] = table["fault_around_write"] = AROUND
     return table
 
 

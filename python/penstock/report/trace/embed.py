@@ -7,6 +7,7 @@ import json
 import zlib
 from typing import Any
 
+from penstock.analyse.words import phase as phase_in_words
 from penstock.report.trace.gather import Drawing
 from penstock.report.trace.run import Bundle
 
@@ -69,7 +70,8 @@ def _stretches(drawing: Drawing, bundle: Bundle, origin_ns: int) -> tuple[Any, A
         for phase in found:
             start = next(borders, None) or (0, 0)
             end = next(borders, None) or (last, total)
-            name = f"{direction}s {phase['class']}" if len(of_all) > 1 else str(phase["class"])
+            name = phase_in_words(phase)
+            name = f"{direction}s {name}" if len(of_all) > 1 else name
             for axis, which in (("time", 0), ("number", 1)):
                 phases[axis].append(
                     {"from": start[which], "to": end[which], "name": name, "line": line}

@@ -132,16 +132,3 @@ class Bundle:
             for border in (phase["first"], phase["end"])
         ]
         return Marks(moments, borders)
-
-    @cached_property
-    def cache(self) -> dict[int, Row]:
-        """Per file what the page cache and the device served [pages, ns], where that was recorded."""
-        needed = ("seq", "pages_hit", "pages_readahead", "pages_missed", "device_ns")
-        if not self.run.has("cache_use", *needed) or not self.run.has("io_events", "seq"):
-            return {}
-        rows = self.run.ask(
-            "SELECT e.file_id AS file_id, sum(c.pages_hit) AS hit, sum(c.pages_readahead) AS ahead, "
-            "sum(c.pages_missed) AS missed, sum(c.device_ns) AS device_ns, sum(e.latency_ns) AS time_ns "
-            "FROM cache_use c JOIN io_events e USING (seq) GROUP BY e.file_id"
-        )
-        return {int(r["file_id"]): r for r in rows}

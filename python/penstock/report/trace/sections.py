@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from penstock.analyse.words import duration, percent, size
+from penstock.analyse.served import Served
+from penstock.analyse.words import FAULTS, basis_in_words, duration, percent, size
 from penstock.report.trace.gather import Drawing, Gathered, Totals
 from penstock.report.trace.run import Bundle, Row
 
@@ -68,7 +69,7 @@ def files(bundle: Bundle, gathered: Gathered | None) -> dict[str, Any]:
         "rows": rows[:MOST_FILES],
         "first": max(min(busy, SHOWN_FILES), 3),
         "left": len(rows) - min(len(rows), MOST_FILES),
-        "cache": bool(bundle.cache),
+        "cache": bool(bundle.run.all_served),
     }
 
 
@@ -81,7 +82,7 @@ def _file_row(bundle: Bundle, verdict: Row, totals: dict[int, Totals]) -> dict[s
         "file_id": number,
         "path": name_of(bundle, number),
         "direction": str(verdict["direction"])
-        + (" (faults)" if verdict["basis"] == "faults" else ""),
+        + (f", {basis_in_words(FAULTS)}" if verdict["basis"] == FAULTS else ""),
         "calls": int(evidence.get("calls") or verdict["requests"] or 0),
         "bytes": size(verdict["bytes"] or 0),
         "nbytes": int(verdict["bytes"] or 0),
@@ -89,7 +90,7 @@ def _file_row(bundle: Bundle, verdict: Row, totals: dict[int, Totals]) -> dict[s
         "time": duration(evidence.get("time_ns") or 0),
         "kind": kind,
         "sentence": str(verdict["sentence"]),
-        "cache": _cache(bundle.cache.get(number)),
+        "cache": _cache(_served(bundle, number, verdict["direction"], verdict["basis"])),
     }
 
 
@@ -115,22 +116,34 @@ def _unjudged(bundle: Bundle, totals: dict[int, Totals]) -> list[dict[str, Any]]
                     "time": duration(file["time_ns"][way]),
                     "kind": "not judged",
                     "sentence": "",
-                    "cache": _cache(bundle.cache.get(number)),
+                    "cache": _cache(_served(bundle, number, direction)),
                 }
             )
     return rows
 
 
-def _cache(use: Row | None) -> str:
-    if not use:
-        return ""
-    pages = float((use["hit"] or 0) + (use["ahead"] or 0) + (use["missed"] or 0))
-    parts = []
-    if pages:
-        named = (("cached", "hit"), ("read ahead", "ahead"), ("missed", "missed"))
-        parts = [f"{percent((use[key] or 0) / pages)} {word}" for word, key in named if use[key]]
-    if use["time_ns"]:
-        parts.append(f"device {percent((use['device_ns'] or 0) / use['time_ns'])} of its time")
+def _served(
+    bundle: Bundle, file_id: int, direction: str | None = None, basis: str | None = None
+) -> list[Served]:
+    """What served a file's calls: all of them, or those of one direction, and basis."""
+    return [
+        served
+        for served in bundle.run.all_served.values()
+        if served.file_id == file_id
+        and direction in (None, served.direction)
+        and basis in (None, served.basis)
+    ]
+
+
+def _cache(use: list[Served]) -> str:
+    """Pages by where they were, and the part of the calls' time in which a device was at work."""
+    pages = {name: sum(u.pages[name] for u in use) for name in ("hit", "ahead", "missed")}
+    total = sum(pages.values())
+    named = (("cached", "hit"), ("read ahead", "ahead"), ("missed", "missed"))
+    parts = [f"{percent(pages[key] / total)} {word}" for word, key in named if pages[key]]
+    time_ns = sum(u.total_ns for u in use)
+    if time_ns:
+        parts.append(f"device {percent(sum(u.device_ns for u in use) / time_ns)} of its time")
     return ", ".join(parts)
 
 
@@ -149,12 +162,22 @@ def figure_facts(bundle: Bundle, drawing: Drawing) -> dict[str, Any]:
     verdicts = [
         {
             "direction": f"{r['direction']}s",
-            "basis": "" if r["basis"] == "calls" else f" by {r['basis']}",
+            "basis": "" if r["basis"] == "calls" else f" by {basis_in_words(r['basis'])}",
             "sentence": str(r["sentence"]),
             "confidence": f"{float(r.get('confidence') or 0):.2f}",
         }
         for r in bundle.verdicts_of(number)
     ]
+    joint = next((r for r in bundle.verdicts_of(number) if r.get("joint_sentence")), None)
+    if joint is not None:
+        verdicts.append(
+            {
+                "direction": "reads and writes together",
+                "basis": "" if joint["basis"] == "calls" else f" by {joint['basis']}",
+                "sentence": str(joint["joint_sentence"]),
+                "confidence": f"{float(joint.get('joint_confidence') or 0):.2f}",
+            }
+        )
     return {
         "id": f"file{number}",
         "path": name_of(bundle, number),
@@ -169,7 +192,7 @@ def figure_facts(bundle: Bundle, drawing: Drawing) -> dict[str, Any]:
         if drawing.head["form"] == "points"
         else "as counts per cell, the extremes of every column kept",
         "left": "; ".join(left),
-        "cache": _cache(bundle.cache.get(number)),
+        "cache": _cache(_served(bundle, number)),
     }
 
 
@@ -219,7 +242,7 @@ def evidence(bundle: Bundle, drawings: list[Drawing]) -> list[dict[str, Any]]:
             if threads:
                 words = ", ".join(f"{n}× {kind}" for kind, n in sorted(threads.items()))
                 facts.append(("threads", words))
-            basis = "" if row["basis"] == "calls" else f", by {row['basis']}"
+            basis = "" if row["basis"] == "calls" else f", by {basis_in_words(row['basis'])}"
             found.append(
                 {
                     "title": name_of(bundle, number),

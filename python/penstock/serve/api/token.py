@@ -15,7 +15,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from penstock.errors import BadInput
 from penstock.host.processes import Identity
-from penstock.host.state import runtime_dir
+from penstock.host.state import closed, runtime_dir
 
 _SHORTEST = 16
 _scheme = HTTPBearer(auto_error=False, description="The token that `penstock serve` prints.")
@@ -43,8 +43,7 @@ def kept(token: str, url: str) -> Iterator[Path]:
     path = runtime_dir() / f"serve-{os.getpid()}.json"
     path.unlink(missing_ok=True)
     said = {**vars(Identity.own()), "url": url, "token": token}
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "w") as file:
+    with open(path, "x", opener=closed) as file:
         json.dump(said, file)
     try:
         yield path

@@ -1,0 +1,437 @@
+"""Every interval that a trace prints, simulated: how often it holds what it is about.
+
+Each row draws recordings of known truth, lets the code that prints the interval judge them, and counts how
+often the truth lies in it, with the 99 % binomial (Clopper-Pearson) interval of that share. A row fails where
+all of this interval lies below the nominal level. The same intervals with half their width must be found too
+narrow, in the rows that leave room for it. Ends with 1 if a row fails, or a narrowed one does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.signal import lfilter
+from scipy.stats import beta, chi2, norm
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench.pattern import cases
+from penstock.analyse.trace_compare import ratios_of
+from penstock.observe.trace.cost import ROUNDS, interval, paired_runs
+
+_native: Any = importlib.import_module("penstock._native")
+
+Draws = np.random.Generator
+Offsets = npt.NDArray[np.int64]
+#: low end, value, high end, truth; None: no interval was given
+Found = tuple[float, float, float, float] | None
+
+SIZE = 4096
+
+
+@dataclass(frozen=True)
+class Printed:
+    """An interval: what it is about, its level, how one is drawn, and how many are."""
+
+    name: str
+    nominal: float
+    draw: Callable[[Draws], Found]
+    trials: int = 1000
+    #: half the width cannot show where there is none, or the level leaves no room
+    narrows: bool = True
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How often the truth was inside, of how many."""
+
+    held: int
+    trials: int
+
+    @property
+    def share(self) -> float:
+        """Of the intervals given."""
+        return self.held / self.trials if self.trials else math.nan
+
+    def ends(self, level: float = 0.99) -> tuple[float, float]:
+        """Clopper-Pearson interval of the share."""
+        tail = (1 - level) / 2
+        low = beta.ppf(tail, self.held, self.trials - self.held + 1) if self.held else 0.0
+        missed = self.trials - self.held
+        high = beta.ppf(1 - tail, self.held + 1, missed) if missed else 1.0
+        return float(low), float(high)
+
+    def below(self, nominal: float) -> bool:
+        """Whether this is too seldom to be chance."""
+        return self.ends()[1] < nominal
+
+
+def simulate(printed: Printed, trials: int, seed: int) -> tuple[Coverage, Coverage]:
+    """Draws `trials` recordings: of the intervals as they are, and of the same with half their width."""
+    held = given = narrowed = 0
+    for trial in range(trials):
+        found = printed.draw(np.random.default_rng([seed, trial]))
+        if found is None:
+            continue
+        low, value, high, truth = found
+        given += 1
+        held += low <= truth <= high
+        narrowed += (low + value) / 2 <= truth <= (high + value) / 2
+    return Coverage(held, given), Coverage(narrowed, given)
+
+
+def judged(offsets: Offsets, size: int, path: str) -> dict[str, Any]:
+    """The verdict on one sequence."""
+    sizes = np.full(len(offsets), size, np.int64)
+    text = _native.classify(np.ascontiguousarray(offsets, np.int64), sizes, None, path)
+    return dict(json.loads(text)["together"])
+
+
+def _bursts(draws: Draws, n: int, share: float, length: float) -> npt.NDArray[np.bool_]:
+    """Which requests go elsewhere: `share` of them, in runs of `length` on average."""
+    stop = 1 / length
+    start = share / (1 - share) * stop
+    hit = np.zeros(n, bool)
+    state = draws.random() < share
+    at = 0
+    while at < n:
+        run = int(draws.geometric(stop if state else start))
+        hit[at : at + run] = state
+        at += run
+        state = not state
+    return hit
+
+
+def _elsewhere(draws: Draws, offsets: Offsets, hit: npt.NDArray[np.bool_]) -> Offsets:
+    out = offsets.copy()
+    out[hit] = (1 << 44) + draws.integers(0, 1 << 22, int(hit.sum())) * SIZE
+    return out
+
+
+#: class → its sequence, what it says of itself, and how many requests in a row a step of its rule rests on
+_ORDERS: dict[str, tuple[Callable[[Draws, int], Offsets], int]] = {
+    "consecutive": (lambda draws, n: cases.consecutive(n, SIZE), 2),
+    "reverse": (lambda draws, n: cases.reverse(n, SIZE, 1 << 40), 2),
+    "strided": (lambda draws, n: cases.strided(n, (16 * SIZE,)), 3),
+    "sequential": (lambda draws, n: cases.gaps(draws, n, SIZE), 2),
+    "interleaved": (lambda draws, n: cases.streams(draws, n, SIZE, 3, "random")[0], 1),
+}
+
+
+def confidence(kind: str, path: str, n: int, length: float) -> Callable[[Draws], Found]:
+    """The bound of a class whose requests are interrupted: at random, or in bursts of `length`."""
+    make, rests_on = _ORDERS[kind]
+    share = (0.02 if kind == "strided" else 0.015) * (1 if length == 1 else 0.75)
+
+    def one(draws: Draws) -> dict[str, Any]:
+        hit = _bursts(draws, n, share, length) if length > 1 else draws.random(n) < share
+        hit[: rests_on + 4] = False
+        return judged(_elsewhere(draws, make(draws, n), hit), SIZE, path)
+
+    @cache
+    def held() -> float:
+        # an interruption also cuts off pieces of chains that are too short to count
+        found = (one(np.random.default_rng([92, trial])) for trial in range(200))
+        return float(np.mean([v["evidence"]["chains"]["held_share"] for v in found]))
+
+    def draw(draws: Draws) -> Found:
+        verdict = one(draws)
+        if verdict["class"] != kind:
+            return None
+        if kind == "interleaved":
+            value = verdict["evidence"]["chains"]["held_share"]
+            return verdict["confidence"], value, math.inf, held()
+        # a step counts if none of the requests that it rests on went elsewhere
+        undisturbed = (1 - share) if length > 1 else (1 - share) ** rests_on
+        if length > 1:
+            start = share / (1 - share) / length
+            undisturbed *= (1 - start) ** (rests_on - 1)
+        shares = {
+            "consecutive": verdict["consecutive_share"],
+            "reverse": verdict["reverse_share"],
+            "sequential": verdict["sequential_share"],
+        }
+        value = shares.get(kind, undisturbed)
+        return verdict["confidence"], value, math.inf, undisturbed
+
+    return draw
+
+
+def random_confidence(path: str, n: int) -> Callable[[Draws], Found]:
+    """The bound of `random`: every request to any of 64 blocks."""
+    blocks = 64
+
+    def draw(draws: Draws) -> Found:
+        verdict = judged(draws.integers(0, blocks, n) * SIZE, SIZE, path)
+        if verdict["class"] != "random":
+            return None
+        truth = 1 - (blocks - 1) / blocks**2
+        return verdict["confidence"], 1 - verdict["consecutive_share"], math.inf, truth
+
+    return draw
+
+
+@cache
+def _hot_share(n: int, blocks: int, exponent: float) -> float:
+    """What the busiest fifth of the touched blocks gets on average in recordings of this length."""
+    sums = 0.0
+    for trial in range(300):
+        draws = np.random.default_rng([91, trial])
+        counts = np.bincount(cases.zipf(draws, n, 1, blocks, exponent), minlength=blocks)
+        counts = np.sort(counts[counts > 0])[::-1]
+        sums += counts[: -(-len(counts) // 5)].sum() / n
+    return sums / 300
+
+
+def hot_confidence(path: str, n: int, blocks: int, exponent: float) -> Callable[[Draws], Found]:
+    """The bound of `hot-set`: the share of the busiest fifth, by all blocks or a sample of them."""
+
+    def draw(draws: Draws) -> Found:
+        verdict = judged(cases.zipf(draws, n, SIZE, blocks, exponent), SIZE, path)
+        if verdict["class"] != "hot-set":
+            return None
+        value = verdict["evidence"]["spread"]["top_fifth_share"]
+        return verdict["confidence"], value, math.inf, _hot_share(n, blocks, exponent)
+
+    return draw
+
+
+def zipf(path: str, n: int, blocks: int, exponent: float) -> Callable[[Draws], Found]:
+    """The exponent, whether or not the class is `hot-set`."""
+
+    def draw(draws: Draws) -> Found:
+        verdict = judged(cases.zipf(draws, n, SIZE, blocks, exponent), SIZE, path)
+        spread = verdict["evidence"].get("spread")
+        if spread is None or not spread["zipf_half_width"]:
+            return None
+        value, half = spread["zipf_exponent"], spread["zipf_half_width"]
+        return value - half, value, value + half, exponent
+
+    return draw
+
+
+def border(path: str, n: int, first: str, second: str) -> Callable[[Draws], Found]:
+    """The border of two phases, within 1 % of the requests; by epochs within one of 1,024."""
+
+    def draw(draws: Draws) -> Found:
+        cut = round(draws.uniform(0.15, 0.85) * n)
+        offsets = np.concatenate(
+            [
+                cases.phase(draws, first, cut, SIZE, 0),
+                cases.phase(draws, second, n - cut, SIZE, 1),
+            ]
+        )
+        verdict = judged(offsets, SIZE, path)
+        phases = verdict["evidence"].get("phases") or []
+        within = 0.01 * n if path == "exact" else max(0.01 * n, 1024)
+        value = phases[1]["first"] if len(phases) == 2 else -n
+        return value - within, value, value + within, cut
+
+    return draw
+
+
+def uniformity(n: int) -> Callable[[Draws], Found]:
+    """Chi-squared of uniform starts: below its 95 % quantile."""
+
+    def draw(draws: Draws) -> Found:
+        verdict = judged(draws.integers(0, 1 << 22, n) * SIZE, SIZE, "exact")
+        found = verdict["evidence"]["uniformity"]
+        most = float(chi2.ppf(0.95, found["degrees_of_freedom"]))
+        return -math.inf, most, most, found["chi_squared"]
+
+    return draw
+
+
+def log_of_short_processes(planted: bool = False) -> Callable[[Draws], Found]:
+    """A log to which many processes append small lines: `consecutive`; planted: in any order."""
+
+    def draw(draws: Draws) -> Found:
+        processes, size = int(draws.integers(40, 120)), int(draws.choice([24, 64, 200, 700]))
+        each = draws.integers(1, 4, processes)
+        n = int(each.sum())
+        order = draws.permutation(n) if planted else np.arange(n)
+        offsets = np.ascontiguousarray(order * size, np.int64)
+        tids = np.repeat(np.arange(1, processes + 1), each).astype(np.uint32)
+        path = "epochs" if draws.random() < 0.5 else "exact"
+        text = _native.classify(offsets, np.full(n, size, np.int64), tids, path)
+        right = json.loads(text)["together"]["class"] == "consecutive"
+        return 0.0, 0.0, 0.0, 0.0 if right else 1.0
+
+    return draw
+
+
+def paired(pairs: int, spread: float, tail: float) -> Callable[[Draws], Found]:
+    """`--calibrate`: what tracing adds to a command, from pairs of runs of uneven length."""
+
+    def draw(draws: Draws) -> Found:
+        def run(factor: float) -> float:
+            slow = 1.5 if draws.random() < tail else 1.0
+            return factor * slow * float(np.exp(spread * draws.standard_normal()))
+
+        found = paired_runs(lambda: run(1.0), lambda: run(1.02), pairs, 0.008)
+        middle = (
+            0.02  # both are spread alike: so is their difference about it, up to the second order
+        )
+        return found.low, found.share, found.high, middle
+
+    return draw
+
+
+def calibration(spread: float) -> Callable[[Draws], Found]:
+    """The ns that a call takes longer: the range of the rounds' differences."""
+
+    def draw(draws: Draws) -> Found:
+        added = 150 + spread * draws.standard_t(3, ROUNDS)
+        middle, low, high = interval(added.tolist())
+        return low, middle, high, 150.0
+
+    return draw
+
+
+def ratio(measure: str, n: int, law: str, memory: float) -> Callable[[Draws], Found]:
+    """`penstock compare`: twice the latency in B; `memory` is the correlation of neighbours in time."""
+
+    def series(draws: Draws, factor: float) -> npt.NDArray[np.float64]:
+        noise = draws.standard_normal(n + 200)
+        noise = lfilter([math.sqrt(1 - memory**2)], [1, -memory], noise)[200:]
+        if law == "exponential":
+            return np.asarray(-np.log(np.maximum(norm.sf(noise), 1e-300)) * factor)
+        return np.asarray(np.exp(noise) * factor)
+
+    def draw(draws: Draws) -> Found:
+        found = ratios_of(series(draws, 1.0), series(draws, 2.0), draws).get(measure)
+        if found is None:
+            return None
+        return math.log(found.low), math.log(found.value), math.log(found.high), math.log(2)
+
+    return draw
+
+
+def printed_intervals(quick: bool) -> Iterator[Printed]:
+    """All of them."""
+    for path in ("exact", "epochs") if quick else ("exact", "streaming", "epochs"):
+        for kind in _ORDERS:
+            for length in (1.0, 4.0):
+                for n in (10_007,) if quick else (1009, 10_007, 40_009):
+                    how = "singly" if length == 1 else "in bursts"
+                    yield Printed(
+                        f"confidence, {kind} interrupted {how}, n {n}, {path}",
+                        0.975,
+                        confidence(kind, path, n, length),
+                        narrows=kind != "strided",
+                    )
+        yield Printed(f"confidence, random, {path}", 0.975, random_confidence(path, 10_007))
+        hot = hot_confidence(path, 40_009, 8192, 1.2)
+        # by all blocks requests vary less than the bound allows for: half of it is enough
+        yield Printed(
+            f"confidence, hot-set, {path}", 0.975, hot, 300 if quick else 1000, path == "epochs"
+        )
+    for path in ("exact", "epochs"):
+        for exponent in (0.8, 1.2) if quick else (0.6, 0.8, 1.0, 1.2, 1.4, 1.6):
+            for blocks in (2048,) if quick else (512, 2048, 8192):
+                for each in (8,) if quick else (8, 32):
+                    yield Printed(
+                        f"zipf exponent {exponent}, {blocks} blocks, {each} requests each, {path}",
+                        0.95,
+                        zipf(path, each * blocks, blocks, exponent),
+                        400,
+                    )
+    for path in ("exact", "streaming", "epochs"):
+        for first, second in (("consecutive", "random"), ("interleaved", "strided")):
+            yield Printed(
+                f"border of phases, {first} then {second}, {path}",
+                0.99,
+                border(path, 40_009, first, second),
+                narrows=False,
+            )
+    for n in (1009, 10_007):
+        yield Printed(f"chi-squared of uniform starts, n {n}", 0.95, uniformity(n), 2000, False)
+    yield Printed(
+        "class of a log that short processes append to",
+        0.9999,
+        log_of_short_processes(),
+        4000 if quick else 50_000,
+        False,
+    )
+    for pairs in (6, 15) if quick else (6, 10, 15, 30):
+        for spread, tail in ((0.01, 0.0), (0.05, 0.1)):
+            yield Printed(
+                f"--calibrate, {pairs} pairs, spread {spread}, {tail:.0%} of the runs slow",
+                0.95,
+                paired(pairs, spread, tail),
+                2000,
+            )
+    yield Printed("ns per call, six rounds", 0.95, calibration(30.0), 2000)
+    for measure, sizes in (("mean", (30, 400, 4000)), ("p50", (30, 4000)), ("p99", (800, 4000))):
+        for law in ("exponential", "log-normal"):
+            for memory in (0.0, 0.8):
+                for n in sizes[-1:] if quick else sizes:
+                    said = "in clusters" if memory else "independent"
+                    yield Printed(
+                        f"compare, {measure} of {n} {law} latencies, {said}",
+                        0.95,
+                        ratio(measure, n, law, memory),
+                        600,
+                    )
+
+
+def main() -> int:
+    """Runs all."""
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--quick", action="store_true", help="fewer rows, a third of the draws")
+    words.add_argument("--only", default="", help="rows whose name has this")
+    words.add_argument("--seed", type=int, default=1)
+    words.add_argument("--json", action="store_true")
+    given = words.parse_args()
+    rows, failed = [], 0
+    for one in printed_intervals(given.quick):
+        if given.only not in one.name:
+            continue
+        trials = max(one.trials // 3, 100) if given.quick else one.trials
+        found, narrowed = simulate(one, trials, given.seed)
+        low, high = found.ends() if found.trials else (math.nan, math.nan)
+        too_low = found.trials == 0 or found.below(one.nominal)
+        missed = one.narrows and not narrowed.below(one.nominal)
+        failed += too_low or missed
+        rows.append(
+            {
+                "interval": one.name,
+                "nominal": one.nominal,
+                "coverage": found.share,
+                "low": low,
+                "high": high,
+                "n": found.trials,
+                "too_narrow": too_low,
+                "planted": None if not one.narrows else not missed,
+            }
+        )
+        if not given.json:
+            said = "TOO NARROW" if too_low else "planted NOT FOUND" if missed else "ok"
+            print(
+                f"{one.name:76} {one.nominal:6.2%} {found.share:7.2%} [{low:.2%}, {high:.2%}] "
+                f"n {found.trials}  {said}",
+                flush=True,
+            )
+    wrong = Printed("a log in any order", 0.9999, log_of_short_processes(planted=True))
+    found_wrong = simulate(wrong, 100, given.seed)[0].below(0.9999)
+    if given.json:
+        print(json.dumps(rows))
+    else:
+        print(f"a log written in any order: {'found' if found_wrong else 'NOT FOUND'}")
+        print(f"{len(rows) - failed} of {len(rows)} intervals hold what they say")
+    return int(failed > 0 or not found_wrong)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

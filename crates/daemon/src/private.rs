@@ -1,0 +1,154 @@
+//! Files, directories and sockets that only the user who runs the daemon, and root, can reach.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::mem::{size_of, zeroed};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+const BY_OTHERS: u32 = 0o077;
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+fn own_uid() -> u32 {
+    // SAFETY: no arguments, no failure.
+    unsafe { libc::geteuid() }
+}
+
+fn refused(why: String) -> io::Error {
+    io::Error::new(ErrorKind::PermissionDenied, why)
+}
+
+/// Makes a new, empty file of mode 0600 in place of whatever has the name; a link there is not followed.
+pub fn file(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+}
+
+/// Makes the directory if absent and keeps others out of it. One that is a link, or that another user owns, is
+/// refused.
+pub fn directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let facts = fs::symlink_metadata(path)?;
+    if !facts.is_dir() || facts.uid() != own_uid() {
+        return Err(refused(format!(
+            "found a {} of user {}; expected a directory of user {}",
+            if facts.is_dir() { "directory" } else { "file" },
+            facts.uid(),
+            own_uid()
+        )));
+    }
+    if facts.mode() & BY_OTHERS != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Refuses a directory in which another user could replace what we put there.
+pub(crate) fn check_parent(path: &Path) -> io::Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let facts = fs::metadata(parent)?;
+    let (owner, mode) = (facts.uid(), facts.mode());
+    if (owner != 0 && owner != own_uid()) || mode & WRITABLE_BY_OTHERS != 0 {
+        return Err(refused(format!(
+            "{} belongs to user {owner} and has mode {:o}; expected a directory of our own that nobody \
+             else may write to",
+            parent.display(),
+            mode & 0o7777
+        )));
+    }
+    Ok(())
+}
+
+/// The user at the other end of a connection; `SO_PEERCRED`, socket(7).
+fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
+    // SAFETY: zeros are a valid value; the buffer and its length belong together.
+    unsafe {
+        let mut peer: libc::ucred = zeroed();
+        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+        let result = libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &mut length,
+        );
+        if result == 0 {
+            Ok(peer.uid)
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+}
+
+/// Whether root or our own user is at the other end.
+pub(crate) fn may_ask(stream: &UnixStream) -> bool {
+    peer_uid(stream).is_ok_and(|uid| uid == 0 || uid == own_uid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn place(name: &str) -> std::path::PathBuf {
+        let place =
+            std::env::temp_dir().join(format!("penstock-private-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&place);
+        fs::create_dir(&place).unwrap();
+        place
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_planted_link_is_replaced_and_its_target_left_alone() {
+        let place = place("link");
+        let (target, path) = (place.join("target"), place.join("file"));
+        fs::write(&target, "precious").unwrap();
+        symlink(&target, &path).unwrap();
+        file(&path).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+        assert_eq!(mode(&path), 0o600);
+        fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_closed_to_others_and_a_link_to_one_refused() {
+        let place = place("directory");
+        let open = place.join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        directory(&open).unwrap();
+        assert_eq!(mode(&open), 0o700);
+        let link = place.join("link");
+        symlink(&open, &link).unwrap();
+        assert!(directory(&link).is_err());
+        fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_no_place_for_a_socket() {
+        let place = place("parent");
+        let path = place.join("socket");
+        assert!(check_parent(&path).is_ok());
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(check_parent(&path).is_err());
+        fs::remove_dir_all(place).unwrap();
+    }
+}

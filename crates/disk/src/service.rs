@@ -1,0 +1,226 @@
+//! How requests for data are served, by whatever thread: the device's work, its time, the answer.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use penstock_daemon::clock::now_ns;
+use penstock_station::Op;
+
+use crate::backing::{bytes_there, pread};
+use crate::data::place;
+use crate::disk::Disk;
+use crate::faults::Place;
+use crate::gate::{error, FAULTS, OFF, VOLATILE};
+use crate::ticket::{Target, Ticket};
+use crate::timer::Timers;
+use crate::tree::{Buffers, OpenFile};
+
+/// A disk, the timers that answer for it, and buffers.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) timers: Timers,
+    pub(crate) buffers: Arc<Buffers>,
+}
+
+/// What is read, by whom.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reading {
+    pub(crate) offset: u64,
+    pub(crate) size: u32,
+    pub(crate) pid: u32,
+    pub(crate) arrival_ns: u64,
+}
+
+impl Service {
+    pub(crate) fn ticket(
+        &self,
+        op: Op,
+        open: &OpenFile,
+        offset: u64,
+        size: u32,
+        pid: u32,
+        arrival_ns: u64,
+    ) -> Ticket {
+        let target = Target {
+            file_id: open.file_id,
+            device_base: open.inode.device_base,
+            offset,
+            size,
+            pid,
+        };
+        self.disk.arrive(op, target, arrival_ns)
+    }
+
+    /// Acts when the ticket is due: now, or from a timer thread. Told that time.
+    fn when_due(&self, mut ticket: Ticket, act: impl FnOnce(u64, Ticket) + Send + 'static) {
+        let now = now_ns();
+        if ticket.due_ns <= now {
+            return act(now, ticket);
+        }
+        let whose = (self.disk.number, ticket.id());
+        self.timers.answer_at(
+            ticket.due_ns,
+            whose,
+            Box::new(move |now, moved| {
+                if let Some(moved) = moved {
+                    ticket.is_moved(&moved);
+                }
+                act(now, ticket);
+            }),
+        );
+        // The disk was changed while the request was on its way from the station to the timers.
+        self.disk.move_late(&self.timers, whose.1);
+    }
+
+    /// Answers when the ticket is due.
+    pub(crate) fn answer(&self, ticket: Ticket, answer: impl FnOnce() + Send + 'static) {
+        let now = now_ns();
+        if ticket.due_ns <= now {
+            self.disk.complete(ticket, now);
+            return answer();
+        }
+        let disk = self.disk.clone();
+        self.when_due(ticket, move |now, ticket| {
+            // What is due waits for no book-keeping.
+            answer();
+            disk.complete(ticket, now);
+        });
+    }
+
+    /// Reads as the device would, with its faults; `answer` gets the bytes.
+    pub(crate) fn read(
+        &self,
+        open: &OpenFile,
+        reading: Reading,
+        answer: impl FnOnce(io::Result<&[u8]>) + Send + 'static,
+    ) {
+        let Reading { offset, size, .. } = reading;
+        let mut buffer = self.buffers.take(size as usize);
+        // At the end of a file the device transfers, and takes time for, only what is there.
+        let there = bytes_there(&open.file, offset, size);
+        let (pid, arrival_ns) = (reading.pid, reading.arrival_ns);
+        let mut ticket = self.ticket(Op::Read, open, offset, there, pid, arrival_ns);
+        let read = self.read_at(open, &mut buffer, size, offset, ticket.visit());
+        Disk::shorten(&mut ticket, buffer.len() as u32);
+        ticket.fails(&read);
+        let buffers = self.buffers.clone();
+        self.answer(ticket, move || {
+            answer(read.map(|()| &buffer[..]));
+            buffers.give(buffer);
+        });
+    }
+
+    fn read_at(
+        &self,
+        open: &OpenFile,
+        buffer: &mut Vec<u8>,
+        size: u32,
+        offset: u64,
+        visit: u32,
+    ) -> io::Result<()> {
+        pread(open.file.as_raw_fd(), buffer, size as usize, offset)?;
+        if self.disk.gate.up() & FAULTS != 0 {
+            let path = open.inode.path();
+            let place = place(&path, &open.inode, offset, visit);
+            self.disk
+                .gate
+                .faults()
+                .on_read(place, buffer)
+                .map_err(error)?;
+        }
+        Ok(())
+    }
+
+    /// A flush that has arrived at `arrival_ns`, of a file or of nothing in particular.
+    pub(crate) fn flush(
+        &self,
+        open: Option<&OpenFile>,
+        pid: u32,
+        arrival_ns: u64,
+        answer: impl FnOnce(io::Result<()>) + Send + 'static,
+    ) {
+        if let Err(error) = self.disk.admit(Op::Flush) {
+            return answer(Err(error));
+        }
+        let ticket = self
+            .disk
+            .arrive(Op::Flush, self.whole(open, pid), arrival_ns);
+        let flushed = self.make_durable(open, ticket.visit());
+        let synced = flushed.and_then(|()| match open {
+            Some(open) if self.disk.durable => open.file.sync_all(),
+            _ => Ok(()),
+        });
+        self.flushed(ticket, synced, answer);
+    }
+
+    /// The write of `written` asked to be durable before it is answered: the flush follows on its end.
+    /// It does not come the way through the kernel, and nothing is taken off for that.
+    pub(crate) fn flush_after(
+        &self,
+        written: Ticket,
+        open: Arc<OpenFile>,
+        answer: impl FnOnce(io::Result<()>) + Send + 'static,
+    ) {
+        let service = self.clone();
+        let pid = written.record.pid;
+        self.when_due(written, move |now, written| {
+            let due_ns = written.due_ns;
+            service.disk.complete(written, now);
+            if let Err(error) = service.disk.admit(Op::Flush) {
+                return answer(Err(error));
+            }
+            let target = service.whole(Some(&open), pid);
+            let ticket = service.disk.arrive_as_of(Op::Flush, target, now, due_ns);
+            let flushed = service.make_durable(Some(&open), ticket.visit());
+            service.flushed(ticket, flushed, answer);
+        });
+    }
+
+    fn flushed(
+        &self,
+        mut ticket: Ticket,
+        flushed: io::Result<()>,
+        answer: impl FnOnce(io::Result<()>) + Send + 'static,
+    ) {
+        ticket.fails(&flushed);
+        self.answer(ticket, move || answer(flushed));
+    }
+
+    fn whole(&self, open: Option<&OpenFile>, pid: u32) -> Target {
+        Target {
+            file_id: open.map_or_else(|| self.disk.file_id(""), |open| open.file_id),
+            device_base: open.map_or(0, |open| open.inode.device_base),
+            offset: 0,
+            size: 0,
+            pid,
+        }
+    }
+
+    /// What a flush does beside taking time: it may fail, and what was unsynced is not so any more.
+    fn make_durable(&self, open: Option<&OpenFile>, visit: u32) -> io::Result<()> {
+        let gate = &self.disk.gate;
+        let up = gate.up();
+        if up & FAULTS != 0 {
+            let path = open.map_or_else(String::new, |open| open.inode.path());
+            let place = Place {
+                path: &path,
+                base: open.map_or(0, |open| open.inode.device_base),
+                offset: 0,
+                visit,
+            };
+            gate.faults().on_flush(place).map_err(error)?;
+        }
+        if up & VOLATILE != 0 {
+            let mut unsynced = gate.unsynced();
+            if gate.up() & OFF != 0 {
+                return Err(error(libc::EIO));
+            }
+            if let Some(unsynced) = unsynced.as_mut() {
+                unsynced.synced(open.map(|open| open.inode.key));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! What the programs themselves take: the kernel's account of their run time, switched on now and then.
+//!
+//! The account costs every run two readings of the clock, so it is on in windows only. The first one lasts until
+//! the target has been at work for a while, so that short commands are in it; then come windows of [`WINDOW_NS`],
+//! soon rarer, at random places so that no period of the program's meets one of ours. Each stands for the time since
+//! the one before. The descriptor by which the account is on ends with the process: nothing has to be put back.
+//!
+//! The kernel counts runs of the whole machine; which of them the target caused the programs count themselves while a
+//! window is open (`meter` in `bpf/scope.h`).
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use libbpf_rs::libbpf_sys::{bpf_enable_stats, BPF_STATS_RUN_TIME};
+use serde_json::{json, Value};
+
+/// Of the target at work, in the first window.
+const FIRST_NS: u64 = 40_000_000;
+/// Longest wait for that.
+const PATIENCE_NS: u64 = 2_000_000_000;
+const LOOK_NS: u64 = 10_000_000;
+const WINDOW_NS: u64 = 20_000_000;
+/// Mean time between windows: a fifth of what has passed, within this.
+const GAP_NS: std::ops::RangeInclusive<u64> = 60_000_000..=380_000_000;
+
+/// Calls, and everything else: of these the target's runs are counted apart.
+pub(crate) const GROUPS: usize = 2;
+
+/// What the kernel and the programs have counted so far, by program and by group.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading {
+    /// (ns, runs) of each program.
+    pub programs: Vec<(u64, u64)>,
+    /// Runs that the target caused.
+    pub own: [u64; GROUPS],
+}
+
+/// Of one group of programs: as counted in a window, or scaled up to what the windows stand for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    time_ns: f64,
+    runs: f64,
+    own: f64,
+}
+
+impl Group {
+    fn add(&mut self, other: &Self, weight: f64) {
+        self.time_ns += other.time_ns * weight;
+        self.runs += other.runs * weight;
+        self.own += other.own * weight;
+    }
+}
+
+type Groups = [Group; GROUPS];
+
+/// What windows have shown.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    windows: u64,
+    on_ns: u64,
+    groups: Groups,
+    /// The last window's, for each ns of it.
+    rate: Groups,
+    /// Square of the error [ns] that the change from window to window leaves in the time.
+    error: f64,
+}
+
+impl Sums {
+    /// A window of `on_ns` that stands for `span_ns`.
+    fn add(&mut self, on_ns: u64, span_ns: u64, window: &Groups) {
+        let mut rate = *window;
+        for group in &mut rate {
+            *group = Group::default();
+        }
+        for (rate, group) in rate.iter_mut().zip(window) {
+            rate.add(group, 1.0 / on_ns.max(1) as f64);
+        }
+        if self.windows > 0 {
+            let time = |rate: &Groups| rate.iter().map(|group| group.time_ns).sum::<f64>();
+            let change = (time(&rate) - time(&self.rate)) * span_ns.saturating_sub(on_ns) as f64;
+            self.error += change * change / 2.0;
+        }
+        self.windows += 1;
+        self.on_ns += on_ns;
+        self.rate = rate;
+        self.stand(span_ns);
+    }
+
+    /// The last window stands for so much.
+    fn stand(&mut self, span_ns: u64) {
+        for (sum, rate) in self.groups.iter_mut().zip(&self.rate) {
+            sum.add(rate, span_ns as f64);
+        }
+    }
+
+    fn told(&self) -> Value {
+        let [calls, others] = self
+            .groups
+            .map(|group| json!({"time_ns": group.time_ns, "runs": group.runs, "own": group.own}));
+        json!({
+            "windows": self.windows, "on_ns": self.on_ns, "calls": calls, "others": others,
+            "error_ns": self.error.sqrt(),
+        })
+    }
+}
+
+/// The windows of one recording.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    /// The account is on since then, from these counts on.
+    open: Option<(OwnedFd, u64, Reading)>,
+    due_ns: u64,
+    begun_ns: u64,
+    /// To where the windows so far stand.
+    told_ns: u64,
+    at_work: bool,
+    sums: Sums,
+    refused: Option<String>,
+    random: RandomState,
+}
+
+impl Meter {
+    /// Opens the first window.
+    pub fn new(now_ns: u64, read: impl FnOnce() -> Reading) -> Self {
+        let mut meter = Self {
+            open: None,
+            due_ns: now_ns,
+            begun_ns: now_ns,
+            told_ns: now_ns,
+            at_work: false,
+            sums: Sums::default(),
+            refused: None,
+            random: RandomState::new(),
+        };
+        meter.open(now_ns, read);
+        meter
+    }
+
+    /// Whether a window is open.
+    pub fn on(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// When to look again.
+    pub fn due_ns(&self) -> u64 {
+        self.due_ns
+    }
+
+    /// Opens or closes a window where it is time to; `own` is of now, `group_of` a program's number.
+    pub fn look(
+        &mut self,
+        now_ns: u64,
+        own: [u64; GROUPS],
+        group_of: impl Fn(usize) -> usize,
+        read: impl FnOnce() -> Reading,
+    ) {
+        let Some((_, since_ns, before)) = &self.open else {
+            self.open(now_ns, read);
+            return;
+        };
+        if self.sums.windows == 0 && !self.at_work && now_ns < since_ns + PATIENCE_NS {
+            self.at_work = own != before.own;
+            self.due_ns = now_ns + if self.at_work { FIRST_NS } else { LOOK_NS };
+            return;
+        }
+        self.close(now_ns, group_of, read);
+        let (least, most) = GAP_NS.into_inner();
+        let gap_ns = ((now_ns - self.begun_ns) / 5).clamp(least, most);
+        self.due_ns = now_ns + gap_ns / 2 + self.random.hash_one(now_ns) % gap_ns;
+    }
+
+    fn open(&mut self, now_ns: u64, read: impl FnOnce() -> Reading) {
+        match switched_on() {
+            Ok(descriptor) => {
+                self.open = Some((descriptor, now_ns, read()));
+                let first = self.sums.windows == 0;
+                self.due_ns = now_ns + if first { LOOK_NS } else { WINDOW_NS };
+            }
+            Err(error) => {
+                self.refused = Some(format!("the kernel's account of BPF programs: {error}"));
+                self.due_ns = u64::MAX;
+            }
+        }
+    }
+
+    fn close(
+        &mut self,
+        now_ns: u64,
+        group_of: impl Fn(usize) -> usize,
+        read: impl FnOnce() -> Reading,
+    ) {
+        let Some((descriptor, since_ns, before)) = self.open.take() else {
+            return;
+        };
+        let now = read();
+        drop(descriptor);
+        let mut window = Groups::default();
+        let pairs = now.programs.iter().zip(&before.programs);
+        for (number, (now, before)) in pairs.enumerate() {
+            let group = &mut window[group_of(number).min(GROUPS - 1)];
+            group.time_ns += now.0.wrapping_sub(before.0) as f64;
+            group.runs += now.1.wrapping_sub(before.1) as f64;
+        }
+        for (group, (now, before)) in window.iter_mut().zip(now.own.iter().zip(&before.own)) {
+            group.own = now.wrapping_sub(*before) as f64;
+        }
+        let on_ns = now_ns.saturating_sub(since_ns);
+        self.sums
+            .add(on_ns, now_ns.saturating_sub(self.told_ns), &window);
+        self.told_ns = now_ns;
+    }
+
+    /// Ends with the recording: the last window stands for what came after it.
+    pub fn end(
+        &mut self,
+        now_ns: u64,
+        group_of: impl Fn(usize) -> usize,
+        read: impl FnOnce() -> Reading,
+    ) {
+        self.close(now_ns, group_of, read);
+        self.sums.stand(now_ns.saturating_sub(self.told_ns));
+        self.due_ns = u64::MAX;
+    }
+
+    /// For the receipt: sums scaled up to the whole recording.
+    pub fn told(&self) -> Value {
+        let mut told = self.sums.told();
+        told["refused"] = json!(self.refused);
+        told
+    }
+}
+
+fn switched_on() -> std::io::Result<OwnedFd> {
+    // SAFETY: gives a descriptor, or a negative number.
+    let fd = unsafe { bpf_enable_stats(BPF_STATS_RUN_TIME) };
+    if fd < 0 {
+        return Err(std::io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: a descriptor that the kernel just gave us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(time_ns: f64) -> Groups {
+        let calls = Group {
+            time_ns,
+            runs: time_ns / 100.0,
+            own: 1.0,
+        };
+        [calls, Group::default()]
+    }
+
+    #[test]
+    fn a_window_stands_for_the_time_since_the_one_before() {
+        let mut sums = Sums::default();
+        sums.add(1_000, 1_000, &window(100.0));
+        sums.add(1_000, 9_000, &window(100.0));
+        assert_eq!(sums.error, 0.0);
+        sums.stand(5_000);
+        let told = sums.told();
+        assert!((told["calls"]["time_ns"].as_f64().unwrap() - 1_500.0).abs() < 1e-6);
+        assert!((told["calls"]["runs"].as_f64().unwrap() - 15.0).abs() < 1e-6);
+        assert_eq!(told["on_ns"], 2_000);
+    }
+
+    #[test]
+    fn windows_that_differ_leave_an_error() {
+        let mut sums = Sums::default();
+        sums.add(1_000, 1_000, &window(100.0));
+        sums.add(1_000, 9_000, &window(300.0));
+        assert!(sums.told()["error_ns"].as_f64().unwrap() > 1_000.0);
+    }
+}

@@ -1,0 +1,192 @@
+"""What served the reads and writes of a run: the page cache, read-ahead, or a device.
+
+From the tables `cache_use`, `io_events`, `files` and `device_requests` alone (docs/formats.md), call by call:
+
+- `device`: it waited for a request to a device; a direct call for which one was found
+- `missed`: pages came in that no request to a block device brought, on a file system that has none (network,
+  FUSE): it waited for whoever serves that
+- `filled`: pages came in without a request though the file system lies on a block device: holes of a
+  sparse file, or requests that were not told of
+- `ahead`: all pages were there, some because an earlier read had them read ahead; it waited for nobody
+- `cached`: all pages were in memory; of a write, the page cache took it
+- `untold`: all others: calls that failed or moved nothing, writes that return only when the device has the
+  bytes (O_SYNC), direct calls without a request, and calls that are not in `cache_use`
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_native: Any = importlib.import_module("penstock._native")
+
+#: operations that have written data reach the device
+FLUSHES = tuple(str(name) for _, name, way in _native.trace_operations() if way == "sync")
+
+#: what a call was served by
+SOURCES = ("cached", "ahead", "device", "missed", "filled", "untold")
+#: part of a file's calls that `cache_use` must tell of for a statement on all of them
+_ENOUGH_TOLD = 0.9
+#: part of the records below the calls that may be lost without a miss passing for a hit in a statement
+_MAY_BE_LOST = 0.01
+#: without it a page that comes into the page cache is not seen
+_ADDED = "mm_filemap_add_to_page_cache"
+
+#: a call that waits for no device takes less than this, and 1 ns for each byte that it copies (1 GB/s)
+_QUICK_NS = 20_000
+
+_DIRECT, _SYNC = 1, 4  # of `flags`
+NEEDED = {
+    "cache_use": (
+        "seq",
+        "pages_hit",
+        "pages_readahead",
+        "pages_missed",
+        "requests",
+        "device_ns",
+    ),
+    "io_events": ("seq", "op", "direction", "file_id", "latency_ns", "flags"),
+}
+
+_CALLS = """
+WITH calls AS (
+    SELECT e.file_id, e.direction, e.latency_ns, c.*,
+        CASE WHEN e.op LIKE 'fault%' THEN 'faults' ELSE 'calls' END AS basis,
+        e.op NOT LIKE 'fault%' AND e.flags & {direct} <> 0 AS direct,
+        e.op NOT LIKE 'fault%' AND e.direction = 'write' AND e.flags & {sync} <> 0 AS synced,
+        {no_blocks} AS no_blocks
+    FROM io_events e LEFT JOIN cache_use c USING (seq) {files}
+    WHERE e.direction IN ('read', 'write') AND e.op NOT LIKE 'fault_around%' {only}
+), sourced AS (
+    SELECT *, CASE
+        WHEN seq IS NULL THEN 'untold'
+        WHEN direct THEN CASE WHEN requests > 0 THEN 'device' ELSE 'untold' END
+        WHEN device_ns > 0 AND requests > 0 THEN 'device'
+        WHEN pages_missed > 0 THEN CASE WHEN no_blocks THEN 'missed' ELSE 'filled' END
+        WHEN synced THEN 'untold'
+        WHEN pages_readahead > 0 THEN 'ahead'
+        WHEN pages_hit > 0 THEN 'cached' ELSE 'untold' END AS source
+    FROM calls
+)
+SELECT file_id, direction, basis, source, count(*) AS calls, sum(latency_ns) AS time_ns,
+    sum(device_ns) AS device_ns, sum(pages_hit) AS hit, sum(pages_readahead) AS ahead,
+    sum(pages_missed) AS missed
+FROM sourced GROUP BY file_id, direction, basis, source
+"""
+
+
+@dataclass(frozen=True)
+class Served:
+    """Calls and their time [ns] by what served them, of one file, direction and basis (calls or faults).
+
+    `pages` are those in memory, read ahead and missed; `device_ns` is the part of the calls' time in which a
+    request was queued or served.
+    """
+
+    file_id: int
+    direction: str
+    basis: str
+    calls: dict[str, int]
+    time_ns: dict[str, int]
+    pages: dict[str, int]
+    device_ns: int
+
+    @property
+    def total(self) -> int:
+        """All calls."""
+        return sum(self.calls.values())
+
+    @property
+    def total_ns(self) -> int:
+        """The time of all calls."""
+        return sum(self.time_ns.values())
+
+    @property
+    def known(self) -> bool:
+        """Whether the tables tell enough of its calls for a statement on all of them."""
+        return self.total - self.calls["untold"] >= _ENOUGH_TOLD * max(self.total, 1)
+
+    @property
+    def waiting(self) -> int:
+        """Calls that waited for a device, or for who serves the file system."""
+        return self.calls["device"] + self.calls["missed"]
+
+    @property
+    def waiting_ns(self) -> int:
+        """Their time."""
+        return self.time_ns["device"] + self.time_ns["missed"]
+
+    @property
+    def share(self) -> dict[str, float]:
+        """Part of the calls by what served them."""
+        return {name: count / max(self.total, 1) for name, count in self.calls.items()}
+
+
+def quick_ns(mean_bytes: float) -> float:
+    """Mean latency [ns] below which calls of this size are taken to have waited for no device."""
+    return _QUICK_NS + mean_bytes
+
+
+def served_by(
+    ask: Callable[[str], list[dict[str, Any]]],
+    columns: dict[str, set[str]],
+    layers: dict[str, Any] | None,
+    only: int | None = None,
+) -> list[Served]:
+    """One row per file, direction and basis (or of the file `only`), most time first.
+
+    `ask` answers SQL over the run's tables, `columns` are the names of those there, `layers` the receipt of
+    what watched below the calls. Empty where the run has no `cache_use`.
+    """
+    if not all(set(names) <= columns.get(table, set()) for table, names in NEEDED.items()):
+        return []
+    query = _CALLS.format(
+        direct=_DIRECT,
+        sync=_SYNC,
+        no_blocks=_no_blocks(columns),
+        files="LEFT JOIN files f ON f.file_id = e.file_id" if "files" in columns else "",
+        only="" if only is None else f"AND e.file_id = {only}",
+    )
+    found: dict[tuple[int, str, str], Served] = {}
+    for row in ask(query):
+        key = (int(row["file_id"]), str(row["direction"]), str(row["basis"]))
+        if key not in found:
+            none = dict.fromkeys(SOURCES, 0)
+            pages = dict.fromkeys(("hit", "ahead", "missed"), 0)
+            found[key] = Served(*key, dict(none), dict(none), pages, 0)
+        served, source = found[key], _trusted(str(row["source"]), layers or {})
+        served.calls[source] += int(row["calls"])
+        served.time_ns[source] += int(row["time_ns"] or 0)
+        for name in served.pages:
+            served.pages[name] += int(row[name] or 0)
+        device_ns = served.device_ns + int(row["device_ns"] or 0)
+        found[key] = Served(*key, served.calls, served.time_ns, served.pages, device_ns)
+    return sorted(found.values(), key=lambda row: -row.total_ns)
+
+
+def _no_blocks(columns: dict[str, set[str]]) -> str:
+    """SQL: whether a file's system has no block device, as far as the tables tell."""
+    if not {"dev_major", "dev_minor"} <= columns.get("files", set()):
+        return "false"
+    virtual = "coalesce(f.dev_major, 1) = 0"
+    if "file_id" not in columns.get("device_requests", set()):
+        return virtual
+    # btrfs has such a number, too, and block devices below
+    return (
+        f"({virtual} AND (f.dev_major, f.dev_minor) NOT IN (SELECT (g.dev_major, g.dev_minor) FROM files g "
+        "JOIN device_requests r ON r.file_id = g.file_id WHERE g.dev_major IS NOT NULL "
+        "AND g.dev_minor IS NOT NULL))"
+    )
+
+
+def _trusted(source: str, layers: dict[str, Any]) -> str:
+    """What a call may be said to be served by, after what was lost or could not be seen below."""
+    missing = layers.get("missing") or {}
+    lost = layers.get("lost", 0) > _MAY_BE_LOST * max(layers.get("seen", 0), 1)
+    if source in ("cached", "ahead") and (_ADDED in missing or lost or layers.get("incomplete")):
+        return "untold"
+    if source == "filled" and (lost or any(missing.values())):
+        return "untold"
+    return source

@@ -1,0 +1,240 @@
+"""Which node of a study on several nodes is the straggler, and why, as far as the runs' own tables say.
+
+What counts is how long a node's busiest resource was at work in the command's time: a disk by its own counter
+(`disk_stats`: `busy_ns`, some request in it), the processors by the node's control group (`utilisation`) over
+what the study gives the node. Links are in no table. A node stands out where its busiest resource was at work
+for half of the run or more and a quarter longer than that of any other node.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.words import duration, percent, size
+
+#: how much longer than the next, and for which part of the run, something is at work that makes a straggler
+LONGER = 1.25
+MUCH = 0.5
+#: ratios up to this are called alike
+_ALIKE = 1.25
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one resource of a node did in one run: `disk` (its id in `name`) or `processors`."""
+
+    node: str
+    resource: str
+    name: str
+    busy_ns: float
+    nbytes: float = 0.0
+    requests: float = 0.0
+
+    @property
+    def rate_bps(self) -> float:
+        """Bytes per second at work."""
+        return 1e9 * self.nbytes / max(self.busy_ns, 1.0)
+
+
+@dataclass(frozen=True)
+class Held:
+    """One run: the busiest resource of each node, most first; `after_ns` is how much later than those of all
+    other nodes the first one's disk answered its last request."""
+
+    run_id: str
+    treatment_id: str
+    wall_ns: float
+    loads: list[Load]
+    after_ns: float
+
+    @property
+    def ratio(self) -> float:
+        """The first one's time at work over the second one's."""
+        return self.loads[0].busy_ns / max(self.loads[1].busy_ns, 1.0)
+
+    @property
+    def node(self) -> str | None:
+        """The straggler; None where none stands out."""
+        top = self.loads[0]
+        return top.node if self.ratio >= LONGER and top.busy_ns >= MUCH * self.wall_ns else None
+
+
+def held_up(outcome: Outcome) -> list[Held]:
+    """One row per valid run whose tables tell of two nodes or more."""
+    key = "straggler"
+    if key not in outcome.memory:
+        runs = outcome.measured
+        rows = runs[["run_id", "treatment_id"]].astype(str) if len(runs) else pd.DataFrame()
+        names = sorted(set(map(tuple, rows.to_numpy().tolist()))) if len(rows) else []
+        found = (_held(outcome, run, treatment) for run, treatment in names)
+        outcome.memory[key] = [row for row in found if row is not None]
+    return list(outcome.memory[key])
+
+
+def _held(outcome: Outcome, run_id: str, treatment_id: str) -> Held | None:
+    times = outcome.manifest(run_id).get("times") or {}
+    if not {"start_ns", "end_ns"} <= set(times):
+        return None
+    begin, end = int(times["start_ns"]), int(times["end_ns"])
+    wall_ns = float(max(end - begin, 1))
+    every = [*_disks(outcome, run_id), *_processors(outcome, run_id, begin, end)]
+    loads: dict[str, Load] = {}
+    for load in sorted(every, key=lambda load: -load.busy_ns):
+        loads.setdefault(load.node, load)
+    if len(loads) < 2:
+        return None
+    ranked = list(loads.values())
+    after_ns = _after(outcome, run_id, ranked[0], begin, end)
+    return Held(run_id, treatment_id, wall_ns, ranked, after_ns)
+
+
+def _node_of(disk_id: str) -> str:
+    return disk_id.split(".", 1)[0]
+
+
+def _disks(outcome: Outcome, run_id: str) -> Iterator[Load]:
+    table = outcome.table(run_id, "disk_stats", ["disk_id", "metric", "value"])
+    if table is None or table.empty:
+        return
+    wide = table.astype({"disk_id": str, "metric": str}).pivot_table(
+        index="disk_id", columns="metric", values="value", aggfunc="last"
+    )
+    for disk_id, row in wide.iterrows():
+        if "." not in str(disk_id) or pd.isna(row.get("busy_ns")):
+            continue
+        yield Load(
+            _node_of(str(disk_id)),
+            "disk",
+            str(disk_id),
+            float(row["busy_ns"]),
+            float(row.get("read_bytes", 0) + row.get("written_bytes", 0)),
+            float(row.get("reads", 0) + row.get("writes", 0)),
+        )
+
+
+def _processors(outcome: Outcome, run_id: str, begin: int, end: int) -> Iterator[Load]:
+    """Processor time of each node's group, over the processors that the study gives it (else: one)."""
+    columns = ["t_ns", "kind", "entity", "metric", "value"]
+    table = outcome.table(run_id, "utilisation", columns)
+    receipt = (outcome.manifest(run_id).get("receipts") or {}).get("monitor") or {}
+    if table is None or not receipt.get("cpus"):
+        return
+    mine = table[(table["kind"].astype(str) == "cgroup_cpu") & table["t_ns"].between(begin, end)]
+    for node, rows in mine.groupby(mine["entity"].astype(str)):
+        share = float(rows["value"].mean()) / 100
+        if share != share:
+            continue
+        used_ns = share * float(receipt["cpus"]) * (end - begin)
+        given = _declared(outcome, run_id, str(node)).get("cpus")
+        cpus = float(given) if isinstance(given, int | float) and given > 0 else 1.0
+        yield Load(str(node), "processors", str(node), min(used_ns / cpus, float(end - begin)))
+
+
+def _after(outcome: Outcome, run_id: str, top: Load, begin: int, end: int) -> float:
+    """How much later a disk answered its last request than the disks of all other nodes; 0 if it did not."""
+    if top.resource != "disk":
+        return 0.0
+    table = outcome.table(run_id, "device_requests", ["disk_id", "done_ns"])
+    if table is None or table.empty:
+        return 0.0
+    table = table[table["done_ns"].between(begin, end)]
+    last = table["done_ns"].groupby(table["disk_id"].astype(str).map(_node_of)).max()
+    others = last.drop(top.node, errors="ignore")
+    if top.node not in last or others.empty:
+        return 0.0
+    return max(float(last[top.node] - others.max()), 0.0)
+
+
+def _declared(outcome: Outcome, run_id: str, node: str) -> dict[str, Any]:
+    """The study's entry of a node; one of several alike (`count`) by its name before the number."""
+    for entry in (outcome.study.get("platform") or {}).get("nodes") or []:
+        name = str(entry.get("name"))
+        if name == node or (entry.get("count") is not None and node.rsplit("-", 1)[0] == name):
+            return dict(entry)
+    return {}
+
+
+def _limits(outcome: Outcome, run_id: str, disk_id: str) -> str:
+    """The limits that the study declares for a disk in this run, in words; empty without any."""
+    node, _, name = disk_id.partition(".")
+    for disk in _declared(outcome, run_id, node).get("disks") or []:
+        if str(disk.get("name")) == name and disk.get("limits"):
+            said = ", ".join(f"{k} {v}" for k, v in disk["limits"].items())
+            for factor, level in outcome.levels(run_id).items():
+                said = said.replace(f"{{{factor}}}", level)
+            return said
+    return ""
+
+
+def why(outcome: Outcome, held: Held) -> str:
+    """What the tables say of the first one beside the others: bytes, rate, profile, limits."""
+    top = held.loads[0]
+    if top.resource == "processors":
+        return (
+            f"its processors are busy for {percent(top.busy_ns / held.wall_ns)} of the run; "
+            "what they do is in no table"
+        )
+    others = [x for x in held.loads[1:] if x.resource == "disk" and x.nbytes > 0]
+    if not others or top.nbytes <= 0:
+        return "no other disk served as much as a byte: there is nothing to compare it with"
+    nbytes = statistics.median(x.nbytes for x in others)
+    rate = statistics.median(x.rate_bps for x in others)
+    more, slower = top.nbytes / nbytes, rate / max(top.rate_bps, 1e-9)
+    served = (
+        f"it served {size(top.nbytes)} at {size(top.rate_bps)}/s, "
+        f"the others {size(nbytes)} at {size(rate)}/s in the median"
+    )
+    causes = []
+    if more > _ALIKE:
+        causes.append(f"it has {more:.1f} times as much to serve")
+    if slower > _ALIKE:
+        causes.append(f"it is {slower:.1f} times as slow{_of_what(outcome, held, top, others)}")
+    if not causes:
+        causes.append("neither alone explains it")
+    return f"{served}: {' and '.join(causes)}"
+
+
+def _of_what(outcome: Outcome, held: Held, top: Load, others: list[Load]) -> str:
+    """What differs in what is declared of a slow disk, or in what was asked of it."""
+    disks = outcome.manifest(held.run_id).get("disks") or {}
+
+    def profile(load: Load) -> str:
+        disk = disks.get(load.name) or {}
+        scale = disk.get("time_scale", 1)
+        return f"{disk.get('profile')}" + (f" × {scale:g}" if scale not in (1, None) else "")
+
+    found = []
+    theirs = sorted({profile(x) for x in others})
+    if profile(top) not in theirs:
+        found.append(f"its profile is {profile(top)}, theirs {', '.join(theirs)}")
+    limits = _limits(outcome, held.run_id, top.name)
+    if limits and limits not in {_limits(outcome, held.run_id, x.name) for x in others}:
+        found.append(f"its limits are {limits}")
+    each = top.nbytes / max(top.requests, 1)
+    usual = statistics.median(x.nbytes / max(x.requests, 1) for x in others)
+    if usual > _ALIKE * each:
+        found.append(f"its requests are of {size(each)} in the mean, theirs of {size(usual)}")
+    if outcome.has_table(held.run_id, "events"):
+        found.append("what changed during the run is in its table `events`")
+    return f" ({'; '.join(found)})" if found else " (why is in none of the run's tables)"
+
+
+def in_words(outcome: Outcome, rows: list[Held]) -> str:
+    """A statement on runs with the same straggler; the numbers are of the median run."""
+    held = sorted(rows, key=lambda row: row.ratio)[len(rows) // 2]
+    top, second = held.loads[:2]
+    what = f"disk {top.name}" if top.resource == "disk" else "processors"
+    verb = "is" if top.resource == "disk" else "are"
+    said = (
+        f"its {what} {verb} at work {duration(top.busy_ns)} of {duration(held.wall_ns)}, "
+        f"{held.ratio:.1f} times as long as anything of the next node ({second.node})"
+    )
+    if held.after_ns > 0.05 * held.wall_ns:
+        said += f", and done {duration(held.after_ns)} after the other disks"
+    return f"{said}; {why(outcome, held)}"

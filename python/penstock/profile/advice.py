@@ -1,0 +1,210 @@
+"""How far a fitted profile can be relied on, and what follows from it for a program's requests.
+
+A fit is judged cell by cell: the rate that the simulator makes of the profile over the rate measured, once
+with the cell in the fit, once with a fit to all others. Advice stays within what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.analyse.words import size
+from penstock.errors import BadInput
+from penstock.profile.cells import Cell, Measurements
+from penstock.profile.fit import profile_of, simulated_cell
+from penstock.profile.model import StorageProfile
+
+#: from here on a fitted rate is off
+OFF = 0.10
+#: rates are alike up to this ratio, and reach a limit from this share of it on
+_ALIKE = 1.1
+_REACHED = 0.9
+
+LEFT_OUT, KEPT_BACK = "left out of the fit", "not in the fit"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A cell with its rate by the fit, and by a fit without it, over the measured one.
+
+    `fitted` is None where it took no part in the fit, `held_out` where the other cells do not give what it
+    takes.
+    """
+
+    cell: Cell
+    fitted: float | None
+    held_out: float | None
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        c = self.cell
+        return {
+            "operation": c.op,
+            "pattern": _pattern(c.sequential),
+            "size_bytes": c.block_bytes,
+            "jobs": c.streams,
+            "depth": c.depth,
+            "rate_bps": c.rate_bps,
+            "fitted_ratio": self.fitted,
+            "held_out_ratio": self.held_out,
+        }
+
+
+def judged(
+    profile: StorageProfile, measured: Measurements, judge: list[Cell], one_by_one: bool = True
+) -> list[Judged]:
+    """Each cell of the fit, left out in its turn, and then those that were kept back from it."""
+    rows = []
+    for n, cell in enumerate(measured.cells):
+        held = None
+        if one_by_one:
+            rest = measured.cells[:n] + measured.cells[n + 1 :]
+            held = _without(Measurements(rest, measured.flush, measured.fio_version), cell)
+        rows.append(Judged(cell, _ratio(profile, cell), held))
+    return rows + [Judged(cell, None, _ratio(profile, cell)) for cell in judge]
+
+
+def _without(rest: Measurements, cell: Cell) -> float | None:
+    like = [c for c in rest.cells if (c.op, c.sequential) == (cell.op, cell.sequential)]
+    if not any(c.depth == 1 for c in like):
+        return None
+    try:
+        return _ratio(profile_of(rest, "held-out", []), cell)
+    except BadInput:
+        return None
+
+
+def _ratio(profile: StorageProfile, cell: Cell) -> float:
+    return float(simulated_cell(profile, cell)["iops"]) / cell.rate_iops
+
+
+def _pattern(sequential: bool) -> str:
+    return "sequential" if sequential else "random"
+
+
+def cell_words(cell: Cell) -> str:
+    """`random reads of 4 KiB, 16 under way`."""
+    depth = f", {cell.depth} under way" if cell.depth > 1 else ""
+    return f"{_pattern(cell.sequential)} {cell.op}s of {size(cell.block_bytes)}{depth}"
+
+
+def not_to_be_used(rows: list[Judged], off: float = OFF) -> list[str]:
+    """Cells that the fit misses by more than `off`, in words with the ratio."""
+    return [
+        f"{cell_words(row.cell)} (fitted {row.fitted:.2f} of what was measured)"
+        for row in rows
+        if row.fitted is not None and max(row.fitted, 1 / max(row.fitted, 1e-9)) > 1 + off
+    ]
+
+
+def verdict(rows: list[Judged], off: float = OFF) -> str:
+    """One sentence on the whole fit: within what it is, with the cells in it and without them."""
+
+    def most(ratios: list[float]) -> float:
+        return max((max(x, 1 / max(x, 1e-9)) - 1 for x in ratios), default=0.0)
+
+    fitted = [row.fitted for row in rows if row.fitted is not None]
+    said = f"rates of the {len(fitted)} cells of the fit are met within {100 * most(fitted):.0f} %"
+    for words, mine in (
+        (LEFT_OUT, [row.held_out for row in rows if row.fitted is not None]),
+        (KEPT_BACK, [row.held_out for row in rows if row.fitted is None]),
+    ):
+        known = [x for x in mine if x is not None]
+        if known:
+            near = sum(max(x, 1 / max(x, 1e-9)) <= 1 + off for x in known)
+            said += (
+                f"; {words}, {near} of {len(known)} are predicted within {100 * off:.0f} %, "
+                f"the worst is off by {100 * most(known):.0f} %"
+            )
+        if mine and len(known) < len(mine):
+            said += f"; {len(mine) - len(known)} cannot be predicted from the others"
+    return said
+
+
+def advice(profile: StorageProfile, cells: list[Cell]) -> list[str]:
+    """What the profile says of sizes and depths, within those measured."""
+    found = []
+    for op in ("read", "write"):
+        mine = [c for c in cells if c.op == op]
+        if not mine:
+            continue
+        smallest, largest = (f(c.block_bytes for c in mine) for f in (min, max))
+        sizes = _powers(smallest, largest)
+        depths = _powers(1, max(c.depth for c in mine))
+        jobs = any(c.streams > 1 for c in mine)
+
+        def rate(
+            sequential: bool, nbytes: int, depth: int, op: str = op, jobs: bool = jobs
+        ) -> float:
+            one = np.ones(1)
+            cell = Cell(op, sequential, nbytes, depth, depth if jobs else 1, 1.0, one, one)
+            return float(simulated_cell(profile, cell)["iops"]) * nbytes
+
+        if {c.sequential for c in mine} == {True, False}:
+            found.append(_of_order(op, sizes, depths, rate))
+        found.append(_of_limit(op, sizes, depths, rate, all(c.sequential for c in mine)))
+    return found
+
+
+_Rate = Callable[[bool, int, int], float]
+
+
+def _powers(first: int, last: int) -> list[int]:
+    """`first`, the powers of two up to `last`, and `last`."""
+    between = [1 << n for n in range(63) if first < 1 << n < last]
+    return sorted({first, *between, last})
+
+
+def _from(values: list[int], holds: Callable[[int], bool]) -> int | None:
+    """The first value from which on it holds for all, None if it does not for the last."""
+    found = None
+    for value in reversed(values):
+        if not holds(value):
+            break
+        found = value
+    return found
+
+
+def _of_order(op: str, sizes: list[int], depths: list[int], rate: _Rate) -> str:
+    def gap(nbytes: int, depth: int) -> float:
+        return rate(True, nbytes, depth) / rate(False, nbytes, depth)
+
+    least = sizes[0]
+    if max(gap(n, 1) for n in sizes) <= _ALIKE:
+        return f"{op}s at random are as fast as in order, whatever their size"
+    by_size = _from(sizes, lambda n: gap(n, 1) <= _ALIKE)
+    said = f"{op}s at random, one at a time: {gap(least, 1):.1f} times slower than in order at {size(least)}"
+    if by_size is None:
+        said += f", still {gap(sizes[-1], 1):.1f} times at {size(sizes[-1])}"
+    else:
+        said += f", as fast from {size(by_size)} on"
+    if len(depths) > 1:
+        by_depth = _from(depths, lambda d: gap(least, d) <= _ALIKE)
+        if by_depth is None:
+            said += f"; with {depths[-1]} under way still {gap(least, depths[-1]):.1f} times"
+        else:
+            said += f"; with {by_depth} under way as fast at {size(least)}, too"
+    return said
+
+
+def _of_limit(op: str, sizes: list[int], depths: list[int], rate: _Rate, ordered: bool) -> str:
+    most = max(rate(ordered, n, depths[-1]) for n in (sizes[0], sizes[-1]))
+    kind = _pattern(ordered)
+    said = f"{kind} {op}s reach 90 % of {most / 1e6:.0f} MB/s, the most in what was measured,"
+    ways = []
+    for depth in sorted({1, depths[-1]}):
+        enough = _from(sizes, lambda n, d=depth: rate(ordered, n, d) >= _REACHED * most)  # type: ignore[misc]
+        many = "one at a time" if depth == 1 else f"with {depth} under way"
+        where = f"from {size(enough)} on" if enough else "at no size"
+        if enough == sizes[-1]:
+            where = f"only at {size(enough)}, the largest"
+        ways.append(f"{many} {where}")
+    if len(depths) > 1:
+        deep = _from(depths, lambda d: rate(ordered, sizes[-1], d) >= _REACHED * most)
+        if deep and deep > 1:
+            ways.append(f"at {size(sizes[-1])} with {deep} under way or more")
+    return f"{said} {', '.join(ways)}"

@@ -1,0 +1,269 @@
+"""A profile from a table of sizes and rates: what is read, fitted, judged on cells not used, and advised."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from penstock import cli
+from penstock.cli import profile as profile_verb
+from penstock.errors import BadInput
+from penstock.profile import load_profile
+from penstock.profile.advice import advice, judged, not_to_be_used, verdict
+from penstock.profile.cells import Cell
+from penstock.profile.fit import profile_of, simulated_cell
+from penstock.profile.table import RateTable, read_table
+
+#: A. Saif, 2020, tables 4.3 and 4.4: one client, synchronous, direct; MB/s of 4 and 28 KiB
+PUBLISHED = {
+    "px02ssf020": {"read": (43.2, 31, 172, 148), "write": (88.2, 64, 312, 292)},
+    "px05smb040": {"read": (136, 40.1, 491, 220), "write": (123, 99.2, 496, 470)},
+}
+HEAD = "operation,pattern,size,rate [MB/s],jobs,use\n"
+
+
+def written(path: Path, rows: list[tuple[object, ...]]) -> RateTable:
+    path.write_text(HEAD + "".join(",".join(map(str, row)) + "\n" for row in rows))
+    return read_table(path)
+
+
+def published(path: Path, drive: str) -> RateTable:
+    kinds = [(p, s) for s in ("4KiB", "28KiB") for p in ("sequential", "random")]
+    return written(
+        path,
+        [
+            (op, *kind, rate, 1, "fit")
+            for op, rates in PUBLISHED[drive].items()
+            for kind, rate in zip(kinds, rates, strict=True)
+        ],
+    )
+
+
+def simulated(path: Path, name: str, *, use: str = "fit") -> RateTable:
+    """The rates that a ready profile gives; with `use` "half" every other cell is kept back."""
+    profile = load_profile(name)
+    rows: list[tuple[object, ...]] = []
+    for jobs in (1, 16):
+        for n, size in enumerate((4096, 16384, 65536, 262144, 1 << 20)):
+            for m, pattern in enumerate(("sequential", "random")):
+                for op in ("read", "write"):
+                    one = np.ones(1)
+                    cell = Cell(op, pattern == "sequential", size, jobs, jobs, 1.0, one, one)
+                    rate = simulated_cell(profile, cell)["iops"] * size / 1e6
+                    back = use == "half" and (n + m) % 2 == 1
+                    rows.append(
+                        (op, pattern, size, f"{rate:.4g}", jobs, "judge" if back else "fit")
+                    )
+    return written(path, rows)
+
+
+@pytest.mark.parametrize("drive", sorted(PUBLISHED))
+def test_the_published_cells_are_met(tmp_path: Path, drive: str) -> None:
+    table = published(tmp_path / "t.csv", drive)
+    profile = profile_of(table.fit, "t", [])
+    rows = judged(profile, table.fit, [])
+    assert len(rows) == 8
+    assert all(row.fitted == pytest.approx(1, abs=0.02) for row in rows)
+    assert all(row.held_out is not None for row in rows)
+    if drive == "px05smb040":  # both kinds of reads have one slope: each cell follows from three
+        held = [row.held_out for row in rows if row.cell.op == "read"]
+        assert held == pytest.approx([1.0] * 4, abs=0.05)
+    # what the cells do not share cannot be predicted, and the verdict says so
+    assert "left out of the fit" in verdict(rows)
+    worst = max(abs(row.held_out - 1) for row in rows if row.held_out is not None)
+    assert worst > 0.1
+
+
+def test_half_of_a_known_device_predicts_the_other_half(tmp_path: Path) -> None:
+    table = simulated(tmp_path / "t.csv", "px05smb040", use="half")
+    assert (len(table.fit.cells), len(table.judge)) == (20, 20)
+    profile = profile_of(table.fit, "t", [])
+    held = [row for row in judged(profile, table.fit, table.judge, False) if row.fitted is None]
+    near = [row for row in held if row.held_out == pytest.approx(1, abs=0.10)]
+    assert len(near) >= 16
+    assert all(row.held_out == pytest.approx(1, abs=0.35) for row in held)
+
+
+def test_read_ahead_by_pages_is_found_and_advised(tmp_path: Path) -> None:
+    table = simulated(tmp_path / "t.csv", "px05smb040")
+    profile = profile_of(table.fit, "t", [])
+    ahead = profile.to_dict()["readahead"]
+    assert ahead["page_bytes"] == 65536
+    assert ahead["fetch"]["value_s"] == pytest.approx(72e-6, rel=0.05)
+    rows = judged(profile, table.fit, [])
+    assert not_to_be_used(rows) == []
+    said = advice(profile, table.fit.cells)
+    assert said[0].startswith(
+        "reads at random, one at a time: 3.4 times slower than in order at 4 KiB"
+    )
+    assert "as fast from 64 KiB on" in said[0]
+    assert "under way as fast at 4 KiB, too" in said[0]
+    assert "964 MB/s" in said[1]
+
+
+def test_a_device_without_read_ahead_gets_none(tmp_path: Path) -> None:
+    table = simulated(tmp_path / "t.csv", "hdd-7200")
+    assert "readahead" not in profile_of(table.fit, "t", []).to_dict()
+
+
+def test_a_cell_that_the_fit_does_not_meet_is_named(tmp_path: Path) -> None:
+    rows: list[tuple[object, ...]] = [
+        ("read", p, size, size / 1e6 / (1e-4 + size / 5e8), 1, "fit")
+        for p in ("sequential", "random")
+        for size in (4096, 65536, 262144, 1 << 20)
+    ]
+    assert not_to_be_used(judged(*_fit(written(tmp_path / "a.csv", rows)))) == []
+    rows[1] = (*rows[1][:3], float(str(rows[1][3])) / 3, 1, "fit")
+    found = not_to_be_used(judged(*_fit(written(tmp_path / "b.csv", rows))))
+    assert any(x.startswith("sequential reads of 64 KiB (fitted ") for x in found)
+    assert not any("random" in x for x in found)
+
+
+def _fit(table: RateTable) -> tuple:  # type: ignore[type-arg]
+    return profile_of(table.fit, "t", []), table.fit, table.judge
+
+
+def test_latencies_shape_the_service_times(tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(
+        """name: mine
+source: made up
+cells:
+  - {operation: read, pattern: random, size: 4KiB, rate: 8000 IOPS, p50: 100us, p99: 400us}
+  - {operation: flush, mean: 2ms}
+"""
+    )
+    table = read_table(path)
+    assert (table.name, table.source) == ("mine", "made up")
+    profile = profile_of(table.fit, "t", [])
+    source = profile.to_dict()["source"]
+    moments = profile.moments("read", False, 4096)
+    assert moments.mean == pytest.approx(125e-6, rel=0.01)  # one under way: 1 / rate
+    assert moments.p99 / moments.p50 == pytest.approx(4, rel=0.05)
+    assert profile.moments("flush", False, 0).mean == pytest.approx(2e-3)
+    assert any(row["what"] == "random reads of other sizes" for row in source)
+
+
+def test_a_class_of_one_size_takes_the_rate_of_the_other(tmp_path: Path) -> None:
+    rows = [
+        ("read", "sequential", s, s / 1e6 / (1e-4 + s / 5e8), 1, "fit") for s in (4096, 1 << 20)
+    ]
+    rows.append(("read", "random", 4096, 4096 / 1e6 / (5e-4 + 4096 / 5e8), 1, "fit"))
+    table = written(tmp_path / "t.csv", list(rows))
+    profile = profile_of(table.fit, "t", [])
+    source = profile.to_dict()["source"]
+    assert profile.moments("read", False, 1 << 20).mean == pytest.approx(
+        5e-4 + (1 << 20) / 5e8, rel=0.01
+    )
+    assert {
+        "what": "rate_bps of random reads",
+        "where": "assumed: as of sequential ones (one size was measured)",
+    } in source
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "operation,pattern,size,rate\nread,random,4KiB,12\n",
+            "t.csv:2:1: found '12'; expected a rate",
+        ),
+        ("operation,pattern,size,rate\nread,random,4KiB,0 MB/s\n", "t.csv:2:1: found '0 MB/s'"),
+        (
+            "operation,pattern,size,rate\n\nread,random,4 bananas,1 MB/s\n",
+            "t.csv:3:1: found '4 bananas'",
+        ),
+        (
+            "operation,pattern,size,rate\nread,zigzag,4KiB,1 MB/s\n",
+            "found 'zigzag'; expected sequential",
+        ),
+        ("operation,colour\n", "t.csv:1:1: found the column 'colour'"),
+        ("operation,pattern,size,rate\nread,random,4KiB,1 MB/s,7\n", "found 5 values; expected 4"),
+        (
+            "operation,pattern,size,rate,depth\nread,random,4KiB,1 MB/s,x\n",
+            "found 'x'; expected a whole",
+        ),
+        (
+            "operation,pattern,size,rate\nread,,4KiB,1 MB/s\n",
+            "found ''; expected sequential or random",
+        ),
+        ("", "empty table"),
+        ("operation,pattern,size,rate\n", "found no row to fit"),
+        ("operation,pattern,size,rate\nread,random,4KiB,nan MB/s\n", "found 'nan MB/s'"),
+    ],
+)
+def test_mistakes_have_their_place(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(BadInput) as error:
+        read_table(path)
+    assert said in str(error.value)
+
+
+def test_mistakes_in_yaml_have_their_place(tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(
+        "cells:\n  - {operation: read, pattern: random, size: 4KiB,\n     rate: fast}\n"
+    )
+    with pytest.raises(BadInput, match=r"t.yaml:3:12: found 'fast'; expected a rate"):
+        read_table(path)
+
+
+def test_fit_and_a_directory_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["penstock", "profile", *words])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        told = capsys.readouterr()
+        return int(end.value.code or 0), told.out, told.err
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")  # no fio: nothing is measured here
+    published(tmp_path / "t.csv", "px05smb040")
+    status, out, err = run("fit", "t.csv", "--json")
+    assert status == 0, err
+    document = json.loads(out)
+    assert document["profile"]["name"] == "t"
+    assert [row["fitted_ratio"] for row in document["cells"]] == pytest.approx([1.0] * 8, abs=0.02)
+    sources = {row["what"]: row["where"] for row in document["profile"]["source"]}
+    assert sources["8 cells of sizes and rates"] == "table t.csv"
+    assert sources["how well it fits"] == document["verdict"]
+    assert run("fit", "t.csv", "-o", "made.json")[0] == 0
+    assert load_profile("made.json", tmp_path).name == "t"
+    status, _, err = run("fit")
+    assert (status, "found no directory" in err) == (2, True)
+    (tmp_path / "fit").mkdir()
+    status, _, err = run("fit")
+    assert (status, "fio is missing" in err) == (1, True)
+    status, _, err = run("elsewhere", "t.csv")
+    assert (status, "found a second argument" in err) == (2, True)
+    status, _, err = run("fit", "none.csv")
+    assert (status, "none.csv" in err) == (2, True)
+
+
+def test_a_measured_profile_names_the_cells_that_it_does_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows: list[tuple[object, ...]] = [
+        ("read", p, size, size / 1e6 / (1e-4 + size / 5e8) / (3 if size == 65536 else 1), 1, "fit")
+        for p in ("sequential", "random")
+        for size in (4096, 65536, 262144, 1 << 20)
+    ]
+    measured = written(tmp_path / "t.csv", rows).fit
+    monkeypatch.setattr(profile_verb, "measurements", lambda out, runs: measured)
+    runs = pd.DataFrame({"valid": [True], "reason": [""], "cell": ["read"]})
+    analysis = SimpleNamespace(runs=runs)
+    result: Any = SimpleNamespace(analysis=analysis, valid_runs=1, out=tmp_path)
+    fit = profile_verb._fitted(result, "made")
+    named = [s for s in fit.profile.to_dict()["source"] if s["where"].startswith("not to be used")]
+    assert any(s["what"].startswith("random reads of 64 KiB (fitted ") for s in named)
+    assert "not to be used for random reads of 64 KiB" in capsys.readouterr().err

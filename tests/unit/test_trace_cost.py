@@ -1,0 +1,65 @@
+"""What a receipt says of time: by the kernel's account, by paired runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.observe.trace.cost import Cost, Paired, added_by_programs, estimate
+
+COST = Cost(50, 40, 60, 70, 100, 80, 120, 75, 6, "planted")
+
+
+def metering(**changed: Any) -> dict[str, Any]:
+    groups = {
+        "calls": {"time_ns": 170_000.0, "runs": 1_000.0, "own": 400.0},
+        "others": {"time_ns": 75_000.0, "runs": 1_000.0, "own": 0.0},
+    }
+    return {"windows": 3, "on_ns": 10**7, "error_ns": 1_000.0, **groups, **changed}
+
+
+def test_time_beyond_idle_runs_and_the_way_there_for_the_targets_own() -> None:
+    added = added_by_programs(metering(), COST)
+    assert added is not None
+    assert added.ns == pytest.approx(170_000 - 70 * 1_000 + 50 * 400)
+    assert added.low == pytest.approx(100_000 + 40 * 400 - 1_960)
+    assert added.high == pytest.approx(100_000 + 60 * 400 + 1_960)
+
+
+def test_a_group_of_programs_left_out_is_seen() -> None:
+    none = {"time_ns": 0.0, "runs": 0.0, "own": 0.0}
+    whole, planted = metering(), metering(calls=none)
+    with_all, without = added_by_programs(whole, COST), added_by_programs(planted, COST)
+    assert with_all is not None
+    assert without is not None
+    assert without.ns < with_all.ns / 2
+
+
+def test_the_share_is_of_the_time_without_tracing() -> None:
+    receipt = {"mode": "trace", "kept": 10, "lost": 0, "cpu_ns": 0, "metering": metering()}
+    said = estimate(receipt, COST, 240_000)
+    assert said["added_share"] == pytest.approx(1.0)  # 120 of 240 us
+    assert estimate(receipt, COST, 240_000, 480_000)["added_share"] == pytest.approx(1 / 3)
+
+
+def test_where_the_kernel_gives_no_account_the_basis_says_so() -> None:
+    refused = metering(windows=0) | {"refused": "the kernel's account of BPF programs: EPERM"}
+    receipt = {"mode": "count", "kept": 10, "lost": 0, "cpu_ns": 0, "metering": refused}
+    said = estimate(receipt, COST, 10**9)
+    assert said["added_ns"] == 1300
+    assert "EPERM" in said["added_ns_basis"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (1.9, 2.6, "above"),  # wide, and all of it above
+        (0.001, 0.003, "within"),
+        (-0.1, 0.004, "undecided"),  # wider than the limit that it is to tell from none
+        (0.004, 0.02, "undecided"),
+        (float("-inf"), float("inf"), "undecided"),
+    ],
+)
+def test_paired_runs_are_judged_by_their_interval(low: float, high: float, verdict: str) -> None:
+    assert Paired([], [], (low + high) / 2, low, high, 0.008).verdict == verdict
