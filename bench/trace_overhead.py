@@ -230,7 +230,7 @@ class Storms:
 
 def without_group(receipt: dict[str, Any]) -> dict[str, Any]:
     """The planted failure: a receipt that forgets a group of programs."""
-    none = {"time_ns": 0, "runs": 0, "own": 0}
+    none = dict.fromkeys(receipt["metering"][PLANTED], 0)
     return receipt | {"metering": receipt["metering"] | {PLANTED: none}}
 
 

@@ -46,10 +46,8 @@ def trace(*command: Word, options: tuple[Word, ...] = (), status: int = 0) -> An
 
 def with_known_cost(state: Path) -> Path:
     """A state directory in which it is known what tracing costs: to measure it takes seconds."""
-    hooks = {
-        f"{group}_{name}": 50.0 for group in ("call", "other") for name in ("hook", "low", "high")
-    }
-    cost = {**hooks, "call_idle": 60.0, "other_idle": 60.0, "rounds": 6, "basis": "planted"}
+    run = {"hook": 50.0, "low": 50.0, "high": 50.0, "account": 50.0, "idle": 60.0}
+    cost = {"calls": run, "others": run, "rounds": 6, "basis": "planted"}
     kept = {f"{os.uname().release} {mode}": cost for mode in MODES}
     state.mkdir(exist_ok=True)
     (state / "trace-cost.json").write_text(json.dumps(kept))

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from penstock.observe.trace.cost import Cost, Paired, added_by_programs, estimate
+from penstock.observe.trace.cost import Cost, Paired, RunCost, added_by_programs, estimate
 
-COST = Cost(50, 40, 60, 70, 100, 80, 120, 75, 6, "planted")
+COST = Cost(RunCost(50, 40, 60, 30, 70), RunCost(100, 80, 120, 40, 75), 6, "planted")
 
 
 def metering(**changed: Any) -> dict[str, Any]:
     groups = {
-        "calls": {"time_ns": 170_000.0, "runs": 1_000.0, "own": 400.0},
-        "others": {"time_ns": 75_000.0, "runs": 1_000.0, "own": 0.0},
+        "calls": {"time_ns": 170_000.0, "runs": 1_000.0, "own": 400.0, "accounted": 0.0},
+        "others": {"time_ns": 75_000.0, "runs": 1_000.0, "own": 0.0, "accounted": 0.0},
     }
     return {"windows": 3, "on_ns": 10**7, "error_ns": 1_000.0, **groups, **changed}
 
@@ -27,8 +27,17 @@ def test_time_beyond_idle_runs_and_the_way_there_for_the_targets_own() -> None:
     assert added.high == pytest.approx(100_000 + 60 * 400 + 1_960)
 
 
+def test_the_account_itself_is_paid_for_where_it_was_on() -> None:
+    groups = metering()
+    groups["calls"]["accounted"] = 100.0
+    with_it, without = added_by_programs(groups, COST), added_by_programs(metering(), COST)
+    assert with_it is not None
+    assert without is not None
+    assert with_it.ns - without.ns == pytest.approx(100 * 30)
+
+
 def test_a_group_of_programs_left_out_is_seen() -> None:
-    none = {"time_ns": 0.0, "runs": 0.0, "own": 0.0}
+    none = {"time_ns": 0.0, "runs": 0.0, "own": 0.0, "accounted": 0.0}
     whole, planted = metering(), metering(calls=none)
     with_all, without = added_by_programs(whole, COST), added_by_programs(planted, COST)
     assert with_all is not None

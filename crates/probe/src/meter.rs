@@ -60,6 +60,8 @@ struct Sums {
     windows: u64,
     on_ns: u64,
     groups: Groups,
+    /// Runs that the target caused while the account was on.
+    accounted: [f64; GROUPS],
     /// The last window's, for each ns of it.
     rate: Groups,
     /// Square of the error [ns] that the change from window to window leaves in the time.
@@ -81,6 +83,9 @@ impl Sums {
             let change = (time(&rate) - time(&self.rate)) * span_ns.saturating_sub(on_ns) as f64;
             self.error += change * change / 2.0;
         }
+        for (accounted, group) in self.accounted.iter_mut().zip(window) {
+            *accounted += group.own;
+        }
         self.windows += 1;
         self.on_ns += on_ns;
         self.rate = rate;
@@ -95,9 +100,13 @@ impl Sums {
     }
 
     fn told(&self) -> Value {
-        let [calls, others] = self
-            .groups
-            .map(|group| json!({"time_ns": group.time_ns, "runs": group.runs, "own": group.own}));
+        let [calls, others] = [0, 1].map(|which| {
+            let group = &self.groups[which];
+            json!({
+                "time_ns": group.time_ns, "runs": group.runs, "own": group.own,
+                "accounted": self.accounted[which],
+            })
+        });
         json!({
             "windows": self.windows, "on_ns": self.on_ns, "calls": calls, "others": others,
             "error_ns": self.error.sqrt(),
@@ -265,6 +274,7 @@ mod tests {
         assert!((told["calls"]["time_ns"].as_f64().unwrap() - 1_500.0).abs() < 1e-6);
         assert!((told["calls"]["runs"].as_f64().unwrap() - 15.0).abs() < 1e-6);
         assert_eq!(told["on_ns"], 2_000);
+        assert_eq!(told["calls"]["accounted"], 2.0);
     }
 
     #[test]

@@ -132,6 +132,8 @@ pub struct Target {
     pub level: Option<u32>,
     /// The file that the program writes its marks into.
     pub marks: Option<scope::Place>,
+    /// For timing: without the kernel's account of our programs.
+    pub unmetered: bool,
 }
 
 struct Recording {
@@ -343,6 +345,9 @@ impl Tracer {
             self.set_armed(0);
             self.recording = None;
             return Err(error);
+        }
+        if target.unmetered {
+            return Ok(());
         }
         let meter = Meter::new(now_ns(), || self.reading());
         self.set_metering(meter.on());

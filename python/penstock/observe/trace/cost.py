@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,35 +56,50 @@ while True:
         mapped[::65536]
         took += clock() - began
     faults += resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    out.write(f"faults {clock()} {took / faults}\\n")
+    out.write(f"others {clock()} {took / faults}\\n")
 """
 _FILE_BYTES = 8 * 65536
 
 
 @dataclass(frozen=True)
-class Cost:
+class RunCost:
     """What one run of a program costs beyond what it does for the target [ns].
 
-    By group of programs, those of system calls and the others: `hook` is what a run makes a task slower
-    that is not traced, `low` and `high` its range over the rounds; `idle` is what the kernel's account says
-    of such a run, its own clock readings included.
+    `hook` is what a run makes a task slower that is not traced, `low` and `high` its range over the rounds;
+    `account` is what it takes longer still while the kernel keeps its account; `idle` is what that says of
+    such a run, its own clock readings included.
     """
 
-    call_hook: float
-    call_low: float
-    call_high: float
-    call_idle: float
-    other_hook: float
-    other_low: float
-    other_high: float
-    other_idle: float
+    hook: float
+    low: float
+    high: float
+    account: float
+    idle: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The costs of a run of a program of system calls, and of the others."""
+
+    calls: RunCost
+    others: RunCost
     rounds: int
     basis: str
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Cost:
+        """From its JSON form; raises TypeError or KeyError where it is none."""
+        groups = {name: RunCost(**document[name]) for name in GROUPS}
+        return cls(**{**document, **groups})
+
+
+GROUPS = ("calls", "others")
 
 
 def _of_another_machine(why: str) -> Cost:
     basis = f"of another machine, within a factor of two: {why}"
-    return Cost(45.0, 22.0, 90.0, 70.0, 150.0, 75.0, 300.0, 70.0, 0, basis)
+    calls, others = RunCost(45.0, 22.0, 90.0, 60.0, 70.0), RunCost(150.0, 75.0, 300.0, 60.0, 70.0)
+    return Cost(calls, others, 0, basis)
 
 
 def cost_of(mode: str, journal: Journal, state_dir: Path, *, again: bool = False) -> Cost:
@@ -95,7 +111,7 @@ def cost_of(mode: str, journal: Journal, state_dir: Path, *, again: bool = False
     key = f"{os.uname().release} {mode}"
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         if not again:
-            return Cost(**json.loads(kept.read_text())[key])
+            return Cost.read(json.loads(kept.read_text())[key])
     try:
         cost = _measured(mode, journal)
     except BusyError as error:
@@ -131,20 +147,14 @@ def _measured(mode: str, journal: Journal) -> Cost:
             loop.kill()
             loop.wait()
         lines = [line.split() for line in told.read_text().splitlines()]
-    blocks: dict[str, list[tuple[int, float]]] = {"calls": [], "faults": []}
+    blocks: dict[str, list[tuple[int, float]]] = {group: [] for group in GROUPS}
     for line in lines:
         if len(line) == 3:
             blocks[line[0]].append((int(line[1]), float(line[2])))
-    per_call = 1 if mode == "count" else 2  # programs that a call meets
-    per_fault = 0 if mode == "count" else 3
-    call = _added(blocks["calls"], rounds, per_call)
-    other = _added(blocks["faults"], rounds, per_fault) if per_fault else (0.0, 0.0, 0.0)
-    idle = [
-        statistics.median(_idle(receipt["metering"], group) for _, _, receipt in rounds)
-        for group in ("calls", "others")
-    ]
+    runs = {"calls": 1, "others": 0} if mode == "count" else {"calls": 2, "others": 3}
     basis = "the kernel's account of our programs, and what their hooks cost on this machine"
-    return Cost(*call, idle[0], *other, idle[1], ROUNDS, basis)
+    calls, others = (_run_cost(blocks, rounds, group, runs[group]) for group in GROUPS)
+    return Cost(calls, others, ROUNDS, basis)
 
 
 class BusyError(PenstockError):
@@ -152,26 +162,37 @@ class BusyError(PenstockError):
 
 
 _Span = tuple[int, int]
-_Round = tuple[_Span, _Span, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Intervals without the programs, with them armed, and with the kernel's account of them; its receipt."""
+
+    off: _Span
+    armed: _Span
+    accounted: _Span
+    receipt: dict[str, Any]
 
 
 def _round(mode: str, journal: Journal, nobody: int, place: Path, first_on: bool) -> _Round:
-    """One interval without the programs and one with them armed, for a group that has no member."""
-    receipt: dict[str, Any] = {}
+    """One round, armed for a group that has no member."""
 
-    def on() -> _Span:
+    def on() -> tuple[_Span, _Span, dict[str, Any]]:
         with start_daemon("tracer", {"mode": mode, "ring_bytes": 8 << 20}, journal) as daemon:
-            spool, names = str(place / "spool"), str(place / "names")
-            daemon.call("arm", cgroup_id=nobody, spool=spool, files=names)
-            time.sleep(_INTERVAL_S)
-            receipt.update(daemon.call("disarm"))
-            return _let_pass()  # still attached, the kernel's account off
+            target = {
+                "cgroup_id": nobody,
+                "spool": str(place / "spool"),
+                "files": str(place / "names"),
+            }
+            daemon.call("arm", **target)  # while the target does nothing, the first window lasts
+            accounted = _let_pass()
+            receipt = daemon.call("disarm")
+            daemon.call("arm", **target, target={"unmetered": True})
+            return _let_pass(), accounted, receipt
 
-    if first_on:
-        armed = on()
-        return _let_pass(), armed, receipt
-    off = _let_pass()
-    return off, on(), receipt
+    off = None if first_on else _let_pass()
+    armed, accounted, receipt = on()
+    return _Round(off or _let_pass(), armed, accounted, receipt)
 
 
 def _let_pass() -> _Span:
@@ -180,18 +201,27 @@ def _let_pass() -> _Span:
     return began, time.monotonic_ns()
 
 
-def _added(
-    blocks: Sequence[tuple[int, float]], rounds: Sequence[_Round], runs: int
-) -> tuple[float, float, float]:
-    """Median, least and most of what one run of a program added [ns], over the rounds."""
-    added = [(_quick(blocks, on) - _quick(blocks, off)) / runs for off, on, _ in rounds]
-    middle, low, high = statistics.median(added), min(added), max(added)
-    return round(max(middle, 0.0), 1), round(max(low, 0.0), 1), round(max(high, 0.0), 1)
+def _run_cost(
+    blocks: Mapping[str, Sequence[tuple[int, float]]],
+    rounds: Sequence[_Round],
+    group: str,
+    runs: int,
+) -> RunCost:
+    """Medians over the rounds, and the range of the first, of loops whose turn meets `runs` programs."""
+    if not runs:
+        return RunCost(0.0, 0.0, 0.0, 0.0, 0.0)
+    quick = partial(_quick, blocks[group])
+    hooks = [max(quick(r.armed) - quick(r.off), 0.0) / runs for r in rounds]
+    account = [max(quick(r.accounted) - quick(r.armed), 0.0) / runs for r in rounds]
+    idle = [_idle(r.receipt["metering"][group]) for r in rounds]
+    figures = [statistics.median(hooks), min(hooks), max(hooks)]
+    figures += [statistics.median(account), statistics.median(idle)]
+    return RunCost(*(round(ns, 1) for ns in figures))
 
 
-def _idle(metering: Mapping[str, Any], group: str) -> float:
+def _idle(sums: Mapping[str, Any]) -> float:
     """Mean run time by the kernel's account."""
-    return float(round(metering[group]["time_ns"] / max(metering[group]["runs"], 1), 1))
+    return float(sums["time_ns"] / max(sums["runs"], 1))
 
 
 def _quick(blocks: Sequence[tuple[int, float]], span: _Span) -> float:
@@ -277,21 +307,19 @@ class Added:
 def added_by_programs(metering: Mapping[str, Any], cost: Cost) -> Added | None:
     """What the programs took from the target, by the windows of a receipt; None where there was none.
 
-    The kernel's time of all runs less that of so many idle ones is what was done for the target; the way to
-    the programs is added for the runs that it caused. The interval holds the change from window to window,
-    and the range of the hooks' cost.
+    The kernel's time of all runs less that of so many idle ones is what was done for the target; for the runs
+    that it caused the way to the programs is added, and where the account was on what that took. The interval
+    holds the change from window to window and the range of the hooks' cost.
     """
     if not metering["windows"]:
         return None
     error = 1.96 * metering["error_ns"]
     added = Added(0.0, -error, error)
-    for group, idle, hooks in [
-        ("calls", cost.call_idle, (cost.call_hook, cost.call_low, cost.call_high)),
-        ("others", cost.other_idle, (cost.other_hook, cost.other_low, cost.other_high)),
-    ]:
+    for group, run in [("calls", cost.calls), ("others", cost.others)]:
         sums = metering[group]
-        body = max(sums["time_ns"] - sums["runs"] * idle, 0.0)
-        added += Added(*(body + sums["own"] * ns for ns in hooks))
+        body = max(sums["time_ns"] - sums["runs"] * run.idle, 0.0)
+        body += sums["accounted"] * run.account
+        added += Added(*(body + sums["own"] * ns for ns in (run.hook, run.low, run.high)))
     return Added(added.ns, max(added.low, 0.0), added.high)
 
 
