@@ -1,9 +1,9 @@
 //! What the programs themselves take: the kernel's account of their run time, switched on now and then.
 //!
-//! The account costs every run two readings of the clock, so it is on in windows only. The first one lasts until
-//! the target has been at work for a while, so that short commands are in it; then come windows of [`WINDOW_NS`],
-//! soon rarer, at random places so that no period of the program's meets one of ours. Each stands for the time since
-//! the one before. The descriptor by which the account is on ends with the process: nothing has to be put back.
+//! The account costs every run on the machine two readings of the clock, so it is on in windows only. The first one
+//! lasts until the target has been at work for a while, so that short commands are in it, or until patience ends: then
+//! the next comes once the target does something. Windows of [`WINDOW_NS`] follow, soon rarer, at random places so that
+//! no period of the program's meets one of ours. Each stands for the time since the one before. The descriptor by which the account is on ends with the process: nothing has to be put back.
 //!
 //! The kernel counts runs of the whole machine; which of them the target caused the programs count themselves while a
 //! window is open (`meter` in `bpf/scope.h`).
@@ -16,11 +16,11 @@ use libbpf_rs::libbpf_sys::{bpf_enable_stats, BPF_STATS_RUN_TIME};
 use serde_json::{json, Value};
 
 /// Of the target at work, in the first window.
-const FIRST_NS: u64 = 40_000_000;
+const FIRST_NS: u64 = 10_000_000;
 /// Longest wait for that.
-const PATIENCE_NS: u64 = 2_000_000_000;
+const PATIENCE_NS: u64 = 200_000_000;
 const LOOK_NS: u64 = 10_000_000;
-const WINDOW_NS: u64 = 20_000_000;
+const WINDOW_NS: u64 = 5_000_000;
 /// Mean time between windows: a fifth of what has passed, within this.
 const GAP_NS: std::ops::RangeInclusive<u64> = 60_000_000..=380_000_000;
 
@@ -124,6 +124,8 @@ pub(crate) struct Meter {
     /// To where the windows so far stand.
     told_ns: u64,
     at_work: bool,
+    /// The account is off until the target has caused more runs than these.
+    waiting: Option<[u64; GROUPS]>,
     sums: Sums,
     refused: Option<String>,
     random: RandomState,
@@ -138,6 +140,7 @@ impl Meter {
             begun_ns: now_ns,
             told_ns: now_ns,
             at_work: false,
+            waiting: None,
             sums: Sums::default(),
             refused: None,
             random: RandomState::new(),
@@ -146,9 +149,9 @@ impl Meter {
         meter
     }
 
-    /// Whether a window is open.
-    pub fn on(&self) -> bool {
-        self.open.is_some()
+    /// Whether the runs that the target causes are to be counted.
+    pub fn counting(&self) -> bool {
+        self.open.is_some() || self.waiting.is_some()
     }
 
     /// When to look again.
@@ -165,12 +168,24 @@ impl Meter {
         read: impl FnOnce() -> Reading,
     ) {
         let Some((_, since_ns, before)) = &self.open else {
-            self.open(now_ns, read);
+            if self.waiting == Some(own) {
+                self.due_ns = now_ns + LOOK_NS;
+            } else {
+                if self.waiting.take().is_some() {
+                    self.told_ns = now_ns;
+                    self.at_work = true;
+                }
+                self.open(now_ns, read);
+            }
             return;
         };
-        if self.sums.windows == 0 && !self.at_work && now_ns < since_ns + PATIENCE_NS {
+        if !self.at_work {
             self.at_work = own != before.own;
             self.due_ns = now_ns + if self.at_work { FIRST_NS } else { LOOK_NS };
+            if !self.at_work && now_ns >= since_ns + PATIENCE_NS {
+                self.close(now_ns, group_of, read);
+                self.waiting = Some(own);
+            }
             return;
         }
         self.close(now_ns, group_of, read);
@@ -184,7 +199,8 @@ impl Meter {
             Ok(descriptor) => {
                 self.open = Some((descriptor, now_ns, read()));
                 let first = self.sums.windows == 0;
-                self.due_ns = now_ns + if first { LOOK_NS } else { WINDOW_NS };
+                let lasts_ns = if first { LOOK_NS } else { WINDOW_NS };
+                self.due_ns = now_ns + lasts_ns;
             }
             Err(error) => {
                 self.refused = Some(format!("the kernel's account of BPF programs: {error}"));
@@ -228,7 +244,9 @@ impl Meter {
         read: impl FnOnce() -> Reading,
     ) {
         self.close(now_ns, group_of, read);
-        self.sums.stand(now_ns.saturating_sub(self.told_ns));
+        if self.waiting.is_none() {
+            self.sums.stand(now_ns.saturating_sub(self.told_ns));
+        }
         self.due_ns = u64::MAX;
     }
 
@@ -275,6 +293,29 @@ mod tests {
         assert!((told["calls"]["runs"].as_f64().unwrap() - 15.0).abs() < 1e-6);
         assert_eq!(told["on_ns"], 2_000);
         assert_eq!(told["calls"]["accounted"], 2.0);
+    }
+
+    #[test]
+    fn a_target_that_is_late_is_waited_for_without_the_account() {
+        let nothing = Reading::default;
+        let mut meter = Meter::new(0, nothing);
+        if meter.refused.is_some() {
+            return; // not allowed to switch it on here
+        }
+        let mut now_ns = 0;
+        while meter.open.is_some() {
+            now_ns = meter.due_ns();
+            assert!(now_ns < 2 * PATIENCE_NS);
+            meter.look(now_ns, [0, 0], |_| 0, nothing);
+        }
+        assert!(meter.counting());
+        meter.look(now_ns + PATIENCE_NS, [0, 0], |_| 0, nothing);
+        assert!(meter.open.is_none());
+        meter.look(now_ns + 2 * PATIENCE_NS, [1, 0], |_| 0, nothing);
+        assert!(meter.open.is_some() && meter.waiting.is_none());
+        meter.look(meter.due_ns(), [2, 0], |_| 0, nothing);
+        assert!(!meter.counting());
+        assert_eq!(meter.told()["windows"], 2);
     }
 
     #[test]

@@ -350,7 +350,7 @@ impl Tracer {
             return Ok(());
         }
         let meter = Meter::new(now_ns(), || self.reading());
-        self.set_metering(meter.on());
+        self.set_metering(meter.counting());
         if let Some(recording) = self.recording.as_mut() {
             recording.meter = Some(meter);
         }
@@ -400,7 +400,7 @@ impl Tracer {
         if now >= meter.due_ns() {
             let group_of = |number| self.group_of(number);
             meter.look(now, self.own_runs(), group_of, || self.reading());
-            self.set_metering(meter.on());
+            self.set_metering(meter.counting());
         }
         recording.meter = Some(meter);
     }
