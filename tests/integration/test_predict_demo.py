@@ -10,7 +10,6 @@ import pytest
 
 from penstock.archive.runs import bundles
 from penstock.campaign.run import run_study
-from penstock.errors import PenstockError
 from penstock.predict.study import Score, predict_study, score
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -41,10 +40,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = text.replace(old, new)
     study = where / "demo.study.yaml"
     study.write_text(text)
-    try:
-        run_study(study, where / "out", quiet=True)
-    except PenstockError as error:
-        pytest.skip(f"no truth to compare with: {error}")
+    run_study(study, where / "out", quiet=True)
     valid = [b for b in bundles(where / "out") if b.manifest["valid"]]
     if len(valid) < 6:
         pytest.skip(f"a busy host: the disk was delivered in {len(valid)} of 8 runs only")
