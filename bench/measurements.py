@@ -36,6 +36,7 @@ PARTS = {
         "throttles",
         "disk_changes",
         "ssd_patterns",
+        "storage_layout",
     ),
     "Nodes, links, and systems on them": (
         "nodes",

@@ -70,11 +70,11 @@ def share(case: str, engine: str, metric: str, right: int, of: int, least: float
     return {**made, "unit": "", "n": of, "bar": bar, "verdict": verdict}
 
 
-def claim(case: str, metric: str, ours: str, bar: str, holds: bool | None) -> Row:
-    """A statement and what was found of it; `holds` is None where it was not measured or is undecided."""
+def claim(case: str, says: str, ours: str, bar: str, holds: bool | None) -> Row:
+    """A statement and what was found; `holds` is None where it is undecided, `bar` empty without one."""
+    made = {"case": case, "engine": "", "metric": says, "value": ours, "unit": ""}
     verdict = {True: MET, False: MISSED, None: UNDECIDED}[holds]
-    made = {"case": case, "engine": "", "metric": metric, "value": ours, "unit": ""}
-    return {**made, "bar": bar, "verdict": verdict}
+    return {**made, "bar": bar, "verdict": verdict} if bar else made
 
 
 def option(parser: argparse.ArgumentParser) -> None:
