@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 MET, MISSED, UNDECIDED = "met", "missed", "undecided"
 INTERVAL = "95 % interval"
+#: what a result may depend on
+CODE = ("python", "crates", "bench", "studies", ":!bench/results")
 FACTS = ("cpu_model", "cpus_allowed", "memory_bytes", "kernel", "virtual", "load_average")
 
 Row = dict[str, Any]
@@ -136,7 +138,7 @@ def _commit() -> str:
         line = ["git", "-C", str(ROOT), *words]
         return subprocess.run(line, capture_output=True, text=True, check=False).stdout.strip()
 
-    changed = git("status", "--porcelain", "--", ".", ":!bench/results", ":!docs")
+    changed = git("status", "--porcelain", "--", *CODE)
     return git("rev-parse", "--short=8", "HEAD") + (" and changes" if changed else "")
 
 

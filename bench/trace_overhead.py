@@ -62,7 +62,6 @@ GOALS = {
     "pattern, fentry body": 70.0,
     "trace, fentry body": 150.0,
     "bystander": 30.0,
-    "20 calls more": 150.0,
 }
 #: fewest rounds whose order statistics make a 95 % interval
 FEWEST = 6
@@ -331,13 +330,13 @@ def rows_of(results: dict[str, list[Figures]]) -> list[dict[str, object]]:
 
 
 def judged(row: dict[str, Any]) -> dict[str, Any]:
-    """With its goal, if it has one, and whether it is quoted."""
-    interval_of = {"spread": record.INTERVAL} if row["n"] >= FEWEST else {}
+    """With its goal, if it has one and there are rounds enough to judge it, and whether it is quoted."""
     row = {**row, "quoted": row["engine"] in OURS and "added_cpu" in row["metric"]}
-    if not row["quoted"] or row["engine"] not in GOALS:
-        return {**row, **interval_of}
-    made = record.at_most({**row, "spread": record.INTERVAL}, GOALS[row["engine"]])
-    return made if interval_of else {**made, "spread": "range"}
+    if row["n"] < FEWEST:
+        return row
+    row["spread"] = record.INTERVAL
+    judges = row["quoted"] and row["engine"] in GOALS
+    return record.at_most(row, GOALS[row["engine"]]) if judges else row
 
 
 def reads(asked: argparse.Namespace) -> tuple[list[dict[str, object]], Bench]:
@@ -399,8 +398,8 @@ def main() -> int:
     words = []
     if asked.part != "storms":
         rows, bench = reads(asked)
-        found = [r for r in rows if r["engine"] == "20 calls more" and "verdict" in r]
-        planted["20 system calls beside each read"] = found[0]["verdict"] == record.MISSED
+        found = [r for r in rows if r["engine"] == "20 calls more" and "added_cpu" in r["metric"]]
+        planted["20 system calls beside each read"] = found[0]["low"] > GOALS["trace"]
         rows = [row for row in rows if row not in found]
         lost, kept = bench.lost, bench.kept
         for mode in MODES:

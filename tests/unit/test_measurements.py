@@ -73,6 +73,9 @@ def test_a_result_says_what_made_it(file: Path) -> None:
     assert one["commit"]
     assert one["recorded"] == "by the command" or one["commit"] in one["recorded"]
     assert one["host"]["cpus_allowed"] > 0
+    if one["recorded"] == "by the command":
+        assert one["planted"]
+        assert False not in [planted["found"] for planted in one["planted"]]
     for row in one["rows"]:
         assert {"case", "metric", "value", "unit"} <= set(row)
         assert bool(row.get("bar")) == bool(row.get("verdict"))
