@@ -61,9 +61,13 @@ studies: build ## the studies on real systems, one after the other, results unde
 	  $(VENV)/bin/penstock run $$study -o out/$$name --resume
 	done
 
-bench: build ## every measurement, beside its peers
+bench: build ## every measurement, beside its peers, kept in bench/results and docs/measurements.md
 	missed=0
-	for bench in bench/*.py; do echo "== $$bench"; $(PY) $$bench || missed=1; done
+	for bench in $(filter-out bench/record.py bench/measurements.py,$(wildcard bench/*.py)); do
+	  echo "== $$bench"
+	  $(PY) $$bench --record || missed=1
+	done
+	$(PY) bench/measurements.py > docs/measurements.md
 	exit $$missed
 
 clean: ## remove what was built

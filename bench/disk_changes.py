@@ -1,9 +1,8 @@
 """Changes and faults of emulated disks: how punctual, how exact.
 
-    python bench/disk_changes.py [--quick] [--json] [--plant late|share]
-
-Rows of (case, engine, metric, value, unit, low, high, n, bar, verdict). Status 3 where a bar is not met; a
-busy host is named as such. `--plant` makes a change 50 ms late, or 49 % of the space bad: both must be found.
+Rows of (case, engine, metric, value, unit, low, high, n, bar, verdict). Planted at the end: a change 50 ms
+late, a device slow by 8 instead of 10, 49 % of the space bad instead of half. Status 1 if one of them is
+not found, 3 where a goal is missed; a busy host is named as such.
 """
 
 from __future__ import annotations
@@ -16,9 +15,13 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench import record
 from penstock.emulate.disk import DiskServer
 from penstock.host.journal import Journal
 from penstock.host.residency import drop_file_cache
@@ -42,8 +45,8 @@ def flat(service_s: float) -> dict[str, Any]:
 class Bench:
     """A server with disks in a temporary directory."""
 
-    def __init__(self, base: Path, plant: str) -> None:
-        self.base, self.plant = base, plant
+    def __init__(self, base: Path) -> None:
+        self.base = base
         self.server = DiskServer(Journal(base / "journal.jsonl"), base / "state")
         self.rows: list[dict[str, Any]] = []
 
@@ -59,13 +62,11 @@ class Bench:
         self, case: str, metric: str, values: list[float], unit: str, bar: str, good: bool
     ) -> None:
         """Notes a result."""
-        self.rows.append({
-            "case": case, "engine": "fuse", "metric": metric, "value": statistics.median(values),
-            "unit": unit, "low": min(values), "high": max(values), "n": len(values),
-            "bar": bar, "verdict": "met" if good else "not met",
-        })  # fmt: skip
+        verdict = record.MET if good else record.MISSED
+        made = record.row(case, "", metric, values, unit)
+        self.rows.append({**made, "bar": bar, "verdict": verdict})
 
-    def punctual(self, disks: int, each: int) -> None:
+    def punctual(self, disks: int, each: int, planted: bool = False) -> None:
         """Scheduled changes of several disks: how late."""
         names = [f"p{i}" for i in range(disks)]
         for name in names:
@@ -77,7 +78,7 @@ class Bench:
                  "patch": {"limits": {"read_bps": 1e6 + step}}}
                 for step in range(each)
             ])  # fmt: skip
-        if self.plant == "late":
+        if planted:
             late = time.monotonic_ns() - 50_000_000
             self.server.patch(names[0], {"servers": 2}, planned_ns=late)
         time.sleep(0.4 + each * 0.02)
@@ -107,13 +108,13 @@ class Bench:
         for name in names:
             self.server.remove(name)
 
-    def slow(self, seconds: float) -> None:
+    def slow(self, seconds: float, factor: float = 10) -> None:
         """Fail-slow by 10 and back: the time of a request as its program sees it."""
         mount = self.up("s", 0.002)
         (self.base / "b-s" / "f").write_bytes(os.urandom(1 << 20))
         start = time.monotonic() + 0.1
         self.server.schedule("s", [
-            {"at_ns": int((start + seconds) * 1e9), "patch": {"slow": {"factor": 10}}},
+            {"at_ns": int((start + seconds) * 1e9), "patch": {"slow": {"factor": factor}}},
             {"at_ns": int((start + 2 * seconds) * 1e9), "patch": {"slow": None}},
         ])  # fmt: skip
         fd = os.open(mount / "f", os.O_RDONLY | os.O_DIRECT)
@@ -131,10 +132,9 @@ class Bench:
         self.row(case, "time, after to whole", [same], "1", "1 +-5 %", 0.95 <= same <= 1.05)
         self.server.remove("s")
 
-    def bad_space(self, size_bytes: int) -> None:
+    def bad_space(self, size_bytes: int, share: float = 0.5) -> None:
         """EA-19: half of the space is bad, the same half after a remount, read the other way round."""
         blocks = size_bytes // BLOCK
-        share = 0.49 if self.plant == "share" else 0.5
         patch = {"bad_space": {"share": share, "mode": "error", "seed": 7}}
         mount = self.up("b", patch=patch)
         with open(self.base / "b-b" / "f", "wb") as file:
@@ -148,6 +148,22 @@ class Bench:
         good = len(first) == blocks // 2
         self.row(case, "failing blocks", [len(first)], "1", f"{blocks // 2} +-0", good)
         self.row(case, "differing after remount", [len(first ^ second)], "1", "0", first == second)
+
+
+def planted(bench: Bench) -> dict[str, bool | None]:
+    """Makes each failure, takes its rows off again: whether one of them is missed."""
+    failures: dict[str, Callable[[], None]] = {
+        "a change 50 ms late": lambda: bench.punctual(2, 5, planted=True),
+        "a device slow by 8 for 10": lambda: bench.slow(1.0, factor=8),
+        "49 % of the space bad for half": lambda: bench.bad_space(16 << 20, share=0.49),
+    }
+    found: dict[str, bool | None] = {}
+    for what, make in failures.items():
+        before = len(bench.rows)
+        make()
+        found[what] = any(r["verdict"] == record.MISSED for r in bench.rows[before:])
+        del bench.rows[before:]
+    return found
 
 
 def _failing(path: Path, order: range) -> set[int]:
@@ -171,16 +187,17 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true", help="less of each, about 10 s")
-    parser.add_argument("--plant", choices=("late", "share"), default="")
+    record.option(parser)
     arguments = parser.parse_args()
     quick = arguments.quick
     with tempfile.TemporaryDirectory(prefix="penstock-changes-") as place:
-        bench = Bench(Path(place), arguments.plant)
+        bench = Bench(Path(place))
         with bench.server:
             bench.punctual(10, 20 if quick else 100)
             bench.all_at_once(20 if quick else 100)
             bench.slow(1.0 if quick else 5.0)
             bench.bad_space((16 if quick else 256) << 20)
+            found = planted(bench)
     if arguments.json:
         print(json.dumps(bench.rows))
     else:
@@ -189,13 +206,16 @@ def main() -> int:
                 f"{r['case']:<30}{r['metric']:<26}{r['value']:>10.3f} {r['unit']:<3}"
                 f"{r['low']:>10.3f} {r['high']:>10.3f} {r['n']:>6}  {r['bar']}: {r['verdict']}"
             )
-    missed = [r for r in bench.rows if r["verdict"] != "met"]
+    for what, seen in found.items():
+        print(f"planted, {what}: {'found' if seen else 'NOT FOUND'}", file=sys.stderr)
+    record.keep(arguments.record, bench.rows, found)
+    missed = [r for r in bench.rows if r["verdict"] == record.MISSED]
     if missed and os.getloadavg()[0] > 2 * len(os.sched_getaffinity(0)):
         print(
             f"the host is busy (load {os.getloadavg()[0]:.1f}): times are not to be judged",
             file=sys.stderr,
         )
-    return 3 if missed else 0
+    return 1 if not all(found.values()) else 3 if missed else 0
 
 
 if __name__ == "__main__":

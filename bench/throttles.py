@@ -30,6 +30,7 @@ import numpy as np  # noqa: E402
 from engines import Blkio, Docker, Ground, Podman, Runc  # noqa: E402
 from judge import ks_distance, latencies  # noqa: E402
 
+from bench import record  # noqa: E402
 from penstock.emulate.backends import Place  # noqa: E402
 from penstock.emulate.backends.image import put_up  # noqa: E402
 from penstock.emulate.disk import DiskServer  # noqa: E402
@@ -54,6 +55,8 @@ CASES: dict[str, tuple[dict[str, float], StorageProfile, str, int]] = {
     "4 MB/s, 64 KiB reads": ({"read_bps": 4e6}, STEADY, "read", 65536),
 }
 PLANTED = "blkio v1, 10 % off (planted)"
+#: how far penstock's mean rate may be from that asked for [%]
+RATE_WITHIN = 1.0
 
 
 def words(case: str, path: str, seconds: float) -> list[str]:
@@ -204,6 +207,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true", help="one round of short runs")
     parser.add_argument("--guest", action="store_true", help="io.max in the guest as well")
+    record.option(parser)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runtime", type=float, default=5.0, help="seconds per case and engine")
     given = parser.parse_args()
@@ -227,7 +231,18 @@ def main() -> int:
             print(f"not run: {name}: {why}")
         words_of = {True: "found", False: "NOT FOUND", None: "could not be told"}
         print(f"planted failure (limit 10 % off): {words_of[seen]}")
+    record.keep(given.record, [kept(r) for r in found], {"a throttle set 10 % wrong": seen})
     return 0 if seen is not False else 1
+
+
+def kept(r: record.Row) -> record.Row:
+    """A row with the goal of penstock's own rate; the other figures stand beside it."""
+    if r["metric"] not in ("rate", "KS") or r["engine"] == PLANTED:
+        return r
+    if (r["engine"], r["metric"]) != ("penstock", "rate"):
+        return {**r, "quoted": True}
+    verdict = record.MET if abs(r["value"] - 100) <= RATE_WITHIN else record.MISSED
+    return {**r, "quoted": True, "bar": f"within {RATE_WITHIN:g} %", "verdict": verdict}
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
 """The most reads per second that tracing keeps up with, and whether every one is accounted for.
 
-A program reads one cached byte as often as it can on every CPU; its own count is the truth. For each mode:
-operations per second, events lost, what is in no count at all (`unaccounted`: must be 0, else the exit
-status is 1), the reader's CPU and the bytes it writes. `--stop` holds the reader for 5 s with a ring of
-8 MiB: then events must be lost, and every loss counted. `--plant` drops a record in a million: the counts
-must say so.
+A program reads one cached byte as often as it can on every CPU; its own count is the truth. Untraced, and
+in each mode: operations per second, events lost, what is in no count at all (`unaccounted`: must be 0), the
+reader's CPU, the bytes it writes and the most memory it has of its own. `--stop` holds the reader for 5 s
+with a ring of 8 MiB: then events must be lost, and every loss counted. Planted at the end: a record in a
+million is dropped, which must be counted as lost, and a program reads untraced whose reads are added to the
+truth, which must be unaccounted. Exit status 1 if one of the two is not found, or something real is
+unaccounted.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -18,9 +21,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench import record
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Journal
@@ -30,25 +36,47 @@ CASE = "1-byte cached pread on every CPU"
 MIB = 1 << 20
 
 
+def words_of(place: Path, seconds: float, answer: str = "answer") -> list[str]:
+    """The program's command line."""
+    threads = os.cpu_count() or 1
+    program, file = place / "read_rate", place / "file"
+    return [str(program), str(file), str(seconds), str(threads), str(place / answer)]
+
+
+def untraced(seconds: float, place: Path) -> list[record.Row]:
+    """The same program without the tracer."""
+    with create_run_cgroup("rate", None, Journal()) as group:
+        done = launch(words_of(place, seconds), group)
+    rate = int((place / "answer").read_text()) / done.wall_s
+    return [record.row(CASE, "untraced", "operations_per_s", [rate], "1/s")]
+
+
 def measure(
-    mode: str, seconds: float, place: Path, ring_mib: int, stop_s: float, plant: int
-) -> list[dict[str, Any]]:
-    """Rows of one mode."""
-    journal, answer, threads = Journal(), place / "answer", os.cpu_count() or 1
-    spool = place / "spool"
-    config = {"mode": mode, "ring_bytes": ring_mib * MIB, "drop_every": plant}
+    mode: str,
+    seconds: float,
+    place: Path,
+    ring_mib: int = 64,
+    stop_s: float = 0,
+    drop_every: int = 0,
+    beside: bool = False,
+) -> list[record.Row]:
+    """Rows of one mode; with `beside`, the truth has reads in it that are not traced."""
+    journal, spool = Journal(), place / "spool"
+    config = {"mode": mode, "ring_bytes": ring_mib * MIB, "drop_every": drop_every}
     with (
         create_run_cgroup("rate", None, journal) as group,
         start_daemon("tracer", config, journal) as daemon,
     ):
         daemon.call("arm", cgroup_id=group.cgroup_id, spool=str(spool), files=str(place / "files"))
-        words = [str(place / "read_rate"), str(place / "file"), str(seconds), str(threads)]
         if stop_s:
             threading.Thread(target=hold, args=(daemon.pid, stop_s), daemon=True).start()
-        done = launch([*words, str(answer)], group)
-        receipt = daemon.call("disarm", timeout_s=300)
-        resident = peak_bytes(daemon.pid)
-    truth = int(answer.read_text())
+        with most_memory(daemon.pid) as resident:
+            done = launch(words_of(place, seconds), group)
+            if beside:
+                subprocess.run(words_of(place, 0.1, "beside"), check=True)
+            receipt = daemon.call("disarm", timeout_s=300)
+    truth = int((place / "answer").read_text())
+    truth += int((place / "beside").read_text()) if beside else 0
     kept, lost = receipt["kept"], receipt["lost"]
     # what the program does besides its reads (starting, its answer) is below a thousand calls
     others = kept + lost - truth
@@ -61,23 +89,18 @@ def measure(
         "missing_in_spool": (kept - receipt["spooled"] if mode == "trace" else 0, ""),
         "reader_cpu_per_event": (receipt["cpu_ns"] / max(kept, 1), "ns"),
         "written_per_s": (spool.stat().st_size / done.wall_s, "B/s"),
-        "reader_peak_resident": (resident, "B"),
+        "reader_peak_resident": (max(resident), "B"),
     }
     engine = f"penstock {mode}" + (f", reader held for {stop_s:g} s" if stop_s else "")
     spool.unlink()
-    return [
-        {
-            "case": CASE,
-            "engine": engine,
-            "metric": metric,
-            "value": round(value, 1),
-            "unit": unit,
-            "low": round(value, 1),
-            "high": round(value, 1),
-            "n": 1,
-        }
-        for metric, (value, unit) in figures.items()
-    ]
+    made = [record.row(CASE, engine, m, [round(v, 1)], unit) for m, (v, unit) in figures.items()]
+    nothing = {"unaccounted", "unbalanced", "missing_in_spool"} | (set() if stop_s else {"lost"})
+    return [_none(row) if row["metric"] in nothing else row for row in made]
+
+
+def _none(row: record.Row) -> record.Row:
+    """There must be none, neither more nor fewer."""
+    return {**row, "bar": "0", "verdict": record.MISSED if row["value"] else record.MET}
 
 
 def hold(pid: int, seconds: float) -> None:
@@ -88,11 +111,33 @@ def hold(pid: int, seconds: float) -> None:
     os.kill(pid, signal.SIGCONT)
 
 
-def peak_bytes(pid: int) -> int:
-    """Most memory a process had of its own; the rings are the kernel's, and shared."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-    return int(fields["RssAnon"].split()[0]) * 1024
+@contextlib.contextmanager
+def most_memory(pid: int) -> Iterator[list[int]]:
+    """Bytes that a process has of its own, looked at ten times a second; the rings are the kernel's."""
+    seen: list[int] = []
+    ended = threading.Event()
+
+    def look() -> None:
+        status = Path(f"/proc/{pid}/status").read_text()
+        seen.append(int(status.split("RssAnon:")[1].split()[0]) * 1024)
+
+    def watch() -> None:
+        while not ended.wait(0.1):
+            look()
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield seen
+        look()
+    finally:
+        ended.set()
+        watching.join()
+
+
+def value_of(rows: list[record.Row], metric: str) -> float:
+    """Of the rows of one mode."""
+    return float(next(row["value"] for row in rows if row["metric"] == metric))
 
 
 def main() -> int:
@@ -101,32 +146,38 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--quick", action="store_true", help="3 s instead")
     parser.add_argument("--stop", action="store_true", help="hold the reader for 5 s")
-    parser.add_argument("--plant", action="store_true", help="drop one record in a million")
+    record.option(parser)
     asked = parser.parse_args()
     seconds = 3 if asked.quick else asked.seconds
-    plant = 1_000_000 if asked.plant else 0
-    rows = []
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
         place = Path(name)
         (place / "file").write_bytes(os.urandom(4 * MIB))
         source = Path(__file__).with_name("read_rate.c")
         program = place / "read_rate"
         subprocess.run(["cc", "-O2", "-pthread", "-o", program, source], check=True)
+        rows = untraced(seconds, place)
         if asked.stop:
-            rows = measure("trace", max(seconds, 7), place, 8, 5.0, plant)
+            rows += measure("trace", max(seconds, 7), place, 8, 5.0)
         else:
             for mode in ("count", "pattern", "trace"):
-                rows += measure(mode, seconds, place, 64, 0, plant)
+                rows += measure(mode, seconds, place)
+        dropped = measure("trace", 3, place, drop_every=1_000_000)
+        beside = measure("trace", 1, place, beside=True)
+    planted = {
+        "a record in a million dropped": value_of(dropped, "lost") > 0
+        and value_of(dropped, "unaccounted") == 0,
+        "reads that are not traced": value_of(beside, "unaccounted") != 0,
+    }
     if asked.json:
         print(json.dumps({"rows": rows}))
     for row in rows if not asked.json else ():
         print(f"{row['engine']:<40} {row['metric']:<22} {row['value']:>16,} {row['unit']}")
-    by_metric = [(row["metric"], row["value"]) for row in rows]
-    bad = any(
-        v != 0 for m, v in by_metric if m in {"unaccounted", "unbalanced", "missing_in_spool"}
-    )
-    lost = any(v > 0 for m, v in by_metric if m == "lost")
-    return int(bad or ((asked.stop or asked.plant) and not lost))
+    for what, found in planted.items():
+        print(f"planted, {what}: {'found' if found else 'NOT FOUND'}", file=sys.stderr)
+    record.keep(asked.record, rows, planted)
+    uncounted = any(r.get("verdict") == record.MISSED for r in rows if r["metric"] != "lost")
+    kept_up = asked.stop and not any(r["value"] for r in rows if r["metric"] == "lost")
+    return int(uncounted or kept_up or not all(planted.values()))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ accuracy 1 - |predicted - measured| / measured, from the storage alone as publis
 on a disk that was not delivered are left out and counted. Needs root.
 
 The published figures are those of I. Mytilinis et al., I/O Performance Modeling for Big Data Applications
-over Cloud Infrastructures. Exit status 3 if a shape does not hold.
+over Cloud Infrastructures. Exit status 3 if a shape does not hold: on the four disks here that is so,
+because the prediction does not rank the disks as measured for three of the four programs. 1 if something
+failed, or models of other disks, which are planted, predict as well.
 """
 
 from __future__ import annotations
@@ -32,9 +34,13 @@ from penstock.predict.blackbox.model import BlackBoxModel, load_model
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))
 
+sys.path.insert(0, str(HERE.parent))
+
 from compare import PUBLISHED, TASKS, Compared, claims, compared, turned  # noqa: E402
 from disks import TIME_LIMIT, learnt, penstock  # noqa: E402
 from observed import observed  # noqa: E402
+
+from bench import record  # noqa: E402
 
 STUDY = HERE / "blackbox-programs.study.yaml"
 TIME_SCALE = 8.0
@@ -128,7 +134,7 @@ def _plain(rows: list[Compared]) -> list[dict[str, Any]]:
     ]
 
 
-def record(models: Mapping[str, BlackBoxModel], file: Path) -> None:
+def write_points(models: Mapping[str, BlackBoxModel], file: Path) -> None:
     """Every measured point of every disk, one row each; bytes, and bytes per second of one client."""
     rows = [
         {"disk": name, **vars(point), "throughput_bps": float(rate)}
@@ -149,9 +155,10 @@ def main() -> int:
     options.add_argument("--replicates", type=int, help="of the programs (default 2, quick 1)")
     options.add_argument("--model", default="cart", choices=("cart", "boosting"))
     options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
-    options.add_argument("--record", type=Path, help="keep the learnt points in this Parquet file")
+    options.add_argument("--points", type=Path, help="keep the learnt points in this Parquet file")
     options.add_argument("--swap", action="store_true", help="plant models of other disks")
     options.add_argument("--json", action="store_true", help="the result as one object")
+    record.option(options)
     given = options.parse_args()
     if given.program and (
         odd := [p for p in given.program if not any(t.startswith(p) for t in TASKS)]
@@ -182,8 +189,8 @@ def main() -> int:
     except PenstockError as error:
         print(f"blackbox: {error}", file=sys.stderr)
         return 1
-    if given.record:
-        record(models, given.record)
+    if given.points:
+        write_points(models, given.points)
     if given.model != "cart":
         models = {name: retrained(m, chosen=given.model) for name, m in models.items()}
     others = [compared(runs, turned(models, by), names) for by in range(1, len(names))]
@@ -211,6 +218,24 @@ def main() -> int:
         for name, one in served.items():
             note = ", doubtful" if name in doubted else ""
             print(f"{name} while learnt: {one['time_ratio']:.3f} of the time asked for{note}")
+    planted = [one for one in judged if one["claim"].startswith("planted")]
+    failing = [one["claim"] for one in judged if not one["holds"] and one not in planted]
+    for says in failing:
+        print(f"blackbox: missed: {says}", file=sys.stderr)
+    record.keep(
+        given.record,
+        [
+            *(
+                record.claim(one["kind"], one["claim"], one["ours"], "holds", one["holds"])
+                for one in judged
+                if one not in planted
+            ),
+            record.share("runs", "", "valid", len(rows), len(rows) + len(left_out)),
+        ],
+        {one["claim"].removeprefix("planted: "): one["holds"] for one in planted},
+    )
+    if not all(one["holds"] for one in planted):
+        return 1
     return 0 if all(one["holds"] for one in judged if one["kind"] == "shape") else 3
 
 

@@ -2,8 +2,9 @@
 
 `studies/load_balance.py` runs `studies/load-balance.study.yaml` (needs root), judges the shares of
 requests between the changes, and draws them as SVG. `--quick`: windows of 2 s instead of 10, one
-replicate. Runs whose certificate is not valid are left out unless `--invalid` is given. Exit status 3
-if something that must hold does not, 1 if something failed.
+replicate. Runs whose certificate is not valid are left out unless `--invalid` is given. Planted: the same
+requests with the two kinds of clients taken for each other, which must not pass. Exit status 3 if something
+that must hold does not, 1 if something failed or what was planted is not found.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +26,15 @@ from penstock.report import style
 HERE = Path(__file__).resolve().parent
 for part in ("blackbox", "storage-layout", "heterogeneous"):
     sys.path.insert(0, str(HERE / part))
+sys.path.insert(0, str(HERE.parent))
 
-from claims import Claim  # noqa: E402
+from claims import Claim, kept  # noqa: E402
 from drawing import save  # noqa: E402
 from running import run_study  # noqa: E402
 from shares import WINDOWS, Asked, asked  # noqa: E402
 from steps import mean_interval  # noqa: E402
+
+from bench import record  # noqa: E402
 
 STUDY = HERE / "load-balance.study.yaml"
 #: `--set` of the quick size: changes at 2, 4 and 6 s, 8 s in all
@@ -68,6 +73,15 @@ def balance_claims(found: list[Asked]) -> list[Claim]:
     says = "while one disk is slow, aware clients complete more requests than blind ones"
     made.append(Claim("load-balance", says, "", words, more))
     return made
+
+
+def planted(found: list[Asked]) -> bool | None:
+    """Whether clients of the other kind would be noticed; None without both kinds."""
+    other = {"aware": "blind", "blind": "aware"}
+    if {a.client for a in found} != set(other):
+        return None
+    swapped = [replace(a, client=other[a.client]) for a in found]
+    return sum(c.holds is False for c in balance_claims(swapped)) >= 4
 
 
 def _percent(shares: list[float]) -> str:
@@ -115,6 +129,7 @@ def main() -> int:
     options.add_argument("--invalid", action="store_true", help="also runs that are not valid")
     options.add_argument("--figures", type=Path, help="directory of the SVG file (default OUT)")
     options.add_argument("--json", action="store_true", help="the result as one object")
+    record.option(options)
     given = options.parse_args()
     out: Path = given.out.resolve()
     try:
@@ -144,6 +159,12 @@ def main() -> int:
         for one in claims:
             table.add_row(one.says, one.ours, {True: "yes", False: "NO", None: "?"}[one.holds])
         Console(width=110, highlight=False).print(table)
+    noticed = planted(found)
+    valid = record.share("runs", "", "valid", len(found), len(found) + len(left_out))
+    record.keep(given.record, [*kept(claims), valid], {"clients of the other kind": noticed})
+    if noticed is False:
+        print("load-balance: planted clients of the other kind: NOT FOUND", file=sys.stderr)
+        return 1
     return 0 if all(c.holds is not False for c in claims) else 3
 
 

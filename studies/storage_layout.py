@@ -6,7 +6,9 @@ on emulated disks, judges them beside the published case and draws its figures a
 is not measured again. `--quick`: one replicate of small tables, a few minutes. Needs root.
 
 The published case is section 4.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems
-(2020): MongoDB and Cassandra. Exit status 3 if something that must hold does not, 1 if something failed.
+(2020): MongoDB and Cassandra. Planted: the same runs with the scans before and after the rewriting taken
+for each other, which must be reported. Exit status 3 if something that must hold does not, 1 if something
+failed or what was planted is not found.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -26,12 +29,15 @@ from penstock.report import style
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))
 sys.path.insert(0, str(HERE / "storage-layout"))
+sys.path.insert(0, str(HERE.parent))
 
-from claims import Claim, disks_of, layout_claims, shuffled_claims  # noqa: E402
+from claims import Claim, disks_of, kept, layout_claims, shuffled_claims  # noqa: E402
 from disks import penstock  # noqa: E402
 from drawing import disorder, offsets, save  # noqa: E402
 from nodes import Build, build_offsets, build_table, builds, cassandra_claims  # noqa: E402
 from steps import Step, mean_interval, steps  # noqa: E402
+
+from bench import record  # noqa: E402
 
 STUDIES = ("wiredtiger", "postgres", "shuffled", "cassandra")
 
@@ -66,6 +72,25 @@ def show(name: str, runs: Path, file: Path, quiet: bool) -> list[Claim]:
     for reason in left_out:
         print(f"storage-layout: {name}: left out: {reason}", file=sys.stderr)
     return claims
+
+
+def exchanged(found: list[Step]) -> list[Step]:
+    """The planted failure: scans before and after the rewriting taken for each other."""
+    other = {"scan-loaded": "scan-rewritten", "scan-rewritten": "scan-loaded"}
+    return [
+        replace(s, levels={**s.levels, "step": other.get(s.levels["step"], s.levels["step"])})
+        for s in found
+    ]
+
+
+def noticed(name: str, runs: Path) -> bool | None:
+    """Whether exchanged scans fail a claim; None where a study has none of them, or no valid run."""
+    if name not in ("wiredtiger", "postgres"):
+        return None
+    found, _ = steps(runs)
+    if not {"scan-loaded", "scan-rewritten"} <= {s.levels["step"] for s in found}:
+        return None
+    return any(c.holds is False for c in layout_claims(name, exchanged(found)))
 
 
 def show_builds(made: list[Build]) -> None:
@@ -135,12 +160,14 @@ def main() -> int:
     options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
     options.add_argument("--figures", type=Path, help="directory of the SVG files (default OUT)")
     options.add_argument("--json", action="store_true", help="the result as one object")
+    record.option(options)
     given = options.parse_args()
     if odd := [s for s in given.study if s not in STUDIES]:
         options.error(f"found the study {odd[0]}; expected {', '.join(STUDIES)}")
     out: Path = given.out.resolve()
     figures: Path = given.figures or out
     claims: list[Claim] = []
+    planted: dict[str, bool | None] = {}
     try:
         for name in given.study or STUDIES:
             runs = out / name
@@ -150,6 +177,7 @@ def main() -> int:
                 print(f"storage-layout: {name}", file=sys.stderr)
                 measure(name, runs, given.quick)
             claims += show(name, runs, figures / f"storage-layout-{name}.svg", given.json)
+            planted[f"{name}: scans exchanged"] = noticed(name, runs)
     except PenstockError as error:
         print(f"storage-layout: {error}", file=sys.stderr)
         return 1
@@ -157,6 +185,11 @@ def main() -> int:
         print(json.dumps({"claims": [vars(c) for c in claims]}))
     else:
         show_claims(claims)
+    planted = {what: seen for what, seen in planted.items() if seen is not None}
+    record.keep(given.record, kept(claims), planted)
+    if not all(planted.values()):
+        print("storage-layout: planted exchanged scans: NOT FOUND", file=sys.stderr)
+        return 1
     return 0 if all(c.holds is not False for c in claims) else 3
 
 

@@ -1,4 +1,4 @@
-"""The fio validation grid: is what was asked for delivered, on every back end and data path? (ES-1)
+"""The fio validation grid: is what was asked for delivered, on every back end and data path?
 
 `studies/validation_grid.py` makes the runs of `studies/validation-grid*.study.yaml` on disks of the model
 (`fuse`), the same cells on loop devices throttled by the blkio hierarchy (`cgroup1`) and, with `--guest`, by
@@ -8,7 +8,7 @@ What is there already is not made again. `--full`: the whole factorial on thrott
 and fio.
 
 After section 3.3.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit
-status 3 if something that must hold does not, 1 if something failed.
+status 3 if something that must hold does not, 1 if something failed or what was planted is not found.
 """
 
 from __future__ import annotations
@@ -40,8 +40,14 @@ from disks import finish  # noqa: E402
 from judge import Criterion, Row, as_dicts, criteria, fuse_rows, throttled_rows  # noqa: E402
 from planted import busy_host, slow_disk  # noqa: E402
 
+from bench import record  # noqa: E402
+
 LIMITS = {"512k": 512e3, "1m": 1e6, "4m": 4e6, "16m": 16e6, "64m": 64e6}
 STUDIES = ("", "-limits", "-shape")
+ABOUT = (
+    "On `fuse`, delivered is what the disk server's own log says, against the draws that it made; fio's own "
+    "rate is judged for buffered writes. A cell is one direction of a run."
+)
 #: what each study runs under --quick: its smallest honest part
 QUICK = {
     "": ["factors.engine={levels: [sync, io_uring]}", "factors.pattern={levels: [read, write]}"],
@@ -133,6 +139,7 @@ def main() -> int:
     options.add_argument("--seconds", type=float, help="longest cell on throttled disks")
     options.add_argument("--workers", type=int, default=4, help="throttled cells side by side")
     options.add_argument("--json", action="store_true", help="the result as one object")
+    record.option(options)
     given = options.parse_args()
     out: Path = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
@@ -159,6 +166,19 @@ def main() -> int:
         print(json.dumps({"rows": as_dicts(rows), "criteria": [vars(b) for b in bars]}))
     else:
         show(rows, bars)
+    planted = [b for b in bars if b.asks.startswith("planted")]
+    record.keep(
+        given.record,
+        [
+            record.claim(b.of, b.asks, b.found, "" if b.holds is None else "holds", b.holds)
+            for b in bars
+            if b not in planted
+        ],
+        {f"{b.of}: {b.asks.removeprefix('planted: ')}": b.holds for b in planted},
+        ABOUT,
+    )
+    if any(b.holds is False for b in planted):
+        return 1
     return 0 if all(b.holds is not False for b in bars) else 3
 
 

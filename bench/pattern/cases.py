@@ -136,7 +136,7 @@ def plain(seed: int, n: int, size: int) -> Iterator[Case]:
     ends = np.cumsum(mixed)
     yield case(f"consecutive, sizes vary {tag}", "consecutive", ends - mixed, mixed)
     yield case(
-        f"consecutive, 2 % elsewhere {tag}",
+        f"consecutive, 1.5 % elsewhere {tag}",
         "consecutive",
         noisy(draws, consecutive(n, size), 0.015, size),
         size,
@@ -274,7 +274,7 @@ def guards(seed: int, n: int, size: int) -> Iterator[Case]:
     rest = noisy(draws, reverse(n, size, 1 << 30), 0.15, size)
     yield case(f"reverse, 15 % at random {tag}", "irregular", rest, size)
     yield case(
-        f"gaps, 3 % elsewhere, back {tag}",
+        f"gaps, 1.5 % elsewhere, back {tag}",
         "sequential",
         noisy(draws, gaps(draws, n, size), 0.015, size),
         size,

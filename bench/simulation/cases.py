@@ -373,6 +373,28 @@ def curves(scale: Scale) -> list[Row]:
     return found
 
 
+def planted() -> dict[str, list[Row]]:
+    """Rows in which something is wrong: what does everything eight times, and a storage 5 % too slow."""
+    work, network = s.pipeline(50, 100 * s.MIB, stages=1), s.platform(51)
+
+    def eight_times(call: Callable[[], Any]) -> Callable[[], Any]:
+        return lambda: [call() for _ in range(8)][-1]
+
+    engines = {name: eight_times(call) for name, call in ours(work, network).items()}
+    vector = next(v for v in vectors.all_vectors() if v.name == "write, 200 ms disk")
+    slower = frames(vectors.apart(1, 0.21))
+    found = Simulator(vector.workload).simulate(slower)["makespan_s"]
+    away = (found / vector.expected_s - 1) * 1e6
+    return {
+        "a simulator that does everything eight times": our_rows(
+            "events, 50 hosts, eight times", interleaved(engines, 1)
+        ),
+        "a storage 5 % slower": [
+            row("closed form", FRAMES, "beside the closed form", [away], "ppm")
+        ],
+    }
+
+
 CASES: dict[str, Callable[[Scale], list[Row]]] = {
     "agreement": agreement,
     "events": events,

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.record import Row, row
+
 Json = dict[str, Any]
-Row = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 
 
@@ -51,20 +52,6 @@ def interleaved(
         if label:
             print(f"{label}: round {number + 1} of {rounds}", file=sys.stderr)
     return found
-
-
-def row(case: str, engine: str, metric: str, values: list[float], unit: str) -> Row:
-    """Median, smallest and largest of `values`."""
-    return {
-        "case": case,
-        "engine": engine,
-        "metric": metric,
-        "value": statistics.median(values),
-        "unit": unit,
-        "low": min(values),
-        "high": max(values),
-        "n": len(values),
-    }
 
 
 def time_rows(case: str, engine: str, runs: list[Timed]) -> list[Row]:

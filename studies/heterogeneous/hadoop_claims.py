@@ -60,6 +60,11 @@ def order_claims(name: str, found: list[Run]) -> list[Claim]:
             if a.high == a.high and b.low == b.low:  # both have an interval
                 holds = a.high < b.low
             made.append(Claim(of, f"{first} is faster than {second}", words, f"{a}; {b} s", holds))
+        if len(times) > 1:
+            says = f"the means stand in this order: {', '.join(setting for setting, _ in times)}"
+            ours = ", ".join(f"{mean.value:.3g}" for _, mean in times) + " s"
+            in_order = all(a.value < b.value for (_, a), (_, b) in pairwise(times))
+            made.append(Claim(of, says, "as published", ours, in_order))
         slow, half = _of(found, storage, "one-slow"), _of(found, storage, "all-half")
         if slow and half:
             ratio = ratio_interval(*_paired(slow, half))

@@ -1,6 +1,6 @@
 """BLAST with a fixed number of queries, divided over the machines: writes the workload to stdout.
 
-The texts give no sizes and no computing times. Assumed, before any comparison:
+The texts give no sizes and no computing times. Assumed:
 
 - 3,800 queries (nineteen files of 200); a database of 1000 MiB, read whole by each machine at first;
 - a query then looks at one place of the database, 64 KiB, and computes 0.35 s;
@@ -8,8 +8,8 @@ The texts give no sizes and no computing times. Assumed, before any comparison:
 
 The computing time is not free: reading takes about `a / s · D / B` (a machines of the application, s of
 storage, D bytes, B bytes per second) and computing `C / a`, so that the published optimum, 14 + 5, says
-970 s < C < 1680 s for this D; 1,330 s is its middle. What the model then adds is the chunk size, the
-distance between best and worst, and the costs.
+970 s < C < 1680 s for this D; 1,330 s is its middle. So the split is an input. What the model then adds is
+the chunk size, the distance between best and worst, and the costs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ QUERIES, QUERY_S = 3800, 0.35
 QUERY_BYTES, ANSWER_BYTES = 1000, 5000
 
 
-def blast(tasks: int, query_s: float = QUERY_S, database_bytes: int = DATABASE_BYTES) -> Workload:
+def blast(
+    tasks: int,
+    query_s: float = QUERY_S,
+    database_bytes: int = DATABASE_BYTES,
+    lookup_bytes: int = LOOKUP_BYTES,
+) -> Workload:
     """The queries divided over `tasks` searches, and one task that joins the answers."""
     places = random.Random(1)
     files = [File("database", database_bytes, True)]
@@ -42,8 +47,8 @@ def blast(tasks: int, query_s: float = QUERY_S, database_bytes: int = DATABASE_B
             Operation("read", "database", 0, database_bytes),
         ]
         for _ in range(queries):
-            at = places.randrange(database_bytes - LOOKUP_BYTES)
-            steps.append(Operation("read", "database", at, LOOKUP_BYTES))
+            at = places.randrange(database_bytes - lookup_bytes)
+            steps.append(Operation("read", "database", at, lookup_bytes))
             steps.append(Operation("compute", seconds=query_s))
         steps.append(Operation("write", answer, 0, queries * ANSWER_BYTES))
         made.append(Task(f"search-{i}", tuple(steps), "search"))

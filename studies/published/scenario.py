@@ -36,6 +36,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--queries", type=int)
     options.add_argument("--compute", type=float)
     options.add_argument("--file-bytes", type=int)
+    options.add_argument("--database-bytes", type=int, default=blast_workload.DATABASE_BYTES)
+    options.add_argument("--lookup-bytes", type=int, default=blast_workload.LOOKUP_BYTES)
     options.add_argument("--scheduler", default="workqueue")
     options.add_argument("--set", action="append", default=[], dest="sets")
     options.add_argument("--nodes", type=int, help="blast-split: all hosts, the manager's included")
@@ -47,7 +49,8 @@ def parser() -> argparse.ArgumentParser:
 def workload(given: argparse.Namespace) -> Workload:
     """The workload that the options describe."""
     if given.kind == "blast-split":
-        return blast_workload.blast(given.app, given.compute or blast_workload.QUERY_S)
+        query_s = given.compute or blast_workload.QUERY_S
+        return blast_workload.blast(given.app, query_s, given.database_bytes, given.lookup_bytes)
     options = {
         "width": given.width,
         "queries": given.queries,

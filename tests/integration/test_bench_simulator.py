@@ -126,8 +126,10 @@ def test_a_missed_bar_is_told() -> None:
     """Planted: one event fewer than the bar, and a merge 2.1 % off."""
     row = {"case": "events, 50 hosts", "engine": FRAMES, "unit": "1/s"}
     row["metric"] = "events/s of CPU time"
-    assert [kept for _, kept in bars.verdicts([{**row, "value": 10e6}])] == [True]
-    assert [kept for _, kept in bars.verdicts([{**row, "value": 10e6 - 1}])] == [False]
+    assert verdicts(row, 10e6, 10e6 - 1) == ["met", "missed"]
     away = {"case": "x", "engine": TRAINS, "metric": "makespan beside frames", "unit": "%"}
-    assert [kept for _, kept in bars.verdicts([{**away, "value": -1.9}])] == [True]
-    assert [kept for _, kept in bars.verdicts([{**away, "value": -2.1}])] == [False]
+    assert verdicts(away, -1.9, -2.1) == ["met", "missed"]
+
+
+def verdicts(row: Row, *values: float) -> list[str]:
+    return [bars.judged([{**row, "value": value}])[0]["verdict"] for value in values]

@@ -47,9 +47,9 @@ def row(
     return made
 
 
-def test_tr_35_passed_failed_and_undecided(bench: Any) -> None:
-    assert row(bench, 0.001, 0.001)["paired_verdict"] == "passed"
-    assert row(bench, 0.02, 0.002)["paired_verdict"] == "failed"  # planted: 2 % slower
+def test_tr_35_met_missed_and_undecided(bench: Any) -> None:
+    assert row(bench, 0.001, 0.001)["paired_verdict"] == "met"
+    assert row(bench, 0.02, 0.002)["paired_verdict"] == "missed"  # planted: 2 % slower
     assert row(bench, 0.001, 0.05)["paired_verdict"] == "undecided"
     assert (
         row(bench, 0.0, 0.0001, pairs=3)["paired_verdict"] == "undecided"
@@ -61,8 +61,8 @@ def test_tr_35_computed_is_events_times_cost_over_time(bench: Any) -> None:
     assert made["computed"] == pytest.approx(
         [2000 * 150e-9, 2000 * 130e-9, 2000 * 170e-9], rel=0.01
     )
-    assert made["computed_verdict"] == "passed"
-    assert row(bench, 0.0, 0.001, ns=8_000.0)["computed_verdict"] == "failed"  # planted cost
+    assert made["computed_verdict"] == "met"
+    assert row(bench, 0.0, 0.001, ns=8_000.0)["computed_verdict"] == "missed"  # planted cost
 
 
 def test_tr_35_every_mode_goes_first_as_often_forwards_as_backwards(bench: Any) -> None:

@@ -28,7 +28,7 @@ _HELP = "One experiment platform for the storage and I/O performance of data sys
 #: the order of the help page: as a user meets the verbs
 _ORDER = (
     "doctor init run plan ls rm profile disk nodes trace export import replay monitor analyse compare report "
-    "plot seed platform predict explore learn check serve undo"
+    "plot platform predict explore learn serve undo"
 ).split()
 
 

@@ -1,0 +1,150 @@
+"""What benches and studies measured, as `bench/results/NAME.json`, of which docs/measurements.md is made.
+
+A row is a dictionary of `case`, `engine`, `metric`, `value`, `unit`, `low`, `high` and `n`. What `low` and
+`high` are is in `spread` (smallest and largest where it is absent). A row that has a goal says it in `bar`,
+and in `verdict` whether it is met, missed or undecided. Rows that are `quoted` stand on the page; all do if
+none is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import shlex
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from penstock.host.facts import host_facts
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+MET, MISSED, UNDECIDED = "met", "missed", "undecided"
+INTERVAL = "95 % interval"
+#: what a result may depend on
+CODE = ("python", "crates", "bench", "studies", ":!bench/results")
+FACTS = ("cpu_model", "cpus_allowed", "memory_bytes", "kernel", "virtual", "load_average")
+
+Row = dict[str, Any]
+
+
+def row(case: str, engine: str, metric: str, values: Sequence[float], unit: str) -> Row:
+    """Median, smallest and largest of `values`."""
+    return {
+        "case": case,
+        "engine": engine,
+        "metric": metric,
+        "value": statistics.median(values),
+        "unit": unit,
+        "low": min(values),
+        "high": max(values),
+        "n": len(values),
+    }
+
+
+def at_most(made: Row, limit: float) -> Row:
+    """The row with its verdict: undecided where a 95 % interval reaches over the limit."""
+    return _with_bar(made, f"at most {limit:,g} {made['unit']}".strip(), 1, limit)
+
+
+def at_least(made: Row, limit: float) -> Row:
+    """The row with its verdict: undecided where a 95 % interval reaches over the limit."""
+    return _with_bar(made, f"at least {limit:,g} {made['unit']}".strip(), -1, limit)
+
+
+def _with_bar(made: Row, bar: str, sign: int, limit: float) -> Row:
+    ends = [made["low"], made["high"]] if made.get("spread") == INTERVAL else [made["value"]]
+    above = [sign * end > sign * limit for end in ends]
+    verdict = MISSED if all(above) else UNDECIDED if any(above) else MET
+    return {**made, "bar": bar, "verdict": verdict}
+
+
+def share(case: str, engine: str, metric: str, right: int, of: int, least: float = 1.0) -> Row:
+    """How many of how many are right, against the least share that must be."""
+    bar = "all" if least == 1 else f"at least {100 * least:g} %"
+    verdict = MET if right >= least * of else MISSED
+    made = {"case": case, "engine": engine, "metric": metric, "value": f"{right} of {of}"}
+    return {**made, "unit": "", "n": of, "bar": bar, "verdict": verdict}
+
+
+def claim(case: str, says: str, ours: str, bar: str, holds: bool | None) -> Row:
+    """A statement and what was found; `holds` is None where it is undecided, `bar` empty without one."""
+    made = {"case": case, "engine": "", "metric": says, "value": ours, "unit": ""}
+    verdict = {True: MET, False: MISSED, None: UNDECIDED}[holds]
+    return {**made, "bar": bar, "verdict": verdict} if bar else made
+
+
+def option(parser: argparse.ArgumentParser) -> None:
+    """Adds `--record [NAME]`."""
+    parser.add_argument(
+        "--record",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="keep the rows in bench/results/NAME.json (default: the name of this script)",
+    )
+
+
+def keep(
+    name: str | None, rows: Sequence[Row], planted: Mapping[str, bool | None], about: str = ""
+) -> None:
+    """Writes the file if `--record` was given.
+
+    `planted` says of each failure made on purpose whether it was found (None: it could not be told);
+    `about` what a reader must know beside the rows. Title and command are those of the running script.
+    """
+    if name is None:
+        return
+    script = Path(sys.argv[0]).resolve()
+    facts = host_facts()
+    made = {
+        "title": _title(script),
+        "command": _command(script),
+        "recorded": "by the command",
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": _commit(),
+        "host": {key: facts[key] for key in FACTS},
+        "about": about,
+        "planted": [{"what": what, "found": found} for what, found in planted.items()],
+        "rows": [_plain(one) for one in rows],
+    }
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"{name or script.stem}.json"
+    file.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"kept in {file}", file=sys.stderr)
+
+
+def _title(script: Path) -> str:
+    document = ast.get_docstring(ast.parse(script.read_text("utf-8"))) or script.stem
+    return " ".join(document.split("\n\n")[0].split())
+
+
+def _command(script: Path) -> str:
+    words = [word for word in sys.argv[1:] if word != "--json"]
+    for at in (n for n, word in enumerate(words) if word.startswith("--record")):
+        named = "=" not in words[at] and at + 1 < len(words) and not words[at + 1].startswith("-")
+        del words[at : at + 1 + named]
+        break
+    return shlex.join([str(script.relative_to(ROOT)), *words])
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        line = ["git", "-C", str(ROOT), *words]
+        return subprocess.run(line, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", *CODE)
+    return git("rev-parse", "--short=8", "HEAD") + (" and changes" if changed else "")
+
+
+def _plain(one: Row) -> Row:
+    """Floats to six digits: more is noise, and the file is read by people."""
+    return {
+        key: float(f"{value:.6g}") if isinstance(value, float) else value
+        for key, value in one.items()
+    }

@@ -1,0 +1,138 @@
+"""docs/measurements.md is what the result files say, and every command that it names is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "bench" / "results").glob("*.json"))
+NO_BENCH = {"record.py", "measurements.py"}
+SCRIPTS = sorted(
+    path
+    for folder in ("bench", "studies")
+    for path in (ROOT / folder).glob("*.py")
+    if path.name not in NO_BENCH
+)
+
+
+@pytest.fixture(scope="module", name="measurements")
+def _measurements() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "measurements", ROOT / "bench" / "measurements.py"
+    )
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_that_of_the_files(measurements: ModuleType) -> None:
+    assert (ROOT / "docs" / "measurements.md").read_text("utf-8") == measurements.page()
+
+
+def test_another_figure_is_another_page(measurements: ModuleType, tmp_path: Path) -> None:
+    for file in FILES:
+        shutil.copy(file, tmp_path)
+    assert measurements.page(tmp_path) == measurements.page()
+    one = json.loads((tmp_path / "conductor.json").read_text("utf-8"))
+    one["rows"][0]["value"] = 0.6
+    (tmp_path / "conductor.json").write_text(json.dumps(one), "utf-8")
+    assert measurements.page(tmp_path) != measurements.page()
+
+
+def test_a_file_that_no_part_names_is_refused(measurements: ModuleType, tmp_path: Path) -> None:
+    shutil.copy(FILES[0], tmp_path / "nowhere.json")
+    with pytest.raises(ValueError, match="nowhere"):
+        measurements.page(tmp_path)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_a_result_says_what_made_it(file: Path) -> None:
+    one = json.loads(file.read_text("utf-8"))
+    words = shlex.split(one["command"])
+    script = ROOT / words[0]
+    if script.suffix == ".py":
+        source = script.read_text("utf-8")
+        assert '"--quick"' in source
+        unknown = [w for w in words[1:] if w.startswith("--") and f'"{w}"' not in source]
+        assert unknown == []
+    else:
+        assert words[0] in ("make", "penstock")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", one["date"])
+    assert one["commit"]
+    assert one["recorded"] == "by the command" or one["commit"] in one["recorded"]
+    assert one["host"]["cpus_allowed"] > 0
+    if one["recorded"] == "by the command":
+        assert one["planted"]
+        assert False not in [planted["found"] for planted in one["planted"]]
+    for row in one["rows"]:
+        assert {"case", "metric", "value", "unit"} <= set(row)
+        assert bool(row.get("bar")) == bool(row.get("verdict"))
+        assert row.get("verdict", "met") in ("met", "missed", "undecided")
+        if row.get("low") is not None:
+            assert row["low"] <= row["value"] <= row["high"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
+def test_every_bench_and_study_has_a_quick_size_and_writes_results(script: Path) -> None:
+    source = script.read_text("utf-8")
+    assert '"--quick"' in source
+    assert "record.option(" in source
+    assert "record.keep(" in source
+
+
+class TestRecord:
+    """`bench/record.py`."""
+
+    @pytest.fixture(name="record")
+    def _record(self) -> Any:
+        from bench import record
+
+        return record
+
+    def test_verdicts_of_intervals(self, record: Any) -> None:
+        one = {**record.row("a", "", "b", [3.0, 1.0, 2.0], "s"), "spread": record.INTERVAL}
+        assert (one["value"], one["low"], one["high"], one["n"]) == (2.0, 1.0, 3.0, 3)
+        for limit, verdict in ((3.5, "met"), (2.5, "undecided"), (0.5, "missed")):
+            assert record.at_most(one, limit)["verdict"] == verdict
+        for limit, verdict in ((0.5, "met"), (1.5, "undecided"), (3.5, "missed")):
+            assert record.at_least(one, limit)["verdict"] == verdict
+
+    def test_verdicts_of_ranges_are_those_of_the_median(self, record: Any) -> None:
+        one = record.row("a", "", "b", [1.0, 2.0, 9.0], "s")
+        assert record.at_most(one, 2.0)["verdict"] == "met"
+        assert record.at_most(one, 1.9)["verdict"] == "missed"
+        assert record.at_most(one, 1.9)["bar"] == "at most 1.9 s"
+
+    def test_a_file_has_command_commit_and_host(
+        self, record: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(record, "RESULTS", tmp_path)
+        script = ROOT / "bench" / "conductor.py"
+        for words in (["--record", "x", "--runs", "4"], ["--runs", "4", "--json", "--record=x"]):
+            monkeypatch.setattr(sys, "argv", [str(script), *words])
+            record.keep("x", [record.row("a", "", "b", [1 / 3], "s")], {"a late one": True})
+            one = json.loads((tmp_path / "x.json").read_text("utf-8"))
+            assert one["command"] == "bench/conductor.py --runs 4"
+            assert one["planted"] == [{"what": "a late one", "found": True}]
+            assert one["rows"][0]["value"] == 0.333333
+            assert one["host"]["cpus_allowed"] > 0
+            assert re.match(r"[0-9a-f]{8}", one["commit"])
+
+    def test_nothing_is_written_unless_asked(
+        self, record: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(record, "RESULTS", tmp_path)
+        record.keep(None, [], {})
+        assert list(tmp_path.iterdir()) == []
