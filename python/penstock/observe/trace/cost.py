@@ -179,7 +179,7 @@ def _round(mode: str, journal: Journal, nobody: int, place: Path, first_on: bool
 
     def on() -> tuple[_Span, _Span, dict[str, Any]]:
         with start_daemon("tracer", {"mode": mode, "ring_bytes": 8 << 20}, journal) as daemon:
-            target = {
+            target: dict[str, Any] = {
                 "cgroup_id": nobody,
                 "spool": str(place / "spool"),
                 "files": str(place / "names"),
