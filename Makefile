@@ -32,6 +32,8 @@ $(STAMPS)/native: $(RUST) $(STAMPS)/python
 	exec 9>$(STAMPS)/lock; flock 9
 	touch $@.begun
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --quiet
+	cargo build --release --quiet -p penstock-enter
+	install -s target/release/penstock-enter python/penstock/host/penstock-enter
 	mv $@.begun $@
 
 build: $(STAMPS)/native ## build into .venv

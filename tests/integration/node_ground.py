@@ -30,6 +30,18 @@ NODES = [
 ]
 
 
+#: a test with each of what makes nodes
+RUNTIMES = pytest.mark.parametrize(
+    "runtime",
+    [
+        "namespaces",
+        pytest.param(
+            "runc", marks=pytest.mark.skipif(shutil.which("runc") is None, reason="needs runc")
+        ),
+    ],
+)
+
+
 @dataclass
 class Ground:
     """A directory with a state, a runtime and files of its own."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,10 @@ pytestmark = [
 ]
 
 NOBODY = 65534
+SET_ID = stat.S_ISUID | stat.S_ISGID
+CAPABILITY = "security.capability"
+#: version 2, effective: permitted all, inheritable none, by halves (linux/capability.h)
+ALL_CAPABILITIES = struct.pack("<IIIII", 0x02000001, 0xFFFFFFFF, 0, 0xFFFFFFFF, 0)
 PENSTOCK = [sys.executable, "-m", "penstock"]
 STUDY = """\
 penstock: 1
@@ -98,15 +104,15 @@ class Ground:
             child.wait(60)
 
     def made(self) -> list[Path]:
-        """Everything below the state and the runtime, whatever made it; mounts are left out."""
+        """Everything below the state and the runtime, whatever made it; disks are left out."""
         found = []
         for top in self.base.iterdir():
             if top.name.startswith(("state", "run")):
                 found.append(top)
                 for folder, folders, files in os.walk(top):
                     here = Path(folder)
-                    folders[:] = [n for n in folders if not os.path.ismount(here / n)]
-                    found += [here / n for n in (*folders, *files) if not os.path.ismount(here / n)]
+                    folders[:] = [n for n in folders if not is_disk(here / n)]
+                    found += [here / n for n in (*folders, *files)]
         return found
 
     def sockets(self) -> list[Path]:
@@ -118,10 +124,10 @@ class Ground:
                     found.append(path)
         return found
 
-    def disk_up(self) -> Path:
+    def disk_up(self, *options: str) -> Path:
         """Puts a standing disk up; gives its server's socket."""
         places = ("--backing", f"{self.base}/backing", "--mount", f"{self.base}/mount")
-        self.call("disk", "up", "service-5ms", *places)
+        self.call("disk", "up", "service-5ms", *places, *options)
         (found,) = (path for path in self.sockets() if "disk" in path.name)
         return found
 
@@ -133,6 +139,11 @@ class Ground:
             self.call("disk", "down", f"{self.base}/mount")
         self.call("undo")
         shutil.rmtree(self.base)
+
+
+def is_disk(path: Path) -> bool:
+    """Whether something is mounted there that programs keep their own files in."""
+    return os.path.ismount(path) and not path.name.startswith("marks-")
 
 
 @pytest.fixture
@@ -220,8 +231,8 @@ def awaited(what: Callable[[], bool], within_s: float = 60.0) -> None:
 def judged(ground: Ground, *, least_sockets: int = 1) -> None:
     paths = ground.made()
     assert len(ground.sockets()) >= least_sockets
-    # what a traced program of any user writes its annotations to; nothing is read from it
-    allowed = {f"write {path}" for path in paths if path.name.startswith("marks-")}
+    # what a traced program of any user writes its annotations to; nothing is kept of it
+    allowed = {f"write {path}" for path in paths if path.name == "marks"}
     assert "\n".join(done for done in attacked(paths) if done not in allowed) == ""
     passable = {"state-passable", "run-passable"}
     closed = [p for p in paths if not passable & {part.name for part in (p, *p.parents)}]
@@ -269,6 +280,125 @@ def test_a_caller_of_another_user_gets_no_answer(ground: Ground) -> None:
     assert as_nobody(asked) == ""
 
 
+def acting(top: Path) -> list[str]:
+    """Files below that give who runs or opens them more: setuid, setgid, capabilities, devices."""
+    found = []
+    for path in top.rglob("*"):
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode):
+            privileged = bool(mode & SET_ID) or CAPABILITY in os.listxattr(path)
+        else:
+            privileged = stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+        if privileged:
+            found.append(f"{stat.filemode(mode)} {path.name}")
+    return found
+
+
+def mapped_write(path: str) -> None:
+    """Changes the first bytes by way of a mapping, which clears no bits by itself."""
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:
+        mapping[:4] = b"mine"
+        mapping.flush()
+
+
+def chmod_open(path: str, mode: int) -> None:
+    """By descriptor."""
+    with open(path, "wb") as file:
+        file.write(b"mine")
+        os.fchmod(file.fileno(), mode)
+
+
+def owned_tries(at: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """How the owner of a disk could leave what acts on the host, with files `had-…` that did before."""
+    own = f"{at}/own"
+    yield "file", lambda: Path(own).write_bytes(b"mine")
+    yield "chmod u+s", lambda: os.chmod(own, 0o4755)
+    yield "chmod g+s", lambda: os.chmod(own, 0o2755)
+    yield "chown", lambda: os.chown(own, NOBODY, NOBODY)
+    yield "chmod after chown", lambda: os.chmod(own, 0o6755)
+    yield "rename", lambda: os.rename(own, f"{own}-renamed")
+    yield "chmod after rename", lambda: os.chmod(f"{own}-renamed", 0o6777)
+    yield "fchmod", lambda: chmod_open(f"{at}/by-descriptor", 0o6755)
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR
+    for number, mode in enumerate((0o4755, 0o2755, 0o6711)):
+        path = f"{at}/created-{number}"
+        yield "create", lambda path=path, mode=mode: os.close(os.open(path, flags, mode))
+        yield "mknod", lambda path=path, mode=mode: os.mknod(f"{path}-node", stat.S_IFREG | mode)
+    group = f"{at}/group"
+    yield "mkdir", lambda: os.mkdir(group)
+    yield "directory g+s", lambda: os.chmod(group, 0o2777)
+    yield "create there", lambda: os.close(os.open(f"{group}/f", flags, 0o6755))
+    yield "chmod there", lambda: os.chmod(f"{group}/f", 0o6755)
+    for kind in (stat.S_IFCHR, stat.S_IFBLK):
+        yield "device", lambda kind=kind: os.mknod(f"{at}/node", kind | 0o666, os.makedev(1, 3))
+    yield "open a device", lambda: os.chmod(f"{at}/had-device", 0o666)
+    yield "capability", lambda: os.setxattr(own, CAPABILITY, ALL_CAPABILITIES)
+    yield "mapped", lambda: mapped_write(f"{at}/had-mapped")
+    yield "truncate", lambda: os.truncate(f"{at}/had-truncated", 8)
+    yield "ftruncate", lambda: os.close(os.open(f"{at}/had-opened", os.O_WRONLY | os.O_TRUNC))
+
+    def allocate() -> None:
+        with open(f"{at}/had-allocated", "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, 1 << 20)
+
+    yield "fallocate", allocate
+    yield "link", lambda: os.link(f"{at}/had-mapped", f"{at}/linked")
+    yield "mapped by the link", lambda: mapped_write(f"{at}/linked")
+    yield "rename what was there", lambda: os.rename(f"{at}/had-kept", f"{at}/moved")
+
+
+def test_the_owner_of_a_disk_leaves_nothing_that_acts_on_the_host(ground: Ground) -> None:
+    backing, at = ground.base / "backing", ground.base / "mount"
+    before = Path("/bin/true").read_bytes()
+    for name in ("mapped", "truncated", "opened", "allocated", "kept"):
+        (backing / f"had-{name}").write_bytes(before)
+        (backing / f"had-{name}").chmod(0o6755)
+        if name != "kept":
+            os.setxattr(backing / f"had-{name}", CAPABILITY, ALL_CAPABILITIES)
+    os.mknod(backing / "had-device", stat.S_IFCHR | 0o600, os.makedev(1, 11))
+    assert len(acting(backing)) == 6  # the search finds them
+    ground.disk_up("--owner", f"{NOBODY}:{NOBODY}")
+
+    def attack() -> dict[str, str]:
+        os.umask(0)
+        said = {}
+        for what, attempt in owned_tries(str(at)):
+            try:
+                attempt()
+                said[what] = ""
+            except OSError as error:
+                said[what] = error.strerror or "?"
+        return said
+
+    said = as_nobody(attack)
+    assert isinstance(said, dict)
+    assert {what for what, error in said.items() if error} == {
+        *("device", "open a device", "capability")
+    }
+    assert sorted(acting(backing)) == ["-rwsr-sr-x moved", "crw------- had-device"]
+    assert (backing / "moved").read_bytes() == before
+    assert (backing / "had-mapped").read_bytes()[:4] == b"mine"
+    for path in backing.rglob("*"):  # and the mount says what is so
+        assert path.lstat().st_mode == (at / path.relative_to(backing)).lstat().st_mode
+    assert (backing / "group").stat().st_mode & stat.S_ISGID  # of a directory: who made it
+    # of others than the owner, too: a node's root is the host's
+    (at / "by-root").write_bytes(before)
+    (at / "by-root").chmod(0o6755)
+    with pytest.raises(PermissionError):
+        os.mknod(at / "node", stat.S_IFBLK | 0o600, os.makedev(1, 3))
+    with pytest.raises(PermissionError):
+        os.setxattr(at / "by-root", CAPABILITY, ALL_CAPABILITIES)
+    assert sorted(acting(backing)) == ["-rwsr-sr-x moved", "crw------- had-device"]
+
+
+def test_without_an_owner_root_keeps_what_it_makes(ground: Ground) -> None:
+    ground.disk_up()
+    (ground.base / "mount" / "f").write_bytes(b"")
+    (ground.base / "mount" / "f").chmod(0o6755)
+    os.mknod(ground.base / "mount" / "null", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    assert sorted(acting(ground.base / "backing")) == ["-rwsr-sr-x f", "crw------- null"]
+
+
 def test_virtual_nodes(ground: Ground) -> None:
     (ground.base / "cluster.yaml").write_text(PLATFORM)
     ground.call("nodes", "up", "cluster.yaml")
@@ -278,9 +408,24 @@ def test_virtual_nodes(ground: Ground) -> None:
 def test_a_trace_with_annotations(ground: Ground) -> None:
     words = ["trace", "--mode", "trace", "-o", f"{ground.base}/out/T", "--", "sleep", "20"]
     with ground.beside(*words):
-        awaited(lambda: any(path.name.startswith("marks-") for path in ground.made()))
+        awaited(lambda: any(path.name == "marks" for path in ground.made()))
         awaited(lambda: len(ground.sockets()) > 0)
         judged(ground)
+        (marks,) = (path for path in ground.made() if path.name == "marks")
+        before = used(marks)
+
+        def flood() -> int:
+            with open(marks, "ab", buffering=0) as sink:
+                return sum(sink.write(b"x" * (1 << 20)) for _ in range(64))
+
+        assert as_nobody(flood) == 64 << 20
+        assert (marks.stat().st_size, used(marks)) == (0, before)
+
+
+def used(path: Path) -> int:
+    """Bytes that the file system of a path has no more."""
+    found = os.statvfs(path)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
 def test_a_server_of_pages(ground: Ground) -> None:

@@ -17,7 +17,7 @@ import pytest
 from penstock.emulate.nodes import Cluster
 from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 from penstock.errors import BadInput, PenstockError
-from tests.integration.node_ground import NODES, PLATFORM, Ground, one_ground
+from tests.integration.node_ground import NODES, PLATFORM, RUNTIMES, Ground, one_ground
 
 __all__ = ["one_ground"]  # a fixture
 pytestmark = NODES
@@ -80,17 +80,6 @@ def test_a_platform_goes_up_is_used_and_goes_down(ground: Ground) -> None:
     assert ground.penstock("nodes", "down").returncode == 0
     assert ground.seen() == before
     assert ground.journal().open_entries() == []
-
-
-RUNTIMES = pytest.mark.parametrize(
-    "runtime",
-    [
-        "namespaces",
-        pytest.param(
-            "runc", marks=pytest.mark.skipif(shutil.which("runc") is None, reason="needs runc")
-        ),
-    ],
-)
 
 
 @RUNTIMES

@@ -430,6 +430,26 @@ def test_phases_by_marks_of_the_command(ground: Path) -> None:
     assert balanced(document)
 
 
+def test_a_flood_of_marks_is_bounded_and_said(ground: Path) -> None:
+    """The file does not grow, and the trace keeps the first few thousand."""
+    bundle = ground / "T"
+    flood = (
+        "import os\n"
+        "path = os.environ['PENSTOCK_MARKS']\n"
+        "sink = os.open(path, os.O_WRONLY | os.O_APPEND)\n"
+        "for number in range(20000): os.write(sink, b'flood\\n')\n"
+        "print('size', os.stat(path).st_size)\n"
+    )
+    done = penstock(
+        *("trace", "-m", "trace", "--dir", ground, "-o", bundle),
+        *("--", sys.executable, "-S", "-c", flood),
+        cwd=ground,
+    )
+    assert "size 0" in done.stdout
+    assert "15,904 lines written to $PENSTOCK_MARKS" in done.stdout + done.stderr
+    assert pq.read_table(bundle / "phases.parquet").num_rows == 4096 + 2
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, FopenFlags, INodeNo, ReplyXattr, TimeOrNow};
 
-use crate::inode::{stat_at, Inode};
+use crate::inode::{path_of, stat_at, Inode};
 
 pub(crate) fn last() -> io::Error {
     io::Error::last_os_error()
@@ -194,8 +194,8 @@ pub(crate) fn clear_set_id(fd: RawFd) -> io::Result<()> {
     if stat.st_mode & set_id == 0 {
         return Ok(());
     }
-    // SAFETY: a valid descriptor.
-    check(unsafe { libc::fchmod(fd, stat.st_mode & 0o7777 & !set_id) })
+    // SAFETY: a terminated path.
+    check(unsafe { libc::chmod(path_of(fd).as_ptr(), stat.st_mode & 0o7777 & !set_id) })
 }
 
 pub(crate) fn list(inode: &Inode) -> io::Result<Vec<(u64, FileType, std::ffi::OsString)>> {

@@ -151,6 +151,7 @@ impl Tree {
         if let Some(size) = size {
             let length = i64::try_from(size).map_err(|_| error(libc::EFBIG))?;
             let fd = open.as_ref().map_or(inode.fd(), |o| o.file.as_raw_fd());
+            self.disk.owner.disarm(fd)?;
             // SAFETY: a valid descriptor or a terminated path.
             self.change_bytes(fd, &inode, Bytes::Resize(size), || unsafe {
                 check(match &open {
@@ -159,6 +160,10 @@ impl Tree {
                 })
             })?;
         }
+        let mode = match mode {
+            Some(mode) => Some(self.disk.owner.mode(inode.stat()?.st_mode, mode)?),
+            None => None,
+        };
         // SAFETY: system calls on valid descriptors and terminated paths.
         unsafe {
             if let Some(mode) = mode {

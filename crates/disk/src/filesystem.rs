@@ -157,9 +157,11 @@ impl Filesystem for Tree {
         device: u32,
         reply: ReplyEntry,
     ) {
-        // SAFETY: valid descriptor and name.
-        let made = self.make(request, parent, name, |directory, name| unsafe {
-            libc::mknodat(directory, name.as_ptr(), mode, libc::dev_t::from(device))
+        let made = self.disk.owner.mode(mode, mode).and_then(|mode| {
+            // SAFETY: valid descriptor and name.
+            self.make(request, parent, name, |directory, name| unsafe {
+                libc::mknodat(directory, name.as_ptr(), mode, libc::dev_t::from(device))
+            })
         });
         send!(reply, made, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
     }
@@ -255,6 +257,9 @@ impl Filesystem for Tree {
                 }
                 File::from_raw_fd(fd)
             };
+            if flags.0 & libc::O_ACCMODE != libc::O_RDONLY {
+                self.disk.owner.disarm(file.as_raw_fd())?;
+            }
             Ok(self.keep(file, inode, flags.0))
         });
         send!(reply, opened, (handle, how) => reply.opened(handle, how));
@@ -274,6 +279,7 @@ impl Filesystem for Tree {
             self.disk.gate.admit_change(true)?;
             let c_name = c_name(name)?;
             let how = backing_flags(flags) | libc::O_CREAT | libc::O_NOFOLLOW;
+            let mode = self.disk.owner.mode(libc::S_IFREG, mode)?;
             // SAFETY: valid descriptor and name; the result is ours.
             let open = |flags| unsafe {
                 let fd = libc::openat(directory.fd(), c_name.as_ptr(), flags, mode);
@@ -293,7 +299,9 @@ impl Filesystem for Tree {
                     if error.kind() == io::ErrorKind::AlreadyExists
                         && flags & libc::O_EXCL == 0 =>
                 {
-                    open(how)?
+                    let there = open(how)?;
+                    self.disk.owner.disarm(there.as_raw_fd())?;
+                    there
                 }
                 fresh => fresh?,
             };
@@ -561,6 +569,7 @@ impl Filesystem for Tree {
         let done = self.inodes.get(inode.0).and_then(|inode| {
             self.disk.gate.admit_change(false)?;
             let name = c_name(name)?;
+            self.disk.owner.admit_attribute(&name)?;
             // SAFETY: terminated names, a valid slice.
             check(unsafe {
                 libc::setxattr(

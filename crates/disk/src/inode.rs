@@ -44,7 +44,7 @@ impl Inode {
 
     /// A path by which the file can be reached whatever became of its name.
     pub fn proc_path(&self) -> CString {
-        CString::new(format!("/proc/self/fd/{}", self.fd())).unwrap_or_default()
+        path_of(self.fd())
     }
 
     /// The file's attributes.
@@ -65,6 +65,11 @@ struct Known {
 pub struct Inodes {
     root_device: u64,
     known: RwLock<Known>,
+}
+
+/// A path of the file of a descriptor, be it an O_PATH one.
+pub(crate) fn path_of(fd: RawFd) -> CString {
+    CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default()
 }
 
 /// `fstatat`.

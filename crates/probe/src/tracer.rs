@@ -130,7 +130,7 @@ pub struct Target {
     pub processes: Vec<u32>,
     /// How deep the group lies in its hierarchy; None: looked up in the unified one.
     pub level: Option<u32>,
-    /// The file that the program writes its marks into.
+    /// The device node that the program writes its marks into.
     pub marks: Option<scope::Place>,
     /// For timing: without the kernel's account of our programs.
     pub unmetered: bool,
@@ -336,6 +336,7 @@ impl Tracer {
         control.next_cgroup = 0;
         control.marks_device = target.marks.map_or(0, |place| place.device);
         control.marks_inode = target.marks.map_or(0, |place| place.inode);
+        (control.marks, control.marks_lost) = (0, 0);
         let start = self.balance();
         self.recording = Some(Recording { start, ..recording });
         self.members.clear();
@@ -601,6 +602,7 @@ impl Tracer {
             "per_probe": per_source(&ledger),
             "compat_calls": ledger.compat,
             "nameless_files": ledger.nameless,
+            "marks_lost": self.marks_lost(),
             "presences_lost": self.presences_lost().wrapping_sub(recording.presences_lost),
             "overflowed": ledger.overflowed,
             "spooled": recording.written,
@@ -738,6 +740,11 @@ impl Tracer {
     fn presences_lost(&self) -> u64 {
         let bss = self.loaded.skeleton.maps.bss_data.as_ref();
         bss.map_or(0, |bss| bss.presences_lost)
+    }
+
+    fn marks_lost(&self) -> u64 {
+        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
+        bss.map_or(0, |bss| bss.control.marks_lost)
     }
 
     fn notebooks_used(&self) -> usize {

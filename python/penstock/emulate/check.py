@@ -14,6 +14,7 @@ from typing import Any
 from penstock.emulate.conditions import check_condition
 from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec
 from penstock.errors import BadInput
+from penstock.study.privileges import parse_privilege
 
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -267,6 +268,11 @@ def _node(node: NodeSpec, networks: dict[str, Any]) -> Iterator[str]:
     yield from _twice(f"{where}: disk", (disk.name for disk in node.disks))
     yield from _twice(f"{where}: mount point", (mount_point(disk) for disk in node.disks))
     yield from _twice(f"{where}: link to network", (link.network for link in node.links))
+    for privilege in node.privileges:
+        try:
+            parse_privilege(privilege)
+        except ValueError as error:
+            yield f"{where}: privileges: found {privilege!r}; expected {error}"
     for disk in node.disks:
         yield from _disk(disk, f"{where}: disk {disk.name}")
     for link in node.links:

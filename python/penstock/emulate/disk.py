@@ -136,7 +136,8 @@ class DiskServer:
 
         `memory_bytes` of the node bounds the dirty pages; `slow_by` plants a departure from the profile
         for checks; without `calibrate` no path overhead is taken off. `size_bytes`: room of the disk
-        (None: the host's). `owner` (uid, gid) sees the files of the backing directory's owner as its own.
+        (None: the host's). `owner` (uid, gid) sees the files of the backing directory's owner as its own,
+        and nobody leaves there what acts on the host: setuid or setgid files, capabilities, devices.
         `shared`: mount namespaces that have the mount point follow. `volatile`: what is not flushed is
         kept apart, so that `power_cut` can take it. `patch`: what is changed from the beginning.
         Raises BadInput where a directory cannot be used, PenstockError where the host refuses.

@@ -1,50 +1,56 @@
-"""How a command gets into a node: its control groups, then its namespaces."""
+"""The words that run a command inside a node: in its control groups, its namespaces and with its rights."""
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
-import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from penstock.errors import BadInput, PenstockError
+from penstock.host.spawner import ENTER
 
-#: $1: how many groups; enters each, then becomes what enters the namespaces
-_ENTER = (
-    'n=$1; shift; while [ "$n" -gt 0 ]; do { echo $$ >"$1"; } 2>/dev/null || '
-    '{ echo "penstock: the node is gone ($1)" >&2; exit 125; }; shift; n=$((n-1)); done; exec "$@"'
-)
+
+@dataclass(frozen=True)
+class Entrance:
+    """A node as `penstock-enter` (crates/enter) has to know it.
+
+    `pid`: its first process; `groups`: the files by which a process of one thread enters its control groups;
+    `capabilities`: bits of those that it has; `filter`: that of its system calls, a file of this host.
+    """
+
+    pid: int
+    groups: tuple[str, ...]
+    capabilities: int
+    filter: str
 
 
 def enter_words(
-    pid: int,
-    entrances: Sequence[str],
+    entrance: Entrance,
     argv: Sequence[str],
     *,
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     user: str | None = None,
 ) -> list[str]:
-    """A command line for this host that runs `argv` in the node whose first process is `pid`.
+    """A command line for this host that runs `argv` in a node.
 
-    `entrances`: the `cgroup.procs` of the node's groups. `env` adds to the environment, `cwd` is a directory
-    of the node (default: /), `user` a name of this host or a number. The status is the command's own.
+    `env` adds to the environment, `cwd` is a directory of the node (default: /), `user` a name of this host
+    or a number. The status is the command's own, 125 if the node is gone.
     """
-    tool = shutil.which("nsenter")
-    if tool is None:
-        raise PenstockError("nsenter (Debian package util-linux) is needed to enter a node")
-    words = ["/bin/sh", "-c", _ENTER, "penstock", str(len(entrances)), *entrances]
+    if not os.access(ENTER, os.X_OK):
+        raise PenstockError(f"{ENTER} is not there; `make build` makes it")
+    described: dict[str, Any] = asdict(entrance)
     added = dict(env or {})
-    ids: list[str] = []
     if user is not None:
         uid, gid, home = _account(user)
-        ids = [f"--setuid={uid}", f"--setgid={gid}"]
+        described["user"] = (uid, gid)
         if home:
             added = {"HOME": home, "USER": user, "LOGNAME": user, **added}
-    if added:
-        words += ["/usr/bin/env", *(f"{key}={value}" for key, value in added.items())]
-    words += [tool, f"--target={pid}", "--mount", "--uts", "--ipc", "--net", "--pid"]
-    return [*words, f"--wdns={cwd or '/'}", *ids, "--", *argv]
+    described |= {"env": added, "cwd": cwd or "/"}
+    return [ENTER, json.dumps(described), *argv]
 
 
 def _account(user: str) -> tuple[int, int, str]:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,16 @@ from penstock.emulate import changing
 from penstock.emulate.backends import Applied
 from penstock.emulate.backends.base import Cause
 from penstock.emulate.check import matching
+from penstock.emulate.enter import Entrance
 from penstock.emulate.links import Links
 from penstock.emulate.node_disks import NodeDisks, describe
 from penstock.emulate.settings import Change, NodeSettings
 from penstock.emulate.spec import ClusterSpec, NodeSpec
 from penstock.emulate.sshd import Sshd
 from penstock.errors import BadInput, PenstockError
+from penstock.host import system_calls
 from penstock.host.directories import make_directory, remove_directory
+from penstock.host.isolation import Isolation, isolation_of
 from penstock.host.journal import Entry, Journal
 from penstock.host.namespaces import bind_into
 from penstock.host.node_group import NodeGroup, NodeGroups, create_node_groups
@@ -66,6 +69,7 @@ class HeldNode:
     addresses: dict[str, str] = field(default_factory=dict)
     group: NodeGroup | None = None
     settings: NodeSettings | None = None
+    isolation: Isolation | None = None
 
     @property
     def name(self) -> str:
@@ -161,6 +165,15 @@ class HeldCluster:
             changes.chmod(0o755)
             (changes / "etc").mkdir(mode=0o755)
             (changes / "etc" / "hostname").write_text(f"{name}\n")
+        for node in self.nodes.values():
+            node.isolation = isolation_of(node.spec.privileges)
+            if not (at := self._filter(node)).exists():
+                at.write_bytes(system_calls.compiled(node.isolation.capabilities))
+
+    def _filter(self, node: HeldNode) -> Path:
+        """The filter of system calls of a node, and of those with the same capabilities."""
+        assert node.isolation is not None
+        return self.home / f"system-calls-{node.isolation.bits:x}"
 
     def _make_groups(self) -> None:
         self._say("groups", 0, len(self.nodes))
@@ -177,10 +190,18 @@ class HeldCluster:
             if node.settings is not None
             for resource, patch in node.settings.first().items()
         ]
+        devices = [
+            (node.group, node.group.device_writes(node.isolation.device_rules))
+            for node in self.nodes.values()
+            if self._runc is None and node.group is not None and node.isolation is not None
+        ]
+        first += devices
         self._journal.alter(each for group, writes in first for each in group.altering(writes))
         for node in self.nodes.values():
             if node.settings is not None:
                 node.settings.begin()
+        for group, writes in devices:
+            group.write(writes)
         self._journal.found(
             made for group, writes in first for made in group.made_of(path for path, _ in writes)
         )
@@ -215,7 +236,7 @@ class HeldCluster:
         self._write_hosts()
         for node in nodes:
             if node.spec.ssh:
-                self._sshd.start(node.name, node.pid, self._entrances(node), node.addresses)
+                self._sshd.start(node.name, self.entrance(node), node.addresses)
         self._sshd.ready(node.name for node in nodes)
         for node in nodes:
             node.state = "running"
@@ -248,11 +269,16 @@ class HeldCluster:
                 *self._disks.binds(node.name),
             ),
         )
-        return Birth(node.name, node.group.entrances(), root, self._token)
+        assert node.isolation is not None
+        filter_ = str(self._filter(node))
+        return Birth(node.name, node.group.entrances(), root, self._token, node.isolation, filter_)
 
-    @staticmethod
-    def _entrances(node: HeldNode) -> list[str]:
-        return node.group.enter_args() if node.group is not None else []
+    def entrance(self, node: HeldNode) -> Entrance:
+        """How a command comes into a node that is up."""
+        assert node.group is not None
+        assert node.isolation is not None
+        groups = node.group.entrances()
+        return Entrance(node.pid, groups, node.isolation.bits, str(self._filter(node)))
 
     def _write_hosts(self) -> None:
         """One file for all nodes, written in place: it is mounted in each of them."""
@@ -377,6 +403,7 @@ class HeldCluster:
                     "group_token": node.group.token if node.group else "",
                     "paths": {c: str(p) for c, p in node.group.paths.items()} if node.group else {},
                     "missing": node.group.missing if node.group else [],
+                    "entrance": asdict(self.entrance(node)) if node.pid else None,
                     "memory_bytes": node.spec.memory_bytes,
                     "disks": {n: describe(d) for n, d in self._disks.of(node.name).items()},
                 }
@@ -420,13 +447,11 @@ class HeldCluster:
 
 
 def runtime_of(spec: ClusterSpec) -> str:
-    """What makes the nodes: what is asked for, else namespaces, which are ready sooner (ADR 0017)."""
-    if spec.runtime != "runc":
-        return "namespaces"
+    """What makes the nodes: what is asked for, else runc where it is there (ADR 0030)."""
     lacking = missing()
-    if lacking:
+    if spec.runtime == "runc" and lacking:
         raise BadInput(f"runtime runc: {lacking}; expected runtime: namespaces")
-    return "runc"
+    return "namespaces" if lacking or spec.runtime == "namespaces" else "runc"
 
 
 def _has_ended(pidfd: int) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.emulate.check import check_cluster, matching
-from penstock.emulate.enter import enter_words
+from penstock.emulate.enter import Entrance, enter_words
 from penstock.emulate.settings import Change
 from penstock.emulate.spec import ClusterSpec, Event
 from penstock.emulate.wire import to_json
@@ -58,6 +58,7 @@ class RunningNode:
     cgroup: NodeGroup
     addresses: dict[str, str]
     image: Path | None
+    entrance: Entrance | None
     disks: dict[str, RunningDisk] = field(default_factory=dict)
     failure: str = ""
     start_ticks: int = 0
@@ -79,15 +80,14 @@ class RunningNode:
 
         `env` adds to the environment, `cwd` is a directory of the node. Raises PenstockError if it is not up.
         """
-        if not self.pid:
+        if self.entrance is None:
             why = f": {self.failure}" if self.failure else ""
             raise PenstockError(f"node {self.name} is {self.state}{why}")
         if start_ticks(self.pid) != self.start_ticks:  # its pid may be another's by now
             raise PenstockError(f"node {self.name} has died")
         if self.cgroup.frozen():
             raise PenstockError(f"node {self.name} is frozen; state=running thaws it")
-        groups = self.cgroup.enter_args()
-        return enter_words(self.pid, groups, argv, env=env, cwd=cwd, user=user)
+        return enter_words(self.entrance, argv, env=env, cwd=cwd, user=user)
 
     def run(self, argv: Sequence[str], **options: Any) -> Finished:
         """Runs a command inside to its end; `env`, `cwd`, `user`, and what `host.launch.launch` takes."""
@@ -358,6 +358,7 @@ def _running(said: dict[str, Any]) -> RunningNode:
         group,
         said["addresses"],
         image,
+        Entrance(**said["entrance"]) if said["entrance"] else None,
         disks,
         said["failure"],
         said["start_ticks"],

@@ -109,6 +109,7 @@ class NodeSpec:
 
     `cpus`: processors' worth of time; `cpuset`: which processors; `cpu_ratio`: speed in ]0, 1] of each,
     as if its frequency were lower. `memory_bytes` kills what exceeds it, `memory_soft_bytes` only presses.
+    `privileges`: capabilities and devices beyond those of every node.
     """
 
     name: str
@@ -121,6 +122,7 @@ class NodeSpec:
     disks: tuple[DiskSpec, ...] = ()
     links: tuple[LinkSpec, ...] = (LinkSpec(),)
     ssh: bool = False
+    privileges: tuple[str, ...] = ()
     #: directories of the host as the node sees them: (on the host, in the node)
     shared: tuple[tuple[str, str], ...] = ()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from penstock.emulate.enter import enter_words
+from penstock.emulate.enter import Entrance, enter_words
 from penstock.emulate.spec import ClusterSpec
 from penstock.errors import PenstockError
 
@@ -32,7 +32,7 @@ class Sshd:
         """The private key that every node of the cluster lets in (as root)."""
         return self._place / "id"
 
-    def start(self, node: str, pid: int, entrances: list[str], addresses: dict[str, str]) -> None:
+    def start(self, node: str, entrance: Entrance, addresses: dict[str, str]) -> None:
         """Starts the server of a node; `ready` waits until it listens. Raises PenstockError."""
         program = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
         if program is None:
@@ -56,7 +56,7 @@ class Sshd:
         }
         with open(self._place / f"{node}.log", "wb") as log:
             server = subprocess.Popen(
-                enter_words(pid, entrances, ["/bin/sh", "-c", script]),
+                enter_words(entrance, ["/bin/sh", "-c", script]),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

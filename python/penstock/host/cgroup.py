@@ -26,7 +26,7 @@ from penstock.host.mounts import Mount, mounts
 #: processors with the weight of one process; v2 counts CPU time without the controller
 _WANTED = (("memory", "memory"), ("cpuacct", ""), ("pids", "pids"), ("blkio", "io"))
 #: a node is a machine of its own, so its group does compete as one
-_WANTED_BY_NODES = (*_WANTED, ("cpu", "cpu"), ("cpuset", "cpuset"))
+_WANTED_BY_NODES = (*_WANTED, ("cpu", "cpu"), ("cpuset", "cpuset"), ("devices", ""))
 _V2_NAME = dict(_WANTED_BY_NODES)
 _EMPTY_WITHIN_S = 3.0
 

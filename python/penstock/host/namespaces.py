@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 CLONE_FS = 0x00000200
 CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWPID = 0x20000000
@@ -69,11 +70,11 @@ def mount(source: str, target: str, fstype: str = "", flags: int = 0, options: s
     _check(result, f"mount of {fstype or source} at {target}")
 
 
-def bind(source: str, target: str, *, read_only: bool = False, recursive: bool = False) -> None:
-    """Makes `source` appear at `target` as well. Raises OSError."""
-    mount(source, target, flags=MS_BIND | (MS_REC if recursive else 0))
-    if read_only:
-        mount("", target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY)
+def bind(source: str, target: str, flags: int = 0) -> None:
+    """Makes `source` appear at `target` as well, with flags of its own. Raises OSError."""
+    mount(source, target, flags=MS_BIND)
+    if flags:
+        mount("", target, flags=MS_BIND | MS_REMOUNT | flags)
 
 
 def umount(target: str, *, detach: bool = False) -> None:

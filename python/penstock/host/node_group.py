@@ -151,6 +151,14 @@ class NodeGroup(RunCgroup):
                 accepted.append(text_of(path.with_name("memory.soft_limit_in_bytes")))
         return accepted
 
+    def device_writes(self, rules: Iterable[str]) -> list[Write]:
+        """What lets the node's processes open these devices and no others (v1 alone)."""
+        group = self.paths.get("devices")
+        if group is None:
+            return []
+        allowed: list[Write] = [(group / "devices.allow", rule) for rule in rules]
+        return [(group / "devices.deny", "a"), *allowed]
+
     def memory(self) -> tuple[int | None, int | None]:
         """Hard and soft limit in force [bytes], read back; None: none."""
         group = self.paths.get("memory")

@@ -5,18 +5,16 @@ All of it is mounted in the node's own mount namespace, so that it goes with the
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from penstock.host.isolation import MASKED, READ_ONLY, Device
+from penstock.host.mounts import mounts
 from penstock.host.namespaces import MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, bind, mount
 
-#: name, major, minor: what a program may expect in /dev
-_DEVICES = (
-    *(("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9)),
-    *(("tty", 5, 0), ("fuse", 10, 229)),
-)
+_PLAIN = MS_NOSUID | MS_NODEV | MS_NOEXEC
 _LINKS = (
     *(("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1")),
     *(("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx")),
@@ -49,33 +47,50 @@ class NodeRoot:
     binds: tuple[Bind, ...] = field(default=())
 
 
-def assemble(root: NodeRoot, token: str) -> None:
-    """Mounts the root at `root.at` with all that belongs into it but /proc. Raises OSError."""
+def assemble(root: NodeRoot, devices: Iterable[Device], token: str) -> None:
+    """Mounts the root at `root.at` with all that belongs into it but what processes show. Raises OSError."""
     _overlay(root, token)
     inside = root.at
     _directory(inside, "/proc")
-    mount(
-        "sysfs", _directory(inside, "/sys"), "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY
-    )
-    if os.path.isdir("/sys/fs/cgroup"):
-        with contextlib.suppress(OSError):  # a convenience for programs that look for their limits
-            bind("/sys/fs/cgroup", f"{inside}/sys/fs/cgroup", recursive=True)
-    _devices(inside)
+    mount("sysfs", _directory(inside, "/sys"), "sysfs", _PLAIN | MS_RDONLY)
+    _devices(inside, devices)
     mount("tmpfs", _directory(inside, "/run"), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
     for name, mode in (("lock", 0o1777), ("sshd", 0o755)):
         os.mkdir(f"{inside}/run/{name}")
         os.chmod(f"{inside}/run/{name}", mode)
-    bind(root.tmp, _directory(inside, "/tmp"))
-    bind(root.hosts, _file(inside, "/etc/hosts"), read_only=True)
+    bind(root.tmp, _directory(inside, "/tmp"), MS_NOSUID | MS_NODEV)
+    bind(root.hosts, _file(inside, "/etc/hosts"), _PLAIN | MS_RDONLY)
     for each in root.binds:
         is_directory = os.path.isdir(each.source)
         target = (_directory if is_directory else _file)(inside, each.target)
-        bind(each.source, target, read_only=each.read_only)
+        flags = MS_NOSUID | MS_NODEV | (MS_RDONLY if each.read_only else 0)
+        bind(each.source, target, flags)
 
 
 def mount_proc(inside: str) -> None:
-    """Mounts /proc of this process's pid namespace in a root. Raises OSError."""
-    mount("proc", f"{inside}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    """Mounts /proc of this process's pid namespace in a root, less what is the host's. Raises OSError."""
+    mount("proc", f"{inside}/proc", "proc", _PLAIN)
+    for path in READ_ONLY:
+        if os.path.exists(at := f"{inside}{path}"):
+            bind(at, at, _PLAIN | MS_RDONLY)
+    for path in MASKED:
+        if os.path.isdir(at := f"{inside}{path}"):
+            mount("tmpfs", at, "tmpfs", _PLAIN | MS_RDONLY, "size=4k,mode=555")
+        elif os.path.exists(at):
+            bind(f"{inside}/dev/null", at)
+
+
+def mount_groups(inside: str) -> None:
+    """Mounts the control groups of this process's namespace in a root, to be read. Raises OSError."""
+    top = "/sys/fs/cgroup"
+    found = [m for m in mounts() if m.fstype in ("cgroup", "cgroup2") and m.point.startswith(top)]
+    if found and all(m.point != top for m in found):
+        mount("tmpfs", f"{inside}{top}", "tmpfs", _PLAIN, "size=64k,mode=755")
+    for each in found:
+        os.makedirs(f"{inside}{each.point}", exist_ok=True)
+        options = ",".join(o for o in each.super_options if o not in ("rw", "ro"))
+        named = options if each.fstype == "cgroup" else ""
+        mount(each.fstype, f"{inside}{each.point}", each.fstype, _PLAIN | MS_RDONLY, named)
 
 
 def _overlay(root: NodeRoot, token: str) -> None:
@@ -84,19 +99,22 @@ def _overlay(root: NodeRoot, token: str) -> None:
     try:
         lower, upper, work = (f"/proc/self/fd/{fd}" for fd in held)
         options = f"lowerdir={lower},upperdir={upper},workdir={work}"
-        mount(f"penstock:{token}", root.at, "overlay", 0, options)
+        mount(f"penstock:{token}", root.at, "overlay", MS_NODEV, options)
     finally:
         for fd in held:
             os.close(fd)
 
 
-def _devices(inside: str) -> None:
+def _devices(inside: str, devices: Iterable[Device]) -> None:
     dev = _directory(inside, "/dev")
     mount("tmpfs", dev, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k")
     umask = os.umask(0)
     try:
-        for name, major, minor in _DEVICES:
-            os.mknod(f"{dev}/{name}", 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+        for device in devices:
+            kind = stat.S_IFBLK if device.kind == "b" else stat.S_IFCHR
+            at = _within(inside, device.path)
+            os.makedirs(os.path.dirname(at), mode=0o755, exist_ok=True)
+            os.mknod(at, 0o666 | kind, os.makedev(device.major, device.minor))
     finally:
         os.umask(umask)
     for name, target in _LINKS:

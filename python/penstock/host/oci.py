@@ -17,24 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.host.isolation import DEVICES, MASKED, READ_ONLY
 from penstock.host.journal import Entry, Journal
 from penstock.host.mounts import unmount
-from penstock.host.namespaces import mount
+from penstock.host.namespaces import MS_NODEV, mount
 from penstock.host.node_root import NodeRoot
 from penstock.host.processes import TOKEN_VARIABLE
 from penstock.host.spawner import PATH, Birth
+from penstock.host.system_calls import oci
 
 _TOGETHER = 4
 _STARTS_WITHIN_S = 30.0
 #: while it waits for one child it buries all: the orphans of a node become its own
 _FIRST = ["/bin/sh", "-c", "while :; do sleep 86400; done"]
-#: by number in the kernel (capabilities(7))
-_CAPABILITIES = (
-    "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE "
-    "NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT "
-    "SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE "
-    "AUDIT_WRITE AUDIT_CONTROL SETFCAP"
-).split()
 
 
 def missing() -> str:
@@ -75,7 +70,7 @@ class RuncMaker:
         options = f"lowerdir={_plain(birth.root.lower)},upperdir={_plain(birth.root.changes)}"
         options += f",workdir={_plain(birth.root.work)}"
         try:
-            mount(f"penstock:{entry.token}", str(root), "overlay", 0, options)
+            mount(f"penstock:{entry.token}", str(root), "overlay", MS_NODEV, options)
         except BaseException:
             self._journal.undone(entry)
             raise
@@ -122,8 +117,8 @@ class RuncMaker:
 
 def configuration(birth: Birth, root: Path) -> dict[str, Any]:
     """A node as the OCI runtime specification (1.0) has it."""
-    held = _held()
-    caps = [f"CAP_{name}" for bit, name in enumerate(_CAPABILITIES) if held >> bit & 1]
+    isolation = birth.isolation
+    caps = [f"CAP_{name}" for name in isolation.capabilities]
     group = os.path.basename(os.path.dirname(birth.groups[0])) if birth.groups else None
     return {
         "ociVersion": "1.0.2",
@@ -140,11 +135,38 @@ def configuration(birth: Birth, root: Path) -> dict[str, Any]:
         "mounts": _mounts(birth.root),
         "linux": {
             **({"cgroupsPath": f"/{group}"} if group else {}),
-            "namespaces": [{"type": t} for t in ("pid", "network", "ipc", "uts", "mount")],
-            "devices": [
-                {"path": "/dev/fuse", "type": "c", "major": 10, "minor": 229, "fileMode": 438}
+            "namespaces": [
+                {"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount", "cgroup")
             ],
-            "resources": {"devices": [{"allow": True, "access": "rwm"}]},
+            "devices": [
+                {
+                    "path": d.path,
+                    "type": d.kind,
+                    "major": d.major,
+                    "minor": d.minor,
+                    "fileMode": 0o666,
+                }
+                for d in isolation.devices
+                if d not in DEVICES  # which the format knows
+            ],
+            "resources": {
+                "devices": [
+                    {"allow": False, "access": "rwm"},
+                    *(
+                        {
+                            "allow": True,
+                            "type": d.kind,
+                            "major": d.major,
+                            "minor": d.minor,
+                            "access": "rw",
+                        }
+                        for d in isolation.devices
+                    ),
+                ]
+            },
+            "seccomp": oci(isolation.capabilities),
+            "maskedPaths": list(MASKED),
+            "readonlyPaths": list(READ_ONLY),
         },
     }
 
@@ -162,26 +184,18 @@ def _mounts(root: NodeRoot) -> list[dict[str, Any]]:
         one("/run", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=755"),
         one("/run/lock", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=1777"),
         one("/run/sshd", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=755"),
-        one("/tmp", "none", root.tmp, "bind"),
-        one("/etc/hosts", "none", root.hosts, "bind", "ro"),
+        one("/tmp", "none", root.tmp, "bind", "nosuid", "nodev"),
+        one("/etc/hosts", "none", root.hosts, "bind", "nosuid", "noexec", "nodev", "ro"),
     ]
     if os.path.isdir("/sys/fs/cgroup"):
-        found.insert(2, one("/sys/fs/cgroup", "none", "/sys/fs/cgroup", "rbind"))
+        plain = ("nosuid", "noexec", "nodev", "ro")
+        found.insert(2, one("/sys/fs/cgroup", "cgroup", "cgroup", *plain))
     for bind in root.binds:
-        found.append(
-            one(bind.target, "none", bind.source, "bind", "ro" if bind.read_only else "rw")
-        )
+        write = "ro" if bind.read_only else "rw"
+        found.append(one(bind.target, "none", bind.source, "bind", "nosuid", "nodev", write))
     return found
 
 
 def _plain(path: str) -> str:
     """A path as an option of an overlay, whose separators are `,` and `:`."""
     return path.replace("\\", "\\\\").replace(",", "\\,").replace(":", "\\:")
-
-
-def _held() -> int:
-    """Our own capabilities, as bits: a container cannot have what its maker lacks."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return int(line.split()[1], 16)
-    return 0

@@ -4,9 +4,9 @@ The supervisor starts it before it loads anything large, and asks it for nodes o
 object per packet; an answer for each, in the order of completion). It ends when the supervisor does; the
 nodes it made do not.
 
-A node is a first process (`sleep infinity`) in namespaces of its own. It ignores SIGCHLD, so that the
-kernel itself buries the orphans it inherits. It is loaded from the host before the node's root becomes its
-root, so that an image need not hold it.
+A node is a first process (`penstock-enter`, which waits for ever) in namespaces of its own. It ignores
+SIGCHLD, so that the kernel itself buries the orphans it inherits. It is loaded from the host before the
+node's root becomes its root, so that an image need not hold it.
 """
 
 from __future__ import annotations
@@ -18,28 +18,34 @@ import select
 import signal
 import socket
 import threading
-import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from penstock.host import namespaces
-from penstock.host.node_root import Bind, NodeRoot, assemble, mount_proc
+from penstock.host.isolation import Device, Isolation
+from penstock.host.mounts import mount_of
+from penstock.host.node_root import Bind, NodeRoot, assemble, mount_groups, mount_proc
 from penstock.host.processes import TOKEN_VARIABLE
 
 _PACKET = 1 << 18
-_LOADED_WITHIN_S = 20.0
+#: makes a process one of a node's (crates/enter)
+ENTER = str(Path(__file__).with_name("penstock-enter"))
 #: of a node's first process
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
 class Birth:
-    """What a new node is made of: `groups` are the files that a process enters its control groups by."""
+    """What a new node is made of: `groups` are the files by which a process enters its control groups,
+    `filter` is that of its system calls."""
 
     hostname: str
     groups: tuple[str, ...]
     root: NodeRoot
     token: str
+    isolation: Isolation
+    filter: str
 
 
 class Spawner:
@@ -154,8 +160,14 @@ def _build(sock: socket.socket, asked: dict[str, Any]) -> int:
 def _birth(asked: dict[str, Any]) -> Birth:
     root = asked["root"]
     binds = tuple(Bind(**each) for each in root.pop("binds"))
+    devices = tuple(Device(**each) for each in asked["isolation"]["devices"])
     return Birth(
-        asked["hostname"], tuple(asked["groups"]), NodeRoot(**root, binds=binds), asked["token"]
+        asked["hostname"],
+        tuple(asked["groups"]),
+        NodeRoot(**root, binds=binds),
+        asked["token"],
+        Isolation(tuple(asked["isolation"]["capabilities"]), devices),
+        asked["filter"],
     )
 
 
@@ -165,17 +177,20 @@ def _bear(birth: Birth) -> int:
     namespaces.mount("", "/", flags=namespaces.MS_REC | namespaces.MS_PRIVATE)
     namespaces.set_hostname(birth.hostname)
     namespaces.loopback_up()
-    assemble(birth.root, birth.token)
-    loaded, loads = os.pipe()  # closed by exec
+    assemble(birth.root, birth.isolation.devices, birth.token)
+    _write_protect(ENTER)
+    reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _first_process(birth, loads)
-    os.close(loads)
+        _first_process(birth, writes)
+    os.close(writes)
+    with os.fdopen(reads) as says:
+        said = says.read()
+    if said != "ready":
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        raise OSError(f"its first process: {said or 'it was killed'}")
     try:
-        words = os.read(loaded, 1000)
-        if words:
-            raise OSError(words.decode())
-        _await_sleep(pid)
         namespaces.pivot_into(birth.root.at)
     except BaseException:
         os.kill(pid, signal.SIGKILL)
@@ -183,21 +198,33 @@ def _bear(birth: Birth) -> int:
     return pid
 
 
-def _first_process(birth: Birth, loads: int) -> None:
+def _write_protect(program: str) -> None:
+    """The node's root sees its first process's program, which is the host's, by /proc/1/exe."""
+    found = mount_of(program)
+    if found is not None:
+        flags = namespaces.MS_BIND | namespaces.MS_REMOUNT | namespaces.MS_RDONLY
+        namespaces.mount("", found.point, flags=flags)
+
+
+def _first_process(birth: Birth, says: int) -> None:
     """Mounts /proc, which shows the processes of the one who mounts it, and waits for ever."""
     try:
         mount_proc(birth.root.at)
         _enter(
             birth.groups
         )  # last: what is built here is not at the node's expense, nor at its speed
+        namespaces.unshare(namespaces.CLONE_NEWCGROUP)
+        mount_groups(birth.root.at)
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)
         environment = {"PATH": PATH, "HOME": "/root", TOKEN_VARIABLE: birth.token}
-        os.execvpe("sleep", ["sleep", "infinity"], environment)
+        os.set_inheritable(says, True)
+        described = {"capabilities": birth.isolation.bits, "filter": birth.filter, "ready_fd": says}
+        os.execve(ENTER, [ENTER, json.dumps(described)], environment)
     except OSError as error:
-        os.write(loads, f"its first process: {error.strerror}".encode())
+        os.write(says, str(error).encode())
     finally:
         os._exit(127)
 
@@ -209,17 +236,3 @@ def _enter(groups: tuple[str, ...]) -> None:
                 group.write("0")
         except OSError as error:
             raise OSError(error.errno, f"{path}: {error.strerror}") from error
-
-
-def _await_sleep(pid: int) -> None:
-    """Until it sleeps: then the loader has opened all it needs of the host's root."""
-    until = time.monotonic() + _LOADED_WITHIN_S
-    while time.monotonic() < until:
-        with open(f"/proc/{pid}/stat", "rb") as status:
-            state = status.read().rpartition(b")")[2].split()[0]
-        if state == b"S":
-            return
-        if state in (b"Z", b"X"):
-            break
-        time.sleep(0.0002)
-    raise OSError("its first process did not start")

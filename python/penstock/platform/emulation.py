@@ -196,6 +196,7 @@ def _node(
         disks=tuple(disk_spec(d, profiles, base_dir) for d in machine.disks),
         links=tuple(_interface(i, networks[i.network]) for i in interfaces),
         ssh=machine.ssh is not None and flag_of(machine.ssh),
+        privileges=tuple(machine.privileges),
     )
 
 

@@ -23,6 +23,7 @@ from penstock.study.values import (
     Part,
     Portion,
     PositiveTime,
+    Privilege,
     Rate,
     Ratio,
     RatioOrMax,
@@ -241,6 +242,9 @@ class MachineFile(Part):
         None, description="Directory that is its root file system; the host's own, copy on write."
     )
     ssh: Flag | None = Field(None, description="Whether an SSH server runs in it.")
+    privileges: list[Privilege] = Field(
+        [], description="Capabilities and devices beyond those of every node: SYS_TIME, /dev/fuse."
+    )
     disks: list[DiskFile] = Field([], description="Its disks, emulated or plain directories.")
     interfaces: list[InterfaceFile] = Field(
         [], description="Its interfaces; one in the network net."

@@ -41,6 +41,8 @@ def nodes(document: Mapping[str, Any]) -> list[Row]:
         machine = [
             f"{k.replace('_', ' ')} {_value(node[k])}" for k in keys if node.get(k) is not None
         ]
+        if node.get("privileges"):
+            machine.append(f"privileges {' '.join(node['privileges'])}")
         disks = [_disk(d) for d in node.get("disks") or []]
         links = [
             " ".join([str(i.get("network", "net")), _wire(i)]).strip()

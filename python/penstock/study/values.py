@@ -16,6 +16,7 @@ from pydantic_core import core_schema
 
 from penstock.study.fields import expect, quantity, schema
 from penstock.study.names import listed, suggestion
+from penstock.study.privileges import parse_privilege
 from penstock.study.units import (
     UNIT_EXAMPLES,
     parse_bandwidth,
@@ -405,6 +406,10 @@ Owner = Annotated[
     str,
     templated(parse_owner, "numbers of a user and a group, such as 1000:1000", numbers=True),
     TEXT_OR_NUMBER,
+]
+Privilege = Annotated[
+    str,
+    templated(parse_privilege, "a capability, such as SYS_TIME, or a device, such as /dev/fuse"),
 ]
 Flag = Annotated[bool | str, BeforeValidator(_flag), _TEXT_OR_FLAG]
 Count = Annotated[int | str, BeforeValidator(_count(1, 100_000)), _TEXT_OR_COUNT]

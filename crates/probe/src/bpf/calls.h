@@ -111,7 +111,7 @@ static __always_inline void call_counted(struct pt_regs *regs, long result, __u6
 	struct call call;
 	struct inode *inode;
 	struct file *file;
-	__u32 descriptor, flags, op;
+	__u32 descriptor, flags, op, mode;
 	__s64 offset;
 
 	COUNT(books, SOURCE_CALLS, seen);
@@ -147,18 +147,19 @@ static __always_inline void call_counted(struct pt_regs *regs, long result, __u6
 	if (known->inode_pointer != (__u64)inode || known->epoch != control.epoch ||
 	    known->inode != FIELD(inode, i_ino) || known->generation != FIELD(inode, i_generation) ||
 	    known->super_pointer != (__u64)FIELD(inode, i_sb)) {
-		if (!of_storage(FIELD(inode, i_mode))) {
+		mode = FIELD(inode, i_mode);
+		if (!of_storage(mode)) {
 			COUNT(books, SOURCE_CALLS, filtered);
+			if ((mode & S_IFMT) == S_IFCHR && number == 1 && result > 0 && takes_marks(inode))
+				take_mark(task, (void *)regs->si, result, start, books);
 			return;
 		}
 		if (state->met != control.epoch)
 			meet_thread(task, state, start, books);
 		recall(file, known, books);
 	}
-	if (known->file_id >= MARKS) {
+	if (known->file_id == UNWANTED) {
 		COUNT(books, SOURCE_CALLS, filtered);
-		if (known->file_id == MARKS && (number == 1 || number == 18) && result > 0)
-			take_mark(task, (void *)regs->si, result, start, books);
 		return;
 	}
 

@@ -390,7 +390,7 @@ static __noinline struct area *keep_area(struct task_struct *task, struct fault_
 		recall(mapping->file, &area->known, books);
 		value.inode_pointer = area->known.inode_pointer;
 		value.file_id = area->known.file_id;
-		if (!patterns_only && value.file_id < MARKS)
+		if (!patterns_only && value.file_id != UNWANTED)
 			note_area(&place, &value);
 	}
 	return area;
@@ -863,7 +863,7 @@ int survey_mappings(struct bpf_iter__task_vma *context)
 	if (contents_of(task, &mapping) != FILE_OF_DATA)
 		return 0;
 	recall(mapping.file, &known, NULL);
-	if (!known.file_id || known.file_id >= MARKS)
+	if (!known.file_id || known.file_id == UNWANTED)
 		return 0;
 	survey.task = task;
 	survey.memory = memory_of(task);

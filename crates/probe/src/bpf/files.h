@@ -140,8 +140,6 @@ __noinline int meet_file(__u64 file_address)
 	found = bpf_map_lookup_elem(&files, &key);
 	if (found)
 		return *found;
-	if (key.inode == control.marks_inode && key.device == control.marks_device)
-		return MARKS;
 	if (!own)
 		return 0;
 	number = __sync_fetch_and_add(&own->drafting, 1);

@@ -12,7 +12,6 @@
 #include "books.h"
 
 #define UNWANTED 0xffffffff /* as file_id */
-#define MARKS 0xfffffffe    /* as file_id: the file into which the traced program writes its marks */
 #define BY_NUMBER 1
 #define BY_PATH 2
 #define INSIDE 4
@@ -317,7 +316,7 @@ static __always_inline bool filtering_files(void)
 /* Whether an operation is to be left out, by its file or by its direction. */
 static __always_inline bool left_out(__u32 file_id, __u32 op)
 {
-	if (file_id >= MARKS) /* or UNWANTED */
+	if (file_id == UNWANTED)
 		return true;
 	if (only_direction == 1)
 		return op >= FIRST_WRITE;

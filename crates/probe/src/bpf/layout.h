@@ -116,11 +116,14 @@ struct control {
 	__u32 next_file;
 	__u32 next_stream;
 	__u32 next_cgroup;
-	__u32 marks_device; /* of the file that the traced program writes its marks into */
+	__u32 marks_device; /* of the device node that the traced program writes its marks into */
 	__u32 next_notebook;
 	__u32 metering; /* the kernel takes the time of programs: count those that the target caused */
 	__u64 marks_inode;
+	__u64 marks;
+	__u64 marks_lost; /* beyond MOST_MARKS */
 };
+#define MOST_MARKS 4096
 
 /* Where operations are seen. Each source balances by itself: seen = kept + filtered + lost_*. */
 enum {

@@ -353,7 +353,7 @@ static __noinline int open_left(struct pt_regs *regs, __u64 number, struct call 
 		call->op = OP_CREATE;
 	call->flags = call_flags(file);
 	recall(file, &known, books);
-	if (known.file_id && known.file_id < MARKS && BPF_CORE_READ(file, f_inode, i_nlink) > 1) {
+	if (known.file_id && known.file_id != UNWANTED && BPF_CORE_READ(file, f_inode, i_nlink) > 1) {
 		__u64 address = 0;
 
 		bpf_probe_read_kernel(&address, sizeof(address), &file);

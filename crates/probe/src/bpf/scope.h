@@ -176,12 +176,28 @@ static __noinline int meet_thread(struct task_struct *task, struct thread_state 
 	return 0;
 }
 
-/* A line that the traced program wrote into the file of marks: the text, and when. */
+/* Whether a character device is the one that the traced program writes its marks into. */
+static __always_inline bool takes_marks(struct inode *inode)
+{
+	struct super_block *super;
+
+	if (FIELD(inode, i_ino) != control.marks_inode)
+		return false;
+	super = FIELD(inode, i_sb);
+	return FIELD(super, s_dev) == control.marks_device;
+}
+
+/* A line that the traced program wrote there: the text, and when. */
 static __noinline int take_mark(struct task_struct *task, const void *text, __u64 bytes, __u64 t_ns,
 				struct books *books)
 {
-	struct notice *notice = bpf_ringbuf_reserve(&introductions, sizeof(*notice), 0);
+	struct notice *notice;
 
+	if (__sync_fetch_and_add(&control.marks, 1) >= MOST_MARKS) {
+		__sync_fetch_and_add(&control.marks_lost, 1);
+		return 0;
+	}
+	notice = bpf_ringbuf_reserve(&introductions, sizeof(*notice), 0);
 	if (!notice) {
 		tally(books, &books->ledger->nameless);
 		return 0;

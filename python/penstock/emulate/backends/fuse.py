@@ -77,7 +77,7 @@ class FuseBackend:
                 memory_bytes=place.memory_bytes,
                 readahead_bytes=disk.readahead_bytes,
                 size_bytes=disk.size_bytes,
-                owner=disk.owner,
+                owner=disk.owner or _owner_of(place.directory),
                 patch=first or None,
                 run=place.run,
             )
@@ -224,3 +224,8 @@ class FuseDisk:
     def down(self) -> dict[str, Any]:
         """Takes it away, in no time of its own: what is still to be written back is not held up."""
         return self._owner.forget(self.disk_id)
+
+
+def _owner_of(directory: Path) -> tuple[int, int]:
+    found = directory.stat()
+    return found.st_uid, found.st_gid

@@ -26,7 +26,7 @@ SIZE_BYTES = 1 << 30
 LEAST_BYTES = 8 << 20
 #: a device is cleared a moment after its last user has gone [s]
 _FREE_WITHIN_S = 3.0
-_MS_RDONLY, _MS_REMOUNT = 1, 32
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 1, 2, 4, 32
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -167,7 +167,7 @@ def _mount(loop: LoopDevice, place: Place, journal: Journal) -> Entry:
     try:
         link.symlink_to(loop.path)
         source, point = os.fsencode(link), os.fsencode(place.mount)
-        if _libc.mount(source, point, b"ext4", 0, None) != 0:
+        if _libc.mount(source, point, b"ext4", _MS_NOSUID | _MS_NODEV, None) != 0:
             error = ctypes.get_errno()
             raise PenstockError(f"mounting {loop.path} at {place.mount}: {os.strerror(error)}")
         journal.done(entry, loop=str(loop.path))
@@ -196,7 +196,7 @@ def _set(up: ImageDisk, path: Path, value: str, run: str | None) -> None:
 
 def _read_only(point: Path) -> None:
     """Everything to the image, and no more writes, also by mounts that other namespaces have copied."""
-    flags = _MS_REMOUNT | _MS_RDONLY
+    flags = _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NODEV
     if _libc.mount(None, os.fsencode(point), None, flags, None) != 0:  # a file is open for writing
         fd = os.open(point, os.O_RDONLY)
         _libc.syncfs(fd)

@@ -40,6 +40,7 @@ def salvaged_receipt(
         "per_probe": {},
         "compat_calls": 0,
         "nameless_files": 0,
+        "marks_lost": 0,
         "presences_lost": 0,
         "overflowed": 0,
         "spooled": kept,
@@ -73,6 +74,11 @@ def what_is_missing(receipt: dict[str, Any]) -> str:
         if not unwritten:
             what = "What is told beside the operations could not all be written"
         said.append(f"{what}: {receipt['spool_failure']}.")
+    if receipt.get("marks_lost"):
+        said.append(
+            f"{receipt['marks_lost']:,} lines written to $PENSTOCK_MARKS were more than a trace takes "
+            "and begin no phase."
+        )
     if receipt.get("presences_lost"):
         said.append(
             f"Of what processes had mapped at their end {receipt['presences_lost']:,} pieces were lost: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -14,12 +15,14 @@ from typing import Any
 
 from penstock.archive.bundle import Bundle, partial_path
 from penstock.errors import BadInput, PenstockError
+from penstock.host import namespaces
 from penstock.host.cgroup import RunCgroup, create_run_cgroup, hierarchies
 from penstock.host.clocks import clock_row
-from penstock.host.directories import marker
+from penstock.host.directories import make_directory, marker, remove_directory
 from penstock.host.fault_around import single_page_faults
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
+from penstock.host.mounts import unmount
 from penstock.host.state import passable_runtime_dir, state_dir
 from penstock.observe.trace.anonymize import Anonymizer
 from penstock.observe.trace.cost import Paired
@@ -34,6 +37,7 @@ from penstock.observe.trace.scope import Scope, place_of
 from penstock.observe.trace.tracer import Tracer, TraceResult
 
 MARKS_VARIABLE = "PENSTOCK_MARKS"
+_NULL = os.makedev(1, 3)
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def _traced_command(
         tracer = stack.enter_context(_tracer(journal, session, scope))
         group = stack.enter_context(create_run_cgroup("trace", None, journal))
         layers = stack.enter_context(watching(journal, state_dir(), session.layers))
-        marks = stack.enter_context(_file_of_marks(journal))
+        marks = stack.enter_context(_node_of_marks(journal))
         if session.mmap_exact:
             stack.enter_context(single_page_faults(journal))
         tracer.arm(group, target={"marks": _place(marks)})
@@ -235,18 +239,33 @@ def _place(path: Path) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _file_of_marks(journal: Journal) -> Iterator[Path]:
-    """An empty file that anyone may write; what is written is seen as it is written, and never read."""
-    token = new_token()
-    path = passable_runtime_dir() / f"marks-{token}"
-    entry = journal.plan("file", path, token=token)
+def _node_of_marks(journal: Journal) -> Iterator[Path]:
+    """A null device that anyone may write to: what is written is seen as it is written, and kept nowhere.
+
+    In a file system of its own, because that of the runtime directory need not have devices.
+    """
+    place = make_directory(passable_runtime_dir() / f"marks-{new_token()}", journal, mode=0o711)
+    entry = journal.plan("mount", place.target)
     try:
-        path.touch()
-        path.chmod(0o622)
-        yield path
+        yield _null_device(Path(place.target), entry.token)
     finally:
-        path.unlink(missing_ok=True)
+        if os.path.ismount(place.target):
+            unmount(place.target)
         journal.undone(entry)
+        remove_directory(place, journal)
+
+
+def _null_device(place: Path, token: str) -> Path:
+    path = place / "marks"
+    try:
+        flags = namespaces.MS_NOSUID | namespaces.MS_NOEXEC
+        options = "size=4k,nr_inodes=2,mode=711"
+        namespaces.mount(f"penstock:{token}", str(place), "tmpfs", flags, options)
+        os.mknod(path, stat.S_IFCHR | 0o600, _NULL)
+        path.chmod(0o222)
+    except OSError as error:
+        raise PenstockError(f"$PENSTOCK_MARKS: {error}") from error
+    return path
 
 
 def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer:

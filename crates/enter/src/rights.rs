@@ -1,0 +1,116 @@
+//! What a process of a node may do: capabilities, and the system calls that pass a filter.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::{check, named};
+
+/// Of linux/capability.h: sets of 64 bits by two halves.
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+#[repr(C)]
+struct Header {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Half {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// Rights that were read, and are to be taken.
+pub struct Rights {
+    filter: Vec<libc::sock_filter>,
+    capabilities: u64,
+    user: Option<(u32, u32)>,
+}
+
+impl Rights {
+    /// Reads the filter, while its path still means something.
+    pub fn load(filter: &Path, capabilities: u64, user: Option<(u32, u32)>) -> io::Result<Self> {
+        let raw = fs::read(filter).map_err(|error| named(filter.display(), error))?;
+        let filter = raw
+            .chunks_exact(8)
+            .map(|word| libc::sock_filter {
+                code: u16::from_ne_bytes([word[0], word[1]]),
+                jt: word[2],
+                jf: word[3],
+                k: u32::from_ne_bytes([word[4], word[5], word[6], word[7]]),
+            })
+            .collect();
+        Ok(Rights {
+            filter,
+            capabilities,
+            user,
+        })
+    }
+
+    /// Gives up everything else, for good. The filter first: with it, but with more capabilities than they
+    /// have, no process of the node can look into this one.
+    pub fn keep_only(mut self) -> io::Result<()> {
+        let program = libc::sock_fprog {
+            len: u16::try_from(self.filter.len()).map_err(io::Error::other)?,
+            filter: self.filter.as_mut_ptr(),
+        };
+        // SAFETY: a filter of that length; plain system calls on this process, which has one thread.
+        unsafe {
+            let installed = libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+                &program,
+            );
+            check(installed, "the filter of system calls")?;
+            for number in 0..64 {
+                if self.capabilities >> number & 1 == 0
+                    && libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) < 0
+                {
+                    let error = io::Error::last_os_error();
+                    if error.raw_os_error() == Some(libc::EINVAL) {
+                        break; // the kernel has no more
+                    }
+                    return Err(named("capabilities", error));
+                }
+            }
+            libc::prctl(
+                libc::PR_CAP_AMBIENT,
+                libc::PR_CAP_AMBIENT_CLEAR_ALL,
+                0,
+                0,
+                0,
+            );
+            if let Some((user, group)) = self.user {
+                check(libc::setgroups(0, std::ptr::null()).into(), "groups")?;
+                check(libc::setresgid(group, group, group).into(), "group")?;
+                check(libc::setresuid(user, user, user).into(), "user")?;
+            }
+            let header = Header {
+                version: CAPABILITY_VERSION_3,
+                pid: 0,
+            };
+            let mut held = [Half::default(); 2];
+            check(
+                libc::syscall(libc::SYS_capget, &header, &mut held),
+                "capabilities",
+            )?;
+            for (half, asked) in held
+                .iter_mut()
+                .zip([self.capabilities as u32, (self.capabilities >> 32) as u32])
+            {
+                half.permitted &= asked;
+                half.effective = half.permitted;
+                half.inheritable = 0;
+            }
+            check(
+                libc::syscall(libc::SYS_capset, &header, &held),
+                "capabilities",
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+"""What a virtual node may do and see of the host: the same list for whatever makes the node."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.study.privileges import CAPABILITIES
+
+#: what a node is, as docs/emulation.md and `penstock doctor` say it
+ISOLATES = (
+    "A node has its own root, processes, network, IPC, host name and control groups, and only the "
+    "capabilities, devices and system calls of a list, to which `privileges` adds by name: root inside "
+    "cannot mount, load modules, set clocks or limits, make devices, see the kernel's log and memory, or "
+    "write to control groups, /proc/sys and /sys."
+)
+DOES_NOT_ISOLATE = (
+    "It is no sandbox for hostile programs: root inside is the host's root less these rights (there is no "
+    "user namespace), on the host's kernel, clock and page cache; without an `image` it can read what the "
+    "host's root file system holds, and what it writes to shared directories it writes as the host's root."
+)
+
+#: what programs of an ordinary server need as root; IPC_LOCK, because data systems lock their memory
+_KEPT = frozenset(
+    """CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETPCAP NET_BIND_SERVICE NET_RAW IPC_LOCK
+    SYS_CHROOT AUDIT_WRITE SETFCAP""".split()
+)
+#: of these only what is the node's own can be seen: not the kernel's memory, keys and log
+MASKED = tuple(
+    """/proc/acpi /proc/asound /proc/kcore /proc/keys /proc/kmsg /proc/latency_stats /proc/sched_debug
+    /proc/scsi /proc/timer_list /proc/timer_stats /sys/devices/virtual/powercap /sys/firmware""".split()
+)
+READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that a node has: path, `c` or `b`, numbers."""
+
+    path: str
+    kind: str
+    major: int
+    minor: int
+
+    @property
+    def rule(self) -> str:
+        """As the control group of devices takes it."""
+        return f"{self.kind} {self.major}:{self.minor} rw"
+
+
+#: of every node
+DEVICES = (
+    Device("/dev/null", "c", 1, 3),
+    Device("/dev/zero", "c", 1, 5),
+    Device("/dev/full", "c", 1, 7),
+    Device("/dev/random", "c", 1, 8),
+    Device("/dev/urandom", "c", 1, 9),
+    Device("/dev/tty", "c", 5, 0),
+)
+#: terminals of the node's own
+_TERMINALS = ("c 5:2 rw", "c 136:* rw")
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """What one node is let: `capabilities` without CAP_, `devices` in /dev."""
+
+    capabilities: tuple[str, ...]
+    devices: tuple[Device, ...]
+
+    @property
+    def bits(self) -> int:
+        """The capabilities by their numbers."""
+        return sum(1 << CAPABILITIES.index(name) for name in self.capabilities)
+
+    @property
+    def device_rules(self) -> tuple[str, ...]:
+        """What the control group of devices is to let pass."""
+        return (*(device.rule for device in self.devices), *_TERMINALS)
+
+
+def isolation_of(privileges: Iterable[str]) -> Isolation:
+    """What a node is let that was given these. Raises PenstockError for what this process itself lacks."""
+    asked = [p for p in privileges if not p.startswith("/")]
+    held = _held()
+    lacking = [name for name in asked if not held >> CAPABILITIES.index(name) & 1]
+    if lacking:
+        raise PenstockError(f"privileges: penstock itself has no CAP_{lacking[0]} here to give")
+    kept = (c for bit, c in enumerate(CAPABILITIES) if held >> bit & 1 and c in {*_KEPT, *asked})
+    given = [device_at(p) for p in privileges if p.startswith("/")]
+    known = {device.path for device in DEVICES}
+    return Isolation(tuple(kept), (*DEVICES, *(d for d in given if d.path not in known)))
+
+
+def device_at(path: str) -> Device:
+    """A device of the host. Raises PenstockError if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise PenstockError(f"privileges: {path}: {error.strerror}") from error
+    kinds = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
+    kind = kinds.get(stat.S_IFMT(found.st_mode))
+    if kind is None:
+        raise PenstockError(f"privileges: {path} is no device")
+    return Device(path, kind, os.major(found.st_rdev), os.minor(found.st_rdev))
+
+
+def _held() -> int:
+    """Our own capabilities, as bits: a node cannot have what its maker lacks."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return int(line.split()[1], 16)
+    return 0
