@@ -72,9 +72,7 @@ class ServedTrace:
             raise BadInput(f"found table {table}; expected one of {', '.join(self.tables())}")
         most = min(most, MOST_ROWS)
         with self._lock:
-            return self.bundle.run.ask(
-                f'SELECT * FROM "{table}" LIMIT {int(most)} OFFSET {int(first)}'
-            )
+            return self.bundle.run.rows(table, first, most)
 
     def view(self, file_id: int, view: View) -> tuple[dict[str, Any], bytes]:
         """A view of one file's figure. Raises BadInput where the trace has no such file."""
