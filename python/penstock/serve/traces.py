@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from penstock.errors import BadInput
-from penstock.report.html import text_of
 from penstock.report.trace.gather import Gathered
 from penstock.report.trace.page import gathered_of, trace_page
 from penstock.report.trace.run import Bundle
@@ -50,7 +49,7 @@ class ServedTrace:
         gathered = self.gathered()
         with self._lock:
             if not self._page:
-                self._page = trace_page(self.bundle, gathered, text_of("trace_served.js"))
+                self._page = trace_page(self.bundle, gathered, served=True)
             return self._page
 
     def files(self) -> list[dict[str, Any]]:
