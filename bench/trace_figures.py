@@ -34,6 +34,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.host.state import runtime_dir
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
@@ -280,14 +282,15 @@ def served(bundle: Path) -> list[Row]:
     assert running.stdout is not None
     try:
         address = running.stdout.readline().strip().rstrip("/")
-        with urllib.request.urlopen(f"{address}/api/traces/0/files") as answer:
-            files = json.load(answer)
+        (told,) = runtime_dir().glob(f"serve-{running.pid}.json")
+        token = json.loads(told.read_text())["token"]
+        files = json.loads(get(f"{address}/api/traces/0/files", token))
         rows = []
         for axis in ("number", "time"):
             file = files[0]
             end = sum(file["drawn"]) if axis == "number" else file["last_ns"] - START_NS
             begun = time.monotonic()
-            ask(address, file, axis, 0, end)
+            ask(address, token, file, axis, 0, end)
             if axis == "number":
                 rows.append(row("serve", "index of a file", "s", [time.monotonic() - begun]))
             for zoom in (1, 4, 16, 64, 1024, 1 << 20):
@@ -295,7 +298,7 @@ def served(bundle: Path) -> list[Row]:
                 for place in (0.1, 0.35, 0.6, 0.85):
                     x0 = place * (end - end / zoom)
                     begun = time.monotonic()
-                    ask(address, file, axis, x0, x0 + max(end / zoom, 4))
+                    ask(address, token, file, axis, x0, x0 + max(end / zoom, 4))
                     times.append(1e3 * (time.monotonic() - begun))
                 rows.append(row("serve", f"view over {axis}, zoom {zoom}", "ms", times))
         return rows
@@ -304,11 +307,17 @@ def served(bundle: Path) -> list[Row]:
         running.wait(20)
 
 
-def ask(address: str, file: Row, axis: str, x0: float, x1: float) -> None:
+def ask(address: str, token: str, file: Row, axis: str, x0: float, x1: float) -> None:
     asked = {"axis": axis, "x0": x0, "x1": x1, "y0": 0, "y1": SPAN, "columns": 880, "rows": 300}
     place = f"{address}/api/traces/0/files/{file['file_id']}/view?{urllib.parse.urlencode(asked)}"
-    with urllib.request.urlopen(place) as answer:
-        answer.read()
+    get(place, token)
+
+
+def get(url: str, token: str) -> bytes:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request) as answer:
+        content: bytes = answer.read()
+    return content
 
 
 def planted(page: Path, place: Path) -> dict[str, bool | None]:

@@ -10,6 +10,7 @@ with Client.local() as client:
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -24,16 +25,26 @@ from penstock.host.state import runtime_dir
 NodeState = Literal["up", "down", "frozen", "running"]
 #: a request may take as long as putting up a thousand nodes [s]
 _PATIENCE_S = 900.0
+_PREFIX = "/api/v1"
 
 
 class Client:
-    """One server. `url` as it prints it, `token` likewise. Closed at the end of a `with`."""
+    """One server. `url` as it prints it, `token` likewise. Closed at the end of a `with`.
+
+    `tls`: whom to trust, other than the authorities that this host does.
+    """
 
     def __init__(
-        self, url: str, token: str, *, transport: httpx.BaseTransport | None = None
+        self,
+        url: str,
+        token: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._http = httpx.Client(
-            base_url=url.rstrip("/") + "/api/v1",
+            verify=tls if tls is not None else True,
+            base_url=url,
             headers={"Authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(_PATIENCE_S, connect=10.0),
             transport=transport,
@@ -53,7 +64,9 @@ class Client:
         if len(found) != 1:
             urls = ", ".join(f["url"] for f in found) or "none"
             raise BadInput(f"found {len(found)} servers on this host ({urls}); expected one")
-        return cls(found[0]["url"], found[0]["token"])
+        (said,) = found
+        tls = _of_certificate(said["cert"]) if said["cert"] else None
+        return cls(said["url"], said["token"], tls=tls)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -71,7 +84,7 @@ class Client:
         Raises BadInput where the request is wrong (400, 404, 409, 422), PenstockError where it failed.
         """
         try:
-            answer = self._http.request(method, path, **options)
+            answer = self._http.request(method, f"{_PREFIX}{path}", **options)
         except httpx.HTTPError as error:
             raise PenstockError(f"{self._http.base_url}: {error}") from error
         return _content(answer)
@@ -90,7 +103,9 @@ class Client:
 
     def live(self, interval_s: float = 1.0) -> Iterator[dict[str, Any]]:
         """The same again and again, until the caller has enough."""
-        with self._http.stream("GET", "/live", params={"interval_s": interval_s}) as answer:
+        with self._http.stream(
+            "GET", f"{_PREFIX}/live", params={"interval_s": interval_s}
+        ) as answer:
             if answer.is_error:
                 answer.read()
                 _content(answer)
@@ -292,6 +307,17 @@ class Job:
             wrong = BadInput if (said["status"] or 500) < 500 else PenstockError
             raise wrong(said["error"])
         return said["result"]
+
+
+def _of_certificate(path: str) -> ssl.SSLContext:
+    """Trust in the server that has this very certificate, whatever names it is for."""
+    try:
+        trust = ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise PenstockError(f"{path}: {error}") from None
+    trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    trust.check_hostname = False
+    return trust
 
 
 def _content(answer: httpx.Response) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from penstock.analyse.likeness import Distance
 from penstock.analyse.served import FLUSHES
 from penstock.analyse.words import duration
+from penstock.archive.sql import Database
 from penstock.archive.trace_rows import TraceRows, of_best_basis
 from penstock.errors import BadInput
 
@@ -44,18 +46,18 @@ _LEAST = 20
 _SUMS = """
 SELECT file_id, direction, count(*) requests, sum(done_bytes)::BIGINT bytes,
        sum(latency_ns)::BIGINT time_ns
-FROM read_parquet(?) WHERE direction IN ('read', 'write', 'sync') GROUP BY ALL
+FROM io_events WHERE direction IN ('read', 'write', 'sync') GROUP BY ALL
 """
 #: flushes where no events were kept
 _FLUSHES = f"""
 SELECT file_id, sum(calls)::BIGINT requests, sum(time_ns)::BIGINT time_ns
-FROM read_parquet(?) WHERE op IN ({", ".join(f"'{name}'" for name in FLUSHES)}) GROUP BY ALL
+FROM operations WHERE op IN ({", ".join(f"'{name}'" for name in FLUSHES)}) GROUP BY ALL
 """
 _DIRECTIONS = ("read", "write", "sync")
 SPOKEN = {"read": "reads", "write": "writes", "sync": "flushes"}
 _LATENCIES = """
 SELECT latency_ns FROM (
-  SELECT * FROM (SELECT t_ns, latency_ns FROM read_parquet(?) WHERE file_id = ? AND direction = ?)
+  SELECT * FROM (SELECT t_ns, latency_ns FROM io_events WHERE file_id = ? AND direction = ?)
   USING SAMPLE reservoir({n} ROWS) REPEATABLE (7)
 ) ORDER BY t_ns
 """
@@ -151,31 +153,31 @@ class Run:
                 }
                 for key, row in self.classes.items()
             }
-        try:
-            found = _base().execute(_SUMS, [self._place]).fetchall()
-        except duckdb.Error as error:
-            raise BadInput(f"{self._place}: cannot be read: {error}") from error
         return {
-            (row[0], str(row[1])): {"requests": row[2], "bytes": row[3], "time_ns": row[4]}
-            for row in found
+            (row.pop("file_id"), row.pop("direction")): row
+            for row in self._asked("io_events", _SUMS)
         }
 
     def _flushes(self) -> dict[tuple[int, str], Side]:
         """Flushes by the sums that every mode keeps."""
-        place = self.path / "operations.parquet"
-        if not place.exists():
+        if "operations" not in self._tables.columns:
             return {}
-        try:
-            found = _base().execute(_FLUSHES, [str(place)]).fetchall()
-        except duckdb.Error as error:
-            raise BadInput(f"{place}: cannot be read: {error}") from error
         return {
-            (row[0], "sync"): {"requests": row[1], "bytes": 0, "time_ns": row[2]} for row in found
+            (row.pop("file_id"), "sync"): {**row, "bytes": 0}
+            for row in self._asked("operations", _FLUSHES)
         }
 
-    @property
-    def _place(self) -> str:
-        return str(self.path / "io_events.parquet")
+    @cached_property
+    def _tables(self) -> Database:
+        paths = [self.path / f"{name}.parquet" for name in ("io_events", "operations")]
+        return Database({path.stem: path for path in paths if path.exists()})
+
+    def _asked(self, table: str, query: str) -> list[dict[str, Any]]:
+        try:
+            return self._tables.ask(query)
+        except duckdb.Error as error:
+            place = self.path / f"{table}.parquet"
+            raise BadInput(f"{place}: cannot be read: {error}") from error
 
     def path_of(self, file_id: int) -> str:
         """Its path, or `file N`."""
@@ -197,7 +199,7 @@ class Run:
         if not self.events:
             return np.empty(0)
         query = _LATENCIES.format(n=_SAMPLE)
-        found = _base().execute(query, [self._place, file_id, direction]).fetchnumpy()
+        found = self._tables.arrays(query, [file_id, direction])
         return np.asarray(found["latency_ns"], np.float64)
 
     @property
@@ -207,12 +209,6 @@ class Run:
         if "value" in wall:
             return float(wall["value"])
         return None
-
-
-def _base() -> duckdb.DuckDBPyConnection:
-    base = duckdb.connect(":memory:")
-    base.execute("SET memory_limit='1GB'; SET threads=2")
-    return base
 
 
 def compare_runs(a: Run, b: Run, distance: Distance | None = None) -> Comparison:

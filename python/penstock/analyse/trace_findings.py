@@ -10,7 +10,7 @@ that is not there it is inferred from the mean latency, and the statement says s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -323,7 +323,7 @@ def _unaligned(run: TracedRun) -> Iterator[Finding]:
 
 #: what the program read of one file; what a disk read for it, by the file's number or by its log's path
 _READS = """FROM io_events
-    WHERE file_id = {file_id} AND direction = 'read' AND done_bytes > 0 AND offset_bytes >= 0
+    WHERE file_id = ? AND direction = 'read' AND done_bytes > 0 AND offset_bytes >= 0
         AND op NOT LIKE 'fault_around%'"""
 _REQUESTS = """FROM (SELECT *, size_bytes AS done_bytes FROM device_requests)
     WHERE op = 'read' AND size_bytes > 0 AND offset_bytes >= 0 AND ({of_file})"""
@@ -336,25 +336,26 @@ _TOUCHED = """WITH of_block AS (SELECT offset_bytes // {block} AS first, sum(don
         sum(greatest(0, last - greatest(first - 1, covered))) * {block} AS touched FROM beyond"""
 
 
-def _touched(run: TracedRun, rows: str) -> tuple[float, float]:
+def _touched(run: TracedRun, rows: str, values: Sequence[int | str]) -> tuple[float, float]:
     """Bytes read and bytes of them that are different; in larger blocks where these would be too many."""
     query = f"SELECT approx_count_distinct(offset_bytes // {BLOCK_BYTES}) AS n {rows}"
-    block = BLOCK_BYTES * (1 + int(run.ask(query)[0]["n"] or 0) // _MOST_BLOCKS)
-    row = run.ask(_TOUCHED.format(rows=rows, block=block))[0]
+    block = BLOCK_BYTES * (1 + int(run.ask(query, values)[0]["n"] or 0) // _MOST_BLOCKS)
+    row = run.ask(_TOUCHED.format(rows=rows, block=block), values)[0]
     return float(row["bytes"] or 0), float(row["touched"] or 0)
 
 
-def _device_reads(run: TracedRun, file_id: int) -> str | None:
-    """SQL for what devices read of a file; None where the bundle has no requests that name files."""
+def _device_reads(run: TracedRun, file_id: int) -> tuple[str, list[int | str]] | None:
+    """SQL for what devices read of a file, and its parameters; None where no requests name files."""
     if not run.has("device_requests", "op", "size_bytes", "offset_bytes"):
         return None
-    of_file = []
+    of_file: dict[str, int | str] = {}
     if run.has("device_requests", "file_id"):
-        of_file.append(f"file_id = {file_id}")
+        of_file["file_id = ?"] = file_id
     if run.has("device_requests", "file"):
-        path = run.name(file_id).replace("'", "''")
-        of_file.append(f"ends_with('/{path}', '/' || file)")
-    return _REQUESTS.format(of_file=" OR ".join(of_file)) if of_file else None
+        of_file["ends_with(?, '/' || file)"] = f"/{run.name(file_id)}"
+    return (
+        (_REQUESTS.format(of_file=" OR ".join(of_file)), [*of_file.values()]) if of_file else None
+    )
 
 
 def _rereads(run: TracedRun) -> Iterator[Finding]:
@@ -369,14 +370,14 @@ def _rereads(run: TracedRun) -> Iterator[Finding]:
     for file_id, row in {row.file_id: row for row in reversed(read)}.items():
         by_device = _device_reads(run, file_id)
         if by_device is not None:
-            nbytes, touched = _touched(run, by_device)
+            nbytes, touched = _touched(run, *by_device)
             said = f"devices read {size(nbytes)} of about {size(touched)}"
             inferred, table = False, "device_requests"
         if by_device is None or (nbytes == 0 and run.served(row) is None):
             waits = _waits(run, row)
             if not waits.calls:
                 continue
-            nbytes, touched = _touched(run, _READS.format(file_id=file_id))
+            nbytes, touched = _touched(run, _READS, [file_id])
             said = f"{size(nbytes)} were read of about {size(touched)}, {duration(waits.mean_ns)} a call"
             inferred, table = True, "io_events"
         ratio = nbytes / max(touched, 1.0)
@@ -459,10 +460,11 @@ def _alone(run: TracedRun) -> Iterator[Finding]:
     scattered, held = [row for row, _ in both], sum(waits.time_ns for _, waits in both)
     if not scattered or held < 0.8 * total or not run.has("io_events", "t_ns", "latency_ns"):
         return
-    ids = ", ".join(str(row.file_id) for row in scattered)
+    ids = [row.file_id for row in scattered]
     row = run.ask(
         "SELECT sum(latency_ns) AS busy, max(t_ns + latency_ns) - min(t_ns) AS span FROM io_events "
-        f"WHERE direction = 'read' AND file_id IN ({ids})"
+        "WHERE direction = 'read' AND file_id IN (SELECT unnest(?))",
+        [ids],
     )[0]
     depth = float(row["busy"] or 0) / max(float(row["span"] or 0), 1.0)
     if run.share(held) >= 0.5 and depth < ALONE:
@@ -473,7 +475,7 @@ def _alone(run: TracedRun) -> Iterator[Finding]:
             f"device that "
             "serves several at once stays idle."
             + (_inferred(run) if any(waits.inferred for _, waits in both) else ""),
-            {"io_events": {"file_id": [row.file_id for row in scattered], "direction": "read"}},
+            {"io_events": {"file_id": ids, "direction": "read"}},
             "Ask ahead (effective_io_concurrency, posix_fadvise, io_uring) or use several threads.",
         )
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
 from penstock.analyse.served import Served, served_by
+from penstock.archive.sql import Database
 from penstock.errors import BadInput
 
 
@@ -46,34 +46,19 @@ class TracedRun:
             raise BadInput(
                 f"{path}: {error}; expected a bundle, as `penstock trace -o` leaves"
             ) from error
-        self._base = duckdb.connect(":memory:")
-        self._base.execute(
-            "SET memory_limit='1GB'; SET threads=2; SET preserve_insertion_order=false"
-        )
-        self._columns: dict[str, set[str]] = {}
-        for table in sorted(path.glob("*.parquet")):
-            place = str(table).replace("'", "''")
-            name = table.stem.replace('"', '""')
-            try:
-                self._base.execute(
-                    f"CREATE VIEW \"{name}\" AS SELECT * FROM read_parquet('{place}')"
-                )
-                described = self._base.execute(f'DESCRIBE "{name}"').fetchall()
-            except duckdb.Error as error:
-                raise BadInput(
-                    f"{table}: {str(error).splitlines()[0]}; expected Parquet"
-                ) from error
-            self._columns[table.stem] = {row[0] for row in described}
+        self._tables = Database({table.stem: table for table in sorted(path.glob("*.parquet"))})
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether there is such a table with these columns."""
-        return set(columns) <= self._columns.get(table, set()) and table in self._columns
+        return table in self._tables.columns and set(columns) <= self._tables.columns[table]
 
-    def ask(self, query: str) -> list[dict[str, Any]]:
-        """The rows of a query."""
-        answer = self._base.execute(query)
-        names = [column[0] for column in answer.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+    def ask(self, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """The rows of a query; `values` are its parameters."""
+        return self._tables.ask(query, values)
+
+    def rows(self, table: str, first: int, most: int) -> list[dict[str, Any]]:
+        """At most so many rows of a table, from row number `first` on."""
+        return self._tables.rows(table, first, most)
 
     @cached_property
     def _paths(self) -> dict[int, str | None]:
@@ -109,7 +94,7 @@ class TracedRun:
     def all_served(self) -> dict[tuple[int, str, str], Served]:
         """What served the calls, by file, direction and basis; empty where that was not recorded."""
         layers = self.receipt.get("layers")
-        rows = served_by(self.ask, self._columns, layers)
+        rows = served_by(self.ask, self._tables.columns, layers)
         return {(row.file_id, row.direction, row.basis): row for row in rows}
 
     def served(self, row: Judged) -> Served | None:

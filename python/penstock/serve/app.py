@@ -1,36 +1,58 @@
-"""The HTTP interface: `/` the page, `/api/…` its data; /docs describes it."""
+"""The HTTP interface: `/` the page, `/api/…` its data; /openapi.json describes it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel
 
 from penstock import __version__
 from penstock.errors import BadInput, PenstockError
 from penstock.serve import api
 from penstock.serve.api import jobs
+from penstock.serve.gate import Gate
 from penstock.serve.index import View
-from penstock.serve.page import live_page
+from penstock.serve.page import live_page, trace_page
 from penstock.serve.traces import Served
 
-#: names by which a browser on this machine reaches it
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_FAR = float(1 << 62)
+_Number = Annotated[int, Path(ge=0, lt=1 << 63)]
+_Edge = Annotated[float, Query(gt=-_FAR, lt=_FAR, allow_inf_nan=False)]
+
+
+class Refusal(BaseModel):
+    """Why a request was not done."""
+
+    detail: str
+
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": words}
+    for status, words in (
+        (400, "It makes no sense; every mistake is named."),
+        (401, "No token, or another."),
+        (403, "It came from the page of another site."),
+        (404, "No such thing."),
+        (409, "The host or the node refused the change."),
+        (413, "Its body is too long."),
+        (421, "It was sent to another name than this server's."),
+    )
+}
 
 
 def application(
-    served: Served, hosts: frozenset[str] | None = LOOPBACK, token: str | None = None
+    served: Served, token: str, names: Iterable[str] = ("localhost", "127.0.0.1", "::1")
 ) -> FastAPI:
-    """The application over these bundles; requests that name another host than `hosts` are refused.
+    """The application over these bundles and over what is emulated, to who has the token.
 
-    With a `token` it also offers what is emulated, under /api/v1, to who has it; `/nodes` is its page.
-
-    (A page of another site could otherwise have its own name point here and read what is served.) None allows
-    all, for a server that is meant to be reached from elsewhere.
+    Pages alone are for all; what they show they fetch with the token. Requests for another host than
+    `names`, or the address that they came to, are refused.
     """
 
     @asynccontextmanager
@@ -39,18 +61,17 @@ def application(
         served.close()
 
     app = FastAPI(
-        title="penstock", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
+        title="penstock",
+        version=__version__,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+        responses=_REFUSALS,
+        # the gate looks at it: this says so to who reads /openapi.json
+        dependencies=[Depends(HTTPBearer(auto_error=False, description="What `serve` prints."))],
     )
-
-    @app.middleware("http")
-    async def only_our_names(request: Request, call: Any) -> Response:
-        host = request.headers.get("host", "").rsplit(":", 1)[0].strip("[]")
-        if hosts is not None and host not in hosts:
-            return JSONResponse({"detail": f"host {host[:80]} is not served here"}, 421)
-        answer: Response = await call(request)
-        answer.headers["X-Content-Type-Options"] = "nosniff"
-        answer.headers["Cache-Control"] = "no-store"
-        return answer
+    app.add_middleware(Gate, token=token, names=names)
 
     @app.exception_handler(BadInput)
     async def refuse(request: Request, error: BadInput) -> JSONResponse:
@@ -61,22 +82,21 @@ def application(
     async def fail(_: Request, error: PenstockError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 500)
 
-    if token is not None:
-        app.include_router(api.router(token, jobs.Book()))
+    app.include_router(api.router(jobs.Book()))
 
-        @app.get("/nodes", response_class=HTMLResponse)
-        def nodes() -> str:
-            return live_page()
+    @app.get("/", include_in_schema=False)
+    def front() -> HTMLResponse:
+        return trace_page() if served.traces else live_page()
 
-    @app.get("/", response_class=HTMLResponse)
-    def front() -> str:
-        return served.trace(0).page() if served.traces or token is None else live_page()
+    @app.get("/nodes", include_in_schema=False)
+    def nodes() -> HTMLResponse:
+        return live_page()
 
-    @app.get("/traces/{number}", response_class=HTMLResponse)
-    def page(number: int) -> str:
-        return served.trace(number).page()
+    @app.get("/traces/{number}", include_in_schema=False)
+    def page() -> HTMLResponse:
+        return trace_page()
 
-    @app.get("/api/traces")
+    @app.get("/api/traces", tags=["traces"], summary="The traces that are served")
     def traces() -> list[dict[str, Any]]:
         return [
             {
@@ -89,35 +109,49 @@ def application(
             for number, trace in enumerate(served.traces)
         ]
 
-    @app.get("/api/traces/{number}/files")
-    def files(number: int) -> list[dict[str, Any]]:
+    @app.get(
+        "/api/traces/{number}/page",
+        tags=["traces"],
+        summary="Its report, as HTML",
+        response_class=HTMLResponse,
+    )
+    def report(number: _Number) -> str:
+        return served.trace(number).page()
+
+    @app.get("/api/traces/{number}/files", tags=["traces"], summary="Totals per file")
+    def files(number: _Number) -> list[dict[str, Any]]:
         return served.trace(number).files()
 
-    @app.get("/api/traces/{number}/tables/{table}")
+    @app.get("/api/traces/{number}/tables/{table}", tags=["traces"], summary="Rows of a table")
     def table(
-        number: int,
+        number: _Number,
         table: str,
-        first: int = Query(0, ge=0),
-        most: int = Query(100, ge=1, le=10_000),
+        first: Annotated[int, Query(ge=0, lt=1 << 62)] = 0,
+        most: Annotated[int, Query(ge=1, le=10_000)] = 100,
     ) -> Response:
         rows = served.trace(number).rows(table, first, most)
         return Response(json.dumps(rows, default=str), media_type="application/json")
 
-    @app.get("/api/traces/{number}/files/{file_id}/view")
+    @app.get(
+        "/api/traces/{number}/files/{file_id}/view",
+        tags=["traces"],
+        summary="What lies in a rectangle of a file's figure; X-Penstock-View says how it is written",
+        response_class=Response,
+        responses={200: {"content": {"application/octet-stream": {}}}},
+    )
     def view(
-        number: int,
-        file_id: int,
+        number: _Number,
+        file_id: _Number,
+        x0: _Edge,
+        x1: _Edge,
+        y0: _Edge,
+        y1: _Edge,
         axis: Literal["number", "time"] = "number",
-        x0: float = Query(allow_inf_nan=False),
-        x1: float = Query(allow_inf_nan=False),
-        y0: float = Query(allow_inf_nan=False),
-        y1: float = Query(allow_inf_nan=False),
-        columns: int = Query(600, ge=1, le=2000),
-        rows: int = Query(300, ge=1, le=1000),
+        columns: Annotated[int, Query(ge=1, le=2000)] = 600,
+        rows: Annotated[int, Query(ge=1, le=1000)] = 300,
     ) -> Response:
-        most = float(1 << 62)
-        if not (-most < x0 < x1 < most and -most < y0 < y1 < most):
-            raise HTTPException(422, "expected x0 < x1 and y0 < y1, within 62 bits")
+        if not (x0 < x1 and y0 < y1):
+            raise HTTPException(400, "expected x0 < x1 and y0 < y1")
         head, content = served.trace(number).view(
             file_id, View(axis, x0, x1, y0, y1, columns, rows)
         )

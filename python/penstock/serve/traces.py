@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from penstock.errors import BadInput
-from penstock.report.html import text_of
 from penstock.report.trace.gather import Gathered
 from penstock.report.trace.page import gathered_of, trace_page
 from penstock.report.trace.run import Bundle
@@ -50,7 +49,7 @@ class ServedTrace:
         gathered = self.gathered()
         with self._lock:
             if not self._page:
-                self._page = trace_page(self.bundle, gathered, text_of("trace_served.js"))
+                self._page = trace_page(self.bundle, gathered, served=True)
             return self._page
 
     def files(self) -> list[dict[str, Any]]:
@@ -72,9 +71,7 @@ class ServedTrace:
             raise BadInput(f"found table {table}; expected one of {', '.join(self.tables())}")
         most = min(most, MOST_ROWS)
         with self._lock:
-            return self.bundle.run.ask(
-                f'SELECT * FROM "{table}" LIMIT {int(most)} OFFSET {int(first)}'
-            )
+            return self.bundle.run.rows(table, first, most)
 
     def view(self, file_id: int, view: View) -> tuple[dict[str, Any], bytes]:
         """A view of one file's figure. Raises BadInput where the trace has no such file."""

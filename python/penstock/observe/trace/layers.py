@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.analyse.served import Served, served_by
+from penstock.archive.sql import Database
 from penstock.errors import PenstockError
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Entry, Journal, new_token
@@ -257,24 +257,11 @@ def served_under(
     tables: Mapping[str, pa.Table], events: Path, layers: dict[str, Any], only: int | None = None
 ) -> list[Served]:
     """What served the calls of each file (or of `only`), from tables that are not in a bundle yet."""
-    import duckdb
-
-    with duckdb.connect(":memory:") as base:
-        base.execute("SET memory_limit='1GB'; SET threads=2")
-        events_sql = str(events).replace("'", "''")
-        base.execute(f"CREATE VIEW io_events AS SELECT * FROM read_parquet('{events_sql}')")
-        columns = {"io_events": set(pq.read_schema(events).names)}
-        for name in ("cache_use", "files", "device_requests"):
-            if name in tables:
-                base.register(name, tables[name])
-                columns[name] = set(tables[name].column_names)
-
-        def ask(query: str) -> list[dict[str, Any]]:
-            answer = base.execute(query)
-            names = [column[0] for column in answer.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
-
-        return served_by(ask, columns, layers, only)
+    wanted = {
+        name: tables[name] for name in ("cache_use", "files", "device_requests") if name in tables
+    }
+    base = Database({"io_events": events, **wanted})
+    return served_by(base.ask, base.columns, layers, only)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 "use strict";
 (() => {
   const trace = (location.pathname.match(/\/traces\/(\d+)/) || [0, 0])[1];
+  const token = sessionStorage.getItem("penstock-token");
   const waiting = new Map();
 
   // Counts of one view, as Figure draws them.
@@ -48,7 +49,8 @@
         axis, x0: view.x0, x1: view.x1, y0: view.y0, y1: view.y1,
         columns: Math.round(area.width), rows: Math.round(area.height),
       });
-      const answer = await fetch(`/api/traces/${trace}/files/${figure.head.file_id}/view?${asked}`);
+      const place = `/api/traces/${trace}/files/${figure.head.file_id}/view?${asked}`;
+      const answer = await fetch(place, { headers: { Authorization: `Bearer ${token}` } });
       if (!answer.ok || !same(view, figure.view[axis])) return;
       const head = JSON.parse(answer.headers.get("X-Penstock-View")), content = await answer.arrayBuffer();
       if (!same(view, figure.view[axis])) return;

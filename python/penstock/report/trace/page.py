@@ -43,8 +43,13 @@ def gathered_of(bundle: Bundle) -> Gathered | None:
     return gather(bundle.events, whole.start_ns if whole else None, bundle.marks)
 
 
-def trace_page(bundle: Bundle, gathered: Gathered | None, served: str = "") -> str:
-    """The page as text; `served` is a script that a server adds to it, and that may ask the server."""
+def scripts(*, served: bool) -> list[str]:
+    """The scripts of a trace's page, as they stand in it."""
+    return ["\n".join(map(text_of, _SCRIPTS)), *([text_of("trace_served.js")] if served else [])]
+
+
+def trace_page(bundle: Bundle, gathered: Gathered | None, *, served: bool = False) -> str:
+    """The page as text; a `served` one may ask its server for what lies below its own cells."""
     manifest = bundle.manifest
     command = [str(w) for w in manifest.get("command") or []]
     drawings = gathered.drawings if gathered else []
@@ -74,8 +79,7 @@ def trace_page(bundle: Bundle, gathered: Gathered | None, served: str = "") -> s
         version=__version__,
         connect=Markup("; connect-src 'self'") if served else "",
         css=Markup(text_of("page.css") + text_of("trace.css")),
-        js=Markup("\n".join(text_of(name) for name in _SCRIPTS)),
-        served=Markup(served),
+        scripts=[Markup(script) for script in scripts(served=served)],
     )
 
 

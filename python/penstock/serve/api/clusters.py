@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
-from fastapi import APIRouter, Body, HTTPException
+from fastapi import APIRouter, Body, HTTPException, Request
 from fastapi import Path as InPath
 from fastapi.encoders import jsonable_encoder
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
+from starlette.concurrency import run_in_threadpool
 
 from penstock.emulate.network.patch import check_patch
 from penstock.emulate.nodes import Cluster, RunningNode, registered
@@ -25,11 +28,16 @@ from penstock.host.journal import Journal
 from penstock.serve.api import models
 from penstock.serve.api.certificate import certify
 from penstock.serve.api.jobs import Book, Prefer
+from penstock.serve.gate import allow
 
 #: nodes that a command runs in at the same time
 _AT_ONCE = 64
-#: a file that is written into a node
+#: a file of a node that is read or written
 _MOST_FILE_BYTES = 1 << 30
+_PIECE_BYTES = 1 << 20
+_FILE: dict[str, Any] = {
+    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+}
 
 _Cluster = Annotated[str, InPath(min_length=1, max_length=64)]
 _Node = Annotated[str, InPath(min_length=1, max_length=64)]
@@ -209,39 +217,45 @@ def router(book: Book) -> APIRouter:
         return book.do(prefer, f"run {asked.argv[0]} in {len(chosen)} nodes of {cluster}", act)
 
     @api.get(
-        "/{cluster}/nodes/{node}/files/{path:path}", tags=["nodes"], summary="A file of the node"
+        "/{cluster}/nodes/{node}/files/{path:path}",
+        tags=["nodes"],
+        summary="A file of the node",
+        response_class=StreamingResponse,
+        responses={200: {"content": _FILE}},
     )
     def read_file(cluster: _Cluster, node: _Node, path: str) -> Response:
-        inside = node_of(found(cluster), node)
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            done = inside.run(["cat", "--", f"/{path}"], stdout=out, stderr=err, timeout_s=600)
+        inside, out = node_of(found(cluster), node), tempfile.TemporaryFile()  # noqa: SIM115
+        with contextlib.ExitStack() as unless_sent, tempfile.TemporaryFile() as err:
+            unless_sent.callback(out.close)
+            words = ["head", "-c", str(_MOST_FILE_BYTES + 1), "--", f"/{path}"]
+            done = inside.run(words, stdout=out, stderr=err, timeout_s=600)
             if done.exit_status:
                 raise HTTPException(404, _text(err, 1000).strip() or f"/{path} cannot be read")
-            out.seek(0)
-            return Response(out.read(), media_type="application/octet-stream")
+            size = out.seek(0, os.SEEK_END)
+            if size > _MOST_FILE_BYTES:
+                raise HTTPException(409, f"/{path} has more than {_MOST_FILE_BYTES} bytes")
+            unless_sent.pop_all()
+        return StreamingResponse(
+            _pieces(out),
+            media_type="application/octet-stream",
+            headers={"Content-Length": str(size)},
+        )
 
     @api.put(
         "/{cluster}/nodes/{node}/files/{path:path}",
         tags=["nodes"],
         status_code=204,
         summary="Write it",
+        openapi_extra={"requestBody": {"content": _FILE, "required": True}},
     )
-    def write_file(
-        cluster: _Cluster,
-        node: _Node,
-        path: str,
-        content: Annotated[
-            bytes, Body(media_type="application/octet-stream", max_length=_MOST_FILE_BYTES)
-        ],
-    ) -> None:
-        inside = node_of(found(cluster), node)
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as err:
-            given.write(content)
+    async def write_file(cluster: _Cluster, node: _Node, path: str, request: Request) -> None:
+        inside = await run_in_threadpool(lambda: node_of(found(cluster), node))
+        allow(request.scope, _MOST_FILE_BYTES)
+        with tempfile.TemporaryFile() as given:
+            async for piece in request.stream():
+                given.write(piece)
             given.seek(0)
-            words = ["tee", "--", f"/{path}"]
-            done = inside.run(words, stdin=given, stdout=os.devnull, stderr=err, timeout_s=600)
-            if done.exit_status:
-                raise HTTPException(400, _text(err, 1000).strip() or f"/{path} cannot be written")
+            await run_in_threadpool(_write, inside, path, given)
 
     @api.get("/{cluster}/events", tags=["schedules"], summary="What became of scheduled changes")
     def events(cluster: _Cluster) -> list[dict[str, Any]]:
@@ -283,6 +297,21 @@ def router(book: Book) -> APIRouter:
         return {"events": found(cluster).mark(asked.phase)}
 
     return api
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        file.seek(0)
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
+
+
+def _write(node: RunningNode, path: str, given: IO[bytes]) -> None:
+    with tempfile.TemporaryFile() as err:
+        words = ["tee", "--", f"/{path}"]
+        done = node.run(words, stdin=given, stdout=os.devnull, stderr=err, timeout_s=600)
+        if done.exit_status:
+            raise HTTPException(400, _text(err, 1000).strip() or f"/{path} cannot be written")
 
 
 def _run(node: RunningNode, asked: models.Exec) -> dict[str, Any]:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-
-from fastapi import HTTPException, Security
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from penstock.errors import BadInput
 from penstock.host.processes import Identity
 from penstock.host.state import closed, runtime_dir
 
 _SHORTEST = 16
-_scheme = HTTPBearer(auto_error=False, description="The token that `penstock serve` prints.")
 
 
 def made(file: Path | None) -> str:
@@ -38,29 +33,15 @@ def made(file: Path | None) -> str:
 
 
 @contextlib.contextmanager
-def kept(token: str, url: str) -> Iterator[Path]:
-    """While the server runs: a file by which clients on this host, of the same user, find it."""
+def kept(token: str, url: str, cert: Path | None) -> Iterator[Path]:
+    """While the server runs: a file by which clients on this host, of the same user, find and know it."""
     path = runtime_dir() / f"serve-{os.getpid()}.json"
     path.unlink(missing_ok=True)
     said = {**vars(Identity.own()), "url": url, "token": token}
+    said["cert"] = None if cert is None else str(cert.absolute())
     with open(path, "x", opener=closed) as file:
         json.dump(said, file)
     try:
         yield path
     finally:
         path.unlink(missing_ok=True)
-
-
-def required(token: str) -> Callable[..., None]:
-    """The check of a request's token."""
-
-    def check(said: HTTPAuthorizationCredentials | None = Security(_scheme)) -> None:  # noqa: B008
-        told = said.credentials if said is not None else ""
-        if not hmac.compare_digest(told.encode(), token.encode()):
-            raise HTTPException(
-                401,
-                "expected Authorization: Bearer TOKEN, with the token that `penstock serve` printed",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
-
-    return check

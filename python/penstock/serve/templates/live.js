@@ -1,8 +1,6 @@
-"use strict";
 // The page asks /api/v1/live with the token and draws every state; rates are differences between two of them.
 const at = (id) => document.getElementById(id);
 const units = ["", "k", "M", "G", "T"];
-const KEPT = "penstock-token";
 let before = null;
 
 function short(value, unit) {
@@ -170,22 +168,9 @@ function draw(state) {
   before = state;
 }
 
-function say(text, kind) {
-  at("state").textContent = text;
-  at("state").className = `state ${kind}`;
-}
-
 async function follow(token) {
-  const answer = await fetch("/api/v1/live", { headers: { Authorization: `Bearer ${token}` } });
-  if (answer.status === 401) {
-    sessionStorage.removeItem(KEPT);
-    at("door").hidden = false;
-    say("That is not the token of this server.", "off");
-    return false;
-  }
-  if (!answer.ok) throw new Error(`status ${answer.status}`);
-  at("door").hidden = true;
-  sessionStorage.setItem(KEPT, token);
+  const answer = await asked("/api/v1/live", token);
+  if (answer === null) return false;
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
@@ -216,12 +201,4 @@ async function stay(token) {
   }
 }
 
-at("door").addEventListener("submit", (event) => {
-  event.preventDefault();
-  stay(at("token").value.trim());
-});
-// the address printed by the server carries the token behind the #, which a browser does not send
-const given = new URLSearchParams(location.hash.slice(1)).get("token") || sessionStorage.getItem(KEPT);
-if (location.hash) history.replaceState(null, "", location.pathname);
-if (given) stay(given);
-else at("door").hidden = false;
+withToken(stay);

@@ -1,0 +1,86 @@
+"""Tables asked in SQL, by a DuckDB that opens the files it was given and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from penstock.errors import BadInput
+
+_CLOSE = (
+    "SET memory_limit = '1GB'; SET threads = 2; SET python_enable_replacements = false; "
+    "SET enable_external_access = false; SET lock_configuration = true"
+)
+
+
+class Database:
+    """Parquet files and Arrow tables by the names that queries know them by.
+
+    Queries hold no text from outside: values go in as parameters (`?`). What does not fit into 1 GB spills
+    into a directory of its own. Raises BadInput for a file that cannot be read as Parquet.
+    """
+
+    def __init__(self, tables: Mapping[str, Path | pa.Table]) -> None:
+        base, place = duckdb.connect(":memory:"), tempfile.mkdtemp(prefix="penstock-sql-")
+        files: dict[str, int] = {}
+        weakref.finalize(self, _close, base, place, files)
+        self._base = base
+        self._columns: dict[str, set[str]] = {}
+        for name, table in tables.items():
+            if isinstance(table, Path):
+                try:
+                    files[name] = os.open(table, os.O_RDONLY)
+                except OSError as error:
+                    raise BadInput(f"{table}: {error.strerror}; expected Parquet") from error
+        # by number: DuckDB would take a name for a pattern, and its folders for columns
+        paths = {name: f"/proc/self/fd/{file}" for name, file in files.items()}
+        base.execute("SET temp_directory = ?", [f"{place}/spill"])
+        base.execute("SET allowed_paths = ?", [list(paths.values())])
+        base.execute(_CLOSE)
+        for name, table in tables.items():
+            if isinstance(table, Path):
+                try:
+                    found = base.read_parquet(paths[name], hive_partitioning=False)
+                except duckdb.Error as error:
+                    told = str(error).splitlines()[0].replace(paths[name], table.name)
+                    raise BadInput(f"{table}: cannot be read: {told}; expected Parquet") from error
+                found.create_view(name)
+                self._columns[name] = set(found.columns)
+            else:
+                base.register(name, table)
+                self._columns[name] = set(table.column_names)
+
+    @property
+    def columns(self) -> dict[str, set[str]]:
+        """Names of the columns of each table."""
+        return self._columns
+
+    def ask(self, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """The rows of a query. Raises duckdb.Error."""
+        answer = self._base.execute(query, values)
+        names = [column[0] for column in answer.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+
+    def arrays(self, query: str, values: Sequence[Any] = ()) -> Mapping[str, Any]:
+        """The columns of a query as NumPy arrays. Raises duckdb.Error."""
+        return self._base.execute(query, values).fetchnumpy()
+
+    def rows(self, table: str, first: int, most: int) -> list[dict[str, Any]]:
+        """At most so many rows of a table, from row number `first` on, in the order of its file."""
+        found = self._base.view(table).limit(most, offset=first)
+        return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+
+
+def _close(base: duckdb.DuckDBPyConnection, place: str, files: Mapping[str, int]) -> None:
+    base.close()
+    for file in files.values():
+        os.close(file)
+    shutil.rmtree(place, ignore_errors=True)

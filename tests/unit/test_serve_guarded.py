@@ -1,0 +1,322 @@
+"""`penstock serve` as strangers meet it: other names, other sites, no token, endless bodies, no TLS."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime
+import hashlib
+import ipaddress
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from penstock.client import Client
+from tests.unit.browser import opened
+from tests.unit.trace_page_example import events, write_bundle
+
+PAGES = ("/", "/nodes", "/traces/0")
+GUARDED = (
+    *("/api/traces", "/api/traces/0/page", "/api/traces/0/files"),
+    *("/api/traces/0/tables/io_events", "/api/v1", "/api/v1/state", "/openapi.json", "/nothing"),
+)
+SECRET = "/data/payroll.db"
+
+
+class Server:
+    """A server process with a state of its own."""
+
+    def __init__(self, place: Path, *words: object) -> None:
+        self.environment = {
+            **os.environ,
+            "PENSTOCK_STATE": str(place / "state"),
+            "PENSTOCK_RUNTIME": str(place / "run"),
+        }
+        self.log = open(place / "log", "w+")  # noqa: SIM115 - closed by `end`
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "serve", *map(str, words), "--port", "0"],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip().rstrip("/")
+        assert self.url, self.said()
+        file = place / "run" / f"serve-{self.process.pid}.json"
+        self.token: str = json.loads(file.read_text())["token"]
+        self.port = int(self.url.rsplit(":", 1)[1])
+        self.right = {"Authorization": f"Bearer {self.token}"}
+
+    def said(self) -> str:
+        self.log.seek(0)
+        return self.log.read()
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return httpx.get(self.url + path, headers=headers, timeout=60)
+
+    def spoken(self, head: str, pieces: Iterator[bytes]) -> str:
+        """What it answers to a request sent as it is, before it hangs up on what follows."""
+        with socket.create_connection(("127.0.0.1", self.port), 30) as wire:
+            wire.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n")
+            wire.setblocking(True)
+            with contextlib.suppress(ConnectionError):
+                for piece in pieces:
+                    wire.sendall(piece)
+            said = b""
+            with contextlib.suppress(ConnectionError):
+                while piece := wire.recv(65536):
+                    said += piece
+        return said.decode()
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(20)
+        self.log.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    place = tmp_path_factory.mktemp("guarded")
+    made = Server(place, write_bundle(place / "T", events(130_000), names={1: SECRET}))
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("path", GUARDED)
+def test_nothing_but_pages_without_the_token(server: Server, path: str) -> None:
+    wrong = ({}, {"Authorization": f"Bearer {server.token}x"}, {"Authorization": "Bearer"})
+    for headers in (*wrong, {"Authorization": server.token}, {"Cookie": f"token={server.token}"}):
+        answer = server.get(path, **headers)
+        assert answer.status_code == 401
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    assert server.get(path, **server.right).status_code == (404 if path == "/nothing" else 200)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_hold_nothing_of_what_is_served(server: Server, path: str) -> None:
+    page = server.get(path)
+    assert page.status_code == 200
+    assert "payroll" not in page.text
+    assert server.token not in page.text
+    assert httpx.post(server.url + path, headers=server.right).status_code == 405
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_run_their_own_scripts_only_and_are_nobodys_frame(server: Server, path: str) -> None:
+    page = server.get(path)
+    policy = dict(
+        part.split(maxsplit=1) for part in page.headers["Content-Security-Policy"].split("; ")
+    )
+    assert policy["frame-ancestors"] == policy["default-src"] == policy["base-uri"] == "'none'"
+    assert "unsafe" not in policy["script-src"]
+    scripts = re.findall(r"<script>(.*?)</script>", page.text, re.S)
+    assert scripts
+    for script in scripts:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy["script-src"].split()
+    assert not re.search(r"\son\w+=", page.text)
+    assert page.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", [*PAGES, *GUARDED])
+def test_other_names_and_other_sites_are_refused(server: Server, path: str) -> None:
+    for name in ("evil.example", f"evil.example:{server.port}", "127.0.0.1.evil.example", ""):
+        assert server.get(path, Host=name, **server.right).status_code == 421, name
+    for site in (
+        *("http://evil.example", "null", "", f"https://127.0.0.1:{server.port}"),
+        *("http://127.0.0.1:1", f"http://localhost:{server.port}"),
+    ):
+        assert server.get(path, Origin=site, **server.right).status_code == 403, site
+    own = server.get(path, Origin=server.url, **server.right).status_code
+    assert own == (404 if path == "/nothing" else 200)
+    named = {"Host": f"localhost:{server.port}", "Origin": f"http://localhost:{server.port}"}
+    assert server.get(path, **named, **server.right).status_code == own
+
+
+@pytest.mark.parametrize("path", ["/api/v1/clusters", "/api/v1/clusters/x/exec"])
+def test_a_body_has_an_end(server: Server, path: str) -> None:
+    head = f"POST {path} HTTP/1.1\nHost: localhost:{server.port}\nContent-Type: application/json"
+    right = f"{head}\nAuthorization: Bearer {server.token}"
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(1000):
+            yield b"10000\r\n" + b"[" * 0x10000 + b"\r\n"
+        raise AssertionError("it took 65 MB")
+
+    for asked, status in ((head, 401), (right, 413)):
+        said = server.spoken(f"{asked}\nContent-Length: {1 << 40}", iter(()))
+        assert said.startswith(f"HTTP/1.1 {status}")
+        said = server.spoken(f"{asked}\nTransfer-Encoding: chunked", endless())
+        assert said == "" or said.startswith(f"HTTP/1.1 {status}")
+    long = httpx.post(
+        server.url + path, headers=server.right, content=b'"' + b"x" * (17 << 20) + b'"'
+    )
+    assert long.status_code == 413
+
+
+def test_numbers_beyond_all_tables(server: Server) -> None:
+    for query in (f"first={10**30}", f"first={2**63}", "first=-1", f"most={10**30}"):
+        answer = server.get(f"/api/traces/0/tables/io_events?{query}", **server.right)
+        assert answer.status_code == 422, query
+    assert server.get(f"/api/traces/{10**17}/files", **server.right).status_code == 404
+
+
+def test_a_browser_shows_the_trace_to_who_has_the_token(server: Server, tmp_path: Path) -> None:
+    drawn = "document.querySelector('canvas[data-panel=number]')?.hasAttribute('width')"
+    deeper = (
+        "performance.getEntriesByType('resource').some("
+        "(e) => e.name.includes('/view?') && e.responseStatus === 200)"
+    )
+    secret = f"document.body.innerText.includes({json.dumps(SECRET)})"
+    door = "document.getElementById('door')?.hidden === false"
+    with opened(tmp_path) as browser:
+        browser.open(f"{server.url}/")
+        browser.awaits(door)
+        browser.open(f"{server.url}/#token={server.token}x")
+        browser.awaits("document.body.innerText.includes('not the token of this server')")
+        assert browser.value(door)
+        assert not browser.value(secret)
+        for page in ("/traces/0", "/"):
+            browser.open(f"{server.url}{page}#token={server.token}")
+            browser.awaits(drawn)
+            assert browser.value(secret)
+            assert server.token not in browser.value("location.href")
+            for _ in range(12):
+                browser.value("document.querySelector('button[data-do=in]').click()")
+            browser.awaits(deeper)
+            assert browser.complaints == []
+        browser.ask("Page.reload")  # the tab keeps the token
+        browser.awaits(drawn)
+        browser.value(
+            "document.head.append(Object.assign(document.createElement('script'), "
+            "{textContent: 'window.planted = 1'}))"
+        )
+        assert not browser.value("window.planted")  # another script than the page's own
+        assert any("Content Security Policy" in said for said in browser.complaints)
+        browser.open(f"{server.url}/nodes#token={server.token}")
+        browser.awaits("document.body.innerText.includes('Nothing is up')")
+        assert browser.complaints == []
+
+
+def certificate(place: Path, *, name: str) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1 and a name, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    named = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "penstock test")])
+    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName(name)]
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(named)
+        .issuer_name(named)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    cert, keyed = place / "cert.pem", place / "key.pem"
+    cert.write_bytes(made.public_bytes(pem))
+    plain = serialization.NoEncryption()
+    keyed.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    return cert, keyed
+
+
+def refused(place: Path, *words: object) -> str:
+    """What `serve` says to words that it refuses."""
+    environment = {**os.environ, "PENSTOCK_RUNTIME": str(place / "run")}
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "serve", *map(str, words), "--port", "0"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
+    return done.stderr
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+def test_beyond_loopback_only_with_tls_or_openly(tmp_path: Path, address: str) -> None:
+    said = refused(tmp_path, "--host", address)
+    assert "--tls-cert" in said
+    assert "--insecure" in said
+
+
+def test_certificates_that_are_none(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path, name="one.example")
+    (tmp_path / "other").mkdir()
+    _, other = certificate(tmp_path / "other", name="two.example")
+    assert "--tls-key" in refused(tmp_path, "--tls-key", key)
+    assert "nowhere" in refused(tmp_path, "--tls-cert", tmp_path / "nowhere", "--tls-key", key)
+    assert "--tls-cert" in refused(tmp_path, "--tls-cert", cert, "--tls-key", other)
+    assert "--tls-cert" in refused(tmp_path, "--tls-cert", cert)  # which holds no key
+    assert "--insecure" in refused(
+        tmp_path, "--insecure", "--tls-cert", cert, "--tls-key", key, "--host", "0.0.0.0"
+    )
+
+
+def test_over_tls(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path, name="storage.example")
+    server = Server(tmp_path, "--host", "0.0.0.0", "--tls-cert", cert, "--tls-key", key)
+    try:
+        trusting = ssl.create_default_context(cafile=str(cert))
+        url = f"https://127.0.0.1:{server.port}"
+        with httpx.Client(verify=trusting, base_url=url, headers=server.right) as client:
+            assert client.get("/api/v1").json()["api"] == 1
+            for name, status in (
+                (f"storage.example:{server.port}", 200),
+                (f"STORAGE.example:{server.port}", 200),
+                (f"127.0.0.1:{server.port}", 200),
+                (f"127.0.0.2:{server.port}", 421),
+                ("evil.example", 421),
+            ):
+                assert client.get("/api/v1", headers={"Host": name}).status_code == status, name
+            plain = {"Origin": f"http://127.0.0.1:{server.port}"}
+            assert client.get("/api/v1", headers=plain).status_code == 403
+            assert client.get("/api/v1", headers={"Origin": url}).status_code == 200
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"http://127.0.0.1:{server.port}/", timeout=20)
+        with Client(url, server.token, tls=trusting) as client_of_ours:
+            assert client_of_ours.version()["api"] == 1
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
+            with Client.local() as local:
+                assert local.version()["api"] == 1
+    finally:
+        server.end()
+    assert "in clear" not in server_said(tmp_path)
+
+
+def test_openly(tmp_path: Path) -> None:
+    server = Server(tmp_path, "--host", "0.0.0.0", "--insecure")
+    try:
+        url = f"http://127.0.0.1:{server.port}"
+        assert httpx.get(f"{url}/api/v1", headers=server.right).status_code == 200
+        assert httpx.get(f"{url}/api/v1").status_code == 401
+        named = {"Host": "evil.example", **server.right}
+        assert httpx.get(f"{url}/api/v1", headers=named).status_code == 421
+    finally:
+        server.end()
+    assert "in clear" in server_said(tmp_path)
+
+
+def server_said(place: Path) -> str:
+    return (place / "log").read_text()
