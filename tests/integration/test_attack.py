@@ -210,12 +210,13 @@ def attacked(paths: list[Path]) -> list[str]:
 
 
 def open_to_others(paths: list[Path]) -> list[str]:
-    """Paths that give others any permission."""
-    found = []
+    """Paths that give others any permission; a namespace bound to a name has the kernel's own, 0444 (nsfs)."""
+    found, nsfs = [], Path("/proc/self/ns/net").stat().st_dev
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            mode = path.lstat().st_mode
-            if mode & 0o007 and not stat.S_ISLNK(mode):
+            status = path.lstat()
+            mode = status.st_mode
+            if mode & 0o007 and not stat.S_ISLNK(mode) and status.st_dev != nsfs:
                 found.append(f"{mode & 0o7777:o} {path}")
     return found
 
