@@ -210,7 +210,7 @@ def attacked(paths: list[Path]) -> list[str]:
 
 
 def open_to_others(paths: list[Path]) -> list[str]:
-    """Paths that give others any permission; a namespace bound to a name has the kernel's own, 0444 (nsfs)."""
+    """Paths that give others any permission; a namespace bound to a name has the kernel's own (nsfs)."""
     found, nsfs = [], Path("/proc/self/ns/net").stat().st_dev
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
