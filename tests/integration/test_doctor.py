@@ -13,6 +13,7 @@ import pytest
 
 from penstock.cli.doctor import _table
 from penstock.host.directories import make_directory
+from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES
 from penstock.host.journal import Journal
 from penstock.host.probe import PROBES, Feature, probe_host
 
@@ -56,6 +57,7 @@ def test_doctor_says_what_and_what_to_do(environment: dict[str, str]) -> None:
     if told["floors"]:
         assert all(value > 0 for value in told["floors"].values())
     assert told["host"]["kernel"] == os.uname().release
+    assert told["nodes"] == {"isolates": ISOLATES, "does_not_isolate": DOES_NOT_ISOLATE}
     assert not Journal(Path(environment["PENSTOCK_STATE"]) / "journal.jsonl").open_entries()
 
 

@@ -13,6 +13,7 @@ import typer
 from penstock.errors import PenstockError
 from penstock.host.facts import host_facts
 from penstock.host.floor import HostFloor, host_floor
+from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES
 from penstock.host.probe import Feature, probe_host
 
 _MARKS = {"supported": "yes", "unsupported": "no", "unknown": "?"}
@@ -40,6 +41,7 @@ def command(
                     "features": [asdict(f) for f in features],
                     "floors": asdict(floor) if floor else None,
                     "floors_unknown_because": trouble or None,
+                    "nodes": {"isolates": ISOLATES, "does_not_isolate": DOES_NOT_ISOLATE},
                 }
             )
         )
@@ -47,6 +49,9 @@ def command(
     print(f"{facts['system']}, Linux {facts['kernel']}, {facts['cpus']} x {facts['cpu_model']}")
     for line in _table(features):
         print(line)
+    print("\nWhat a virtual node isolates, and what it does not")
+    for sentence in (ISOLATES, DOES_NOT_ISOLATE):
+        print(textwrap.fill(sentence, _width(), initial_indent="  ", subsequent_indent="  "))
     print()
     print("Honest floors of an emulated disk here (a profile beyond them needs a time_scale)")
     if floor is None:
@@ -58,9 +63,13 @@ def command(
         print(f"  4 KiB requests    {floor.iops:8.0f} /s")
 
 
+def _width() -> int:
+    return min(100, max(60, shutil.get_terminal_size((100, 24)).columns))
+
+
 def _table(features: list[Feature]) -> list[str]:
     """Lines of at most 100 columns: mark, name, what it is for or what to do, by group."""
-    width = min(100, max(60, shutil.get_terminal_size((100, 24)).columns))
+    width = _width()
     lines: list[str] = []
     group = ""
     for f in features:

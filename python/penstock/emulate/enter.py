@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
+from penstock.host.node_trial import enter_trouble
 from penstock.host.spawner import ENTER
 
 
@@ -40,8 +41,8 @@ def enter_words(
     `env` adds to the environment, `cwd` is a directory of the node (default: /), `user` a name of this host
     or a number. The status is the command's own, 125 if the node is gone.
     """
-    if not os.access(ENTER, os.X_OK):
-        raise PenstockError(f"{ENTER} is not there; `make build` makes it")
+    if trouble := enter_trouble():
+        raise PenstockError(f"{trouble}; `make build` makes it")
     described: dict[str, Any] = asdict(entrance)
     added = dict(env or {})
     if user is not None:

@@ -12,6 +12,7 @@ from penstock.host import namespaces
 from penstock.host.cgroup import hierarchies
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Journal
+from penstock.host.spawner import ENTER
 from penstock.host.state import state_dir
 
 _KINDS = {
@@ -64,6 +65,11 @@ def missing_controllers() -> list[str]:
     found = hierarchies()
     there = {*found.v1, *found.v2}
     return [name for name in ("cpu", "cpuset", "memory", "pids") if name not in there]
+
+
+def enter_trouble() -> str:
+    """Why no command can be run in a node; empty if one can."""
+    return "" if os.access(ENTER, os.X_OK) else f"{ENTER} is not there"
 
 
 def freezer_trouble() -> str:

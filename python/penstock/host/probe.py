@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import PenstockError
+from penstock.host import system_calls
 from penstock.host.bpf_trial import Verdict, trials
 from penstock.host.cgroup import create_run_cgroup, hierarchies
 from penstock.host.directories import make_directory, remove_directory
@@ -27,6 +28,7 @@ from penstock.host.facts import lockdown
 from penstock.host.journal import Journal
 from penstock.host.mounts import unmount
 from penstock.host.node_trial import (
+    enter_trouble,
     freezer_trouble,
     lacking_namespaces,
     missing_controllers,
@@ -340,11 +342,17 @@ def _nodes(journal: Journal) -> Iterator[Feature]:
             "processors and memory of a node",
         ),
         ("freezing", freezer_trouble(), "mount cgroup2 (Linux 5.2)", "nodes that stop and go on"),
+        (
+            "system calls",
+            system_calls.missing() or enter_trouble(),
+            "apt install libseccomp2; make build",
+            "the list of those that a node has",
+        ),
     ):
         verdict: Verdict = "unsupported" if trouble else "supported"
         yield Feature("nodes", name, verdict, trouble, remedy if trouble else "", use)
     for tool, package, use in (
-        ("nsenter", "util-linux", "commands inside a node"),
+        ("runc", "runc", "what makes nodes; without it penstock itself does"),
         ("sshd", "openssh-server", "logging in to nodes"),
         ("ssh-keygen", "openssh-client", "the keys of a cluster"),
     ):
@@ -357,7 +365,6 @@ _TOOLS = (
     ("fio", "fio", "profiles, the access-pattern study"),
     ("pgbench", "postgresql postgresql-contrib", "the PostgreSQL study"),
     ("psql", "postgresql-client", "the PostgreSQL study"),
-    ("runc", "runc", "nodes as containers (runtime: runc)"),
     ("setpriv", "util-linux", "workloads as another user"),
     ("fusermount3", "fuse3", "emulated disks without root"),
     ("strace", "strace", "the tracing benchmark"),
