@@ -259,8 +259,20 @@ def carry_extension(job: Path, extension: Path, into: Path) -> None:
         shutil.copy(Path(word).resolve(), job / "python" / "shared" / Path(word).name)
 
 
-def run(job: Path, programs: tuple[str, ...], out: Path, timeout_s: float = 180) -> Outcome:
-    """Boots, runs `job/run`, powers off; `out` gets what the job left in /out."""
+def run(
+    job: Path,
+    programs: tuple[str, ...],
+    out: Path,
+    timeout_s: float = 180,
+    *,
+    one_thread: bool = False,
+) -> Outcome:
+    """Boots, runs `job/run`, powers off; `out` gets what the job left in /out.
+
+    `one_thread` runs all CPUs in turns, for jobs that let the kernel change its own code while they are at
+    work: with a thread for each, QEMU 7.2 can go on running the breakpoint that stood where the kernel then
+    put a jump, for ever (seen in `__bpf_prog_enter_recur`, where the account of BPF run times is switched).
+    """
     machine_kernel = kernel()
     image = ram_disk(machine_kernel, programs)
     with tempfile.TemporaryDirectory() as work:
@@ -270,11 +282,9 @@ def run(job: Path, programs: tuple[str, ...], out: Path, timeout_s: float = 180)
         for name, size in (("out", 64 << 20), ("scratch", 512 << 20)):
             with disks[name].open("wb") as file:
                 file.truncate(size)
-        # One thread for all CPUs: with one each (thread=multi) QEMU 7.2 can go on running the breakpoint that
-        # the kernel had put where it then changed a jump, for ever (seen in `__bpf_prog_enter_recur`, where
-        # the account of BPF run times is switched).
+        accelerator = f"tcg,thread={'single' if one_thread else 'multi'}"
         argv = [
-            "qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=single", "-cpu", "max",
+            "qemu-system-x86_64", "-machine", "q35", "-accel", accelerator, "-cpu", "max",
             "-m", "2G", "-smp", "2", "-nographic", "-no-reboot", "-nic", "none",
             "-kernel", str(machine_kernel.image), "-initrd", str(image),
             "-append", "console=ttyS0 quiet loglevel=3 panic=-1 tsc=reliable",

@@ -53,7 +53,7 @@ def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     shutil.copy(here / "job_hooks.py", job / "job.py")
     python = os.path.realpath(sys.executable)
     (job / "run").write_text(RUN.format(python=Path(python).name))
-    outcome = machine.run(job, ("bash", python), work / "out", timeout_s=500)
+    outcome = machine.run(job, ("bash", python), work / "out", timeout_s=500, one_thread=True)
     line = next((x for x in outcome.log.splitlines() if x.startswith("RESULT ")), None)
     assert line is not None, outcome.log + outcome.console
     answer: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
