@@ -23,7 +23,7 @@ from penstock.host.daemon import Daemon, connect
 from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
 
 pytestmark = HOST
-#: a change is applied so soon after its time (spec/emulation.md §9) [ns]
+#: a change is applied so soon after its time [ns]
 PUNCTUAL_NS = 5_000_000
 
 

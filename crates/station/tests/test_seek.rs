@@ -1,4 +1,4 @@
-//! Seeks of a rotating disk (spec/emulation.md EM-31): what a data sheet says, by hand and over many requests.
+//! Seeks of a rotating disk: what a data sheet says, by hand and over many requests.
 
 use penstock_station::{Draws, Op, Patch, Request, Served, Station, StorageProfile, FILE_BITS};
 

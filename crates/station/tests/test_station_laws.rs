@@ -1,4 +1,4 @@
-//! The laws a station must obey, in virtual time (spec/emulation.md EM-32, EA-15, EA-16).
+//! The laws a station must obey, in virtual time.
 
 use penstock_station::{Op, Patch, Request, Station, StorageProfile};
 
