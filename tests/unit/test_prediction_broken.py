@@ -411,6 +411,20 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path):
     assert sorted(os.listdir(tmp_path)) == ["p.yaml", "w.json"]
 
 
+def test_ctrl_c_while_a_class_is_made(tmp_path: Path):
+    (tmp_path / "interrupted.py").write_text(
+        "import penstock.cli as cli\n"
+        "def interrupted(_):\n"
+        "    exec('import os, signal; os.kill(os.getpid(), signal.SIGINT)')\n"
+        "cli._build = interrupted\n"
+        "cli.main()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (130, b"penstock: stopped\n")
+
+
 def test_words_for_one_and_for_next_to_nothing():
     assert words.counted(1, "task") == "1 task"
     assert words.counted(2000, "task") == "2,000 tasks"

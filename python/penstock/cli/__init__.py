@@ -118,6 +118,9 @@ def _must_be_closed() -> None:
 def _stopped() -> NoReturn:
     """The user's Ctrl-C: one line, and the status that shells expect of it."""
     print("penstock: stopped", file=sys.stderr)
+    # an interrupt inside exec(text), as dataclasses are made, leaves a mark at which
+    # `python -m` ends by the signal instead of by our status; the next exec(text) clears it
+    exec("pass")
     sys.exit(130)
 
 
