@@ -225,6 +225,48 @@ def test_single_runs_can_be_removed(tmp_path: Path) -> None:
         runs_removal(out, ["r009"])
 
 
+def test_no_link_is_followed_out_of_a_study(tmp_path: Path) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    make_study(out)
+    make_study(other)
+    kept = [make_bundle(other, "r001"), other / "figures", other / "work"]
+    for folder in kept[1:]:
+        folder.mkdir()
+        (folder / "a.svg").write_text("precious")
+    for name in ("runs", "figures", "work"):
+        (out / name).symlink_to(other / name)
+    before = sorted(other.rglob("*"))
+    left = remove(study_removal(out))
+    assert [p.name for p in left] == ["figures", "runs", "work"]
+    assert sorted(p for p in other.rglob("*") if p.name != ".lock") == before
+    make_study(out)
+    with pytest.raises(BadInput, match="no run r001"):
+        runs_removal(out, ["r001"])
+
+
+def test_a_link_put_there_while_it_is_removed_is_not_followed(tmp_path: Path) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    make_study(out)
+    make_bundle(out, "r001")
+    removal = study_removal(out)
+    (out / "runs").rename(other)
+    (out / "runs").symlink_to(other)
+    with pytest.raises(OSError, match="runs"):
+        remove(removal)
+    assert (other / "r001" / "manifest.json").exists()
+
+
+def test_a_work_directory_elsewhere_goes_only_with_its_own_study(tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    (place / ".penstock-work").write_text(f"{tmp_path / 'out'}\n")
+    for name, gone in (("other", False), ("out", True)):
+        make_study(tmp_path / name)
+        (tmp_path / name / ".work").write_text(f"{place}\n")
+        remove(study_removal(tmp_path / name))
+        assert place.exists() is not gone
+
+
 def test_what_is_no_study_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     with pytest.raises(BadInput, match=r"campaign\.json"):

@@ -30,6 +30,36 @@ def changed(*pairs: tuple[str, str]) -> Study:
     return read_study(text.encode(), SOUND)
 
 
+def test_levels_are_words_of_the_command_and_texts_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PASSED", "a{b}")
+    monkeypatch.delenv("UNSET", raising=False)
+    (tmp_path / "s.yaml").write_text(
+        """penstock: 1
+name: words-of-levels
+question: Does a level stay one word?
+factors:
+  text: {levels: {odd: "a; touch x", plain: b}}
+design: {kind: full, replicates: 1}
+platform: {nodes: [{name: n}]}
+workload:
+  prepare: "echo {text} > 'p {text}'"
+  command: "echo {text} '{text}' {run_dir} {{1..2}}"
+  env: {TEXT: "{text}"}
+  pass_env: [PASSED, UNSET]
+responses: {wall: {from: wall_s, unit: s, better: lower}}
+"""
+    )
+    study = load_study(tmp_path / "s.yaml")
+    run = resolve(study, {"text": "odd"})
+    assert run.fill_line(run.command, {}, "/o ut") == (
+        "echo 'a; touch x' 'a; touch x' '/o ut' {1..2}"
+    )
+    assert run.fill_line(run.prepare or "", {}, "/") == "echo 'a; touch x' > 'p a; touch x'"
+    assert run.fill_all(run.env, {}, "/") == {"PASSED": "a{b}", "TEXT": "a; touch x"}
+
+
 def test_the_published_schema_is_current():
     assert published_schema() == schema_text()
 
@@ -115,7 +145,7 @@ def test_resolved_run():
     (disk,) = run.disks
     assert (disk.disk_id, disk.profile_name, disk.time_scale) == ("node1.data", "sata-ssd", 4.0)
     assert disk.profile["time_scale"] == 4.0
-    command = run.fill(run.command, {"data": "/mnt/d"}, "/out/workload")
+    command = run.fill_line(run.command, {"data": "/mnt/d"}, "/out/workload")
     assert (
         command.split()
         == (
@@ -124,9 +154,9 @@ def test_resolved_run():
         ).split()
     )
     assert run.prepare_factors == ()
-    assert "/back" in run.fill(run.prepare or "", {"node1.data": "/back"}, "/x")
+    assert "/back" in run.fill_line(run.prepare or "", {"node1.data": "/back"}, "/x")
     with pytest.raises(KeyError):
-        run.fill(run.command, {}, "/out")
+        run.fill_line(run.command, {}, "/out")
 
 
 def test_braces_in_values_and_texts_stay():
@@ -135,8 +165,8 @@ def test_braces_in_values_and_texts_stay():
         ("--numjobs={jobs}", "--numjobs={jobs} | awk '{{print $1}}'"),
     )
     run = resolve(study, {"disk": "hdd-7200", "pattern": "sequential", "jobs": "1"})
-    command = run.fill(run.command, {"data": "/d"}, "/r")
-    assert "--rw={a}" in command
+    command = run.fill_line(run.command, {"data": "/d"}, "/r")
+    assert "--rw='{a}' " in command
     assert "awk '{print $1}'" in command
 
 
@@ -194,9 +224,9 @@ def test_a_disk_without_its_node_is_that_of_the_node_where_the_command_runs():
     places = {"node1.data": "/one", "node2.data": "/two"}
     study = changed(two, ("={data}", "={node2.data}"))
     run = resolve(study, levels)
-    assert "/two" in run.fill(run.command, places, "/r")
+    assert "/two" in run.fill_line(run.command, places, "/r")
     run = resolve(changed(two), levels)
-    assert "/one" in run.fill(run.command, {**places, "data": "/one"}, "/r", node="node1")
+    assert "/one" in run.fill_line(run.command, {**places, "data": "/one"}, "/r", node="node1")
     bare = ("    - name: node1\n", "    - name: node0\n    - name: node1\n")
     with pytest.raises(BadInput) as caught:
         changed(bare, ("={data}", "={data} {node}"))

@@ -36,7 +36,7 @@ struct Node {
     capabilities: u64,
     /// The compiled filter of its system calls (seccomp(2)).
     filter: PathBuf,
-    /// What is added to the environment.
+    /// The whole environment: nothing of the caller's is handed on.
     #[serde(default)]
     env: BTreeMap<String, String>,
     /// A directory of the node.
@@ -114,7 +114,11 @@ fn enter(node: &Node, pid: i32, command: &[OsString]) -> io::Result<()> {
     let Some((program, words)) = command.split_first() else {
         return Err(io::Error::other("expected a command"));
     };
-    let error = Command::new(program).args(words).envs(&node.env).exec();
+    let error = Command::new(program)
+        .args(words)
+        .env_clear()
+        .envs(&node.env)
+        .exec();
     eprintln!("penstock: {}: {error}", program.to_string_lossy());
     exit(if error.kind() == io::ErrorKind::NotFound {
         127

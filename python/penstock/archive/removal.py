@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from penstock.archive.catalogue import campaign_of
 from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput, PenstockError
 
+#: the file that marks a work directory outside OUT as ours; it names OUT
+WORK_MARK = ".penstock-work"
 #: files that a study writes at the top of OUT, besides its tables
 _FILES = (
     *("study.yaml", "plan.json", "campaign.json", "profile.json", "report.html", ".work"),
@@ -35,11 +39,11 @@ def study_removal(out: Path) -> Removal:
     if campaign_of(out) is None:
         raise BadInput(f"{out}: found no campaign.json; expected the directory of a study (its -o)")
     paths = list(_bundles(out))
-    paths += [p for p in (out / "work", _elsewhere(out)) if p is not None and p.is_dir()]
+    paths += [p for p in (out / "work", _elsewhere(out)) if p is not None and _directory(p)]
     tables = [f"{t}.parquet" for t in TABLES]
     names = [*_FILES, *tables]
     paths += [p for n in names if (p := out / n).is_file() and not p.is_symlink()]
-    if (out / "figures").is_dir():
+    if _directory(out / "figures"):
         figures = (out / "figures").iterdir()
         paths += [f for f in figures if f.suffix in (".svg", ".pdf", ".png", ".pgf")]
     return Removal(out, paths, sum(_size(p) for p in paths), True)
@@ -61,21 +65,41 @@ def runs_removal(out: Path, run_ids: list[str]) -> Removal:
 def remove(removal: Removal) -> list[Path]:
     """Removes it; gives what is left in the study's directory that is not penstock's.
 
-    Raises PenstockError if the study is running.
+    No symbolic link is followed below that directory. Raises PenstockError if the study is running.
     """
     with _not_running(removal.out):
         for path in removal.paths:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            _take(removal.out, path)
     if not removal.whole:
         return []
     (removal.out / ".lock").unlink(missing_ok=True)
     for folder in (removal.out / "figures", removal.out / "runs", removal.out):
-        if folder.is_dir() and not any(folder.iterdir()):
+        if _directory(folder) and not any(folder.iterdir()):
             folder.rmdir()
     return sorted(removal.out.iterdir()) if removal.out.is_dir() else []
+
+
+def _take(out: Path, path: Path) -> None:
+    """Removes one file or directory, from the directory that holds it; a link on the way is an OSError."""
+    top = out if path.is_relative_to(out) else path.parent
+    fd = os.open(top, os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in path.relative_to(top).parent.parts:
+            below = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISDIR(os.stat(path.name, dir_fd=fd, follow_symlinks=False).st_mode):
+                shutil.rmtree(path.name, dir_fd=fd)
+            else:
+                os.unlink(path.name, dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
+def _directory(path: Path) -> bool:
+    """Whether a directory is there, not a link to one."""
+    return path.is_dir() and not path.is_symlink()
 
 
 class _not_running:  # noqa: N801 - reads as what it says
@@ -98,9 +122,11 @@ class _not_running:  # noqa: N801 - reads as what it says
 
 def _bundles(out: Path) -> list[Path]:
     """Directories under `runs/` that are bundles, or that were being written when we were stopped."""
+    if not _directory(out / "runs"):
+        return []
     found = []
-    for path in sorted((out / "runs").glob("*")) + sorted((out / "runs").glob(".*.partial")):
-        if not path.is_dir() or path.is_symlink() or path in found:
+    for path in sorted((out / "runs").iterdir()):
+        if not _directory(path):
             continue
         if path.name.startswith("."):
             if path.name.endswith(".partial"):
@@ -115,12 +141,23 @@ def _bundles(out: Path) -> list[Path]:
 
 
 def _elsewhere(out: Path) -> Path | None:
-    """Where the study's prepared data lies if not in OUT/work."""
-    note = out / ".work"
-    if not note.is_file():
+    """Where the study's prepared data lies if not in OUT/work; None unless its mark names this study."""
+    try:
+        place = Path(_read(out / ".work"))
+        mark = _read(place / WORK_MARK)
+    except OSError:
         return None
-    place = Path(note.read_text().strip())
-    return place if (place / ".penstock-work").is_file() else None
+    return place if mark == str(out.resolve()) else None
+
+
+def _read(path: Path) -> str:
+    """A short file of ours; an OSError for a link, or for what another user could have written."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(fd, encoding="utf-8", errors="surrogateescape") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise PermissionError(path)
+        return file.read(1 << 16).removesuffix("\n")
 
 
 def _size(path: Path) -> int:

@@ -208,11 +208,9 @@ class HostExecutor:
     ) -> None:
         assert resolved.prepare is not None
         own = {d.name: disks[d.disk_id] for d in node.disks}
-        command = resolved.fill(resolved.prepare, {**disks, **own}, scratch, node.name)
-        env = {
-            k: resolved.fill(v, {**disks, **own}, scratch, node.name)
-            for k, v in resolved.env.items()
-        }
+        places = {**disks, **own}
+        command = resolved.fill_line(resolved.prepare, places, scratch, node.name)
+        env = resolved.fill_all(resolved.env, places, scratch, node.name)
         log = self._work_dir / "prepare.log"  # not on a disk that this may fill
         with create_run_cgroup("prepare", None, self._journal, run=run.run_id) as cgroup:
             finished = launch(

@@ -188,10 +188,12 @@ class NodesStage:
         try:
             for service in self._now().services:
                 for node in self._on(service.on):
-                    text = self._filled(service.command, node, words.run_dir)
+                    text = self._filled_line(service.command, node, words.run_dir)
                     env = {k: self._filled(v, node, words.run_dir) for k, v in words.env.items()}
                     ready = service.ready.command if service.ready is not None else None
-                    test = self._filled(ready, node, words.run_dir) if ready is not None else None
+                    test = (
+                        self._filled_line(ready, node, words.run_dir) if ready is not None else None
+                    )
                     self._services.start(service, node, text, env, test)
                 self._services.await_ready(service)
         except PenstockError as error:
@@ -209,12 +211,17 @@ class NodesStage:
     def _filled(self, text: str, node: RunningNode, run_dir: Path) -> str:
         """A text with the places as that node sees them; a disk without its node's name is its own."""
         assert self._resolved is not None
-        nodes = self._running().nodes
-        places: dict[str, Path | str] = {
-            d.disk_id: d.mount for n in nodes.values() for d in n.disks.values()
-        }
-        places |= {d.name: d.mount for d in node.disks.values()}
-        return self._resolved.fill(text, places, run_dir, node=node.name)
+        return self._resolved.fill(text, self._places(node), run_dir, node=node.name)
+
+    def _filled_line(self, text: str, node: RunningNode, run_dir: Path) -> str:
+        """As `_filled`, for a line that a shell reads."""
+        assert self._resolved is not None
+        return self._resolved.fill_line(text, self._places(node), run_dir, node=node.name)
+
+    def _places(self, node: RunningNode) -> dict[str, Path | str]:
+        every = (d for n in self._running().nodes.values() for d in n.disks.values())
+        places: dict[str, Path | str] = {d.disk_id: d.mount for d in every}
+        return places | {d.name: d.mount for d in node.disks.values()}
 
     def _everywhere(self, nodes: list[RunningNode], words: Words) -> Finished:
         """The command on these nodes at once; its end is that of the last, its status the highest."""
@@ -249,7 +256,7 @@ class NodesStage:
         directory = str(words.run_dir)
         if words.directory is not None:
             directory = self._filled(words.directory, node, words.run_dir)
-        text = self._filled(words.command, node, words.run_dir)
+        text = self._filled_line(words.command, node, words.run_dir)
         argv = node.enter(["/bin/sh", "-c", text], env=env, cwd=directory, user=words.user)
         try:
             finished = launch(argv, None, stdout, stderr, timeout_s=words.timeout_s)

@@ -149,7 +149,7 @@ class HostStage:
         assert self._resolved is not None
         directory = words.directory or str(words.run_dir)
         return launch(
-            self._resolved.fill(words.command, self.mounts, words.run_dir),
+            self._resolved.fill_line(words.command, self.mounts, words.run_dir),
             self._cgroup,
             words.stdout,
             words.stderr,

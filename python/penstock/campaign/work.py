@@ -8,10 +8,8 @@ import shutil
 import stat
 from pathlib import Path
 
+from penstock.archive.removal import WORK_MARK
 from penstock.host.state import passable_state_dir
-
-#: marks a work directory outside OUT as ours
-MARK = ".penstock-work"
 
 
 def work_directory(out: Path) -> Path:
@@ -27,7 +25,7 @@ def work_directory(out: Path) -> Path:
     name = hashlib.sha256(str(out.resolve()).encode()).hexdigest()[:16]
     place = passable_state_dir() / "work" / name
     place.mkdir(parents=True, exist_ok=True)
-    (place / MARK).touch()
+    (place / WORK_MARK).write_text(f"{out.resolve()}\n")
     (out / ".work").write_text(f"{place}\n")
     return place
 

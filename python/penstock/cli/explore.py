@@ -99,8 +99,9 @@ def command(
         None,
         "--cluster",
         metavar="ADDRESS|local",
-        help="Predict on the workers of a Dask scheduler.",
+        help="Predict on the workers of a Dask scheduler, reached by TLS.",
     ),
+    insecure: bool = typer.Option(False, "--insecure", help="Let --cluster do without TLS."),
     threads: int = typer.Option(0, "--threads", min=0, help="0: all cores; alters no result."),
     output: Path | None = typer.Option(
         None,
@@ -129,7 +130,10 @@ def command(
     where = load_platform(platform, overrides)
     workload = read_workload(workflow, size_model=model)
     settings = Settings(engine.value, budget, seeds, search_seed, level)
-    with _Bar(quiet or as_json) as bar, _evaluator(workload, where, space, threads, cluster) as by:
+    with (
+        _Bar(quiet or as_json) as bar,
+        _evaluator(workload, where, space, threads, cluster, insecure) as by,
+    ):
         record = Record(space, by, output, bar.advanced)
         check(question, settings, space, by)
         resumed = record.open(_plan(workload, where, space), resume)
@@ -178,7 +182,12 @@ def _question(
 
 @contextlib.contextmanager
 def _evaluator(
-    workload: Workload, platform: Platform, space: Space, threads: int, cluster: str | None
+    workload: Workload,
+    platform: Platform,
+    space: Space,
+    threads: int,
+    cluster: str | None,
+    insecure: bool,
 ) -> Iterator[Simulated]:
     if cluster is None:
         yield Simulated(workload, platform, space, threads)
@@ -188,7 +197,7 @@ def _evaluator(
     Simulated(
         workload, platform, space
     )  # what is wrong with the input is told before anything starts
-    with connected(cluster) as client:
+    with connected(cluster, insecure=insecure) as client:
         yield Clustered(workload, platform, space, client)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -96,7 +97,9 @@ def exec_(
     cluster: str | None = _CLUSTER,
     user: str | None = typer.Option(None, "--user", "-u", help="As that user (default: root)."),
     cwd: str | None = typer.Option(None, "--cwd", "-w", help="In that directory of the node."),
-    env: list[str] = typer.Option([], "--env", "-e", help="KEY=VALUE for the command."),
+    env: list[str] = typer.Option(
+        [], "--env", "-e", help="KEY=VALUE for the command; KEY: with our own value."
+    ),
 ) -> None:
     """Run a command in one node or in several at once; the status is the command's (the highest).
 
@@ -106,7 +109,8 @@ def exec_(
     from penstock.emulate.together import run_in
 
     nodes, argv = _divided(words)
-    added = dict(_pair(one) for one in env)
+    added = {"TERM": os.environ["TERM"]} if sys.stdin.isatty() and "TERM" in os.environ else {}
+    added |= dict(_variable(one) for one in env)
     chosen = Cluster.find(cluster).chosen(nodes)
     raise typer.Exit(run_in(chosen, argv, env=added, cwd=cwd, user=user))
 
@@ -185,11 +189,13 @@ def _divided(words: list[str]) -> tuple[list[str], list[str]]:
     return nodes, argv
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _variable(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
-    if not equals or not key:
+    if not key:
         raise BadInput(f"--env: found {text!r}; expected KEY=VALUE")
-    return key, value
+    if not equals and key not in os.environ:
+        raise BadInput(f"--env: found {key}, which is not set; expected KEY=VALUE")
+    return key, value if equals else os.environ[key]
 
 
 def _brief(found: dict[str, Any]) -> str:

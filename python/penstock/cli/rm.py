@@ -11,7 +11,8 @@ import typer
 from penstock.archive.catalogue import Catalogue, campaign_of, index_path
 from penstock.archive.removal import remove, runs_removal, study_removal
 from penstock.cli.ls import chosen_study, size_words
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
+from penstock.host.mounts import mounts_below
 
 
 def command(
@@ -38,6 +39,10 @@ def command(
                 )
             typer.confirm(
                 f"Remove {what} ({size_words(removal.size_bytes)})?", abort=True, err=True
+            )
+        if below := [m for path in (out, *removal.paths) for m in mounts_below(path)]:
+            raise PenstockError(
+                f"{below[-1].point} is still mounted; `penstock undo` takes it down"
             )
         left = remove(removal)
         catalogue.forget(out, runs or None)

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.errors import BadInput, PenstockError
 from penstock.host.node_trial import enter_trouble
-from penstock.host.spawner import ENTER
+from penstock.host.spawner import ENTER, PATH
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,21 @@ def enter_words(
 ) -> list[str]:
     """A command line for this host that runs `argv` in a node.
 
-    `env` adds to the environment, `cwd` is a directory of the node (default: /), `user` a name of this host
-    or a number. The status is the command's own, 125 if the node is gone.
+    The environment is `env`, with PATH and HOME where it has none, and USER and LOGNAME for a named `user` (a
+    name of this host or a number): nothing of the caller's. `cwd` is a directory of the node (default: /).
+    The status is the command's own, 125 if the node is gone.
     """
     if trouble := enter_trouble():
         raise PenstockError(f"{trouble}; `make build` makes it")
     described: dict[str, Any] = asdict(entrance)
-    added = dict(env or {})
+    own = {"PATH": PATH, "HOME": "/root"}
     if user is not None:
         uid, gid, home = _account(user)
         described["user"] = (uid, gid)
+        own["HOME"] = home or "/"
         if home:
-            added = {"HOME": home, "USER": user, "LOGNAME": user, **added}
-    described |= {"env": added, "cwd": cwd or "/"}
+            own |= {"USER": user, "LOGNAME": user}
+    described |= {"env": own | dict(env or {}), "cwd": cwd or "/"}
     return [ENTER, json.dumps(described), *argv]
 
 

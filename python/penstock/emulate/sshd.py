@@ -41,31 +41,25 @@ class Sshd:
             )
         self._make_keys()
         host_key, known = (self._place / n for n in ("host", "authorized"))
-        # the keys come in with the configuration, so that no directory of the host must be seen inside
+        # all three come in by stdin: no directory of the host is seen inside, and a command line is no secret
+        keys = [host_key.read_bytes(), known.read_bytes()]
         script = (
-            f"umask 077; chmod 755 {_INSIDE}; cat >{_INSIDE}/config; "
-            f'printf "%s" "$PENSTOCK_HOST_KEY" >{_INSIDE}/host; '
-            f'printf "%s" "$PENSTOCK_AUTHORIZED" >{_INSIDE}/authorized; '
-            "unset PENSTOCK_HOST_KEY PENSTOCK_AUTHORIZED; "
-            f"exec {program} -D -e -f {_INSIDE}/config"
+            f"umask 077; chmod 755 {_INSIDE}; "
+            f"dd bs=1 count={len(keys[0])} of={_INSIDE}/host 2>/dev/null; "
+            f"dd bs=1 count={len(keys[1])} of={_INSIDE}/authorized 2>/dev/null; "
+            f"cat >{_INSIDE}/config; exec {program} -D -e -f {_INSIDE}/config"
         )
-        environment = {
-            **os.environ,
-            "PENSTOCK_HOST_KEY": host_key.read_text(),
-            "PENSTOCK_AUTHORIZED": known.read_text(),
-        }
         with open(self._place / f"{node}.log", "wb") as log:
             server = subprocess.Popen(
                 enter_words(entrance, ["/bin/sh", "-c", script]),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=environment,
                 cwd="/",
                 start_new_session=True,
             )
         assert server.stdin is not None
-        server.stdin.write(_configuration(addresses).encode())
+        server.stdin.write(b"".join([*keys, _configuration(addresses).encode()]))
         server.stdin.close()
         self._running[node] = server
 

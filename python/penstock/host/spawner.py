@@ -31,7 +31,7 @@ from penstock.host.processes import TOKEN_VARIABLE
 _PACKET = 1 << 18
 #: makes a process one of a node's (crates/enter)
 ENTER = str(Path(__file__).with_name("penstock-enter"))
-#: of a node's first process
+#: of a node's first process, and of commands that are given none
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

@@ -17,6 +17,7 @@ from penstock.study.source import Path, Source
 from penstock.study.units import parse_unit
 from penstock.workload.parsers import NAMES, parser
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORKLOAD_TEXTS = ("prepare", "command", "after", "directory")
 _MOST_FACTORS = 20
 _MOST_TREATMENTS = 1 << 16
@@ -134,9 +135,15 @@ def _workload(source: Source, document: dict[str, Any], names: Names) -> None:
         if quick is not None and quick != workload.get(key):
             where = () if key == "prepare" else on
             templates(source, ("workload", "quick", key), quick, names, disks=True, on=where)
+    passed = workload.get("pass_env")
+    for i, key in enumerate(passed if isinstance(passed, list) else []):
+        if isinstance(key, str) and key.strip() and not _VARIABLE.fullmatch(key):
+            source.mistake(
+                ("workload", "pass_env", i), f"'{key}'", "the name of an environment variable"
+            )
     for key, value in _mapping(workload, "env").items():
         path: Path = ("workload", "env", key)
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
+        if not _VARIABLE.fullmatch(key):
             source.mistake(path, f"'{key}'", "the name of an environment variable", key=True)
         if value is None or isinstance(value, list | dict):
             source.mistake(path, _shown(value), "text or a number")

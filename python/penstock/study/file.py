@@ -177,6 +177,9 @@ class WorkloadFile(Part):
     env: dict[str, Annotated[Any, TEXT_OR_NUMBER]] = Field(
         {}, description="Environment variables (values are templates)."
     )
+    pass_env: list[Text] = Field(
+        [], description="Variables of the caller's environment that virtual nodes get as well."
+    )
     directory: Text | None = Field(None, description="Working directory (template).")
     on: Patterns = Field(
         [],

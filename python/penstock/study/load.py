@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def _study(
             expected_s=parse_duration(work.expected) if work.expected else None,
             parser=work.parser,
             user=work.user,
-            env={k: str(v) for k, v in work.env.items()},
+            env=_passed(work.pass_env) | {k: str(v) for k, v in work.env.items()},
             directory=work.directory,
             on=tuple(work.on),
             services=tuple(_service(s) for s in work.services),
@@ -135,6 +136,12 @@ def _study(
         document=document,
         profiles=profiles,
     )
+
+
+def _passed(names: list[str]) -> dict[str, str]:
+    """Those of the caller's variables that are set, as templates."""
+    ours = {name: os.environ[name] for name in names if name in os.environ}
+    return {k: v.replace("{", "{{").replace("}", "}}") for k, v in ours.items()}
 
 
 def _hosts(file: StudyFile) -> Hosts | None:

@@ -19,7 +19,7 @@ from penstock.study.machine import DiskFile, NodeFile, node_names
 from penstock.study.mistakes import expected_of
 from penstock.study.model import Service, Study
 from penstock.study.names import BUILT_IN
-from penstock.study.template import fill, filled_in, names_in
+from penstock.study.template import fill, fill_line, filled_in, names_in
 from penstock.study.units import parse_size
 
 
@@ -62,7 +62,7 @@ class ResolvedNode:
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A treatment ready to be made; texts still hold `{disk}`, `{run_dir}` and `{python}`: see `fill`."""
+    """A treatment ready to be made; its texts still hold `{disk}`, `{run_dir}`, `{python}`: `fill_line`."""
 
     treatment: dict[str, str]
     nodes: tuple[ResolvedNode, ...]
@@ -93,6 +93,21 @@ class ResolvedRun:
         """Disks of all nodes."""
         return tuple(d for n in self.nodes for d in n.disks)
 
+    def fill_line(
+        self,
+        text: str,
+        directories: Mapping[str, Path | str],
+        run_dir: Path | str,
+        node: str | None = None,
+    ) -> str:
+        """A line for the shell with directories in place, each a word of it, as for a command on `node`
+        (default: the first).
+
+        `directories`: disk name or `node.disk` → directory (for the command the mounts, for prepare the
+        backing directories). KeyError for a disk without one.
+        """
+        return fill_line(text, self._values(directories, run_dir, node), frozenset({"nodes"}))
+
     def fill(
         self,
         text: str,
@@ -100,11 +115,22 @@ class ResolvedRun:
         run_dir: Path | str,
         node: str | None = None,
     ) -> str:
-        """`text` with directories in place, as for a command on `node` (default: the first).
+        """As `fill_line`, for a text that no shell reads."""
+        return fill(text, self._values(directories, run_dir, node))
 
-        `directories`: disk name or `node.disk` → directory (for the command the mounts, for prepare the
-        backing directories). KeyError for a disk without one.
-        """
+    def fill_all(
+        self,
+        texts: Mapping[str, str],
+        directories: Mapping[str, Path | str],
+        run_dir: Path | str,
+        node: str | None = None,
+    ) -> dict[str, str]:
+        """`fill` for every value."""
+        return {k: self.fill(v, directories, run_dir, node) for k, v in texts.items()}
+
+    def _values(
+        self, directories: Mapping[str, Path | str], run_dir: Path | str, node: str | None
+    ) -> dict[str, str]:
         values = {name: str(path) for name, path in directories.items()}
         for disk in self.disks:
             for known, other in ((disk.name, disk.disk_id), (disk.disk_id, disk.name)):
@@ -112,16 +138,7 @@ class ResolvedRun:
                     values.setdefault(other, values[known])
         values |= {"run_dir": str(run_dir), "python": sys.executable}
         names = [n.name for n in self.nodes]
-        return fill(text, {"node": node or names[0], "nodes": " ".join(names), **values})
-
-    def fill_all(
-        self,
-        texts: Mapping[str, str],
-        directories: Mapping[str, Path | str],
-        run_dir: Path | str,
-    ) -> dict[str, str]:
-        """`fill` for every value."""
-        return {k: self.fill(v, directories, run_dir) for k, v in texts.items()}
+        return {"node": node or names[0], "nodes": " ".join(names), **values}
 
 
 def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
@@ -140,11 +157,11 @@ def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
         on=tuple(_partly(p, early) or "" for p in work.on),
         services=tuple(_service(s, early) for s in work.services),
         cluster=_cluster(study, platform) if needs_cluster(platform) else None,
-        prepare=_partly(work.prepare, early),
+        prepare=_partly_line(work.prepare, early),
         prepare_factors=prepare_factors(study),
         mutates=work.mutates,
-        command=_partly(work.command, early) or "",
-        after=_partly(work.after, early),
+        command=_partly_line(work.command, early) or "",
+        after=_partly_line(work.after, early),
         env={k: _partly(v, early) or "" for k, v in work.env.items()},
         directory=_partly(work.directory, early),
         user=work.user,
@@ -157,8 +174,8 @@ def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
 def _service(service: Service, values: Mapping[str, str]) -> Service:
     ready = service.ready
     if ready is not None and ready.command is not None:
-        ready = ready.model_copy(update={"command": _partly(ready.command, values)})
-    said = {"command": _partly(service.command, values), "ready": ready}
+        ready = ready.model_copy(update={"command": _partly_line(ready.command, values)})
+    said = {"command": _partly_line(service.command, values), "ready": ready}
     on = tuple(_partly(p, values) or "" for p in service.on)
     return service.model_copy(update={**said, "on": on})
 
@@ -174,12 +191,22 @@ def prepare_factors(study: Study) -> tuple[str, ...]:
 
 def _partly(text: str | None, values: Mapping[str, str]) -> str | None:
     """Factors filled in; what is known only when the run is made stays a template, braces stay doubled."""
+    return None if text is None else fill(*_kept(text, values))
+
+
+def _partly_line(text: str | None, values: Mapping[str, str]) -> str | None:
+    """As `_partly`, for a line that a shell reads: each value is quoted as its place asks for."""
     if text is None:
         return None
-    quoted = {k: v.replace("{", "{{").replace("}", "}}") for k, v in values.items()}
-    later = {n: f"{{{n}}}" for n in names_in(text) if n not in quoted}
-    kept = text.replace("{{", "{{{{").replace("}}", "}}}}")
-    return fill(kept, {**quoted, **later})
+    kept, known = _kept(text, values)
+    return fill_line(kept, known, frozenset(known) - frozenset(values))
+
+
+def _kept(text: str, values: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """A template that gives a template again: names without a value give themselves, braces stay doubled."""
+    known = {k: v.replace("{", "{{").replace("}", "}}") for k, v in values.items()}
+    later = {n: f"{{{n}}}" for n in names_in(text) if n not in known}
+    return text.replace("{{", "{{{{").replace("}}", "}}}}"), known | later
 
 
 def _platform(study: Study, values: Mapping[str, str]) -> PlatformFile:
@@ -261,7 +288,7 @@ def _disk(study: Study, node: str, disk: DiskFile) -> ResolvedDisk:
 def example_command(run: ResolvedRun) -> str:
     """The command with plain stand-ins for directories, for reading what it asks for; not to be run."""
     try:
-        return run.fill(run.command, {d.disk_id: f"/{d.name}" for d in run.disks}, "/run_dir")
+        return run.fill_line(run.command, {d.disk_id: f"/{d.name}" for d in run.disks}, "/run_dir")
     except KeyError as error:
         raise BadInput(f"no directory for {shlex.quote(str(error))}") from None
 

@@ -1,8 +1,9 @@
-"""Templates: text with `{name}`; literal braces are doubled."""
+"""Templates: text with `{name}`; literal braces are doubled. In a line for a shell a value is one word."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,77 @@ def fill(text: str, values: Mapping[str, str]) -> str:
         return match.group()[0]
 
     return _PIECE.sub(one, text)
+
+
+class _Line:
+    """How much of a shell's line was read: which quotes and parentheses are open where a value comes next.
+
+    As in POSIX.1-2017, Shell Command Language, 2.2, 2.3 and 2.6.3. Here-documents are read as plain text.
+    """
+
+    def __init__(self) -> None:
+        self._open = [""]  # the innermost last: one of ' " ` (
+        self._before = " "
+
+    def read(self, text: str) -> None:
+        """Goes on through what stands in the line itself."""
+        place = 0
+        while place < len(text):
+            c = text[place]
+            if c == "#" and self._open[-1] in ("", "(", "`") and self._before in " \t\n;&|(":
+                place = text.find("\n", place) % (len(text) + 1)  # a comment: to the line's end
+            elif c == "\\" and self._open[-1] != "'":
+                place += 1
+            else:
+                self._turn(c)
+            self._before = c
+            place += 1
+
+    def _turn(self, c: str) -> None:
+        """What this character opens or closes."""
+        inside = self._open[-1]
+        begins_a_substitution = c == "`" or (c == "(" and self._before == "$")
+        if c == inside != "(" or (c == ")" and inside == "("):
+            self._open.pop()
+        elif inside == "'":
+            return
+        elif begins_a_substitution or (c in "'\"(" and inside != '"'):
+            self._open.append(c)
+
+    def word(self, value: str) -> str:
+        """`value` as it has to stand here to be neither split nor understood."""
+        self._before = "x"
+        if self._open[-1] == "'":
+            word = value.replace("'", "'\\''")
+        elif self._open[-1] == '"':
+            word = re.sub(r'([\\"$`])', r"\\\1", value)
+        else:
+            word = shlex.quote(value) if value else ""
+        for _ in range(self._open.count("`")):
+            word = re.sub(r"([\\$`])", r"\\\1", word)
+        return word
+
+
+def fill_line(text: str, values: Mapping[str, str], plain: frozenset[str] = frozenset()) -> str:
+    """As `fill`, for a line that a shell reads: each value is quoted as its place in the line asks for.
+
+    `plain` are the names whose values stand as they are.
+    """
+    line = _Line()
+    done: list[str] = []
+    end = 0
+    for match in _PIECE.finditer(text):
+        done.append(text[end : match.start()])
+        line.read(done[-1])
+        end = match.end()
+        name = match.group(1)
+        if name is None:
+            done.append(fill(match.group(), {}))
+            line.read(done[-1])
+        else:
+            value = values[name.strip()]
+            done.append(value if name.strip() in plain else line.word(value))
+    return "".join([*done, text[end:]])
 
 
 def filled_in(value: Any, values: Mapping[str, str]) -> Any:

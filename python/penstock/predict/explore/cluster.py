@@ -21,6 +21,9 @@ from penstock.workload.workflow import Workload
 #: candidates of one task, at most: small enough to share a batch among workers
 _SHARE = 32
 
+#: Dask's protocols that encrypt
+_ENCRYPTED = frozenset({"tls", "wss"})
+
 
 class Clustered(Simulated):
     """As `Simulated`, with `evaluate` on the workers of a Dask client."""
@@ -70,10 +73,10 @@ def _there(
 
 
 @contextlib.contextmanager
-def connected(address: str) -> Iterator[Any]:
+def connected(address: str, *, insecure: bool = False) -> Iterator[Any]:
     """A Dask client of the scheduler at `address`, or of workers on this machine (`local`).
 
-    BadInput if there is no scheduler.
+    BadInput if there is no scheduler, or if it is to be reached without TLS and not `insecure`.
     """
     distributed: Any = importlib.import_module("distributed")
     if address == "local":
@@ -89,6 +92,12 @@ def connected(address: str) -> Iterator[Any]:
         ):
             yield client
         return
+    protocol, named, _ = address.partition("://")
+    if not insecure and (not named or protocol not in _ENCRYPTED):
+        raise BadInput(
+            f"--cluster {address}: found {protocol if named else 'tcp'}, by which anyone on the way may "
+            "read and alter what is run; expected tls://HOST:PORT, or --insecure as well"
+        )
     try:
         client = distributed.Client(address, timeout=10)
     except (OSError, ValueError, TypeError) as error:
