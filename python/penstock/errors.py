@@ -11,6 +11,10 @@ class PenstockError(Exception):
     exit_status = 1
 
 
+class Refused(PenstockError):  # noqa: N818 - reads as what it is
+    """What was asked cannot be done as things stand: a node is frozen, a daemon will not. Exit status 1."""
+
+
 @dataclass(frozen=True)
 class Mistake:
     """One mistake in a file the user wrote."""

@@ -15,7 +15,7 @@ from penstock.emulate.nodes import Cluster
 from penstock.emulate.spec import ClusterSpec, DiskSpec, NodeSpec
 from penstock.errors import BadInput, PenstockError
 from penstock.host.isolation import isolation_of
-from penstock.host.spawner import ENTER
+from penstock.host.spawner import ENTER, PATH
 from penstock.study.privileges import CAPABILITIES
 from tests.integration.node_ground import NODES, RUNTIMES, Ground, one_ground
 
@@ -74,6 +74,19 @@ def test_root_inside_reaches_nothing_of_the_host(ground: Ground, runtime: str) -
         assert says["first"] != [found.st_dev, found.st_ino] or says["first_read_only"]
     if "rules" in says:
         assert not any(rule.startswith(("a ", "b ")) and "r" in rule for rule in says["rules"])
+
+
+@RUNTIMES
+def test_a_command_gets_of_the_caller_s_environment_what_was_asked(
+    ground: Ground, runtime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "of the caller")
+    out = ground.where / "said"
+    with one_node(ground, runtime) as cluster:
+        for env in ({}, {"ASKED": "for"}):
+            assert cluster.exec("one", ["env"], stdout=out, env=env).exit_status == 0
+            said = dict(line.split("=", 1) for line in out.read_text().splitlines())
+            assert said == {"PATH": PATH, "HOME": "/root", **env}
 
 
 @RUNTIMES

@@ -20,7 +20,7 @@ from penstock.emulate.enter import Entrance, enter_words
 from penstock.emulate.settings import Change
 from penstock.emulate.spec import ClusterSpec, Event
 from penstock.emulate.wire import to_json
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, connect, start_daemon
 from penstock.host.journal import Journal
 from penstock.host.launch import Finished, launch
@@ -78,15 +78,16 @@ class RunningNode:
     ) -> list[str]:
         """Words that run a command inside the node, in its control group; status: the command's own.
 
-        `env` adds to the environment, `cwd` is a directory of the node. Raises PenstockError if it is not up.
+        `env` and what `enter_words` adds is its environment, `cwd` a directory of the node. Raises Refused
+        if it is not up.
         """
         if self.entrance is None:
             why = f": {self.failure}" if self.failure else ""
-            raise PenstockError(f"node {self.name} is {self.state}{why}")
+            raise Refused(f"node {self.name} is {self.state}{why}")
         if start_ticks(self.pid) != self.start_ticks:  # its pid may be another's by now
-            raise PenstockError(f"node {self.name} has died")
+            raise Refused(f"node {self.name} has died")
         if self.cgroup.frozen():
-            raise PenstockError(f"node {self.name} is frozen; state=running thaws it")
+            raise Refused(f"node {self.name} is frozen; state=running thaws it")
         return enter_words(self.entrance, argv, env=env, cwd=cwd, user=user)
 
     def run(self, argv: Sequence[str], **options: Any) -> Finished:

@@ -20,7 +20,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.processes import TOKEN_VARIABLE, Identity
 from penstock.host.state import closed, runtime_dir
@@ -65,8 +65,8 @@ class Daemon:
     def call(self, cmd: str, timeout_s: float = 60.0, **arguments: Any) -> dict[str, Any]:
         """Asks the daemon one thing and gives its answer, without the `ok`.
 
-        Raises PenstockError with the daemon's own words (BadInput where it says so), or with the end of its
-        log if it has died.
+        Raises Refused with the daemon's own words (BadInput where it says so), PenstockError with the end of
+        its log if it has died.
         """
         line = json.dumps({"cmd": cmd, **arguments}).encode() + b"\n"
         try:
@@ -84,7 +84,7 @@ class Daemon:
             words = answer.get("error", "no reason given")
             if answer.get("bad_input"):
                 raise BadInput(words)
-            raise PenstockError(f"penstock-{self.kind}, asked to {cmd}: {words}")
+            raise Refused(f"penstock-{self.kind}, asked to {cmd}: {words}")
         return dict(answer)
 
     def stop(self, grace_s: float = 10.0) -> None:

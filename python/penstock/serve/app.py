@@ -80,7 +80,7 @@ def application(
 
     @app.exception_handler(PenstockError)
     async def fail(_: Request, error: PenstockError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 500)
+        return JSONResponse({"detail": str(error)}, jobs.status_of(error))
 
     app.include_router(api.router(jobs.Book()))
 
@@ -113,10 +113,11 @@ def application(
         "/api/traces/{number}/page",
         tags=["traces"],
         summary="Its report, as HTML",
-        response_class=HTMLResponse,
+        response_class=Response,
+        responses={200: {"content": {"text/html": {}}}},
     )
-    def report(number: _Number) -> str:
-        return served.trace(number).page()
+    def report(number: _Number) -> HTMLResponse:
+        return HTMLResponse(served.trace(number).page())
 
     @app.get("/api/traces/{number}/files", tags=["traces"], summary="Totals per file")
     def files(number: _Number) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Header, HTTPException, Query
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput, PenstockError, Refused
 
 #: jobs that have ended are forgotten beyond this number
 _MOST_ENDED = 200
@@ -65,6 +65,11 @@ class _Job:
         )
 
 
+def status_of(error: Exception) -> int:
+    """The HTTP status of what went wrong."""
+    return 400 if isinstance(error, BadInput) else 409 if isinstance(error, Refused) else 500
+
+
 class Book:
     """The jobs of one server."""
 
@@ -98,8 +103,7 @@ class Book:
         except HTTPException as error:
             job.error, job.status = str(error.detail), error.status_code
         except (PenstockError, OSError) as error:
-            job.error = str(error)
-            job.status = 400 if isinstance(error, BadInput) else 500
+            job.error, job.status = str(error), status_of(error)
         except Exception as error:  # a job must not stay 'running'
             job.error, job.status = f"{type(error).__name__}: {error}", 500
         finally:
