@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -165,13 +165,18 @@ class Seen:
         return out
 
 
+#: metrics of a workload in virtual time, and of how many requests each is
+Virtual = tuple[dict[str, float], dict[str, int]]
+
+
 @dataclass
 class Bench:
-    """A disk server, and one disk at a time on it."""
+    """A disk server, and one disk at a time on it; `virtual` says what a workload ought to come to."""
 
     base: Path
     server: DiskServer
     seconds: float
+    virtual: Callable[[Workload, Any, list[dict[str, Any]]], Virtual]
     count: int = field(default=0)
 
     def run(self, work: Workload, slow_by: float = 0.0) -> Seen:
@@ -206,11 +211,11 @@ class Bench:
             self.server.schedule(disk_id, later)
         output = fio(mount / "f", self.seconds, work.fio)
         self.server.log(disk_id, None)
-        stats = self.server.stats(disk_id)
+        stats = self.server.stats(disk_id, closing=True)
         events = self.server.events(disk_id)["events"]
         table = read_disk_log(log, disk_id=disk_id)
         found = certificate(table, stats, work.profile, events=events)
-        virtual, n = simulated(work, table.to_pandas(), events)
+        virtual, n = self.virtual(work, table.to_pandas(), events)
         valid, reason = is_valid(found.whole)
         return Seen(from_fio(output), virtual, n, valid, reason)
 
@@ -240,9 +245,7 @@ def from_fio(output: dict[str, Any]) -> dict[str, float]:
     return seen
 
 
-def simulated(
-    work: Workload, log: Any, events: list[dict[str, Any]]
-) -> tuple[dict[str, float], dict[str, int]]:
+def simulated(work: Workload, log: Any, events: list[dict[str, Any]]) -> Virtual:
     """The same requests of the same clients in virtual time."""
     log = log.assign(code=log["op"].astype(str).map({"read": 0, "write": 1, "flush": 2}))
     begin_ns = int((log["t_ns"] - log["compensation_ns"]).min())
@@ -261,7 +264,14 @@ def simulated(
         {"t_ns": max(0, e["applied_ns"] - begin_ns), "patch": e["asked"]}
         for e in sorted(events, key=lambda e: e["applied_ns"])
     ]
-    spec = {"profile": work.profile, "seed": 5, "clients": clients, "quantiles": [0.5, 0.99],
+    return in_virtual_time(work.profile, clients, changes)
+
+
+def in_virtual_time(
+    profile: dict[str, Any], clients: list[dict[str, Any]], changes: list[dict[str, Any]]
+) -> Virtual:
+    """What a closed loop of clients comes to on a device."""
+    spec = {"profile": profile, "seed": 5, "clients": clients, "quantiles": [0.5, 0.99],
             "changes": changes}  # fmt: skip
     outcome = json.loads(native.simulate_closed(json.dumps(spec)))
     sides = [outcome["read"], outcome["write"]]
@@ -276,11 +286,11 @@ def simulated(
     return seen, counts
 
 
-def bench_on(base: Path, seconds: float) -> Iterator[Bench]:
+def bench_on(base: Path, seconds: float, virtual: Any = simulated) -> Iterator[Bench]:
     (base / "backing").mkdir()
     (base / "backing" / "f").write_bytes(np.random.default_rng(1).bytes(SIZE))
     with DiskServer(Journal(), base / "state") as server:
-        yield Bench(base, server, seconds)
+        yield Bench(base, server, seconds, virtual)
 
 
 def main() -> int:

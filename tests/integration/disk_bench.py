@@ -66,7 +66,7 @@ class Bench:
         self.server.log("d", log)
         yield out
         self.server.log("d", None)
-        out["stats"] = self.server.stats("d")
+        out["stats"] = self.server.stats("d", closing=True)
         out["requests"] = read_disk_log(log, disk_id="d")
         out["certificate"] = fidelity(out["requests"], out["stats"], profile)
 

@@ -1,10 +1,12 @@
 //! How long a request takes that the device serves in no time: measured through the mount.
 //!
-//! While a disk is being put up, its root has a hidden file of zeros whose requests are answered a
-//! fixed [`SERVICE_NS`] after their arrival, through the same readers and timers as all others. A
-//! child process reads and writes it directly in two sizes; the median of what it sees beyond the
-//! service time, at 4 KiB and at 1 MiB, gives the two numbers of an [`Overhead`]. A child, because
-//! a process that waits for its own mount could not be killed.
+//! For a moment the disk's root has a hidden file of zeros whose requests are answered a fixed time after their
+//! arrival, through the same readers and timers as all others. That time is the mean of the disk's own: how soon a
+//! processor that has nothing to do wakes depends on how long it had nothing to do. A child process reads and
+//! writes the file directly in two sizes, some requests at a time; the median of what it sees beyond the service
+//! time, at 4 KiB and at 1 MiB, gives the two numbers of an [`Overhead`], and the medians of each handful of
+//! requests how well the first is known. A child, because a process that waits for its own mount could not be
+//! killed.
 
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -22,12 +24,22 @@ use crate::inode::ROOT;
 
 /// Number of the hidden file.
 pub const INODE: u64 = u64::MAX - 1;
-/// Service time of its requests.
-pub const SERVICE_NS: u64 = 400_000;
+/// Least and most service time of its requests: the way to a disk slower than that weighs little.
+const SERVICE_NS: [u64; 2] = [20_000, 1_000_000];
 const NAME: &str = ".penstock-calibration";
 const SMALL: usize = 4096;
 const LARGE: usize = 1 << 20;
-const ROUNDS: usize = 17;
+/// Handfuls of requests, and how many each has of the small ones.
+const HANDFULS: usize = 7;
+const ROUNDS: usize = 7;
+/// Large requests of a handful.
+const LARGE_ROUNDS: usize = 2;
+/// Between two handfuls.
+const REST_NS: i64 = 3_000_000;
+/// Small requests of one direction, and all.
+const SMALL_TIMES: usize = HANDFULS * ROUNDS;
+const LARGE_TIMES: usize = HANDFULS * LARGE_ROUNDS;
+const TIMES: usize = 2 * (SMALL_TIMES + LARGE_TIMES);
 static ZEROS: [u8; LARGE] = [0; LARGE];
 
 /// Whether `name` in the directory `parent` is the hidden file.
@@ -73,63 +85,99 @@ unsafe fn measure(path: &CString, buffer: *mut libc::c_void, out: i32) -> i32 {
     if fd < 0 {
         return 1;
     }
-    let mut times = [0u64; 4 * ROUNDS];
-    for round in 0..ROUNDS {
-        for (case, size) in [(0, SMALL), (1, LARGE), (2, SMALL), (3, LARGE)] {
-            let began = now_ns();
-            let done = if case < 2 {
-                libc::pread(fd, buffer, size, 0)
-            } else {
-                libc::pwrite(fd, buffer, size, 0)
-            };
-            times[case * ROUNDS + round] = now_ns() - began;
-            if done != size as isize {
-                return 2;
+    let mut times = [0u64; TIMES];
+    for handful in 0..HANDFULS {
+        for round in 0..ROUNDS {
+            for (write, size) in [(0, SMALL), (1, SMALL), (0, LARGE), (1, LARGE)] {
+                let (each, from) = match size {
+                    SMALL => (ROUNDS, write * SMALL_TIMES),
+                    _ => (LARGE_ROUNDS, 2 * SMALL_TIMES + write * LARGE_TIMES),
+                };
+                if round >= each {
+                    continue;
+                }
+                let began = now_ns();
+                let done = if write == 0 {
+                    libc::pread(fd, buffer, size, 0)
+                } else {
+                    libc::pwrite(fd, buffer, size, 0)
+                };
+                times[from + handful * each + round] = now_ns() - began;
+                if done != size as isize {
+                    return 2;
+                }
             }
         }
+        let rest = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: REST_NS,
+        };
+        libc::nanosleep(&rest, std::ptr::null_mut());
     }
     let bytes = std::mem::size_of_val(&times);
     i32::from(libc::write(out, times.as_ptr().cast(), bytes) != bytes as isize)
 }
 
-fn median(times: &mut [u64]) -> f64 {
-    times.sort_unstable();
-    times[times.len() / 2].saturating_sub(SERVICE_NS) as f64
+fn median(times: &[u64], service_ns: u64) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted[sorted.len() / 2].saturating_sub(service_ns) as f64
 }
 
-fn line(small_ns: f64, large_ns: f64) -> Overhead {
+/// Of the times that small and large requests of one direction took.
+fn overhead(small: &[u64], large: &[u64], service_ns: u64) -> Overhead {
+    let small_ns = median(small, service_ns);
+    let large_ns = median(large, service_ns);
     let per_byte_ns = ((large_ns - small_ns) / (LARGE - SMALL) as f64).max(0.0);
+    let base = |ns: f64| (ns - per_byte_ns * SMALL as f64).max(0.0);
+    let handfuls = || {
+        small
+            .chunks_exact(ROUNDS)
+            .map(|few| base(median(few, service_ns)))
+    };
     Overhead {
-        base_ns: (small_ns - per_byte_ns * SMALL as f64).max(0.0),
+        base_ns: base(small_ns),
         per_byte_ns,
+        low_ns: handfuls().fold(f64::INFINITY, f64::min),
+        high_ns: handfuls().fold(0.0, f64::max),
     }
 }
 
-/// Measures the path overhead of a mounted disk.
-pub fn calibrate(disk: &Disk) -> Result<Compensation, Error> {
-    disk.calibration_service_ns
-        .store(SERVICE_NS, Ordering::Relaxed);
+/// For how long reads and writes are held while the way to this disk is measured.
+pub fn services_ns(disk: &Disk) -> [u64; 2] {
+    disk.mean_service_s().map(|mean_s| {
+        let ns = (mean_s * 1e9) as u64;
+        ns.clamp(SERVICE_NS[0], SERVICE_NS[1])
+    })
+}
+
+/// Measures the path overhead of a mounted disk, its requests held for `services_ns`.
+pub fn calibrate(disk: &Disk, services_ns: [u64; 2]) -> Result<Compensation, Error> {
+    let hold = |ns: [u64; 2]| {
+        for (held, ns) in disk.calibration_service_ns.iter().zip(ns) {
+            held.store(ns, Ordering::Relaxed);
+        }
+    };
     let lateness = || {
         disk.calibration_lateness_ns
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     };
     lateness().clear();
+    hold(services_ns);
     let times = through_child(disk);
-    disk.calibration_service_ns.store(0, Ordering::Relaxed);
-    let mut times = times?;
+    hold([0, 0]);
+    let times = times?;
     let mut late = std::mem::take(&mut *lateness());
     late.sort_unstable();
     let lateness_ns = late
         .get(late.len() / 2)
         .map_or(0.0, |&median_ns| median_ns as f64);
-    let mut each = times.chunks_exact_mut(ROUNDS).map(median);
-    let mut next = || each.next().unwrap_or(0.0);
-    let (read_small, read_large) = (next(), next());
-    let (write_small, write_large) = (next(), next());
+    let (small, large) = times.split_at(2 * SMALL_TIMES);
+    let (read, write) = (small.split_at(SMALL_TIMES), large.split_at(LARGE_TIMES));
     Ok(Compensation {
-        read: line(read_small, read_large),
-        write: line(write_small, write_large),
+        read: overhead(read.0, write.0, services_ns[0]),
+        write: overhead(read.1, write.1, services_ns[1]),
         lateness_ns,
     })
 }
@@ -165,7 +213,7 @@ fn through_child(disk: &Disk) -> Result<Vec<u64>, Error> {
             libc::_exit(measure(&path, buffer, 3));
         }
         libc::close(pipe[1]);
-        let mut times = vec![0u64; 4 * ROUNDS];
+        let mut times = vec![0u64; TIMES];
         let bytes = 8 * times.len();
         let got = if child > 0 {
             read_all(pipe[0], times.as_mut_ptr().cast(), bytes)
@@ -214,16 +262,32 @@ unsafe fn read_all(fd: i32, into: *mut u8, bytes: usize) -> usize {
 mod tests {
     use super::*;
 
-    #[test]
-    fn line_goes_through_both_measurements() {
-        let overhead = line(20_000.0, 230_000.0);
-        assert_eq!(overhead.of(SMALL as u32), 20_000);
-        assert!(overhead.of(LARGE as u32).abs_diff(230_000) <= 1);
+    fn taken(service_ns: u64, beyond_ns: impl Fn(usize) -> u64, n: usize) -> Vec<u64> {
+        (0..n).map(|i| service_ns + beyond_ns(i)).collect()
     }
 
     #[test]
-    fn median_is_without_the_service_time() {
-        let mut times: Vec<u64> = (0..ROUNDS as u64).map(|i| SERVICE_NS + 1000 * i).collect();
-        assert_eq!(median(&mut times), 8000.0);
+    fn the_line_goes_through_both_sizes() {
+        let small = taken(100_000, |_| 20_000, SMALL_TIMES);
+        let large = taken(100_000, |_| 230_000, LARGE_TIMES);
+        let found = overhead(&small, &large, 100_000);
+        assert_eq!(found.of(SMALL as u32), 20_000);
+        assert!(found.of(LARGE as u32).abs_diff(230_000) <= 1);
+        assert_eq!(
+            (found.low_ns, found.high_ns),
+            (found.base_ns, found.base_ns)
+        );
+    }
+
+    #[test]
+    fn handfuls_that_differ_are_told() {
+        let slow = |i: usize| if i / ROUNDS == 3 { 90_000 } else { 30_000 };
+        let small = taken(100_000, slow, SMALL_TIMES);
+        let large = taken(100_000, |_| 30_000, LARGE_TIMES);
+        let found = overhead(&small, &large, 100_000);
+        assert_eq!(
+            (found.base_ns, found.low_ns, found.high_ns),
+            (30_000.0, 30_000.0, 90_000.0)
+        );
     }
 }

@@ -64,6 +64,12 @@ pub struct Overhead {
     pub base_ns: f64,
     /// For each byte.
     pub per_byte_ns: f64,
+    /// What `base_ns` was found to be at least, some requests at a time.
+    #[serde(default)]
+    pub low_ns: f64,
+    /// What it was found to be at most.
+    #[serde(default)]
+    pub high_ns: f64,
 }
 
 impl Overhead {
@@ -214,6 +220,11 @@ pub enum Command {
         disk_id: String,
         /// Whether they do.
         on: bool,
+    },
+    /// The way through the kernel, measured once more since the last reset.
+    Path {
+        /// The disk.
+        disk_id: String,
     },
     /// Counters.
     Stats {

@@ -26,20 +26,23 @@ use crate::timer::Timers;
 const PR_SET_IO_FLUSHER: i32 = 57;
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
 /// A measured path overhead serves other disks of the server for so long.
-const CALIBRATION_LASTS_NS: u64 = 30_000_000_000;
+const CALIBRATION_LASTS_NS: u64 = 5_000_000_000;
 
 struct Mounted {
     disk: Arc<Disk>,
     serving: Arc<Mutex<Serving>>,
 }
 
+/// What the way to a disk depends on: whether its readers go first, how long it takes to read and write.
+type Alike = (bool, u64, u64);
+
 struct Server {
     config: ServerConfig,
     timers: Timers,
     disks: Mutex<HashMap<String, Mounted>>,
     schedules: Scheduler,
-    /// Of disks whose readers go first, and of others: when, and what.
-    calibrations: Mutex<[Option<(u64, Compensation)>; 2]>,
+    /// When the way to a disk was measured, and what it was.
+    calibrations: Mutex<HashMap<Alike, (u64, Compensation)>>,
     stop: AtomicBool,
 }
 
@@ -206,6 +209,10 @@ impl Server {
                 self.disk(&disk_id)?.exact.store(on, Ordering::Relaxed);
                 Ok(Value::Null)
             }
+            Command::Path { disk_id } => {
+                let disk = self.disk(&disk_id)?;
+                Ok(json!(self.way(&disk, disk.reset_ns())?))
+            }
             Command::Stats { disk_id } => Ok(self.disk(&disk_id)?.stats()),
             Command::Reset { disk_id } => {
                 self.disk(&disk_id)?.reset()?;
@@ -285,8 +292,9 @@ impl Server {
             serving: Arc::new(Mutex::new(serving)),
         };
         lock(&self.disks).insert(add.disk_id.clone(), mounted);
-        let rest = self
-            .compensate(&disk, add.compensation)
+        let rest = add
+            .compensation
+            .map_or_else(|| self.way(&disk, 0), Ok)
             .and_then(|compensation| {
                 disk.set_compensation(compensation);
                 disk.switch_log(add.log.as_deref())?;
@@ -305,20 +313,20 @@ impl Server {
         }
     }
 
-    fn compensate(&self, disk: &Disk, given: Option<Compensation>) -> Result<Compensation, Error> {
-        if let Some(given) = given {
-            return Ok(given);
-        }
+    /// The way to a disk through the kernel, as it was found a moment ago for a disk like it, and after
+    /// `since_ns`; or else measured.
+    fn way(&self, disk: &Disk, since_ns: u64) -> Result<Compensation, Error> {
         let mut known = lock(&self.calibrations);
-        let known = &mut known[usize::from(disk.goes_first())];
-        match *known {
-            Some((when_ns, compensation)) if now_ns() < when_ns + CALIBRATION_LASTS_NS => {
-                Ok(compensation)
-            }
+        let (first, services) = (disk.goes_first(), calibration::services_ns(disk));
+        let alike = (first, services[0], services[1]);
+        let since_ns = since_ns.max(now_ns().saturating_sub(CALIBRATION_LASTS_NS));
+        known.retain(|_, (when_ns, _)| now_ns() < *when_ns + CALIBRATION_LASTS_NS);
+        match known.get(&alike) {
+            Some((when_ns, found)) if *when_ns >= since_ns => Ok(*found),
             _ => {
-                let compensation = calibration::calibrate(disk)?;
-                *known = Some((now_ns(), compensation));
-                Ok(compensation)
+                let found = calibration::calibrate(disk, services)?;
+                known.insert(alike, (now_ns(), found));
+                Ok(found)
             }
         }
     }

@@ -49,8 +49,8 @@ pub struct Disk {
     pub backing: PathBuf,
     /// Whether flushes sync the host's file.
     pub durable: bool,
-    /// Serves the calibration file with a fixed service time while this is not 0.
-    pub calibration_service_ns: AtomicU64,
+    /// Serves reads and writes of the calibration file in a fixed time while these are not 0.
+    pub calibration_service_ns: [AtomicU64; 2],
     /// How late the replies of the calibration were.
     pub calibration_lateness_ns: Mutex<Vec<u64>>,
     /// Taken down.
@@ -157,7 +157,7 @@ impl Disk {
             mount: add.mount.clone(),
             backing: add.backing.clone(),
             durable: add.durable,
-            calibration_service_ns: AtomicU64::new(0),
+            calibration_service_ns: Default::default(),
             calibration_lateness_ns: Mutex::default(),
             gone: AtomicBool::new(false),
             exact: AtomicBool::new(false),
@@ -375,6 +375,17 @@ impl Disk {
     /// A read delivered fewer bytes than were asked for (end of file): the log says what was read.
     pub fn shorten(ticket: &mut Ticket, size_bytes: u32) {
         ticket.record.size_bytes = size_bytes;
+    }
+
+    /// When counters and draws were last reset.
+    pub fn reset_ns(&self) -> u64 {
+        self.state().reset_ns
+    }
+
+    /// Mean service time of a random read and of a random write of 4 KiB, in seconds.
+    pub fn mean_service_s(&self) -> [f64; 2] {
+        let profile = &self.state().profile;
+        [Op::Read, Op::Write].map(|op| profile.mean_service_s(op, false, 4096))
     }
 
     /// Whether its readers go before all ordinary threads: a request must not wait for a processor to be seen.

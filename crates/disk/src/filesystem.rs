@@ -327,7 +327,7 @@ impl Filesystem for Tree {
     ) {
         let arrival_ns = now_ns();
         if inode.0 == calibration::INODE {
-            self.calibration_answer(arrival_ns, move || reply.data(calibration::zeros(size)));
+            self.calibration_answer(0, arrival_ns, move || reply.data(calibration::zeros(size)));
             return;
         }
         let open = match self.file(handle) {
@@ -372,7 +372,7 @@ impl Filesystem for Tree {
         let arrival_ns = now_ns();
         let size = data.len() as u32;
         if inode.0 == calibration::INODE {
-            self.calibration_answer(arrival_ns, move || reply.written(size));
+            self.calibration_answer(1, arrival_ns, move || reply.written(size));
             return;
         }
         let open = match self.file(handle) {

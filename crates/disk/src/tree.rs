@@ -184,19 +184,21 @@ impl Tree {
         files.values().any(|open| open.inode.key == key)
     }
 
-    pub(crate) fn calibrating(&self, arrival_ns: u64) -> Option<u64> {
-        match self.disk.calibration_service_ns.load(Ordering::Relaxed) {
+    /// For how long the calibration file's reads (0) or writes (1) are held, while it is there.
+    pub(crate) fn calibrating(&self, write: usize) -> Option<u64> {
+        match self.disk.calibration_service_ns[write].load(Ordering::Relaxed) {
             0 => None,
-            service_ns => Some(arrival_ns + service_ns),
+            service_ns => Some(service_ns),
         }
     }
 
     pub(crate) fn calibration_answer(
         &self,
+        write: usize,
         arrival_ns: u64,
         answer: impl FnOnce() + Send + 'static,
     ) {
-        let due_ns = self.calibrating(arrival_ns).unwrap_or(arrival_ns);
+        let due_ns = arrival_ns + self.calibrating(write).unwrap_or(0);
         let disk = self.disk.clone();
         let disk_number = disk.number;
         let answer = move |now_ns: u64, _| {

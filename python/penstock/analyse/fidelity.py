@@ -48,6 +48,7 @@ from penstock.analyse.fidelity_log import (
     is_late,
     schedule,
 )
+from penstock.analyse.fidelity_path import PATH_LIMIT, found_after, moved, taken_off
 from penstock.analyse.second_source import CONFIRM_LIMIT, confirm, confirm_fio
 
 __all__ = [
@@ -80,6 +81,8 @@ SHORTEST_S = 0.5
 FEWEST = 20
 #: share of the host's processor time that others than the run and the disk may take when it is all taken
 FOREIGN_LIMIT = 0.10
+#: share of it that the disk server may take then: more is the program's that should have asked
+SERVER_LIMIT = 0.25
 
 #: by how many ranks, as a share of all, a quantile may be beside its own
 RANKS = 0.01
@@ -182,7 +185,8 @@ def certificate(
     broken = [j for j in judged if not j.holds]
     late = next(j for j in judged if j.metric == "lateness")
     saturated = _saturation(utilisation, log)
-    witnesses = [w for w in (_starved(stats, log), _crowded(stats, run_cpu_ns)) if w is not None]
+    suspects = (_starved(stats, log), _crowded(stats, run_cpu_ns), _moved(stats, log, asked))
+    witnesses = [w for w in suspects if w is not None]
     broken += witnesses
     host_suspect = (
         not late.holds
@@ -336,10 +340,11 @@ def _own_cost(stats: Mapping[str, Any], log: Log) -> list[_Judged]:
     if stats.get("server_cpu_ns") is not None and span_s > 0:
         share = float(stats["server_cpu_ns"]) * 1e-9 / span_s
         out.append(_Judged("server_cpu", None, share, "1", len(log.began), 0.0, True, True, ""))
-    taken_off = log.arrived - log.began
-    if taken_off.any():
-        path = float(taken_off.mean())
-        out.append(_Judged("path", None, path, "ns", len(log.began), 0.0, True, True, ""))
+    if path := taken_off(log):
+        after = found_after(log, stats)
+        delivered = path if after is None else after
+        asked = None if after is None else path
+        out.append(_Judged("path", asked, delivered, "ns", len(log.began), 0.0, True, True, ""))
     return out
 
 
@@ -382,21 +387,35 @@ def _starved(stats: Mapping[str, Any], log: Log) -> _Judged | None:
     return _Judged("wait", most, each, "ns", n, WAIT_LIMIT, True, False, words)
 
 
+def _moved(stats: Mapping[str, Any], log: Log, asked: Schedule) -> _Judged | None:
+    """A way through the kernel that is another after the run: what was taken off was wrong for some of it."""
+    words = moved(log, stats, float(asked.took.mean()))
+    if not words:
+        return None
+    n = len(log.began)
+    return _Judged("path", None, found_after(log, stats), "ns", n, PATH_LIMIT, True, False, words)
+
+
 def _crowded(stats: Mapping[str, Any], run_cpu_ns: int | None) -> _Judged | None:
     """Whether the host was all taken, and a good part of it by others than the run (EM-40)."""
     whole = float(stats.get("host_cpu_ns") or 0)
     if whole <= 0:
         return None
-    busy = float(stats["host_busy_ns"])
-    foreign = busy - float(run_cpu_ns or 0) - float(stats.get("server_cpu_ns") or 0)
-    share = foreign / whole
-    if 100 * busy / whole <= fidelity_windows.CPU_LIMIT_PERCENT or share <= FOREIGN_LIMIT:
+    busy, own = float(stats["host_busy_ns"]), float(stats.get("server_cpu_ns") or 0)
+    if 100 * busy / whole <= fidelity_windows.CPU_LIMIT_PERCENT:
         return None
-    words = (
-        f"the host's processors were {100 * busy / whole:.0f} % busy, "
-        f"{100 * share:.0f} % with what is not the run's"
-    )
-    return _Judged("host", FOREIGN_LIMIT, share, "1", 1, FOREIGN_LIMIT, True, False, words)
+    foreign = busy - float(run_cpu_ns or 0) - own
+    for taken, limit, by in (
+        (foreign / whole, FOREIGN_LIMIT, "what is not the run's"),
+        (own / whole, SERVER_LIMIT, "the disk server"),
+    ):
+        if taken > limit:
+            words = (
+                f"the host's processors were {100 * busy / whole:.0f} % busy, "
+                f"{100 * taken:.0f} % with {by}"
+            )
+            return _Judged("host", limit, taken, "1", 1, limit, True, False, words)
+    return None
 
 
 def _punctual(log: Log, asked_done: Integers) -> bool:

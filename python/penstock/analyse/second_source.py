@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from penstock.analyse.fidelity_log import frame as _frame
 
 #: above this disagreement of two witnesses both are doubted (EM-08)
 CONFIRM_LIMIT = 0.05
+#: fewest requests by which a witness is believed
+FEWEST = 20
 
 
 def confirm(
@@ -72,6 +75,28 @@ def confirm(
     return pa.Table.from_pandas(pd.concat(rows, ignore_index=True), preserve_index=False)
 
 
+def doubts(rows: Iterable[Mapping[str, Any]], witness: str) -> list[str]:
+    """In words, the largest disagreement of a witness with the disks' logs; empty if there is none.
+
+    `rows`: of `confirm` or `confirm_fio`; `witness`: whose column stands beside `disk`.
+    """
+    apart = [r for r in rows if not r["agrees"] and r["n"] >= FEWEST]
+    if not apart:
+        return []
+    row = max(apart, key=lambda r: abs(r["ratio"] - 1) if math.isfinite(r["ratio"]) else math.inf)
+    what = {"time": "mean time", "bytes": "bytes", "ops": "requests"}[row["metric"]]
+    theirs, ours = (_amount(row[side], row["unit"]) for side in (witness, "disk"))
+    teller = {"traced": "the tracer", "fio": "fio"}[witness]
+    return [
+        f"{what} of {row['direction']}s is {theirs} by {teller} and {ours} by the disk's log "
+        f"(limit {100 * CONFIRM_LIMIT:.0f} %)"
+    ]
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value / 1e3:.0f} us" if unit == "ns" else f"{value:,.0f}"
+
+
 #: rows of `confirm_fio`
 FIO_SCHEMA = pa.schema(
     [
@@ -97,8 +122,12 @@ def confirm_fio(
 
     `output`: fio's JSON; `served`: what the disk says, by direction: `bytes`, `ops` and, where it is known,
     `time_ns` (mean time in the disk). Buffered jobs (`direct` false) are compared by bytes alone, and not
-    their reads, which the page cache may serve. `ratio` is disk / fio.
+    their reads, which the page cache may serve; jobs with a ramp, which fio does not count, by their times
+    alone. `ratio` is disk / fio.
     """
+    options = [output.get("global options", {})]
+    options += [job.get("job options", {}) for job in output.get("jobs", [])]
+    counted_whole = not any(str(o.get("ramp_time", "0")) not in ("0", "") for o in options)
     rows: list[dict[str, Any]] = []
     for direction in ("read", "write"):
         sides = [job[direction] for job in output.get("jobs", []) if direction in job]
@@ -107,9 +136,12 @@ def confirm_fio(
         mine = served.get(direction, {})
         if count == 0 or (direction == "read" and not direct):
             continue
-        pairs = [("bytes", amount, float(mine.get("bytes", 0.0)), "B")]
+        pairs = []
+        if counted_whole:
+            pairs.append(("bytes", amount, float(mine.get("bytes", 0.0)), "B"))
         if direct:
-            pairs.append(("ops", float(count), float(mine.get("ops", 0.0)), "1"))
+            if counted_whole:
+                pairs.append(("ops", float(count), float(mine.get("ops", 0.0)), "1"))
             if "time_ns" in mine:
                 mean = sum(side["clat_ns"]["mean"] * side["total_ios"] for side in sides) / count
                 pairs.append(("time", mean, float(mine["time_ns"]), "ns"))

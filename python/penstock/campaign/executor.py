@@ -27,7 +27,7 @@ from penstock.campaign.plain import PlainDirectories
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
 from penstock.campaign.stage import HostStage, Stage, Used, Words
-from penstock.campaign.witness import confirmation, own_numbers
+from penstock.campaign.witness import confirmation, doubted, own_numbers
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
 from penstock.host.cgroup import create_run_cgroup
@@ -357,7 +357,8 @@ class HostExecutor:
             if claims.exists() and work.mounts:
                 self._write_agreement(work, claims)
             bundle.write_table("clocks", pa.Table.from_pylist(work.clocks))
-            judgement = self._judge(work, finished)
+            told = [*doubted(witnessed, "traced"), *doubted(reported, "fio")]
+            judgement = self._judge(work, finished, told)
             responses, judgement = self._responses(work, finished, judgement)
         bundle.write_table("phases", _phases_table(attempt))
         bundle.manifest.update(
@@ -454,7 +455,7 @@ class HostExecutor:
         )
         work.bundle.write_table("agreement", table)
 
-    def _judge(self, work: _Work, finished: Finished) -> Judgement:
+    def _judge(self, work: _Work, finished: Finished, told: list[str]) -> Judgement:
         seen = work.observation
         return judge(
             Evidence(
@@ -469,7 +470,7 @@ class HostExecutor:
                     work.prepared, contents=work.resolved.mutates == "contents"
                 ),
                 cache_fault=work.settled.fault if work.settled else "",
-                fidelity_faults=seen.fidelity_faults,
+                fidelity_faults=(*seen.fidelity_faults, *told),
                 lost_events=int(seen.losses.get("trace", 0)),
                 kept_events=int(seen.receipts.get("trace", {}).get("kept", 0)),
                 unplaced_faults=unplaced_faults(seen.receipts.get("trace", {})),

@@ -97,7 +97,7 @@ class RunDisks:
         for disk_id, mounted in self._mounted.items():
             if mounted.log is None:
                 continue
-            stats = self._server.stats(disk_id)
+            stats = self._server.stats(disk_id, closing=True)
             events = self._server.events(disk_id)["events"]
             changes += [("disk", disk_id, event) for event in events]
             self._server.log(disk_id, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.analyse.second_source import confirm, confirm_fio, served_by_log
+from penstock.analyse.second_source import confirm, confirm_fio, doubts, served_by_log
 from penstock.campaign.observation import Observation
 from penstock.errors import PenstockError
 from penstock.study.resolve import ResolvedRun, example_command
@@ -57,6 +57,11 @@ def own_numbers(
     except PenstockError:
         return None
     return confirm_fio(report, served_by_log(requests), direct=True)
+
+
+def doubted(found: pa.Table | None, witness: str) -> list[str]:
+    """What a witness's table has against the disks' logs, in words."""
+    return [] if found is None else doubts(found.to_pylist(), witness)
 
 
 def asks_directly(resolved: ResolvedRun) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Entry, Journal, Values
 
@@ -268,9 +268,17 @@ class DiskServer:
         where = None if path is None else str(Path(path).absolute())
         self.daemon.call("log", disk_id=disk_id, path=where)
 
-    def stats(self, disk_id: str) -> dict[str, Any]:
-        """A disk's counters: ns, bytes and counts since `add` or `reset`."""
-        return self.daemon.call("stats", disk_id=disk_id)
+    def stats(self, disk_id: str, *, closing: bool = False) -> dict[str, Any]:
+        """A disk's counters: ns, bytes and counts since `add` or `reset`.
+
+        `closing`: nothing more will come. The way through the kernel is measured once more, as `path_after`
+        (like `compensation`; absent if the disk does not answer).
+        """
+        stats = self.daemon.call("stats", disk_id=disk_id)
+        if closing:
+            with contextlib.suppress(Refused):
+                stats["path_after"] = self.daemon.call("path", disk_id=disk_id)
+        return stats
 
     def reset(self, disk_id: str) -> None:
         """Zeroes a disk's counters and forgets its draws and positions."""

@@ -133,7 +133,7 @@ class NodeDisks:
         found = {}
         for disks in self._disks.values():
             for disk in disks.values():
-                stats = disk.up.stats()
+                stats = disk.up.stats(closing=True)
                 tables = {}
                 for name, table in disk.up.end().items():
                     path = spool / f"{disk.up.disk_id}.{name}.parquet"

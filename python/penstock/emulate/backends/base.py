@@ -104,8 +104,11 @@ class UpDisk(Protocol):
     def events(self) -> list[dict[str, Any]]:
         """What became of scheduled events: the fields of `Applied` each."""
 
-    def stats(self) -> dict[str, Any]:
-        """Counters since `up` or `begin`: at least read_bytes, write_bytes, reads, writes."""
+    def stats(self, *, closing: bool = False) -> dict[str, Any]:
+        """Counters since `up` or `begin`: at least read_bytes, write_bytes, reads, writes.
+
+        `closing`: nothing more will come; what the certificate wants measured after a run is added.
+        """
 
     def facts(self) -> dict[str, Any]:
         """File system, options, scheduler, readahead, write cache, queue depth (EM-45); JSON values."""

@@ -98,6 +98,11 @@ class FuseBackend:
         with self._lock:
             return self._server.daemon.call(cmd, disk_id=disk_id, **arguments)
 
+    def stats(self, disk_id: str, *, closing: bool) -> dict[str, Any]:
+        """The counters of a disk."""
+        with self._lock:
+            return self._server.stats(disk_id, closing=closing)
+
     def altering(self, disk_id: str, asked: Any) -> list[tuple[Entry, Values]]:
         """What `asked` changes on a disk, for the journal."""
         with self._lock:
@@ -191,9 +196,9 @@ class FuseDisk:
         """What became of the events, as the server recorded it."""
         return list(self._owner.call("events", self.disk_id)["events"])
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self, *, closing: bool = False) -> dict[str, Any]:
         """The server's counters of the disk."""
-        return self._owner.call("stats", self.disk_id)
+        return self._owner.stats(self.disk_id, closing=closing)
 
     def facts(self) -> dict[str, Any]:
         """Of the directory that holds the disk's files; the mount's own options beside it."""

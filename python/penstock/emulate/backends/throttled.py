@@ -255,7 +255,7 @@ class ThrottledDisk:
         """What became of scheduled events."""
         return list(self._events)
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self, *, closing: bool = False) -> dict[str, Any]:
         """Bytes and operations of the node on this device since `up` or `begin`."""
         return (self.throttle.counts() - self._before).as_dict()
 

@@ -1,0 +1,66 @@
+"""The way through the kernel that was taken off arrivals, and other witnesses of a disk: when a run is doubted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.analyse.fidelity import fidelity, is_valid
+from penstock.analyse.second_source import confirm_fio, doubts
+from tests.unit.test_fidelity import closed_loop, constant_profile, row
+
+
+def way(base_ns: float, per_byte_ns: float = 0.0) -> dict[str, dict[str, float]]:
+    one = {"base_ns": base_ns, "per_byte_ns": per_byte_ns}
+    return {"read": one, "write": one}
+
+
+@pytest.mark.parametrize(("after_us", "holds"), [(30, True), (39, True), (41, False), (84, False)])
+def test_a_way_that_changed_by_a_twentieth_of_the_service_time_is_doubted(
+    after_us: int, holds: bool
+) -> None:
+    log = closed_loop(2000, 1, 200_000)
+    log = log.set_column(
+        log.column_names.index("compensation_ns"), "compensation_ns", [np.full(2000, 30_000)]
+    )
+    log = log.set_column(log.column_names.index("t_ns"), "t_ns", [log["t_ns"].to_numpy() + 30_000])
+    found = fidelity(log, {"path_after": way(after_us * 1e3)}, constant_profile(200e-6))
+    assert is_valid(found)[0] is holds, is_valid(found)[1]
+    path = row(found, "path")
+    assert (path["asked"], path["delivered"]) == (30_000, after_us * 1000)
+    if not holds:
+        assert f"was 30 us before the run and {after_us} us after" in is_valid(found)[1]
+        assert set(found["verdict"].to_pylist()) == {"host-saturated"}
+
+
+def told(traced: float, disk: float, n: int = 100) -> dict[str, Any]:
+    return {
+        "direction": "read",
+        "metric": "time",
+        "traced": traced,
+        "disk": disk,
+        "ratio": disk / traced,
+        "unit": "ns",
+        "n": n,
+        "agrees": abs(disk / traced - 1) <= 0.05,
+    }
+
+
+def test_a_witness_that_saw_another_time_is_told_the_worst_first() -> None:
+    assert doubts([told(200e3, 205e3), told(200e3, 260e3, n=10)], "traced") == []
+    assert doubts([told(200e3, 250e3), told(180e3, 250e3)], "traced") == [
+        "mean time of reads is 180 us by the tracer and 250 us by the disk's log (limit 5 %)"
+    ]
+
+
+@pytest.mark.parametrize(("ramp", "metrics"), [("0", ["bytes", "ops", "time"]), ("5", ["time"])])
+def test_what_fio_did_in_its_ramp_is_not_missed(ramp: str, metrics: list[str]) -> None:
+    job = {
+        "job options": {"ramp_time": ramp},
+        "read": {"io_bytes": 4096, "total_ios": 1, "clat_ns": {"mean": 1.0}},
+    }
+    served = {"read": {"bytes": 8192.0, "ops": 2.0, "time_ns": 1.0}}
+    found = confirm_fio({"jobs": [job]}, served, direct=True)
+    assert found["metric"].to_pylist() == metrics
