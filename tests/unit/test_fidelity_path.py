@@ -1,4 +1,4 @@
-"""The way through the kernel that was taken off arrivals, and other witnesses of a disk: when a run is doubted."""
+"""What stands beside a disk's own log: the way that was taken off arrivals, the tracer, fio."""
 
 from __future__ import annotations
 
