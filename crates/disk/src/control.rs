@@ -21,6 +21,7 @@ use crate::mount;
 use crate::schedule::Scheduler;
 use crate::serving::{How, Serving};
 use crate::timer::Timers;
+use crate::witness;
 
 /// linux/prctl.h, since Linux 5.6.
 const PR_SET_IO_FLUSHER: i32 = 57;
@@ -59,6 +60,7 @@ pub fn run(config_json: &str) -> Result<(), Error> {
     let owner = config.owner_pid.map(Owner::new);
     let timers = Timers::start(config.timers)
         .map_err(|error| Error::host("starting timer threads", error))?;
+    witness::start().map_err(|error| Error::host("starting the witness thread", error))?;
     let server = Arc::new(Server {
         config,
         timers,
@@ -145,9 +147,9 @@ impl Server {
                 disk_id,
                 profile,
                 seed,
-                plant,
+                slow_by,
             } => {
-                self.disk(&disk_id)?.set_profile(*profile, seed, plant)?;
+                self.disk(&disk_id)?.set_profile(*profile, seed, slow_by)?;
                 Ok(Value::Null)
             }
             Command::Patch {
@@ -205,6 +207,10 @@ impl Server {
             Command::Exact { disk_id, on } => {
                 self.disk(&disk_id)?.exact.store(on, Ordering::Relaxed);
                 Ok(Value::Null)
+            }
+            Command::HostWaits { disk_id } => {
+                let since_ns = self.disk(&disk_id)?.reset_ns();
+                Ok(json!({"host_waits": witness::since(since_ns)}))
             }
             Command::Stats { disk_id } => Ok(self.disk(&disk_id)?.stats()),
             Command::Reset { disk_id } => {
@@ -297,7 +303,10 @@ impl Server {
                 Ok(compensation)
             });
         match rest {
-            Ok(compensation) => Ok(json!({"dev": device, "compensation": compensation})),
+            Ok(compensation) => {
+                disk.begin_plant();
+                Ok(json!({"dev": device, "compensation": compensation}))
+            }
             Err(error) => {
                 let _ = self.remove(&add.disk_id);
                 Err(error)
