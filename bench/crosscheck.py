@@ -185,9 +185,8 @@ class Bench:
         disk_id = f"d{self.count}"
         mount = self.base / disk_id
         mount.mkdir()
-        self.server.add(
-            disk_id, mount, self.base / "backing", work.profile, slow_by=slow_by, seed=5
-        )
+        backing, plant = self.base / "backing", {"slow_by": slow_by}
+        self.server.add(disk_id, mount, backing, work.profile, plant=plant, seed=5)
         try:
             return self._measure(work, disk_id, mount)
         finally:
@@ -214,7 +213,8 @@ class Bench:
         stats = self.server.stats(disk_id, closing=True)
         events = self.server.events(disk_id)["events"]
         table = read_disk_log(log, disk_id=disk_id)
-        found = certificate(table, stats, work.profile, events=events)
+        waits = self.server.host_waits(disk_id)
+        found = certificate(table, stats, work.profile, events=events, host_waits=waits)
         virtual, n = self.virtual(work, table.to_pandas(), events)
         valid, reason = is_valid(found.whole)
         return Seen(from_fio(output), virtual, n, valid, reason)

@@ -59,7 +59,7 @@ class Bench:
 
     @contextlib.contextmanager
     def logged(self, profile: str) -> Iterator[dict[str, Any]]:
-        """What happens inside is logged; `certificate`, `requests`, `stats` are there afterwards."""
+        """What happens inside is logged; `certificate` and what it is made from are there afterwards."""
         out: dict[str, Any] = {}
         log = self.base / "requests"
         self.server.reset("d")
@@ -68,7 +68,10 @@ class Bench:
         self.server.log("d", None)
         out["stats"] = self.server.stats("d", closing=True)
         out["requests"] = read_disk_log(log, disk_id="d")
-        out["certificate"] = fidelity(out["requests"], out["stats"], profile)
+        out["host_waits"] = self.server.host_waits("d")
+        out["certificate"] = fidelity(
+            out["requests"], out["stats"], profile, host_waits=out["host_waits"]
+        )
 
 
 @pytest.fixture(name="bench")

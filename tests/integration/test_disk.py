@@ -443,7 +443,7 @@ def test_five_milliseconds(bench: Bench, depth: int):
 @pytest.mark.parametrize("slow_by", [0.05])
 def test_a_disk_planted_off_is_found(bench: Bench, slow_by: float):
     profile = flat(0.003)
-    bench.up(profile, slow_by=slow_by)
+    bench.up(profile, plant={"slow_by": slow_by})
     path = bench.file("f", MIB)
     page = mmap.mmap(-1, 4096)
     with bench.logged(profile) as run:

@@ -60,7 +60,11 @@ def judged(bench: Bench, profile: str, seconds: float, **options: Any) -> dict[s
         bench.server.log("d", None)
         table = read_disk_log(log, disk_id="d")
         found = certificate(
-            table, bench.server.stats("d"), profile, events=bench.server.events("d")["events"]
+            table,
+            bench.server.stats("d"),
+            profile,
+            events=bench.server.events("d")["events"],
+            host_waits=bench.server.host_waits("d"),
         )
         valid, reason = is_valid(found.whole)
         if valid:

@@ -121,6 +121,25 @@ def test_two_seconds_off_in_twenty_five_are_right_on_the_whole_but_named():
     assert "of 10 windows are off" in reason
 
 
+def test_a_window_of_late_replies_is_the_host_s_only_where_its_witness_says_so():
+    """In the third second every reply is 2 ms late; the host took time then, or in the second before."""
+    profile = profile_of(0.005)
+    log = run(profile, 5, planted=lambda t: 1.4 if t // S == 1002 else 1.0).to_pandas()
+    log["due_ns"] = log["t_ns"] + 5 * MS
+    table = pa.Table.from_pandas(log, preserve_index=False)
+    for second, verdict in ((1002, "host-saturated"), (1001, "not-honoured")):
+        ends = second * S + (1 + np.arange(10)) * 100 * MS
+        some, none = np.full(10, 30 * MS), np.zeros(10, np.int64)
+        waits = pa.table(
+            {"t_ns": ends, "window_ns": none + 100 * MS, "waited_ns": some, "stolen_ns": none,
+             "pressure_ns": none, "overslept_ns": none}
+        )  # fmt: skip
+        found = certificate(table, {}, profile, host_waits=waits)
+        assert found.windows["verdict"].to_pylist()[1:4] == ["honoured", verdict, "honoured"]
+        assert set(found.whole["verdict"].to_pylist()) == {verdict}
+        assert "of 5 windows are off" in is_valid(found.whole)[1]
+
+
 def test_a_change_that_failed_makes_the_run_invalid():
     profile = profile_of(0.005)
     events = [event(1001 * S, "no such key", colour=1)]

@@ -1,7 +1,17 @@
 //! What this process waited for processors, and what the host's processors did, in nanoseconds.
 
+use std::path::PathBuf;
+
 /// Names of the threads through which a request goes begin so: the library's readers, our timers.
 const ON_THE_WAY: [&str; 2] = ["fuser", "timer"];
+
+/// The `schedstat` of one of this process's threads and the thread's name, if requests go through it.
+pub fn on_the_way(tid: u32) -> Option<(PathBuf, String)> {
+    let place = PathBuf::from(format!("/proc/self/task/{tid}"));
+    let name = std::fs::read_to_string(place.join("comm")).ok()?;
+    let is_on_it = ON_THE_WAY.iter().any(|way| name.starts_with(way));
+    is_on_it.then(|| (place.join("schedstat"), name))
+}
 
 /// Time that the threads through which requests go have waited for a processor, nanoseconds (schedstat).
 pub fn process_wait_ns() -> u64 {
@@ -10,11 +20,8 @@ pub fn process_wait_ns() -> u64 {
     };
     tasks
         .flatten()
-        .filter(|task| {
-            std::fs::read_to_string(task.path().join("comm"))
-                .is_ok_and(|name| ON_THE_WAY.iter().any(|way| name.starts_with(way)))
-        })
-        .filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok())
+        .filter_map(|task| on_the_way(task.file_name().to_str()?.parse().ok()?))
+        .filter_map(|(place, _)| std::fs::read_to_string(place).ok())
         .filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
         .sum()
 }
@@ -24,6 +31,8 @@ pub fn process_wait_ns() -> u64 {
 pub struct HostCpu {
     /// Not idle: programs, kernel, interrupts, and what a hypervisor took away.
     pub busy_ns: u64,
+    /// Taken away by a hypervisor; part of `busy_ns`.
+    pub stolen_ns: u64,
     /// Everything, idle time included.
     pub all_ns: u64,
 }
@@ -52,6 +61,7 @@ impl HostCpu {
         let ns = 1_000_000_000 / ticks_per_s.max(1);
         HostCpu {
             busy_ns: (all - idle) * ns,
+            stolen_ns: ticks.get(7).copied().unwrap_or(0) * ns,
             all_ns: all * ns,
         }
     }
@@ -66,6 +76,7 @@ mod tests {
         let text = "cpu  120 10 60 150 50 0 5 5 7 7\ncpu0 1 1 1 1 1 1 1 1\n";
         let seen = HostCpu::parse(text, 100);
         assert_eq!(seen.busy_ns, 2_000_000_000);
+        assert_eq!(seen.stolen_ns, 50_000_000);
         assert_eq!(seen.all_ns, 4_000_000_000);
     }
 }

@@ -55,6 +55,17 @@ pub struct ServerConfig {
 pub struct Plant {
     /// Share by which the device is slower than its profile and than its counters say.
     pub slow_by: f64,
+    /// How long the server sleeps before it sends a reply, in seconds.
+    pub reply_sleep_s: f64,
+    /// How long the disk's lock is held, in seconds, once every [`Plant::LOCK_EVERY_S`].
+    pub lock_held_s: f64,
+    /// By how much its replies wake the timers too late, in seconds.
+    pub timer_late_s: f64,
+}
+
+impl Plant {
+    /// How often the lock is held.
+    pub const LOCK_EVERY_S: f64 = 1.0;
 }
 
 /// Path overhead in nanoseconds: `base_ns + per_byte_ns * bytes`.
@@ -158,8 +169,8 @@ pub enum Command {
         /// Seed of the draws.
         #[serde(default)]
         seed: u64,
-        /// A planted departure from now on.
-        plant: Option<Plant>,
+        /// Share by which it is slower from now on than its profile; as it was if absent.
+        slow_by: Option<f64>,
     },
     /// Changes a disk now.
     Patch {
@@ -223,6 +234,11 @@ pub enum Command {
     },
     /// The way through the kernel, measured once more since the last reset.
     Path {
+        /// The disk.
+        disk_id: String,
+    },
+    /// What the host did to the server since the disk's counters were zeroed.
+    HostWaits {
         /// The disk.
         disk_id: String,
     },

@@ -21,6 +21,7 @@ use crate::mount;
 use crate::schedule::Scheduler;
 use crate::serving::{How, Serving};
 use crate::timer::Timers;
+use crate::witness;
 
 /// linux/prctl.h, since Linux 5.6.
 const PR_SET_IO_FLUSHER: i32 = 57;
@@ -62,6 +63,7 @@ pub fn run(config_json: &str) -> Result<(), Error> {
     let owner = config.owner_pid.map(Owner::new);
     let timers = Timers::start(config.timers)
         .map_err(|error| Error::host("starting timer threads", error))?;
+    witness::start().map_err(|error| Error::host("starting the witness thread", error))?;
     let server = Arc::new(Server {
         config,
         timers,
@@ -148,9 +150,9 @@ impl Server {
                 disk_id,
                 profile,
                 seed,
-                plant,
+                slow_by,
             } => {
-                self.disk(&disk_id)?.set_profile(*profile, seed, plant)?;
+                self.disk(&disk_id)?.set_profile(*profile, seed, slow_by)?;
                 Ok(Value::Null)
             }
             Command::Patch {
@@ -212,6 +214,10 @@ impl Server {
             Command::Path { disk_id } => {
                 let disk = self.disk(&disk_id)?;
                 Ok(json!(self.way(&disk, disk.reset_ns())?))
+            }
+            Command::HostWaits { disk_id } => {
+                let since_ns = self.disk(&disk_id)?.reset_ns();
+                Ok(json!({"host_waits": witness::since(since_ns)}))
             }
             Command::Stats { disk_id } => Ok(self.disk(&disk_id)?.stats()),
             Command::Reset { disk_id } => {
@@ -305,7 +311,10 @@ impl Server {
                 Ok(compensation)
             });
         match rest {
-            Ok(compensation) => Ok(json!({"dev": device, "compensation": compensation})),
+            Ok(compensation) => {
+                disk.begin_plant();
+                Ok(json!({"dev": device, "compensation": compensation}))
+            }
             Err(error) => {
                 let _ = self.remove(&add.disk_id);
                 Err(error)

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use penstock_daemon::clock::{now_ns, process_cpu_ns};
 use penstock_daemon::Error;
@@ -61,6 +62,8 @@ pub struct Disk {
     pub gate: Gate,
     /// Whom its files belong to.
     pub owner: Owner,
+    /// What is planted in it.
+    pub plant: Plant,
     pub(crate) changing: Mutex<()>,
     pub(crate) events: Mutex<VecDeque<Applied>>,
     any_moved: AtomicBool,
@@ -72,8 +75,12 @@ pub struct Disk {
 }
 
 static DISKS_SO_FAR: AtomicU64 = AtomicU64::new(0);
+static ARRIVED_SO_FAR: AtomicU64 = AtomicU64::new(0);
+
 /// Requests of all disks, which the threads of the server share.
-pub(crate) static ARRIVED_SO_FAR: AtomicU64 = AtomicU64::new(0);
+pub(crate) fn arrived_so_far() -> u64 {
+    ARRIVED_SO_FAR.load(Ordering::Relaxed)
+}
 
 fn station(profile: &StorageProfile, seed: u64) -> Result<Station, Error> {
     let mut station = Station::new(profile, seed).map_err(|error| Error::Bad(error.to_string()))?;
@@ -139,7 +146,7 @@ impl Disk {
             cpu_at_reset_ns: process_cpu_ns(),
             host_at_reset: HostCpu::now(),
             wait_at_reset_ns: process_wait_ns(),
-            arrived_at_reset: ARRIVED_SO_FAR.load(Ordering::Relaxed),
+            arrived_at_reset: arrived_so_far(),
             last_arrival_ns: 0,
             moved: HashMap::new(),
             hurried: false,
@@ -163,6 +170,7 @@ impl Disk {
             exact: AtomicBool::new(false),
             gate,
             owner: owner(&add.backing, add.owner)?,
+            plant: add.plant.unwrap_or_default(),
             changing: Mutex::default(),
             events: Mutex::default(),
             any_moved: AtomicBool::new(false),
@@ -377,11 +385,6 @@ impl Disk {
         ticket.record.size_bytes = size_bytes;
     }
 
-    /// When counters and draws were last reset.
-    pub fn reset_ns(&self) -> u64 {
-        self.state().reset_ns
-    }
-
     /// Mean service time of a random read and of a random write of 4 KiB, in seconds.
     pub fn mean_service_s(&self) -> [f64; 2] {
         let profile = &self.state().profile;
@@ -406,7 +409,7 @@ impl Disk {
         &self,
         profile: StorageProfile,
         seed: u64,
-        plant: Option<Plant>,
+        slow_by: Option<f64>,
     ) -> Result<(), Error> {
         let mut fresh = station(&profile, seed)?;
         let mut state = self.state();
@@ -421,10 +424,30 @@ impl Disk {
         state.profile = profile;
         state.seed = seed;
         state.epoch_ns = now_ns();
-        if let Some(plant) = plant {
-            state.slowness = 1.0 + plant.slow_by;
+        if let Some(slow_by) = slow_by {
+            state.slowness = 1.0 + slow_by;
         }
         Ok(())
+    }
+
+    /// When the counters were zeroed (CLOCK_MONOTONIC).
+    pub fn reset_ns(&self) -> u64 {
+        self.state().reset_ns
+    }
+
+    /// Starts what is planted beside the way of the requests: a hand on the lock, until the disk is gone.
+    pub fn begin_plant(self: &Arc<Self>) {
+        if self.plant.lock_held_s <= 0.0 {
+            return;
+        }
+        let disk = self.clone();
+        std::thread::spawn(move || {
+            while !disk.gone.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_secs_f64(Plant::LOCK_EVERY_S));
+                let _held = disk.state();
+                std::thread::sleep(Duration::from_secs_f64(disk.plant.lock_held_s));
+            }
+        });
     }
 
     /// From now on answers at once: the disk is being taken away.
@@ -448,7 +471,7 @@ impl Disk {
         state.cpu_at_reset_ns = process_cpu_ns();
         state.host_at_reset = HostCpu::now();
         state.wait_at_reset_ns = process_wait_ns();
-        state.arrived_at_reset = ARRIVED_SO_FAR.load(Ordering::Relaxed);
+        state.arrived_at_reset = arrived_so_far();
         state.lost_records = 0;
         self.page.publish(&state.counters, now);
         self.page.publish_bins(&state.counters);

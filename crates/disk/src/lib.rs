@@ -56,6 +56,7 @@ pub mod ticket;
 pub mod timer;
 mod tree;
 pub mod unsynced;
+pub mod witness;
 
 pub use control::run;
 pub use penstock_daemon::Error;

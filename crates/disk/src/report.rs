@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 
 use crate::clock::{process_wait_ns, HostCpu};
 use crate::counters::NAMES;
-use crate::disk::{Disk, ARRIVED_SO_FAR};
+use crate::disk::{arrived_so_far, Disk};
 use crate::log::Log;
 
 impl Disk {
@@ -89,10 +89,9 @@ impl Disk {
             "server_wait_ns".into(),
             json!(process_wait_ns().saturating_sub(state.wait_at_reset_ns)),
         );
-        let arrived = ARRIVED_SO_FAR.load(Ordering::Relaxed);
         out.insert(
             "server_requests".into(),
-            json!(arrived.saturating_sub(state.arrived_at_reset)),
+            json!(arrived_so_far().saturating_sub(state.arrived_at_reset)),
         );
         let host = HostCpu::now();
         out.insert(

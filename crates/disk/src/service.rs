@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use penstock_daemon::clock::now_ns;
 use penstock_station::Op;
@@ -61,7 +63,7 @@ impl Service {
         }
         let whose = (self.disk.number, ticket.id());
         self.timers.answer_at(
-            ticket.due_ns,
+            ticket.due_ns + (self.disk.plant.timer_late_s * 1e9) as u64,
             whose,
             Box::new(move |now, moved| {
                 if let Some(moved) = moved {
@@ -83,9 +85,15 @@ impl Service {
         }
         let disk = self.disk.clone();
         self.when_due(ticket, move |now, ticket| {
+            if disk.plant.reply_sleep_s > 0.0 {
+                thread::sleep(Duration::from_secs_f64(disk.plant.reply_sleep_s));
+            }
             // What is due waits for no book-keeping.
             answer();
-            disk.complete(ticket, now);
+            // Sending is part of the way through the kernel, which has been taken off the arrival;
+            // what it took beyond that is the server's lateness.
+            let sent_ns = now_ns().saturating_sub(u64::from(ticket.record.compensation_ns));
+            disk.complete(ticket, now.max(sent_ns));
         });
     }
 

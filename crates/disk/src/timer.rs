@@ -16,7 +16,8 @@ use penstock_daemon::process::go_first;
 use penstock_station::Served;
 
 const SHORTEST_SPIN_NS: u64 = 5_000;
-const LONGEST_SPIN_NS: u64 = 120_000;
+/// A sleep too long by more than this makes a reply late.
+pub(crate) const LONGEST_SPIN_NS: u64 = 120_000;
 
 /// What is done when the time has come; told the time at which the reply is sent, and how it was
 /// served if that has changed since.

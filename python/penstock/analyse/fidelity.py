@@ -18,10 +18,16 @@ follows a wrong clock is found out.
 - `lateness`: share of replies that were later than a twentieth of their time in the disk as drawn, and 50 µs,
   beyond the lateness that the calibration has measured and taken off the arrivals. More than a twentieth of
   the replies make the run invalid, unless all lateness is less than a hundredth of the time in the disk.
+- `overdue`: share of the time in which the disk had something to do for which a reply was overdue by more
+  than a millisecond and nothing on the host explains it. More than a hundredth makes the run invalid: a disk
+  held up once a second is right on average.
 
-More witnesses can make a certificate invalid: windows of a second of which more than a tenth were off
+More can make a certificate invalid: windows of a second of which more than a tenth were off
 (`fidelity_windows`), the server's own wait for a processor, and a host whose processors were taken by
 others than the run, so that the program suffered what no disk does.
+
+What is off is the disk's (`not-honoured`). It is the host's (`host-saturated`) only if everything would hold
+had those late replies gone out in time that a witness of the host explains (`host_waits`).
 
 Changes of the disk while it ran (its `events`) are made in the schedule as well, at the times at which they
 took effect. What the emulator itself cost is in the rows `server_cpu` and `path`.
@@ -40,6 +46,7 @@ import pyarrow as pa
 
 from penstock.analyse import fidelity_windows
 from penstock.analyse.fidelity_log import (
+    Flags,
     Integers,
     Log,
     Schedule,
@@ -49,11 +56,13 @@ from penstock.analyse.fidelity_log import (
     schedule,
 )
 from penstock.analyse.fidelity_path import PATH_LIMIT, found_after, moved, taken_off
+from penstock.analyse.host_waits import explained as explained_by
 from penstock.analyse.second_source import CONFIRM_LIMIT, confirm, confirm_fio
 
 __all__ = [
     "CONFIRM_LIMIT",
     "FIDELITY_SCHEMA",
+    "RULES",
     "Certificate",
     "certificate",
     "confirm",
@@ -62,6 +71,8 @@ __all__ = [
     "is_valid",
 ]
 
+#: version of these rules, kept in `fidelity`. 2: lateness is the disk's unless the host explains it
+RULES = 2
 #: largest departure of the delivered rate and of the mean time, as a share
 RATE_LIMIT = 0.02
 #: the same of one direction among both, whose requests may be few and short
@@ -72,6 +83,9 @@ QUANTILE_LIMIT = 0.15
 #: largest share of late replies, unless all lateness together is less than this share of the time in the disk
 LATE_LIMIT = 0.05
 LATE_SUM_LIMIT = 0.01
+#: largest share of its time at work in which a disk may hold a reply back by more than HELD_BACK_NS
+OVERDUE_LIMIT = 0.01
+HELD_BACK_NS = 1_000_000
 #: longest wait of the server for a processor, per request, as a share of the time asked for
 WAIT_LIMIT = 0.05
 #: a disk idle for longer than this share of the run was bound by demand (EM-40)
@@ -102,6 +116,7 @@ FIDELITY_SCHEMA = pa.schema(
         ("valid", pa.bool_()),
         ("reason", pa.string()),
         ("limit", pa.float64()),
+        ("rules", pa.int64()),
     ]
 )
 
@@ -124,6 +139,7 @@ def fidelity(
     utilisation: pa.Table | pd.DataFrame | None = None,
     run_cpu_ns: int | None = None,
     events: Sequence[Mapping[str, Any]] = (),
+    host_waits: pa.Table | None = None,
 ) -> pa.Table:
     """The certificate of the whole run alone: rows of `fidelity`; arguments as of `certificate`."""
     return certificate(
@@ -135,6 +151,7 @@ def fidelity(
         utilisation=utilisation,
         run_cpu_ns=run_cpu_ns,
         events=events,
+        host_waits=host_waits,
     ).whole
 
 
@@ -148,15 +165,17 @@ def certificate(
     utilisation: pa.Table | pd.DataFrame | None = None,
     run_cpu_ns: int | None = None,
     events: Sequence[Mapping[str, Any]] = (),
+    host_waits: pa.Table | None = None,
 ) -> Certificate:
     """The certificate of one disk in one run.
 
     `device_requests`: the disk's log of the run; `stats`: its counters (of `compensation` and `seed` use is
-    made); `profile`: as it was served at the beginning, scaled; `utilisation`: of the host, to explain a
+    made); `profile`: as it was served at the beginning, scaled; `utilisation`: of the host, as words beside a
     failure; `run_cpu_ns`: processor time of the run's control group, which is not counted as foreign (None:
     not known, then all but the disk server's is); `events`: what was changed on the disk, each with
     `applied_ns`, `asked` and `error`, from the time on at which it was put up. An event that failed makes the
-    run invalid (EM-25).
+    run invalid (EM-25). `host_waits`: what the host did to the disk's server meanwhile; without it no
+    lateness is the host's.
     """
     stats = stats or {}
     name = disk_id or str(stats.get("disk_id") or _first(device_requests, "disk_id") or "")
@@ -167,42 +186,37 @@ def certificate(
         return Certificate(_table([row]), fidelity_windows.WINDOWS_SCHEMA.empty_table())
     used_seed = int(stats.get("seed", 0)) if seed is None else seed
     asked = schedule(log, profile, used_seed, events)
+    excused = explained_by(log, host_waits)
+    in_time = replace(log, done=np.where(excused, np.minimum(log.done, log.due), log.done))
     windows = fidelity_windows.windows(
         log,
         asked,
+        in_time,
         disk_id=name,
         profile=_values(profile),
         events=events,
         utilisation=utilisation,
     )
 
-    judged = [*_rates(log, asked.done), _time(log, asked)]
-    judged += _quantiles(log, asked)
-    judged.append(_lateness(log))
-
+    judged = _judgements(log, asked, excused)
     active_s, span_s = busy_s(log.began, log.done), _span(log)
     short = (active_s < SHORTEST_S or len(log.began) < FEWEST) if active_s > 0 else True
     broken = [j for j in judged if not j.holds]
-    late = next(j for j in judged if j.metric == "lateness")
+    late = bool(broken) and bool(is_late(log).any())
     saturated = _saturation(utilisation, log)
     suspects = (_starved(stats, log), _crowded(stats, run_cpu_ns), _moved(stats, log, asked))
-    witnesses = [w for w in suspects if w is not None]
-    broken += witnesses
-    host_suspect = (
-        not late.holds
-        or saturated is not None
-        or bool(witnesses)
-        or _held_up(log)
-        or _late_tail(broken, log, asked)
+    broken += [w for w in suspects if w is not None]
+    uneven = [] if short else fidelity_windows.off(windows)
+    explained = (
+        bool(broken or uneven)
+        and all(j.holds for j in _judgements(in_time, asked, excused))
+        and not (uneven and fidelity_windows.off(windows, ("not-honoured",)))
     )
-    explained = host_suspect and _punctual(log, asked.done)
     lost = int(stats.get("lost_records", 0) or 0)
     failed = [str(event["error"]) for event in events if event.get("error")]
-    uneven = [] if short else fidelity_windows.off(windows)
-    if uneven and not broken:
-        seen = set(windows["verdict"].to_pylist())
-        explained = "host-saturated" in seen and "not-honoured" not in seen
     reason = "; ".join([j.reason for j in broken] + uneven)
+    if late:
+        reason += f"; {_by_the_host(log, excused, host_waits)}"
     if broken and saturated:
         reason += f"; {saturated}"
     if lost:
@@ -265,6 +279,17 @@ def _judge(metric: str, asked: float, delivered: float, unit: str, n: int, limit
     holds = not np.isfinite(ratio) or abs(ratio - 1) <= limit
     words = f"{metric} is {100 * (ratio - 1):+.1f} % off (limit {100 * limit:.0f} %)"
     return _Judged(metric, asked, delivered, unit, n, limit, True, holds, words)
+
+
+def _judgements(log: Log, asked: Schedule, excused: Flags) -> list[_Judged]:
+    """Everything that the log itself is judged by."""
+    return [
+        *_rates(log, asked.done),
+        _time(log, asked),
+        *_quantiles(log, asked),
+        _lateness(log),
+        _overdue(log, excused),
+    ]
 
 
 def _rates(log: Log, asked_done: Integers) -> list[_Judged]:
@@ -367,6 +392,21 @@ def _lateness(log: Log) -> _Judged:
     return _Judged("lateness", 0.0, share, "1", len(late), LATE_LIMIT, True, holds, words)
 
 
+def _overdue(log: Log, excused: Flags) -> _Judged:
+    """How much of its time at work the disk held some reply back, by more than the host explains."""
+    held = is_late(log) & ~excused & (log.done - log.due > HELD_BACK_NS)
+    active_s = busy_s(log.began, log.done)
+    share = busy_s(log.due[held], log.done[held]) / active_s if active_s > 0 else 0.0
+    words = (
+        f"for {100 * share:.1f} % of its time at work a reply was overdue by more than "
+        f"{HELD_BACK_NS / 1e6:.0f} ms, and nothing on the host explains it "
+        f"(limit {100 * OVERDUE_LIMIT:.0f} %)"
+    )
+    decided = active_s >= SHORTEST_S
+    holds = share <= OVERDUE_LIMIT or not decided
+    return _Judged("overdue", 0.0, share, "1", len(held), OVERDUE_LIMIT, decided, holds, words)
+
+
 def _starved(stats: Mapping[str, Any], log: Log) -> _Judged | None:
     """The server's own wait for a processor, per request, where it weighs against the time asked for.
 
@@ -418,29 +458,16 @@ def _crowded(stats: Mapping[str, Any], run_cpu_ns: int | None) -> _Judged | None
     return None
 
 
-def _punctual(log: Log, asked_done: Integers) -> bool:
-    """Whether the rate would have been right had every reply gone out when the disk thought it due."""
-    punctual = replace(log, done=np.minimum(log.done, log.due))
-    return _rate("rate", punctual, asked_done).holds
-
-
-def _held_up(log: Log) -> bool:
-    """Whether the lateness of few replies adds up to what a rate may be off."""
-    lateness = np.maximum(log.done - log.due, 0)
-    return float(lateness.sum()) > RATE_LIMIT * float((log.wait + log.service).sum())
-
-
-def _late_tail(broken: Sequence[_Judged], log: Log, asked: Schedule) -> bool:
-    """Whether what is off are quantiles alone, each of which late replies moved.
-
-    One reply in a hundred later than a processor allowed moves a p99, long before a twentieth are late.
-    """
-    if not broken:
-        return False
-    punctual = {
-        j.metric: j for j in _quantiles(replace(log, done=np.minimum(log.done, log.due)), asked)
-    }
-    return all(j.metric in punctual and punctual[j.metric].holds for j in broken)
+def _by_the_host(log: Log, excused: Flags, host_waits: pa.Table | None) -> str:
+    """How much of the lateness a witness of the host explains, in words."""
+    if host_waits is None:
+        return "no witness of the host was kept"
+    late = is_late(log)
+    overdue_s = busy_s(log.due[late], log.done[late])
+    by_host_s = busy_s(log.due[excused], log.done[excused])
+    return (
+        f"replies were overdue for {overdue_s:.3g} s, of which the host explains {by_host_s:.3g} s"
+    )
 
 
 def _span(log: Log) -> float:
@@ -486,6 +513,7 @@ def _row(
         "valid": valid,
         "reason": reason,
         "limit": limit,
+        "rules": RULES,
     }
 
 

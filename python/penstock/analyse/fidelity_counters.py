@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from penstock.analyse.fidelity import FIDELITY_SCHEMA, Certificate
+from penstock.analyse.fidelity import FIDELITY_SCHEMA, RULES, Certificate
 from penstock.analyse.fidelity_log import frame
 from penstock.analyse.fidelity_windows import (
     CAPABILITY_SHARE,
@@ -85,7 +85,7 @@ def fidelity_of_counters(
     windows.sort(key=lambda row: (row["t_ns"], row["direction"]))
     kept = [{k: v for k, v in row.items() if k in WINDOWS_SCHEMA.names} for row in windows]
     return Certificate(
-        pa.Table.from_pylist(rows, schema=FIDELITY_SCHEMA),
+        pa.Table.from_pylist([{**row, "rules": RULES} for row in rows], schema=FIDELITY_SCHEMA),
         pa.Table.from_pylist(kept, schema=WINDOWS_SCHEMA),
     )
 

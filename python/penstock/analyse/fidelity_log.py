@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 #: keys of a disk's patch that change the station; the others (faults, …) change no times
 STATION_KEYS = ("profile", "limits", "slow", "readahead", "cache", "servers", "credits")
@@ -129,23 +130,26 @@ def schedule(
     return Schedule(due, service, log.wait)
 
 
-def busy_s(began: Integers, ended: Integers) -> float:
-    """Measure of the union of the intervals, in seconds; `began` is sorted up to compensation."""
-    if len(began) == 0:
-        return 0.0
+def union(began: Integers, ended: Integers) -> tuple[Integers, Integers]:
+    """The union of the intervals as disjoint ones, in order: their begins and ends."""
     order = np.argsort(began, kind="stable")
-    starts, ends = began[order], np.maximum(ended[order], began[order])
-    reach = np.maximum.accumulate(ends)
-    before = np.concatenate(([starts[0]], reach[:-1]))
-    return float(np.maximum(reach - np.maximum(starts, before), 0).sum()) * 1e-9
+    starts = began[order]
+    reach = np.maximum.accumulate(np.maximum(ended[order], starts))
+    apart = np.flatnonzero(starts[1:] > reach[:-1])
+    first, last = np.concatenate(([0], apart + 1)), np.append(apart, len(starts) - 1)
+    return starts[first[: len(starts)]], reach[last[last >= 0]]
 
 
-def is_late(log: Log) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def busy_s(began: Integers, ended: Integers) -> float:
+    """Measure of the union of the intervals, in seconds."""
+    begins, ends = union(began, ended)
+    return float((ends - begins).sum()) * 1e-9
+
+
+def is_late(log: Log) -> Flags:
     """Which replies were later than a twentieth of their time in the disk as drawn, and 50 us."""
     lateness = np.maximum(log.done - log.due, 0)
-    late: np.ndarray[Any, np.dtype[np.bool_]] = lateness > np.maximum(
-        (log.wait + log.service) // 20, 50_000
-    )
+    late: Flags = lateness > np.maximum((log.wait + log.service) // 20, 50_000)
     return late
 
 

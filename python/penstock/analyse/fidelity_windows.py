@@ -22,8 +22,6 @@ SHORTEST_BUSY_S = 0.05
 WINDOW_LIMIT = 0.10
 #: share of a run's windows that may be off by more
 OFF_SHARE = 0.10
-#: largest share of late replies in a window before the host is suspected
-LATE_LIMIT = 0.05
 #: a disk idle for longer than this share of a window was bound by demand (EM-40)
 IDLE_LIMIT = 0.10
 #: a host busier than this has no room for the disk server [%] (EM-40)
@@ -165,6 +163,7 @@ def _short(value: Any) -> str:
 def windows(
     log: Log,
     asked: Schedule,
+    in_time: Log,
     *,
     disk_id: str,
     profile: Mapping[str, Any],
@@ -172,7 +171,10 @@ def windows(
     utilisation: pa.Table | pd.DataFrame | None = None,
     backend: str = "fuse",
 ) -> pa.Table:
-    """One row per window and direction; windows of few requests are joined until they can be judged."""
+    """One row per window and direction; windows of few requests are joined until they can be judged.
+
+    `in_time`: the log with the late replies that the host explains at the times when they were due.
+    """
     if len(log.began) == 0:
         return WINDOWS_SCHEMA.empty_table()
     rows = []
@@ -188,10 +190,12 @@ def windows(
         chosen = np.flatnonzero(mine)
         number = (log.began[chosen] - first) // length
         chosen = chosen[np.argsort(number, kind="stable")]
-        part, due = log.take(chosen), asked.take(chosen)
+        part, due, excused = (each.take(chosen) for each in (log, asked, in_time))
         for start, end, which in _joined(np.sort(number)):
             since, until = first + start * length, first + end * length
             row = _window(part.take(which), due.take(which), (since, until), capability)
+            excused_s = busy_s(excused.began[which], excused.done[which])
+            row["_excused"] = row["_asked_s"] / excused_s if excused_s > 0 else None
             limits = limits_at(events, own, until)
             _judge(row, direction, limits, cpu)
             row |= {
@@ -206,10 +210,12 @@ def windows(
     return pa.Table.from_pylist(table, schema=WINDOWS_SCHEMA)
 
 
-def off(table: pa.Table) -> list[str]:
+def off(
+    table: pa.Table, wrong_verdicts: Sequence[str] = ("not-honoured", "host-saturated")
+) -> list[str]:
     """What is wrong with the windows of a run, in words; empty if no more than OFF_SHARE of them are off."""
     verdicts = table["verdict"].to_pylist()
-    wrong = [i for i, v in enumerate(verdicts) if v in ("not-honoured", "host-saturated")]
+    wrong = [i for i, v in enumerate(verdicts) if v in wrong_verdicts]
     judged = [v for v in verdicts if v != "too-short"]
     if len(wrong) <= OFF_SHARE * len(judged):
         return []
@@ -260,6 +266,7 @@ def _window(
         "delivered_iops": n / delivered_s if delivered_s > 0 else None,
         "ratio": asked_s / delivered_s if asked_s > 0 and delivered_s > 0 else None,
         "late_share": float(is_late(log).mean()),
+        "_asked_s": asked_s,
         "_busy": delivered_s / max(1e-9, (span[1] - span[0]) * 1e-9),
         "_busy_s": delivered_s,
         "_wait_ns": float(np.mean(due)),
@@ -283,12 +290,12 @@ def _judge(
         return
     if abs(ratio - 1) > WINDOW_LIMIT:
         row["reason"] = f"rate is {100 * (ratio - 1):+.0f} % off"
+        late = f"{100 * row['late_share']:.0f} % of the replies late" if row["late_share"] else ""
         words = in_words(cpu, row["t_ns"], row["t_ns"] + row["window_ns"])
-        row["verdict"] = "not-honoured"
-        if row["late_share"] > LATE_LIMIT or words:
-            row["verdict"] = "host-saturated"
-            late = f"{100 * row['late_share']:.0f} % of the replies late"
-            row["reason"] = ", ".join(filter(None, [row["reason"], late, words]))
+        row["reason"] = ", ".join(filter(None, [row["reason"], late, words]))
+        excused = row["_excused"]
+        by_host = excused is not None and abs(excused - 1) <= WINDOW_LIMIT
+        row["verdict"] = "host-saturated" if by_host else "not-honoured"
         return
     asked = [
         limit * (row["_size"] if name.endswith("iops") else 1.0)

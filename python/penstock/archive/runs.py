@@ -82,10 +82,14 @@ def attempts_table(found: list[Bundle]) -> pa.Table:
 
 def joined(found: list[Bundle], name: str) -> pa.Table | None:
     """One table of all bundles that have it, one below the other; None if none has it."""
-    parts = [b.table(name) for b in found if (b.path / f"{name}.parquet").exists()]
+    return one_table(name, [b.table(name) for b in found if name in b.tables])
+
+
+def one_table(name: str, parts: list[pa.Table]) -> pa.Table | None:
+    """The parts of a table, one below the other; None if there are none."""
     if not parts:
         return None
-    plain = [_undictionaried(p) for p in parts]
+    plain = [undictionaried(p) for p in parts]
     return described(name, pa.concat_tables(plain, promote_options="permissive"))
 
 
@@ -131,7 +135,8 @@ def _unit(row: dict[str, Any], name: str) -> str | None:
     return None if unit is None else str(unit)
 
 
-def _undictionaried(table: pa.Table) -> pa.Table:
+def undictionaried(table: pa.Table) -> pa.Table:
+    """The table with plain columns instead of dictionaries, without metadata."""
     fields = [
         pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type)
         for f in table.schema

@@ -403,6 +403,21 @@ _TABLES = (
         """),
     ),
     TableSchema(
+        "host_waits",
+        _BUNDLE,
+        "a tenth of a second in which the host kept the server of a disk waiting; others are left out",
+        (*_RUN_KEY, "disk_id", "t_ns"),
+        _columns("""
+            disk_id | text | | the disk
+            t_ns | i64 | ns | end of the window, CLOCK_MONOTONIC
+            window_ns | i64 | ns | its length
+            waited_ns | i64 | ns | that the server's threads waited for a processor: all timers, and the longest-waiting reader
+            stolen_ns | i64 | ns | taken from the host's processors by other machines
+            pressure_ns | i64 | ns | in which some task of the host waited for a processor (PSI); 0 where the kernel keeps none
+            overslept_ns | i64 | ns | by which sleeps of a thread that shares nothing with the disks were too long
+        """),
+    ),
+    TableSchema(
         "throttle_counters",
         _BUNDLE,
         "a second of a throttled disk (back ends cgroup1, cgroup2), by the kernel's counters of the node's group",
@@ -456,7 +471,7 @@ _TABLES = (
         (*_RUN_KEY, "disk_id", "metric"),
         _columns("""
             disk_id | text | | the disk
-            metric | text | | `rate`, `p50`, `p99`, `lateness`, …
+            metric | text | | `rate`, `p50`, `p99`, `lateness`, `overdue`, …
             asked | f64 | (`unit`) | what the profile's draws say
             delivered | f64 | (`unit`) | what the disk did
             ratio | f64 | | delivered over asked
@@ -465,6 +480,7 @@ _TABLES = (
             verdict | text | | `honoured`, `demand-bound`, `device-bound`, `burst`, `host-saturated`, `too-short`, `not-honoured`, `unsupported`
             valid | bool | | whether the run may be used
             reason | text | | why not
+            rules | i64 | | version of the rules by which it was judged; tables without it: 1
         """),
         open_columns="further limits and intervals of the certificate",
     ),

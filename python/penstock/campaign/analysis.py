@@ -15,10 +15,12 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from penstock.analyse.fidelity import RULES
 from penstock.archive.bundle import Bundle, write_parquet
 from penstock.archive.runs import attempts as all_attempts
-from penstock.archive.runs import attempts_table, bundles, joined, runs_table
+from penstock.archive.runs import attempts_table, bundles, joined, one_table, runs_table
 from penstock.archive.schemas import described
+from penstock.campaign.certificate_again import JudgedAgain, judged_again
 from penstock.campaign.frozen import read_campaign
 from penstock.design.plan import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
@@ -30,7 +32,11 @@ from penstock.workload.responses import measure
 
 @dataclass
 class Analysis:
-    """What the analysis of a study came to; `notes` says which of its parts could not be made, and why."""
+    """What the analysis of a study came to.
+
+    `notes` says which of its parts could not be made, and why, and which runs are judged otherwise than when
+    they were made.
+    """
 
     out: Path
     runs: pd.DataFrame
@@ -63,13 +69,17 @@ def analyse(out: Path, say: Callable[[str], None] = lambda _: None, full: bool =
     study, plan = frozen_study(out)
     factors = [f.name for f in plan.factors]
     responses = [r.name for r in study.responses]
-    last = [remeasured(b, study) for b in bundles(out)]
+    judged = [judged_again(remeasured(b, study)) for b in bundles(out)]
+    last = [each.bundle for each in judged]
     runs = runs_table(last, factors, responses)
     write_parquet(out / "runs.parquet", runs)
     write_parquet(out / "attempts.parquet", attempts_table(all_attempts(out)))
-    result = Analysis(out, runs.to_pandas())
-    for name in ("fidelity", "confirmation", "agreement"):
-        table = joined(last, name)
+    result = Analysis(out, runs.to_pandas(), notes=_on_certificates(judged))
+    fidelity = one_table("fidelity", [j.fidelity for j in judged if j.fidelity is not None])
+    for name, table in (
+        ("fidelity", fidelity),
+        *((name, joined(last, name)) for name in ("confirmation", "agreement")),
+    ):
         if table is not None:
             write_parquet(out / f"{name}.parquet", table)
         else:
@@ -83,6 +93,19 @@ def analyse(out: Path, say: Callable[[str], None] = lambda _: None, full: bool =
     say("writing the report")
     _part(result, "report", lambda: _report(result))
     return result
+
+
+def _on_certificates(judged: list[JudgedAgain]) -> list[str]:
+    """What became of certificates by older rules."""
+    again = sum(each.again for each in judged)
+    changed = [each.changed for each in judged if each.changed]
+    notes = [each.kept for each in judged if each.kept]
+    if again:
+        notes.append(
+            f"{again} runs were judged again by the rules of today (version {RULES}), "
+            f"{len(changed)} with another verdict"
+        )
+    return notes + changed
 
 
 def remeasured(bundle: Bundle, study: Study) -> Bundle:

@@ -371,6 +371,7 @@ class NodesStage:
             utilisation=utilisation,
             run_cpu_ns=run_cpu_ns,
             events=of_disk,
+            host_waits=tables.get("host_waits"),
         )
         return {"fidelity": found.whole, "fidelity_windows": found.windows}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ class RunDisks:
         `run_cpu_ns`, the processor time of the run, tells its own load from others'.
         """
         seen = DiskObservation()
-        requests, counters, certificates, windows, faults = [], [], [], [], []
+        requests, counters, waits, certificates, windows, faults = [], [], [], [], [], []
         changes: list[tuple[str, str, dict[str, Any]]] = []
         for disk_id, mounted in self._mounted.items():
             if mounted.log is None:
@@ -101,6 +102,8 @@ class RunDisks:
             events = self._server.events(disk_id)["events"]
             changes += [("disk", disk_id, event) for event in events]
             self._server.log(disk_id, None)
+            host_waits = self._server.host_waits(disk_id)
+            waits.append(host_waits)
             table = read_disk_log(mounted.log, disk_id=disk_id)
             requests.append(table)
             counters.append(counters_table(disk_id, stats))
@@ -112,6 +115,7 @@ class RunDisks:
                 utilisation=utilisation,
                 run_cpu_ns=run_cpu_ns,
                 events=events,
+                host_waits=host_waits,
             )
             certificates.append(found.whole)
             windows.append(found.windows)
@@ -122,6 +126,7 @@ class RunDisks:
         for name, parts in (
             ("device_requests", requests),
             ("disk_stats", counters),
+            ("host_waits", waits),
             ("fidelity", certificates),
             ("fidelity_windows", windows),
         ):
@@ -153,8 +158,8 @@ class RunDisks:
 
 
 def counters_table(disk_id: str, stats: dict[str, Any]) -> pa.Table:
-    """The numbers among a disk's counters as rows of `disk_stats`."""
-    numbers = {k: float(v) for k, v in stats.items() if isinstance(v, int | float)}
+    """The numbers among a disk's counters as rows of `disk_stats`, what belongs together as `a.b`."""
+    numbers = dict(_numbers(stats))
     return pa.table(
         {
             "disk_id": pa.array([disk_id] * len(numbers), pa.string()),
@@ -162,6 +167,14 @@ def counters_table(disk_id: str, stats: dict[str, Any]) -> pa.Table:
             "value": pa.array(list(numbers.values()), pa.float64()),
         }
     )
+
+
+def _numbers(stats: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, float]]:
+    for name, value in stats.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{within}{name}.")
+        elif isinstance(value, int | float):
+            yield f"{within}{name}", float(value)
 
 
 def faults_of(certificate: pa.Table) -> list[str]:

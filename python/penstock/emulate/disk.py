@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Entry, Journal, Values
@@ -119,7 +121,7 @@ class DiskServer:
         *,
         log: str | os.PathLike[str] | None = None,
         seed: int = 0,
-        slow_by: float = 0.0,
+        plant: Mapping[str, float] | None = None,
         durable: bool = False,
         memory_bytes: int | None = None,
         readahead_bytes: int = 128 * 1024,
@@ -134,8 +136,10 @@ class DiskServer:
     ) -> EmulatedDisk:
         """Serves `backing` at `mount` at the speed of `profile` (already scaled in time).
 
-        `memory_bytes` of the node bounds the dirty pages; `slow_by` plants a departure from the profile
-        for checks; without `calibrate` no path overhead is taken off. `size_bytes`: room of the disk
+        `memory_bytes` of the node bounds the dirty pages; without `calibrate` no path overhead is taken off.
+        `plant`, for checks: `slow_by` (share by which it is slower than its profile and than it thinks),
+        `reply_sleep_s`, `timer_late_s` (before each reply), `lock_held_s` (the disk's lock, once a second).
+        `size_bytes`: room of the disk
         (None: the host's). `owner` (uid, gid) sees the files of the backing directory's owner as its own,
         and nobody leaves there what acts on the host: setuid or setgid files, capabilities, devices.
         `shared`: mount namespaces that have the mount point follow. `volatile`: what is not flushed is
@@ -160,7 +164,7 @@ class DiskServer:
                 profile=profile_object(profile),
                 log=None if log is None else str(Path(log).absolute()),
                 seed=seed,
-                plant={"slow_by": slow_by},
+                plant=None if plant is None else dict(plant),
                 durable=durable,
                 readahead_bytes=readahead_bytes,
                 max_background=max_background,
@@ -199,10 +203,9 @@ class DiskServer:
         self, disk_id: str, profile: Any, *, seed: int = 0, slow_by: float | None = None
     ) -> None:
         """Changes a disk's profile from now on."""
-        plant = None if slow_by is None else {"slow_by": slow_by}
         self.announce(disk_id, {"profile": profile_object(profile).get("name"), "seed": seed})
         self.daemon.call(
-            "set", disk_id=disk_id, profile=profile_object(profile), seed=seed, plant=plant
+            "set", disk_id=disk_id, profile=profile_object(profile), seed=seed, slow_by=slow_by
         )
 
     def patch(
@@ -280,6 +283,10 @@ class DiskServer:
                 stats["path_after"] = self.daemon.call("path", disk_id=disk_id)
         return stats
 
+    def host_waits(self, disk_id: str) -> pa.Table:
+        """What the host did to the server since `add` or `reset`, for the table `host_waits`."""
+        return host_waits_table(disk_id, self.daemon.call("host_waits", disk_id=disk_id))
+
     def reset(self, disk_id: str) -> None:
         """Zeroes a disk's counters and forgets its draws and positions."""
         self.daemon.call("reset", disk_id=disk_id)
@@ -316,6 +323,25 @@ class DiskServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+HOST_WAITS_SCHEMA = pa.schema(
+    [
+        ("disk_id", pa.string()),
+        ("t_ns", pa.int64()),
+        ("window_ns", pa.int64()),
+        ("waited_ns", pa.int64()),
+        ("stolen_ns", pa.int64()),
+        ("pressure_ns", pa.int64()),
+        ("overslept_ns", pa.int64()),
+    ]
+)
+
+
+def host_waits_table(disk_id: str, answer: Mapping[str, Any]) -> pa.Table:
+    """The server's answer to `host_waits` as rows of the table."""
+    rows = [{"disk_id": disk_id, **window} for window in answer["host_waits"]]
+    return pa.Table.from_pylist(rows, schema=HOST_WAITS_SCHEMA)
 
 
 NO_COMPENSATION = {

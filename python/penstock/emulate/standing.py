@@ -74,7 +74,7 @@ def up(
                 backing,
                 served,
                 durable=durable,
-                slow_by=slow_by,
+                plant={"slow_by": slow_by},
                 patch=patch,
                 size_bytes=size_bytes,
                 owner=owner,

@@ -20,7 +20,7 @@ from penstock.emulate.backends.base import (
     Place,
     limits_dict,
 )
-from penstock.emulate.disk import DiskServer, EmulatedDisk
+from penstock.emulate.disk import DiskServer, EmulatedDisk, host_waits_table
 from penstock.emulate.disk_log import read_disk_log
 from penstock.emulate.spec import DiskSpec, Limits
 from penstock.host.facts import storage_facts
@@ -216,15 +216,19 @@ class FuseDisk:
         self._owner.call("log", self.disk_id, path=str(self._log.absolute()))
 
     def end(self) -> dict[str, pa.Table]:
-        """The request log as the table `device_requests`."""
+        """The request log as the table `device_requests`, what the host did meanwhile as `host_waits`."""
         if self._log is None:
             return {}
         self._owner.call("log", self.disk_id, path=None)
+        waits = self._owner.call("host_waits", self.disk_id)
         table = read_disk_log(self._log, disk_id=self.disk_id)
         for spool in (self._log, Path(f"{self._log}.files")):
             spool.unlink(missing_ok=True)
         self._log = None
-        return {"device_requests": table}
+        return {
+            "device_requests": table,
+            "host_waits": host_waits_table(self.disk_id, waits),
+        }
 
     def down(self) -> dict[str, Any]:
         """Takes it away, in no time of its own: what is still to be written back is not held up."""

@@ -114,6 +114,7 @@ def _judged(
             disk_id=disk_id,
             utilisation=utilisation,
             events=mine,
+            host_waits=tables.get("host_waits"),
         )
         whole, windows = judged.whole, judged.windows
     else:

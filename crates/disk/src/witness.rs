@@ -1,0 +1,279 @@
+//! What the host did to this process while requests were under way, window by window.
+//!
+//! A thread of its own, of the timers' standing, shares no lock with any disk: it sleeps, looks how much
+//! later than asked it woke, and every [`WINDOW_NS`] notes how long the threads on a request's way waited
+//! for a processor and what a hypervisor took. So the lateness of the server itself is told from the
+//! host's.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use penstock_daemon::clock::{be_punctual, now_ns};
+use penstock_daemon::process::go_first;
+use serde::Serialize;
+
+use crate::clock::{on_the_way, HostCpu};
+use crate::disk::arrived_so_far;
+use crate::timer::LONGEST_SPIN_NS;
+
+/// Length of a window.
+pub const WINDOW_NS: u64 = 100_000_000;
+const BEAT: Duration = Duration::from_millis(2);
+/// Windows in which nothing was above this are not kept.
+const NOTHING_NS: u64 = 200_000;
+/// Windows that are kept: of three hours in each of which something happened.
+const MOST_WINDOWS: usize = 100_000;
+
+static WINDOWS: Mutex<VecDeque<HostWait>> = Mutex::new(VecDeque::new());
+
+/// What the host took in one window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct HostWait {
+    /// End of the window (CLOCK_MONOTONIC).
+    pub t_ns: u64,
+    /// Its length.
+    pub window_ns: u64,
+    /// For a processor: all timer threads, and the reader thread that waited longest.
+    pub waited_ns: u64,
+    /// Taken by the host's own host, all processors together.
+    pub stolen_ns: u64,
+    /// Time in which some task of the host waited for a processor (PSI).
+    pub pressure_ns: u64,
+    /// By how much the witness's own sleeps were too long.
+    pub overslept_ns: u64,
+}
+
+/// The windows that ended after `since_ns` and in which something happened.
+pub fn since(since_ns: u64) -> Vec<HostWait> {
+    let windows = windows();
+    let first = windows.partition_point(|window| window.t_ns <= since_ns);
+    windows.range(first..).copied().collect()
+}
+
+fn windows() -> MutexGuard<'static, VecDeque<HostWait>> {
+    WINDOWS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the thread; it ends with the process.
+pub fn start() -> std::io::Result<()> {
+    thread::Builder::new()
+        .name("witness".into())
+        .spawn(|| {
+            be_punctual();
+            go_first();
+            watch();
+        })
+        .map(|_| ())
+}
+
+fn watch() -> ! {
+    let mut threads = Threads::default();
+    let mut before = Seen::now(&mut threads);
+    let mut arrived = arrived_so_far();
+    let mut busy = false;
+    loop {
+        let mut overslept_ns = 0;
+        while now_ns() < before.t_ns + WINDOW_NS {
+            let pause = if busy {
+                BEAT
+            } else {
+                Duration::from_nanos(WINDOW_NS)
+            };
+            let wake_ns = now_ns() + pause.as_nanos() as u64;
+            thread::sleep(pause);
+            let late_ns = now_ns().saturating_sub(wake_ns);
+            // What is less, the timers make up for.
+            if late_ns > LONGEST_SPIN_NS {
+                overslept_ns += late_ns;
+            }
+        }
+        let seen = Seen::now(&mut threads);
+        keep(seen.after(&before, overslept_ns));
+        before = seen;
+        let so_far = arrived_so_far();
+        busy = so_far != arrived;
+        arrived = so_far;
+    }
+}
+
+fn keep(window: HostWait) {
+    let most_ns = window
+        .waited_ns
+        .max(window.stolen_ns)
+        .max(window.overslept_ns);
+    if most_ns <= NOTHING_NS {
+        return;
+    }
+    let mut windows = windows();
+    if windows.len() == MOST_WINDOWS {
+        windows.pop_front();
+    }
+    windows.push_back(window);
+}
+
+/// The counters at one moment.
+struct Seen {
+    t_ns: u64,
+    timers_ns: u64,
+    readers_ns: HashMap<u32, u64>,
+    stolen_ns: u64,
+    pressure_ns: u64,
+}
+
+impl Seen {
+    fn now(threads: &mut Threads) -> Self {
+        let (timers_ns, readers_ns) = threads.waited();
+        Seen {
+            t_ns: now_ns(),
+            timers_ns,
+            readers_ns,
+            stolen_ns: HostCpu::now().stolen_ns,
+            pressure_ns: pressure_ns(),
+        }
+    }
+
+    fn after(&self, before: &Seen, overslept_ns: u64) -> HostWait {
+        let longest_ns = self
+            .readers_ns
+            .iter()
+            .map(|(tid, &ns)| ns.saturating_sub(before.readers_ns.get(tid).copied().unwrap_or(0)))
+            .max()
+            .unwrap_or(0);
+        HostWait {
+            t_ns: self.t_ns,
+            window_ns: self.t_ns - before.t_ns,
+            waited_ns: self.timers_ns.saturating_sub(before.timers_ns) + longest_ns,
+            stolen_ns: self.stolen_ns.saturating_sub(before.stolen_ns),
+            pressure_ns: self.pressure_ns.saturating_sub(before.pressure_ns),
+            overslept_ns,
+        }
+    }
+}
+
+/// The threads on the way, by number: whether it is a timer, and its `schedstat`, open.
+#[derive(Default)]
+struct Threads(HashMap<u32, (bool, File)>);
+
+impl Threads {
+    /// How long each has waited for a processor since it began: all timers, and each reader by its number.
+    fn waited(&mut self) -> (u64, HashMap<u32, u64>) {
+        let known: Vec<u32> = fs::read_dir("/proc/self/task")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|task| task.file_name().to_str()?.parse().ok())
+            .collect();
+        self.0.retain(|tid, _| known.contains(tid));
+        for tid in known {
+            // A thread that is not among them may just not have its name yet.
+            if let Entry::Vacant(place) = self.0.entry(tid) {
+                let found = on_the_way(tid).and_then(|(path, name)| {
+                    Some((name.starts_with("timer"), File::open(path).ok()?))
+                });
+                found.map(|thread| place.insert(thread));
+            }
+        }
+        let (mut timers_ns, mut readers_ns) = (0, HashMap::new());
+        for (&tid, (is_timer, file)) in &self.0 {
+            let mut text = [0; 64];
+            let read = file.read_at(&mut text, 0).unwrap_or(0);
+            let ns = waited_ns(&text[..read]).unwrap_or(0);
+            if *is_timer {
+                timers_ns += ns;
+            } else {
+                readers_ns.insert(tid, ns);
+            }
+        }
+        (timers_ns, readers_ns)
+    }
+}
+
+/// The second word of a `schedstat`.
+fn waited_ns(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text)
+        .ok()?
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
+}
+
+/// The total of `some` in /proc/pressure/cpu; 0 where the kernel keeps none.
+fn pressure_ns() -> u64 {
+    let total_us = |text: String| -> Option<u64> {
+        let line = text.lines().find(|line| line.starts_with("some"))?;
+        line.rsplit_once("total=")?.1.trim().parse().ok()
+    };
+    fs::read_to_string("/proc/pressure/cpu")
+        .ok()
+        .and_then(total_us)
+        .map_or(0, |us| us * 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(t_ns: u64, timers_ns: u64, readers_ns: &[(u32, u64)], stolen_ns: u64) -> Seen {
+        Seen {
+            t_ns,
+            timers_ns,
+            readers_ns: readers_ns.iter().copied().collect(),
+            stolen_ns,
+            pressure_ns: 0,
+        }
+    }
+
+    #[test]
+    fn a_request_meets_one_reader_and_a_new_thread_counts_from_its_beginning() {
+        let before = seen(100, 5, &[(1, 10), (2, 20)], 7);
+        let after = seen(200, 8, &[(1, 14), (2, 21), (3, 2)], 7);
+        let window = after.after(&before, 9);
+        assert_eq!(
+            window,
+            HostWait {
+                t_ns: 200,
+                window_ns: 100,
+                waited_ns: 3 + 4,
+                stolen_ns: 0,
+                pressure_ns: 0,
+                overslept_ns: 9,
+            }
+        );
+    }
+
+    #[test]
+    fn windows_are_kept_where_something_happened_and_given_from_a_time_on() {
+        for (t_ns, stolen_ns) in [(1, 10_000_000), (2, 0), (3, 10_000_000)] {
+            keep(HostWait {
+                t_ns,
+                stolen_ns,
+                // the program's own threads wait as well
+                pressure_ns: 90_000_000,
+                ..HostWait::default()
+            });
+        }
+        let times = |since_ns| since(since_ns).iter().map(|w| w.t_ns).collect::<Vec<_>>();
+        assert_eq!(times(0), [1, 3]);
+        assert_eq!(times(1), [3]);
+    }
+
+    #[test]
+    fn the_own_threads_are_found_by_their_names() {
+        let wait = thread::Builder::new()
+            .name("timer-9".into())
+            .spawn(|| {
+                let mut threads = Threads::default();
+                threads.waited();
+                threads.0.values().filter(|(is_timer, _)| *is_timer).count()
+            })
+            .unwrap();
+        assert!(wait.join().unwrap() >= 1);
+        assert_eq!(waited_ns(b"12 345 6\n"), Some(345));
+    }
+}

@@ -1,0 +1,170 @@
+"""Certificates of recorded runs, judged again by the rules of today from what their bundles hold.
+
+The bundles stay as they are: the analysis uses the new verdicts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.analyse.fidelity import RULES, certificate
+from penstock.analyse.fidelity_log import columns
+from penstock.archive.bundle import Bundle
+from penstock.archive.runs import undictionaried
+from penstock.archive.schemas import BUNDLE_KEYS
+from penstock.campaign.run_disks import faults_of
+
+_NEEDED = ("device_requests", "disk_stats")
+
+
+@dataclass(frozen=True)
+class JudgedAgain:
+    """A run by the rules of today: its validity (`bundle`), its `fidelity`.
+
+    `changed`: the verdicts that are others now, in words. `kept`: why it could not be judged again.
+    """
+
+    bundle: Bundle
+    fidelity: pa.Table | None
+    again: bool = False
+    changed: str = ""
+    kept: str = ""
+
+
+def judged_again(bundle: Bundle) -> JudgedAgain:
+    """The run as it is where its certificates are by the rules of today, or cannot be made again."""
+    if "fidelity" not in bundle.tables:
+        return JudgedAgain(bundle, None)
+    old = undictionaried(bundle.table("fidelity"))
+    if old.num_rows == 0 or _rules(old) >= RULES:
+        return JudgedAgain(bundle, old)
+    run_id = str(bundle.manifest["run_id"])
+    lacking = _lacking(bundle, old)
+    if lacking:
+        return JudgedAgain(bundle, old, kept=f"{run_id} keeps its verdict: {lacking}")
+    parts, changed = [], []
+    for disk_id in dict.fromkeys(old["disk_id"].to_pylist()):
+        before = _of_disk(old, disk_id)
+        now = _certificate(bundle, disk_id, before)
+        was, is_now = (part["verdict"][0].as_py() for part in (before, now))
+        if was != is_now:
+            why = now["reason"][0].as_py()
+            changed.append(f"{disk_id} was {was} and is {is_now}" + (f" ({why})" if why else ""))
+        parts.append(_keyed(now, before))
+    fidelity = pa.concat_tables(parts, promote_options="default")
+    words = f"{run_id}: {'; '.join(changed)}" if changed else ""
+    return JudgedAgain(_with_validity(bundle, old, fidelity), fidelity, True, words)
+
+
+def _rules(fidelity: pa.Table) -> int:
+    if "rules" not in fidelity.column_names:
+        return 1
+    return int(pc.min(fidelity["rules"]).as_py() or 1)
+
+
+def _lacking(bundle: Bundle, fidelity: pa.Table) -> str:
+    """What a bundle lacks for its certificates to be made again, in words."""
+    missing = [name for name in _NEEDED if name not in bundle.tables]
+    if missing:
+        return f"its bundle has no {' and no '.join(missing)}"
+    if "disks" in bundle.manifest.get("place", {}):
+        return "what its nodes' disks began with is not in its bundle"
+    disks = bundle.manifest.get("disks", {})
+    for disk_id in fidelity["disk_id"].to_pylist():
+        if "emulated" not in disks.get(disk_id, {}):
+            return f"the profile of {disk_id} is not in its bundle"
+    return ""
+
+
+def _certificate(bundle: Bundle, disk_id: str, before: pa.Table) -> pa.Table:
+    tables = {
+        name: _of_disk(bundle.table(name), disk_id)
+        for name in (*_NEEDED, "host_waits")
+        if name in bundle.tables
+    }
+    counters = tables["disk_stats"]
+    stats = _nested(zip(counters["metric"].to_pylist(), counters["value"].to_pylist(), strict=True))
+    if "compensation" not in stats:
+        lateness_ns = _lateness_taken_off(tables["device_requests"], before)
+        stats["compensation"] = {"lateness_ns": lateness_ns}
+    return certificate(
+        tables["device_requests"],
+        stats,
+        bundle.manifest["disks"][disk_id]["emulated"],
+        disk_id=disk_id,
+        utilisation=bundle.table("utilisation") if "utilisation" in bundle.tables else None,
+        run_cpu_ns=bundle.manifest.get("cpu_ns"),
+        events=_events(bundle, disk_id),
+        host_waits=tables.get("host_waits"),
+    ).whole
+
+
+def _nested(numbers: Iterable[tuple[str, float]]) -> dict[str, Any]:
+    """Counters as the server tells them: what is named `a.b` is `b` of `a`."""
+    stats: dict[str, Any] = {}
+    for name, value in numbers:
+        *groups, last = name.split(".")
+        place = stats
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[last] = value
+    return stats
+
+
+def _lateness_taken_off(device_requests: pa.Table, before: pa.Table) -> float:
+    """The calibrated lateness of a disk whose counters do not tell it: the certificate's mean time does."""
+    rows = {row["metric"]: row for row in before.to_pylist()}
+    judged_ns = rows.get("time", {}).get("delivered")
+    if judged_ns is None:
+        return 0.0
+
+    def mean_ns(taken_off_ns: int) -> float:
+        log = columns(device_requests, taken_off_ns)
+        return float(np.mean(log.done - log.began))
+
+    low, high = 0, 1_000_000
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if mean_ns(middle) > judged_ns else (low, middle)
+    return float(high if mean_ns(low) > judged_ns else low)
+
+
+def _events(bundle: Bundle, disk_id: str) -> list[dict[str, Any]]:
+    if "events" not in bundle.tables:
+        return []
+    return [
+        {**row, "asked": json.loads(row["asked"] or "{}")}
+        for row in bundle.table("events").to_pylist()
+        if row["resource"] == "disk" and row["name"] == disk_id
+    ]
+
+
+def _of_disk(table: pa.Table, disk_id: str) -> pa.Table:
+    return table.filter(pc.equal(table["disk_id"].cast(pa.string()), disk_id))
+
+
+def _keyed(table: pa.Table, before: pa.Table) -> pa.Table:
+    """The rows with the bundle's keys, which those before them had."""
+    keys = [k.name for k in BUNDLE_KEYS if k.name in before.column_names]
+    constant = [pa.repeat(before[name][0], table.num_rows) for name in keys]
+    return pa.table([*constant, *table.columns], names=[*keys, *table.column_names])
+
+
+def _with_validity(bundle: Bundle, before: pa.Table, fidelity: pa.Table) -> Bundle:
+    """The bundle with the validity that follows from the certificates: its other faults remain."""
+    manifest: Mapping[str, Any] = bundle.manifest
+    if manifest["state"] != "finished":
+        return bundle
+    rest = str(manifest["reason"])
+    for fault in faults_of(before):
+        rest = rest.replace(fault, "", 1)
+    faults = [*faults_of(fidelity), *filter(None, rest.split("; "))]
+    judged = {"valid": not faults, "reason": "; ".join(faults)}
+    return Bundle(bundle.path, {**manifest, **judged})

@@ -1,0 +1,107 @@
+"""Old archives judged again by the rules of today, their bundles left as they are.
+
+tests/golden/access-patterns-archive is an archive of the demonstration by version 1 of the rules, on a host
+that others used as well, cut: logs of two runs, the certificate of a third, the manifests of all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.analyse.fidelity import RULES
+from penstock.archive.bundle import Bundle
+from penstock.campaign.analysis import analyse
+from penstock.campaign.certificate_again import judged_again
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDEN / "access-patterns-archive", tmp_path / "out"))
+
+
+def contents(runs: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(runs)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(runs.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_an_old_archive_is_judged_again_and_says_what_changed(archive: Path):
+    before = contents(archive / "runs")
+    result = analyse(archive, full=False)
+    assert contents(archive / "runs") == before
+    words = "\n".join(result.notes)
+    assert "r006 keeps its verdict: its bundle has no device_requests" in words
+    assert f"2 runs were judged again by the rules of today (version {RULES}), 1 with" in words
+    assert (
+        "r003: node1.data was host-saturated and is not-honoured (p99_read is +24.4 % off" in words
+    )
+    assert "no witness of the host was kept" in words
+    verdicts = pq.read_table(archive / "fidelity.parquet").to_pandas()
+    assert {
+        run: set(mine["verdict"]) for run, mine in verdicts.groupby(verdicts["run_id"].astype(str))
+    } == {"r002": {"honoured"}, "r003": {"not-honoured"}, "r006": {"host-saturated"}}
+    runs = result.runs.set_index("run_id")
+    assert runs.loc["r002", "valid"]
+    assert not runs.loc["r003", "valid"]
+    assert runs.loc["r003", "reason"].startswith("node1.data: p99_read is +24.4 % off")
+
+
+def test_what_does_not_depend_on_the_rules_comes_out_as_it_was(archive: Path):
+    for run_id in ("r002", "r003"):
+        bundle = Bundle.open(archive / "runs" / run_id)
+        found = judged_again(bundle).fidelity
+        assert found is not None
+        old = {row["metric"]: row for row in bundle.table("fidelity").to_pylist()}
+        new = {row["metric"]: row for row in found.to_pylist()}
+        assert set(new) == {*old, "overdue"}
+        for metric, row in old.items():
+            # the calibrated lateness is found again to a nanosecond or so
+            assert new[metric]["delivered"] == pytest.approx(row["delivered"], rel=1e-6)
+            assert (new[metric]["asked"] or 0) == pytest.approx(row["asked"] or 0, rel=1e-6)
+        assert found["run_id"].to_pylist() == [run_id] * found.num_rows
+
+
+def test_a_witness_in_the_bundle_is_heard(archive: Path):
+    bundle = Bundle.open(archive / "runs" / "r003")
+    log = bundle.table("device_requests").to_pandas()
+    span = range(int(log["t_ns"].min()), int(log["done_ns"].max()) + 200_000_000, 100_000_000)
+    rows = [
+        {"disk_id": "node1.data", "t_ns": t_ns, "window_ns": 100_000_000, "waited_ns": 60_000_000,
+         "stolen_ns": 0, "pressure_ns": 0, "overslept_ns": 0}
+        for t_ns in span
+    ]  # fmt: skip
+    bundle.write_table("host_waits", pa.Table.from_pylist(rows))
+    again = judged_again(bundle)
+    assert again.fidelity is not None
+    assert set(again.fidelity["verdict"].to_pylist()) == {"host-saturated"}
+    assert (again.again, again.changed) == (True, "")
+
+
+def test_runs_of_today_s_rules_and_runs_without_certificates_are_left_alone(archive: Path):
+    bundle = Bundle.open(archive / "runs" / "r003")
+    table = bundle.table("fidelity")
+    table = table.append_column("rules", pa.array([RULES] * table.num_rows, pa.int64()))
+    bundle.write_table("fidelity", table)
+    again = judged_again(bundle)
+    assert again.bundle is bundle
+    assert (again.again, again.changed, again.kept) == (False, "", "")
+    plain = Bundle.open(GOLDEN / "postgres-archive" / "runs" / "r001")
+    assert judged_again(plain).fidelity is None
+
+
+def test_other_faults_of_a_run_remain(archive: Path):
+    bundle = Bundle.open(archive / "runs" / "r002")
+    other = "the tracer lost 3 of 9 events"
+    found = judged_again(Bundle(bundle.path, {**bundle.manifest, "valid": False, "reason": other}))
+    assert found.again
+    assert (found.bundle.manifest["valid"], found.bundle.manifest["reason"]) == (False, other)
