@@ -43,9 +43,17 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, M
 
     Percentiles come from the merged bins of `json+` as fio computes them: the middle of the first bin whose
     cumulated count reaches the share. Without bins, several jobs have no percentile. PenstockError if fio
-    reported an error or wrote no JSON.
+    reported an error, or wrote no report such as fio writes.
     """
     report = read_report(run_dir, stdout)
+    try:
+        values = _totals(report)
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise PenstockError(f"fio's report is not as fio writes it: {error}") from error
+    return {**values, "wall_s": Measured(wall_s, "s")}
+
+
+def _totals(report: dict[str, Any]) -> dict[str, Measured]:
     jobs = report.get("jobs")
     if not isinstance(jobs, list) or not jobs:
         raise PenstockError("fio's report names no job")
@@ -66,8 +74,7 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, M
         found["sync_mean_latency"] = sum(n * mean for n, mean in syncs) / sum(n for n, _ in syncs)
     found["user_cpu"] = sum(float(j.get("usr_cpu", 0)) for j in jobs)
     found["system_cpu"] = sum(float(j.get("sys_cpu", 0)) for j in jobs)
-    values = {name: Measured(float(value), RESPONSES[name]) for name, value in found.items()}
-    return {**values, "wall_s": Measured(wall_s, "s")}
+    return {name: Measured(float(value), RESPONSES[name]) for name, value in found.items()}
 
 
 def read_report(run_dir: Path, stdout: str) -> dict[str, Any]:
