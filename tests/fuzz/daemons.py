@@ -1,7 +1,7 @@
 """Daemons as targets: the real ones, shut in so that no command of theirs reaches the host.
 
-A target's process gives up root and makes itself user, mount and network namespaces; the daemon runs in there,
-with a /dev/fuse of its own, and answers over its socket.
+A target's process gives up root and makes itself user, mount and network namespaces; the daemon runs in
+there, with a /dev/fuse of its own, and answers over its socket.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _done(status: int, what: str) -> None:
 
 
 def shut_in(place: Path) -> None:
-    """Leaves this process no rights but in namespaces of its own, and `place` as the only directory of its own."""
+    """Leaves this process no rights but in namespaces of its own, and no directory of its own but `place`."""
     c = ctypes.CDLL(None, use_errno=True)
     _done(c.unshare(_NEW_MOUNTS), "unshare")
     _done(c.mount(b"none", b"/", None, _PRIVATE, None), "mount /")
@@ -105,7 +105,7 @@ class Daemon:
         self._connect()
         for command in self._first:
             answer = self._ask(json.dumps(command).encode())
-            assert answer is not None and answer["ok"], answer
+            assert (answer or {}).get("ok"), answer
 
     def _log(self) -> str:
         with contextlib.suppress(OSError):
@@ -143,8 +143,8 @@ class Daemon:
         except (ConnectionError, BrokenPipeError):
             return None
         told = json.loads(answer)
-        assert isinstance(told, dict) and isinstance(told.get("ok"), bool), told
-        assert told["ok"] or (isinstance(told.get("error"), str) and told["error"]), told
+        assert isinstance(told, dict), told
+        assert told.get("ok") is True or (told.get("ok") is False and told.get("error")), told
         return told
 
     def feed(self, line: bytes) -> None:
@@ -187,9 +187,10 @@ def is_text(line: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _shut_in_with(
+def talking_to(
     place: Path, run: Callable[[dict[str, Any]], object], first: Sequence[Any] = ()
 ) -> Iterator[Feed]:
+    """A daemon whose life is `run`; `first` is asked of it first, and again now and then."""
     daemon = Daemon(run, place, first)
     try:
         yield daemon.feed
@@ -214,7 +215,7 @@ def disk(place: Path) -> Iterator[Feed]:
     for name in ("b", "m", "b2", "m2"):
         (place / name).mkdir()
     first = _with_places([DISK_COMMANDS[0]], place)
-    with _shut_in_with(place, _native_main("disk"), first) as feed:
+    with talking_to(place, _native_main("disk"), first) as feed:
         yield lambda line: feed(line.replace(b"/PLACE", bytes(place)))
 
 
@@ -237,7 +238,7 @@ def relay(place: Path) -> Iterator[Feed]:
     def run(config: dict[str, Any]) -> None:
         main(config | {"seed": 1, "most_bytes": 1 << 20})
 
-    with _shut_in_with(place, run, first) as feed:
+    with talking_to(place, run, first) as feed:
         yield feed
 
 
@@ -268,7 +269,7 @@ def sampler(place: Path) -> Iterator[Feed]:
     """The sampler; `/PLACE` in a command is a directory of its own."""
     shut_in(place)
     (place / "root" / "proc").mkdir(parents=True)
-    with _shut_in_with(place, _native_main("sampler")) as feed:
+    with talking_to(place, _native_main("sampler")) as feed:
         yield lambda line: feed(line.replace(b"/PLACE", bytes(place)))
 
 
@@ -284,7 +285,7 @@ def nodes(place: Path) -> Iterator[Feed]:
     def run(config: dict[str, Any]) -> None:
         supervisor.nodes_main(config, spawner.start())
 
-    with _shut_in_with(place, run) as feed:
+    with talking_to(place, run) as feed:
         yield feed
 
 
@@ -295,7 +296,11 @@ PATCHES: list[dict[str, Any]] = [
     {"limits": {"read_bps": 1e6, "write_bps": None, "read_iops": 100, "write_iops": "max"}},
     {"slow": {"factor": 3.0, "ramp_s": 1.0, "stall": {"period_s": 1.0, "length_s": 0.1}}},
     {"slow": {"factor": 2.0, "random": {"probability": 0.1, "factor": 9}}, "servers": 3},
-    {"faults": [{"op": "read", "error": "EIO", "probability": 0.1, "from": 0, "to": 4096, "seed": 1}]},
+    {
+        "faults": [
+            {"op": "read", "error": "EIO", "probability": 0.1, "from": 0, "to": 4096, "seed": 1}
+        ]
+    },
     {"faults": [{"op": "write", "mode": "torn", "file": "*.db"}], "read_only": True},
     {"bad_space": {"share": 0.1, "mode": "flip", "seed": 2, "op": "read"}},
     {"readahead": False, "cache": None, "full": True, "fail_stop": False, "volatile": True},
@@ -303,7 +308,10 @@ PATCHES: list[dict[str, Any]] = [
     {"power_cut": {"mode": "torn", "seed": 1}},
     {"limits": None, "slow": None, "servers": None, "faults": None, "bad_space": None},
 ]
-_KNOWN = {"read": {"base_ns": 1e4, "per_byte_ns": 0.1}, "write": {"base_ns": 1e4, "per_byte_ns": 0.1}}
+_KNOWN = {
+    "read": {"base_ns": 1e4, "per_byte_ns": 0.1},
+    "write": {"base_ns": 1e4, "per_byte_ns": 0.1},
+}
 DISK_COMMANDS: list[dict[str, Any]] = [
     {"cmd": "add", "disk_id": "d", "mount": "/PLACE/m", "backing": "/PLACE/b", "profile": PROFILE}
     | {"seed": 1, "compensation": _KNOWN | {"lateness_ns": 0}, "patch": {}, "volatile": False},
@@ -315,7 +323,12 @@ DISK_COMMANDS: list[dict[str, Any]] = [
     {"cmd": "patch", "disk_id": "d", "patch": PATCHES[0], "planned_ns": 5}
     | {"cause": {"kind": "log", "text": "x"}},
     *(
-        {"cmd": "schedule", "disk_id": "d", "replace": True, "events": [when | {"patch": PATCHES[0]}]}
+        {
+            "cmd": "schedule",
+            "disk_id": "d",
+            "replace": True,
+            "events": [when | {"patch": PATCHES[0]}],
+        }
         for when in (
             {"at_ns": 10**18},
             {"phase": "p", "after_ns": 10, "every": True},

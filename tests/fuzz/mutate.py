@@ -18,8 +18,37 @@ NUMBERS = (
 LEAVES: tuple[Any, ...] = (
     *(None, True, False, *NUMBERS, 2**64, -(2**70), 10**400),
     *(0.5, -0.0, 1e-320, 1e308, -1e308, float("nan"), float("inf"), float("-inf")),
-    *("", " ", "max", "0", "-1", "nan", "1e999", "1%", "4KiB", "10 ms", "5MB/s", "none", "{", "[", "a\0b"),
-    *("..", "/", "./x", "x" * 300, "\u20ac\U0001f600", "\ud800", "\n", "*", "%s%n", "$(id)", "'", "null"),
+    *(
+        "",
+        " ",
+        "max",
+        "0",
+        "-1",
+        "nan",
+        "1e999",
+        "1%",
+        "4KiB",
+        "10 ms",
+        "5MB/s",
+        "none",
+        "{",
+        "[",
+        "a\0b",
+    ),
+    *(
+        "..",
+        "/",
+        "./x",
+        "x" * 300,
+        "\u20ac\U0001f600",
+        "\ud800",
+        "\n",
+        "*",
+        "%s%n",
+        "$(id)",
+        "'",
+        "null",
+    ),
 )
 
 
@@ -96,7 +125,9 @@ def noisy(draw: Random, sample: bytes) -> bytes:
         if kind == 0 and at < len(data):
             data[at] ^= 1 << draw.randrange(8)
         elif kind == 1:
-            data[at : at + 1] = bytes([draw.choice((0, 1, 9, 10, 32, 34, 58, 91, 123, 127, 128, 255))])
+            data[at : at + 1] = bytes(
+                [draw.choice((0, 1, 9, 10, 32, 34, 58, 91, 123, 127, 128, 255))]
+            )
         elif kind in (2, 3):
             form = draw.choice(("<I", ">I", "<Q", ">Q", "<H", ">H"))
             size = struct.calcsize(form)

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 import os
+import shutil
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
 from penstock.observe.trace.counts import COUNTER, read_counts
 from penstock.observe.trace.events import EVENT, SpoolReader
+from penstock.observe.trace.foreign import import_trace
 from penstock.observe.trace.layers_join import RECORD, join
 from penstock.observe.trace.patterns import judge_spool
 from penstock.platform.emulation import cluster_spec
@@ -72,6 +74,24 @@ def _foreign(kind: str) -> Callable[[Path], contextlib.AbstractContextManager[Fe
     return opened
 
 
+@contextlib.contextmanager
+def _imported(place: Path) -> Iterator[Feed]:
+    """All of `penstock import`."""
+    given = place / "given"
+
+    def feed(data: bytes) -> None:
+        given.write_bytes(data)
+        output = place / "bundle"
+        shutil.rmtree(output, ignore_errors=True)
+        try:
+            import_trace([given], output)
+        except BadInput:
+            assert not output.exists()
+            raise
+
+    yield feed
+
+
 def _blktrace() -> list[bytes]:
     import tempfile
 
@@ -95,7 +115,10 @@ _LATENCY = {"N": 2, "mean": 5.0, "min": 1, "max": 9, "bins": {"1": 1, "9": 1}}
 _PERCENTILES = {"N": 2, "mean": 5.0, "min": 1, "max": 9, "percentile": {"50.000000": 4, "99.0": 9}}
 _WAY = {"io_bytes": 8192, "total_ios": 2, "runtime": 10, "bw_bytes": 819200, "iops": 200.0}
 _FIO = [
-    {"fio version": "fio-3.33", "jobs": [{"jobname": "a", "error": 0, "read": _WAY | {"clat_ns": way}}]}
+    {
+        "fio version": "fio-3.33",
+        "jobs": [{"jobname": "a", "error": 0, "read": _WAY | {"clat_ns": way}}],
+    }
     for way in (_LATENCY, _PERCENTILES)
 ]
 _FIO.append(
@@ -178,14 +201,25 @@ _SIZE_CLASSES = 32
 
 def _epoch(samples: int, kind: int) -> bytes:
     head = struct.pack("<20I", 1, 7, 7, kind, 30, 0, 0, 29, 20, 5, 28, 1, 25, 1, 2, 3, 4, 9, 3, 12)
-    sums = struct.pack("<5Q6I2q", 50, 122880, 1000, 9000, 500, 5, 512, 4096, samples, 9, 0, 0, 1 << 20)
+    sums = struct.pack(
+        "<5Q6I2q", 50, 122880, 1000, 9000, 500, 5, 512, 4096, samples, 9, 0, 0, 1 << 20
+    )
     classes = struct.pack(f"<{_SIZE_CLASSES}I", *[1] * _SIZE_CLASSES)
     rest = struct.pack("<6q4I", 4096, 8192, -4096, 0, 8, 16, 1, 0, 0, 0)
     return head + sums + classes + rest + struct.pack(f"<{samples}I", *range(samples))
 
 
 _SERIES = b"".join(
-    json.dumps({"series": n, "source": "cpu", "entity": "0", "metric": "m", "unit": "s", "cumulative": True}).encode()
+    json.dumps(
+        {
+            "series": n,
+            "source": "cpu",
+            "entity": "0",
+            "metric": "m",
+            "unit": "s",
+            "cumulative": True,
+        }
+    ).encode()
     + b"\n"
     for n in range(4)
 )
@@ -243,7 +277,9 @@ def _workload(data: bytes) -> None:
 _WORKLOAD = {
     "schema": "penstock/workload/1",
     "name": "w",
-    "files": [{"name": "in", "size_bytes": 1 << 20, "preloaded": True, "hints": {"placement": "local"}}],
+    "files": [
+        {"name": "in", "size_bytes": 1 << 20, "preloaded": True, "hints": {"placement": "local"}}
+    ],
     "tasks": [
         {
             "name": "t",
@@ -255,7 +291,11 @@ _WORKLOAD = {
                 {"op": "close", "file": "in"},
             ],
         },
-        {"name": "u", "after": ["t"], "operations": [{"op": "read", "file": "out", "size_bytes": 1}]},
+        {
+            "name": "u",
+            "after": ["t"],
+            "operations": [{"op": "read", "file": "out", "size_bytes": 1}],
+        },
     ],
 }
 
@@ -278,7 +318,11 @@ def _patch(data: bytes) -> None:
 _PROFILE_TEXT = json.dumps(daemons.PROFILE)
 _PROFILES = [json.loads(text) for text in _text("python/penstock/profile/ready/*.json")]
 _STATION_PATCHES = [
-    {k: v for k, v in p.items() if k in ("limits", "slow", "servers", "readahead", "cache", "profile")}
+    {
+        k: v
+        for k, v in p.items()
+        if k in ("limits", "slow", "servers", "readahead", "cache", "profile")
+    }
     for p in daemons.PATCHES
 ] + [{"credits": {"iops": {"base": 100, "burst": 3000, "capacity": 1e5, "start": 1.0}}}]
 
@@ -313,17 +357,29 @@ def _node_words(data: bytes) -> None:
 
 
 def _node_commands() -> list[Any]:
-    spec = to_json(cluster_spec(read_platform(yaml.safe_dump(_CLUSTER).encode(), ROOT / "x.yaml", predicted=None)))
+    spec = to_json(
+        cluster_spec(
+            read_platform(yaml.safe_dump(_CLUSTER).encode(), ROOT / "x.yaml", predicted=None)
+        )
+    )
     change = {"nodes": ["n-*"], "resource": "memory", "patch": {"hard": 1 << 28}}
     when: list[Any] = [{"at_s": 1e9}, {"phase": "p"}, {"condition": {"phase": "p"}}]
     return [
         {"cmd": "ping"},
         {"cmd": "reserve", "spec": spec},
-        *({"cmd": cmd, "cluster": "two"} for cmd in "keep progress describe networks spec status".split()),
+        *(
+            {"cmd": cmd, "cluster": "two"}
+            for cmd in "keep progress describe networks spec status".split()
+        ),
         {"cmd": "delays", "cluster": "two", "network": "net", "delays": [["n-0", "n-1", 0.1]]},
         {"cmd": "set", "cluster": "two", "changes": [change]},
         *(
-            {"cmd": "schedule", "cluster": "two", "events": [change | {"when": each}], "start_ns": 5}
+            {
+                "cmd": "schedule",
+                "cluster": "two",
+                "events": [change | {"when": each}],
+                "start_ns": 5,
+            }
             for each in when
         ),
         {"cmd": "mark", "cluster": "two", "phase": "p"},
@@ -356,15 +412,21 @@ def _frame(draw: Random) -> bytes:
     return mutate.noisy(draw, sample)
 
 
-def _plain(name: str, make: mutate.Input, feed: Feed, *documented: type[BaseException], cost: float = 1) -> Target:
+def _plain(
+    name: str, make: mutate.Input, feed: Feed, *documented: type[BaseException], cost: float = 1
+) -> Target:
     return Target(name, make, lambda _: stateless(feed), documented, cost)
 
 
 def all_targets() -> list[Target]:
     """Every target that can be fuzzed here."""
     of = mutate
-    study = _text("examples/*.study.yaml", "tests/golden/broken/sound.study.yaml", "studies/ssd*.study.yaml")
-    platform = _text("examples/platforms/*.yaml", "tests/golden/broken-platforms/sound.platform.yaml")
+    study = _text(
+        "examples/*.study.yaml", "tests/golden/broken/sound.study.yaml", "studies/ssd*.study.yaml"
+    )
+    platform = _text(
+        "examples/platforms/*.yaml", "tests/golden/broken-platforms/sound.platform.yaml"
+    )
     wfformat = [json.loads(text) for text in _text("tests/golden/wfformat/*.json")]
     spools = [
         ("spool-events", [_EVENTS], _of_spool(_events), ()),
@@ -374,7 +436,12 @@ def all_targets() -> list[Target]:
             _of_spool(judge_spool),
             (),
         ),
-        ("spool-counts", [_records(COUNTER, direction=[0, 1] * 4)], _of_spool(read_counts), (PenstockError,)),
+        (
+            "spool-counts",
+            [_records(COUNTER, direction=[0, 1] * 4)],
+            _of_spool(read_counts),
+            (PenstockError,),
+        ),
         (
             "spool-samples",
             [_records(SAMPLE_DTYPE) + b"********\n" + _SERIES],
@@ -387,14 +454,30 @@ def all_targets() -> list[Target]:
             _of_spool(read_disk_log, ".files"),
             (PenstockError,),
         ),
-        ("spool-layers", [_records(RECORD, kind=[1, 2, 3, 1] * 2)], _of_spool(_layers), (PenstockError,)),
+        (
+            "spool-layers",
+            [_records(RECORD, kind=[1, 2, 3, 1] * 2)],
+            _of_spool(_layers),
+            (PenstockError,),
+        ),
     ]
     found = [
         Target("blktrace", of.of_bytes(*_blktrace()), _foreign("blktrace"), (ValueError,)),
         Target("darshan-dxt", of.of_text(DXT.encode()), _foreign("dxt"), (ValueError,)),
         Target("fio-iolog", of.of_text(*_IOLOG), _foreign("iolog"), (ValueError,)),
+        Target(
+            "imported-trace",
+            of.of_bytes(*_blktrace(), DXT.encode(), *_IOLOG),
+            _imported,
+            (BadInput,),
+            cost=100,
+        ),
         _plain("fio-report", of.of_json(*_FIO), _fio_report, PenstockError),
-        _plain("fio-command", of.of_text(*_FIO_LINE), lambda d: bool(fio.operations(d.decode("utf-8", "replace")))),
+        _plain(
+            "fio-command",
+            of.of_text(*_FIO_LINE),
+            lambda d: bool(fio.operations(d.decode("utf-8", "replace"))),
+        ),
         _plain(
             "pgbench-report",
             of.of_text(*_PGBENCH),
@@ -402,18 +485,29 @@ def all_targets() -> list[Target]:
             PenstockError,
         ),
         *(
-            Target(name, of.of_bytes(*data), opened, errors, 200.0 if name == "spool-layers" else 4.0)
+            Target(
+                name, of.of_bytes(*data), opened, errors, 200.0 if name == "spool-layers" else 4.0
+            )
             for name, data, opened, errors in spools
         ),
         _plain("storage-profile", of.of_json(*_PROFILES), _profile, BadInput, cost=2),
         _plain("disk-patch", of.of_json(*_STATION_PATCHES), _patch, ValueError),
-        _plain("disk-words", of.of_text(*_DISK_WORDS), lambda d: bool(disk_words.patch_of(_said(d))), BadInput),
+        _plain(
+            "disk-words",
+            of.of_text(*_DISK_WORDS),
+            lambda d: bool(disk_words.patch_of(_said(d))),
+            BadInput,
+        ),
         _plain("node-words", of.of_text(*_NODE_WORDS), _node_words, BadInput),
         _plain("study-file", _of_file(study), _study, BadInput, cost=200),
         _plain("platform-file", _of_file(platform), _platform, BadInput, cost=200),
         _plain("workload-file", of.of_json(_WORKLOAD, *wfformat), _workload, BadInput, cost=4),
         _plain(
-            "distem-platform", of.of_json(distem()), lambda d: bool(read_distem(Path("f"), d)), BadInput, cost=4
+            "distem-platform",
+            of.of_json(distem()),
+            lambda d: bool(read_distem(Path("f"), d)),
+            BadInput,
+            cost=4,
         ),
         _plain(
             "simgrid-platform",
@@ -428,7 +522,9 @@ def all_targets() -> list[Target]:
             Target("disk-commands", of.of_json(*daemons.DISK_COMMANDS), daemons.disk, cost=4),
             Target("relay-commands", of.of_json(*daemons.RELAY_COMMANDS), daemons.relay, cost=4),
             Target("relay-frames", _frame, daemons.frames),
-            Target("sampler-commands", of.of_json(*daemons.SAMPLER_COMMANDS), daemons.sampler, cost=4),
+            Target(
+                "sampler-commands", of.of_json(*daemons.SAMPLER_COMMANDS), daemons.sampler, cost=4
+            ),
             Target("node-commands", of.of_json(*_node_commands()), daemons.nodes, cost=10),
         ]
     return found

@@ -149,7 +149,11 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::switch::{Switch, Towards};
 
     /// An IPv4 datagram of UDP whose sum is left to the device, as the kernel gives it.
     fn datagram(payload: &[u8]) -> Frame {
@@ -204,5 +208,57 @@ mod tests {
             .sum();
         assert!(turned <= 17, "one bit and the checksum, not {turned} bits");
         assert_eq!((frame.to(), frame.from()), (before.to(), before.from()));
+    }
+
+    fn any_frame() -> impl Strategy<Value = Frame> {
+        let words = (any::<u8>(), any::<u8>(), any::<[u8; 8]>());
+        let bytes = vec(any::<u8>(), 14..HEAD_BYTES - VIRTIO_BYTES);
+        (words, bytes, 0..3 * TAIL_BYTES).prop_map(|((flags, kind, words), bytes, longer)| {
+            let mut head = Box::new([0; HEAD_BYTES]);
+            (head[0], head[1]) = (flags & 1, kind & 3);
+            head[2..VIRTIO_BYTES].copy_from_slice(&words);
+            head[VIRTIO_BYTES..VIRTIO_BYTES + bytes.len()].copy_from_slice(&bytes);
+            // two in three fit into the head, as most frames do
+            let large = longer < TAIL_BYTES;
+            Frame {
+                head,
+                tail: large.then(|| vec![0; TAIL_BYTES].into_boxed_slice().try_into().unwrap()),
+                len: if large {
+                    HEAD_BYTES + longer
+                } else {
+                    VIRTIO_BYTES + bytes.len()
+                },
+            }
+        })
+    }
+
+    proptest! {
+        /// Whatever a node sends: one bit behind the addresses is turned, and perhaps the checksum completed.
+        #[test]
+        fn fuzzed_frames_are_turned_within_themselves(frame in any_frame(), number: u64) {
+            let mut turned = frame.copy();
+            turned.turn_bit(number);
+            prop_assert_eq!((turned.to(), turned.from(), turned.len), (frame.to(), frame.from(), frame.len));
+            let differ: Vec<usize> = (1..HEAD_BYTES).filter(|&i| turned.head[i] != frame.head[i]).collect();
+            prop_assert!(differ.len() <= 3, "{:?}", differ);
+            prop_assert!(differ.iter().all(|&i| i < frame.len), "{:?}", differ);
+            prop_assert!(turned.head[0] <= frame.head[0]);
+        }
+
+        /// Frames from and to made-up addresses go to a port of the network, never back.
+        #[test]
+        fn fuzzed_addresses_are_never_sent_back(frames in vec((0u32..3, any_mac(), any_mac()), 1..40)) {
+            let mut switch = Switch { ports: vec![0, 1, 2], ..Switch::default() };
+            for (port, from, to) in frames {
+                if let Towards::Port(there) = switch.route(port, from, to) {
+                    prop_assert!(there != port && switch.ports.contains(&there));
+                }
+            }
+        }
+    }
+
+    /// Few, so that they meet; some of groups.
+    fn any_mac() -> impl Strategy<Value = Mac> {
+        (0u8..4, 0u8..4).prop_map(|(first, last)| [first, 0, 0, 0, 0, last])
     }
 }

@@ -107,7 +107,7 @@ class Supervisor:
         try:
             asked = json.loads(line)
             if not isinstance(asked, dict):
-                raise BadInput("no object such as {\"cmd\": \"ping\"}")
+                raise BadInput('no object such as {"cmd": "ping"}')
             command = _COMMANDS.get(asked.pop("cmd", None))
             if command is None:
                 raise BadInput("no such command")
