@@ -39,7 +39,8 @@ class PerfettoTrace:
         self._open: dict[int, list[tuple[int, int, dict[str, Any]]]] = {}
         ends: list[tuple[int, int, int]] = []
         trace = Trace.FromString(data)
-        assert unknown(trace) == []
+        odd = unknown(trace)
+        assert not odd, f"Perfetto has no {', '.join(odd)}"
         for order, packet in enumerate(trace.packet):
             if packet.sequence_flags & TracePacket.SEQ_INCREMENTAL_STATE_CLEARED:
                 self._names, self._notes, self._strings = {}, {}, {}
