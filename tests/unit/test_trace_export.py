@@ -94,7 +94,7 @@ def test_a_field_that_perfetto_does_not_have_is_found(bundle: Path, tmp_path: Pa
     """Planted: a packet with a field of number 1999."""
     export(bundle, "perfetto", tmp_path / "o.pftrace")
     planted = (tmp_path / "o.pftrace").read_bytes() + b"\x0a\x03\xf8\x7c\x01"
-    with pytest.raises(AssertionError, match="TracePacket.1999"):
+    with pytest.raises(AssertionError, match=r"TracePacket\.1999"):
         PerfettoTrace(planted)
 
 

@@ -254,6 +254,12 @@ HEAD = "fio version 3 iolog\n"
         ("wait", (HEAD + "9 f wait 9 0\n").encode(), ":2: .*no `wait` in version 3"),
         ("huge", (HEAD + "9 f read 0 4294967296\n").encode(), ":2: .*below 2 GiB"),
         ("far", (HEAD + "9 f read 9223372036854775807 9\n").encode(), ":2: .*below 2\\^63"),
+        ("late", (HEAD + "99999999999999999 f read 0 1\n").encode(), ":2: .*times below 2\\^63 ns"),
+        (
+            "waits",
+            b"fio version 2 iolog\n" + b"f wait 18446744073709551615 0\n" * 2,
+            ":3: .*times below 2\\^63 ns",
+        ),
         ("torn", (HEAD + "5 f read 0 4096\n6 f read 4096 40").encode(), ":3: .*an end of the line"),
         ("dxttorn", DXT[: DXT.index("110\n") + 2].encode(), ":21: .*an end of the line"),
         ("none", HEAD.encode(), "holds no reads or writes"),

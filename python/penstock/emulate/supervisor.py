@@ -105,7 +105,7 @@ class Supervisor:
 
     def _answer(self, line: bytes, asker: int) -> dict[str, Any]:
         try:
-            asked = json.loads(line)
+            asked = json.loads(line.decode())
             if not isinstance(asked, dict):
                 raise BadInput('no object such as {"cmd": "ping"}')
             command = _COMMANDS.get(asked.pop("cmd", None))
