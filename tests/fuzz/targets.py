@@ -470,7 +470,7 @@ def all_targets() -> list[Target]:
             of.of_bytes(*_blktrace(), DXT.encode(), *_IOLOG),
             _imported,
             (BadInput,),
-            cost=100,
+            cost=30,
         ),
         _plain("fio-report", of.of_json(*_FIO), _fio_report, PenstockError),
         _plain(
@@ -486,7 +486,7 @@ def all_targets() -> list[Target]:
         ),
         *(
             Target(
-                name, of.of_bytes(*data), opened, errors, 200.0 if name == "spool-layers" else 4.0
+                name, of.of_bytes(*data), opened, errors, 100.0 if name == "spool-layers" else 4.0
             )
             for name, data, opened, errors in spools
         ),
@@ -499,8 +499,8 @@ def all_targets() -> list[Target]:
             BadInput,
         ),
         _plain("node-words", of.of_text(*_NODE_WORDS), _node_words, BadInput),
-        _plain("study-file", _of_file(study), _study, BadInput, cost=200),
-        _plain("platform-file", _of_file(platform), _platform, BadInput, cost=200),
+        _plain("study-file", _of_file(study), _study, BadInput, cost=60),
+        _plain("platform-file", _of_file(platform), _platform, BadInput, cost=60),
         _plain("workload-file", of.of_json(_WORKLOAD, *wfformat), _workload, BadInput, cost=4),
         _plain(
             "distem-platform",

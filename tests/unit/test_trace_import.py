@@ -281,6 +281,11 @@ HEAD = "fio version 3 iolog\n"
             record(1, 5, 0, 8, (QUEUE | READ) << 16 | 1) + b"\0" * 48,
             "at byte 48: found 0x00000000",
         ),
+        (
+            "blklate",
+            record(1, 1 << 63, 0, 8, (QUEUE | READ) << 16 | 1),
+            "found the time 9223372036",
+        ),
         ("blkpdu", record(1, 5, 0, 8, 1 << 26, payload=b"abcdefgh")[:-3], "found 5 bytes after"),
     ],
 )

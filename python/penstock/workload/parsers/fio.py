@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterator
@@ -74,6 +75,9 @@ def _totals(report: dict[str, Any]) -> dict[str, Measured]:
         found["sync_mean_latency"] = sum(n * mean for n, mean in syncs) / sum(n for n, _ in syncs)
     found["user_cpu"] = sum(float(j.get("usr_cpu", 0)) for j in jobs)
     found["system_cpu"] = sum(float(j.get("sys_cpu", 0)) for j in jobs)
+    odd = [name for name, value in found.items() if not math.isfinite(value)]
+    if odd:
+        raise ValueError(f"{odd[0]} is {found[odd[0]]}")
     return {name: Measured(float(value), RESPONSES[name]) for name, value in found.items()}
 
 
@@ -111,9 +115,9 @@ def _direction(parts: list[dict[str, Any]], direction: str) -> dict[str, float]:
     latencies = [p["clat_ns"] for p in parts if p.get("clat_ns", {}).get("N", 0)]
     if not latencies:
         return found
-    counts = np.array([c["N"] for c in latencies], dtype=float)
-    means = np.array([c["mean"] for c in latencies], dtype=float)
-    found[f"{direction}_mean_latency"] = float(counts @ means / counts.sum())
+    counts = [float(c["N"]) for c in latencies]
+    total = sum(n * float(c["mean"]) for n, c in zip(counts, latencies, strict=True))
+    found[f"{direction}_mean_latency"] = total / sum(counts)
     found[f"{direction}_min_latency"] = min(c["min"] for c in latencies)
     found[f"{direction}_max_latency"] = max(c["max"] for c in latencies)
     return found | {
@@ -219,13 +223,15 @@ def _job(job: dict[str, str]) -> JobSpec:
     mode = job.get("rw", "read").partition(":")[0]
     if mode not in _MODES or "bsrange" in job or "bssplit" in job:
         raise _Untold(mode)
-    block = next(part for part in job.get("bs", "4k").split(",") if part)
+    blocks = [part for part in job.get("bs", "4k").split(",") if part]
+    if not blocks:
+        raise _Untold("bs")
     size = job.get("size", job.get("io_size"))
     runtime = job.get("runtime")
     mix = 100 - int(job["rwmixwrite"]) if "rwmixwrite" in job else int(job.get("rwmixread", "50"))
     return JobSpec(
         rw=mode,
-        bs_bytes=_bytes(block, base),
+        bs_bytes=_bytes(blocks[0], base),
         numjobs=int(job.get("numjobs", "1")),
         iodepth=int(job.get("iodepth", "1")),
         direct=job.get("direct", "0") != "0",
