@@ -9,7 +9,7 @@ PY      := $(VENV)/bin/python
 STAMPS  := $(VENV)/.stamps
 RUST    := $(shell find crates -name '*.rs' -o -name '*.c' -o -name '*.h' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml
 
-.PHONY: help setup build test lint pytest rusttest demo studies bench clean
+.PHONY: help setup build test lint pytest rusttest fuzz demo studies bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -53,6 +53,9 @@ pytest: build ## the Python tests: those that need no host on all processors, th
 	$(PY) -m pytest tests --ignore=tests/unit --ignore=tests/property --most-reruns 10 --most-skips 8 --durations 40
 
 test: lint rusttest pytest ## everything that must hold
+
+fuzz: build ## a million inputs, counted, to every reader of what others write; failing ones go to out/fuzz
+	$(PY) -m tests.fuzz --inputs 1000000 --all
 
 demo: build ## the access-pattern study, from nothing to demo/report.html
 	$(VENV)/bin/penstock run examples/access-patterns.study.yaml -o demo --resume

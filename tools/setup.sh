@@ -10,7 +10,7 @@ needs=(
   mkfs.ext4:e2fsprogs /usr/lib/postgresql/15/bin/initdb:postgresql
   qemu-system-x86_64:qemu-system-x86 /bin/busybox:busybox-static cpio:cpio zstd:zstd depmod:kmod xz:xz-utils
   /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev
-  /usr/include/wiredtiger.h:libwiredtiger-dev /usr/include/simgrid/s4u.hpp:libsimgrid-dev g++:g++
+  /usr/include/wiredtiger.h:libwiredtiger-dev g++:g++ /usr/include/simgrid/s4u.hpp:libsimgrid-dev
 )
 missing=()
 for need in "${needs[@]}"; do

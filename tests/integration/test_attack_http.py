@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ network: {bandwidth: 100 Mbit/s}
 """
 #: what would take away what the others are tried on
 ENDS = {("DELETE", "/api/v1/clusters/{cluster}"), ("DELETE", "/api/v1/disks/{disk}")}
+#: requests to each operation by who may; `make fuzz` sends more
+EXAMPLES = int(os.environ.get("PENSTOCK_HTTP_EXAMPLES", "20"))
 #: a stream of states has no end
 STREAMS = {("GET", "/api/v1/live")}
 #: how long a request may wait for what it asks for [s]
@@ -75,6 +77,7 @@ class Server:
             "PENSTOCK_RUNTIME": str(place / "run"),
         }
         (place / "cwd").mkdir()
+        self.requests = 0
         self.log = place / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -117,9 +120,13 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(
+    tmp_path_factory: pytest.TempPathFactory,
+    record_testsuite_property: Callable[[str, object], None],
+) -> Iterator[Server]:
     running = Server(tmp_path_factory.mktemp("attack-http"))
     yield running
+    record_testsuite_property("requests", running.requests)
     running.end()
 
 
@@ -147,6 +154,7 @@ def answered(case: Case, server: Server, authorization: str | None) -> requests.
     headers = {k: v for k, v in words.pop("headers").items() if k.lower() != "authorization"}
     if authorization is not None:
         headers["Authorization"] = authorization
+    server.requests += 1
     return requests.request(**words, headers=headers, timeout=60)
 
 
@@ -196,7 +204,7 @@ def test_with_the_token_every_answer_is_a_described_one(server: Server, name: st
         response_schema_conformance,
     ]
 
-    @tried(name, 20)
+    @tried(name, EXAMPLES)
     def ask(case: Case, known: bool) -> None:
         if known:
             aimed(case, server)

@@ -71,6 +71,32 @@ def test_fio_failures_are_said():
         fio.parse(Path("/nowhere"), json.dumps(broken), "", 1.0)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"read": 5},
+        {"read": {"io_bytes": [], "total_ios": 1}},
+        {"read": {"clat_ns": {"N": 1, "mean": "fast"}}},
+        {"read": {"clat_ns": {"N": 1 << 53, "mean": "a"}}},
+        {"read": {"clat_ns": {"N": 1, "mean": 1, "min": 1, "max": 1, "bins": {"a": 1}}}},
+        {"sync": {"lat_ns": 3}},
+        {"usr_cpu": {}},
+        {"usr_cpu": float("nan")},
+        {"read": {"clat_ns": {"N": 2, "mean": 1e308, "min": 1, "max": 1}}},
+    ],
+)
+def test_a_report_of_another_shape_is_said(changes):
+    odd = report(part(9, {"100": 9}))
+    odd["jobs"][0] |= changes
+    with pytest.raises(PenstockError, match="not as fio writes it"):
+        fio.parse(Path("/nowhere"), json.dumps(odd), "", 4.0)
+
+
+def test_a_report_nested_without_end_is_none():
+    with pytest.raises(PenstockError, match="no JSON report"):
+        fio.parse(Path("/nowhere"), "{" + '"a": [' * 100_000, "", 4.0)
+
+
 def test_fio_command_line():
     (job,) = (
         fio.operations(
@@ -100,11 +126,17 @@ def test_fio_options_before_the_first_name_are_for_all():
         "fio job.fio",
         "fio --name=a --bs=$BS",
         "fio --name=a --bsrange=1k-4k",
+        "fio --name=a --bs=,",
         "'",
     ],
 )
 def test_what_cannot_be_told_is_none(command: str):
     assert fio.operations(command) is None
+
+
+def test_pgbench_numbers_are_whole_ones():
+    with pytest.raises(PenstockError, match="printed no 'tps"):
+        pgbench.parse(Path("/nowhere"), "tps = . (without initial connection time)", "", 1.0)
 
 
 def test_pgbench():

@@ -237,13 +237,22 @@ def test_what_distem_has_alone_is_named(changes: dict[str, Any], words: str) -> 
         ({"vifaces": [{"vnetwork": "lan", "output": traffic("fast")}]}, "rate 'fast'"),
         ({"vmem": {"mem": "much"}}, "mem 'much'"),
         ({"vifaces": "x"}, "vifaces 'x'"),
+        ({"vcpu": 5}, "vcpu 5; expected an object"),
+        ({"vcpu": {"corenb": "many"}}, "corenb 'many'; expected a number"),
+        ({"vmem": "512"}, "vmem '512'; expected an object"),
+        ({"vmem": {"mem": "1e999"}}, "mem '1e999'; expected a size"),
+        ({"vfilesystem": {"disk_throttling": 7}}, "disk_throttling 7; expected an object"),
+        ({"vifaces": [{"vnetwork": "lan", "input": [1]}]}, "input [1]; expected an object"),
+        ({"vifaces": [{"vnetwork": "lan", "input": {"latency": "2ms"}}]}, "latency '2ms'"),
+        ({"vifaces": [{"vnetwork": "lan", "output": {"bandwidth": 7}}]}, "bandwidth 7"),
+        ({"vifaces": [{"vnetwork": "lan", "output": {"loss": "5%"}}]}, "loss '5%'"),
     ],
 )
 def test_what_is_no_platform_of_distem_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput) as refused:
         read_distem(HERE, json.dumps(distem(**changes)).encode())
     assert words in str(refused.value)
-    for raw in (b"{", b"[]", b'{"vplatform": {}}'):
+    for raw in (b"{", b"[]", b'{"vplatform": {}}', b"[" * 100_000):
         with pytest.raises(BadInput, match=r"there\.file:\d+:1: found"):
             read_distem(HERE, raw)
 

@@ -1,11 +1,13 @@
 """The PostgreSQL study predicts itself: a recorded archive, its truth measured on the emulated disks.
 
 tests/golden/postgres-archive is the archive of examples/postgres.study.yaml as it was run (8 valid runs), cut
-down to what a prediction reads: all responses, the traces of both runs of one treatment.
+down to what a prediction reads: all responses, the traces of both runs of one treatment. postgres-second is
+the same of a campaign made when the model was finished.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from pathlib import Path
@@ -18,7 +20,9 @@ from penstock.platform.profiles import read_profile, scaled
 from penstock.predict.calibration import read_pairs
 from penstock.predict.study import REPLAY_NOTE, predict_study, score
 
-ARCHIVE = Path(__file__).parents[1] / "golden" / "postgres-archive"
+ROOT = Path(__file__).parents[2]
+ARCHIVE = ROOT / "tests" / "golden" / "postgres-archive"
+SECOND = ROOT / "tests" / "golden" / "postgres-second"
 BAR = 0.85
 
 
@@ -123,3 +127,16 @@ def test_two_bases_are_each_used_where_they_are_nearer(tmp_path: Path) -> None:
     used = dict(zip(frame["treatment_id"], frame["basis_treatment"], strict=True))
     assert used == {"t01": "t03", "t02": "t04", "t03": "t03", "t04": "t04"}
     assert set(frame.loc[frame["is_basis"], "treatment_id"]) == {"t03", "t04"}
+
+
+def test_what_is_recorded_is_what_both_campaigns_give() -> None:
+    """The model was made on the first campaign; the second was made afterwards, whatever came of it."""
+    postgres = importlib.import_module("studies.postgres")
+    given = postgres.kept(postgres.scores(SECOND))
+    recorded = json.loads((ROOT / "bench" / "results" / "postgres.json").read_text())["rows"]
+    for made, kept in zip(given, recorded, strict=True):
+        assert (made["case"], made.get("verdict")) == (kept["case"], kept.get("verdict"))
+        assert made["value"] == pytest.approx(kept["value"], rel=1e-5)
+    shares = [int(row["value"].split(" of ")[0]) / row["n"] for row in recorded if "n" in row]
+    assert len(shares) == 4
+    assert shares[-1] == min(shares)

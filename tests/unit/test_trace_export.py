@@ -14,7 +14,7 @@ import pytest
 
 from penstock.archive.trace_export import export
 from penstock.errors import BadInput
-from tests.unit.protobuf_reader import PerfettoTrace
+from tests.unit.perfetto_reader import PerfettoTrace
 from tests.unit.trace_example import NUMBERS, START_NS, WAYS, event, random_rows, write_bundle
 
 N = 1009  # a prime
@@ -88,6 +88,14 @@ def test_perfetto_marks_losses(bundle: Path, tmp_path: Path) -> None:
     (mark,) = [s for s in trace.slices if s["category"] == "loss"]
     assert mark["name"] == "3 events lost"
     assert mark["events"] == 3
+
+
+def test_a_field_that_perfetto_does_not_have_is_found(bundle: Path, tmp_path: Path) -> None:
+    """Planted: a packet with a field of number 1999."""
+    export(bundle, "perfetto", tmp_path / "o.pftrace")
+    planted = (tmp_path / "o.pftrace").read_bytes() + b"\x0a\x03\xf8\x7c\x01"
+    with pytest.raises(AssertionError, match=r"TracePacket\.1999"):
+        PerfettoTrace(planted)
 
 
 def test_perfetto_parts_open_alone_and_hold_all(bundle: Path, tmp_path: Path) -> None:

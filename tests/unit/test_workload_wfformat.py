@@ -276,6 +276,8 @@ BROKEN: list[tuple[str, Any, str]] = [
         put(*TASKS, 1, "inputFiles", "half.0"),
         "a list of texts as `inputFiles` of the task 'ID02'",
     ),
+    ("1.5", put(*TASKS, 1, "inputFiles", [["half.0"]]), "a list of texts as `inputFiles`"),
+    ("1.5", put(*TASKS, 1, "inputFiles", 5), "found 5; expected a list of texts as `inputFiles`"),
     ("1.5", drop(*SPEC, "files"), "a file of the task 'ID01' of unknown size"),
     ("1.5", put(*SPEC, "files", 1, "sizeInBytes", "600"), "the text '600'; expected `sizeInBytes`"),
     ("1.5", put(*SPEC, "files", 1, "sizeInBytes", None), "of the file 'half.0'"),

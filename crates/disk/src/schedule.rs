@@ -318,7 +318,11 @@ impl Queue {
                 count += 1;
                 let mut patch = waiting.patch.clone();
                 patch.cause = cause;
-                self.push(t_ns + waiting.after_ns, waiting.disk.clone(), patch);
+                self.push(
+                    t_ns.saturating_add(waiting.after_ns),
+                    waiting.disk.clone(),
+                    patch,
+                );
             }
             if stays {
                 self.waiting.push(waiting);

@@ -85,7 +85,8 @@ impl Frame {
         let word = |at: usize| usize::from(u16::from_ne_bytes([self.head[at], self.head[at + 1]]));
         let start = VIRTIO_BYTES + word(6);
         let place = start + word(8);
-        if place + 2 > end {
+        // a node says where it begins: behind the addresses, as the sum of a packet does
+        if start < VIRTIO_BYTES + ETHERNET_BYTES || place + 2 > end {
             return;
         }
         // what is there already is the sum of the pseudo header
@@ -149,7 +150,11 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::switch::{Switch, Towards};
 
     /// An IPv4 datagram of UDP whose sum is left to the device, as the kernel gives it.
     fn datagram(payload: &[u8]) -> Frame {
@@ -204,5 +209,72 @@ mod tests {
             .sum();
         assert!(turned <= 17, "one bit and the checksum, not {turned} bits");
         assert_eq!((frame.to(), frame.from()), (before.to(), before.from()));
+    }
+
+    #[test]
+    fn no_checksum_is_written_over_the_addresses() {
+        let mut frame = datagram(b"hello, world!");
+        frame.head[6..10].fill(0); // as if the sum began with the frame
+        let before = frame.copy();
+        frame.turn_bit(0);
+        assert_eq!((frame.to(), frame.from()), (before.to(), before.from()));
+    }
+
+    fn any_frame() -> impl Strategy<Value = Frame> {
+        // where a checksum is to be put: mostly near, as nodes have it
+        let word = || prop_oneof![3 => 0u16..80, 1 => any::<u16>()];
+        let words = (any::<u8>(), any::<u8>(), word(), word());
+        let bytes = vec(any::<u8>(), 14..HEAD_BYTES - VIRTIO_BYTES);
+        (words, bytes, 0..3 * TAIL_BYTES).prop_map(
+            |((flags, kind, start, offset), bytes, longer)| {
+                let mut head = Box::new([0; HEAD_BYTES]);
+                (head[0], head[1]) = (flags & 1, kind & 3);
+                head[6..8].copy_from_slice(&start.to_ne_bytes());
+                head[8..10].copy_from_slice(&offset.to_ne_bytes());
+                head[VIRTIO_BYTES..VIRTIO_BYTES + bytes.len()].copy_from_slice(&bytes);
+                // two in three fit into the head, as most frames do
+                let large = longer < TAIL_BYTES;
+                Frame {
+                    head,
+                    tail: large.then(|| vec![0; TAIL_BYTES].into_boxed_slice().try_into().unwrap()),
+                    len: if large {
+                        HEAD_BYTES + longer
+                    } else {
+                        VIRTIO_BYTES + bytes.len()
+                    },
+                }
+            },
+        )
+    }
+
+    proptest! {
+        /// Whatever a node sends: one bit behind the addresses is turned, and perhaps the checksum completed.
+        #[test]
+        fn fuzzed_frames_are_turned_within_themselves(frame in any_frame(), number: u64) {
+            let mut turned = frame.copy();
+            turned.turn_bit(number);
+            prop_assert_eq!((turned.to(), turned.from(), turned.len), (frame.to(), frame.from(), frame.len));
+            let differ: Vec<usize> = (1..HEAD_BYTES).filter(|&i| turned.head[i] != frame.head[i]).collect();
+            prop_assert!(differ.len() <= 3, "{:?}", differ);
+            prop_assert!(differ.iter().all(|&i| i < frame.len), "{:?}", differ);
+            prop_assert!(turned.head[0] <= frame.head[0]);
+        }
+
+        /// Frames from and to made-up addresses go to a port of the network, never back.
+        #[test]
+        fn fuzzed_addresses_are_never_sent_back(frames in vec((0u32..3, any_mac(), any_mac()), 1..40)) {
+            let mut switch = Switch::default();
+            switch.ports.extend([0, 1, 2]);
+            for (port, from, to) in frames {
+                if let Towards::Port(there) = switch.route(port, from, to) {
+                    prop_assert!(there != port && switch.ports.contains(&there));
+                }
+            }
+        }
+    }
+
+    /// Few, so that they meet; some of groups.
+    fn any_mac() -> impl Strategy<Value = Mac> {
+        (0u8..4, 0u8..4).prop_map(|(first, last)| [first, 0, 0, 0, 0, last])
     }
 }

@@ -50,6 +50,10 @@ fn set(fd: RawFd, level: i32, name: i32, value: i32, what: &str) -> Result<(), E
 impl PacketSocket {
     /// Opens a socket for all frames that arrive on a link.
     pub fn open(ifindex: i32) -> Result<Self, Error> {
+        if ifindex < 1 {
+            // packet(7): 0 would be all links
+            return Err(Error::Bad(format!("there is no link {ifindex}")));
+        }
         // SAFETY: plain calls; the descriptor is owned from here on.
         let raw = unsafe {
             libc::socket(
@@ -266,4 +270,17 @@ fn stamp_ns(header: &libc::msghdr) -> Option<u64> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PacketSocket;
+
+    #[test]
+    fn a_port_is_one_link_never_all() {
+        for number in [0, -1, i32::MIN] {
+            let refused = PacketSocket::open(number).unwrap_err().to_string();
+            assert!(refused.contains("there is no link"), "{refused}");
+        }
+    }
 }

@@ -20,7 +20,7 @@ pub enum Error {
     #[error("not understood: {0}")]
     Config(#[from] serde_json::Error),
     /// An interval that cannot be kept.
-    #[error("an interval of {0} ns; expected at least 1000000 (1 ms)")]
+    #[error("an interval of {0} ns; expected 1000000 (1 ms) to 86400000000000 (a day)")]
     Interval(i64),
     /// A command that does not fit the state.
     #[error("{0}")]

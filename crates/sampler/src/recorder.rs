@@ -14,6 +14,7 @@ use crate::sources::{self, Source};
 use crate::spool::{Sink, Spool};
 
 const SHORTEST_NS: i64 = 1_000_000;
+const LONGEST_NS: i64 = 86_400_000_000_000;
 const FLUSH_EVERY_NS: i64 = 1_000_000_000;
 
 /// What a recording came to and cost.
@@ -58,7 +59,7 @@ impl Recorder {
     /// Starts to sample; the first sample is due at once.
     pub fn start(request: &StartRequest, default_interval_ns: i64) -> Result<Self, Error> {
         let interval_ns = request.interval_ns.unwrap_or(default_interval_ns);
-        if interval_ns < SHORTEST_NS {
+        if !(SHORTEST_NS..=LONGEST_NS).contains(&interval_ns) {
             return Err(Error::Interval(interval_ns));
         }
         let spool = Spool::create(&request.spool)?;
@@ -207,15 +208,16 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_below_a_millisecond_is_refused() {
-        let request: StartRequest = serde_json::from_value(
-            serde_json::json!({"spool": "/nonexistent/x", "interval_ns": 999_999}),
-        )
-        .unwrap();
-        assert!(matches!(
-            Recorder::start(&request, 1),
-            Err(Error::Interval(999_999))
-        ));
+    fn an_interval_that_cannot_be_kept_is_refused() {
+        // the longest would make deadlines wrap around, and samples without end
+        for wrong in [999_999, 0, -1, LONGEST_NS + 1, i64::MAX] {
+            let request: StartRequest = serde_json::from_value(
+                serde_json::json!({"spool": "/nonexistent/x", "interval_ns": wrong}),
+            )
+            .unwrap();
+            let refused = Recorder::start(&request, 1).unwrap_err();
+            assert!(matches!(refused, Error::Interval(found) if found == wrong));
+        }
     }
 
     #[test]

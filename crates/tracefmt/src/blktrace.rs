@@ -158,6 +158,10 @@ impl Source {
             let what = format!("found version {}; expected {VERSION}", magic & 0xff);
             return Err(self.wrong(what));
         }
+        if i64::try_from(u64_at(8)).is_err() {
+            let what = format!("found the time {} ns; expected one below 2^63", u64_at(8));
+            return Err(self.wrong(what));
+        }
         let payload_bytes = usize::from(u16_at(46));
         let entry = Entry {
             sequence: u32_at(4),

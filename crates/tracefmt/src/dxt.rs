@@ -44,7 +44,7 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
                         })
                         .collect();
                     let counts = counts.ok_or_else(|| bad("write_count: N, read_count: N"))?;
-                    promised = counts.iter().sum();
+                    promised = counts.iter().fold(0, |sum, &n| sum.saturating_add(n));
                     header = (
                         number,
                         shown(

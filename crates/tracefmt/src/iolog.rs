@@ -65,7 +65,9 @@ pub fn read(path: &Path, tid: u32, out: &mut Spool, to: &mut Imported) -> Result
             if version == 3 {
                 return Err(bad("no `wait` in version 3"));
             }
-            clock_us += offset;
+            clock_us = clock_us
+                .checked_add(offset)
+                .ok_or_else(|| bad("times below 2^63 ns"))?;
             return Ok(());
         }
         to.seen += 1;
@@ -83,7 +85,10 @@ pub fn read(path: &Path, tid: u32, out: &mut Spool, to: &mut Imported) -> Result
             .ok_or_else(|| bad("an offset below 2^63"))?;
         let file_id = to.file(file);
         to.reaches(file_id, offset + i64::from(size));
-        let t_ns = clock_us * 1000;
+        let t_ns = clock_us
+            .checked_mul(1000)
+            .filter(|&t_ns| i64::try_from(t_ns).is_ok())
+            .ok_or_else(|| bad("times below 2^63 ns"))?;
         to.thread(tid, tid, "fio", t_ns);
         to.kept += 1;
         out.push(&Record {

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import PenstockError
+
 #: a record of the log, 80 bytes little-endian (crates/disk, module `log`); times in CLOCK_MONOTONIC ns
 DISK_REQUEST_DTYPE = np.dtype(
     [
@@ -63,6 +65,12 @@ DEVICE_REQUESTS_SCHEMA = pa.schema(
 #: columns that a disk's own log does not have
 _OF_BLOCK_DEVICES = frozenset({"file_id", "tid", "cgroup_id", "source", "join"})
 _CHUNK = 1 << 20
+#: what fits into the table of the columns that are taken over as they are
+_MOST = {
+    field.name: np.iinfo(field.type.to_pandas_dtype()).max
+    for field in DEVICE_REQUESTS_SCHEMA
+    if field.name in (DISK_REQUEST_DTYPE.names or ()) and pa.types.is_integer(field.type)
+}
 
 
 def read_disk_log(
@@ -72,7 +80,8 @@ def read_disk_log(
 ) -> pa.Table:
     """The table `device_requests` of one disk's log, in the order of arrival; a torn tail is dropped.
 
-    `files_path` is the side file that names the files (default: the log's path and `.files`).
+    `files_path` is the side file that names the files (default: the log's path and `.files`). Raises
+    PenstockError for a record that no disk writes.
     """
     log = Path(path)
     names = _names(Path(files_path) if files_path is not None else Path(f"{log}.files"))
@@ -81,34 +90,38 @@ def read_disk_log(
     return table.sort_by("t_ns")
 
 
-def _names(path: Path) -> list[str]:
+def _names(path: Path) -> dict[int, str]:
     names: dict[int, str] = {}
     if path.exists():
         for line in path.read_text("utf-8", "replace").splitlines():
             try:
                 named = json.loads(line)
                 names[int(named["file_id"])] = str(named["path"])
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue  # a torn last line
-    return [names.get(number, "") for number in range(max(names, default=-1) + 1)]
+    return names
 
 
-def _batches(log: Path, names: list[str], disk_id: str | None) -> Iterator[pa.RecordBatch]:
+def _batches(log: Path, names: dict[int, str], disk_id: str | None) -> Iterator[pa.RecordBatch]:
     whole = log.stat().st_size // DISK_REQUEST_DTYPE.itemsize
     if whole == 0:
         return
     records = np.memmap(log, dtype=DISK_REQUEST_DTYPE, mode="r", shape=(whole,))
     # a name may stand for several files, one after the other; a dictionary's values are distinct
-    distinct = list(dict.fromkeys(names))
-    code_of = {name: code for code, name in enumerate(distinct)}
-    codes = np.array([code_of[name] for name in names] or [0], dtype=np.int32)
+    distinct = list(dict.fromkeys(names.values()))
+    code_of: dict[str | None, int] = {name: code for code, name in enumerate(distinct)}
     files = pa.array(distinct, pa.string())
     disks = pa.array([disk_id or ""], pa.string())
     for start in range(0, whole, _CHUNK):
         part = records[start : start + _CHUNK]
         n = len(part)
-        known = part["file_id"] < len(names)
-        file_codes = codes[np.where(known, part["file_id"], 0).astype(np.intp)]
+        wrong = part["op"] >= len(OPS)
+        for name, most in _MOST.items():
+            wrong |= part[name] > np.uint64(most)
+        if wrong.any():
+            raise PenstockError(f"{log}: record {start + int(wrong.argmax())} is damaged")
+        numbers, which = np.unique(part["file_id"], return_inverse=True)
+        codes = np.array([code_of.get(names.get(int(n)), -1) for n in numbers], np.int32)[which]
         late = part["done_ns"].astype(np.int64) - part["due_ns"].astype(np.int64)
         made: dict[str, pa.Array] = {
             "lateness_ns": pa.array(np.maximum(late, 0)),
@@ -116,7 +129,7 @@ def _batches(log: Path, names: list[str], disk_id: str | None) -> Iterator[pa.Re
                 pa.array(part["op"].astype(np.int8)), pa.array(OPS, pa.string())
             ),
             "sequential": pa.array(part["sequential"].astype(bool)),
-            "file": pa.DictionaryArray.from_arrays(pa.array(file_codes, mask=~known), files),
+            "file": pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), files),
             "disk_id": pa.DictionaryArray.from_arrays(
                 pa.array(np.zeros(n, np.int32), mask=np.full(n, disk_id is None)), disks
             ),

@@ -286,7 +286,7 @@ def _csv_rows(path: str, text: str) -> Iterator[dict[str, str]]:
 def _json_rows(path: str, text: str) -> Iterator[dict[str, Any]]:
     try:
         rows = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Unreadable(f"trace {path}", f"text that is not JSON ({error})", "JSON") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise Unreadable(f"trace {path}", "something else", "a list of mappings with `time`")

@@ -105,7 +105,9 @@ class Supervisor:
 
     def _answer(self, line: bytes, asker: int) -> dict[str, Any]:
         try:
-            asked = json.loads(line)
+            asked = json.loads(line.decode())
+            if not isinstance(asked, dict):
+                raise BadInput('no object such as {"cmd": "ping"}')
             command = _COMMANDS.get(asked.pop("cmd", None))
             if command is None:
                 raise BadInput("no such command")
@@ -119,6 +121,8 @@ class Supervisor:
             return {"ok": False, "error": f"{where}{error.strerror or error}"}
         except (TypeError, ValueError, KeyError) as error:
             return {"ok": False, "error": f"{type(error).__name__}: {error}", "bad_input": True}
+        except RecursionError:
+            return {"ok": False, "error": "found it nested too deeply", "bad_input": True}
 
     def ping(self) -> dict[str, Any]:
         """Who answers, and what it holds."""

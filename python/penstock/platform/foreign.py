@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -75,4 +76,5 @@ def number_with_unit(text: str, units: Mapping[str, float], bare: float | None) 
     if match is None:
         return None
     factor = units.get(match[2]) if match[2] else bare
-    return None if factor is None else float(match[1]) * factor
+    number = None if factor is None else float(match[1]) * factor
+    return number if number is not None and math.isfinite(number) else None

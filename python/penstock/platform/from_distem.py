@@ -46,7 +46,7 @@ def read_distem(path: Path, raw: bytes) -> Foreign:
     """Reads a description. Raises BadInput where it is none, or where a value makes no sense."""
     try:
         whole = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise mistake(path, line, f"no JSON ({error})", "a Distem platform") from None
     described = whole.get("vplatform") if isinstance(whole, dict) else None
@@ -115,6 +115,13 @@ class _Reader:
                 raise self.wrong(what, value, "an object")
             yield value
 
+    def within(self, made: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+        """The object of that key; an empty one where Distem wrote nothing there."""
+        value = made.get(key) or {}
+        if not isinstance(value, dict):
+            raise self.wrong(f"{where}: {key}", value, "an object")
+        return value
+
     def text(self, made: Mapping[str, Any], key: str, where: str) -> str:
         value = made.get(key)
         if not isinstance(value, str) or not value.strip():
@@ -128,9 +135,9 @@ class _Reader:
         host: dict[str, Any] = {"group": name, "count": 1}
         if made.get("mode") == "gateway":
             self.left_out.append(f"{where}: mode gateway; networks are not joined by gateways")
-        self.processors(host, made.get("vcpu"), where)
-        self.memory(host, made.get("vmem"), where)
-        system = made.get("vfilesystem") or {}
+        self.processors(host, self.within(made, "vcpu", where), where)
+        self.memory(host, self.within(made, "vmem", where), where)
+        system = self.within(made, "vfilesystem", where)
         if system.get("image"):
             image = Path(str(system["image"]).removeprefix("file://"))
             if image.is_dir():
@@ -141,7 +148,7 @@ class _Reader:
                 )
         if made.get("ssh_key"):
             host["ssh"] = True
-        host["disks"] = self.disks(system.get("disk_throttling"), where)
+        host["disks"] = self.disks(self.within(system, "disk_throttling", where), where)
         host["interfaces"] = [
             self.interface(viface, f"{name}-0", networks, where)
             for viface in self.each(made.get("vifaces"), "vifaces")
@@ -159,11 +166,12 @@ class _Reader:
         self.left_out.append(f"{where}: interface {viface.get('name')} without a network")
         return False
 
-    def processors(self, host: dict[str, Any], vcpu: Any, where: str) -> None:
-        if not vcpu:
-            return
+    def processors(self, host: dict[str, Any], vcpu: dict[str, Any], where: str) -> None:
         cores = list(self.each(vcpu.get("vcores"), "vcores"))
-        count = len(cores) or int(vcpu.get("corenb", 0))
+        said_count = str(vcpu.get("corenb") or "0")
+        if not said_count.isdecimal() or len(said_count) > 6:
+            raise self.wrong(f"{where}: corenb", vcpu["corenb"], "a number of cores")
+        count = len(cores) or int(said_count)
         if count:
             host["cpus"] = count
         said = {str(c.get("frequency", "0")) for c in cores} | {str(vcpu.get("frequency", "0"))}
@@ -176,13 +184,13 @@ class _Reader:
                 f"{where}: frequency {', '.join(sorted(said))} MHz; expected a ratio in ]0, 1] of the host's"
             )
 
-    def memory(self, host: dict[str, Any], vmem: Any, where: str) -> None:
+    def memory(self, host: dict[str, Any], vmem: dict[str, Any], where: str) -> None:
         for key, mine, bare in (
             ("mem", "memory", 1024.0**2),
             ("hard_limit", "memory", 1.0),
             ("soft_limit", "memory_soft", 1.0),
         ):
-            text = str((vmem or {}).get(key) or "").strip().lower()
+            text = str(vmem.get(key) or "").strip().lower()
             if text in ("", "0"):
                 continue
             size = number_with_unit(
@@ -191,12 +199,12 @@ class _Reader:
             if size is None:
                 raise self.wrong(f"{where}: {key}", text, "a size")
             host[mine] = f"{round(size)} B"
-        if str((vmem or {}).get("swap") or "0") not in ("0", ""):
+        if str(vmem.get("swap") or "0") not in ("0", ""):
             self.left_out.append(f"{where}: swap; nodes have none of their own")
 
-    def disks(self, throttling: Any, where: str) -> list[dict[str, Any]]:
+    def disks(self, throttling: dict[str, Any], where: str) -> list[dict[str, Any]]:
         found = []
-        for limit in self.each((throttling or {}).get("limits"), "limits"):
+        for limit in self.each(throttling.get("limits"), "limits"):
             device = self.text(limit, "device", f"{where}: disk_throttling")
             limits: dict[str, Any] = {}
             for key, mine in _LIMITS.items():
@@ -229,11 +237,11 @@ class _Reader:
         if address not in ("", "0.0.0.0"):
             made["address"] = address
         out, come_in = (
-            {k.lower(): v or {} for k, v in (viface.get(way) or {}).items()}
+            {key.lower(): said for key, said in self.within(viface, way, where).items()}
             for way in ("output", "input")
         )
         for way, said in (("out", out), ("in", come_in)):
-            rate = (said.get("bandwidth") or {}).get("rate")
+            rate = self.within(said, "bandwidth", where).get("rate")
             if rate is not None:
                 bits = number_with_unit(str(rate).lower(), _RATES, 1.0)
                 if not bits:
@@ -243,7 +251,7 @@ class _Reader:
                 made[way] = bit_rate(bits)
         self.latency(made, out, come_in, node, f"{where}, {network}")
         for key, mine in _SHARES.items():
-            shares = [self.share(said.get(key), f"{where}: {key}") for said in (out, come_in)]
+            shares = [self.share(self.within(s, key, where), where, key) for s in (out, come_in)]
             if shares[0] != shares[1]:
                 self.left_out.append(
                     f"{where}, {network}: {key} of input and output differ; an interface has one for both"
@@ -255,7 +263,7 @@ class _Reader:
     def latency(self, made: dict[str, Any], out: Any, come_in: Any, node: str, where: str) -> None:
         times = []
         for said in (out, come_in):
-            latency = said.get("latency") or {}
+            latency = self.within(said, "latency", where)
             for key in ("delay", "jitter"):
                 value = latency.get(key)
                 read = 0.0 if value in (None, "") else number_with_unit(str(value), _TIMES, 1e-6)
@@ -278,13 +286,13 @@ class _Reader:
         else:
             self.delays.setdefault(made["network"], {})[node] = (delay_out, delay_in)
 
-    def share(self, said: Any, where: str) -> float:
-        value = (said or {}).get("percent")
+    def share(self, said: dict[str, Any], where: str, key: str) -> float:
+        value = said.get("percent")
         if value in (None, ""):
             return 0.0
         share = number_with_unit(str(value).removesuffix("%"), {}, 1.0)
         if share is None or share > 100:
-            raise self.wrong(where, value, "a percentage")
+            raise self.wrong(f"{where}: {key}", value, "a percentage")
         return share
 
     def network(self, name: str, subnet: str) -> dict[str, Any]:

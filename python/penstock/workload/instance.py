@@ -212,8 +212,9 @@ class _Split(_Reader):
                 )
             jobs[job.id] = job
             for name in ("inputFiles", "outputFiles"):
-                for k, file in enumerate(row.get(name) or []):
-                    if file not in sizes:
+                said = row.get(name)
+                for k, file in enumerate(said if isinstance(said, list) else []):
+                    if isinstance(file, str) and file not in sizes:
                         text = f"{file!r}, a file of the task {job.id!r} of unknown size"
                         expected = "a file of `specification.files`"
                         self.document.mistake((*path, name, k), text, expected)

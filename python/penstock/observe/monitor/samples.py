@@ -14,6 +14,8 @@ from penstock.errors import PenstockError
 #: one value of one series; little-endian
 SAMPLE_DTYPE = np.dtype([("t_ns", "<i8"), ("series", "<u8"), ("value", "<f8")])
 
+_NAMED = {"series", "source", "entity", "metric", "unit", "cumulative"}
+
 SAMPLES_SCHEMA = pa.schema(
     [
         ("t_ns", pa.int64()),
@@ -30,7 +32,7 @@ SAMPLES_SCHEMA = pa.schema(
 def read_samples(spool: str | os.PathLike[str]) -> pa.Table:
     """The `samples` table of a spool file and the `.series` file beside it; a torn tail is dropped.
 
-    Raises PenstockError if a record names a series that the `.series` file does not.
+    Raises PenstockError if a record names a series that the `.series` file does not, or that file is damaged.
     """
     path = Path(spool)
     whole = path.stat().st_size // SAMPLE_DTYPE.itemsize
@@ -64,6 +66,8 @@ def _series(path: Path) -> list[dict[str, object]]:
             named = json.loads(line)
         except ValueError:
             continue  # empty, or torn by a crash
+        if not isinstance(named, dict) or not named.keys() >= _NAMED:
+            raise PenstockError(f"{path}: line {len(names) + 1} names no series")
         if named["series"] != len(names):
             raise PenstockError(f"{path}: series {named['series']} where {len(names)} was expected")
         names.append(named)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.analyse.words import percent, size
+from penstock.errors import PenstockError
 
 #: one file and direction in the spool file of mode count (crates/probe, tracer.rs)
 COUNTER = np.dtype(
@@ -26,8 +27,14 @@ Row = dict[str, Any]
 
 
 def read_counts(spool: Path) -> list[Row]:
-    """Rows as `verdicts` gives them, one per file and direction; their class is `counted`, times are 0."""
+    """Rows as `verdicts` gives them, one per file and direction; their class is `counted`, times are 0.
+
+    Raises PenstockError for a record that counts nothing, or neither reads nor writes.
+    """
     counts = np.fromfile(spool, COUNTER, count=spool.stat().st_size // COUNTER.itemsize)
+    wrong = (counts["direction"] > 1) | (counts["calls"] == 0)
+    if wrong.any():
+        raise PenstockError(f"{spool}: record {int(wrong.argmax())} is damaged")
     return [_row(*map(int, record)) for record in counts.tolist()]
 
 

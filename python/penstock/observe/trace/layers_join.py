@@ -24,6 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.errors import PenstockError
+
 #: one record of the spool (crates/probe, layers.rs)
 RECORD = np.dtype(
     [
@@ -38,6 +40,9 @@ REQUEST, ADDED, DIRTIED = 1, 2, 3
 BY_NOTHING, BY_PAGE_CACHE, BY_DIRECT, BY_METADATA = range(4)
 _SOURCES = ["none", "page cache", "direct", "file system"]
 _PAGE = 4096
+#: of one request; the kernel counts them in 32 bits
+_MOST_BYTES = 1 << 32
+_MOST_OFFSET = (1 << 63) - (1 << 33)
 _DIRECT, _ASYNC = 1, 64
 _FAULTS = ("fault_read", "fault_write")
 
@@ -81,7 +86,13 @@ class Joined:
 
 
 def join(records: Records, files: pa.Table, events: Path | None) -> Joined:
-    """Joins a spool's records with the files and operations of a run (`io_events`, a Parquet file)."""
+    """Joins a spool's records with the files and operations of a run (`io_events`, a Parquet file).
+
+    Raises PenstockError for a record that the kernel cannot have made.
+    """
+    wrong = (records["size_bytes"] > _MOST_BYTES) | (records["offset_bytes"] > _MOST_OFFSET)
+    if wrong.any():
+        raise PenstockError(f"the spool of the layers: record {int(wrong.argmax())} is damaged")
     frame = _frame(records, files)
     of_kind = {kind: frame[frame["kind"] == kind] for kind in (REQUEST, ADDED, DIRTIED)}
     requests = of_kind[REQUEST]

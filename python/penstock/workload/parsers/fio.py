@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterator
@@ -43,9 +44,17 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, M
 
     Percentiles come from the merged bins of `json+` as fio computes them: the middle of the first bin whose
     cumulated count reaches the share. Without bins, several jobs have no percentile. PenstockError if fio
-    reported an error or wrote no JSON.
+    reported an error, or wrote no report such as fio writes.
     """
     report = read_report(run_dir, stdout)
+    try:
+        values = _totals(report)
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise PenstockError(f"fio's report is not as fio writes it: {error}") from error
+    return {**values, "wall_s": Measured(wall_s, "s")}
+
+
+def _totals(report: dict[str, Any]) -> dict[str, Measured]:
     jobs = report.get("jobs")
     if not isinstance(jobs, list) or not jobs:
         raise PenstockError("fio's report names no job")
@@ -66,8 +75,10 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, M
         found["sync_mean_latency"] = sum(n * mean for n, mean in syncs) / sum(n for n, _ in syncs)
     found["user_cpu"] = sum(float(j.get("usr_cpu", 0)) for j in jobs)
     found["system_cpu"] = sum(float(j.get("sys_cpu", 0)) for j in jobs)
-    values = {name: Measured(float(value), RESPONSES[name]) for name, value in found.items()}
-    return {**values, "wall_s": Measured(wall_s, "s")}
+    odd = [name for name, value in found.items() if not math.isfinite(value)]
+    if odd:
+        raise ValueError(f"{odd[0]} is {found[odd[0]]}")
+    return {name: Measured(float(value), RESPONSES[name]) for name, value in found.items()}
 
 
 def read_report(run_dir: Path, stdout: str) -> dict[str, Any]:
@@ -104,9 +115,9 @@ def _direction(parts: list[dict[str, Any]], direction: str) -> dict[str, float]:
     latencies = [p["clat_ns"] for p in parts if p.get("clat_ns", {}).get("N", 0)]
     if not latencies:
         return found
-    counts = np.array([c["N"] for c in latencies], dtype=float)
-    means = np.array([c["mean"] for c in latencies], dtype=float)
-    found[f"{direction}_mean_latency"] = float(counts @ means / counts.sum())
+    counts = [float(c["N"]) for c in latencies]
+    total = sum(n * float(c["mean"]) for n, c in zip(counts, latencies, strict=True))
+    found[f"{direction}_mean_latency"] = total / sum(counts)
     found[f"{direction}_min_latency"] = min(c["min"] for c in latencies)
     found[f"{direction}_max_latency"] = max(c["max"] for c in latencies)
     return found | {
@@ -212,13 +223,15 @@ def _job(job: dict[str, str]) -> JobSpec:
     mode = job.get("rw", "read").partition(":")[0]
     if mode not in _MODES or "bsrange" in job or "bssplit" in job:
         raise _Untold(mode)
-    block = next(part for part in job.get("bs", "4k").split(",") if part)
+    blocks = [part for part in job.get("bs", "4k").split(",") if part]
+    if not blocks:
+        raise _Untold("bs")
     size = job.get("size", job.get("io_size"))
     runtime = job.get("runtime")
     mix = 100 - int(job["rwmixwrite"]) if "rwmixwrite" in job else int(job.get("rwmixread", "50"))
     return JobSpec(
         rw=mode,
-        bs_bytes=_bytes(block, base),
+        bs_bytes=_bytes(blocks[0], base),
         numjobs=int(job.get("numjobs", "1")),
         iodepth=int(job.get("iodepth", "1")),
         direct=job.get("direct", "0") != "0",

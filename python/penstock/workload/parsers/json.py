@@ -33,6 +33,6 @@ def document(text: str, where: str) -> Any:
     for start in starts[:10]:
         try:
             return json.JSONDecoder().raw_decode("".join(lines[start:]).lstrip())[0]
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
     raise PenstockError(f"{where} holds no JSON")

@@ -19,13 +19,13 @@ RESPONSES: dict[str, str] = {
 }
 
 _PATTERNS = {
-    "tps": r"^tps = ([0-9.]+)",
-    "latency_mean": r"^latency average = ([0-9.]+) ms",
-    "latency_stddev": r"^latency stddev = ([0-9.]+) ms",
+    "tps": r"^tps = ([0-9]+(?:\.[0-9]+)?)",
+    "latency_mean": r"^latency average = ([0-9]+(?:\.[0-9]+)?) ms",
+    "latency_stddev": r"^latency stddev = ([0-9]+(?:\.[0-9]+)?) ms",
     "transactions": r"^number of transactions actually processed: ([0-9]+)",
     "failed_transactions": r"^number of failed transactions: ([0-9]+)",
-    "connection_time": r"^(?:initial|average) connection time = ([0-9.]+) ms",
-    "duration": r"^duration: ([0-9.]+) s",
+    "connection_time": r"^(?:initial|average) connection time = ([0-9]+(?:\.[0-9]+)?) ms",
+    "duration": r"^duration: ([0-9]+(?:\.[0-9]+)?) s",
 }
 
 

@@ -1,0 +1,190 @@
+"""PostgreSQL's other treatments, predicted from the traces of one and judged on two campaigns.
+
+`studies/postgres.py` runs `examples/postgres.study.yaml` (needs root and PostgreSQL, some five minutes) and
+predicts transactions per second and a cold scan on disk × memory three times: the first campaign, on which
+the model was made (`tests/golden/postgres-archive`), from its own traces; the second, from its own; and the
+runs of the second from the traces of the first. The worst of the three is what the model is worth.
+`--compare` takes what is there and measures nothing, `--keep` writes what a prediction reads of the new
+campaign. `--quick`: one replicate. Planted: each disk with the other's profile, which must fall below the
+goal. Exit status 3 where the goal is missed, 1 if something failed or what was planted is not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from penstock.errors import PenstockError
+from penstock.predict.study import Score, predict_study, score
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "blackbox"))
+sys.path.insert(0, str(HERE.parent))
+
+from disks import penstock  # noqa: E402
+
+from bench import record  # noqa: E402
+
+STUDY = HERE.parent / "examples" / "postgres.study.yaml"
+GOLDEN = HERE.parent / "tests" / "golden"
+FIRST, SECOND = GOLDEN / "postgres-archive", GOLDEN / "postgres-second"
+BAR = 0.85
+DISKS = "[hdd-7200, sata-ssd]"
+SWAPPED = "{hdd-7200: sata-ssd, sata-ssd: hdd-7200}"
+ABOUT = (
+    "Transactions per second and a cold scan on disk × memory, from the traces of the treatment with most "
+    "calls (`docs/adr/0006-replay-above-a-page-cache.md`). The model was made on the first campaign."
+)
+
+
+def manifests(archive: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Every run's manifest."""
+    for path in sorted((archive / "runs").glob("*/manifest.json")):
+        yield path, json.loads(path.read_text())
+
+
+def judged(archive: Path, disks: str = DISKS) -> tuple[str, Score]:
+    """The basis's treatment, and how good the predictions of the others are. The archive stays as it is."""
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / "archive"
+        shutil.copytree(archive, copy)
+        text = (copy / "study.yaml").read_text()
+        (copy / "study.yaml").write_text(text.replace(DISKS, disks))
+        frame = predict_study(copy)
+        return str(frame["basis_treatment"].iloc[0]), score(frame)
+
+
+def crossed(first: Path, second: Path, to: Path) -> None:
+    """The first archive with what the second measured of all runs whose traces it does not hold."""
+    shutil.copytree(first, to)
+    for path, _ in manifests(to):
+        if not (path.parent / "io_events.parquet").exists():
+            shutil.copy(second / path.relative_to(to), path)
+
+
+def cut(archive: Path, to: Path) -> None:
+    """What a prediction reads of an archive: all responses, and the traces of the basis, as of the first."""
+    basis, _ = judged(archive)
+    _, like = next(manifests(FIRST))
+    tables = {
+        path.name: pq.read_schema(path).names
+        for path in (FIRST / "runs" / "r001").glob("*.parquet")
+    }
+    kept = pq.read_table(FIRST / "runs" / "r001" / "samples.parquet")
+    metrics = pc.unique(kept["metric"]), pc.unique(kept["source"])
+    for path, manifest in manifests(archive):
+        run = to / "runs" / path.parent.name
+        run.mkdir(parents=True)
+        short = {key: manifest[key] for key in like if key in manifest}
+        (run / "manifest.json").write_text(json.dumps(short, indent=1) + "\n")
+        if manifest["treatment_id"] != basis:
+            continue
+        shutil.copy(path.parent / "stdout.txt", run)
+        for name, columns in tables.items():
+            table = pq.read_table(path.parent / name, columns=columns)
+            if name == "samples.parquet":
+                of_metrics, of_sources = (
+                    pc.is_in(table[column], values)
+                    for column, values in zip(("metric", "source"), metrics, strict=True)
+                )
+                table = table.filter(pc.and_(of_metrics, of_sources))
+            pq.write_table(table, run / name, compression="zstd", compression_level=19)
+    for name in ("study.yaml", "plan.json"):
+        shutil.copy(archive / name, to)
+    if judged(to) != judged(archive):
+        raise PenstockError(f"{to}: predicts other than the whole archive")
+
+
+def scores(second: Path) -> dict[str, Score]:
+    """The three judgements."""
+    with tempfile.TemporaryDirectory() as place:
+        crossed(FIRST, second, Path(place) / "crossed")
+        return {
+            "first campaign, on which the model was made": judged(FIRST)[1],
+            "second campaign, from its own traces": judged(second)[1],
+            "second campaign, from the traces of the first": judged(Path(place) / "crossed")[1],
+        }
+
+
+def worst(found: dict[str, Score]) -> tuple[str, Score]:
+    """The case with the least share within the limit; of equal ones that which is farthest off."""
+    return min(found.items(), key=lambda one: (one[1].share, -one[1].worst))
+
+
+def kept(found: dict[str, Score]) -> list[record.Row]:
+    """Two rows per judgement, and the worst of them."""
+    made = []
+    for case, one in found.items():
+        made.append(record.share(case, "", "within 15 %", one.hits, one.treatments, BAR))
+        made.append(
+            {
+                "case": case,
+                "engine": "",
+                "metric": "farthest off",
+                "value": 100 * one.worst,
+                "unit": "%",
+            }
+        )
+    _, one = worst(found)
+    made.append(
+        record.share("the worst of these", "", "within 15 %", one.hits, one.treatments, BAR)
+    )
+    return made
+
+
+def main() -> int:
+    """Exit status: 0 the goal is met, 1 something failed, 3 it is missed."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "postgres")
+    options.add_argument("--quick", action="store_true", help="one replicate")
+    options.add_argument("--compare", action="store_true", help="the archive kept; measure nothing")
+    options.add_argument("--keep", type=Path, help="write there what a prediction reads of it")
+    options.add_argument("--json", action="store_true", help="the rows as one object")
+    record.option(options)
+    given = options.parse_args()
+    second: Path = SECOND
+    try:
+        if not given.compare:
+            second = given.out.resolve()
+            words = ["--resume"] if (second / "campaign.json").exists() else []
+            words += ["--set", "design.replicates=1"] if given.quick else []
+            penstock("run", STUDY, "-o", second, *words)
+        if given.keep:
+            cut(second, given.keep)
+        found = scores(second)
+        noticed = judged(second, SWAPPED)[1].share < BAR
+    except PenstockError as error:
+        print(f"postgres: {error}", file=sys.stderr)
+        return 1
+    rows = kept(found)
+    if given.json:
+        print(json.dumps({"rows": rows}))
+    else:
+        table = Table("case", "what", "figure", box=None, pad_edge=False)
+        for row in rows:
+            value = row["value"]
+            figure = value if isinstance(value, str) else f"{value:.0f}"
+            table.add_row(
+                row["case"], row["metric"], f"{figure} {row['unit']} {row.get('verdict', '')}"
+            )
+        Console(width=110, highlight=False).print(table)
+    record.keep(given.record, rows, {"each disk with the other's profile": noticed}, ABOUT)
+    if not noticed:
+        print("postgres: planted swapped disks: NOT FOUND", file=sys.stderr)
+        return 1
+    return 0 if worst(found)[1].share >= BAR else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

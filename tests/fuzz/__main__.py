@@ -1,0 +1,131 @@
+"""`python -m tests.fuzz`: every target with its share of the inputs; a table; status 1 where one failed.
+
+With `--all`, the crates' own properties (proptest) and the HTTP interface (schemathesis) as well.
+`--replay TARGET FILE` feeds one kept input again, in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from tests.fuzz.drive import Driver, Failure, Outcome, Target, table
+from tests.fuzz.targets import all_targets
+
+
+def shares(targets: list[Target], inputs: int) -> dict[str, int]:
+    """How many inputs each target gets, so that they take about as long and are `inputs` together."""
+    weights = {t.name: 1 / t.cost for t in targets}
+    whole = sum(weights.values())
+    return {name: int(inputs * weight / whole) + 1 for name, weight in weights.items()}
+
+
+def fuzz(driver: Driver, targets: list[Target], inputs: int) -> list[Outcome]:
+    """Runs the targets one after the other."""
+    outcomes = []
+    for name, count in shares(targets, inputs).items():
+        (target,) = (t for t in targets if t.name == name)
+        outcomes.append(driver.run(target, count))
+        one = outcomes[-1]
+        print(f"{name}: {one.inputs:,} inputs in {one.wall_s:.1f} s", file=sys.stderr, flush=True)
+        for failure in one.failures:
+            last = failure.what.strip().splitlines()[-1]
+            print(f"  failed: {last}\n  kept: {failure.kept}", file=sys.stderr, flush=True)
+    return outcomes
+
+
+def crates(cases: int, seed: int) -> Outcome:
+    """The properties called `fuzzed_…` of the crates; proptest keeps what fails beside their source."""
+    began = time.monotonic()
+    line = "cargo test --release --quiet -p penstock-relay fuzzed_".split()
+    environment = {**os.environ, "PROPTEST_CASES": str(cases), "PROPTEST_RNG_SEED": str(seed)}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True)
+    counts = re.findall(r"(\d+) passed; (\d+) failed", done.stdout)
+    passed, failed = (
+        (sum(map(int, column)) for column in zip(*counts, strict=True)) if counts else (0, 1)
+    )
+    said = done.stdout[-4000:] + done.stderr[-4000:]
+    kept = Path("crates/relay/proptest-regressions")
+    failures = tuple(Failure("crates", n, said, kept) for n in range(failed))
+    return Outcome("crates (proptest)", passed * cases, failures, time.monotonic() - began)
+
+
+def interface(examples: int) -> Outcome:
+    """Requests such as the OpenAPI describes, and such as it does not."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        report = Path(place) / "report.xml"
+        line = [sys.executable, "-m", "pytest", "-q", "tests/integration/test_attack_http.py"]
+        line += ["-k", "described_one", "--timeout", "1200", f"--junitxml={report}"]
+        environment = {**os.environ, "PENSTOCK_HTTP_EXAMPLES": str(examples)}
+        done = subprocess.run(line, env=environment, capture_output=True, text=True)
+        suite = ElementTree.parse(report).getroot().find("testsuite")
+    assert suite is not None
+    asked = suite.find("properties/property[@name='requests']")
+    requests = 0 if asked is None else int(asked.get("value", "0"))
+    failed = int(suite.get("failures", "0")) + int(suite.get("errors", "0"))
+    failures = tuple(Failure("HTTP", n, done.stdout[-8000:], Path()) for n in range(failed))
+    return Outcome("HTTP (schemathesis)", requests, failures, time.monotonic() - began)
+
+
+def replay(target: Target, path: Path) -> None:
+    """Feeds one kept input; what it raises is raised."""
+    data = path.read_bytes()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place, target.opened(Path(place)) as feed:
+        try:
+            feed(data)
+        except target.documented as error:
+            print(f"answered as documented: {type(error).__name__}: {error}")
+        else:
+            print("taken")
+
+
+def main() -> int:
+    """The status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument(
+        "--inputs", type=int, default=1_000_000, help="in all (default: %(default)s)"
+    )
+    parser.add_argument("--all", action="store_true", help="beside these inputs, crates and HTTP")
+    parser.add_argument("--seed", type=int, default=1, help="of all draws (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", help="these targets, that many inputs together")
+    parser.add_argument(
+        "--keep", type=Path, default=Path("out/fuzz"), help="where failing inputs are kept"
+    )
+    parser.add_argument(
+        "--replay", nargs=2, metavar=("TARGET", "FILE"), help="feed one kept input again"
+    )
+    asked = parser.parse_args()
+    targets = all_targets()
+    names = [t.name for t in targets]
+    for name in (asked.only or []) + (asked.replay or [])[:1]:
+        if name not in names:
+            parser.error(f"found {name!r}; expected one of {', '.join(names)}")
+    if asked.replay:
+        (target,) = (t for t in targets if t.name == asked.replay[0])
+        replay(target, Path(asked.replay[1]))
+        return 0
+    chosen = [t for t in targets if asked.only is None or t.name in asked.only]
+    driver = Driver(asked.keep, asked.seed, processes=os.cpu_count() or 1)
+    outcomes = fuzz(driver, chosen, asked.inputs)
+    if asked.all:
+        for one in (crates(100_000, asked.seed), interface(100)):
+            outcomes.append(one)
+            for failure in one.failures[:1]:
+                print(failure.what, file=sys.stderr)
+    print(table(outcomes))
+    failed = any(one.failures for one in outcomes)
+    if failed:
+        print(f"replay one: {sys.executable} -m tests.fuzz --replay TARGET {asked.keep}/FILE")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,369 @@
+"""Daemons as targets: the real ones, shut in so that no command of theirs reaches the host.
+
+A target's process gives up root and makes itself user, mount and network namespaces; the daemon runs in
+there, with a /dev/fuse of its own, and answers over its socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz.drive import ROOM, Feed
+
+_NOBODY = 65534
+_NEW_USER, _NEW_MOUNTS, _NEW_NETWORK = 0x10000000, 0x00020000, 0x40000000
+_BIND, _PRIVATE = 4096, 1 << 18 | 16384
+_DUMPABLE = 4
+#: what a daemon may hold, whatever it is told [bytes]
+MOST_BYTES = 1 << 30
+_ANSWERS_WITHIN_S = 25.0
+
+
+def _done(status: int, what: str) -> None:
+    if status != 0:
+        raise OSError(ctypes.get_errno(), what)
+
+
+def shut_in(place: Path) -> None:
+    """Leaves this process no rights but in namespaces of its own, and no directory of its own but `place`."""
+    c = ctypes.CDLL(None, use_errno=True)
+    _done(c.unshare(_NEW_MOUNTS), "unshare")
+    _done(c.mount(b"none", b"/", None, _PRIVATE, None), "mount /")
+    options = f"size=1g,mode=700,uid={_NOBODY},gid={_NOBODY}".encode()
+    _done(c.mount(b"none", bytes(place), b"tmpfs", 0, options), "mount tmpfs")
+    fuse = Path("/dev/fuse")
+    if fuse.exists():
+        ours = place / "fuse"
+        os.mknod(ours, stat.S_IFCHR | 0o666, fuse.stat().st_rdev)
+        ours.chmod(0o666)
+        _done(c.mount(bytes(ours), bytes(fuse), None, _BIND, None), "mount /dev/fuse")
+    os.setgroups([])
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    c.prctl(_DUMPABLE, 1, 0, 0, 0)
+    _done(c.unshare(_NEW_USER | _NEW_MOUNTS | _NEW_NETWORK), "unshare")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"0 {_NOBODY} 1")
+    Path("/proc/self/gid_map").write_text(f"0 {_NOBODY} 1")
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Daemon:
+    """A daemon in a process of its own, its socket, and what is asked of it first."""
+
+    def __init__(self, run: Callable[[dict[str, Any]], object], place: Path, first: Sequence[Any]):
+        self._run, self._place, self._first = run, place, first
+        self._asked = 0
+        self._pid = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Starts it and says what is said first."""
+        path = self._place / "socket"
+        path.unlink(missing_ok=True)
+        ready, says = os.pipe()
+        above = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            status = 70
+            try:
+                os.close(ready)
+                import resource
+
+                taken = int(Path("/proc/self/statm").read_text().split()[0])
+                most = taken * resource.getpagesize() + 2 * ROOM
+                resource.setrlimit(resource.RLIMIT_AS, (most, most))
+                config: dict[str, Any] = {"socket": str(path), "owner_pid": above, "ready_fd": says}
+                config |= {"stats_dir": str(self._place / "pages"), "token": "fuzzed"}
+                log = os.open(self._place / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                os.dup2(log, 1)
+                os.dup2(log, 2)
+                self._run(config)
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(says)
+        with open(ready, "rb") as line:
+            if line.read(6) != b"ready\n":
+                raise AssertionError(f"it did not begin: {self._log()}")
+        self._connect()
+        for command in self._first:
+            answer = self._ask(json.dumps(command).encode())
+            assert (answer or {}).get("ok"), answer
+
+    def _log(self) -> str:
+        with contextlib.suppress(OSError):
+            return (self._place / "log").read_text(errors="replace")[-2000:]
+        return ""
+
+    def _connect(self) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(_ANSWERS_WITHIN_S)
+        self._socket.connect(str(self._place / "socket"))
+
+    def _ended(self, wait_s: float = 0.0) -> bool:
+        """Whether it has; AssertionError where it did so other than it should."""
+        until = time.monotonic() + wait_s
+        while True:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                self._pid = 0
+                assert status == 0, f"it ended with {status}: {self._log()}"
+                return True
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.005)
+
+    def _ask(self, line: bytes) -> dict[str, Any] | None:
+        """Its answer; None where it hung up."""
+        answer = b""
+        try:
+            self._socket.sendall(line + b"\n")
+            while not answer.endswith(b"\n"):
+                more = self._socket.recv(1 << 16)
+                if not more:
+                    return None
+                answer += more
+        except (ConnectionError, BrokenPipeError):
+            return None
+        told = json.loads(answer)
+        assert isinstance(told, dict), told
+        assert told.get("ok") is True or (told.get("ok") is False and told.get("error")), told
+        return told
+
+    def feed(self, line: bytes) -> None:
+        """Asks it one line; it must answer, go on, and stay small. It hangs up on what is no text only."""
+        line = line.replace(b"\n", b" ")
+        self._asked += 1
+        answer = self._ask(line)
+        if answer is None:
+            if self._ended(0.2 if is_text(line) else 0.0):
+                self.begin()
+                answer = self._ask(line)
+            else:
+                self._socket.close()
+                self._connect()
+                assert not is_text(line), f"it hung up: {self._log()}"
+        if answer and answer["ok"] and b"shutdown" in line and self._ended(10.0):
+            self.begin()
+        elif self._asked % 50 == 0:
+            for command in self._first:  # some of what there was may be gone
+                self._ask(json.dumps(command).encode())
+        if self._asked % 500 == 0:
+            held = resident_bytes(self._pid)
+            assert held < MOST_BYTES, f"it holds {held >> 20} MiB"
+
+    def end(self) -> None:
+        """Ends it."""
+        self._socket.close()
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+
+
+def is_text(line: bytes) -> bool:
+    """Whether it is UTF-8."""
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def talking_to(
+    place: Path, run: Callable[[dict[str, Any]], object], first: Sequence[Any] = ()
+) -> Iterator[Feed]:
+    """A daemon whose life is `run`; `first` is asked of it first, and again now and then."""
+    daemon = Daemon(run, place, first)
+    try:
+        yield daemon.feed
+    finally:
+        daemon.end()
+
+
+def _native_main(kind: str) -> Callable[[dict[str, Any]], object]:
+    main = getattr(importlib.import_module("penstock._native"), f"{kind}_main")
+    return lambda config: main(json.dumps(config))
+
+
+def _with_places(value: Any, place: Path) -> Any:
+    text = json.dumps(value).replace("/PLACE", str(place))
+    return json.loads(text)
+
+
+@contextlib.contextmanager
+def disk(place: Path) -> Iterator[Feed]:
+    """The disk server with a disk at work; `/PLACE` in a command is a directory of its own."""
+    shut_in(place)
+    for name in ("b", "m", "b2", "m2"):
+        (place / name).mkdir()
+    first = _with_places([DISK_COMMANDS[0]], place)
+    with talking_to(place, _native_main("disk"), first) as feed:
+        yield lambda line: feed(line.replace(b"/PLACE", bytes(place)))
+
+
+@contextlib.contextmanager
+def relay(place: Path) -> Iterator[Feed]:
+    """The relay between two links. It needs root of the host for its sockets; its commands name no files."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    _done(libc.unshare(_NEW_NETWORK), "unshare")
+    for n in (0, 1):
+        words = f"ip link add n{n} type veth peer name p{n}".split()
+        subprocess.run(words, check=True)
+        subprocess.run(["ip", "link", "set", f"n{n}", "up"], check=True)
+        subprocess.run(["ip", "link", "set", f"p{n}", "up"], check=True)
+    first = [
+        {"cmd": "port", "network": 1, "port": n, "ifindex": socket.if_nametoindex(f"p{n}")}
+        for n in (0, 1)
+    ]
+    main = _native_main("relay")
+
+    def run(config: dict[str, Any]) -> None:
+        main(config | {"seed": 1, "most_bytes": 1 << 20})
+
+    with talking_to(place, run, first) as feed:
+        yield feed
+
+
+@contextlib.contextmanager
+def frames(place: Path) -> Iterator[Feed]:
+    """The relay between two links of which one delays, loses, doubles and spoils what is sent."""
+    with relay(place) as ask:
+        bad = {"delay": {"mean_s": 1e-4, "jitter_s": 5e-5, "distribution": "normal"}}
+        bad |= {"loss": 0.1, "duplicate": 0.2, "corrupt": 0.5, "reorder": 0.1}
+        ask(json.dumps({"cmd": "link", "port": 0, "out": bad, "in": bad}).encode())
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
+            sender.bind(("n0", 0))
+            count = 0
+
+            def feed(data: bytes) -> None:
+                nonlocal count
+                with contextlib.suppress(OSError):  # what is no frame for the kernel
+                    sender.send(data)
+                count += 1
+                if count % 100 == 0:
+                    ask(b'{"cmd": "stats"}')
+
+            yield feed
+
+
+@contextlib.contextmanager
+def sampler(place: Path) -> Iterator[Feed]:
+    """The sampler; `/PLACE` in a command is a directory of its own."""
+    shut_in(place)
+    (place / "root" / "proc").mkdir(parents=True)
+    with talking_to(place, _native_main("sampler")) as feed:
+        yield lambda line: feed(line.replace(b"/PLACE", bytes(place)))
+
+
+@contextlib.contextmanager
+def nodes(place: Path) -> Iterator[Feed]:
+    """The supervisor of virtual nodes, which may make none here."""
+    from penstock.emulate import supervisor
+    from penstock.host import spawner
+
+    shut_in(place)
+    os.environ |= {"PENSTOCK_STATE": str(place / "state"), "PENSTOCK_RUNTIME": str(place / "run")}
+
+    def run(config: dict[str, Any]) -> None:
+        supervisor.nodes_main(config, spawner.start())
+
+    with talking_to(place, run) as feed:
+        yield feed
+
+
+PROFILE: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "python/penstock/profile/ready/sata-ssd.json").read_text()
+)
+PATCHES: list[dict[str, Any]] = [
+    {"limits": {"read_bps": 1e6, "write_bps": None, "read_iops": 100, "write_iops": "max"}},
+    {"slow": {"factor": 3.0, "ramp_s": 1.0, "stall": {"period_s": 1.0, "length_s": 0.1}}},
+    {"slow": {"factor": 2.0, "random": {"probability": 0.1, "factor": 9}}, "servers": 3},
+    {
+        "faults": [
+            {"op": "read", "error": "EIO", "probability": 0.1, "from": 0, "to": 4096, "seed": 1}
+        ]
+    },
+    {"faults": [{"op": "write", "mode": "torn", "file": "*.db"}], "read_only": True},
+    {"bad_space": {"share": 0.1, "mode": "flip", "seed": 2, "op": "read"}},
+    {"readahead": False, "cache": None, "full": True, "fail_stop": False, "volatile": True},
+    {"profile": PROFILE},
+    {"power_cut": {"mode": "torn", "seed": 1}},
+    {"limits": None, "slow": None, "servers": None, "faults": None, "bad_space": None},
+]
+_KNOWN = {
+    "read": {"base_ns": 1e4, "per_byte_ns": 0.1},
+    "write": {"base_ns": 1e4, "per_byte_ns": 0.1},
+}
+DISK_COMMANDS: list[dict[str, Any]] = [
+    {"cmd": "add", "disk_id": "d", "mount": "/PLACE/m", "backing": "/PLACE/b", "profile": PROFILE}
+    | {"seed": 1, "compensation": _KNOWN | {"lateness_ns": 0}, "patch": {}, "volatile": False},
+    {"cmd": "add", "disk_id": "e", "mount": "/PLACE/m2", "backing": "/PLACE/b2", "profile": PROFILE}
+    | {"compensation": _KNOWN, "size_bytes": 1 << 30, "owner": {"uid": 0, "gid": 0}},
+    {"cmd": "ping"},
+    {"cmd": "set", "disk_id": "d", "profile": PROFILE, "seed": 3, "plant": {"slow_by": 0.1}},
+    *({"cmd": "patch", "disk_id": "d", "patch": patch} for patch in PATCHES),
+    {"cmd": "patch", "disk_id": "d", "patch": PATCHES[0], "planned_ns": 5}
+    | {"cause": {"kind": "log", "text": "x"}},
+    *(
+        {
+            "cmd": "schedule",
+            "disk_id": "d",
+            "replace": True,
+            "events": [when | {"patch": PATCHES[0]}],
+        }
+        for when in (
+            {"at_ns": 10**18},
+            {"phase": "p", "after_ns": 10, "every": True},
+            {"metric": "read_bytes", "above": 1e12, "after_ns": 5},
+        )
+    ),
+    {"cmd": "mark", "disk_id": "d", "phase": "p", "t_ns": 7},
+    {"cmd": "mark", "phase": "p"},
+    {"cmd": "events", "disk_id": "d"},
+    {"cmd": "power_cut", "disk_id": "d", "mode": "torn", "seed": 1},
+    {"cmd": "log", "disk_id": "d", "path": "/PLACE/requests"},
+    {"cmd": "exact", "disk_id": "d", "on": True},
+    *({"cmd": cmd, "disk_id": "d"} for cmd in ("stats", "reset")),
+    {"cmd": "remove", "disk_id": "e", "hurry": True},
+    {"cmd": "list"},
+]
+_BAD_LINK = {"delay": {"mean_s": 1e-3, "jitter_s": 1e-4, "distribution": "normal"}} | dict.fromkeys(
+    ("loss", "duplicate", "corrupt", "reorder"), 0.1
+)
+RELAY_COMMANDS: list[dict[str, Any]] = [
+    {"cmd": "ping"},
+    {"cmd": "port", "network": 1, "port": 2, "ifindex": 1},
+    {"cmd": "unport", "port": 2},
+    {"cmd": "link", "port": 0, "out": _BAD_LINK, "in": _BAD_LINK},
+    {"cmd": "link", "port": 1, "out": {"delay": {"mean_s": 0.1}}},
+    {"cmd": "pairs", "network": 1, "default_s": 0.01, "delays": [[0, 1, 0.1], [1, 0, 0.2]]},
+    {"cmd": "stats", "reset": True},
+]
+SAMPLER_COMMANDS: list[dict[str, Any]] = [
+    {"cmd": "ping"},
+    {"cmd": "status"},
+    {"cmd": "start", "spool": "/PLACE/spool", "interval_ns": 10_000_000, "network": False}
+    | {"root": "/PLACE/root", "cgroups": {"memory": "/PLACE/x", "unified": "/PLACE/y"}}
+    | {"nodes": {"n": {"cpu": "/PLACE/x"}}, "disks": {"d": "/PLACE/page"}},
+    {"cmd": "start", "spool": "/PLACE/spool"},
+    {"cmd": "stop"},
+    {"cmd": "stop"},
+]

@@ -1,0 +1,188 @@
+"""Inputs made of samples by chance: bytes, JSON values, words; the same draws give the same input."""
+
+from __future__ import annotations
+
+import copy
+import json
+import struct
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+Input = Callable[[Random], bytes]
+
+NUMBERS = (
+    *(0, 1, -1, 2, 7, 127, 128, 255, 256, 4095, 4096, 32767, 65535, 65536),
+    *(2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)),
+)
+LEAVES: tuple[Any, ...] = (
+    *(None, True, False, *NUMBERS, 2**64, -(2**70), 10**400),
+    *(0.5, -0.0, 1e-320, 1e308, -1e308, float("nan"), float("inf"), float("-inf")),
+    *(
+        "",
+        " ",
+        "max",
+        "0",
+        "-1",
+        "nan",
+        "1e999",
+        "1%",
+        "4KiB",
+        "10 ms",
+        "5MB/s",
+        "none",
+        "{",
+        "[",
+        "a\0b",
+    ),
+    *(
+        "..",
+        "/",
+        "./x",
+        "x" * 300,
+        "\u20ac\U0001f600",
+        "\ud800",
+        "\n",
+        "*",
+        "%s%n",
+        "$(id)",
+        "'",
+        "null",
+    ),
+)
+
+
+def nested(depth: int) -> list[Any]:
+    """A list in a list in a list."""
+    made: list[Any] = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+def leaf(draw: Random) -> Any:
+    """A value that few expect."""
+    kind = draw.random()
+    if kind < 0.75:
+        return draw.choice(LEAVES)
+    if kind < 0.85:
+        return {draw.choice(("a", "name", "", "0")): draw.choice(LEAVES)}
+    if kind < 0.95:
+        return [draw.choice(LEAVES) for _ in range(draw.randrange(4))]
+    return nested(draw.choice((3, 30, 200)))
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every container within a value with every key of it."""
+    found: list[tuple[Any, Any]] = []
+    left = [value]
+    while left:
+        here = left.pop()
+        if isinstance(here, dict):
+            keys: Sequence[Any] = list(here)
+        elif isinstance(here, list):
+            keys = range(len(here))
+        else:
+            continue
+        for key in keys:
+            found.append((here, key))
+            left.append(here[key])
+    return found
+
+
+def changed(draw: Random, sample: Any) -> Any:
+    """A JSON value like the sample, with one to three things put in, out, or elsewhere."""
+    value = copy.deepcopy(sample)
+    for _ in range(draw.choice((1, 1, 1, 2, 3))):
+        found = places(value)
+        if not found or draw.random() < 0.01:
+            return leaf(draw)
+        inside, key = draw.choice(found)
+        kind = draw.random()
+        if kind < 0.6:
+            inside[key] = leaf(draw)
+        elif kind < 0.75:
+            other, there = draw.choice(found)
+            inside[key] = copy.deepcopy(other[there])
+        elif kind < 0.9 and isinstance(inside, dict):
+            moved = inside.pop(key)
+            if draw.random() < 0.5:
+                inside[draw.choice(("", "x", str(key).upper(), f"{key}s"))] = moved
+        elif isinstance(inside, list):
+            inside.insert(key, copy.deepcopy(inside[key]))
+        else:
+            inside[key] = [copy.deepcopy(inside[key])]
+    return value
+
+
+def noisy(draw: Random, sample: bytes) -> bytes:
+    """Bytes like the sample, with one to four places wrong."""
+    data = bytearray(sample)
+    for _ in range(draw.choice((1, 1, 2, 4))):
+        at = draw.randrange(len(data) + 1)
+        length = draw.choice((1, 2, 4, 8, 16, 48, 64))
+        kind = draw.randrange(8)
+        if kind == 0 and at < len(data):
+            data[at] ^= 1 << draw.randrange(8)
+        elif kind == 1:
+            data[at : at + 1] = bytes(
+                [draw.choice((0, 1, 9, 10, 32, 34, 58, 91, 123, 127, 128, 255))]
+            )
+        elif kind in (2, 3):
+            form = draw.choice(("<I", ">I", "<Q", ">Q", "<H", ">H"))
+            size = struct.calcsize(form)
+            number = draw.choice(NUMBERS) % (1 << 8 * size)
+            data[at : at + size] = struct.pack(form, number)
+        elif kind == 4:
+            data[at:at] = draw.randbytes(length)
+        elif kind == 5:
+            del data[at : at + length]
+        elif kind == 6:
+            there = draw.randrange(len(data) + 1)
+            data[there:there] = data[at : at + length]
+        else:
+            del data[at:]
+    return bytes(data)
+
+
+def numbered(draw: Random, sample: bytes) -> bytes:
+    """Text like the sample, a word or number of it something else."""
+    words = sample.split(b" ")
+    for _ in range(draw.choice((1, 1, 2))):
+        said = draw.choice(LEAVES)
+        words[draw.randrange(len(words))] = str(said).encode("utf-8", "replace")
+    return b" ".join(words)
+
+
+def text_of(value: Any) -> bytes:
+    """JSON of a value, such as it may be."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def of_bytes(*samples: bytes) -> Input:
+    """Samples with places wrong."""
+    return lambda draw: noisy(draw, draw.choice(samples))
+
+
+def of_text(*samples: bytes) -> Input:
+    """Lines with words or places wrong."""
+
+    def make(draw: Random) -> bytes:
+        way = numbered if draw.random() < 0.5 else noisy
+        return way(draw, draw.choice(samples))
+
+    return make
+
+
+def of_json(*samples: Any) -> Input:
+    """Documents with values wrong; one in eight is no sound JSON, too."""
+
+    def make(draw: Random) -> bytes:
+        text = text_of(changed(draw, draw.choice(samples)))
+        kind = draw.random()
+        if kind < 0.01:  # deeper than Python writes
+            at, deep = text.find(b":") + 1, draw.choice((500, 2000, 100_000))
+            return text[:at] + b"[" * deep + b"]" * deep + text[at:]
+        return noisy(draw, text) if kind < 0.125 else text
+
+    return make

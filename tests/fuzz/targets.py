@@ -1,0 +1,530 @@
+"""What is fuzzed: one row per reader of what others write, with the errors that it may answer with."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import yaml
+
+from penstock.emulate import disk_words, words
+from penstock.emulate.disk_log import DISK_REQUEST_DTYPE, read_disk_log
+from penstock.emulate.wire import from_json, to_json
+from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
+from penstock.observe.trace.counts import COUNTER, read_counts
+from penstock.observe.trace.events import EVENT, SpoolReader
+from penstock.observe.trace.foreign import import_trace
+from penstock.observe.trace.layers_join import RECORD, join
+from penstock.observe.trace.patterns import judge_spool
+from penstock.platform.emulation import cluster_spec
+from penstock.platform.from_distem import read_distem
+from penstock.platform.from_simgrid import read_simgrid
+from penstock.platform.hosts import read_platform
+from penstock.profile.model import StorageProfile
+from penstock.study.load import read_study
+from penstock.workload.described import workload_of
+from penstock.workload.document import document_of
+from penstock.workload.parsers import fio, pgbench
+from penstock.workload.read import is_wfformat
+from penstock.workload.wfformat import workload_of_instance
+from tests.fuzz import daemons, mutate
+from tests.fuzz.drive import Feed, Target, stateless
+from tests.unit.test_platform_foreign import SIMGRID, distem
+from tests.unit.test_trace_import import DXT, blktrace
+
+_native: Any = importlib.import_module("penstock._native")
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+AS_ROOT = os.geteuid() == 0
+
+
+def _text(*patterns: str) -> list[bytes]:
+    return [path.read_bytes() for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+
+
+# ---------------------------------------------------------------- traces of other programs
+
+
+def _foreign(kind: str) -> Callable[[Path], contextlib.AbstractContextManager[Feed]]:
+    @contextlib.contextmanager
+    def opened(place: Path) -> Iterator[Feed]:
+        given, spool, requests = place / "given", place / "spool", place / "requests"
+
+        def feed(data: bytes) -> None:
+            given.write_bytes(data)
+            found = json.loads(_native.read_foreign_trace(kind, [given], spool, requests))
+            judge = _native.Judge([])
+            SpoolReader(spool, {}, judge).judge_only()
+            assert found["kept"] * EVENT.itemsize == spool.stat().st_size
+            json.loads(judge.verdicts())
+
+        yield feed
+
+    return opened
+
+
+@contextlib.contextmanager
+def _imported(place: Path) -> Iterator[Feed]:
+    """All of `penstock import`."""
+    given = place / "given"
+
+    def feed(data: bytes) -> None:
+        given.write_bytes(data)
+        output = place / "bundle"
+        shutil.rmtree(output, ignore_errors=True)
+        try:
+            import_trace([given], output)
+        except BadInput:
+            assert not output.exists()
+            raise
+
+    yield feed
+
+
+def _blktrace() -> list[bytes]:
+    import tempfile
+
+    made = []
+    for order in "<>":
+        with tempfile.TemporaryDirectory() as folder:
+            blktrace(Path(folder), 12, order)
+            made += [path.read_bytes() for path in sorted(Path(folder).iterdir())]
+    return made
+
+
+_IOLOG = (
+    b"fio version 3 iolog\n0 /x add\n1 /x open\n2 /x read 0 4096\n9 /x write 8192 512\n"
+    b"9 /x sync 0 0\n10 /y datasync 0 0\n11 /x trim 0 512\n12 /x close\n",
+    b"fio version 2 iolog\n/x add\n/x open\n/x read 0 4096\n/x wait 2500 0\n/x write 8192 512\n/x close\n",
+)
+
+# ---------------------------------------------------------------- what programs report
+
+_LATENCY = {"N": 2, "mean": 5.0, "min": 1, "max": 9, "bins": {"1": 1, "9": 1}}
+_PERCENTILES = {"N": 2, "mean": 5.0, "min": 1, "max": 9, "percentile": {"50.000000": 4, "99.0": 9}}
+_WAY = {"io_bytes": 8192, "total_ios": 2, "runtime": 10, "bw_bytes": 819200, "iops": 200.0}
+_FIO = [
+    {
+        "fio version": "fio-3.33",
+        "jobs": [{"jobname": "a", "error": 0, "read": _WAY | {"clat_ns": way}}],
+    }
+    for way in (_LATENCY, _PERCENTILES)
+]
+_FIO.append(
+    {
+        "fio version": "fio-3.33",
+        "jobs": [
+            {"jobname": "a", "error": 0, "read": _WAY | {"clat_ns": _LATENCY}, "usr_cpu": 1.5}
+            | {"write": _WAY | {"clat_ns": _LATENCY}, "sync": {"lat_ns": {"N": 2, "mean": 4.0}}},
+        ]
+        * 2,
+    }
+)
+_FIO_LINE = (
+    b"fio --name=global --directory=/x --name=a --rw=randrw --bs=4k --size=16m --rwmixread=70 "
+    b"--iodepth 4 --numjobs=2 --runtime=10s --time_based --fsync=1 2>/dev/null; fio --name=b --bs=1m",
+    b"cd /x && fio --readwrite read --name b --blocksize 64Ki --offset=1g --kb_base=1000 --number_ios=5",
+)
+_PGBENCH = (
+    b"number of transactions actually processed: 80\nnumber of failed transactions: 0 (0.000%)\n"
+    b"latency average = 149.9 ms\nlatency stddev = 5 ms\ninitial connection time = 3 ms\ntps = 26.6 (x)\n",
+)
+
+
+def _fio_report(data: bytes) -> None:
+    fio.parse(Path("/nonexistent"), data.decode("utf-8", "replace"), "", 1.0)
+
+
+# ---------------------------------------------------------------- spools of our own
+
+
+def _records(form: np.dtype[Any], count: int = 8, **columns: Any) -> bytes:
+    rows = np.zeros(count, form)
+    for name in rows.dtype.names or ():
+        if rows.dtype[name].kind in "iuf":
+            rows[name] = np.arange(count) % 3 + 1
+    for name, values in columns.items():
+        rows[name] = values
+    return rows.tobytes()
+
+
+def _of_spool(read: Callable[[Path], object], *beside: str) -> Any:
+    """The input is the spool; after a line of eight stars, the file beside it."""
+
+    @contextlib.contextmanager
+    def opened(place: Path) -> Iterator[Feed]:
+        spool = place / "spool"
+
+        def feed(data: bytes) -> None:
+            records, _, names = data.partition(b"********\n")
+            spool.write_bytes(records)
+            for ending in beside:
+                Path(f"{spool}{ending}").write_bytes(names)
+            read(spool)
+
+        yield feed
+
+    return opened
+
+
+def _events(spool: Path) -> None:
+    judge = _native.Judge([])
+    for part in SpoolReader(spool, {0: 1, 1: 2}, judge, [(1, 1, 1)]).tables():
+        part.validate(full=True)
+    json.loads(judge.verdicts())
+
+
+_EVENTS = _records(
+    EVENT,
+    t_ns=1000 * np.arange(8),
+    op=[0, 1, 33, 32, 64, 14, 96, 46],
+    offset_bytes=4096 * np.arange(8),
+    size_bytes=4096,
+    done_bytes=[4096, 4096, -5, 0, 0, 4096, 1, 2],
+    flags=[0, 1, 64, 16, 0, 0, 8, 4],
+    cgroup_slot=[0, 0, 1, 0, 2, 0, 0, 0],
+)
+#: as in `penstock_probe::layout::Stream`
+_SIZE_CLASSES = 32
+
+
+def _epoch(samples: int, kind: int) -> bytes:
+    head = struct.pack("<20I", 1, 7, 7, kind, 30, 0, 0, 29, 20, 5, 28, 1, 25, 1, 2, 3, 4, 9, 3, 12)
+    sums = struct.pack(
+        "<5Q6I2q", 50, 122880, 1000, 9000, 500, 5, 512, 4096, samples, 9, 0, 0, 1 << 20
+    )
+    classes = struct.pack(f"<{_SIZE_CLASSES}I", *[1] * _SIZE_CLASSES)
+    rest = struct.pack("<6q4I", 4096, 8192, -4096, 0, 8, 16, 1, 0, 0, 0)
+    return head + sums + classes + rest + struct.pack(f"<{samples}I", *range(samples))
+
+
+_SERIES = b"".join(
+    json.dumps(
+        {
+            "series": n,
+            "source": "cpu",
+            "entity": "0",
+            "metric": "m",
+            "unit": "s",
+            "cumulative": True,
+        }
+    ).encode()
+    + b"\n"
+    for n in range(4)
+)
+_NAMES = b'{"file_id": 0, "path": "a"}\n{"file_id": 2, "path": "b"}\n'
+_FILES = pa.table(
+    {
+        "file_id": pa.array([1, 2]),
+        "dev_major": pa.array([8, 8]),
+        "dev_minor": pa.array([0, 1]),
+        "inode": pa.array([1, 2], pa.uint64()),
+        "generation": pa.array([1, 1], pa.uint64()),
+        "path": pa.array(["/a", "/b"]),
+        "size_bytes": pa.array([1 << 20, 0]),
+        "disk_id": pa.array([None, "d"]),
+        "unlinked": pa.array([False, True]),
+        "resident_pages": pa.array([1, 2]),
+    }
+)
+
+
+def _layers(spool: Path) -> None:
+    whole = spool.stat().st_size // RECORD.itemsize
+    join(np.fromfile(spool, RECORD, count=whole), _FILES, None)
+
+
+# ---------------------------------------------------------------- files of the user
+
+
+def _of_file(samples: list[bytes]) -> mutate.Input:
+    """A YAML text with words wrong, or its values changed and written as JSON, which is YAML too."""
+    values = [yaml.safe_load(text) for text in samples]
+    as_text, as_values = mutate.of_text(*samples), mutate.of_json(*values)
+    return lambda draw: (as_text if draw.random() < 0.4 else as_values)(draw)
+
+
+def _study(data: bytes) -> None:
+    read_study(data, ROOT / "examples" / "fuzzed.study.yaml")
+
+
+def _platform(data: bytes) -> None:
+    platform = read_platform(data, ROOT / "examples" / "platforms" / "fuzzed.yaml", predicted=None)
+    if platform.predictable:
+        platform.lower()
+    cluster_spec(platform)
+
+
+def _workload(data: bytes) -> None:
+    document = document_of(data, "fuzzed")
+    if is_wfformat(document):
+        workload_of_instance(document)
+    else:
+        workload_of(document)
+
+
+_WORKLOAD = {
+    "schema": "penstock/workload/1",
+    "name": "w",
+    "files": [
+        {"name": "in", "size_bytes": 1 << 20, "preloaded": True, "hints": {"placement": "local"}}
+    ],
+    "tasks": [
+        {
+            "name": "t",
+            "operations": [
+                {"op": "open", "file": "in"},
+                {"op": "read", "file": "in", "offset_bytes": 0, "size_bytes": 4096},
+                {"op": "compute", "seconds": {"kind": "exponential", "mean_s": 1.0}},
+                {"op": "write", "file": "out", "offset_bytes": 0, "size_bytes": 4096},
+                {"op": "close", "file": "in"},
+            ],
+        },
+        {
+            "name": "u",
+            "after": ["t"],
+            "operations": [{"op": "read", "file": "out", "size_bytes": 1}],
+        },
+    ],
+}
+
+
+def _profile(data: bytes) -> None:
+    profile = StorageProfile.from_json(data.decode("utf-8", "replace"))
+    for way in ("read", "write"):
+        profile.moments(way, True, 4096)
+    profile.quantiles_s("read", False, 4096, [0.5, 0.99])
+
+
+def _patch(data: bytes) -> None:
+    patch = _native.patch_check(data.decode("utf-8", "replace"))
+    times = np.arange(20, dtype=np.uint64) * 1_000_000
+    kinds, sizes = np.zeros(20, np.uint8), np.full(20, 4096, np.uint64)
+    change = [(5, 5_000_000, patch)]
+    _native.station_serve(_PROFILE_TEXT, 1, times, kinds, times * 0, sizes, change)
+
+
+_PROFILE_TEXT = json.dumps(daemons.PROFILE)
+_PROFILES = [json.loads(text) for text in _text("python/penstock/profile/ready/*.json")]
+_STATION_PATCHES = [
+    {
+        k: v
+        for k, v in p.items()
+        if k in ("limits", "slow", "servers", "readahead", "cache", "profile")
+    }
+    for p in daemons.PATCHES
+] + [{"credits": {"iops": {"base": 100, "burst": 3000, "capacity": 1e5, "start": 1.0}}}]
+
+# ---------------------------------------------------------------- words of the command line
+
+_DISK_WORDS = (
+    b"limits.read=10MiB/s limits.write_iops=500 IOPS",
+    b"slow.factor=3\0slow.ramp=10s\0slow.stall.period=1s\0slow.stall.length=100ms",
+    b"slow.random.probability=1%\0slow.random.factor=9\0servers=3\0readahead=off\0cache=max",
+    b"bad_space.share=50%\0bad_space.mode=flip\0bad_space.seed=1\0bad_space.op=read\0read_only=yes",
+    b"faults=[{op: read, error: EIO, probability: 1%, from: 4KiB}]\0limits=max\0slow=max",
+    b"credits={iops: {base: 100, burst: 3000}}\0profile=nvme\0power_cut=yes\0full=no",
+)
+_NODE_WORDS = (
+    b"n-*\0cpus=0.5\0cpuset=0-1\0cpu_ratio=50%\0memory=256MiB\0memory_soft=max",
+    b"n-0\0n-1\0state=frozen\0n-2\0disk.data.limits.read=5MB/s\0disk.data.slow.factor=2",
+    b"*\0link.net.out=10 Mbit/s\0link.net.delay=5ms\0link.loss=1%\0link.back.in_reorder=1%",
+)
+
+
+def _said(data: bytes) -> list[str]:
+    return data.decode("utf-8", "replace").split("\0")
+
+
+def _node_words(data: bytes) -> None:
+    for change in words.changes_of(_said(data)):
+        change.check()
+        from_json(type(change), json.loads(json.dumps(to_json(change))))
+
+
+# ---------------------------------------------------------------- commands of the supervisor
+
+
+def _node_commands() -> list[Any]:
+    spec = to_json(
+        cluster_spec(
+            read_platform(yaml.safe_dump(_CLUSTER).encode(), ROOT / "x.yaml", predicted=None)
+        )
+    )
+    change = {"nodes": ["n-*"], "resource": "memory", "patch": {"hard": 1 << 28}}
+    when: list[Any] = [{"at_s": 1e9}, {"phase": "p"}, {"condition": {"phase": "p"}}]
+    return [
+        {"cmd": "ping"},
+        {"cmd": "reserve", "spec": spec},
+        *(
+            {"cmd": cmd, "cluster": "two"}
+            for cmd in "keep progress describe networks spec status".split()
+        ),
+        {"cmd": "delays", "cluster": "two", "network": "net", "delays": [["n-0", "n-1", 0.1]]},
+        {"cmd": "set", "cluster": "two", "changes": [change]},
+        *(
+            {
+                "cmd": "schedule",
+                "cluster": "two",
+                "events": [change | {"when": each}],
+                "start_ns": 5,
+            }
+            for each in when
+        ),
+        {"cmd": "mark", "cluster": "two", "phase": "p"},
+        {"cmd": "events", "cluster": "two"},
+        {"cmd": "down", "cluster": "two"},
+    ]
+
+
+_CLUSTER = {
+    "penstock_platform": 1,
+    "name": "two",
+    "hosts": [
+        {
+            "group": "n",
+            "count": 2,
+            "memory": "256MiB",
+            "cpus": 0.5,
+            "disks": [{"name": "d", "profile": "sata-ssd", "limits": {"read": "20 MB/s"}}],
+        }
+    ],
+    "network": {"bandwidth": "1 Gbit/s", "latency": "1ms", "loss": "1%"},
+    "schedule": [{"at": "10s", "nodes": "n-0", "memory": "128MiB"}],
+}
+
+
+def _frame(draw: Random) -> bytes:
+    head = bytes.fromhex("020000000002") + bytes.fromhex("020000000001") + b"\x08\x00"
+    ip = bytes.fromhex("45000064000000004011000a580001") + bytes.fromhex("0a580002")
+    sample = head + ip + draw.randbytes(draw.choice((0, 1, 20, 46, 400, 1400)))
+    return mutate.noisy(draw, sample)
+
+
+def _plain(
+    name: str, make: mutate.Input, feed: Feed, *documented: type[BaseException], cost: float = 1
+) -> Target:
+    return Target(name, make, lambda _: stateless(feed), documented, cost)
+
+
+def all_targets() -> list[Target]:
+    """Every target that can be fuzzed here."""
+    of = mutate
+    study = _text(
+        "examples/*.study.yaml", "tests/golden/broken/sound.study.yaml", "studies/ssd*.study.yaml"
+    )
+    platform = _text(
+        "examples/platforms/*.yaml", "tests/golden/broken-platforms/sound.platform.yaml"
+    )
+    wfformat = [json.loads(text) for text in _text("tests/golden/wfformat/*.json")]
+    spools = [
+        ("spool-events", [_EVENTS], _of_spool(_events), ()),
+        (
+            "spool-epochs",
+            [_epoch(n, kind) + _epoch(0, 1) for n in (0, 5) for kind in range(4)],
+            _of_spool(judge_spool),
+            (),
+        ),
+        (
+            "spool-counts",
+            [_records(COUNTER, direction=[0, 1] * 4)],
+            _of_spool(read_counts),
+            (PenstockError,),
+        ),
+        (
+            "spool-samples",
+            [_records(SAMPLE_DTYPE) + b"********\n" + _SERIES],
+            _of_spool(read_samples, ".series"),
+            (PenstockError,),
+        ),
+        (
+            "spool-requests",
+            [_records(DISK_REQUEST_DTYPE, op=[0, 1, 2, 0] * 2) + b"********\n" + _NAMES],
+            _of_spool(read_disk_log, ".files"),
+            (PenstockError,),
+        ),
+        (
+            "spool-layers",
+            [_records(RECORD, kind=[1, 2, 3, 1] * 2)],
+            _of_spool(_layers),
+            (PenstockError,),
+        ),
+    ]
+    found = [
+        Target("blktrace", of.of_bytes(*_blktrace()), _foreign("blktrace"), (ValueError,)),
+        Target("darshan-dxt", of.of_text(DXT.encode()), _foreign("dxt"), (ValueError,)),
+        Target("fio-iolog", of.of_text(*_IOLOG), _foreign("iolog"), (ValueError,)),
+        Target(
+            "imported-trace",
+            of.of_bytes(*_blktrace(), DXT.encode(), *_IOLOG),
+            _imported,
+            (BadInput,),
+            cost=30,
+        ),
+        _plain("fio-report", of.of_json(*_FIO), _fio_report, PenstockError),
+        _plain(
+            "fio-command",
+            of.of_text(*_FIO_LINE),
+            lambda d: bool(fio.operations(d.decode("utf-8", "replace"))),
+        ),
+        _plain(
+            "pgbench-report",
+            of.of_text(*_PGBENCH),
+            lambda d: bool(pgbench.parse(Path(), d.decode("utf-8", "replace"), "", 1.0)),
+            PenstockError,
+        ),
+        *(
+            Target(
+                name, of.of_bytes(*data), opened, errors, 100.0 if name == "spool-layers" else 4.0
+            )
+            for name, data, opened, errors in spools
+        ),
+        _plain("storage-profile", of.of_json(*_PROFILES), _profile, BadInput, cost=2),
+        _plain("disk-patch", of.of_json(*_STATION_PATCHES), _patch, ValueError),
+        _plain(
+            "disk-words",
+            of.of_text(*_DISK_WORDS),
+            lambda d: bool(disk_words.patch_of(_said(d))),
+            BadInput,
+        ),
+        _plain("node-words", of.of_text(*_NODE_WORDS), _node_words, BadInput),
+        _plain("study-file", _of_file(study), _study, BadInput, cost=60),
+        _plain("platform-file", _of_file(platform), _platform, BadInput, cost=60),
+        _plain("workload-file", of.of_json(_WORKLOAD, *wfformat), _workload, BadInput, cost=4),
+        _plain(
+            "distem-platform",
+            of.of_json(distem()),
+            lambda d: bool(read_distem(Path("f"), d)),
+            BadInput,
+            cost=4,
+        ),
+        _plain(
+            "simgrid-platform",
+            of.of_text((SIMGRID % "").encode()),
+            lambda d: bool(read_simgrid(Path("f"), d)),
+            BadInput,
+            cost=4,
+        ),
+    ]
+    if AS_ROOT:
+        found += [
+            Target("disk-commands", of.of_json(*daemons.DISK_COMMANDS), daemons.disk, cost=4),
+            Target("relay-commands", of.of_json(*daemons.RELAY_COMMANDS), daemons.relay, cost=4),
+            Target("relay-frames", _frame, daemons.frames),
+            Target(
+                "sampler-commands", of.of_json(*daemons.SAMPLER_COMMANDS), daemons.sampler, cost=4
+            ),
+            Target("node-commands", of.of_json(*_node_commands()), daemons.nodes, cost=10),
+        ]
+    return found

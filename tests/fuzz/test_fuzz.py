@@ -1,0 +1,130 @@
+"""A short pass over every target, and what the driver must find where it is planted."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import socket
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.fuzz import daemons, drive
+from tests.fuzz.__main__ import fuzz
+from tests.fuzz.drive import Driver, Feed, Target, input_of, stateless
+from tests.fuzz.targets import all_targets
+
+pytestmark = [pytest.mark.host, pytest.mark.flaky(reruns=0)]
+
+INPUTS = 300
+BAD = 77
+
+
+def numbers(draw: Random) -> bytes:
+    return b"%d" % draw.randrange(200)
+
+
+def planted(what: Feed) -> Target:
+    """Takes all inputs but those that say 77."""
+
+    def feed(data: bytes) -> None:
+        if int(data) == BAD:
+            what(data)
+
+    return Target("planted", numbers, lambda _: stateless(feed), (ValueError,))
+
+
+class Panic(BaseException):
+    """As a panic of a crate reaches Python: no Exception."""
+
+
+def panic(data: bytes) -> None:
+    raise Panic(data)
+
+
+def end(data: bytes) -> None:
+    faulthandler.disable()
+    os.abort()
+
+
+def grow(data: bytes) -> None:
+    held = [bytearray(1 << 28) for _ in range(1 << 10)]
+    assert held
+
+
+def hang(data: bytes) -> None:
+    time.sleep(3600)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [(panic, "Panic"), (end, "ended with"), (grow, "MemoryError"), (hang, "took more than")],
+)
+def test_a_planted_failure_is_found_and_kept(
+    what: Feed, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if what is hang:
+        monkeypatch.setattr(drive, "PATIENCE_S", 1.0)
+    driver, target = Driver(tmp_path / "kept", seed=3, processes=1), planted(what)
+    outcome = driver.run(target, INPUTS)
+    assert outcome.failures
+    for failure in outcome.failures:
+        assert said in failure.what
+        assert failure.kept.read_bytes() == b"%d" % BAD == input_of(target, 3, failure.number)
+        assert said in failure.kept.with_name(failure.kept.name + ".txt").read_text()
+
+
+def test_what_is_kept_of_all_inputs_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drive, "KEPT", 10 << 20)
+    held: list[bytes] = []
+    leaks = Target(
+        "leaks", numbers, lambda _: stateless(lambda d: held.append(os.urandom(1 << 17)))
+    )
+    (failure,) = Driver(tmp_path, seed=1, processes=1).run(leaks, INPUTS + 200).failures
+    assert "MiB were kept" in failure.what
+
+
+def test_documented_errors_are_no_failures_and_inputs_are_counted(tmp_path: Path) -> None:
+    def refuse(data: bytes) -> None:
+        raise ValueError(data)
+
+    outcome = Driver(tmp_path / "kept", seed=3, processes=2).run(planted(refuse), INPUTS)
+    assert (outcome.inputs, outcome.failures) == (INPUTS, ())
+    assert not (tmp_path / "kept").exists()
+
+
+def panicking(config: dict[str, Any]) -> None:
+    """A daemon that ends as by a panic when it is told to."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(config["socket"])
+        listener.listen()
+        os.write(config["ready_fd"], b"ready\n")
+        connection, _ = listener.accept()
+        for line in connection.makefile("rb"):
+            if line == b"panic\n":
+                end(line)
+            connection.sendall(b'{"ok": true}\n')
+
+
+def test_a_daemon_that_panics_is_found(tmp_path: Path) -> None:
+    target = Target(
+        "panicking",
+        lambda draw: b"panic" if draw.random() < 0.02 else b"ping",
+        lambda place: daemons.talking_to(place, panicking),
+    )
+    failures = Driver(tmp_path, seed=1, processes=1).run(target, INPUTS).failures
+    assert failures
+    assert "ended with 6" in failures[0].what
+    assert failures[0].kept.read_bytes() == b"panic"
+
+
+def test_every_reader_survives_a_short_pass(tmp_path: Path) -> None:
+    """`make fuzz` gives a million inputs."""
+    outcomes = fuzz(Driver(tmp_path, seed=2, processes=os.cpu_count() or 1), all_targets(), 20_000)
+    assert [f for one in outcomes for f in one.failures] == []
+    assert sum(one.inputs for one in outcomes) >= 20_000

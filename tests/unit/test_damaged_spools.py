@@ -1,0 +1,85 @@
+"""Spools that a crash or a fault left with something else in them than their writers put there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.emulate.disk_log import DISK_REQUEST_DTYPE, read_disk_log
+from penstock.errors import PenstockError
+from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
+from penstock.observe.trace.counts import COUNTER, read_counts
+from penstock.observe.trace.layers_join import RECORD, join
+
+
+def spool(path: Path, form: np.dtype[Any], **columns: Any) -> Path:
+    rows = np.zeros(3, form)
+    for name, values in columns.items():
+        rows[name] = values
+    path.write_bytes(rows.tobytes())
+    return path
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"calls": [1, 0, 1]},
+        {"calls": 1, "direction": [0, 1, 2]},
+    ],
+)
+def test_counts_of_nothing(tmp_path: Path, columns: dict[str, Any]) -> None:
+    with pytest.raises(PenstockError, match=r"s: record [12] is damaged"):
+        read_counts(spool(tmp_path / "s", COUNTER, **columns))
+
+
+def test_counts_that_are_whole(tmp_path: Path) -> None:
+    found = read_counts(spool(tmp_path / "s", COUNTER, calls=2, direction=[0, 1, 0], asked_bytes=8))
+    assert [(row["direction"], row["calls"]) for row in found] == [
+        ("read", 2),
+        ("write", 2),
+        ("read", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("op", 3), ("t_ns", 1 << 63), ("offset_bytes", 1 << 63), ("visit", 1 << 31)]
+)
+def test_requests_that_no_disk_writes(tmp_path: Path, name: str, value: int) -> None:
+    log = spool(tmp_path / "s", DISK_REQUEST_DTYPE, **{name: [0, value, 0]})
+    with pytest.raises(PenstockError, match="s: record 1 is damaged"):
+        read_disk_log(log)
+
+
+def test_a_file_s_number_costs_nothing_but_its_name(tmp_path: Path) -> None:
+    log = spool(tmp_path / "s", DISK_REQUEST_DTYPE, file_id=[0, 1 << 31, 7])
+    lines = [{"file_id": 0, "path": "a"}, {"file_id": 1 << 31, "path": "b"}, {"file_id": 1e999}]
+    Path(f"{log}.files").write_text("\n".join([*map(json.dumps, lines), "[" * 100_000]))
+    assert read_disk_log(log)["file"].to_pylist() == ["a", "b", None]
+
+
+@pytest.mark.parametrize("line", ["5", "[]", '{"series": 0, "source": "cpu"}'])
+def test_names_of_no_series(tmp_path: Path, line: str) -> None:
+    samples = spool(tmp_path / "s", SAMPLE_DTYPE)
+    Path(f"{samples}.series").write_text(line + "\n")
+    with pytest.raises(PenstockError, match="line 1 names no series"):
+        read_samples(samples)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"size_bytes": 1 << 48}, {"size_bytes": (1 << 64) - 1}, {"offset_bytes": (1 << 63) - 1}],
+)
+def test_a_request_of_more_than_memory_is_none(columns: dict[str, int]) -> None:
+    rows = np.zeros(2, RECORD)
+    rows["kind"], rows["size_bytes"] = 3, 4096
+    for name, value in columns.items():
+        rows[name][1] = value
+    known = {name: pa.array([1]) for name in ("file_id", "dev_major", "dev_minor")}
+    known |= {name: pa.array([1], pa.uint64()) for name in ("inode", "generation")}
+    with pytest.raises(PenstockError, match="record 1 is damaged"):
+        join(rows, pa.table({**known, "path": pa.array(["/a"])}), None)
