@@ -190,7 +190,7 @@ def windows(
         chosen = np.flatnonzero(mine)
         number = (log.began[chosen] - first) // length
         chosen = chosen[np.argsort(number, kind="stable")]
-        part, due, excused = (each.take(chosen) for each in (log, asked, in_time))
+        part, due, excused = log.take(chosen), asked.take(chosen), in_time.take(chosen)
         for start, end, which in _joined(np.sort(number)):
             since, until = first + start * length, first + end * length
             row = _window(part.take(which), due.take(which), (since, until), capability)
