@@ -86,8 +86,8 @@ def cut(archive: Path, to: Path) -> None:
     for path, manifest in manifests(archive):
         run = to / "runs" / path.parent.name
         run.mkdir(parents=True)
-        short = {key: manifest[key] for key in like if key in manifest}
-        (run / "manifest.json").write_text(json.dumps(short, indent=1) + "\n")
+        said = {key: manifest[key] for key in like if key in manifest}
+        (run / "manifest.json").write_text(json.dumps(said, indent=1) + "\n")
         if manifest["treatment_id"] != basis:
             continue
         shutil.copy(path.parent / "stdout.txt", run)
@@ -102,7 +102,8 @@ def cut(archive: Path, to: Path) -> None:
             pq.write_table(table, run / name, compression="zstd", compression_level=19)
     for name in ("study.yaml", "plan.json"):
         shutil.copy(archive / name, to)
-    if judged(to) != judged(archive):
+    (whose, short), (of, whole) = judged(to), judged(archive)
+    if (whose, short.hits) != (of, whole.hits) or abs(short.worst - whole.worst) > 0.005:
         raise PenstockError(f"{to}: predicts other than the whole archive")
 
 
@@ -146,17 +147,17 @@ def kept(found: dict[str, Score]) -> list[record.Row]:
 def main() -> int:
     """Exit status: 0 the goal is met, 1 something failed, 3 it is missed."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "postgres")
+    options.add_argument("-o", "--out", type=Path, help="default: out/postgres, or what is kept")
     options.add_argument("--quick", action="store_true", help="one replicate")
-    options.add_argument("--compare", action="store_true", help="the archive kept; measure nothing")
+    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
     options.add_argument("--keep", type=Path, help="write there what a prediction reads of it")
     options.add_argument("--json", action="store_true", help="the rows as one object")
     record.option(options)
     given = options.parse_args()
-    second: Path = SECOND
+    measured = HERE.parent / "out" / "postgres"
+    second: Path = (given.out or (SECOND if given.compare else measured)).resolve()
     try:
         if not given.compare:
-            second = given.out.resolve()
             words = ["--resume"] if (second / "campaign.json").exists() else []
             words += ["--set", "design.replicates=1"] if given.quick else []
             penstock("run", STUDY, "-o", second, *words)
