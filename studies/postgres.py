@@ -2,11 +2,13 @@
 
 `studies/postgres.py` runs `examples/postgres.study.yaml` (needs root and PostgreSQL, some five minutes) and
 predicts transactions per second and a cold scan on disk × memory three times: the first campaign, on which
-the model was made (`tests/golden/postgres-archive`), from its own traces; the second, from its own; and the
-runs of the second from the traces of the first. The worst of the three is what the model is worth.
+the model was made (`tests/golden/postgres-archive`), from its own traces; a later one, from its own; and the
+runs of the later one from the traces of the first. The worst of the three is what the model is worth; a
+campaign of which not every treatment has a valid run leaves it undecided.
 `--compare` takes what is there and measures nothing, `--keep` writes what a prediction reads of the new
 campaign. `--quick`: one replicate. Planted: each disk with the other's profile, which must fall below the
-goal. Exit status 3 where the goal is missed, 1 if something failed or what was planted is not found.
+goal. Exit status 3 where the goal is missed or undecided, 1 if something failed or what was planted is
+not found.
 """
 
 from __future__ import annotations
@@ -38,13 +40,15 @@ from bench import record  # noqa: E402
 
 STUDY = HERE.parent / "examples" / "postgres.study.yaml"
 GOLDEN = HERE.parent / "tests" / "golden"
-FIRST, SECOND = GOLDEN / "postgres-archive", GOLDEN / "postgres-second"
+FIRST, LATER = GOLDEN / "postgres-archive", GOLDEN / "postgres-later"
 BAR = 0.85
 DISKS = "[hdd-7200, sata-ssd]"
 SWAPPED = "{hdd-7200: sata-ssd, sata-ssd: hdd-7200}"
 ABOUT = (
     "Transactions per second and a cold scan on disk × memory, from the traces of the treatment with most "
-    "calls (`docs/adr/0006-replay-above-a-page-cache.md`). The model was made on the first campaign."
+    "calls (`docs/adr/0006-replay-above-a-page-cache.md`). The model was made on the first campaign. In the "
+    "later one no run on the solid-state drive was delivered as asked (replies were late), so that only the "
+    "hard disk's treatments are judged."
 )
 
 
@@ -86,8 +90,8 @@ def cut(archive: Path, to: Path) -> None:
     for path, manifest in manifests(archive):
         run = to / "runs" / path.parent.name
         run.mkdir(parents=True)
-        short = {key: manifest[key] for key in like if key in manifest}
-        (run / "manifest.json").write_text(json.dumps(short, indent=1) + "\n")
+        said = {key: manifest[key] for key in like if key in manifest}
+        (run / "manifest.json").write_text(json.dumps(said, indent=1) + "\n")
         if manifest["treatment_id"] != basis:
             continue
         shutil.copy(path.parent / "stdout.txt", run)
@@ -102,7 +106,8 @@ def cut(archive: Path, to: Path) -> None:
             pq.write_table(table, run / name, compression="zstd", compression_level=19)
     for name in ("study.yaml", "plan.json"):
         shutil.copy(archive / name, to)
-    if judged(to) != judged(archive):
+    (whose, short), (of, whole) = judged(to), judged(archive)
+    if (whose, short.hits) != (of, whole.hits) or abs(short.worst - whole.worst) > 0.005:
         raise PenstockError(f"{to}: predicts other than the whole archive")
 
 
@@ -112,51 +117,53 @@ def scores(second: Path) -> dict[str, Score]:
         crossed(FIRST, second, Path(place) / "crossed")
         return {
             "first campaign, on which the model was made": judged(FIRST)[1],
-            "second campaign, from its own traces": judged(second)[1],
-            "second campaign, from the traces of the first": judged(Path(place) / "crossed")[1],
+            "later campaign, from its own traces": judged(second)[1],
+            "later campaign, from the traces of the first": judged(Path(place) / "crossed")[1],
         }
 
 
 def worst(found: dict[str, Score]) -> tuple[str, Score]:
     """The case with the least share within the limit; of equal ones that which is farthest off."""
-    return min(found.items(), key=lambda one: (one[1].share, -one[1].worst))
+    return min(found.items(), key=lambda one: (one[1].share, one[1].treatments, -one[1].worst))
+
+
+def verdict(found: dict[str, Score], one: Score) -> str:
+    """Undecided where fewer treatments could be judged than in another campaign."""
+    whole = max(each.treatments for each in found.values())
+    if one.share < BAR:
+        return record.MISSED
+    return record.MET if one.treatments == whole else record.UNDECIDED
 
 
 def kept(found: dict[str, Score]) -> list[record.Row]:
     """Two rows per judgement, and the worst of them."""
+
+    def row(case: str, one: Score) -> record.Row:
+        made = record.share(case, "", "within 15 %", one.hits, one.treatments, BAR)
+        return {**made, "verdict": verdict(found, one)}
+
     made = []
     for case, one in found.items():
-        made.append(record.share(case, "", "within 15 %", one.hits, one.treatments, BAR))
-        made.append(
-            {
-                "case": case,
-                "engine": "",
-                "metric": "farthest off",
-                "value": 100 * one.worst,
-                "unit": "%",
-            }
-        )
-    _, one = worst(found)
-    made.append(
-        record.share("the worst of these", "", "within 15 %", one.hits, one.treatments, BAR)
-    )
-    return made
+        made.append(row(case, one))
+        off = {"case": case, "engine": "", "metric": "farthest off"}
+        made.append({**off, "value": 100 * one.worst, "unit": "%"})
+    return [*made, row("the worst of these", worst(found)[1])]
 
 
 def main() -> int:
-    """Exit status: 0 the goal is met, 1 something failed, 3 it is missed."""
+    """Exit status: 0 the goal is met, 1 something failed, 3 it is missed or undecided."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "postgres")
+    options.add_argument("-o", "--out", type=Path, help="default: out/postgres, or what is kept")
     options.add_argument("--quick", action="store_true", help="one replicate")
-    options.add_argument("--compare", action="store_true", help="the archive kept; measure nothing")
+    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
     options.add_argument("--keep", type=Path, help="write there what a prediction reads of it")
     options.add_argument("--json", action="store_true", help="the rows as one object")
     record.option(options)
     given = options.parse_args()
-    second: Path = SECOND
+    measured = HERE.parent / "out" / "postgres"
+    second: Path = (given.out or (LATER if given.compare else measured)).resolve()
     try:
         if not given.compare:
-            second = given.out.resolve()
             words = ["--resume"] if (second / "campaign.json").exists() else []
             words += ["--set", "design.replicates=1"] if given.quick else []
             penstock("run", STUDY, "-o", second, *words)
@@ -183,7 +190,7 @@ def main() -> int:
     if not noticed:
         print("postgres: planted swapped disks: NOT FOUND", file=sys.stderr)
         return 1
-    return 0 if worst(found)[1].share >= BAR else 3
+    return 0 if rows[-1]["verdict"] == record.MET else 3
 
 
 if __name__ == "__main__":

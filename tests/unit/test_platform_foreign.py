@@ -129,6 +129,11 @@ def test_what_simgrid_has_alone_is_named(inside: str, words: str) -> None:
         (SIMGRID % '<link id="x" bandwidth="fast"/>', "there.file:17:1: found bandwidth 'fast'"),
         (SIMGRID % '<route src="b" dst="c"><link_ctn id="nosuch"/></route>', "link 'nosuch'"),
         (SIMGRID % '<host id="d"/>', "host d: speed"),
+        (SIMGRID % '<host id="d" speed="1Gf" core="4M"/>', "core '4M'; expected a number of cores"),
+        (
+            SIMGRID % f'<cluster id="k" radical="{"9" * 5000}" speed="1f" bw="1MBps" lat="0"/>',
+            "expected numbers such as 0-99,104",
+        ),
         (
             SIMGRID % '<cluster id="k" radical="9-1" speed="1f" bw="1MBps" lat="0"/>',
             "radical '9-1'",
@@ -215,6 +220,7 @@ def test_nodes_networks_and_limits_of_distem() -> None:
     [
         ({"mode": "gateway"}, "vnode node.1: mode gateway"),
         ({"vfilesystem": {"image": "file:///no/such.tgz"}}, "image file:///no/such.tgz"),
+        ({"vfilesystem": {"image": "/" + "x" * 5000}}, "expected a directory that is there"),
         ({"vcpu": {"vcores": [{"frequency": "1600"}]}}, "frequency 1600 MHz; expected a ratio"),
         ({"vmem": {"swap": "64"}}, "swap"),
         ({"vifaces": []}, "on no network"),

@@ -260,7 +260,7 @@ def _node(node: NodeSpec, networks: dict[str, Any]) -> Iterator[str]:
     where = f"node {node.name}"
     if not _NODE.fullmatch(node.name):
         yield f"node name: found {node.name!r}; expected letters, digits, -, _ and ., at most 63"
-    if node.image is not None and not node.image.is_dir():
+    if node.image is not None and not os.path.isdir(node.image):
         yield f"{where}: image {node.image} is not a directory"
     cpu = {"cpus": node.cpus, "cpuset": node.cpuset, "ratio": node.cpu_ratio}
     yield from check_cpu({k: v for k, v in cpu.items() if v is not None}, where)
@@ -294,7 +294,7 @@ def _disk(disk: DiskSpec, where: str) -> Iterator[str]:
         or at.startswith(("/proc/", "/sys/", "/dev/", "/run/"))
     ):
         yield f"{where}: mount point found {disk.mount!r}; expected an absolute path of its own"
-    if disk.directory is not None and not disk.directory.is_dir():
+    if disk.directory is not None and not os.path.isdir(disk.directory):
         yield f"{where}: {disk.directory} is not a directory"
     if not _positive(disk.time_scale):
         yield f"{where}: time scale found {disk.time_scale!r}; expected a number above 0"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -140,7 +141,7 @@ class _Reader:
         system = self.within(made, "vfilesystem", where)
         if system.get("image"):
             image = Path(str(system["image"]).removeprefix("file://"))
-            if image.is_dir():
+            if os.path.isdir(image):
                 host["image"] = str(image)
             else:
                 self.left_out.append(

@@ -181,12 +181,18 @@ class _Reader:
         self.profiles(element, f"host {original}")
         name = self.names.of(original)
         group: dict[str, Any] = {"group": name, "count": 1, "roles": ["client"]}
-        group["cpus"] = int(element.attributes.get("core", "1"))
+        group["cpus"] = self.cores(element)
         group["slots"] = group["cpus"]
         self.groups[name] = group
         self.nodes[original] = f"{name}-0"
         self.speeds[name] = speed
         self.disks(group, element)
+
+    def cores(self, element: Element) -> int:
+        said = element.attributes.get("core", "1")
+        if not re.fullmatch(r"[1-9][0-9]{0,5}", said):
+            raise mistake(self.path, element.line, f"core {said!r}", "a number of cores")
+        return int(said)
 
     def disks(self, group: dict[str, Any], element: Element) -> None:
         disks: list[dict[str, Any]] = []
@@ -227,7 +233,7 @@ class _Reader:
         if not speed:
             raise mistake(self.path, element.line, f"cluster {original}: speed {text!r}", "flop/s")
         name = self.names.of(original)
-        cores = int(element.attributes.get("core", "1"))
+        cores = self.cores(element)
         self.groups[name] = {
             "group": name,
             "count": count,
@@ -251,7 +257,7 @@ class _Reader:
         text = element.attributes.get("radical", "")
         count = 0
         for part in text.split(","):
-            match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+))?\s*", part)
+            match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9}))?\s*", part)
             if match is None or int(match[2] or match[1]) < int(match[1]):
                 raise mistake(
                     self.path, element.line, f"radical {text!r}", "numbers such as 0-99,104"

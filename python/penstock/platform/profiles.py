@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def read_profile(name: str, base_dir: Path) -> dict[str, Any]:
         text = (resources.files("penstock.profile") / "ready" / f"{name}.json").read_text()
     else:
         path = base_dir / name
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise BadInput(f"no profile {name}")
         try:
             text = path.read_text()

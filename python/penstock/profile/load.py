@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import resources
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def load_profile(name_or_path: str, base_dir: Path | None = None) -> StorageProf
         file = resources.files("penstock.profile") / "ready" / f"{name_or_path}.json"
         return StorageProfile.from_json(file.read_text(), f"{name_or_path}.json")
     path = (base_dir or Path()) / name_or_path
-    if not path.is_file():
+    if not os.path.isfile(path):
         names = ", ".join(ready_names())
         raise BadInput(f"no profile {name_or_path}: it is neither a file nor one of {names}")
     try:
