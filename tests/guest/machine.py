@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from pathlib import Path
 
 NEEDED_PROGRAMS = ("qemu-system-x86_64", "busybox", "cpio", "zstd", "depmod", "modprobe")
 KERNEL_PACKAGE = "linux-image-cloud-amd64"
+#: what Debian signs its archives with, of every release that it still serves
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 #: where programs are looked for
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 MODULES = (
@@ -85,28 +88,84 @@ def missing() -> list[str]:
     return [p for p in NEEDED_PROGRAMS if shutil.which(p, path=path) is None]
 
 
-def kernel() -> Kernel:
-    """The distribution's newest cloud kernel, downloaded once."""
-    depends = subprocess.run(
-        ["apt-cache", "depends", KERNEL_PACKAGE], capture_output=True, text=True, check=True
-    ).stdout
-    package = next(
-        line.split()[-1]
-        for line in depends.splitlines()
-        if "Depends:" in line and "linux-image" in line
-    )
-    release = package.removeprefix("linux-image-")
-    tree = cache_dir() / package
-    if not (tree / "boot" / f"vmlinuz-{release}").is_file():
+def kernel(suite: str = "") -> Kernel:
+    """The newest cloud kernel of this machine's Debian, or of another `suite`; downloaded once.
+
+    LookupError: the archive that this machine uses does not give it.
+    """
+    options = _apt_of(suite) if suite else []
+    package = _newest(options)
+    if package is None or not _unpacked(package):
         with tempfile.TemporaryDirectory(dir=cache_dir()) as work:
-            subprocess.run(["apt-get", "-qq", "download", package], cwd=work, check=True)
-            archive = next(Path(work).glob("*.deb"))
-            unpacked = Path(work) / "x"
-            subprocess.run(["dpkg", "-x", archive, unpacked], check=True)
-            _run_admin(["depmod", "-b", str(unpacked), release])
-            shutil.rmtree(tree, ignore_errors=True)
-            unpacked.rename(tree)
-    return Kernel(release, tree)
+            try:
+                if suite:
+                    subprocess.run(["apt-get", *options, "-qq", "update"], check=True)
+                    package = _newest(options)
+                subprocess.run(
+                    ["apt-get", *options, "-qq", "download", str(package)], cwd=work, check=True
+                )
+            except subprocess.CalledProcessError as error:
+                raise LookupError(
+                    f"{KERNEL_PACKAGE} of {suite or 'this Debian'}: {error}"
+                ) from None
+            _unpack(next(Path(work).glob("*.deb")), cache_dir() / str(package))
+    release = str(package).removeprefix("linux-image-")
+    return Kernel(release, cache_dir() / str(package))
+
+
+def _apt_of(suite: str) -> list[str]:
+    """Options by which apt knows `suite` alone, from where this machine's own packages come.
+
+    Only its lists are kept, in a place of their own; what is installed here is neither asked nor changed.
+    """
+    own = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    told = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    archives = sorted({(uri, of) for uri, of in map(str.split, told.splitlines())})
+    lines = [
+        f"deb [signed-by={KEYRING}] {uri} {of.replace(own, suite)} main\n"
+        for uri, of in archives
+        if of in (own, f"{own}-security")
+    ]
+    place = cache_dir() / suite
+    (place / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+    (place / "sources.list").write_text("".join(lines))
+    settings = {
+        "Dir::Etc::SourceList": place / "sources.list",
+        "Dir::Etc::SourceParts": "-",
+        "Dir::State::Lists": place / "lists",
+        "Dir::State::Status": "/dev/null",
+        "Dir::Cache": place,
+        "Acquire::Languages": "none",
+        "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
+    }
+    return [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+
+
+def _newest(options: list[str]) -> str | None:
+    """The package that the kernel's own name stands for; None if the lists do not know it."""
+    depends = subprocess.run(
+        ["apt-cache", *options, "depends", KERNEL_PACKAGE], capture_output=True, text=True
+    ).stdout
+    lines = (x for x in depends.splitlines() if "Depends:" in x and "linux-image" in x)
+    return next((line.split()[-1] for line in lines), None)
+
+
+def _unpacked(package: str) -> bool:
+    image = f"vmlinuz-{package.removeprefix('linux-image-')}"
+    return (cache_dir() / package / "boot" / image).is_file()
+
+
+def _unpack(archive: Path, tree: Path) -> None:
+    made = archive.parent / "x"
+    subprocess.run(["dpkg", "-x", archive, made], check=True)
+    if not (made / "lib").exists():
+        (made / "lib").symlink_to("usr/lib")
+    _run_admin(["depmod", "-b", str(made), tree.name.removeprefix("linux-image-")])
+    shutil.rmtree(tree, ignore_errors=True)
+    made.rename(tree)
 
 
 def _run_admin(argv: list[str]) -> str:
@@ -266,14 +325,15 @@ def run(
     timeout_s: float = 180,
     *,
     one_thread: bool = False,
+    suite: str = "",
 ) -> Outcome:
-    """Boots, runs `job/run`, powers off; `out` gets what the job left in /out.
+    """Boots the kernel of `suite`, runs `job/run`, powers off; `out` gets what the job left in /out.
 
     `one_thread` runs all CPUs in turns, for jobs that let the kernel change its own code while they are at
     work: with a thread for each, QEMU 7.2 can go on running the breakpoint that stood where the kernel then
     put a jump, for ever (seen in `__bpf_prog_enter_recur`, where the account of BPF run times is switched).
     """
-    machine_kernel = kernel()
+    machine_kernel = kernel(suite)
     image = ram_disk(machine_kernel, programs)
     with tempfile.TemporaryDirectory() as work:
         disks = {name: Path(work) / name for name in ("job", "out", "scratch")}

@@ -1,4 +1,4 @@
-"""Every kind of hook on the distribution's kernel: the calls of a known program, counted exactly."""
+"""Every kind of hook on the distribution's kernels: the calls of a known program, counted exactly."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ LOADS = ("fentry", "tp_btf", "raw_tp", "denied")
 RUN = """modprobe ext4; mke2fs -q /dev/vdc >/dev/null; mkdir /mnt; mount /dev/vdc /mnt
 export PYTHONHOME=/job/python PYTHONPATH=/job/python/packages
 export LD_LIBRARY_PATH=/job/python/shared
-{python} -S /job/job.py
+{python} -S /job/job.py {loads}
 """
 
 
 @pytest.fixture(scope="module")
 def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    work = tmp_path_factory.mktemp("hooks")
+    return booted(tmp_path_factory.mktemp("hooks"))
+
+
+def booted(work: Path, suite: str = "", loads: tuple[str, ...] = LOADS) -> dict[str, Any]:
+    """What the job says of `loads` on the kernel of this machine's Debian, or of another `suite`."""
     job = work / "job"
     job.mkdir()
     package = Path(penstock.__file__).parent
@@ -52,8 +56,10 @@ def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
     shutil.copy(here / "job_hooks.py", job / "job.py")
     python = os.path.realpath(sys.executable)
-    (job / "run").write_text(RUN.format(python=Path(python).name))
-    outcome = machine.run(job, ("bash", python), work / "out", timeout_s=500, one_thread=True)
+    (job / "run").write_text(RUN.format(python=Path(python).name, loads=" ".join(loads)))
+    outcome = machine.run(
+        job, ("bash", python), work / "out", timeout_s=500, one_thread=True, suite=suite
+    )
     line = next((x for x in outcome.log.splitlines() if x.startswith("RESULT ")), None)
     assert line is not None, outcome.log + outcome.console
     answer: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
@@ -123,3 +129,35 @@ def test_ta_11_every_source_balances(says: dict[str, Any], load: str) -> None:
 def test_ta_25_nothing_stays_loaded(says: dict[str, Any], load: str) -> None:
     assert says[load]["programs"] > 0
     assert says[load]["left"] == 0
+
+
+def of_another_debian(
+    work: Path, suite: str, release: str, loads: tuple[str, ...] = LOADS
+) -> dict[str, Any]:
+    try:
+        says = booted(work, suite, loads)
+    except LookupError as error:
+        pytest.skip(str(error))
+    assert says["kernel"].startswith(release)
+    return says
+
+
+def test_on_6_12_every_call_is_seen_by_fentry_and_by_raw_tracepoints(tmp_path: Path) -> None:
+    """Typed tracepoints are refused there; that is told, and what takes their place is as exact."""
+    says = of_another_debian(tmp_path, "trixie", "6.12.")
+    test_ta_23_every_kind_of_hook_sees_every_call(says, "fentry")
+    assert "tp_btf/sys_exit: EACCES" in says["tp_btf"]["error"]
+    test_counts_are_exact_without_entries(says)
+    calls = says["denied"]["hooks"]["calls"]
+    assert (calls["state"], calls["hook"]) == ("full", "raw_tp")
+    assert "tp_btf/sys_exit: EACCES" in calls["reason"]
+    test_a_planted_loss_shows(says)
+    for load in ("fentry", "raw_tp", "denied"):
+        test_ta_11_every_source_balances(says, load)
+        test_ta_25_nothing_stays_loaded(says, load)
+
+
+def test_on_5_10_there_is_no_tracing_and_one_sentence_says_so(tmp_path: Path) -> None:
+    said = of_another_debian(tmp_path, "bullseye", "5.10.", ("any",))["any"]["error"]
+    assert "this kernel lets us see no reads, writes" in said
+    assert all(f"{kind}: EINVAL" in said for kind in ("fentry", "tp_btf", "raw_tp", "tracepoint"))

@@ -50,18 +50,9 @@ def connection(server: int, client: int, address: str) -> tuple[socket.socket, s
     return sending, receiving
 
 
-def windows(
-    sending: socket.socket,
-    receiving: socket.socket,
-    frames: Callable[[], int],
-    count: int,
-    length_s: float = 0.25,
-) -> list[float]:
-    """Bits per second that a busy sender gets through, per window, after a first one left out.
-
-    `frames` counts bytes at the link: what a starved reader leaves in its buffer is not taken for delivered
-    late.
-    """
+@contextlib.contextmanager
+def busy(sending: socket.socket, receiving: socket.socket) -> Iterator[None]:
+    """A connection over which as much is sent as goes through."""
     stop = threading.Event()
 
     def send() -> None:
@@ -79,12 +70,8 @@ def windows(
     threads = [threading.Thread(target=act) for act in (send, receive)]
     for thread in threads:
         thread.start()
-    rates = []
     try:
-        for _ in range(count + 1):
-            start, before = time.monotonic(), frames()
-            time.sleep(length_s)
-            rates.append((frames() - before) * 8 / (time.monotonic() - start))
+        yield
     finally:
         stop.set()
         for end in (sending, receiving):
@@ -93,7 +80,22 @@ def windows(
             thread.join()
         sending.close()
         receiving.close()
-    return rates[1:]
+
+
+def bit_s(frames: Callable[[], int], length_s: float = 0.25) -> float:
+    """Bits per second by `frames`, which counts bytes at the link: what a starved reader leaves in its buffer
+    is not taken for delivered late."""
+    start, before = time.monotonic(), frames()
+    time.sleep(length_s)
+    return (frames() - before) * 8 / (time.monotonic() - start)
+
+
+def windows(
+    sending: socket.socket, receiving: socket.socket, frames: Callable[[], int], count: int
+) -> list[float]:
+    """Bits per second that a busy sender gets through, per window, after a first one left out."""
+    with busy(sending, receiving):
+        return [bit_s(frames) for _ in range(count + 1)][1:]
 
 
 def round_trips(

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,16 +18,22 @@ from penstock.emulate.spec import Delay, Event, LinkSpec, NetworkSpec, When
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 from penstock.host.undo import undo
+from penstock.observe.trace.cost import interval
 from tests.integration.net_ground import (
+    bit_s,
+    busy,
     connection,
     datagrams,
     namespaces,
     round_trips,
-    windows,
 )
+from tests.integration.readings import Readings, of_one_test, verdict, watched
+
+__all__ = ["of_one_test"]  # a fixture
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.fidelity,
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
 ]
 RELAYED = NetworkSpec(engine="relay")
@@ -41,11 +48,15 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal
 
 
 def takes(times: list[float], asked_s: float) -> str:
-    """Whether messages take the time that was asked for: no less, and no more where the host is quick."""
-    best = min(times)
-    if best < asked_s:
+    """Whether messages take the time that was asked for: none less, and half of them little more.
+
+    By the 95 % interval of the median; `undecided` where that is not enough.
+    """
+    if min(times) < asked_s:
         return "too fast"
-    return "right" if best < 1.02 * asked_s + 0.5e-3 else "too slow"
+    most = 1.1 * asked_s + 1e-3
+    _, low, high = interval(times)
+    return "right" if high <= most else "too slow" if low > most else "undecided"
 
 
 def share_is(found: int, n: int, asked: float) -> bool:
@@ -63,12 +74,12 @@ def test_a_matrix_of_delays(journal: Journal) -> None:
         assert network.engine("net") == "relay"
         for one, other, asked_s in (("a", "b", 0.010), ("a", "c", 0.021), ("b", "c", 0.004)):
             ends = connection(pid[other], pid[one], at[other].address)
-            times = round_trips(*ends, 8, 0.001)
+            times = round_trips(*ends, 20, 0.001)
             assert takes(times, asked_s) == "right", (one, other, times)
             assert takes(times, 1.2 * asked_s) == "too fast"  # planted
             assert takes(times, 0.7 * asked_s) == "too slow"
         network.set_delays("net", {("a", "b"): 0.012})
-        times = round_trips(*connection(pid["b"], pid["a"], at["b"].address), 5, 0.001)
+        times = round_trips(*connection(pid["b"], pid["a"], at["b"].address), 20, 0.001)
         assert takes(times, 0.024) == "right", times
         with pytest.raises(BadInput, match="'d'; there is none"):
             network.set_delays("net", {("a", "d"): 0.1})
@@ -91,7 +102,7 @@ def test_a_live_link_is_delayed_and_freed(journal: Journal) -> None:
             "distribution": "constant",
         }
         assert receiving.recv(6) == b"before"
-        assert takes(round_trips(sending, receiving, 6, 0.001), 0.020) == "right"
+        assert takes(round_trips(sending, receiving, 20, 0.001), 0.020) == "right"
         network.set_link("a", None, {"delay": "max", "in_delay": None})
         times = round_trips(*connection(b, a, there.address), 20, 0.001)
         assert takes(times, 0.020) == "too fast"
@@ -137,15 +148,17 @@ def test_shares_of_packets(journal: Journal) -> None:
         assert share_is(n - kept, n, 0.3), kept
 
 
-def test_bandwidth_and_delay_together(journal: Journal) -> None:
+def test_bandwidth_and_delay_together(journal: Journal, readings: Readings) -> None:
     with namespaces(2) as (a, b), Network.up([RELAYED], journal) as network:
         network.attach("a", a, LinkSpec(out_bps=50e6 / 8, delay=Delay(0.005)))
         there = network.attach("b", b, LinkSpec(in_bps=20e6 / 8))
-        rates = windows(
-            *connection(b, a, there.address), lambda: network.counters("b")["in_bytes"], 4
-        )
-        assert max(rates) < 21e6, rates
-        assert max(rates) > 19e6, rates
+        with busy(*connection(b, a, there.address)):
+            time.sleep(0.25)
+            (rates,) = readings.in_turns(
+                lambda: watched(lambda: bit_s(lambda: network.counters("b")["in_bytes"]))
+            )
+        assert verdict(rates, 20e6, 0.05) == "honoured", rates
+        assert verdict(rates, 18e6, 0.05) == "departs"  # planted
         said = network.relay_stats()
         assert said is not None
         assert said["late"]["n"] > 100

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import distributed
 import pyarrow.parquet as pq
 import pytest
 
@@ -42,7 +43,6 @@ hosts:
 
 @pytest.mark.host
 def test_a_client_without_the_campaign_s_certificate_is_refused(tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed")
     mine = security(Authority("a").identity("conductor").write(tmp_path / "a"))
     other = security(Authority("a").identity("conductor").write(tmp_path / "b"))
     with distributed.LocalCluster(
@@ -110,7 +110,6 @@ def study(ground: Ground, net: str, sleep: str) -> Path:
 @pytest.mark.slow
 @needs_root
 def test_each_block_is_made_on_one_host_and_collected(ground: Ground, net: str) -> None:
-    pytest.importorskip("distributed")
     out = ground.where / "out"
     done = ground.penstock("run", str(study(ground, net, "true")), "-o", str(out), "--json")
     assert done.returncode == 0, done.stderr
@@ -138,7 +137,6 @@ def test_each_block_is_made_on_one_host_and_collected(ground: Ground, net: str) 
 @pytest.mark.slow
 @needs_root
 def test_a_host_that_dies_loses_its_run_to_another(ground: Ground, net: str) -> None:
-    pytest.importorskip("distributed")
     out = ground.where / "out"
     path = study(ground, net, "grep -q '10.88.250.2$' {run_dir}/net && sleep 20; true")
     line = [sys.executable, "-m", "penstock", "run", str(path), "-o", str(out), "--json"]

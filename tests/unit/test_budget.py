@@ -1,50 +1,88 @@
-"""The suite's own bounds: tests skipped or run again beyond them fail it."""
+"""The suite's own bounds: what is skipped, run again or read again beyond them fails it."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+INI = "[pytest]\nmarkers =\n  host: planted\n  fidelity: planted\n"
 SUITE = """
 import pytest
 from pathlib import Path
 
-def test_comes_out_right_the_second_time(request):
-    seen = Path(request.config.rootpath) / "seen"
-    if not seen.exists():
-        seen.touch()
-        raise AssertionError
+def comes_out_right_after(request, times):
+    seen = Path(request.config.rootpath) / request.node.name
+    with seen.open("a") as file:
+        file.write("x")
+    assert seen.stat().st_size > times
+
+@pytest.mark.host
+def test_right_the_second_time(request):
+    comes_out_right_after(request, 1)
 
 @pytest.mark.skip(reason="planted")
 def test_not_run():
     pass
+
+def test_two_readings_were_invalid(record_property):
+    for _ in range(2):
+        record_property("reading taken again", "planted")
 """
+THIRD = """
+@pytest.mark.host
+def test_right_the_third_time(request):
+    comes_out_right_after(request, 2)
+"""
+FIDELITY = """
+@pytest.mark.host
+@pytest.mark.fidelity
+def test_fidelity_right_the_second_time(request):
+    comes_out_right_after(request, 1)
+"""
+
+
+def run(tmp_path: Path, suite: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "conftest.py").write_bytes((Path(__file__).parents[1] / "conftest.py").read_bytes())
+    (tmp_path / "pytest.ini").write_text(INI)
+    (tmp_path / "test_planted.py").write_text(suite)
+    words = [sys.executable, "-m", "pytest", "-q", "--strict-markers", f"--rootdir={tmp_path}"]
+    words += ["-p", "no:cacheprovider", "-p", "pytest_rerunfailures"]
+    return subprocess.run(
+        [*words, *options, "."],
+        cwd=tmp_path,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "status"),
     [
         ((), 0),
-        (("--most-reruns=1", "--most-skips=1"), 0),
+        (("--most-reruns=1", "--most-skips=1", "--most-retaken=2"), 0),
         (("--most-reruns=0",), 1),
         (("--most-skips=0",), 1),
+        (("--most-retaken=1",), 1),
     ],
 )
-def test_reruns_and_skips_are_counted(
+def test_what_proves_nothing_is_counted(
     tmp_path: Path, options: tuple[str, ...], status: int
 ) -> None:
-    (tmp_path / "conftest.py").write_bytes((Path(__file__).parents[1] / "conftest.py").read_bytes())
-    (tmp_path / "test_planted.py").write_text(SUITE)
-    words = [sys.executable, "-m", "pytest", "-q", "--reruns=1", f"--rootdir={tmp_path}"]
-    done = subprocess.run(
-        [*words, *options, "-p", "no:cacheprovider", "."],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = run(tmp_path, SUITE, *options)
     assert done.returncode == status, done.stdout + done.stderr
-    assert "rerun: 1" in done.stdout
-    assert "skipped: 1" in done.stdout
+    for line in ("rerun: 1", "skipped: 1", "readings taken again: 2"):
+        assert line in done.stdout
+
+
+@pytest.mark.parametrize("never", [THIRD, FIDELITY])
+def test_a_host_test_is_run_again_once_and_one_of_fidelity_never(
+    tmp_path: Path, never: str
+) -> None:
+    done = run(tmp_path, SUITE + never)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed" in done.stdout

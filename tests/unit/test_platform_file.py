@@ -14,6 +14,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from penstock import _native as native
 from penstock import cli
 from penstock.errors import BadInput
 from penstock.platform.hosts import Platform, load_platform
@@ -559,9 +560,6 @@ def test_a_study_that_stores_nowhere_is_refused():
 
 @pytest.mark.parametrize("path", [*EXAMPLES, SOUND], ids=lambda p: p.stem)
 def test_the_simulator_takes_every_example(path: Path):
-    native = pytest.importorskip("penstock._native")
-    if not hasattr(native, "NetworkWorkload"):
-        pytest.skip("the native part has no network simulator")
     operations = [
         {"op": "open", "file": "in"},
         {"op": "read", "file": "in", "offset_bytes": 0, "size_bytes": 4 << 20},
@@ -588,9 +586,6 @@ def test_the_simulator_takes_every_example(path: Path):
 
 def test_pr_12_a_platform_file_gives_the_vector_of_the_specification():
     """Set V, write of 10 chunks, one client, manager and storage apart: 0.84692288 s, 10,500,096 bytes."""
-    native = pytest.importorskip("penstock._native")
-    if not hasattr(native, "NetworkWorkload"):
-        pytest.skip("the native part has no network simulator")
     service = {"per_byte": "1 ms/MiB"}
     document = {
         **SMALL,

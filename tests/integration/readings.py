@@ -1,0 +1,102 @@
+"""Readings of what was delivered: several, in turns with a planted departure, and what they say together.
+
+A reading is taken again only where a witness calls it invalid before its value is looked at (the disk's own
+certificate: `host-saturated`; the host's processors: none left, or taken by other machines). How often is
+bounded and counted (`tests/conftest.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+import pytest
+
+from penstock.analyse.fidelity import is_valid
+from penstock.analyse.fidelity_windows import CPU_LIMIT_PERCENT, STEAL_LIMIT_PERCENT
+from penstock.observe.trace.cost import interval
+from tests.conftest import RETAKEN
+
+#: readings of a setting: the 95 % interval of their median leaves one out at either end
+N = 9
+#: how many invalid readings a test may take again
+SPARE = 2 * N
+
+T = TypeVar("T")
+
+
+def verdict(values: list[float], wanted: float, within: float) -> str:
+    """`honoured` if the 95 % interval of the median lies within that share of what is wanted, `departs` if it
+    lies outside, else `undecided`."""
+    _, low, high = interval(values)
+    least, most = wanted * (1 - within), wanted * (1 + within)
+    if least <= low and high <= most:
+        return "honoured"
+    return "departs" if high < least or low > most else "undecided"
+
+
+def saturated(certificate: pa.Table) -> str:
+    """Why a disk's certificate calls a reading the host's; nothing if it vouches for it."""
+    valid, reason = is_valid(certificate)
+    if valid:
+        return ""
+    assert set(certificate["verdict"].to_pylist()) == {"host-saturated"}, reason
+    return reason
+
+
+def watched(read: Callable[[], T]) -> tuple[T, str]:
+    """A reading, and what took the host's processors meanwhile, if anything did."""
+    before = _processors()
+    value = read()
+    busy, stolen, whole = (b - a for a, b in zip(before, _processors(), strict=True))
+    said = [
+        f"{100 * share:.0f} % of the processors' time was {words}"
+        for share, limit, words in (
+            (busy / max(whole, 1), CPU_LIMIT_PERCENT, "taken"),
+            (stolen / max(whole, 1), STEAL_LIMIT_PERCENT, "other machines'"),
+        )
+        if 100 * share > limit
+    ]
+    return value, ", ".join(said)
+
+
+def _processors() -> tuple[int, int, int]:
+    """Ticks of all processors so far: busy, stolen, in all."""
+    with open("/proc/stat") as lines:
+        ticks = [int(word) for word in lines.readline().split()[1:9]]
+    idle, stolen = ticks[3] + ticks[4], ticks[7]
+    return sum(ticks) - idle, stolen, sum(ticks)
+
+
+@dataclass
+class Readings:
+    """The readings of one test."""
+
+    told: Callable[[str, object], None]
+    left: int = SPARE
+
+    def valid(self, take: Callable[[], tuple[T, str]]) -> T:
+        """The first reading that its witness does not call invalid; skips when too many were."""
+        while True:
+            value, invalid = take()
+            if not invalid:
+                return value
+            self.told(RETAKEN, invalid)
+            self.left -= 1
+            if self.left < 0:
+                pytest.skip(f"host-saturated: {SPARE} readings were invalid, the last: {invalid}")
+
+    def in_turns(self, *takes: Callable[[], tuple[float, str]], n: int = N) -> list[list[float]]:
+        """`n` valid readings by each, one after the other and again."""
+        found: list[list[float]] = [[] for _ in takes]
+        for _ in range(n):
+            for values, take in zip(found, takes, strict=True):
+                values.append(self.valid(take))
+        return found
+
+
+@pytest.fixture(name="readings")
+def of_one_test(record_property: Callable[[str, object], None]) -> Readings:
+    return Readings(record_property)
