@@ -9,13 +9,14 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Entry, Journal, Values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: share of a node's memory that dirty pages of one disk may take (vm.dirty_ratio of Linux)
 DIRTY_SHARE = 0.2
@@ -285,6 +286,8 @@ class DiskServer:
 
     def host_waits(self, disk_id: str) -> pa.Table:
         """What the host did to the server since `add` or `reset`, for the table `host_waits`."""
+        from penstock.emulate.disk_log import host_waits_table
+
         return host_waits_table(disk_id, self.daemon.call("host_waits", disk_id=disk_id))
 
     def reset(self, disk_id: str) -> None:
@@ -323,25 +326,6 @@ class DiskServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-HOST_WAITS_SCHEMA = pa.schema(
-    [
-        ("disk_id", pa.string()),
-        ("t_ns", pa.int64()),
-        ("window_ns", pa.int64()),
-        ("waited_ns", pa.int64()),
-        ("stolen_ns", pa.int64()),
-        ("pressure_ns", pa.int64()),
-        ("overslept_ns", pa.int64()),
-    ]
-)
-
-
-def host_waits_table(disk_id: str, answer: Mapping[str, Any]) -> pa.Table:
-    """The server's answer to `host_waits` as rows of the table."""
-    rows = [{"disk_id": disk_id, **window} for window in answer["host_waits"]]
-    return pa.Table.from_pylist(rows, schema=HOST_WAITS_SCHEMA)
 
 
 NO_COMPENSATION = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -142,3 +143,22 @@ def _batches(log: Path, names: dict[int, str], disk_id: str | None) -> Iterator[
                 made[name] = pa.array(part[name]).cast(kind)
         columns = [made[name] for name in DEVICE_REQUESTS_SCHEMA.names]
         yield pa.RecordBatch.from_arrays(columns, schema=DEVICE_REQUESTS_SCHEMA)
+
+
+HOST_WAITS_SCHEMA = pa.schema(
+    [
+        ("disk_id", pa.string()),
+        ("t_ns", pa.int64()),
+        ("window_ns", pa.int64()),
+        ("waited_ns", pa.int64()),
+        ("stolen_ns", pa.int64()),
+        ("pressure_ns", pa.int64()),
+        ("overslept_ns", pa.int64()),
+    ]
+)
+
+
+def host_waits_table(disk_id: str, answer: Mapping[str, Any]) -> pa.Table:
+    """The server's answer to `host_waits` as rows of the table."""
+    rows = [{"disk_id": disk_id, **window} for window in answer["host_waits"]]
+    return pa.Table.from_pylist(rows, schema=HOST_WAITS_SCHEMA)

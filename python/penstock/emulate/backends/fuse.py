@@ -20,8 +20,8 @@ from penstock.emulate.backends.base import (
     Place,
     limits_dict,
 )
-from penstock.emulate.disk import DiskServer, EmulatedDisk, host_waits_table
-from penstock.emulate.disk_log import read_disk_log
+from penstock.emulate.disk import DiskServer, EmulatedDisk
+from penstock.emulate.disk_log import host_waits_table, read_disk_log
 from penstock.emulate.spec import DiskSpec, Limits
 from penstock.host.facts import storage_facts
 from penstock.host.journal import Entry, Journal, Values
