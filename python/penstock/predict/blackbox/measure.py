@@ -106,7 +106,7 @@ def learn_study(directory: Path, runs: Sequence[Run], cell_s: float, seed: int =
             "prepare": f'cd "{{data}}" && {_FIO} --name=layout --rw=write --bs=1m --size={data} '
             f"--numjobs={clients} --end_fsync=1",
             "mutates": "contents",
-            "command": 'cd "{data}" && {point}',
+            "command": 'cd "{data}" && eval {point}',
             "env": {
                 "report": f"{{run_dir}}/{_REPORT}",
                 "computed": f"{{run_dir}}/{_COMPUTED}",
