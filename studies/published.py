@@ -387,7 +387,7 @@ BLAST_ASSUMED = {
 
 def sensitivity(name: str, seeds: int = 9) -> list[dict[str, Any]]:
     """The claims again with each assumed value at its lower and its upper end."""
-    given = scenario.parser().parse_args(treatments(name)[0][1])
+    given = scenario.parsed(treatments(name)[0][1])
     platform = load_platform(given.platform)
     ends: list[tuple[str, str, list[str], list[str]]] = [
         (value.path, str(end), [f"{value.path}={end}"], [])

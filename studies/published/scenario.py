@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,11 +62,17 @@ def workload(given: argparse.Namespace) -> Workload:
     return made(given.kind, given.size, options)
 
 
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """The scenario; its first word, a factor's level, may be several: a kind and its options."""
+    kind, *rest = arguments
+    return parser().parse_args([*shlex.split(kind), *rest])
+
+
 def prediction(
     arguments: Sequence[str], more: Sequence[str] = (), seeds: int = SEEDS
 ) -> dict[str, Any]:
     """The prediction as plain values; `more` are further values of the platform."""
-    given = parser().parse_args(arguments)
+    given = parsed(arguments)
     sets = [*given.sets, f"scheduler.kind={given.scheduler}"]
     if given.kind == "blast-split":
         if given.app is None:
