@@ -77,8 +77,8 @@ def profile_study(directory: Path, grid: Grid, seed: int = 1) -> Study:
         "workload": {
             "prepare": f"{fixed} --name=layout --rw=write --bs=1m --end_fsync=1",
             "mutates": "contents",
-            "command": f'{fixed} --output="{{run_dir}}/{_REPORT}" --name=cell --time_based '
-            f"--runtime={round(grid.cell_s * 1000)}ms --randrepeat=0 --norandommap {{cell}}",
+            "command": f'cell={{cell}}; {fixed} --output="{{run_dir}}/{_REPORT}" --name=cell --time_based '
+            f"--runtime={round(grid.cell_s * 1000)}ms --randrepeat=0 --norandommap $cell",
             "timeout": f"{grid.cell_s + 120}s",
             "expected": f"{grid.cell_s}s",
             "parser": "fio",
