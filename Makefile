@@ -50,7 +50,7 @@ rusttest: build ## the Rust tests
 
 pytest: build ## the Python tests: those that need no host on all processors, then the others one by one
 	$(PY) -m pytest tests/unit tests/property -n logical --dist loadfile --most-reruns 0 --most-skips 3
-	$(PY) -m pytest tests --ignore=tests/unit --ignore=tests/property --most-reruns 10 --most-skips 8 --most-retaken 40 --durations 40
+	$(PY) -m pytest tests --ignore=tests/unit --ignore=tests/property --most-reruns 10 --most-skips 20 --most-retaken 80 --durations 40
 
 test: lint rusttest pytest ## everything that must hold
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 #: how often a failed test of the host is run again; one of fidelity never is
-AGAIN = 1
+AGAIN = 2
 #: what proves nothing, and the options that bound how much of it there may be
 BUDGETS = (
     ("rerun", "--most-reruns"),
@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests marked `host` share the processors with whatever else runs on the machine.
 
     A moment without a processor moves a time-out as a fault does, but does not come back on demand: they are
-    run again once, and the summary names them (`-rR`). Those marked `fidelity` judge what was delivered. Run
+    run again twice, and the summary names them (`-rR`). Those marked `fidelity` judge what was delivered. Run
     again until they pass, they would let through what is wrong half of the time: they take several readings.
     """
     for item in items:
