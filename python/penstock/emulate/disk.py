@@ -276,10 +276,10 @@ class DiskServer:
         """A disk's counters: ns, bytes and counts since `add` or `reset`.
 
         `closing`: nothing more will come. The way through the kernel is measured once more, as `path_after`
-        (like `compensation`; absent if the disk does not answer).
+        (like `compensation`; absent if nobody used the disk, or if it does not answer).
         """
         stats = self.daemon.call("stats", disk_id=disk_id)
-        if closing:
+        if closing and any(stats[done] for done in ("reads", "writes", "flushes")):
             with contextlib.suppress(Refused):
                 stats["path_after"] = self.daemon.call("path", disk_id=disk_id)
         return stats
