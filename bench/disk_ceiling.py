@@ -18,7 +18,6 @@ import json
 import os
 import random
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -195,13 +194,13 @@ def rows(seen: dict[tuple[str, str], list[dict[str, float]]]) -> list[dict[str, 
         each = seen[case, engine]
         small = CASES[case]["bs"] == "4k"
         rates = [f["iops" if small else "bps"] for f in each]
-        out.append(row(case, engine, "rate", rates, "1/s" if small else "B/s"))
+        out.append(record.row(case, engine, "rate", rates, "1/s" if small else "B/s"))
         per_gib = [f["cpu_s"] * GIB / f["bytes"] for f in each]
-        out.append(row(case, engine, "CPU per GiB", per_gib, "s"))
+        out.append(record.row(case, engine, "CPU per GiB", per_gib, "s"))
         if engine != "bare":
             pairs = zip(each, seen[case, "bare"], strict=True)
             added = [(ours["p50_ns"] - bare["p50_ns"]) / 1000 for ours, bare in pairs]
-            out.append(row(case, engine, "added p50", added, "us"))
+            out.append(record.row(case, engine, "added p50", added, "us"))
     return sorted(out, key=lambda r: (list(CASES).index(r["case"]), r["engine"]))
 
 
@@ -224,9 +223,9 @@ def many_disks(counts: tuple[int, ...], runtime_s: float) -> list[dict[str, Any]
                 status = Path(f"/proc/{server.daemon.pid}/status").read_text()
                 resident = float(status.split("VmRSS:")[1].split()[0]) / 1024
                 case = f"{count} disk{'s' if count > 1 else ''}"
-                out.append(row(case, "penstock", "time to come up", [up_s], "s"))
-                out.append(row(case, "penstock", "idle CPU", [idle], "%"))
-                out.append(row(case, "penstock", "resident memory", [resident], "MiB"))
+                out.append(record.row(case, "penstock", "time to come up", [up_s], "s"))
+                out.append(record.row(case, "penstock", "idle CPU", [idle], "%"))
+                out.append(record.row(case, "penstock", "resident memory", [resident], "MiB"))
                 for engine, letter in (("bare", "b"), ("penstock", "m")):
                     for number in range(count):
                         small = base / f"b{number}" / "f"
@@ -240,21 +239,8 @@ def many_disks(counts: tuple[int, ...], runtime_s: float) -> list[dict[str, Any]
                                 "filesize": "1m"}  # fmt: skip
                     figures = fio(Path(files), engine != "bare", runtime_s, together, size=None)
                     what = "4 KiB random reads together"
-                    out.append(row(case, engine, what, [figures["iops"]], "1/s"))
+                    out.append(record.row(case, engine, what, [figures["iops"]], "1/s"))
     return out
-
-
-def row(case: str, engine: str, metric: str, values: list[float], unit: str) -> dict[str, Any]:
-    return {
-        "case": case,
-        "engine": engine,
-        "metric": metric,
-        "value": statistics.median(values),
-        "unit": unit,
-        "low": min(values),
-        "high": max(values),
-        "n": len(values),
-    }
 
 
 def judge(found: list[dict[str, Any]]) -> tuple[float, bool]:
