@@ -22,6 +22,8 @@ LINES = [
     'says "`printf %s {x}; echo .`"',
     "(says {x})",
     "true # don't\nsays {x}",
+    "# it's\n# isn't\nsays {x}",
+    "true # {x} don't\nsays {x}",
     'A="#\'" # "\nsays {x}',
     "true it\\'s; says {x}",
     'says "\\"{x}"',

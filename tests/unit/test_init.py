@@ -22,7 +22,7 @@ def command_of(argv: list[str]) -> str:
     study = read_study(draft(argv, draft_name(argv), "x").encode(), Path("x.study.yaml"))
     assert len(make_plan(study).rows) == 8
     run = resolve(study, TREATMENT)
-    return run.fill_line(run.command, {"data": "/d"}, "/r")
+    return run.filling({"data": "/d"}, "/r").line(run.command)
 
 
 def test_dd():

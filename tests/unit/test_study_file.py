@@ -53,11 +53,11 @@ responses: {wall: {from: wall_s, unit: s, better: lower}}
     )
     study = load_study(tmp_path / "s.yaml")
     run = resolve(study, {"text": "odd"})
-    assert run.fill_line(run.command, {}, "/o ut") == (
+    assert run.filling({}, "/o ut").line(run.command) == (
         "echo 'a; touch x' 'a; touch x' '/o ut' {1..2}"
     )
-    assert run.fill_line(run.prepare or "", {}, "/") == "echo 'a; touch x' > 'p a; touch x'"
-    assert run.fill_all(run.env, {}, "/") == {"PASSED": "a{b}", "TEXT": "a; touch x"}
+    assert run.filling({}, "/").line(run.prepare or "") == "echo 'a; touch x' > 'p a; touch x'"
+    assert run.filling({}, "/").texts(run.env) == {"PASSED": "a{b}", "TEXT": "a; touch x"}
 
 
 def test_the_published_schema_is_current():
@@ -145,7 +145,7 @@ def test_resolved_run():
     (disk,) = run.disks
     assert (disk.disk_id, disk.profile_name, disk.time_scale) == ("node1.data", "sata-ssd", 4.0)
     assert disk.profile["time_scale"] == 4.0
-    command = run.fill_line(run.command, {"data": "/mnt/d"}, "/out/workload")
+    command = run.filling({"data": "/mnt/d"}, "/out/workload").line(run.command)
     assert (
         command.split()
         == (
@@ -154,9 +154,9 @@ def test_resolved_run():
         ).split()
     )
     assert run.prepare_factors == ()
-    assert "/back" in run.fill_line(run.prepare or "", {"node1.data": "/back"}, "/x")
+    assert "/back" in run.filling({"node1.data": "/back"}, "/x").line(run.prepare or "")
     with pytest.raises(KeyError):
-        run.fill_line(run.command, {}, "/out")
+        run.filling({}, "/out").line(run.command)
 
 
 def test_braces_in_values_and_texts_stay():
@@ -165,7 +165,7 @@ def test_braces_in_values_and_texts_stay():
         ("--numjobs={jobs}", "--numjobs={jobs} | awk '{{print $1}}'"),
     )
     run = resolve(study, {"disk": "hdd-7200", "pattern": "sequential", "jobs": "1"})
-    command = run.fill_line(run.command, {"data": "/d"}, "/r")
+    command = run.filling({"data": "/d"}, "/r").line(run.command)
     assert "--rw='{a}' " in command
     assert "awk '{print $1}'" in command
 
@@ -224,9 +224,9 @@ def test_a_disk_without_its_node_is_that_of_the_node_where_the_command_runs():
     places = {"node1.data": "/one", "node2.data": "/two"}
     study = changed(two, ("={data}", "={node2.data}"))
     run = resolve(study, levels)
-    assert "/two" in run.fill_line(run.command, places, "/r")
+    assert "/two" in run.filling(places, "/r").line(run.command)
     run = resolve(changed(two), levels)
-    assert "/one" in run.fill_line(run.command, {**places, "data": "/one"}, "/r", node="node1")
+    assert "/one" in run.filling({**places, "data": "/one"}, "/r", node="node1").line(run.command)
     bare = ("    - name: node1\n", "    - name: node0\n    - name: node1\n")
     with pytest.raises(BadInput) as caught:
         changed(bare, ("={data}", "={data} {node}"))

@@ -87,7 +87,7 @@ def test_services_and_places_are_filled_in_with_factors():
     run = resolve(study(), {"limit": "5 MB/s", "port": "2"})
     assert run.services[0].command == "hdfs datanode {d} 2"
     assert run.on == ("boss",)
-    assert run.fill_line(run.command, {"data-1.d": "/x"}, "/r") == "hadoop jar x terasort /x"
+    assert run.filling({"data-1.d": "/x"}, "/r").line(run.command) == "hadoop jar x terasort /x"
 
 
 def test_the_plan_shows_nodes_links_schedule_services_and_hosts():

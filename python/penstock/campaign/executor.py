@@ -209,8 +209,8 @@ class HostExecutor:
         assert resolved.prepare is not None
         own = {d.name: disks[d.disk_id] for d in node.disks}
         places = {**disks, **own}
-        command = resolved.fill_line(resolved.prepare, places, scratch, node.name)
-        env = resolved.fill_all(resolved.env, places, scratch, node.name)
+        filling = resolved.filling(places, scratch, node.name)
+        command, env = filling.line(resolved.prepare), filling.texts(resolved.env)
         log = self._work_dir / "prepare.log"  # not on a disk that this may fill
         with create_run_cgroup("prepare", None, self._journal, run=run.run_id) as cgroup:
             finished = launch(

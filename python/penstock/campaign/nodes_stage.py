@@ -33,6 +33,7 @@ from penstock.host.cgroup import members
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import Finished, launch
 from penstock.study.resolve import ResolvedRun
+from penstock.study.template import Filling
 
 #: the phase whose mark a schedule of a study counts from, unless an event names another
 RUN = "run"
@@ -188,12 +189,10 @@ class NodesStage:
         try:
             for service in self._now().services:
                 for node in self._on(service.on):
-                    text = self._filled_line(service.command, node, words.run_dir)
-                    env = {k: self._filled(v, node, words.run_dir) for k, v in words.env.items()}
+                    filling = self._filling(node, words.run_dir)
+                    text, env = filling.line(service.command), filling.texts(words.env)
                     ready = service.ready.command if service.ready is not None else None
-                    test = (
-                        self._filled_line(ready, node, words.run_dir) if ready is not None else None
-                    )
+                    test = filling.line(ready) if ready is not None else None
                     self._services.start(service, node, text, env, test)
                 self._services.await_ready(service)
         except PenstockError as error:
@@ -208,20 +207,13 @@ class NodesStage:
             return list(nodes.values())
         return [n for name, n in nodes.items() if any(fnmatch.fnmatch(name, p) for p in patterns)]
 
-    def _filled(self, text: str, node: RunningNode, run_dir: Path) -> str:
-        """A text with the places as that node sees them; a disk without its node's name is its own."""
+    def _filling(self, node: RunningNode, run_dir: Path) -> Filling:
+        """The places as that node sees them; a disk without its node's name is its own."""
         assert self._resolved is not None
-        return self._resolved.fill(text, self._places(node), run_dir, node=node.name)
-
-    def _filled_line(self, text: str, node: RunningNode, run_dir: Path) -> str:
-        """As `_filled`, for a line that a shell reads."""
-        assert self._resolved is not None
-        return self._resolved.fill_line(text, self._places(node), run_dir, node=node.name)
-
-    def _places(self, node: RunningNode) -> dict[str, Path | str]:
         every = (d for n in self._running().nodes.values() for d in n.disks.values())
-        places: dict[str, Path | str] = {d.disk_id: d.mount for d in every}
-        return places | {d.name: d.mount for d in node.disks.values()}
+        places = {d.disk_id: d.mount for d in every}
+        places |= {d.name: d.mount for d in node.disks.values()}
+        return self._resolved.filling(places, run_dir, node.name)
 
     def _everywhere(self, nodes: list[RunningNode], words: Words) -> Finished:
         """The command on these nodes at once; its end is that of the last, its status the highest."""
@@ -252,11 +244,9 @@ class NodesStage:
         )
 
     def _in(self, node: RunningNode, words: Words, stdout: Path, stderr: Path) -> Finished:
-        env = {k: self._filled(v, node, words.run_dir) for k, v in words.env.items()}
-        directory = str(words.run_dir)
-        if words.directory is not None:
-            directory = self._filled(words.directory, node, words.run_dir)
-        text = self._filled_line(words.command, node, words.run_dir)
+        filling = self._filling(node, words.run_dir)
+        text, env = filling.line(words.command), filling.texts(words.env)
+        directory = str(words.run_dir) if words.directory is None else filling.text(words.directory)
         argv = node.enter(["/bin/sh", "-c", text], env=env, cwd=directory, user=words.user)
         try:
             finished = launch(argv, None, stdout, stderr, timeout_s=words.timeout_s)

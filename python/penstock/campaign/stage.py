@@ -147,16 +147,14 @@ class HostStage:
 
     def _launch(self, words: Words) -> Finished:
         assert self._resolved is not None
-        directory = words.directory or str(words.run_dir)
+        filling = self._resolved.filling(self.mounts, words.run_dir)
         return launch(
-            self._resolved.fill_line(words.command, self.mounts, words.run_dir),
+            filling.line(words.command),
             self._cgroup,
             words.stdout,
             words.stderr,
-            extra_env=self._resolved.fill_all(words.env, self.mounts, words.run_dir),
-            cwd=self._resolved.fill(directory, self.mounts, words.run_dir)
-            if words.directory
-            else directory,
+            extra_env=filling.texts(words.env),
+            cwd=filling.text(words.directory) if words.directory else str(words.run_dir),
             timeout_s=words.timeout_s,
             user=words.user,
         )

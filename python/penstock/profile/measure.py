@@ -13,6 +13,7 @@ from penstock.profile.cells import Measurements, cells_from_fio
 from penstock.study.load import read_study
 from penstock.study.model import Study
 from penstock.study.source import dump
+from penstock.study.template import doubled
 from penstock.workload.parsers.json import document
 
 #: name of the study, and of the results' directory where none is asked for
@@ -53,7 +54,7 @@ def profile_study(directory: Path, grid: Grid, seed: int = 1) -> Study:
 
     The file is laid out once and removed at the end; that a cell overwrites it alters no other cell.
     """
-    place = str(directory.resolve()).replace("{", "{{").replace("}", "}}")
+    place = doubled(str(directory.resolve()))
     fixed = (
         'cd "{data}" && fio --filename=device --direct=1 --ioengine=psync --thread '
         f"--group_reporting --output-format=json+ --size={grid.file_bytes}"

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from penstock.study.names import BUILT_IN
+from penstock.study.template import doubled
 from penstock.workload.parsers import fio
 
 _KNOWN = ("data", *BUILT_IN)
@@ -107,10 +108,10 @@ def _quoted(word: str) -> str:
 
 def _escaped(text: str) -> str:
     """Braces doubled, except those of names that templates know."""
-    doubled = text.replace("{", "{{").replace("}", "}}")
+    escaped = doubled(text)
     for known in _KNOWN:
-        doubled = doubled.replace(f"{{{{{known}}}}}", f"{{{known}}}")
-    return doubled
+        escaped = escaped.replace(f"{{{{{known}}}}}", f"{{{known}}}")
+    return escaped
 
 
 def _scalar(command: str) -> str:

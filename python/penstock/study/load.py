@@ -42,6 +42,7 @@ from penstock.study.override import apply_override, apply_quick
 from penstock.study.platform_file import include_platform
 from penstock.study.references import level_values
 from penstock.study.source import dump, read_input, read_source
+from penstock.study.template import doubled
 from penstock.study.units import parse_duration, parse_share
 
 
@@ -140,8 +141,7 @@ def _study(
 
 def _passed(names: list[str]) -> dict[str, str]:
     """Those of the caller's variables that are set, as templates."""
-    ours = {name: os.environ[name] for name in names if name in os.environ}
-    return {k: v.replace("{", "{{").replace("}", "}}") for k, v in ours.items()}
+    return {name: doubled(os.environ[name]) for name in names if name in os.environ}
 
 
 def _hosts(file: StudyFile) -> Hosts | None:

@@ -19,7 +19,7 @@ from penstock.study.machine import DiskFile, NodeFile, node_names
 from penstock.study.mistakes import expected_of
 from penstock.study.model import Service, Study
 from penstock.study.names import BUILT_IN
-from penstock.study.template import fill, fill_line, filled_in, names_in
+from penstock.study.template import Filling, doubled, fill, fill_line, filled_in, names_in
 from penstock.study.units import parse_size
 
 
@@ -62,7 +62,7 @@ class ResolvedNode:
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A treatment ready to be made; its texts still hold `{disk}`, `{run_dir}`, `{python}`: `fill_line`."""
+    """A treatment ready to be made; its texts still hold `{disk}`, `{run_dir}`, `{python}`: `filling`."""
 
     treatment: dict[str, str]
     nodes: tuple[ResolvedNode, ...]
@@ -93,44 +93,17 @@ class ResolvedRun:
         """Disks of all nodes."""
         return tuple(d for n in self.nodes for d in n.disks)
 
-    def fill_line(
+    def filling(
         self,
-        text: str,
         directories: Mapping[str, Path | str],
         run_dir: Path | str,
         node: str | None = None,
-    ) -> str:
-        """A line for the shell with directories in place, each a word of it, as for a command on `node`
-        (default: the first).
+    ) -> Filling:
+        """What the texts still lack, as on `node` (default: the first).
 
         `directories`: disk name or `node.disk` → directory (for the command the mounts, for prepare the
-        backing directories). KeyError for a disk without one.
+        backing directories). To fill in a disk without one is a KeyError.
         """
-        return fill_line(text, self._values(directories, run_dir, node), frozenset({"nodes"}))
-
-    def fill(
-        self,
-        text: str,
-        directories: Mapping[str, Path | str],
-        run_dir: Path | str,
-        node: str | None = None,
-    ) -> str:
-        """As `fill_line`, for a text that no shell reads."""
-        return fill(text, self._values(directories, run_dir, node))
-
-    def fill_all(
-        self,
-        texts: Mapping[str, str],
-        directories: Mapping[str, Path | str],
-        run_dir: Path | str,
-        node: str | None = None,
-    ) -> dict[str, str]:
-        """`fill` for every value."""
-        return {k: self.fill(v, directories, run_dir, node) for k, v in texts.items()}
-
-    def _values(
-        self, directories: Mapping[str, Path | str], run_dir: Path | str, node: str | None
-    ) -> dict[str, str]:
         values = {name: str(path) for name, path in directories.items()}
         for disk in self.disks:
             for known, other in ((disk.name, disk.disk_id), (disk.disk_id, disk.name)):
@@ -138,7 +111,8 @@ class ResolvedRun:
                     values.setdefault(other, values[known])
         values |= {"run_dir": str(run_dir), "python": sys.executable}
         names = [n.name for n in self.nodes]
-        return {"node": node or names[0], "nodes": " ".join(names), **values}
+        values = {"node": node or names[0], "nodes": " ".join(names), **values}
+        return Filling(values, frozenset({"nodes"}))
 
 
 def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
@@ -204,7 +178,7 @@ def _partly_line(text: str | None, values: Mapping[str, str]) -> str | None:
 
 def _kept(text: str, values: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """A template that gives a template again: names without a value give themselves, braces stay doubled."""
-    known = {k: v.replace("{", "{{").replace("}", "}}") for k, v in values.items()}
+    known = {k: doubled(v) for k, v in values.items()}
     later = {n: f"{{{n}}}" for n in names_in(text) if n not in known}
     return text.replace("{{", "{{{{").replace("}}", "}}}}"), known | later
 
@@ -288,7 +262,8 @@ def _disk(study: Study, node: str, disk: DiskFile) -> ResolvedDisk:
 def example_command(run: ResolvedRun) -> str:
     """The command with plain stand-ins for directories, for reading what it asks for; not to be run."""
     try:
-        return run.fill_line(run.command, {d.disk_id: f"/{d.name}" for d in run.disks}, "/run_dir")
+        stand_ins = {d.disk_id: f"/{d.name}" for d in run.disks}
+        return run.filling(stand_ins, "/run_dir").line(run.command)
     except KeyError as error:
         raise BadInput(f"no directory for {shlex.quote(str(error))}") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}\n]*)\}|[{}]")
@@ -39,13 +40,13 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 class _Line:
-    """How much of a shell's line was read: which quotes and parentheses are open where a value comes next.
+    """How much of a shell's line was read: what is open where a value comes next.
 
     As in POSIX.1-2017, Shell Command Language, 2.2, 2.3 and 2.6.3. Here-documents are read as plain text.
     """
 
     def __init__(self) -> None:
-        self._open = [""]  # the innermost last: one of ' " ` (
+        self._open = [""]  # the innermost last: a quote, `, ( or the # of a comment
         self._before = " "
 
     def read(self, text: str) -> None:
@@ -53,9 +54,7 @@ class _Line:
         place = 0
         while place < len(text):
             c = text[place]
-            if c == "#" and self._open[-1] in ("", "(", "`") and self._before in " \t\n;&|(":
-                place = text.find("\n", place) % (len(text) + 1)  # a comment: to the line's end
-            elif c == "\\" and self._open[-1] != "'":
+            if c == "\\" and self._open[-1] not in ("'", "#"):
                 place += 1
             else:
                 self._turn(c)
@@ -65,17 +64,22 @@ class _Line:
     def _turn(self, c: str) -> None:
         """What this character opens or closes."""
         inside = self._open[-1]
-        begins_a_substitution = c == "`" or (c == "(" and self._before == "$")
-        if c == inside != "(" or (c == ")" and inside == "("):
+        if c == {"#": "\n", "(": ")"}.get(inside, inside):
             self._open.pop()
-        elif inside == "'":
+        elif inside in ("'", "#"):
             return
-        elif begins_a_substitution or (c in "'\"(" and inside != '"'):
+        elif (
+            c == "`"
+            or (c == "(" and self._before == "$")
+            or (inside != '"' and (c in "'\"(" or (c == "#" and self._before in " \t\n;&|(")))
+        ):
             self._open.append(c)
 
     def word(self, value: str) -> str:
         """`value` as it has to stand here to be neither split nor understood."""
         self._before = "x"
+        if self._open[-1] == "#":
+            return value.replace("\n", " ")
         if self._open[-1] == "'":
             word = value.replace("'", "'\\''")
         elif self._open[-1] == '"':
@@ -107,6 +111,31 @@ def fill_line(text: str, values: Mapping[str, str], plain: frozenset[str] = froz
             value = values[name.strip()]
             done.append(value if name.strip() in plain else line.word(value))
     return "".join([*done, text[end:]])
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Values by name. `plain` are those that are several words of a line."""
+
+    values: Mapping[str, str]
+    plain: frozenset[str] = frozenset()
+
+    def line(self, text: str) -> str:
+        """A line for a shell, as `fill_line`."""
+        return fill_line(text, self.values, self.plain)
+
+    def text(self, text: str) -> str:
+        """A text that no shell reads, as `fill`."""
+        return fill(text, self.values)
+
+    def texts(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """`text` of every value."""
+        return {name: self.text(text) for name, text in texts.items()}
+
+
+def doubled(text: str) -> str:
+    """A template that gives `text`."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def filled_in(value: Any, values: Mapping[str, str]) -> Any:

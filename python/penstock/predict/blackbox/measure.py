@@ -22,6 +22,7 @@ from penstock.predict.blackbox.space import MIB, Point, skew
 from penstock.study.load import load_study, read_study
 from penstock.study.model import Study
 from penstock.study.source import dump
+from penstock.study.template import doubled
 from penstock.workload.parsers.fio import parse as parse_fio
 from penstock.workload.parsers.json import document
 
@@ -78,7 +79,7 @@ def learn_study(directory: Path, runs: Sequence[Run], cell_s: float, seed: int =
     The data are laid out once, the largest that any run needs, in a directory of ours that goes at the end.
     """
     points = [r if isinstance(r, Point) else r.point for r in runs]
-    place = str(directory.resolve()).replace("{", "{{").replace("}", "}}")
+    place = doubled(str(directory.resolve()))
     clients = max(p.clients for p in points) + 1
     data = -(-max(p.data_bytes for p in points) // _GRAIN) * _GRAIN
     longest_s = 300 + cell_s
