@@ -45,6 +45,8 @@ def connection(server: int, client: int, address: str) -> tuple[socket.socket, s
         listening.settimeout(10)
         receiving = listening.accept()[0]
     for end in (sending, receiving):
+        # keeps the link's queue filled; BBR, the default of some hosts, sends less than a link carries
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         end.settimeout(10)
     return sending, receiving
@@ -88,14 +90,6 @@ def bit_s(frames: Callable[[], int], length_s: float = 0.25) -> float:
     start, before = time.monotonic(), frames()
     time.sleep(length_s)
     return (frames() - before) * 8 / (time.monotonic() - start)
-
-
-def windows(
-    sending: socket.socket, receiving: socket.socket, frames: Callable[[], int], count: int
-) -> list[float]:
-    """Bits per second that a busy sender gets through, per window, after a first one left out."""
-    with busy(sending, receiving):
-        return [bit_s(frames) for _ in range(count + 1)][1:]
 
 
 def round_trips(

@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 from penstock.host.cgroup import RunCgroup, create_run_cgroup, hierarchies
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.host.processes import Identity
+from penstock.host.processes import TOKEN_VARIABLE, Identity, with_token
 
 needs_groups = [
     pytest.mark.host,
@@ -191,6 +191,17 @@ def test_without_any_group_the_command_is_found_by_its_token(
     group.remove()
     assert Identity.of(pid) is None
     assert journal.open_entries() == []
+
+
+def test_a_command_that_is_just_being_loaded_is_found_by_its_token() -> None:
+    loading = """i=0; while [ $i -lt 100 ]; do i=$((i+1)); done; exec /bin/sh -c "$0" "$0" """
+    child = subprocess.Popen(["sh", "-c", loading, loading], env={TOKEN_VARIABLE: "of-this-test"})
+    try:
+        assert [with_token("of-this-test") for _ in range(300)] == 300 * [[child.pid]]
+    finally:
+        child.kill()
+        child.wait()
+    assert with_token("of-this-test") == []
 
 
 def test_the_child_is_reaped() -> None:

@@ -58,6 +58,7 @@ def host_facts(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         "transparent_hugepages": _chosen("/sys/kernel/mm/transparent_hugepage/enabled") or None,
         "swap_bytes": _swap_bytes(),
         "clock_source": _text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "tcp_congestion_control": _text("/proc/sys/net/ipv4/tcp_congestion_control") or None,
         "cgroup": hierarchies().layout,
         "lockdown": lockdown() or None,
         "root": os.geteuid() == 0,

@@ -13,6 +13,10 @@ from pathlib import Path
 
 #: environment variable by which a process of ours is recognised, with all that it starts
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"
+#: how long processes are waited for into which programs are being loaded [s]
+_LOADING_S = 2.0
+#: include/linux/sched.h
+_PF_EXITING, _PF_KTHREAD = 0x4, 0x200000
 
 
 @cache
@@ -26,12 +30,18 @@ def boot_id() -> str:
 
 def start_ticks(pid: int) -> int | None:
     """When process `pid` started [clock ticks since boot], None if it is not there or is a zombie."""
+    fields = _stat(pid)
+    return None if fields is None else int(fields[19])
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """proc_pid_stat(5) from the third field on, None if the process is not there or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()
-    return None if fields[0] in (b"Z", b"X", b"x") else int(fields[19])
+    return None if fields[0] in (b"Z", b"X", b"x") else fields
 
 
 @dataclass(frozen=True)
@@ -64,17 +74,28 @@ class Identity:
 def with_token(token: str) -> list[int]:
     """Pids of the processes whose environment carries `token` (those that we may look into)."""
     wanted = f"{TOKEN_VARIABLE}={token}".encode()
-    found = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
+    until = time.monotonic() + _LOADING_S
+    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return [p for p in pids if wanted in _environment(p, until) and p != os.getpid()]
+
+
+def _environment(pid: int, until: float) -> list[bytes]:
+    """A process's environment, empty if we may not see it. One that a program is just being loaded into has
+    none for a moment, which is waited out `until` then."""
+    empty = 0
+    while True:
         try:
-            environment = Path(f"/proc/{entry}/environ").read_bytes()
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
-            continue
-        if wanted in environment.split(b"\0") and int(entry) != os.getpid():
-            found.append(int(entry))
-    return found
+            return []
+        stat = None if environment else _stat(pid)
+        if stat is None or int(stat[6]) & (_PF_EXITING | _PF_KTHREAD):
+            return environment.split(b"\0")
+        start, end = int(stat[47]), int(stat[48])
+        empty = empty + 1 if start == end != 0 else 0
+        if empty == 2 or time.monotonic() > until:
+            return []
+        time.sleep(0.0005)
 
 
 def end(identities: list[Identity], grace_s: float = 2.0) -> list[Identity]:
