@@ -256,7 +256,7 @@ def test_networks_and_certificates(client: Client) -> None:
 def test_a_disk_without_a_node(client: Client, tmp_path: Path) -> None:
     for name in ("files", "disk"):
         (tmp_path / name).mkdir()
-    made = client.put_disk_up("hdd-7200", tmp_path / "files", tmp_path / "disk")
+    made = client.put_disk_up("hdd-7200", tmp_path / "files", tmp_path / "disk", time_scale=16)
     try:
         assert [d["disk_id"] for d in client.disks()] == [made["disk_id"]]
         change = client.set_disk(made["disk_id"], limits={"write_bps": 1e6})
