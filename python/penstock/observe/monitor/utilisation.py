@@ -91,41 +91,44 @@ def utilisation(
     the samples, `link_bps` gives interfaces' capacities in bytes per second; without one an interface gets
     rates only. Values are null across a counter that went backwards, and `reset` marks it.
     """
-    rows: list[pd.DataFrame] = []
+    rows: list[pa.Table] = []
     if samples.num_rows:
         ticks_hz = float(hz or os.sysconf("SC_CLK_TCK"))
-        frame = samples.to_pandas()
-        count = cpus or _cpu_count(frame)
-        rows += _cpu(frame, ticks_hz)
-        rows += _pressure(frame)
-        rows += _disks(frame, ticks_hz, count)
-        rows += _network(frame, link_bps or {})
-        rows += _emulated(frame)
-        rows += _group(frame, count)
+        sampled = _Sampled(samples.to_pandas())
+        count = cpus or max(1, len([p for p in sampled.entities("cpu") if p != "all"]))
+        rows += _cpu(sampled, ticks_hz)
+        rows += _pressure(sampled)
+        rows += _disks(sampled, ticks_hz, count)
+        rows += _network(sampled, link_bps or {})
+        rows += _emulated(sampled)
+        rows += _group(sampled, count)
     if not rows:
         return UTILISATION_SCHEMA.empty_table()
-    table = pd.concat(rows, ignore_index=True).sort_values(
-        ["kind", "entity", "metric", "t_ns"], kind="stable", ignore_index=True
-    )
-    return pa.Table.from_pandas(table, schema=UTILISATION_SCHEMA, preserve_index=False)
+    keys = ("kind", "entity", "metric", "t_ns")
+    return pa.concat_tables(rows).sort_by([(key, "ascending") for key in keys])
 
 
-def _cpu_count(frame: pd.DataFrame) -> int:
-    processors = frame.loc[frame["source"] == "cpu", "entity"].unique()
-    return max(1, len([p for p in processors if p != "all"]))
+class _Sampled:
+    """Samples by source and entity."""
 
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self._of = {(str(s), str(e)): rows for (s, e), rows in frame.groupby(["source", "entity"])}
 
-def _wide(frame: pd.DataFrame, source: str, entity: str) -> pd.DataFrame:
-    """The metrics of one entity as columns, by time."""
-    chosen = frame[(frame["source"] == source) & (frame["entity"] == entity)]
-    wide: pd.DataFrame = chosen.pivot_table(
-        index="t_ns", columns="metric", values="value", aggfunc="last"
-    )
-    return wide.sort_index()
+    def entities(self, source: str) -> list[str]:
+        return sorted(e for s, e in self._of if s == source)
 
+    def unit(self, source: str, entity: str, metric: str) -> str | None:
+        """Of one metric, None where it was not sampled."""
+        rows = self._of[source, entity]
+        units = rows.loc[rows["metric"] == metric, "unit"]
+        return str(units.iloc[0]) if len(units) else None
 
-def _entities(frame: pd.DataFrame, source: str) -> list[str]:
-    return sorted(frame.loc[frame["source"] == source, "entity"].unique())
+    def wide(self, source: str, entity: str) -> pd.DataFrame:
+        """The metrics of one entity as columns, by time."""
+        if (source, entity) not in self._of:
+            return pd.DataFrame(index=pd.Index([], name="t_ns"))
+        rows = self._of[source, entity].drop_duplicates(["t_ns", "metric"], keep="last")
+        return rows.pivot(index="t_ns", columns="metric", values="value").sort_index()
 
 
 def _deltas(wide: pd.DataFrame, metrics: list[str]) -> tuple[pd.DataFrame, npt.NDArray[np.bool_]]:
@@ -148,17 +151,16 @@ def _rows(
     value: Array | pd.Series,
     reset: npt.NDArray[np.bool_],
     unit: str = "%",
-) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "t_ns": times,
-            "kind": kind,
-            "entity": entity,
-            "metric": metric,
-            "unit": unit,
-            "value": np.asarray(value, dtype=float),
-            "reset": reset,
-        }
+) -> pa.Table:
+    n = len(times)
+    return pa.table(
+        [
+            pa.array(times.to_numpy(), pa.int64()),
+            *(pa.repeat(pa.scalar(word), n) for word in (kind, entity, metric, unit)),
+            pa.array(np.asarray(value, dtype=float), from_pandas=True),
+            pa.array(reset, pa.bool_()),
+        ],
+        schema=UTILISATION_SCHEMA,
     )
 
 
@@ -167,10 +169,10 @@ def _in_ticks(seconds: pd.DataFrame, hz: float) -> pd.DataFrame:
     return (seconds * hz).round()
 
 
-def _cpu(frame: pd.DataFrame, hz: float) -> list[pd.DataFrame]:
+def _cpu(sampled: _Sampled, hz: float) -> list[pa.Table]:
     rows = []
-    for entity in _entities(frame, "cpu"):
-        wide = _wide(frame, "cpu", entity)
+    for entity in sampled.entities("cpu"):
+        wide = sampled.wide("cpu", entity)
         if set(STATES) <= set(wide.columns):
             delta, reset = _deltas(_in_ticks(wide[list(STATES)], hz), list(STATES))
             busy = cpu_percent({s: delta[s].to_numpy() for s in STATES})
@@ -180,9 +182,9 @@ def _cpu(frame: pd.DataFrame, hz: float) -> list[pd.DataFrame]:
     return rows
 
 
-def _pressure(frame: pd.DataFrame) -> list[pd.DataFrame]:
+def _pressure(sampled: _Sampled) -> list[pa.Table]:
     """Share of time in which some task of the host waited for a processor, where the kernel counts it."""
-    wide = _wide(frame, "psi", "host")
+    wide = sampled.wide("psi", "host")
     if "cpu_some" not in wide.columns:
         return []
     delta, reset = _deltas(wide, ["cpu_some"])
@@ -190,13 +192,13 @@ def _pressure(frame: pd.DataFrame) -> list[pd.DataFrame]:
     return [_rows(delta.index, "cpu", "all", "waited_for", share, reset)]
 
 
-def _disks(frame: pd.DataFrame, hz: float, cpus: int) -> list[pd.DataFrame]:
-    whole = _wide(frame, "cpu", "all")
+def _disks(sampled: _Sampled, hz: float, cpus: int) -> list[pa.Table]:
+    whole = sampled.wide("cpu", "all")
     known = set(STATES) <= set(whole.columns)
     ticks = _in_ticks(whole[list(STATES)], hz).sum(axis=1, skipna=False) if known else None
     rows = []
-    for entity in _entities(frame, "disk"):
-        wide = _wide(frame, "disk", entity)
+    for entity in sampled.entities("disk"):
+        wide = sampled.wide("disk", entity)
         counters = ["io_time", "queue_time", "read_bytes", "written_bytes", "reads", "writes"]
         if "io_time" not in wide.columns:
             continue
@@ -217,7 +219,7 @@ def _disks(frame: pd.DataFrame, hz: float, cpus: int) -> list[pd.DataFrame]:
 
 def _rates(
     delta: pd.DataFrame, reset: npt.NDArray[np.bool_], dt_s: Array, kind: str, entity: str
-) -> list[pd.DataFrame]:
+) -> list[pa.Table]:
     named = [
         ("read_bytes", "read_rate", "B/s"),
         ("written_bytes", "write_rate", "B/s"),
@@ -230,10 +232,10 @@ def _rates(
     ]
 
 
-def _network(frame: pd.DataFrame, link_bps: Mapping[str, float]) -> list[pd.DataFrame]:
+def _network(sampled: _Sampled, link_bps: Mapping[str, float]) -> list[pa.Table]:
     rows = []
-    for entity in _entities(frame, "network"):
-        wide = _wide(frame, "network", entity)
+    for entity in sampled.entities("network"):
+        wide = sampled.wide("network", entity)
         delta, reset = _deltas(wide, ["sent_bytes", "received_bytes"])
         dt_s = _seconds(wide)
         sent, received = delta["sent_bytes"].to_numpy(), delta["received_bytes"].to_numpy()
@@ -248,12 +250,12 @@ def _network(frame: pd.DataFrame, link_bps: Mapping[str, float]) -> list[pd.Data
     return rows
 
 
-def _emulated(frame: pd.DataFrame) -> list[pd.DataFrame]:
+def _emulated(sampled: _Sampled) -> list[pa.Table]:
     """Emulated disks by their own counters: time with a request in flight, in nanoseconds."""
     rows = []
     kind = "emulated_disk"
-    for entity in _entities(frame, kind):
-        wide = _wide(frame, kind, entity)
+    for entity in sampled.entities(kind):
+        wide = sampled.wide(kind, entity)
         counters = ["busy", "queue_time", "read_bytes", "written_bytes", "reads", "writes"]
         delta, reset = _deltas(wide, counters)
         dt_s = _seconds(wide)
@@ -265,14 +267,16 @@ def _emulated(frame: pd.DataFrame) -> list[pd.DataFrame]:
     return rows
 
 
-def _group(frame: pd.DataFrame, cpus: int) -> list[pd.DataFrame]:
+def _group(sampled: _Sampled, cpus: int) -> list[pa.Table]:
     """The groups of the run, or of its nodes: their processor time against that of all processors."""
     rows = []
-    timed = frame.loc[(frame["source"] == "cgroup") & (frame["metric"] == "cpu_time")]
-    for entity in timed["entity"].drop_duplicates():
-        wide = _wide(frame, "cgroup", str(entity))
-        per_second = {"ns": 1e9, "us": 1e6, "s": 1.0}[str(timed["unit"].iloc[0])]
+    for entity in sampled.entities("cgroup"):
+        unit = sampled.unit("cgroup", entity, "cpu_time")
+        if unit is None:
+            continue
+        wide = sampled.wide("cgroup", entity)
+        per_second = {"ns": 1e9, "us": 1e6, "s": 1.0}[unit]
         delta, reset = _deltas(wide, ["cpu_time"])
         share = _share(delta["cpu_time"].to_numpy() / per_second, cpus * _seconds(wide))
-        rows.append(_rows(delta.index, "cgroup_cpu", str(entity), "busy", share, reset))
+        rows.append(_rows(delta.index, "cgroup_cpu", entity, "busy", share, reset))
     return rows
