@@ -41,6 +41,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"{outcome}: {count}{allowed}")
         if most is not None and count > most:
             terminalreporter.write_line(f"too many {outcome}: they prove nothing", red=True)
+    for report in terminalreporter.stats.get("rerun", []):
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = crash.message if crash else str(report.longrepr)
+        terminalreporter.write_line(f"run again: {report.nodeid}: {why[:500]}")
 
 
 @pytest.hookimpl(trylast=True)

@@ -75,7 +75,8 @@ def test_what_proves_nothing_is_counted(
 ) -> None:
     done = run(tmp_path, SUITE, *options)
     assert done.returncode == status, done.stdout + done.stderr
-    for line in ("rerun: 1", "skipped: 1", "readings taken again: 2"):
+    why = "run again: test_planted.py::test_right_the_second_time: AssertionError"
+    for line in ("rerun: 1", "skipped: 1", "readings taken again: 2", why):
         assert line in done.stdout
 
 

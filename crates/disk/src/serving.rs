@@ -159,10 +159,11 @@ impl Serving {
                 disk.disk_id
             )));
         }
+        // What was acknowledged before has to be there.
+        let off_ns = now_ns();
         // From here on nothing reaches the files any more: writes and flushes under way hold the lock.
         disk.gate.set_off(true);
         let mut unsynced = disk.gate.unsynced();
-        let off_ns = now_ns();
         mount::cut(&disk.mount, self.device)?;
         if let Some(session) = self.session.take() {
             drop(unsynced);
