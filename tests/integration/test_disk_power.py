@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ CUTS = int(os.environ.get("PENSTOCK_POWER_CUTS", "3"))
 pytestmark = HOST
 needs_postgres = pytest.mark.skipif(BIN is None, reason="PostgreSQL is not installed")
 WRITER = """
-import subprocess, sys, time
+import subprocess, sys
 psql = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                         stderr=subprocess.DEVNULL, text=True, bufsize=1)
 while True:
@@ -40,7 +40,7 @@ while True:
     line = psql.stdout.readline()
     if not line.strip().isdigit():
         break
-    print(line.strip(), time.monotonic_ns(), flush=True)
+    print(line.strip(), flush=True)
     psql.stdout.readline()
 psql.kill()
 """
@@ -58,12 +58,15 @@ class Postgres:
         for name in "mb":
             (base / name).mkdir()
         owner = (user.pw_uid, user.pw_gid)
+        self._socket = base / "s"
+        self._socket.mkdir()
+        os.chown(self._socket, *owner)
         server.add("d", base / "m", base / "b", flat(0.0002), volatile=True, owner=owner)
         self._data = base / "m" / "pg"
         self._psql = [
             f"{BIN}/psql",
             "-h",
-            "/tmp",
+            str(self._socket),
             "-p",
             "54997",
             "-U",
@@ -78,12 +81,12 @@ class Postgres:
     def start(self, *options: str) -> bool:
         """Starts it; whether it came up."""
         (self._data / "postmaster.pid").unlink(missing_ok=True)
-        words = ["-D", str(self._data), "-k", "/tmp", "-p", "54997", "-h", "", *options]
+        words = ["-D", str(self._data), "-k", str(self._socket), "-p", "54997", "-h", "", *options]
         with open(self._base / "log", "ab") as log:
             self._process = subprocess.Popen(
                 [f"{BIN}/postgres", *words], stdout=log, stderr=log, **self._as
             )  # type: ignore[call-overload]
-        ready = [f"{BIN}/pg_isready", "-h", "/tmp", "-p", "54997"]
+        ready = [f"{BIN}/pg_isready", "-h", str(self._socket), "-p", "54997"]
         while subprocess.run(ready, capture_output=True).returncode:
             if self._process.poll() is not None:
                 return False
@@ -97,7 +100,8 @@ class Postgres:
 
     def acknowledged_before_a_cut(self, number: int = 0) -> set[int]:
         """Inserts rows one by one until the power is cut; those that were acknowledged."""
-        seen = acknowledged(["/usr/bin/python3", "-c", WRITER, *self._psql], self.server, number)
+        words = ["/usr/bin/python3", "-c", WRITER, *self._psql]
+        seen = acknowledged(words, self.server, number, self._processes)
         self.kill()
         return seen
 
@@ -107,18 +111,22 @@ class Postgres:
 
     def kill(self) -> None:
         """As the machine would end with its power: all of its processes at once."""
-        if self._process is None:
-            return
-        found = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(self._process.pid)], capture_output=True, text=True
-        )
-        mine = [int(child) for child in found.stdout.split()]
-        self._process.kill()
-        self._process.wait()
-        for child in mine:
+        for pid in self._processes():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
         self._process = None
+
+    def _processes(self) -> list[int]:
+        """The first is the parent of the others."""
+        if self._process is None:
+            return []
+        parent = str(self._process.pid)
+        found = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", parent], capture_output=True, text=True
+        )
+        return [self._process.pid, *map(int, found.stdout.split())]
 
 
 @pytest.fixture
@@ -131,21 +139,25 @@ def postgres() -> Iterator[Postgres]:
             database.kill()
 
 
-def acknowledged(words: list[str], server: DiskServer, number: int) -> set[int]:
-    """Numbers that a program prints, each with its time, until the power is cut, at a moment that depends on
-    the cut's number. Every other cut is torn.
+def acknowledged(
+    words: list[str], server: DiskServer, number: int, others: Callable[[], list[int]] = list
+) -> set[int]:
+    """Numbers that a program prints until the power is cut, at a moment that depends on the cut's number.
 
-    The program goes on for a moment, which no machine does without power. What it says then does not count:
-    SQLite takes a directory that it cannot open for one that need not be synced.
+    Every other cut is torn. Without power no program goes on: this one and the `others` are stopped, and
+    killed once the power is back. Otherwise they would go on by name on the disk that came back.
     """
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         said = [writer.stdout.readline() for _ in range(20 + 37 * number % 101)]
-        cut = server.power_cut("d", mode="torn" if number % 2 else "lost", seed=number)
-        writer.kill()
-        said += writer.stdout.read().splitlines()
-    rows = [map(int, line.split()) for line in said if line]
-    return {row for row, at_ns in rows if at_ns < cut["off_ns"]}
+        pids = [writer.pid, *others()]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        server.power_cut("d", mode="torn" if number % 2 else "lost", seed=number)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        said += writer.stdout.readlines()
+    return {int(line) for line in said if line}
 
 
 @needs_postgres
@@ -170,7 +182,7 @@ def test_a_database_has_what_it_had_acknowledged(postgres: Postgres):
 
 
 SQLITE = """
-import itertools, sqlite3, sys, time
+import itertools, sqlite3, sys
 database = sqlite3.connect(sys.argv[1], isolation_level=None)
 database.execute(f"pragma journal_mode={sys.argv[2]}")
 database.execute(f"pragma synchronous={sys.argv[3]}")
@@ -181,7 +193,7 @@ for i in itertools.count(last + 1):
         database.execute("insert into t values (?, ?)", (i, "x" * 700))
     except sqlite3.Error:
         break
-    print(i, time.monotonic_ns(), flush=True)
+    print(i, flush=True)
 """
 
 
