@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.doctor import _table
+from penstock.emulate.capacity import refuse_too_fast
+from penstock.errors import BadInput
 from penstock.host.directories import make_directory
+from penstock.host.floor import host_floor
 from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES
 from penstock.host.journal import Journal
 from penstock.host.probe import PROBES, Feature, probe_host
+from penstock.profile import load_profile
 
 PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
 
@@ -131,3 +135,24 @@ def test_type_numbers_are_those_of_bpftool() -> None:
     assert set(found) == {"vfs_read", "task_struct"}
     assert f"\n[{found['vfs_read']}] FUNC 'vfs_read' " in told
     assert f"\n[{found['task_struct']}] STRUCT 'task_struct' " in told
+
+
+@pytest.mark.host
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting in tests needs root")
+def test_a_floor_of_a_busy_moment_refuses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    journal = Journal(tmp_path / "journal.jsonl")
+    kept = tmp_path / "state" / "host-floor.json"
+    first = host_floor(journal)
+    busy = {**json.loads(kept.read_text()), "service_floor_ns": 1e9, "iops": 1.0}
+    kept.write_text(json.dumps(busy))
+    assert host_floor(journal).iops == 1.0
+    with pytest.raises(BadInput, match="nearest honest time_scale"):
+        refuse_too_fast([load_profile("nvme")], journal)
+    again = host_floor(journal)
+    assert again.iops > 1.0
+    assert again.read_bps >= first.read_bps
+    kept.write_text(json.dumps(busy))
+    refuse_too_fast([load_profile("hdd-7200").scaled(100)], journal)

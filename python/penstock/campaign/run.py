@@ -365,17 +365,12 @@ def _made(found: list[Bundle]) -> dict[str, Made]:
 
 def _refuse_too_fast(treatments: Iterable[ResolvedRun], journal: Journal) -> None:
     """Raises BadInput if a disk is asked to be faster than the host can honour."""
-    from penstock.host.floor import host_floor
-    from penstock.profile.honour import check_honourable
+    from penstock.emulate.capacity import refuse_too_fast
     from penstock.profile.model import StorageProfile
 
     disks = [d for r in treatments for d in r.disks if d.emulated]
     profiles = {(d.profile_name, d.time_scale): d.profile for d in disks}
-    if not profiles:
-        return
-    floor = host_floor(journal)
-    for profile in profiles.values():
-        check_honourable(StorageProfile.from_dict(profile), floor)
+    refuse_too_fast(map(StorageProfile.from_dict, profiles.values()), journal)
 
 
 def _tell(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from penstock.emulate.spec import ClusterSpec
-from penstock.errors import PenstockError
+from penstock.errors import BadInput, PenstockError
+from penstock.host.journal import Journal
+from penstock.profile.honour import check_honourable
+from penstock.profile.model import StorageProfile
 
 #: share of a capability up to which limits are delivered; above it the device decides, not the limit
 HONEST_SHARE = 0.8
@@ -105,3 +108,17 @@ def _measured() -> Floor | None:
         return host_floor()
     except PenstockError:
         return None
+
+
+def refuse_too_fast(profiles: Iterable[StorageProfile], journal: Journal | None = None) -> None:
+    """Raises BadInput, naming the nearest honest time scale, if a profile is faster than the host.
+
+    Before that the floors are measured again: those that are kept may be of a busy moment.
+    """
+    from penstock.host.floor import host_floor
+
+    for profile in profiles:
+        try:
+            check_honourable(profile, host_floor(journal))
+        except BadInput:
+            check_honourable(profile, host_floor(journal, refresh=True))

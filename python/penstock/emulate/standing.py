@@ -17,17 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
+from penstock.emulate.capacity import refuse_too_fast
 from penstock.emulate.disk import DiskServer
 from penstock.emulate.schedule import for_disk
 from penstock.emulate.spec import Event
 from penstock.errors import BadInput
 from penstock.host.daemon import Daemon, connect
-from penstock.host.floor import host_floor
 from penstock.host.journal import Entry, Journal
 from penstock.host.mounts import mounts_at
 from penstock.host.processes import Identity
 from penstock.host.state import closed, runtime_dir
-from penstock.profile.honour import check_honourable
 from penstock.profile.load import load_profile
 from penstock.profile.model import StorageProfile
 from penstock.writing import write_whole
@@ -268,7 +267,7 @@ def _served(profile: str, time_scale: float, journal: Journal) -> str:
     if profile == NO_PROFILE:
         return json.dumps(INSTANT_PROFILE)
     served = _scaled(profile, time_scale)
-    check_honourable(StorageProfile.from_json(served), host_floor(journal))
+    refuse_too_fast([StorageProfile.from_json(served)], journal)
     return served
 
 

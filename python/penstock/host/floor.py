@@ -48,15 +48,22 @@ class HostFloor:
 def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> HostFloor:
     """The host's floors; measured in about two seconds, then remembered until the next boot or kernel.
 
+    `refresh`: measured again; what was better before stays, for what else the host does is not its floor.
     Raises PenstockError if no disk can be put up here.
     """
     kept = state_dir() / "host-floor.json"
     key = {"boot_id": boot_id(), "kernel": platform.release(), "penstock": __version__}
-    if not refresh:
-        found = _kept(kept, key)
-        if found is not None:
-            return found
+    found = _kept(kept, key)
+    if found is not None and not refresh:
+        return found
     floor = _measure(journal or Journal())
+    if found is not None:
+        floor = HostFloor(
+            service_floor_ns=min(floor.service_floor_ns, found.service_floor_ns),
+            read_bps=max(floor.read_bps, found.read_bps),
+            write_bps=max(floor.write_bps, found.write_bps),
+            iops=max(floor.iops, found.iops),
+        )
     write_whole(kept, json.dumps({**key, **asdict(floor)}))
     return floor
 
