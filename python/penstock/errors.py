@@ -10,6 +10,10 @@ class PenstockError(Exception):
 
     exit_status = 1
 
+    def __str__(self) -> str:
+        """What can be written as UTF-8, whatever text is quoted in it."""
+        return super().__str__().encode("utf-8", "backslashreplace").decode()
+
 
 class Refused(PenstockError):  # noqa: N818 - reads as what it is
     """What was asked cannot be done as things stand: a node is frozen, a daemon will not. Exit status 1."""

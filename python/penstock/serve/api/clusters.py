@@ -73,10 +73,14 @@ def spec_of(asked: models.PutUp) -> ClusterSpec:
         except ValueError as error:
             raise BadInput(str(error)) from None
     else:
-        text = asked.platform if isinstance(asked.platform, str) else json.dumps(asked.platform)
+        text = asked.platform
+        if not isinstance(text, str):
+            text = json.dumps(text, ensure_ascii=False)
         # what is relative in it is relative to where the server was started
         path = Path.cwd() / "platform.yaml"
-        spec = cluster_spec(read_platform(text.encode(), path, asked.set, predicted=False))
+        spec = cluster_spec(
+            read_platform(text.encode(errors="surrogatepass"), path, asked.set, predicted=False)
+        )
     if asked.name is not None:
         spec = replace(spec, name=asked.name)
     if asked.runtime is not None:
