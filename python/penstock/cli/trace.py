@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from penstock.errors import BadInput, PenstockError
-from penstock.observe.trace.tracer import MODES, RING_BYTES
+from penstock.observe.trace import MODES, RING_BYTES
 
 CONTEXT = {"allow_interspersed_args": False}
 
