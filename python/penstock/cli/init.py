@@ -15,7 +15,7 @@ CONTEXT = {"allow_interspersed_args": False}
 
 def command(
     argv: list[str] = typer.Argument(
-        ..., metavar="-- CMD…", help="The program; {data} in it is the directory of the disk."
+        ..., metavar="-- CMD", help="The program; {data} in it is the directory of the disk."
     ),
     output: Path | None = typer.Option(None, "-o", "--output", help="Default: NAME.study.yaml."),
     name: str | None = typer.Option(

@@ -24,7 +24,7 @@ _SET = typer.Option([], "--set", help="Set one value, such as hosts.nodes.count=
 @app.command("import")
 def import_platform(
     directory: Path = typer.Argument(
-        Path(), metavar="[DIRECTORY|FILE]", help="Where the data will be; the file with --from."
+        Path(), metavar="DIRECTORY|FILE", help="Where the data will be; the file with --from."
     ),
     foreign: str | None = typer.Option(
         None, "--from", help="What FILE is: distem (JSON), or simgrid (XML)."

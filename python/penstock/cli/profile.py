@@ -31,7 +31,7 @@ def command(
         ..., metavar="DIRECTORY|fit", help="A directory on the device to be measured; or `fit`."
     ),
     table: Path | None = typer.Argument(
-        None, metavar="[TABLE]", help="After `fit`: a CSV or YAML table of sizes and rates."
+        None, metavar="TABLE", help="After `fit`: a CSV or YAML table of sizes and rates."
     ),
     output: Path | None = typer.Option(
         None,

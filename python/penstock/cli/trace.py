@@ -30,9 +30,7 @@ _WITH_DISK = {"words", "disk", "exact", "output", "as_json"}
 
 def command(
     context: typer.Context,
-    words: list[str] = typer.Argument(
-        None, metavar="[-- COMMAND [ARGUMENT]...]", help="What to run and trace."
-    ),
+    words: list[str] = typer.Argument(None, metavar="-- COMMAND", help="What to run and trace."),
     process: list[int] = typer.Option(
         [],
         "-p",
