@@ -16,11 +16,10 @@ from penstock import cli
 MAN = Path(__file__).parents[1] / "docs" / "man"
 
 _HEAD = '.\\" Made by tools/manual.py of the command line and of docs/man/prose.\n'
-_STATUS = """.SH EXIT STATUS
-0 done; 1 failed; 2 for input that cannot be used, with what was found and what was expected; 3 where
-.B \\-\\-fail\\-on
-found something; 130 where Ctrl\\-C stopped it.
-"""
+_STATUS = (
+    "0 done; 1 failed; 2 for input that cannot be used, with what was found and what was expected"
+)
+_FOUND = "; 3 where\n.B \\-\\-fail\\-on\nfound something"
 
 
 def pages() -> dict[str, str]:
@@ -61,14 +60,16 @@ def _whole(name: str, line: str, command: Any, body: str) -> str:
     if name != "penstock":
         see = see.replace("\n", "\n.BR penstock (1),\n", 1)
     see += ".IR docs/commands.md\n" if see.endswith(("ALSO\n", ",\n")) else ""
-    status = "" if any(s.startswith(".SH EXIT STATUS\n") for s in sections) else _STATUS
+    if not any(s.startswith(".SH EXIT STATUS\n") for s in sections):
+        found = _FOUND if any(one.name == "fail_on" for one in command.params) else ""
+        sections.append(f".SH EXIT STATUS\n{_STATUS}{found}; 130 where Ctrl\\-C stopped it.\n")
     return (
         f'{_HEAD}.TH {_text(name.upper())} 1 "" "penstock" "User Commands"\n.ad l\n'
         f".SH NAME\n{_text(name)} \\- {_text(line.rstrip('.'))}\n"
         f".SH SYNOPSIS\n.B {_text(name.replace('-', ' ', 1))}\n{_text(_usage(command))}\n"
         f".SH DESCRIPTION\n{_paragraphs(command.help or '')}"
         f"{'.PP' + chr(10) if description else ''}{description}"
-        f"{body}{''.join(sections)}{status}{see}"
+        f"{body}{''.join(sections)}{see}"
     )
 
 
@@ -120,5 +121,7 @@ def _text(text: str) -> str:
 
 
 if __name__ == "__main__":
+    for old in (MAN / "man1").iterdir():
+        old.unlink()
     for name, text in pages().items():
         (MAN / "man1" / name).write_text(text)

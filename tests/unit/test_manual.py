@@ -1,4 +1,4 @@
-"""The manual pages are those of the command line, and can be set; what is written by hand names what is there."""
+"""The manual pages are those of the command line, and can be set."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_prose_names_options_that_there_are() -> None:
     by_verb = {f.stem: f.read_text() for f in (DOCS / "man" / "prose").iterdir()}
     by_verb.pop("penstock")
     found = {name: unknown(name.removeprefix("penstock-"), by_verb[name]) for name in by_verb}
-    assert found == dict.fromkeys(by_verb, set())
+    assert set().union(*found.values()) == set()
     assert unknown("trace", by_verb["penstock-trace"] + "\\-\\-no\\-such") == {"--no-such"}
 
 
