@@ -22,7 +22,9 @@ pytestmark = [
 
 ROOT = Path(__file__).parents[2]
 #: a file in a fence that names it, or a line that is indented as a command
-STEP = re.compile(r"^```\w+ (?P<file>\S+)\n(?P<text>.*?)^```$|^    (?P<command>\S[^\n]*)$", re.M | re.S)
+STEP = re.compile(
+    r"^```\w+ (?P<file>\S+)\n(?P<text>.*?)^```$|^    (?P<command>\S[^\n]*)$", re.M | re.S
+)
 #: how the reader gets the program that is under test here
 SET_UP = ("make ", "export ")
 

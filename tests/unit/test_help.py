@@ -50,6 +50,7 @@ def test_h_is_help(words: tuple[str, ...], shown: Callable[..., str]) -> None:
     page = shown(*words, "-h")
     assert page == shown(*words, "--help")
     assert "-h, --help" in page
+    assert not [line for line in page.splitlines() if line.endswith("...") and "Usage" not in line]
 
 
 def test_a_slip_is_put_right() -> None:

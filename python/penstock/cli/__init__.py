@@ -30,7 +30,7 @@ _HELP = "One experiment platform for the storage and I/O performance of data sys
 #: the verbs in groups, each with its line of the help page, as a user meets them
 GROUPS = {
     "Run a study": {
-        "doctor": "What this host can do, and what to do about the rest.",
+        "doctor": "Say what this host can do, and what to do about the rest.",
         "init": "Write a commented study for a program of yours.",
         "plan": "Show what would run: order, aliases, power, time.",
         "run": "Plan, run, observe, analyse, report; go on after a crash.",
@@ -38,9 +38,9 @@ GROUPS = {
     "Look at results": {
         "report": "Write the page of a study or a trace again.",
         "plot": "Draw one figure, to a file or into the terminal.",
-        "analyse": "Effects, findings and verdicts again, from the recorded tables.",
+        "analyse": "Analyse again what was recorded: effects, findings, verdicts.",
         "compare": "Put two traces side by side: what differs, and what matters of it.",
-        "serve": "Traces down to every request, nodes and disks in the browser; the HTTP interface.",
+        "serve": "Browse traces down to every request, nodes and disks; the HTTP interface.",
     },
     "Watch a program": {
         "trace": "See what a program does to its files, why it waits, what to try.",
@@ -61,7 +61,7 @@ GROUPS = {
         "explore": "Find which configuration to choose: time, cost, energy.",
         "learn": "Learn a mounted storage by measuring it; predict task times on it.",
     },
-    "Keep house": {
+    "Housekeeping": {
         "ls": "List studies and runs, their state and size.",
         "rm": "Remove a study or some of its runs.",
         "undo": "Put the host back after a crash.",
@@ -79,6 +79,11 @@ class _Group(TyperGroup):
         option: Any = super().get_help_option(ctx)
         option.default = False  # a truth value is not checked, which would load Pydantic
         return option
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = [(name, one.get_short_help_str(1000)) for name, one in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 class _Verbs(_Group):
