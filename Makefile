@@ -9,7 +9,7 @@ PY      := $(VENV)/bin/python
 STAMPS  := $(VENV)/.stamps
 RUST    := $(shell find crates -name '*.rs' -o -name '*.c' -o -name '*.h' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml
 
-.PHONY: help setup build test lint pytest rusttest fuzz demo studies bench clean
+.PHONY: help setup build test lint pytest rusttest fuzz demo studies bench manual clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -74,6 +74,9 @@ bench: build ## every measurement, beside its peers, kept in bench/results and d
 	done
 	$(PY) bench/measurements.py > docs/measurements.md
 	exit $$missed
+
+manual: build ## the manual pages in docs/man, from the command line
+	$(PY) tools/manual.py
 
 clean: ## remove what was built
 	rm -rf target $(VENV) .mypy_cache .ruff_cache .pytest_cache demo

@@ -42,7 +42,7 @@ from penstock.host.cgroup import create_run_cgroup
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.observe.trace.tracer import MODES
+from penstock.observe.trace import MODES
 from penstock.profile import load_profile
 
 LIMIT = 0.008

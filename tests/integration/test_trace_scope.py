@@ -470,7 +470,7 @@ def test_a_flood_of_marks_is_bounded_and_said(ground: Path) -> None:
     ],
 )
 def test_what_cannot_be_meant(words: tuple[str, ...], said: str) -> None:
-    done = CliRunner().invoke(_build(["trace"]), ["trace", *words])
+    done = CliRunner().invoke(_build(), ["trace", *words])
     assert isinstance(done.exception, BadInput)
     assert said in str(done.exception)
 

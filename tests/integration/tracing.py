@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.observe.trace.tracer import MODES
+from penstock.observe.trace import MODES
 
 #: marks of a module whose tests load programs into the kernel
 NEEDS_TRACER = [

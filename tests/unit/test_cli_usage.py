@@ -87,13 +87,24 @@ def test_an_interrupt_while_modules_load(
         def __set_name__(self, owner: type, name: str) -> None:
             raise KeyboardInterrupt
 
-    def build(names: list[str]) -> None:
+    def build() -> None:
         if wrapped:  # as Python 3.11 does it
             type("Made", (), {"field": Interrupted()})
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "_build", build)
     assert run(monkeypatch, "trace", "--help") == 130
+    assert capsys.readouterr().err == "penstock: stopped\n"
+
+
+def test_an_interrupt_inside_a_verb(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.study.load.load_study", load)
+    assert run(monkeypatch, "plan", "a.study.yaml") == 130
     assert capsys.readouterr().err == "penstock: stopped\n"
 
 

@@ -36,6 +36,20 @@ def test_fio_gets_its_report_and_directory():
     assert "write_bandwidth" in draft(["fio", "--name=a", "--rw=write"], "fio", "x")
 
 
+@pytest.mark.parametrize(
+    ("argv", "name", "program"),
+    [
+        (["python3", "{study_dir}/load.py", "{data}"], "load", "load.py"),
+        (["/usr/bin/bash measure.sh {data} | tail -1"], "measure", "measure.sh"),
+        (["python3.11", "-m", "timeit"], "python3.11", "python3.11"),
+        (["mkfs.ext4", "{data}/i"], "mkfs.ext4", "mkfs.ext4"),
+    ],
+)
+def test_it_is_called_as_the_script_is(argv: list[str], name: str, program: str):
+    assert draft_name(argv) == name
+    assert f"How much does the disk cost {program}," in draft(argv, name, "x")
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(

@@ -414,7 +414,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path):
 def test_ctrl_c_while_a_class_is_made(tmp_path: Path):
     (tmp_path / "interrupted.py").write_text(
         "import penstock.cli as cli\n"
-        "def interrupted(_):\n"
+        "def interrupted():\n"
         "    exec('import os, signal; os.kill(os.getpid(), signal.SIGINT)')\n"
         "cli._build = interrupted\n"
         "cli.main()\n"

@@ -104,13 +104,13 @@ def test_the_terminal_figure_has_every_cell_that_was_touched(tmp_path: Path) -> 
 
 def test_plot_on_the_command_line(bundle: Path, tmp_path: Path) -> None:
     run = CliRunner(env={"COLUMNS": "100", **os.environ})
-    told = run.invoke(_build(["plot", "report"]), ["plot", str(bundle), "offsets"])
+    told = run.invoke(_build(), ["plot", str(bundle), "offsets"])
     assert told.exit_code == 0, told.output
     assert "shown" in told.output
     assert max(map(len, told.output.splitlines())) <= 100
     target = tmp_path / "x.svg"
     words = ["plot", str(bundle), "clock", "-o", str(target), "--file", "file1"]
-    assert run.invoke(_build(["plot", "report"]), words).exit_code == 0
+    assert run.invoke(_build(), words).exit_code == 0
     assert target.read_bytes().startswith(b"<?xml")
-    wrong = run.invoke(_build(["plot", "report"]), ["plot", str(bundle), "clock", "--file", "no"])
+    wrong = run.invoke(_build(), ["plot", str(bundle), "clock", "--file", "no"])
     assert isinstance(wrong.exception, BadInput)

@@ -1,8 +1,9 @@
-"""The command line: one thin file per verb, found by name.
+"""The command line: one thin file per verb, and one row of a table.
 
 A file `cli/VERB.py` offers either `command`, a function with Typer parameters, or `app`, a Typer
-application with verbs of its own. `CONTEXT` (optional) holds Typer's context settings. Only the file of
-the verb that is asked for is imported; all are for the help page.
+application with verbs of its own. `CONTEXT` (optional) holds Typer's context settings. The help page and
+completion go by the table; a file is imported when its verb is asked for, and imports at its top only
+what its options need: libraries and the other packages are imported where they are used.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import contextlib
 import importlib
 import json
 import os
-import pkgutil
 import sys
 from typing import Any, NoReturn
 
 import typer
+from typer import _completion_classes, completion
+from typer.core import TyperGroup
+from typer.main import get_group
 
-from penstock import __version__
 from penstock.errors import BadInput, PenstockError
 
 #: what Typer raises for options and arguments that it cannot use (it has no public name)
@@ -25,55 +27,142 @@ _UsageError: Any = typer.BadParameter.__base__
 
 _HELP = "One experiment platform for the storage and I/O performance of data systems."
 
-#: the order of the help page: as a user meets the verbs
-_ORDER = (
-    "doctor init run plan ls rm profile disk nodes trace export import replay monitor analyse compare report "
-    "plot platform predict explore learn serve undo"
-).split()
+#: the verbs in groups, each with its line of the help page, as a user meets them
+GROUPS = {
+    "Run a study": {
+        "doctor": "Say what this host can do, and what to do about the rest.",
+        "init": "Write a commented study for a program of yours.",
+        "plan": "Show what would run: order, aliases, power, time.",
+        "run": "Plan, run, observe, analyse, report; go on after a crash.",
+    },
+    "Look at results": {
+        "report": "Write the page of a study or a trace again.",
+        "plot": "Draw one figure, to a file or into the terminal.",
+        "analyse": "Analyse again what was recorded: effects, findings, verdicts.",
+        "compare": "Put two traces side by side: what differs, and what matters of it.",
+        "serve": "Browse traces down to every request, nodes and disks; the HTTP interface.",
+    },
+    "Watch a program": {
+        "trace": "See what a program does to its files, why it waits, what to try.",
+        "monitor": "Sample a program and its host.",
+        "replay": "Run the calls of a trace again on another storage.",
+        "export": "Give a trace to Perfetto, Paraver or fio.",
+        "import": "Judge a trace of blktrace, Darshan or fio.",
+    },
+    "Emulate storage and clusters": {
+        "profile": "Put a device into numbers, by measuring it or from a table.",
+        "disk": "Have a slow disk without a study; change it while it is used.",
+        "nodes": "Have virtual nodes with disks and links of your choice.",
+    },
+    "Predict and choose": {
+        "workload": "Describe what is to run: a pattern, a traced program, WfFormat.",
+        "platform": "Describe where it is to run; start from this host.",
+        "predict": "Predict what it would take there, or every treatment of a study from one.",
+        "explore": "Find which configuration to choose: time, cost, energy.",
+        "learn": "Learn a mounted storage by measuring it; predict task times on it.",
+    },
+    "Housekeeping": {
+        "ls": "List studies and runs, their state and size.",
+        "rm": "Remove a study or some of its runs.",
+        "undo": "Put the host back after a crash.",
+    },
+}
+
+#: the line of each verb
+VERBS = {verb: line for rows in GROUPS.values() for verb, line in rows.items()}
 
 
-def verbs() -> list[str]:
-    """Names of all verbs, in the order of the help page."""
-    found = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
-    return [v for v in _ORDER if v in found] + sorted(found - set(_ORDER))
+class _Group(TyperGroup):
+    """Verbs below a verb."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option: Any = super().get_help_option(ctx)
+        option.default = False  # a truth value is not checked, which would load Pydantic
+        return option
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = [(name, one.get_short_help_str(1000)) for name, one in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
-def _build(names: list[str]) -> typer.Typer:
+class _Verbs(_Group):
+    """The verbs by group; what Typer knows of each is its row until it is asked for."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        verb, _, rest = super().resolve_command(ctx, args)
+        return verb, None if verb is None else _command(verb), rest
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for group, rows in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl(list(rows.items()))
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _stopped()
+
+
+def _build() -> typer.Typer:
+    _completion_classes.completion_init()
+    # our help has no markup that Rich, which is slow to load, would have to take out
+    _completion_classes._sanitize_help_text = lambda text: text
     root = typer.Typer(
         name="penstock",
+        cls=_Verbs,
         help=_HELP,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=False,  # as options of ours, below: their default is a truth value
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
 
     @root.callback(invoke_without_command=True)
     def _root(
         version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+        install: bool = typer.Option(
+            False,
+            "--install-completion",
+            callback=completion.install_callback,
+            help="Let the shell that you are in complete penstock's commands.",
+        ),
+        show: bool = typer.Option(
+            False,
+            "--show-completion",
+            callback=completion.show_callback,
+            help="Print what --install-completion would install.",
+        ),
     ) -> None:
         if version:
+            from penstock import __version__
+
             print(__version__)
             raise typer.Exit
 
-    for name in names:
-        module = importlib.import_module(f"{__name__}.{name}")
-        if hasattr(module, "app"):
-            root.add_typer(module.app, name=name)
-        else:
-            settings = getattr(module, "CONTEXT", None)
-            root.command(name=name, context_settings=settings)(module.command)
+    for verb, line in VERBS.items():
+        root.command(verb, short_help=line)(_root)
     return root
+
+
+def _command(verb: str) -> Any:
+    """What Typer makes of the verb's file."""
+    module = importlib.import_module(f"{__name__}.{verb}")
+    holder = typer.Typer(rich_markup_mode=None)
+    if hasattr(module, "app"):
+        holder.add_typer(module.app, name=verb, cls=_Group)
+    else:
+        settings = getattr(module, "CONTEXT", None)
+        holder.command(name=verb, context_settings=settings)(module.command)
+    return get_group(holder).commands[verb]
 
 
 def main() -> None:
     """Runs the command line and exits with its status (0 done, 1 failed, 2 bad input, 3 finding)."""
-    known = verbs()
-    asked = next((a for a in sys.argv[1:] if not a.startswith("-")), None)
     try:
-        status = _build([asked] if asked in known else known)(
-            prog_name="penstock", standalone_mode=False
-        )
+        status = _build()(prog_name="penstock", standalone_mode=False)
         _must_be_closed()
         sys.exit(status if isinstance(status, int) else 0)
     except _UsageError as error:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 import typer
 
-from penstock.analyse.findings import Finding
-from penstock.campaign.analysis import analyse, headline
 from penstock.cli.run import check_fail_on, reaches
 from penstock.errors import BadInput
+
+if TYPE_CHECKING:
+    from penstock.analyse.findings import Finding
 
 
 def command(
@@ -30,6 +29,11 @@ def command(
 
     Of a trace bundle: its verdicts again, from its events (without events as recorded), and its findings.
     """
+    import duckdb
+    import pyarrow as pa
+
+    from penstock.campaign.analysis import analyse, headline
+
     check_fail_on(fail_on)
     if any((runs / f"{name}.parquet").exists() for name in ("io_events", "patterns")):
         try:
@@ -72,6 +76,8 @@ def command(
 
 
 def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
+    import pyarrow.parquet as pq
+
     from penstock.analyse.trace_findings import findings_of
     from penstock.analyse.words import basis_in_words
     from penstock.observe.trace.again import patterns_again

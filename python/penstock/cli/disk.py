@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from penstock.errors import BadInput
-from penstock.study.units import parse_size
-from penstock.study.values import parse_owner
 
 T = TypeVar("T")
 
@@ -50,6 +46,8 @@ def up(
     """Serve a directory at the speed of a profile until `disk down`."""
     from penstock.emulate import standing
     from penstock.emulate.disk_words import patch_of
+    from penstock.study.units import parse_size
+    from penstock.study.values import parse_owner
 
     disk = standing.up(
         profile,
@@ -224,6 +222,9 @@ def down(
 
 
 def _show(disks: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for heading in ("mount", "profile"):
         table.add_column(heading)
@@ -257,6 +258,9 @@ def _option(name: str, text: str, parse: Callable[[str], T]) -> T:
 
 
 def _show_events(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     from penstock.emulate.timeline_show import leaves, words
 
     now_ns = found["t_ns"]

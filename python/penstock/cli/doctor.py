@@ -7,14 +7,15 @@ import shutil
 import sys
 import textwrap
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
 from penstock.errors import PenstockError
-from penstock.host.facts import host_facts
-from penstock.host.floor import HostFloor, host_floor
-from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES
-from penstock.host.probe import Feature, probe_host
+
+if TYPE_CHECKING:
+    from penstock.host.floor import HostFloor
+    from penstock.host.probe import Feature
 
 _MARKS = {"supported": "yes", "unsupported": "no", "unknown": "?"}
 
@@ -24,6 +25,11 @@ def command(
     refresh: bool = typer.Option(False, "--refresh", help="Measure the floors anew."),
 ) -> None:
     """What this host can do, its honest floors, and what to do about the rest."""
+    from penstock.host.facts import host_facts
+    from penstock.host.floor import host_floor
+    from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES
+    from penstock.host.probe import probe_host
+
     features = probe_host()
     floor: HostFloor | None = None
     trouble = ""

@@ -9,37 +9,26 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
 
 from penstock.errors import BadInput
-from penstock.platform.hosts import Platform, load_platform
-from penstock.predict.explore.document import document
-from penstock.predict.explore.expression import parse_constraint, parse_objective
-from penstock.predict.explore.recommend import Recommendation, recommend
-from penstock.predict.explore.record import Record
-from penstock.predict.explore.run import Exploration, Question, Settings, check, explore
-from penstock.predict.explore.simulate import Simulated
-from penstock.predict.explore.space import Space, make_space, parse_axis
-from penstock.predict.explore.space_file import Located, SpaceFile, read_space_file
 from penstock.predict.intervals import LEVEL, exact
-from penstock.report import exploration_words as told
-from penstock.report import prediction_words
-from penstock.workload.read import read_workload
-from penstock.workload.sizes import SizeModel
-from penstock.workload.workflow import Workload
 from penstock.writing import whole_folder
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from penstock.platform.hosts import Platform
+    from penstock.predict.explore.recommend import Recommendation
+    from penstock.predict.explore.run import Exploration, Question
+    from penstock.predict.explore.simulate import Simulated
+    from penstock.predict.explore.space import Space
+    from penstock.predict.explore.space_file import Located, SpaceFile
+    from penstock.report import prediction_words
+    from penstock.workload.workflow import Workload
 
 _WIDTH = 100
 
@@ -118,6 +107,16 @@ def command(
     Evaluates the whole grid while it is cheap, searches beyond, compares what is near the best on the same
     seeds until told apart, and recommends one configuration, or says which to run.
     """
+    from penstock.platform.hosts import load_platform
+    from penstock.predict.explore.document import document
+    from penstock.predict.explore.recommend import recommend
+    from penstock.predict.explore.record import Record
+    from penstock.predict.explore.run import Settings, check, explore
+    from penstock.predict.explore.space import make_space, parse_axis
+    from penstock.predict.explore.space_file import SpaceFile, read_space_file
+    from penstock.workload.read import read_workload
+    from penstock.workload.sizes import SizeModel
+
     exact(level)
     if resume and output is None:
         raise BadInput("--resume goes on with a directory; expected -o DIR")
@@ -164,6 +163,9 @@ def command(
 def _question(
     space: Space, said: SpaceFile, constraints: list[str], objective: str | None
 ) -> Question:
+    from penstock.predict.explore.expression import parse_constraint, parse_objective
+    from penstock.predict.explore.run import Question
+
     keys = tuple(
         key
         for axis in space.axes
@@ -189,6 +191,8 @@ def _evaluator(
     cluster: str | None,
     insecure: bool,
 ) -> Iterator[Simulated]:
+    from penstock.predict.explore.simulate import Simulated
+
     if cluster is None:
         yield Simulated(workload, platform, space, threads)
         return
@@ -235,6 +239,10 @@ def _write(
 
 
 def _show(found: Exploration, recommendation: Recommendation) -> None:
+    from rich.console import Console
+
+    from penstock.report import exploration_words as told
+
     console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
 
     def say(text: str) -> None:
@@ -258,6 +266,8 @@ def _show(found: Exploration, recommendation: Recommendation) -> None:
 
 
 def _table(console: Console, table: prediction_words.Table) -> None:
+    from rich.table import Table
+
     grid = Table(
         box=None, pad_edge=False, title=f"{table.title}", title_justify="left", title_style="bold"
     )
@@ -278,6 +288,15 @@ class _Bar:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         if not quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+            )
+
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),

@@ -10,7 +10,7 @@ import typer
 
 def command(
     files: list[Path] = typer.Argument(
-        metavar="FILE...", help="The trace; of blktrace all its files, or their common name."
+        metavar="FILE", help="The trace; of blktrace all its files, or their common name."
     ),
     output: Path = typer.Option(..., "-o", "--output", help="Where the bundle goes."),
     form: str = typer.Option(

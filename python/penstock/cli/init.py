@@ -9,15 +9,13 @@ from pathlib import Path
 import typer
 
 from penstock.errors import BadInput
-from penstock.study.draft import draft, draft_name
-from penstock.study.load import read_study
 
 CONTEXT = {"allow_interspersed_args": False}
 
 
 def command(
     argv: list[str] = typer.Argument(
-        ..., metavar="-- CMD…", help="The program; {data} in it is the directory of the disk."
+        ..., metavar="-- CMD", help="The program; {data} in it is the directory of the disk."
     ),
     output: Path | None = typer.Option(None, "-o", "--output", help="Default: NAME.study.yaml."),
     name: str | None = typer.Option(
@@ -27,6 +25,9 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Say what was written as JSON."),
 ) -> None:
     """Write a commented study for a program."""
+    from penstock.study.draft import draft, draft_name
+    from penstock.study.load import read_study
+
     name = name or draft_name(argv)
     path = output or Path(f"{name}.study.yaml")
     if path.exists() and not force:

@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.archive.catalogue import Catalogue, StudyRow, index_path, studies_below
 from penstock.errors import BadInput
+
+if TYPE_CHECKING:
+    from penstock.archive.catalogue import Catalogue, StudyRow
 
 _WIDTH = 100
 
@@ -30,6 +32,8 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout."),
 ) -> None:
     """Studies and runs in the archive, their state and size."""
+    from penstock.archive.catalogue import Catalogue, index_path, studies_below
+
     with Catalogue(index_path()) as catalogue:
         if rebuild or catalogue.was_reset:
             known = [Path(s.out) for s in catalogue.studies()]

@@ -22,7 +22,7 @@ def _monitor() -> None:
 
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
-    words: list[str] = typer.Argument(..., metavar="-- COMMAND [ARGUMENT]...", help="What to run."),
+    words: list[str] = typer.Argument(..., metavar="-- COMMAND", help="What to run."),
     interval: float = typer.Option(
         1.0, "--interval", "-i", help="Seconds between samples, from 0.01."
     ),

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
 from penstock.errors import BadInput, PenstockError
 
@@ -204,6 +201,9 @@ def _brief(found: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None
@@ -226,6 +226,9 @@ def _say_login(described: dict[str, Any]) -> None:
 
 
 def _show(status: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     nodes = status["nodes"]
     print(f"{status['cluster']} ({status['runtime']})")
     table = Table(box=None, pad_edge=False)

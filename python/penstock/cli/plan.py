@@ -7,11 +7,6 @@ from pathlib import Path
 
 import typer
 
-from penstock.design.plan import make_plan, treatments_of
-from penstock.design.show import plan_text
-from penstock.study.load import load_study
-from penstock.study.timeouts import time_out_warnings
-
 
 def command(
     study: Path = typer.Argument(..., help="The study file."),
@@ -22,6 +17,11 @@ def command(
     quick: bool = typer.Option(False, "--quick", help="The study's smallest honest version."),
 ) -> None:
     """Show what would run: runs, order, aliases, power, time. Nothing happens."""
+    from penstock.design.plan import make_plan, treatments_of
+    from penstock.design.show import plan_text
+    from penstock.study.load import load_study
+    from penstock.study.timeouts import time_out_warnings
+
     loaded = load_study(study, overrides, quick)
     plan = make_plan(loaded)
     warnings = time_out_warnings(loaded, treatments_of(plan))

@@ -7,15 +7,8 @@ import sys
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
 from penstock.errors import BadInput
-from penstock.platform.emulation import checked_cluster
-from penstock.platform.hosts import Platform, load_platform
-from penstock.platform.importing import import_host
-from penstock.platform.show import platform_json, show, summary
-from penstock.study.load import load_study
-from penstock.study.names import listed
 from penstock.writing import check_target, write_whole
 
 app = typer.Typer(
@@ -31,7 +24,7 @@ _SET = typer.Option([], "--set", help="Set one value, such as hosts.nodes.count=
 @app.command("import")
 def import_platform(
     directory: Path = typer.Argument(
-        Path(), metavar="[DIRECTORY|FILE]", help="Where the data will be; the file with --from."
+        Path(), metavar="DIRECTORY|FILE", help="Where the data will be; the file with --from."
     ),
     foreign: str | None = typer.Option(
         None, "--from", help="What FILE is: distem (JSON), or simgrid (XML)."
@@ -55,6 +48,8 @@ def import_platform(
     With --from it is the platform that another program's FILE describes; what of that has no counterpart
     is named, and refused without --leave-out.
     """
+    from penstock.platform.importing import import_host
+
     base = _target(output, force)
     if foreign is not None:
         _import_foreign(directory, foreign, leave_out, output, base, as_json)
@@ -88,6 +83,11 @@ def study_platform(
     as_json: bool = typer.Option(False, "--json", help="What `show --json` gives."),
 ) -> None:
     """The nodes of STUDY, in one of its treatments, as a platform file."""
+    from penstock.platform.hosts import Platform
+    from penstock.platform.show import platform_json
+    from penstock.study.load import load_study
+    from penstock.study.names import listed
+
     base = _target(output, force)
     read = load_study(study)
     treatment = {f.name: f.levels[0].name for f in read.factors}
@@ -158,6 +158,11 @@ def show_platform(
     as_json: bool = typer.Option(False, "--json", help="Everything that was read, as one object."),
 ) -> None:
     """What was read from FILE, with units and defaults: hosts, network, store, what is assumed."""
+    from rich.console import Console
+
+    from penstock.platform.hosts import load_platform
+    from penstock.platform.show import platform_json, show
+
     platform = load_platform(file, overrides)
     if as_json:
         print(platform_json(platform))
@@ -176,6 +181,10 @@ def check_platform(
     One whose hosts have no roles is for `penstock nodes up` alone: it needs nothing that only a prediction
     needs.
     """
+    from penstock.platform.emulation import checked_cluster
+    from penstock.platform.hosts import load_platform
+    from penstock.platform.show import summary
+
     platform = load_platform(file, overrides, predicted=None)
     if not platform.predictable:
         checked_cluster(platform)

@@ -9,26 +9,21 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
 from penstock.errors import BadInput
-from penstock.platform.hosts import load_platform
-from penstock.predict.calibration import Pair, add_pairs, default_store, pair_of, read_pairs
 from penstock.predict.intervals import DRAWS, LEVEL, exact
-from penstock.predict.network import predict
-from penstock.predict.perfetto import write_trace
-from penstock.predict.prediction import Prediction
-from penstock.predict.study import predict_plan, predict_study, score
-from penstock.report import prediction_words as told
-from penstock.study.load import load_study
 from penstock.study.units import parse_duration
-from penstock.workload.read import read_workload
-from penstock.workload.sizes import SizeModel
 from penstock.writing import check_target, whole_file, whole_folder
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from penstock.predict.calibration import Pair
+    from penstock.predict.prediction import Prediction
+    from penstock.report import prediction_words
 
 _WIDTH = 100
 _MOST_ROWS = 40
@@ -113,6 +108,12 @@ def command(
             check_target(file)
     if output is not None and output.exists() and not output.is_dir():
         raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
+    from penstock.platform.hosts import load_platform
+    from penstock.predict.calibration import default_store
+    from penstock.predict.network import predict
+    from penstock.workload.read import read_workload
+    from penstock.workload.sizes import SizeModel
+
     measured_s = None if measured is None else _measured_s(measured)
     model = None if size_model is None else SizeModel.parse(size_model)
     where = load_platform(platform, overrides)
@@ -157,6 +158,8 @@ def _measured_s(text: str) -> float:
 
 def _keep(made: Prediction, measured_s: float, store: Path, platform: Path) -> Prediction:
     """Adds the measured run to the store of pairs, beside what was predicted before it was known."""
+    from penstock.predict.calibration import add_pairs, pair_of
+
     i = made.interval
     count = add_pairs(store, [pair_of(made, measured_s, source=platform.name)])
     told = {
@@ -171,6 +174,8 @@ def _keep(made: Prediction, measured_s: float, store: Path, platform: Path) -> P
 
 def _pairs(calibration: Path | None, platform: str, *, missing_ok: bool) -> list[Pair]:
     """Pairs of the file asked for, or those of this platform in the user's own store."""
+    from penstock.predict.calibration import default_store, read_pairs
+
     if calibration is not None:
         return [p for p in read_pairs(calibration, missing_ok=missing_ok) if p.model == "queue"]
     known = read_pairs(default_store(), missing_ok=True)
@@ -180,6 +185,7 @@ def _pairs(calibration: Path | None, platform: str, *, missing_ok: bool) -> list
 def _write(
     made: Prediction, text: str, output: Path | None, html: Path | None, perfetto: Path | None
 ) -> list[Path]:
+    from penstock.predict.perfetto import write_trace
     from penstock.report.prediction import write_figures, write_page
 
     written = []
@@ -207,6 +213,9 @@ def _progress(quiet: bool) -> Iterator[Callable[[int], None] | None]:
     if quiet or not sys.stderr.isatty():
         yield None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("simulated runs", total=None)
@@ -214,6 +223,10 @@ def _progress(quiet: bool) -> Iterator[Callable[[int], None] | None]:
 
 
 def _answer(p: Prediction) -> None:
+    from rich.console import Console
+
+    from penstock.report import prediction_words as told
+
     console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
 
     def say(text: str) -> None:
@@ -246,7 +259,9 @@ def _answer(p: Prediction) -> None:
         say(told.measured_sentence(p))
 
 
-def _table(console: Console, table: told.Table) -> None:
+def _table(console: Console, table: prediction_words.Table) -> None:
+    from rich.table import Table
+
     grid = Table(box=None, pad_edge=False)
     for name in table.columns:
         number = name.startswith("#")
@@ -262,6 +277,9 @@ def _table(console: Console, table: told.Table) -> None:
 
 def _study(study: Path, basis: list[str], as_json: bool) -> None:
     """Every treatment of a study, beside what was measured where it was run."""
+    from penstock.predict.study import predict_plan, predict_study, score
+    from penstock.study.load import load_study
+
     if study.is_dir():
         if not (study / "plan.json").is_file():
             raise BadInput(
@@ -300,6 +318,9 @@ def _is_workflow(path: Path) -> bool:
 
 
 def _show(rows: list[dict[object, object]], measured: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     fixed = {"treatment_id", "response", "unit", "predicted", "ci_low", "ci_high", "source", "note"}
     fixed |= {"measured_mean", "measured_n", "ratio", "basis_treatment", "is_basis", "calibration"}
     factors = [str(k) for k in rows[0] if k not in fixed] if rows else []

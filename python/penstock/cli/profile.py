@@ -14,20 +14,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.archive.catalogue import Catalogue, index_path
-from penstock.campaign.run import CampaignResult, run_loaded
 from penstock.errors import BadInput, PenstockError
-from penstock.host.directories import make_directory, remove_directory
-from penstock.host.journal import Journal, new_token
-from penstock.host.state import state_dir
-from penstock.profile.advice import Judged, advice, cell_words, judged, not_to_be_used, verdict
-from penstock.profile.fit import Fit, fit_profile, profile_of
-from penstock.profile.measure import FULL, QUICK, measurements, profile_study
-from penstock.profile.model import StorageProfile
-from penstock.profile.table import read_table
+
+if TYPE_CHECKING:
+    from penstock.campaign.run import CampaignResult
+    from penstock.profile.fit import Fit
+    from penstock.profile.model import StorageProfile
 
 
 def command(
@@ -35,7 +31,7 @@ def command(
         ..., metavar="DIRECTORY|fit", help="A directory on the device to be measured; or `fit`."
     ),
     table: Path | None = typer.Argument(
-        None, metavar="[TABLE]", help="After `fit`: a CSV or YAML table of sizes and rates."
+        None, metavar="TABLE", help="After `fit`: a CSV or YAML table of sizes and rates."
     ),
     output: Path | None = typer.Option(
         None,
@@ -71,6 +67,9 @@ def command(
         )
     if shutil.which("fio") is None:
         raise PenstockError("fio is missing; install it (Debian: apt-get install fio)")
+    from penstock.campaign.run import run_loaded
+    from penstock.profile.measure import FULL, QUICK, profile_study
+
     study = profile_study(directory, QUICK if quick else FULL)
     with _place(None if file is not None else output) as out:
         result = run_loaded(study, out, resume=resume, quiet=quiet, full=False)
@@ -96,6 +95,11 @@ def command(
 
 def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool) -> None:
     """The profile of a table on stdout or into a file, and on stderr how well it fits and what it advises."""
+    from penstock.profile.advice import advice, cell_words, judged, not_to_be_used, verdict
+    from penstock.profile.fit import profile_of
+    from penstock.profile.model import StorageProfile
+    from penstock.profile.table import read_table
+
     table = read_table(path)
     if output is not None and not output.absolute().parent.is_dir():
         raise BadInput(f"{output.parent}: found no directory; expected one for {output.name}")
@@ -137,6 +141,10 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
 
 def _fitted(result: CampaignResult, name: str) -> Fit:
     """The fit to the valid runs, whose source says what was left out."""
+    from penstock.profile.advice import Judged, not_to_be_used
+    from penstock.profile.fit import fit_profile
+    from penstock.profile.measure import measurements
+
     assert result.analysis is not None
     runs = result.analysis.runs
     if not result.valid_runs:
@@ -159,6 +167,8 @@ def _fitted(result: CampaignResult, name: str) -> Fit:
 
 def _with_limits(profile: StorageProfile, off: list[str]) -> StorageProfile:
     """The profile, whose source says which cells it does not meet."""
+    from penstock.profile.model import StorageProfile
+
     values = profile.to_dict()
     where = "not to be used: the fit does not meet what was measured"
     values["source"] += [{"what": what, "where": where} for what in off]
@@ -171,6 +181,11 @@ def _place(asked: Path | None) -> Iterator[Path]:
     if asked is not None:
         yield asked
         return
+    from penstock.archive.catalogue import Catalogue, index_path
+    from penstock.host.directories import make_directory, remove_directory
+    from penstock.host.journal import Journal, new_token
+    from penstock.host.state import state_dir
+
     journal = Journal()
     entry = make_directory(state_dir() / f"profile-{new_token()}", journal)
     out = Path(entry.target) / "results"

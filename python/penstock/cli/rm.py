@@ -8,11 +8,8 @@ from pathlib import Path
 
 import typer
 
-from penstock.archive.catalogue import Catalogue, campaign_of, index_path
-from penstock.archive.removal import remove, runs_removal, study_removal
 from penstock.cli.ls import chosen_study, size_words
 from penstock.errors import BadInput, PenstockError
-from penstock.host.mounts import mounts_below
 
 
 def command(
@@ -22,6 +19,10 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout; needs --yes."),
 ) -> None:
     """Removes a study or runs of it: what penstock wrote, nothing else."""
+    from penstock.archive.catalogue import Catalogue, campaign_of, index_path
+    from penstock.archive.removal import remove, runs_removal, study_removal
+    from penstock.host.mounts import mounts_below
+
     with Catalogue(index_path()) as catalogue:
         directory = Path(study).resolve()
         known = campaign_of(directory) is not None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.campaign.run import CampaignResult, run_study
 from penstock.errors import BadInput
+
+if TYPE_CHECKING:
+    from penstock.campaign.run import CampaignResult
 
 SEVERITIES = ("info", "warning", "error")
 
@@ -28,6 +30,8 @@ def command(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
 ) -> None:
     """Makes the runs of a study, and its analysis and report."""
+    from penstock.campaign.run import run_study
+
     check_fail_on(fail_on)
     result = run_study(study, out, quick=quick, resume=resume, overrides=overrides, quiet=quiet)
     if as_json:

@@ -11,7 +11,7 @@ import typer
 
 def command(
     bundles: list[Path] = typer.Argument(
-        None, metavar="[BUNDLE]...", help="Trace bundles to be looked at; none are needed."
+        None, metavar="BUNDLE", help="Trace bundles to be looked at; none are needed."
     ),
     port: int = typer.Option(8642, min=0, max=65535, help="0 takes any that is free."),
     host: str = typer.Option(

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from penstock.errors import BadInput, PenstockError
-from penstock.observe.trace.tracer import MODES, RING_BYTES
+from penstock.observe.trace import MODES, RING_BYTES
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -30,9 +30,7 @@ _WITH_DISK = {"words", "disk", "exact", "output", "as_json"}
 
 def command(
     context: typer.Context,
-    words: list[str] = typer.Argument(
-        None, metavar="[-- COMMAND [ARGUMENT]...]", help="What to run and trace."
-    ),
+    words: list[str] = typer.Argument(None, metavar="-- COMMAND", help="What to run and trace."),
     process: list[int] = typer.Option(
         [],
         "-p",

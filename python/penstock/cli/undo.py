@@ -9,8 +9,6 @@ from collections import Counter
 import typer
 
 from penstock.errors import PenstockError
-from penstock.host.journal import Journal
-from penstock.host.undo import undo
 
 
 def command(
@@ -25,6 +23,9 @@ def command(
 
     Only what penstock itself made, and only where the command that made it is dead.
     """
+    from penstock.host.journal import Journal
+    from penstock.host.undo import undo
+
     done = undo(Journal(), everything=everything)
     failed = [u for u in done if u.outcome == "failed"]
     if as_json:

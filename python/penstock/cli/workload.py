@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from penstock.errors import BadInput
-from penstock.predict.words import counted
-from penstock.workload.read import read_workload
-from penstock.workload.save import save, text_of
-from penstock.workload.show import document_of, show
-from penstock.workload.sizes import SizeModel
-from penstock.workload.workflow import Workload
+
+if TYPE_CHECKING:
+    from penstock.workload.sizes import SizeModel
+    from penstock.workload.workflow import Workload
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -89,6 +88,9 @@ def show_one(
     as_json: bool = _JSON,
 ) -> None:
     """Show files, tasks, stages, bytes and the levels of the graph; every mistake if it cannot be run."""
+    from penstock.workload.read import read_workload
+    from penstock.workload.show import document_of, show
+
     found = read_workload(workload, size_model=_model(sizes, seed), io_share=io_share)
     if as_json:
         print(json.dumps(document_of(found, aggregate)))
@@ -114,6 +116,8 @@ def convert_one(
     ),
 ) -> None:
     """Write a workload in another format; what the other format has no word for is kept."""
+    from penstock.workload.read import read_workload
+
     found = read_workload(workload, size_model=_model(sizes, seed), io_share=io_share)
     _write(found, output, to)
 
@@ -143,6 +147,7 @@ def trace_one(
 ) -> None:
     """Make a workload of traced runs: operations, computing, and dependencies by files."""
     from penstock.archive.whole import reading
+    from penstock.workload.read import read_workload
     from penstock.workload.traced import replaced, traced_workload
 
     if into is not None and not stage:
@@ -163,10 +168,15 @@ def trace_one(
 
 
 def _model(sizes: str | None, seed: int) -> SizeModel | None:
+    from penstock.workload.sizes import SizeModel
+
     return None if sizes is None else SizeModel.parse(sizes, seed)
 
 
 def _write(workload: Workload, output: Path, to: str) -> None:
+    from penstock.predict.words import counted
+    from penstock.workload.save import save, text_of
+
     if str(output) == "-":
         print(text_of(workload, to), end="")
         return

@@ -11,6 +11,7 @@ from penstock.study.template import doubled
 from penstock.workload.parsers import fio
 
 _KNOWN = ("data", *BUILT_IN)
+_INTERPRETER = re.compile(r"(python|perl|ruby|node|Rscript|bash|sh)[0-9.]*")
 _SAFE = re.compile(r"[A-Za-z0-9@%+=:,./_-]*")
 
 _TEXT = """\
@@ -71,10 +72,10 @@ def draft(argv: Sequence[str], name: str, file: str) -> str:
     `{data}`, `{run_dir}`, `{study_dir}` and `{python}` in `argv` stay templates, other braces are literal.
     One argument with blanks is taken as a shell command. A program that does not name `{data}` runs in it.
     """
-    words = shlex.split(argv[0]) if len(argv) == 1 and " " in argv[0] else list(argv)
+    words = _words(argv)
     command = argv[0] if len(argv) == 1 and " " in argv[0] else " ".join(_quoted(a) for a in argv)
     command = _escaped(command)
-    program = words[0].rpartition("/")[2] if words else command
+    program = _program(words)
     kind = program if program in ("fio", "pgbench") else "none"
     if kind == "fio":
         command = _fio(command, words)
@@ -94,10 +95,28 @@ def draft(argv: Sequence[str], name: str, file: str) -> str:
 
 
 def draft_name(argv: Sequence[str]) -> str:
-    """A study name from the program's."""
-    words = shlex.split(argv[0]) if len(argv) == 1 and " " in argv[0] else list(argv)
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", words[0].rpartition("/")[2] if words else "")
+    """A study name from the program's, or from that of the script that it is given."""
+    words = _words(argv)
+    program = _program(words)
+    if words and program != _last_part(words[0]):
+        program = program.partition(".")[0]
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", program)
     return plain.strip("-._")[:64] or "study"
+
+
+def _words(argv: Sequence[str]) -> list[str]:
+    return shlex.split(argv[0]) if len(argv) == 1 and " " in argv[0] else list(argv)
+
+
+def _program(words: Sequence[str]) -> str:
+    """What a person would call the program: of `python3 load.py`, it is load.py."""
+    if len(words) > 1 and _INTERPRETER.fullmatch(_last_part(words[0])) and words[1][:1] != "-":
+        return _last_part(words[1])
+    return _last_part(words[0]) if words else ""
+
+
+def _last_part(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _quoted(word: str) -> str:

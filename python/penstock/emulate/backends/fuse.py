@@ -8,9 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from penstock.emulate.backends.base import (
     LIMIT_KEYS,
@@ -21,10 +19,12 @@ from penstock.emulate.backends.base import (
     limits_dict,
 )
 from penstock.emulate.disk import DiskServer, EmulatedDisk
-from penstock.emulate.disk_log import host_waits_table, read_disk_log
 from penstock.emulate.spec import DiskSpec, Limits
 from penstock.host.facts import storage_facts
 from penstock.host.journal import Entry, Journal, Values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _NO_TIME: dict[str, Any] = {"overhead": {"kind": "constant", "value_s": 0.0}}
 _BOTH = {"sequential": _NO_TIME, "random": _NO_TIME}
@@ -217,6 +217,8 @@ class FuseDisk:
 
     def end(self) -> dict[str, pa.Table]:
         """The request log as the table `device_requests`, what the host did meanwhile as `host_waits`."""
+        from penstock.emulate.disk_log import host_waits_table, read_disk_log
+
         if self._log is None:
             return {}
         self._owner.call("log", self.disk_id, path=None)

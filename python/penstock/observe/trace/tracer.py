@@ -19,6 +19,7 @@ from penstock.host.cgroup import RunCgroup
 from penstock.host.daemon import connect, start_daemon
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal, new_token
+from penstock.observe.trace import MODES, RING_BYTES
 from penstock.observe.trace.announced import announcements
 from penstock.observe.trace.closing import closing_sentence
 from penstock.observe.trace.cost import cost_of, estimate
@@ -35,8 +36,6 @@ from penstock.observe.trace.salvage import salvaged_receipt, what_is_missing
 
 _native: Any = importlib.import_module("penstock._native")
 
-MODES = ("pattern", "trace", "count")
-RING_BYTES = 64 << 20
 #: a daemon that hangs up is ending
 _ENDS_WITHIN_S = 2.0
 #: kinds of hook, the one preferred first; `auto` takes the first that the kernel lets us use

@@ -1,0 +1,93 @@
+"""What a command line needs before it works: help, version, completion and refusals load no libraries."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from penstock.cli import VERBS
+
+#: each of these takes longer to load than the whole command line
+HEAVY = (
+    "distributed duckdb fastapi httpx jinja2 matplotlib numpy pandas penstock._native plotly pyarrow "
+    "pyroute2 rich ruamel.yaml scipy sklearn sqlalchemy statsmodels uvicorn"
+).split()
+
+SPY = """
+import json, sys
+from penstock.cli import main
+heavy, lines = json.loads(sys.argv[1])
+found = {}
+for words in lines:
+    sys.argv = ["penstock", *words]
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code
+    found[" ".join(words)] = [status, [name for name in heavy if name in sys.modules]]
+print(json.dumps(found), file=sys.stderr)
+"""
+
+
+#: Typer checks values with it; what has none to check does without
+CHECKS = "pydantic"
+
+
+def loaded(*lines: list[str], **environment: str) -> dict[str, list[object]]:
+    """By command line: its exit status and the heavy modules that are loaded after it."""
+    done = subprocess.run(
+        [sys.executable, "-c", SPY, json.dumps([[*HEAVY, CHECKS], lines])],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    )
+    return dict(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--version"], 0),
+        (["--help"], 0),
+        (["-h"], 0),
+        ([], 2),
+        (["nosuch"], 2),
+        (["run", "--help"], 0),
+        (["run", "--wrong"], 2),
+        (["disk", "up", "-h"], 0),
+        (["disk", "up", "--wrong"], 2),
+    ],
+)
+def test_what_answers_at_once(words: list[str], status: int) -> None:
+    assert loaded(words) == {" ".join(words): [status, []]}
+
+
+def test_no_verb_needs_them_for_its_help() -> None:
+    helps = [[verb, "--help"] for verb in VERBS]
+    assert loaded(*helps) == {f"{verb} --help": [0, []] for verb in VERBS}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("line", "checked"),
+    [("penstock ", []), ("penstock run --", [CHECKS]), ("penstock disk ", [])],
+)
+def test_nor_does_completion(shell: str, line: str, checked: list[str]) -> None:
+    done = loaded(
+        [],
+        _PENSTOCK_COMPLETE=f"complete_{shell}",
+        _TYPER_COMPLETE_ARGS=line,
+        _TYPER_COMPLETE_FISH_ACTION="get-args",
+        COMP_WORDS=line,
+        COMP_CWORD=str(line.count(" ")),
+    )
+    assert done == {"": [0, checked]}
+
+
+def test_a_library_that_is_loaded_is_seen() -> None:
+    assert "ruamel.yaml" in str(loaded(["plan", "no-such-file"]))
