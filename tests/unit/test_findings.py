@@ -20,12 +20,11 @@ from penstock.analyse.findings import (
     agreement,
     answer,
     findings,
-    quantity,
-    times,
     write_findings,
 )
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.words import quantity, times
 from penstock.errors import BadInput
 from tests.unit.report_example import BANDWIDTH, write_example
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +15,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.question import named
 
 #: a cost up to this ratio is called none: the readers' notion of "the same", stated wherever it is used
 NO_COST = 1.10
@@ -126,15 +126,12 @@ def focal_factor(outcome: Outcome, response: str) -> str | None:
     question = outcome.question.lower()
     scores: dict[str, float] = {}
     for factor in outcome.factors:
-        named = sum(_named(v, question) for v in factor.levels)
-        own = _named(factor.name, question)
-        scores[factor.name] = 4.0 * named + 2.0 * own + _share(outcome, response, factor.name) / 100
+        by_level = sum(named(v, question) for v in factor.levels)
+        own = named(factor.name, question)
+        scores[factor.name] = (
+            4.0 * by_level + 2.0 * own + _share(outcome, response, factor.name) / 100
+        )
     return max(scores, key=lambda name: scores[name]) if scores else None
-
-
-def _named(word: str, question: str) -> bool:
-    """Whether the question speaks of the word; numbers do not count."""
-    return not word[:1].isdigit() and bool(re.search(rf"\b{re.escape(word.lower())}\b", question))
 
 
 def _share(outcome: Outcome, response: str, factor: str) -> float:
@@ -181,7 +178,7 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     sign = 1 if response.better == "higher" else -1
     mean = float(np.mean([sign * cell[1] for cell in cells]))
     question = outcome.question.lower()
-    asked = [bool(_named(level, question)) for level in levels]
+    asked = [named(level, question) for level in levels]
     second = asked[1] if sum(asked) == 1 else mean >= 0
     sign = sign if second else -sign
     costly = 1 if second else 0

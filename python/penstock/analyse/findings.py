@@ -29,8 +29,10 @@ from penstock.analyse.costs import (
     mean_ratio,
 )
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.question import kind
+from penstock.analyse.recommend import conflicts, recommendation
 from penstock.analyse.straggler import Held, held_up, in_words
-from penstock.analyse.words import percent
+from penstock.analyse.words import listed, percent, quantity, term_words, times
 from penstock.archive.receipts import unplaced_faults
 
 _SIGNIFICANT = 0.05
@@ -39,6 +41,9 @@ SEVERITIES = ("info", "warning", "error")
 
 #: code → what it states
 CODES = {
+    "recommendation": "the treatment to choose by the study's first response, or what is undecided",
+    "responses-conflict": "what the recommended treatment costs in another response",
+    "responses-agree": "other responses for which the recommended treatment is as good as any",
     "effect-dominant": "the factor that most of a response's variation comes from",
     "effect-interaction": "two factors whose effects depend on each other",
     "effect-none": "no effect on a response is significant",
@@ -71,7 +76,8 @@ AGREEMENT_BAR = 0.85
 class Finding:
     """A statement with a stable code, its evidence (rows of a table) and what to do about it.
 
-    `severity` is `info`, `warning` or `error`; `evidence` names the table and the rows in it.
+    `severity` is `info`, `warning` or `error`; `evidence` names the table and the rows in it; `detail` is
+    the statistics behind the statement, in words.
     """
 
     code: str
@@ -79,6 +85,7 @@ class Finding:
     statement: str
     evidence: dict[str, Any] = field(default_factory=dict)
     what_to_do: str = ""
+    detail: str = ""
 
 
 def findings(outcome: Outcome | Path | str) -> list[Finding]:
@@ -88,6 +95,7 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
     """
     outcome = outcome if isinstance(outcome, Outcome) else Outcome.read(outcome)
     parts: tuple[Callable[[Outcome], Iterator[Finding]], ...] = (
+        _recommendation,
         _costs,
         _effects,
         _stragglers,
@@ -102,8 +110,8 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
 
 
 def findings_table(found: list[Finding]) -> pa.Table:
-    """The findings as a table: code, severity, statement, evidence (JSON), what_to_do."""
-    names = ("code", "severity", "statement", "evidence", "what_to_do")
+    """The findings as a table: code, severity, statement, evidence (JSON), what_to_do, detail."""
+    names = ("code", "severity", "statement", "evidence", "what_to_do", "detail")
     rows = [{**asdict(f), "evidence": json.dumps(f.evidence, default=_plain)} for f in found]
     return pa.table({n: pa.array([str(r[n]) for r in rows], pa.string()) for n in names})
 
@@ -116,55 +124,23 @@ def write_findings(outcome: Outcome | Path | str) -> list[Finding]:
     return found
 
 
+#: codes of the findings that answer the question, in the order in which they are said
+_ANSWER = ("recommendation", "responses-conflict", "responses-agree")
+
+
 def answer(outcome: Outcome, found: list[Finding] | None = None) -> list[str]:
-    """The study's question answered in at most three sentences (from its findings, if they are known)."""
+    """The study's question answered, a sentence each (from its findings, if they are known).
+
+    What the question asks comes first: whether and how much before which is best. Then what else the best
+    means, what matters, why, and what is not known. Empty where no response was measured.
+    """
     found = findings(outcome) if found is None else found
-    sentences = [f.statement for code in ("cost", "remedy") for f in found if f.code == code][:2]
-    dominant = [f for f in found if f.code in ("effect-dominant", "effect-none")][:1]
-    sentences += [f.statement for f in dominant]
-    if not sentences:
-        return ["No response could be analysed: there are not enough valid runs."]
-    return sentences
 
+    def said(*codes: str, most: int = 99) -> list[str]:
+        return [f.statement for code in codes for f in found if f.code == code][:most]
 
-# --- words -----------------------------------------------------------------------------------------
-
-
-def times(ratio: float) -> str:
-    """A ratio in words of two digits: `320×`, `12×`, `1.1×`."""
-    if not math.isfinite(ratio):
-        return "?×"
-    if ratio < 1.095:
-        return f"{ratio:.2f}×"
-    return f"{_rounded(ratio):,.{1 if ratio < 9.95 else 0}f}×"
-
-
-def quantity(value: float, unit: str = "") -> str:
-    """A number to three digits with its unit: `41.2 MiB/s`."""
-    if not math.isfinite(value):
-        return "–"
-    rounded = _rounded(value, 3)
-    size = abs(rounded)
-    digits = 0 if size >= 100 or size == 0 else max(0, 2 - math.floor(math.log10(size)))
-    return f"{rounded:,.{min(digits, 6)}f} {unit}".strip().replace("-", "−")
-
-
-def _rounded(value: float, digits: int = 2) -> float:
-    if value == 0 or not math.isfinite(value):
-        return value
-    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
-
-
-def listed(words: list[str], last: str = "and") -> str:
-    """`a, b and c`."""
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} {last} {words[-1]}"
-
-
-def term_words(term: str) -> str:
-    """A term for readers: `disk × pattern`."""
-    return str(term).replace(":", " × ").replace("_", " ")
+    asked = [] if kind(outcome.question) == "which" else said("cost", "remedy", most=2)
+    return [*asked, *said(*_ANSWER), *said("effect-dominant", "effect-none", most=1)]
 
 
 def _plain(value: Any) -> Any:
@@ -180,6 +156,23 @@ def _interval(cell: Cost) -> str:
 def _runs_named(names: list[str]) -> str:
     shown = listed(names[:6]) if len(names) <= 6 else f"{', '.join(names[:6])}, …"
     return f"{len(names)} run{'s' if len(names) != 1 else ''} ({shown})"
+
+
+# --- which ---------------------------------------------------------------------------------------
+
+
+def _recommendation(outcome: Outcome) -> Iterator[Finding]:
+    said = recommendation(outcome)
+    if said is None:
+        return
+    advice = "" if said.sure else "More replicates tell more apart; `--resume` makes missing runs."
+    severity = "info" if said.sure else "warning"
+    yield Finding("recommendation", severity, said.text, said.evidence, advice, said.detail)
+    for other in conflicts(outcome):
+        code = (
+            "responses-agree" if other.evidence.get("conflict") is False else "responses-conflict"
+        )
+        yield Finding(code, "info", other.text, other.evidence, "", other.detail)
 
 
 # --- effects ---------------------------------------------------------------------------------------

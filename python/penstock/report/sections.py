@@ -9,15 +9,10 @@ import numpy as np
 import pandas as pd
 
 from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
-from penstock.analyse.findings import (
-    agreement,
-    listed,
-    observer_receipts,
-    quantity,
-    term_words,
-)
+from penstock.analyse.findings import agreement, observer_receipts
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.words import listed, quantity, term_words
 from penstock.report.figures.series import busiest, verdicts
 
 Table = dict[str, Any]

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
-from penstock.analyse.findings import quantity, term_words, times
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.words import quantity, term_words, times
 from penstock.report import style
 from penstock.report.style import NotDrawn
 
