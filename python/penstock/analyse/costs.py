@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import named
 
@@ -40,7 +41,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class FactorCost:
-    """A two-level factor's cost on one response: overall and under every combination of the others.
+    """What one level of a factor costs beside another: overall and under every combination of the others.
 
     `missing` combinations have no valid run at one of the levels.
     """
@@ -144,11 +145,16 @@ def _share(outcome: Outcome, response: str, factor: str) -> float:
 
 
 def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> FactorCost | None:
-    """The factor's cost on the response; `None` for other than two levels or a response not above 0."""
+    """The factor's cost on the response; `None` where it was not measured or is not above 0.
+
+    Of more than two levels: those two that the question names, else the best and the worst.
+    """
     runs = outcome.measured
-    levels = outcome.factor(factor).levels
     names = [f.name for f in outcome.factors]
-    if len(levels) != 2 or response.name not in runs or any(n not in runs for n in names):
+    if response.name not in runs or any(n not in runs for n in names):
+        return None
+    levels = _pair(outcome, response, factor)
+    if not levels:
         return None
     values = runs[[*names, response.name]].dropna()
     if values.empty or (values[response.name] <= 0).any():
@@ -204,6 +210,22 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
             for where, difference, half, n, both in cells
         ],
     )
+
+
+def _pair(outcome: Outcome, response: ResponseUnit, factor: str) -> list[str]:
+    """The two levels to compare, in the order of the study; none where there is only one."""
+    levels = outcome.factor(factor).levels
+    if len(levels) <= 2:
+        return levels if len(levels) == 2 else []
+    means = ranking(outcome, response).level_means(factor)
+    if len(means) < 2:
+        return []
+    means.sort(key=lambda m: m.behind)
+    asked = [v for v in levels if named(v, outcome.question)]
+    pair = asked if len(asked) == 2 else [means[0].levels[factor], means[-1].levels[factor]]
+    if len(asked) == 1 and asked[0] not in pair:
+        pair = [pair[0], asked[0]]
+    return [v for v in levels if v in pair]
 
 
 def _conditions(cells: list[Cost], names: tuple[str, ...]) -> list[dict[str, str]]:

@@ -22,14 +22,14 @@ import pyarrow.parquet as pq
 
 from penstock.analyse.costs import (
     NO_COST,
-    Cost,
     FactorCost,
     factor_cost,
     focal_factor,
     mean_ratio,
 )
+from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.question import kind
+from penstock.analyse.question import direction, kind
 from penstock.analyse.recommend import conflicts, recommendation
 from penstock.analyse.straggler import Held, held_up, in_words
 from penstock.analyse.words import listed, percent, quantity, term_words, times
@@ -140,17 +140,12 @@ def answer(outcome: Outcome, found: list[Finding] | None = None) -> list[str]:
         return [f.statement for code in codes for f in found if f.code == code][:most]
 
     asked = [] if kind(outcome.question) == "which" else said("cost", "remedy", most=2)
-    return [*asked, *said(*_ANSWER), *said("effect-dominant", "effect-none", most=1)]
+    matters = said("effect-dominant", most=1) if len(outcome.factors) > 1 else []
+    return [*asked, *said(*_ANSWER), *matters]
 
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else str(value)
-
-
-def _interval(cell: Cost) -> str:
-    if not math.isfinite(cell.low):
-        return ""
-    return f" (95 % interval {times(cell.low)} to {times(cell.high)})"
 
 
 def _runs_named(names: list[str]) -> str:
@@ -185,14 +180,12 @@ def _costs(outcome: Outcome) -> Iterator[Finding]:
         if cost is None:
             continue
         yield _cost(outcome, response, cost)
-        yield _remedy(outcome, response, cost)
+        yield from _remedy(outcome, response, cost)
 
 
 def _subject(outcome: Outcome, cost: FactorCost) -> str:
-    factor = outcome.factor(cost.factor)
-    if cost.level[:1].isdigit():
-        return factor.phrase(cost.level)
-    return f"{cost.level} {cost.factor}"
+    phrase = outcome.factor(cost.factor).phrase(cost.level)
+    return phrase if phrase != cost.level else f"{cost.level} {term_words(cost.factor)}"
 
 
 def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding:
@@ -203,47 +196,111 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
         "response": response.name,
         "cells": [vars(c) for c in cost.cells],
     }
-    subject = _subject(outcome, cost)
+    subject, reference = _subject(outcome, cost), outcome.factor(cost.factor).phrase(cost.other)
+    detail = _cost_detail(outcome, cost)
     combinations = len(cost.cells) + cost.missing
+    most = worst if cost.overall >= 1 else least
     if cost.missing:
         statement = (
-            f"Not decided yet: only {len(cost.cells)} of {combinations} combinations have a valid run at "
-            f"both levels. Among these {subject} costs most, {times(worst.ratio)} in {response.name}"
-            f"{_interval(worst)}, with {outcome.phrase(worst.where)}."
+            f"Not decided yet: only {len(cost.cells)} of {combinations} combinations have a valid run with "
+            f"{reference} and with {cost.level}. Among these {subject} {_changes(cost, most.ratio)} most "
+            f"with {outcome.phrase(most.where)}."
         )
         advice = "`penstock run STUDY --resume` repeats runs that are not valid."
-        return Finding("cost", "warning", statement, evidence, advice)
-    if worst.ratio <= NO_COST:
+        return Finding("cost", "warning", statement, evidence, advice, detail)
+    lead = _lead(outcome, cost)
+    if max(worst.ratio, 1 / least.ratio) <= NO_COST:
+        far = max(abs(c.ratio - 1) for c in cost.cells)
+        where = " under every combination tried" if len(cost.cells) > 1 else ""
         statement = (
-            f"No: {subject} costs at most {times(worst.ratio)} in {response.name}"
-            f"{_interval(worst)} under every combination tried."
+            f"{lead}{response.name} with {subject} is {_nearly(far)} that with {reference}{where}."
         )
-        return Finding("cost", "info", statement, evidence)
-    direction = "lower" if response.better == "higher" else "higher"
-    reference = outcome.factor(cost.factor).phrase(cost.other)
-    none = least.ratio <= 1.02 or least.low <= 1
-    least_words = "nothing measurable" if none else f"only {times(least.ratio)}"
-    statement = (
-        f"Yes: {subject} makes {response.name} {times(cost.overall)} {direction} than {reference} "
-        f"(geometric mean of {len(cost.cells)} combinations): it costs {times(worst.ratio)}"
-        f"{_interval(worst)} with {outcome.phrase(worst.where)}, and {least_words} with "
-        f"{outcome.phrase(least.where)}."
-    )
+        return Finding("cost", "info", statement, evidence, "", detail)
     if len(cost.cells) == 1:
+        unit = response.unit
         statement = (
-            f"Yes: {subject} costs {times(worst.ratio)} in {response.name}{_interval(worst)}."
+            f"{lead}{subject} {_changes(cost, most.ratio)} beside {reference}: "
+            f"{quantity(most.at_level, unit)} against {quantity(most.at_other, unit)}."
         )
-    return Finding("cost", "info", statement, evidence, "See what removes it.")
+        return Finding("cost", "info", statement, evidence, "", detail)
+    other_end = least if cost.overall >= 1 else worst
+    rest = "it makes no difference that shows"
+    if abs(math.log(other_end.ratio)) > math.log(1.02) and not other_end.low <= 1 <= other_end.high:
+        rest = f"{'' if (other_end.ratio > 1) == (most.ratio > 1) else 'the other way round '}"
+        rest = f"it {rest}{_changes(cost, other_end.ratio).replace(f'{response.name} ', 'it ')}"
+    statement = (
+        f"{lead}{subject} {_changes(cost, cost.overall)} on average beside {reference}: "
+        f"by {_factor(most.ratio)} with {outcome.phrase(most.where)}; with "
+        f"{outcome.phrase(other_end.where)} {rest}."
+    )
+    return Finding("cost", "info", statement, evidence, "", detail)
 
 
-def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding:
+def _nearly(far: float) -> str:
+    return "the same within 1 % as" if far < 0.01 else f"within {percent(far)} of"
+
+
+def _lead(outcome: Outcome, cost: FactorCost) -> str:
+    """`Yes: `, `No: ` or nothing, as the question and the ratios have it."""
+    if kind(outcome.question) != "whether":
+        return ""
+    costs, helps = cost.worst.ratio > NO_COST, cost.least.ratio < 1 / NO_COST
+    yes = {"costs": costs, "helps": helps, "matters": costs or helps}.get(
+        direction(outcome.question)
+    )
+    if yes is None:
+        return ""
+    widest = max(max(c.high, 1 / c.low) for c in cost.cells)
+    if yes or (math.isfinite(widest) and widest <= NO_COST) or costs or helps:
+        return "Yes: " if yes else "No: "
+    return "No, as far as these runs tell: "
+
+
+def _factor(ratio: float) -> str:
+    """The size of a ratio: `8.2`, or `4 %`."""
+    large = max(ratio, 1 / ratio)
+    return times(large)[:-1] if large >= 1.095 else percent(large - 1)
+
+
+def _changes(cost: FactorCost, ratio: float) -> str:
+    """What a level does to the response: `divides bandwidth by 8.2`, `raises p99 by 4 %`."""
+    up = (ratio > 1) == (cost.better == "lower")
+    if max(ratio, 1 / ratio) >= 1.095:
+        return f"{'multiplies' if up else 'divides'} {cost.response} by {_factor(ratio)}"
+    return f"{'raises' if up else 'lowers'} {cost.response} by {_factor(ratio)}"
+
+
+def _cost_detail(outcome: Outcome, cost: FactorCost) -> str:
+    """The ratios with their intervals."""
+    said = [
+        f"{times(c.ratio)}"
+        + (f" ({times(c.low)} to {times(c.high)})" if math.isfinite(c.low) else "")
+        + (f" with {outcome.phrase(c.where)}" if c.where else "")
+        for c in sorted(cost.cells, key=lambda c: -c.ratio)[:4]
+    ]
+    mean = (
+        f"; geometric mean of {len(cost.cells)} {times(cost.overall)}"
+        if len(cost.cells) > 1
+        else ""
+    )
+    return (
+        f"{cost.other} over {cost.level}, more than 1 where {cost.level} is worse, of geometric means with "
+        f"95 % intervals: {listed(said)}{mean}."
+    )
+
+
+def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Iterator[Finding]:
+    """What takes a cost away; nothing where there is none, or nothing else was varied."""
+    if not cost.cells[0].where or cost.overall < 1:
+        return
     if cost.missing:
         statement = (
             "What removes the cost cannot be said before the missing combinations are measured."
         )
-        return Finding("remedy", "warning", statement, {"missing": cost.missing})
+        yield Finding("remedy", "warning", statement, {"missing": cost.missing})
+        return
     if cost.worst.ratio <= NO_COST:
-        return Finding("remedy", "info", "There is no cost to remove.", {"factor": cost.factor})
+        return
     remedies = cost.remedies()
     easing = [row for row in cost.easing() if row[2] < row[3] * 0.95]
     evidence = {
@@ -253,32 +310,28 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Findi
             dict(zip(("factor", "level", "with", "without"), r, strict=True)) for r in easing
         ],
     }
-    sentence = ""
-    if easing:
-        factor, level, inside, outside = easing[0]
-        sentence = (
-            f"{outcome.factor(factor).phrase(level)} eases it most "
-            f"(from {times(outside)} to {times(inside)} on average)"
-        )
-        others = [
-            f"{outcome.factor(f).phrase(v)} ({times(without)} to {times(inner)})"
-            for f, v, inner, without in easing[1:]
-        ]
-        if others:
-            sentence += f", then {listed(others)}"
-    if remedies and max(map(len, remedies)) < len(cost.cells[0].where):
-        words = listed(
-            [outcome.phrase(c, " with ") + _hollow(outcome, cost, c) for c in remedies], "or"
-        )
-        statement = f"What removes it (to {times(NO_COST)} or less): {words}"
+    single = [c for c in remedies if len(c) == 1]
+    below = f"(to {times(NO_COST)[:-1]} or less)"
+    if remedies and (single or max(map(len, remedies)) < len(cost.cells[0].where)):
+        words = [outcome.phrase(c, " with ") + _hollow(outcome, cost, c) for c in remedies]
+        statement = f"What removes it {below}: {listed(words, 'or')}"
     elif remedies:
-        words = listed([outcome.phrase(c, " + ") for c in remedies], "or")
-        statement = f"No single change removes it (≤ {times(NO_COST)}); together {words} do"
+        words = [outcome.phrase(c, " + ") for c in remedies]
+        statement = f"No single change removes it {below}; together {listed(words, 'or')} do"
     else:
         left = cost.least
-        statement = f"Nothing tried removes it: {times(left.ratio)} is left with {outcome.phrase(left.where)}"
-    statement = f"{statement}; {sentence}." if sentence else f"{statement}."
-    return Finding("remedy", "info", statement, evidence)
+        statement = (
+            f"Nothing tried removes it: a factor of {_factor(left.ratio)} is left with "
+            f"{outcome.phrase(left.where)}"
+        )
+    said = [
+        f"{outcome.factor(f).phrase(v)} (from {_factor(without)} to {_factor(inner)} on average)"
+        for f, v, inner, without in easing
+        if {f: v} not in single
+    ]
+    statement += f"; {said[0]} eases it most" if said else ""
+    statement += f", then {listed(said[1:])}" if said[1:] else ""
+    yield Finding("remedy", "info", f"{statement}.", evidence)
 
 
 def _hollow(outcome: Outcome, cost: FactorCost, condition: dict[str, str]) -> str:
@@ -305,11 +358,14 @@ def _effects(outcome: Outcome) -> Iterator[Finding]:
         return
     for response in outcome.responses:
         table = outcome.effects[outcome.effects["response"] == response.name]
-        terms = table[outcome.is_effect(table["term"]) & table["coefficient"].notna()]
-        if "variation_share" not in terms or terms.empty:
+        terms = table[outcome.is_effect(table["term"])]
+        if "variation_share" not in terms:
+            continue
+        terms = terms[terms["variation_share"].notna()]
+        if terms.empty:
             continue
         terms = terms.sort_values("variation_share", ascending=False)
-        pure = bool(terms["ci_low"].notna().any()) if "ci_low" in terms else False
+        pure = bool(terms[["ci_low", "p_value"]].notna().any(axis=None))
         if not pure:
             yield Finding(
                 "no-pure-error",
@@ -318,96 +374,93 @@ def _effects(outcome: Outcome) -> Iterator[Finding]:
                 {"table": "effects", "response": response.name},
                 "Set design.replicates to 2 or more.",
             )
-        sure = terms[(terms["ci_low"] > 0) | (terms["ci_high"] < 0)] if pure else terms
-        of_levels = _by_levels(table[outcome.is_effect(table["term"])], pure)
-        if of_levels is not None and of_levels["variation_share"] > terms["variation_share"].max():
-            yield _dominant_by_levels(response, of_levels)
-        elif sure.empty:
-            yield _no_effect(response, terms)
-        else:
-            yield _dominant(outcome, response, sure, pure)
-        if not sure.empty:
-            yield from _interactions(outcome, response, sure)
-        if pure and len(sure) < len(terms):
-            unsure = terms[~terms.index.isin(sure.index)]
-            bound = float(np.nanmax(unsure[["effect_ci_low", "effect_ci_high"]].abs().to_numpy()))
-            yield Finding(
-                "effect-bound",
-                "info",
-                f"{response.name}: {len(unsure)} of {len(terms)} terms are not significant. That is "
-                f"not “no effect”: any of them may still be up to {quantity(bound, response.unit)} "
-                "from level to level.",
-                {"table": "effects", "terms": list(unsure["term"])},
-                "More replicates narrow the bound.",
-            )
+        sure = terms[is_sure(terms)] if pure else terms
+        if sure.empty:
+            yield _no_effect(outcome, response, terms)
+            continue
+        yield _dominant(outcome, response, sure.iloc[0])
+        yield from _interactions(outcome, response, sure)
+        unsure = terms[~terms.index.isin(sure.index)]
+        if pure and len(unsure):
+            yield _bounded(response, unsure)
 
 
-def _no_effect(response: ResponseUnit, terms: pd.DataFrame) -> Finding:
-    bound = float(np.nanmax(terms[["effect_ci_low", "effect_ci_high"]].abs().to_numpy()))
+def is_sure(terms: pd.DataFrame) -> pd.Series[bool]:
+    """Which terms of an effects table are significant: the interval excludes 0, or the F test says so."""
+    by_interval = (terms["ci_low"] > 0) | (terms["ci_high"] < 0)
+    return by_interval | (terms["ci_low"].isna() & (terms["p_value"] < _SIGNIFICANT))
+
+
+def _no_effect(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame) -> Finding:
+    what = listed([term_words(f.name) for f in outcome.factors], "or")
     return Finding(
         "effect-none",
         "info",
-        f"Nothing that was varied has a significant effect on {response.name}; no effect is larger "
-        f"than {quantity(bound, response.unit)} from level to level (95 %).",
+        f"No effect of {what} on {response.name} shows{_up_to(response, terms)}.",
         {"table": "effects", "response": response.name},
         "Not significant is not “no effect”: add replicates if a smaller difference would matter.",
+        _tests(terms),
     )
 
 
-def _by_levels(table: pd.DataFrame, pure: bool) -> pd.Series[Any] | None:
-    """The term of more than two levels with the largest share of the variation.
+def _bounded(response: ResponseUnit, terms: pd.DataFrame) -> Finding:
+    names = [term_words(str(t)) for t in terms["term"]]
+    more = [f"{len(names) - 3} more"] if len(names) > 3 else []
+    return Finding(
+        "effect-bound",
+        "info",
+        f"No effect of {listed([*names[:3], *more], 'or')} on {response.name} "
+        f"shows{_up_to(response, terms)}.",
+        {"table": "effects", "terms": list(terms["term"])},
+        "Not significant is not “no effect”: more replicates narrow the bound.",
+        _tests(terms),
+    )
 
-    With replicates only if an F test finds it significant.
-    """
-    found = table[table["coefficient"].isna()]
-    if pure:
-        found = found[found["p_value"] < _SIGNIFICANT]
-    if found.empty:
-        return None
-    top: pd.Series[Any] = found.sort_values("variation_share", ascending=False).iloc[0]
-    return top
+
+def _up_to(response: ResponseUnit, terms: pd.DataFrame) -> str:
+    """What an effect that was not found may still be."""
+    ends = terms[["effect_ci_low", "effect_ci_high"]].abs().to_numpy(float)
+    if not np.isfinite(ends).any():
+        return ""
+    return f"; it may still be up to {quantity(float(np.nanmax(ends)), response.unit)}"
 
 
-def _dominant_by_levels(response: ResponseUnit, top: pd.Series[Any]) -> Finding:
-    """As `_dominant`, where no single difference stands for the effect."""
+def _tests(terms: pd.DataFrame) -> str:
+    """The tests of the first terms in words."""
+    said = []
+    for row in terms.head(4).to_dict("records"):
+        name, p = term_words(str(row["term"])), float(row["p_value"])
+        if math.isfinite(float(row["ci_low"])):
+            ends = f"{quantity(row['effect_ci_low'])} to {quantity(row['effect_ci_high'])}"
+            said.append(f"{name}: effect {quantity(row['effect'])}, 95 % interval {ends}")
+        elif math.isfinite(p):
+            said.append(f"{name}: F test, p = {p:.2g}")
+    return f"{'; '.join(said)}." if said else ""
+
+
+def _dominant(outcome: Outcome, response: ResponseUnit, top: pd.Series[Any]) -> Finding:
     term, share = str(top["term"]), float(top["variation_share"])
-    what = f"the interaction {term_words(term)}" if ":" in term else f"the {term}"
-    sure = f" (F test, p = {top['p_value']:.2g})" if pd.notna(top["p_value"]) else ""
-    words = f"{_amount(share)} of the variation of {response.name}, {share:.0f} %, comes from {what}{sure}."
+    detail = f"{share:.1f} % of the variation. {_tests(top.to_frame().T)}".strip()
     evidence = {"table": "effects", "response": response.name, "term": term}
-    return Finding("effect-dominant", "info", words, evidence)
-
-
-def _amount(share: float) -> str:
-    return "Most" if share > 50 else "The largest part"
-
-
-def _dominant(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame, pure: bool) -> Finding:
-    top = terms.iloc[0]
-    term = str(top["term"])
-    share = float(top["variation_share"])
-    interval = ""
-    if pure:
-        ends = sorted((float(top["effect_ci_low"]), float(top["effect_ci_high"])))
-        interval = f" (95 % interval {quantity(ends[0])} to {quantity(ends[1])})"
-    effect = quantity(float(top["effect"]), response.unit)
     if ":" in term:
         words = (
-            f"The interaction {term_words(term)} explains {_amount(share).lower()} of the variation of "
-            f"{response.name}, {share:.0f} %: effect {effect}{interval}."
+            f"What matters most for {response.name} is how {listed(term_words(term).split(' × '))} "
+            f"go together ({share:.0f} % of the variation)."
         )
-    else:
-        levels = outcome.factor(term).levels
-        factor = outcome.factor(term)
-        change = ""
-        if len(levels) == 2:
-            change = f" from {factor.phrase(levels[0])} to {factor.phrase(levels[1])}"
-        words = (
-            f"{_amount(share)} of the variation of {response.name}, {share:.0f} %, comes from the {term}: "
-            f"going{change} changes it by {effect}{interval}, averaged over everything else."
+        return Finding("effect-dominant", "info", words, evidence, "", detail)
+    means = ranking(outcome, response).level_means(term)
+    by_level = ""
+    if means:
+        means.sort(key=lambda m: m.mean, reverse=response.better == "higher")
+        first, last = (
+            f"{quantity(m.mean, response.unit)} with {outcome.phrase(m.levels)}"
+            for m in (means[0], means[-1])
         )
-    evidence = {"table": "effects", "response": response.name, "term": term}
-    return Finding("effect-dominant", "info", words, evidence)
+        rest = ", averaged over the rest" if len(outcome.factors) > 1 else ""
+        by_level = f": {first}, {last}{rest}"
+    name = term_words(term)
+    words = f"What matters most for {response.name} is {name} ({share:.0f} % of the variation){by_level}."
+    return Finding("effect-dominant", "info", words, evidence, "", detail)
 
 
 def _interactions(
@@ -428,13 +481,12 @@ def _interactions(
             if len(worth) < 2:
                 continue
             (small, small_at), (large, large_at) = worth[0], worth[-1]
-            told = f"costs {times(small)}" if small > 1.02 else "costs nothing"
-            if small < 0.98:
-                told = f"gains {times(1 / small)}"
+            told = "changes nothing" if abs(small - 1) <= 0.02 else _changes(cost, small)
             phrase = outcome.factor(other).phrase
+            beside = outcome.factor(cost.factor).phrase(cost.other)
             sentence = (
-                f"{_subject(outcome, cost)} costs {times(large)} with {phrase(large_at)} and "
-                f"{told} with {phrase(small_at)}"
+                f"{_subject(outcome, cost)} {_changes(cost, large)} beside {beside} "
+                f"with {phrase(large_at)} and {told.replace(response.name, 'it')} with {phrase(small_at)}"
             )
             if best is None or large / small > best[0]:
                 best = (large / small, sentence)
@@ -443,9 +495,10 @@ def _interactions(
         yield Finding(
             "effect-interaction",
             "info",
-            f"{response.name}: {term_words(str(row['term']))} work together "
-            f"({row['variation_share']:.0f} % of the variation): {best[1]} (geometric means).",
+            f"{listed(term_words(str(row['term'])).split(' × '))} depend on each other: {best[1]}.",
             {"table": "effects", "response": response.name, "term": row["term"]},
+            "",
+            f"{row['variation_share']:.1f} % of the variation of {response.name}; ratios of geometric means.",
         )
 
 

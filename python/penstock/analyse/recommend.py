@@ -45,33 +45,25 @@ def recommendation(outcome: Outcome) -> Sentence | None:
     if not rest:
         text = f"Only {_name(ranked, best)} could be measured: {_measured(ranked, best)}."
         return Sentence(text, _interval(ranked, best), False, evidence)
-    good, open_ = ranked.of("as-good"), ranked.of("undecided")
-    evidence |= {
-        "as_good": [t.treatment_id for t in good],
-        "undecided": [t.treatment_id for t in open_],
-    }
-    if open_:
-        return Sentence(_undecided(ranked, open_), _interval(ranked, best), False, evidence)
-    if not ranked.of("worse") and best.verdict and good:
-        text = (
-            f"It makes no difference which is chosen: {ranked.response.name} is the same within "
-            f"{percent(max(t.behind_high for t in good) - 1)} in all {len(rest) + 1} treatments "
-            f"(best mean: {_name(ranked, best)}, {_measured(ranked, best)})."
-        )
-        return Sentence(text, _interval(ranked, best), True, evidence)
+    tied = ranked.of("as-good", "undecided")
+    evidence["as_good"] = [t.treatment_id for t in ranked.of("as-good")]
+    evidence["undecided"] = [t.treatment_id for t in ranked.of("undecided")]
+    detail = _interval(ranked, best)
+    if len(tied) == len(rest):
+        return Sentence(_nothing(ranked), detail, not ranked.of("undecided"), evidence)
+    after = next(t for t in rest if t not in tied)
     verb = "Choose" if kind(outcome.question) == "which" else "The best is"
-    same = f" or {_names(ranked, good)}" if good else ""
-    after = rest[len(good)]
-    text = f"{verb} {_name(ranked, best)}{same}: {ranked.response.name} "
-    text += f"{_measured(ranked, best)}, {_beside(ranked, after)}"
-    if good:
-        within = max(t.behind_high for t in good) - 1
-        text += f"; {'they are' if good else ''} as good as each other within {percent(within)}"
+    name, same = _shared(ranked, tied)
+    if tied and not name:
+        return Sentence(_undecided(ranked, tied), detail, False, evidence)
+    text = (
+        f"{verb} {name}: {ranked.response.name} {_measured(ranked, best)}, {_beside(ranked, after)}"
+    )
     if ranked.df < 1:
         text += "; with one run of each, how sure this is cannot be said"
         return Sentence(f"{text}.", "", False, evidence)
-    text += f".{_everywhere(ranked)}"
-    return Sentence(text, f"{_interval(ranked, best)} {_told_apart(after)}".strip(), True, evidence)
+    text += f"{same}.{_everywhere(ranked)}"
+    return Sentence(text, f"{detail} {_told_apart(after)}".strip(), True, evidence)
 
 
 def conflicts(outcome: Outcome) -> list[Sentence]:
@@ -117,12 +109,6 @@ def _name(ranked: Ranking, mean: Mean) -> str:
     return ranked.outcome.phrase(mean.levels) or str(mean.treatment_id)
 
 
-def _names(ranked: Ranking, means: list[Mean]) -> str:
-    shown = [_name(ranked, m) for m in means[:_MOST_NAMED]]
-    more = len(means) - len(shown)
-    return " or ".join([*shown, f"{more} more"] if more else shown)
-
-
 def _measured(ranked: Ranking, mean: Mean) -> str:
     return quantity(mean.mean, ranked.response.unit)
 
@@ -137,7 +123,7 @@ def _beside(ranked: Ranking, after: Mean) -> str:
     if after.behind >= 1.995:
         if higher:
             return f"{ratio_words(after.behind)} the next ({name})"
-        return f"where the next ({name}) has {ratio_words(after.behind)} as much"
+        return f"the next ({name}) has {ratio_words(after.behind)} as much"
     if higher:
         return f"{percent(after.behind - 1)} more than the next ({name})"
     return f"{percent(1 - 1 / after.behind)} less than the next ({name})"
@@ -149,23 +135,60 @@ def _so_much(behind: float) -> str:
     return f", {ratio_words(behind).replace(' more', '')} better"
 
 
-def _undecided(ranked: Ranking, rivals: list[Mean]) -> str:
-    best = ranked.best
-    level = [best, *ranked.of("as-good"), *rivals]
-    name = ranked.response.name
-    if len(level) == len(ranked.treatments):
-        last = ranked.treatments[-1]
+def _nothing(ranked: Ranking) -> str:
+    """Where no treatment is told from the best."""
+    best, last, name = ranked.best, ranked.treatments[-1], ranked.response.name
+    count = len(ranked.treatments)
+    if not ranked.of("undecided"):
+        within = max(t.behind_high for t in ranked.treatments) - 1
         return (
-            f"Nothing is told apart: {name} is {_measured(ranked, best)} with the best mean "
-            f"({_name(ranked, best)}) and {_measured(ranked, last)} with the worst "
-            f"({_name(ranked, last)}), and that may be chance."
+            f"It makes no difference which is chosen: {name} is the same within {percent(within)} in "
+            f"{'both' if count == 2 else f'all {count}'} treatments "
+            f"({_measured(ranked, best)} with {_name(ranked, best)})."
         )
+    return (
+        f"Nothing is told apart: {name} is {_measured(ranked, best)} with the best mean "
+        f"({_name(ranked, best)}) and {_measured(ranked, last)} with the worst ({_name(ranked, last)}), "
+        "and that may be chance."
+    )
+
+
+def _shared(ranked: Ranking, tied: list[Mean]) -> tuple[str, str]:
+    """What the best and those tied with it have in common, and in words where they differ.
+
+    The name is empty where they have nothing in common.
+    """
+    best, outcome = ranked.best, ranked.outcome
+    if not tied:
+        return _name(ranked, best), ""
+    same = {k: v for k, v in best.levels.items() if all(t.levels[k] == v for t in tied)}
+    words = [
+        outcome.phrase({k: v for k, v in t.levels.items() if k not in same}) for t in (best, *tied)
+    ]
+    if not same and len(outcome.factors) > 1:
+        return "", ""
+    behind = max(t.behind_high for t in tied)
+    within = percent(behind - 1) if math.isfinite(behind) else ""
+    shown = [
+        *words[:_MOST_NAMED],
+        *([f"{len(words) - _MOST_NAMED} more"] * (len(words) > _MOST_NAMED)),
+    ]
+    if not ranked.of("undecided"):
+        told = f"{listed(shown)} are as good as each other, within {within}"
+    else:
+        told = f"{listed(shown)} are not told apart"
+        told += f" ({words[0]} is at most {within} better)" if within else ""
+    return (outcome.phrase(same) or listed(shown, "or")), f"; {told}"
+
+
+def _undecided(ranked: Ranking, rivals: list[Mean]) -> str:
+    level = [ranked.best, *rivals]
     shown = [f"{_name(ranked, m)} ({_measured(ranked, m)})" for m in level[:_MOST_NAMED]]
     more = len(level) - len(shown)
-    named_ = listed([*shown, f"{more} more"] if more else shown)
+    names = listed([*shown, f"{more} more"] if more else shown)
     after = ranked.of("worse")[0]
     return (
-        f"Undecided between {named_}: these runs do not tell them apart in {name}. "
+        f"Undecided between {names}: these runs do not tell them apart in {ranked.response.name}. "
         f"Next comes {_name(ranked, after)} ({_measured(ranked, after)})."
     )
 
