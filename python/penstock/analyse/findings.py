@@ -32,6 +32,7 @@ from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import direction, kind
 from penstock.analyse.recommend import conflicts, recommendation
 from penstock.analyse.straggler import Held, held_up, in_words
+from penstock.analyse.why import not_known, why
 from penstock.analyse.words import listed, percent, quantity, term_words, times
 from penstock.archive.receipts import unplaced_faults
 
@@ -48,6 +49,8 @@ CODES = {
     "effect-interaction": "two factors whose effects depend on each other",
     "effect-none": "no effect on a response is significant",
     "effect-bound": "what a not significant effect may still be",
+    "why": "what the time of the compared treatments goes to",
+    "not-known": "what the runs cannot tell",
     "cost": "what the level in question costs, where most and where least",
     "remedy": "what removes or eases that cost",
     "no-pure-error": "no replicates, hence no interval from the runs themselves",
@@ -98,6 +101,7 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
         _recommendation,
         _costs,
         _effects,
+        _why,
         _stragglers,
         _runs,
         _fidelity,
@@ -141,7 +145,7 @@ def answer(outcome: Outcome, found: list[Finding] | None = None) -> list[str]:
 
     asked = [] if kind(outcome.question) == "which" else said("cost", "remedy", most=2)
     matters = said("effect-dominant", most=1) if len(outcome.factors) > 1 else []
-    return [*asked, *said(*_ANSWER), *matters]
+    return [*asked, *said(*_ANSWER), *matters, *said("why", "not-known")]
 
 
 def _plain(value: Any) -> Any:
@@ -500,6 +504,15 @@ def _interactions(
             "",
             f"{row['variation_share']:.1f} % of the variation of {response.name}; ratios of geometric means.",
         )
+
+
+def _why(outcome: Outcome) -> Iterator[Finding]:
+    said = why(outcome)
+    if said is not None:
+        yield Finding("why", "info", said.text, said.evidence, "", said.detail)
+    open_ = not_known(outcome)
+    if open_ is not None:
+        yield Finding("not-known", "info", open_.text, open_.evidence)
 
 
 def _stragglers(outcome: Outcome) -> Iterator[Finding]:
