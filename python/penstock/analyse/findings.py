@@ -133,15 +133,20 @@ _ANSWER = ("recommendation", "responses-conflict", "responses-agree")
 
 
 def answer(outcome: Outcome, found: list[Finding] | None = None) -> list[str]:
-    """The study's question answered, a sentence each (from its findings, if they are known).
+    """The study's question answered, a sentence each: the statements of `answering`."""
+    found = findings(outcome) if found is None else found
+    return [f.statement for f in answering(outcome, found)]
+
+
+def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
+    """The findings that answer the study's question, in the order in which they are told.
 
     What the question asks comes first: whether and how much before which is best. Then what else the best
     means, what matters, why, and what is not known. Empty where no response was measured.
     """
-    found = findings(outcome) if found is None else found
 
-    def said(*codes: str, most: int = 99) -> list[str]:
-        return [f.statement for code in codes for f in found if f.code == code][:most]
+    def said(*codes: str, most: int = 99) -> list[Finding]:
+        return [f for code in codes for f in found if f.code == code][:most]
 
     asked = [] if kind(outcome.question) == "which" else said("cost", "remedy", most=2)
     matters = said("effect-dominant", most=1) if len(outcome.factors) > 1 else []
@@ -217,7 +222,7 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
         far = max(abs(c.ratio - 1) for c in cost.cells)
         where = " under every combination tried" if len(cost.cells) > 1 else ""
         statement = (
-            f"{lead}{response.name} with {subject} is {_nearly(far)} that with {reference}{where}."
+            f"{lead}{response.name} with {subject} is {_nearly(far)} with {reference}{where}."
         )
         return Finding("cost", "info", statement, evidence, "", detail)
     if len(cost.cells) == 1:
@@ -241,7 +246,7 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
 
 
 def _nearly(far: float) -> str:
-    return "the same within 1 % as" if far < 0.01 else f"within {percent(far)} of"
+    return "the same within 1 % as" if far < 0.01 else f"within {percent(far)} of that"
 
 
 def _lead(outcome: Outcome, cost: FactorCost) -> str:

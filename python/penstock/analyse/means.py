@@ -283,17 +283,20 @@ def ranked_columns(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
         cells = [str(rank), outcome.phrase(treatment.levels) or str(treatment.treatment_id)]
         for response in responses:
             mean = ranking(outcome, response).mean(treatment.treatment_id)
-            cells += _cells(mean) if mean is not None else ["", "", ""]
+            cells += mean_cells(mean)
         rows.append([*cells, str(treatment.n)])
     return heads, rows
 
 
-def _cells(mean: Mean) -> list[str]:
+def mean_cells(mean: Mean | None) -> list[str]:
+    """Mean, interval and how far behind the best, in words; empty of nothing."""
+    if mean is None:
+        return ["", "", ""]
     sure = f"{quantity(mean.low)} to {quantity(mean.high)}" if math.isfinite(mean.low) else ""
     behind = times(mean.behind) if math.isfinite(mean.behind) else ""
     if mean.verdict in ("best", "as-good", "undecided"):
         behind = mean.verdict.replace("-", " ")
-    return [quantity(mean.mean), sure, behind]
+    return [quantity(mean.mean), sure, "best" if mean.behind == 1 else behind]
 
 
 def ranked_lines(outcome: Outcome, most: int = 12) -> list[str]:

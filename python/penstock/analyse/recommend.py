@@ -106,7 +106,7 @@ def _main(outcome: Outcome) -> Ranking | None:
 
 
 def _name(ranked: Ranking, mean: Mean) -> str:
-    return ranked.outcome.phrase(mean.levels) or str(mean.treatment_id)
+    return ranked.outcome.phrase(mean.levels, " + ") or str(mean.treatment_id)
 
 
 def _measured(ranked: Ranking, mean: Mean) -> str:
@@ -163,7 +163,8 @@ def _shared(ranked: Ranking, tied: list[Mean]) -> tuple[str, str]:
         return _name(ranked, best), ""
     same = {k: v for k, v in best.levels.items() if all(t.levels[k] == v for t in tied)}
     words = [
-        outcome.phrase({k: v for k, v in t.levels.items() if k not in same}) for t in (best, *tied)
+        outcome.phrase({k: v for k, v in t.levels.items() if k not in same}, " + ")
+        for t in (best, *tied)
     ]
     if not same and len(outcome.factors) > 1:
         return "", ""
@@ -178,7 +179,7 @@ def _shared(ranked: Ranking, tied: list[Mean]) -> tuple[str, str]:
     else:
         told = f"{listed(shown)} are not told apart"
         told += f" ({words[0]} is at most {within} better)" if within else ""
-    return (outcome.phrase(same) or listed(shown, "or")), f"; {told}"
+    return (outcome.phrase(same, " + ") or listed(shown, "or")), f"; {told}"
 
 
 def _undecided(ranked: Ranking, rivals: list[Mean]) -> str:

@@ -133,7 +133,7 @@ class TracedRun:
 
     @cached_property
     def flushes(self) -> list[dict[str, Any]]:
-        """Per file `file_id`, `flushes` and their time `ns`: from the sums of every mode, else from events."""
+        """`file_id`, `flushes` and their time `ns`, from the sums of every mode, else from events."""
         if self.has("operations", "op", "calls", "time_ns"):
             return self.ask(_FLUSHES)
         return self.ask(_FLUSH_EVENTS) if self.has("io_events", "direction", "latency_ns") else []

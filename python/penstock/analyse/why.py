@@ -187,8 +187,8 @@ def why(outcome: Outcome) -> Sentence | None:
     if not causes:
         return _idle(outcome, slow, fast, a, b, evidence)
     first = causes[0]
-    slow_name, fast_name = (outcome.phrase(outcome.levels(t)) for t in pair)
-    text = f"Why: {slow_name} {_spends(a, first)}, {fast_name} {_as_well(b, first, a)}."
+    slow_name, fast_name = (outcome.phrase(outcome.levels(t), " + ") for t in pair)
+    text = f"Why: {slow_name} {_spends(a, first)}; {fast_name} {_as_well(b, first, a)}."
     more = [
         c
         for c in ("flushes", *causes[1:])
@@ -224,7 +224,7 @@ def _as_well(account: Account, cause: str, other: Account) -> str:
     told = f"{share:.1f}" if cause == "processor" and share > 1.2 else percent(share)
     if abs(_told(account, cause) - _told(other, cause)) < _ALIKE:
         return f"as much ({told})"
-    return "nothing" if share < 0.005 else told
+    return "nothing of that" if share < 0.005 else told
 
 
 def _idle(
@@ -232,7 +232,9 @@ def _idle(
 ) -> Sentence | None:
     """Where nothing that was recorded takes much of the slower one's time."""
     if "disk" in a.shares and "disk" in b.shares and not a.traced:
-        with_slow, with_fast = (f"with {outcome.phrase(outcome.levels(t))}" for t in (slow, fast))
+        with_slow, with_fast = (
+            f"with {outcome.phrase(outcome.levels(t), ' + ')}" for t in (slow, fast)
+        )
         text = (
             f"Why: the disk is busy for {percent(a.share('disk'))} of the run {with_slow} and "
             f"{percent(b.share('disk'))} {with_fast}."
@@ -251,7 +253,7 @@ def _all_shares(outcome: Outcome, pair: tuple[str, str], a: Account, b: Account)
     ]
     if not said:
         return ""
-    which = listed([f"{t} ({outcome.phrase(outcome.levels(t))})" for t in pair])
+    which = listed([f"{t} ({outcome.phrase(outcome.levels(t), ' + ')})" for t in pair])
     return f"Shares of the run in {which}: {'; '.join(said)}. Processor time overlaps with calls."
 
 
@@ -323,7 +325,7 @@ def _not_seen(outcome: Outcome) -> Iterator[str]:
         return
     rest = 1 - account.on_files - max(0.0, account.share("processor") - account.share("cached"))
     if "processor" in account.shares and rest > 0.25 and account.share("network") < MUCH:
-        levels = outcome.phrase(outcome.levels(pair[0]))
+        levels = outcome.phrase(outcome.levels(pair[0]), " + ")
         yield (
             f"what takes the other {percent(rest)} of the run with {levels}, which is neither calls on "
             "files nor processor time (locks, network and sleep are not recorded)"
