@@ -233,6 +233,14 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
         )
         return Finding("cost", "info", statement, evidence, "", detail)
     other_end = least if cost.overall >= 1 else worst
+    if max(worst.ratio, least.ratio) < NO_COST * min(worst.ratio, least.ratio):
+        ends = [_factor(least.ratio), _factor(worst.ratio)]
+        between = f"{ends[0]} to {ends[1]}" if ends[0] != ends[1] else ends[0]
+        statement = (
+            f"{lead}{subject} {_changes(cost, cost.overall)} beside {reference}, much the same under "
+            f"every combination tried ({between})."
+        )
+        return Finding("cost", "info", statement, evidence, "", detail)
     rest = "it makes no difference that shows"
     if abs(math.log(other_end.ratio)) > math.log(1.02) and not other_end.low <= 1 <= other_end.high:
         rest = f"{'' if (other_end.ratio > 1) == (most.ratio > 1) else 'the other way round '}"
@@ -329,17 +337,19 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Itera
         statement = f"No single change removes it {below}; together {listed(words, 'or')} do"
     else:
         left = cost.least
-        statement = (
-            f"Nothing tried removes it: a factor of {_factor(left.ratio)} is left with "
-            f"{outcome.phrase(left.where)}"
-        )
+        statement = "Nothing tried removes it"
+        if not easing:
+            statement += (
+                f": a factor of {_factor(left.ratio)} is left with {outcome.phrase(left.where)}"
+            )
     said = [
-        f"{outcome.factor(f).phrase(v)} (from {_factor(without)} to {_factor(inner)} on average)"
+        (outcome.factor(f).phrase(v), f"(from {_factor(without)} to {_factor(inner)} on average)")
         for f, v, inner, without in easing
         if {f: v} not in single
     ]
-    statement += f"; {said[0]} eases it most" if said else ""
-    statement += f", then {listed(said[1:])}" if said[1:] else ""
+    if said:
+        statement += f"; {said[0][0]} eases it most {said[0][1]}"
+        statement += f", then {listed([' '.join(s) for s in said[1:]])}" if said[1:] else ""
     yield Finding("remedy", "info", f"{statement}.", evidence)
 
 

@@ -275,7 +275,7 @@ def ranked_columns(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
         heads += [
             f"#{named_unit(response.name, response.unit)}",
             "#95 % interval",
-            "#behind the best",
+            "#behind",
         ]
     heads.append("#runs")
     rows = []

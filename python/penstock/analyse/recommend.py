@@ -57,7 +57,7 @@ def recommendation(outcome: Outcome) -> Sentence | None:
     if tied and not name:
         return Sentence(_undecided(ranked, tied), detail, False, evidence)
     text = (
-        f"{verb} {name}: {ranked.response.name} {_measured(ranked, best)}, {_beside(ranked, after)}"
+        f"{verb} {name}: {ranked.response.name} {_measured(ranked, best)}{_beside(ranked, after)}"
     )
     if ranked.df < 1:
         text += "; with one run of each, how sure this is cannot be said"
@@ -119,14 +119,14 @@ def _beside(ranked: Ranking, after: Mean) -> str:
     higher = ranked.response.better == "higher"
     if not ranked.positive:
         difference = quantity(abs(ranked.best.mean - after.mean), ranked.response.unit)
-        return f"{difference} {'more' if higher else 'less'} than the next ({name})"
+        return f", {difference} {'more' if higher else 'less'} than the next ({name})"
     if after.behind >= 1.995:
         if higher:
-            return f"{ratio_words(after.behind)} the next ({name})"
-        return f"the next ({name}) has {ratio_words(after.behind)} as much"
+            return f", {ratio_words(after.behind)} the next ({name})"
+        return f"; the next ({name}) has {ratio_words(after.behind)} as much"
     if higher:
-        return f"{percent(after.behind - 1)} more than the next ({name})"
-    return f"{percent(1 - 1 / after.behind)} less than the next ({name})"
+        return f", {percent(after.behind - 1)} more than the next ({name})"
+    return f", {percent(1 - 1 / after.behind)} less than the next ({name})"
 
 
 def _so_much(behind: float) -> str:
@@ -140,9 +140,9 @@ def _nothing(ranked: Ranking) -> str:
     best, last, name = ranked.best, ranked.treatments[-1], ranked.response.name
     count = len(ranked.treatments)
     if not ranked.of("undecided"):
-        within = max(t.behind_high for t in ranked.treatments) - 1
+        within = percent(max(0.01, *(t.behind_high - 1 for t in ranked.treatments)))
         return (
-            f"It makes no difference which is chosen: {name} is the same within {percent(within)} in "
+            f"It makes no difference which is chosen: {name} is the same within {within} in "
             f"{'both' if count == 2 else f'all {count}'} treatments "
             f"({_measured(ranked, best)} with {_name(ranked, best)})."
         )
@@ -169,7 +169,7 @@ def _shared(ranked: Ranking, tied: list[Mean]) -> tuple[str, str]:
     if not same and len(outcome.factors) > 1:
         return "", ""
     behind = max(t.behind_high for t in tied)
-    within = percent(behind - 1) if math.isfinite(behind) else ""
+    within = percent(max(behind - 1, 0.01)) if math.isfinite(behind) else ""
     shown = [
         *words[:_MOST_NAMED],
         *([f"{len(words) - _MOST_NAMED} more"] * (len(words) > _MOST_NAMED)),

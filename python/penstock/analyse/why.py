@@ -203,8 +203,11 @@ def why(outcome: Outcome) -> Sentence | None:
 
 
 def _told(account: Account, cause: str) -> float:
-    """The share by which causes are compared: processors beside each other count once."""
-    return min(account.share(cause), 1.0) if cause == "processor" else account.share(cause)
+    """The share by which causes are compared: of processor time one processor's, without calls on files."""
+    if cause != "processor":
+        return account.share(cause)
+    in_calls = account.share("cached") + account.share("names")
+    return max(0.0, min(account.share(cause), 1.0) - in_calls)
 
 
 def _spends(account: Account, cause: str) -> str:
@@ -323,7 +326,7 @@ def _not_seen(outcome: Outcome) -> Iterator[str]:
     if not account.traced:
         yield "what the program waited for, since the runs were not traced (`observers.trace` records it)"
         return
-    rest = 1 - account.on_files - max(0.0, account.share("processor") - account.share("cached"))
+    rest = 1 - account.on_files - _told(account, "processor")
     if "processor" in account.shares and rest > 0.25 and account.share("network") < MUCH:
         levels = outcome.phrase(outcome.levels(pair[0]), " + ")
         yield (

@@ -131,8 +131,8 @@ def ranked(outcome: Outcome) -> Table | None:
     found = _table(heads, rows[:_SHOWN])
     found["more"] = rows[_SHOWN:]
     found["note"] = (
-        "Means of the valid runs with 95 % intervals (Student t, spread pooled over treatments). Behind the "
-        "best: how many times better the best is; “as good” cannot be told from it and is at most 5 % worse, "
+        "Means of the valid runs with 95 % intervals (Student t, spread pooled over treatments). Behind: "
+        "how many times better the best is; “as good” cannot be told from it and is at most 5 % worse, "
         "“undecided” cannot be told from it. Numbers: means.parquet."
     )
     return found
@@ -145,7 +145,7 @@ def level_means(outcome: Outcome) -> Table | None:
         heads += [
             f"#{named_unit(response.name, response.unit)}",
             "#95 % interval",
-            "#behind the best",
+            "#behind",
         ]
     rows = []
     for factor in outcome.factors:
@@ -172,8 +172,8 @@ def effects_captions(outcome: Outcome) -> dict[str, str]:
             "effects": "Mean at each level with its 95 % interval, averaged over the other factors.",
         }
     return {
-        "pareto": "Size of each effect, those that explain most first, with their share of the variation; beyond "
-        "the dashed limit it is significant at 95 %. Effects are differences of means, level to level.",
+        "pareto": "Size of each effect, those that explain most first, with their share of the variation; "
+        "beyond the dashed limit it is significant at 95 %. Effects are differences of means.",
         "effects": "Effects with sign and 95 % Student-t interval: difference of means, level to level.",
     }
 
