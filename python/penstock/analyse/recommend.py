@@ -37,7 +37,7 @@ def recommendation(outcome: Outcome) -> Sentence | None:
     if ranked is None:
         return None
     best, rest = ranked.best, ranked.treatments[1:]
-    evidence = {
+    evidence: dict[str, Any] = {
         "table": "means",
         "response": ranked.response.name,
         "treatment_id": best.treatment_id,

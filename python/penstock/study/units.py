@@ -59,8 +59,8 @@ _SIMPLE: dict[str, tuple[float, str]] = {
 _MEANT_OTHERWISE = frozenset(
     [u.lower() for u in _SIMPLE]
     + "bit bits byte bytes kilobytes megabytes gigabytes bps kbps mbps gbps".split()
-    + "sec secs second seconds msec usec nsec milliseconds microseconds nanoseconds mins minute minutes".split()
-    + "hour hours day days percent watt watts joule joules hertz volt volts euro euros dollar dollars".split()
+    + "sec secs second seconds msec usec nsec milliseconds microseconds nanoseconds".split()
+    + "mins minute minutes hour hours day days percent watt watts joule joules hertz volt volts euro euros dollar dollars".split()
 )
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 
@@ -89,7 +89,7 @@ def parse_unit(text: str) -> Unit:
     A word of three lower-case letters or more that is no unit is a count of what it names.
     """
     parts = [_simple(part.strip()) for part in text.split("/")]
-    if len(parts) > 2 or None in parts:
+    if len(parts) > 2:
         raise ValueError(f"{text!r} is not a unit")
     factor, dimension = parts[0]
     if len(parts) == 1:
@@ -102,13 +102,14 @@ def parse_unit(text: str) -> Unit:
     return Unit(text.strip(), factor / below, name)
 
 
-def _simple(text: str) -> tuple[float, str] | None:
-    """Factor and dimension of a unit without a slash."""
+def _simple(text: str) -> tuple[float, str]:
+    """Factor and dimension of a unit without a slash; ValueError if it is none."""
     if text in _SIMPLE:
         return _SIMPLE[text]
     word = text.replace("-", "").replace("_", "")
-    counts = len(word) >= 3 and word.isalpha() and word.islower()
-    return (1.0, "count") if counts and text not in _MEANT_OTHERWISE else None
+    if len(word) < 3 or not word.isalpha() or not word.islower() or text in _MEANT_OTHERWISE:
+        raise ValueError(f"{text!r} is not a unit")
+    return 1.0, "count"
 
 
 def convert(value: float, from_unit: str, to_unit: str) -> float:
