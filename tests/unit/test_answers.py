@@ -16,6 +16,8 @@ from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
 from penstock.campaign.analysis import Analysis, analyse
 from penstock.cli.analyse import command
+from penstock.report import figures, style
+from penstock.report.html import write_report
 from tests.unit.answered_studies import CASES, GOLDEN, Case, answered
 from tests.unit.answered_studies import told as golden
 from tests.unit.planted_study import Planted
@@ -141,3 +143,33 @@ def test_words(case: tuple[str, Case, Analysis]) -> None:
         assert words not in everything
     if planted.study.question.startswith(("Which", "How", "What")):
         assert not re.search(r"\b(Yes|No)[:,]", text)
+
+
+@pytest.fixture(scope="module")
+def of_three_levels(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    case = CASES["two-by-three-with-interaction"]
+    return Outcome.read(answered(case, tmp_path_factory.mktemp("study")).out)
+
+
+@pytest.mark.parametrize("width", [style.WIDE_INCHES, style.NARROW_INCHES])
+def test_figures_show_every_level(of_three_levels: Outcome, width: float) -> None:
+    means = figures.draw(of_three_levels, "effects", width)
+    ticks = [[t.get_text() for t in axes.get_xticklabels()] for axes in means.axes]
+    assert ticks == [["hdd-7200", "network-volume", "sata-ssd"], ["wal", "delete"]]
+    shares = figures.draw(of_three_levels, "pareto", width)
+    assert shares.axes[0].get_yticklabels()[0].get_text() == "disk"
+    (together,) = figures.draw(of_three_levels, "interactions", width).axes
+    assert len(together.get_lines()) == 3
+    for fig in (means, shares):
+        inside = fig.get_tightbbox()
+        assert inside.x0 * fig.dpi >= fig.bbox.x0 - 2
+        assert inside.x1 * fig.dpi <= fig.bbox.x1 + 2
+
+
+def test_page_answers_and_ranks(of_three_levels: Outcome) -> None:
+    page = write_report(of_three_levels.path).read_text()
+    answer = page[page.index('id="answer"') : page.index("<nav")]
+    assert "<li>Choose sata-ssd + wal: load " in answer
+    assert "95 % interval of load with sata-ssd + wal" in answer
+    assert answer.index(">sata-ssd, wal</td>") < answer.index(">hdd-7200, delete</td>")
+    assert "Means at each level" in page

@@ -60,7 +60,8 @@ _MEANT_OTHERWISE = frozenset(
     [u.lower() for u in _SIMPLE]
     + "bit bits byte bytes kilobytes megabytes gigabytes bps kbps mbps gbps".split()
     + "sec secs second seconds msec usec nsec milliseconds microseconds nanoseconds".split()
-    + "mins minute minutes hour hours day days percent watt watts joule joules hertz volt volts euro euros dollar dollars".split()
+    + "mins minute minutes hour hours day days percent watt watts joule joules hertz".split()
+    + "volt volts euro euros dollar dollars".split()
 )
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 
