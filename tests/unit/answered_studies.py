@@ -161,8 +161,9 @@ CASES: dict[str, Case] = {
             doings=_disks,
         ),
         {"disk": "sata-ssd"},
-        "Choose sata-ssd: load ",
+        "Of the 2 of 3 treatments that could be measured, choose sata-ssd: load ",
         ("waiting for 300 flushes",),
+        sure=False,
         says=("Not known: anything of network-volume, of which no run is valid", "status 1"),
     ),
     "processor-bound": Case(

@@ -53,6 +53,11 @@ def recommendation(outcome: Outcome) -> Sentence | None:
         return Sentence(_nothing(ranked), detail, not ranked.of("undecided"), evidence)
     after = next(t for t in rest if t not in tied)
     verb = "Choose" if kind(outcome.question) == "which" else "The best is"
+    planned = {str(row["treatment_id"]) for row in outcome.plan.get("rows") or []}
+    missing = len(planned - {t.treatment_id for t in ranked.treatments})
+    if missing:
+        of = f"Of the {len(planned) - missing} of {len(planned)} treatments that could be measured"
+        verb = f"{of}, {verb[:1].lower()}{verb[1:]}"
     name, same = _shared(ranked, tied)
     if tied and not name:
         return Sentence(_undecided(ranked, tied), detail, False, evidence)
@@ -63,7 +68,7 @@ def recommendation(outcome: Outcome) -> Sentence | None:
         text += "; with one run of each, how sure this is cannot be said"
         return Sentence(f"{text}.", "", False, evidence)
     text += f"{same}.{_everywhere(ranked)}"
-    return Sentence(text, f"{detail} {_told_apart(after)}".strip(), True, evidence)
+    return Sentence(text, f"{detail} {_told_apart(after)}".strip(), not missing, evidence)
 
 
 def conflicts(outcome: Outcome) -> list[Sentence]:

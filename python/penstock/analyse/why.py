@@ -77,16 +77,22 @@ def accounts(outcome: Outcome, treatment_id: str) -> Account | None:
 def _account(outcome: Outcome, treatment_id: str) -> Account | None:
     runs = outcome.measured
     mine = runs[runs["treatment_id"].astype(str) == treatment_id]["run_id"].astype(str)
-    each = [_of_run(outcome, run_id) for run_id in sorted(mine)[:_RUNS]]
+    order = sorted(mine, key=lambda run: (not _has_trace(outcome, run), run))
+    each = [_of_run(outcome, run_id) for run_id in order[:_RUNS]]
+    each = [account for account in each if account.traced] or each
     if not each:
         return None
     causes = {cause for account in each for cause in account.shares}
     return Account(
         {c: sum(a.share(c) for a in each) / len(each) for c in causes},
         {c: w for a in reversed(each) for c, w in a.words.items()},
-        all(a.traced for a in each),
+        each[0].traced,
         [run for a in each for run in a.run_ids],
     )
+
+
+def _has_trace(outcome: Outcome, run_id: str) -> bool:
+    return outcome.has_table(run_id, "patterns") or outcome.has_table(run_id, "operations")
 
 
 def _of_run(outcome: Outcome, run_id: str) -> Account:
@@ -127,7 +133,7 @@ def _disk(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> None
 
 
 def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> None:
-    if not (outcome.has_table(run_id, "patterns") or outcome.has_table(run_id, "operations")):
+    if not _has_trace(outcome, run_id):
         return
     try:
         run = TracedRun(outcome.path / "runs" / run_id)
@@ -306,7 +312,8 @@ def _without_runs(outcome: Outcome) -> Iterator[str]:
                     gone.pop(treatment, None)
     if gone:
         why_gone = _reason(runs, list(gone))
-        names = [outcome.phrase({k: str(v) for k, v in levels.items()}) for levels in gone.values()]
+        planned_levels = [{k: str(v) for k, v in levels.items()} for levels in gone.values()]
+        names = [outcome.phrase(levels, " + ") for levels in planned_levels]
         more = [f"{len(names) - 3} more"] if len(names) > 3 else []
         yield f"anything of {listed([*names[:3], *more])}, of which no run is valid{why_gone}"
 
@@ -314,7 +321,10 @@ def _without_runs(outcome: Outcome) -> Iterator[str]:
 def _reason(runs: pd.DataFrame, treatments: list[str]) -> str:
     mine = runs[runs["treatment_id"].astype(str).isin(treatments)]
     reasons = [str(r) for r in mine["reason"].dropna() if r] if "reason" in mine else []
-    return f" ({max(set(reasons), key=reasons.count)})" if reasons else ""
+    if not reasons:
+        return ""
+    cause = max(set(reasons), key=reasons.count).split(";")[0]
+    return f" ({cause if len(cause) <= 100 else f'{cause[:99]}…'})"
 
 
 def _not_seen(outcome: Outcome) -> Iterator[str]:
