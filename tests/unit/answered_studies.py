@@ -1,4 +1,4 @@
-"""Twenty studies with a planted truth, and what their answers must say: which, why and how sure.
+"""Studies with a planted truth, and what their answers must say: which, why and how sure.
 
 `python -m tests.unit.answered_studies` writes their answers to tests/golden/answers/.
 """
@@ -138,6 +138,22 @@ CASES: dict[str, Case] = {
             "Nearest to the best of all responses at once is 4GiB cache",
             "not traced",
         ),
+    ),
+    "a-tie-that-another-response-decides": Case(
+        Planted(
+            "Which journal should it be?",
+            {"journal": ["wal", "delete"], "disk": ["hdd-7200", "sata-ssd"]},
+            lambda v: {
+                "load": 100.0 if v["disk"] == "hdd-7200" else 900.0,
+                "lookup": (40.0 if v["disk"] == "hdd-7200" else 400.0)
+                * (3 if v["journal"] == "delete" else 1),
+            },
+            {"load": ("rows/s", "higher"), "lookup": ("lookups/s", "higher")},
+        ),
+        {"disk": "sata-ssd"},
+        "Choose sata-ssd: load 90",
+        says=("Of these lookup takes delete + sata-ssd: 1,",),
+        never=("wal is the best journal",),
     ),
     "nothing-significant": Case(
         Planted(

@@ -99,14 +99,13 @@ class Ranking:
         order = sorted(self._values, key=lambda t: self._worse(float(self._values[t].mean())))
         if not order:
             return []
-        together = 1 - (1 - CONFIDENCE) / max(1, len(order) - 1)
         best = self._values[order[0]]
         found = []
         for treatment in order:
             mine = self._values[treatment]
             mean = float(mine.mean())
             low, high = self._around(mean, self.spread / math.sqrt(len(mine)))
-            half = self._t(together) * self.spread * math.sqrt(1 / len(mine) + 1 / len(best))
+            half = self._t(self._together) * self.spread * math.sqrt(1 / len(mine) + 1 / len(best))
             behind = self._behind(float(best.mean()), mean)
             ends = (
                 (behind * math.exp(-half), behind * math.exp(half))
@@ -137,6 +136,18 @@ class Ranking:
     def best(self) -> Mean:
         """The treatment with the best mean. IndexError where no run is valid."""
         return self.treatments[0]
+
+    def apart(self, a: Mean, b: Mean) -> bool:
+        """Whether two treatments are told apart, as surely as any from the best."""
+        half = self._t(self._together) * self.spread * math.sqrt(1 / a.n + 1 / b.n)
+        if not math.isfinite(half):
+            return False
+        return abs(math.log(a.mean / b.mean) if self.positive else a.mean - b.mean) > half
+
+    @property
+    def _together(self) -> float:
+        """The confidence of each comparison with the best, so that all of them together have 95 %."""
+        return 1 - (1 - CONFIDENCE) / max(1, len(self._values) - 1)
 
     def of(self, *verdicts: str) -> list[Mean]:
         """The treatments judged so, best first."""
@@ -272,31 +283,34 @@ def ranked_columns(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
         return [], []
     heads = ["#", "treatment"]
     for response in responses:
-        heads += [
-            f"#{named_unit(response.name, response.unit)}",
-            "#95 % interval",
-            "#behind",
-        ]
+        heads += mean_heads(response, first=response is responses[0])
     heads.append("#runs")
     rows = []
     for rank, treatment in enumerate(main.treatments, start=1):
         cells = [str(rank), outcome.phrase(treatment.levels) or str(treatment.treatment_id)]
         for response in responses:
             mean = ranking(outcome, response).mean(treatment.treatment_id)
-            cells += mean_cells(mean)
+            cells += mean_cells(mean, first=response is responses[0])
         rows.append([*cells, str(treatment.n)])
     return heads, rows
 
 
-def mean_cells(mean: Mean | None) -> list[str]:
-    """Mean, interval and how far behind the best, in words; empty of nothing."""
+def mean_heads(response: ResponseUnit, first: bool) -> list[str]:
+    """The headings over `mean_cells`."""
+    interval = ["#95 % interval"] if first else []
+    return [f"#{named_unit(response.name, response.unit)}", *interval, "#behind"]
+
+
+def mean_cells(mean: Mean | None, first: bool) -> list[str]:
+    """Mean, interval (of the first response only) and how far behind the best, in words; empty of nothing."""
     if mean is None:
-        return ["", "", ""]
+        return [""] * (3 if first else 2)
     sure = f"{quantity(mean.low)} to {quantity(mean.high)}" if math.isfinite(mean.low) else ""
     behind = times(mean.behind) if math.isfinite(mean.behind) else ""
     if mean.verdict in ("best", "as-good", "undecided"):
         behind = mean.verdict.replace("-", " ")
-    return [quantity(mean.mean), sure, "best" if mean.behind == 1 else behind]
+    interval = [sure] if first else []
+    return [quantity(mean.mean), *interval, "best" if mean.behind == 1 else behind]
 
 
 def ranked_lines(outcome: Outcome, most: int = 12) -> list[str]:

@@ -76,12 +76,12 @@ def conflicts(outcome: Outcome) -> list[Sentence]:
     ranked = _main(outcome)
     if ranked is None or len(ranked.treatments) < 2:
         return []
-    best = ranked.best
-    against, fine = [], []
+    best, decided = _picked(outcome, ranked)
+    against, fine = list(decided), []
     for response in outcome.responses[1:]:
         other = ranking(outcome, response)
         mine = other.mean(best.treatment_id)
-        if mine is None:
+        if mine is None or any(s.evidence["response"] == response.name for s in decided):
             continue
         evidence = {"table": "means", "response": response.name, "treatment_id": best.treatment_id}
         if mine.verdict in ("best", "as-good", "undecided"):
@@ -95,12 +95,37 @@ def conflicts(outcome: Outcome) -> list[Sentence]:
         )
         detail = f"{_interval(other, top)} {_told_apart(mine)}".strip()
         against.append(Sentence(text, detail, True, evidence))
-    if against:
+    if len(against) > len(decided):
         against += _compromise(outcome, ranked)
     if fine:
-        text = f"It is {'also ' if not against else ''}{listed(fine)}."
+        text = f"{_name(ranked, best)} is also {listed(fine)}."
         against.append(Sentence(text, "", True, {"table": "means", "conflict": False}))
     return against
+
+
+def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, list[Sentence]]:
+    """The best, or of those tied with it the one that another response takes, and what it says."""
+    tied = [ranked.best, *ranked.of("as-good", "undecided")]
+    for response in outcome.responses[1:]:
+        other = ranking(outcome, response)
+        means = [(other.mean(t.treatment_id), t) for t in tied]
+        measured = [(m, t) for m, t in means if m is not None]
+        if len(measured) < 2:
+            continue
+        measured.sort(key=lambda pair: other.treatments.index(pair[0]))
+        (top, pick), (last, left) = measured[0], measured[-1]
+        if other.apart(top, last):
+            text = (
+                f"Of these {response.name} takes {_name(ranked, pick)}: {_measured(other, top)} against "
+                f"{_measured(other, last)} with {_name(ranked, left)}."
+            )
+            evidence = {
+                "table": "means",
+                "response": response.name,
+                "treatment_id": pick.treatment_id,
+            }
+            return pick, [Sentence(text, _interval(other, top), True, evidence)]
+    return ranked.best, []
 
 
 def _main(outcome: Outcome) -> Ranking | None:
@@ -207,6 +232,8 @@ def _everywhere(ranked: Ranking) -> str:
         return ""
     factor = asked[0].name
     mine = ranked.best.levels[factor]
+    if any(t.levels[factor] != mine for t in ranked.of("as-good", "undecided")):
+        return ""
     winners: dict[tuple[str, ...], Mean] = {}
     for treatment in ranked.treatments:
         rest = tuple(v for k, v in treatment.levels.items() if k != factor)

@@ -43,6 +43,8 @@ class Account:
     words: dict[str, str] = field(default_factory=dict)
     traced: bool = False
     run_ids: list[str] = field(default_factory=list)
+    #: what waited for a disk is known from the time of the calls alone
+    inferred: bool = False
 
     def share(self, cause: str) -> float:
         """Of the run; 0 where nothing of it was seen."""
@@ -88,6 +90,7 @@ def _account(outcome: Outcome, treatment_id: str) -> Account | None:
         {c: w for a in reversed(each) for c, w in a.words.items()},
         each[0].traced,
         [run for a in each for run in a.run_ids],
+        any(a.inferred for a in each),
     )
 
 
@@ -155,6 +158,7 @@ def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> Non
         total = sum(w.time_ns for w, _ in waiting)
         found.shares[f"{direction}s"] = total / wall_ns
         if total:
+            found.inferred = found.inferred or any(w.inferred for w, _ in waiting if w.time_ns)
             most, row = max(waiting, key=lambda pair: pair[0].time_ns)
             order = f" in {_ORDER[row.kind]} order" if row.kind in _ORDER else ""
             found.words[f"{direction}s"] = (
@@ -263,7 +267,11 @@ def _all_shares(outcome: Outcome, pair: tuple[str, str], a: Account, b: Account)
     if not said:
         return ""
     which = listed([f"{t} ({outcome.phrase(outcome.levels(t), ' + ')})" for t in pair])
-    return f"Shares of the run in {which}: {'; '.join(said)}. Processor time overlaps with calls."
+    inferred = ""
+    if a.inferred or b.inferred:
+        inferred = " That calls wait for a disk is inferred from their time."
+    shares = "; ".join(said)
+    return f"Shares of the run in {which}: {shares}. Processor time overlaps with calls.{inferred}"
 
 
 def _compared(outcome: Outcome) -> tuple[str, str] | None:

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
-from penstock.analyse.findings import agreement, observer_receipts
+from penstock.analyse.findings import agreement, is_sure, observer_receipts
 from penstock.analyse.fraction import half_against_full
-from penstock.analyse.means import mean_cells, ranked_columns, ranking
+from penstock.analyse.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.words import listed, named_unit, quantity, term_words
+from penstock.analyse.words import listed, quantity, term_words
 from penstock.report.figures.effects import of_levels
 from penstock.report.figures.series import busiest, verdicts
 
@@ -141,12 +141,8 @@ def ranked(outcome: Outcome) -> Table | None:
 def level_means(outcome: Outcome) -> Table | None:
     """The mean of every response at each level of each factor."""
     heads = ["factor", "level"]
-    for response in outcome.responses:
-        heads += [
-            f"#{named_unit(response.name, response.unit)}",
-            "#95 % interval",
-            "#behind",
-        ]
+    for number, response in enumerate(outcome.responses):
+        heads += mean_heads(response, first=number == 0)
     rows = []
     for factor in outcome.factors:
         by_response = [
@@ -154,7 +150,10 @@ def level_means(outcome: Outcome) -> Table | None:
             for r in outcome.responses
         ]
         for level in factor.levels:
-            cells = [mean_cells(means.get(level)) for means in by_response]
+            cells = [
+                mean_cells(means.get(level), first=number == 0)
+                for number, means in enumerate(by_response)
+            ]
             if any(any(c) for c in cells):
                 name = term_words(factor.name) if level == factor.levels[0] else ""
                 rows.append(_row(name, level, *(c for each in cells for c in each)))
@@ -604,10 +603,9 @@ def anova(outcome: Outcome) -> list[Table]:
         table = outcome.effects[outcome.effects["response"] == response.name]
         table = table.sort_values("variation_share", ascending=False, kind="stable")
         rows = []
-        for r in table.to_dict("records"):
+        for r, sure in zip(table.to_dict("records"), is_sure(table), strict=True):
             residual = r["term"] == "residual"
-            low, high = float(r.get("ci_low", math.nan)), float(r.get("ci_high", math.nan))
-            sure = low > 0 or high < 0
+            low = float(r.get("ci_low", math.nan))
             interval = ""
             if math.isfinite(low):
                 interval = (

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
 
 from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
 from penstock.analyse.findings import is_sure
@@ -153,8 +154,10 @@ def _level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
         grid[spare // columns][spare % columns].set_visible(False)
     if log:
         style.log_axis(grid[0][0].yaxis)
-    elif ranked.positive:
-        grid[0][0].set_ylim(bottom=0)
+    else:
+        grid[0][0].yaxis.set_major_formatter(FuncFormatter(style.plain_number))
+        if ranked.positive:
+            grid[0][0].set_ylim(bottom=0)
     return fig
 
 
@@ -277,6 +280,7 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
             axes.set_ylabel(style.named_axis(response.name, response.unit))
     for spare in range(len(chosen), rows * columns):
         grid[spare // columns][spare % columns].set_visible(False)
+    grid[0][0].yaxis.set_major_formatter(FuncFormatter(style.plain_number))
     low, high = grid[0][0].get_ylim()
     grid[0][0].set_ylim(top=high + 0.34 * (high - low))
     for row in grid:
