@@ -151,7 +151,7 @@ CASES: dict[str, Case] = {
             {"load": ("rows/s", "higher"), "lookup": ("lookups/s", "higher")},
         ),
         {"disk": "sata-ssd"},
-        "Choose sata-ssd: load 90",
+        "Choose sata-ssd: load 889 rows/s, 9.0 times the next",
         says=("Of these lookup takes delete + sata-ssd: 1,",),
         never=("wal is the best journal",),
     ),

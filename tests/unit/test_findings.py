@@ -67,7 +67,9 @@ def test_answer_says_cost_remedy_and_dominant_factor(out: Path) -> None:
     sentences = answer(Outcome.read(out))
     assert sentences[0].startswith("Yes: random pattern divides bandwidth by 11 on average")
     assert "sata-ssd + 128KiB block size + 8 jobs" in sentences[1]
-    assert sentences[2].startswith("The best is sata-ssd, sequential, 128KiB block size, 8 jobs: ")
+    assert sentences[2].startswith(
+        "The best is sata-ssd + sequential + 128KiB block size + 8 jobs: "
+    )
     assert re.search(r"for bandwidth is disk \(5[5-8] % of the variation\)", sentences[-1])
 
 

@@ -59,8 +59,6 @@ def recommendation(outcome: Outcome) -> Sentence | None:
         of = f"Of the {len(planned) - missing} of {len(planned)} treatments that could be measured"
         verb = f"{of}, {verb[:1].lower()}{verb[1:]}"
     name, same = _shared(ranked, tied)
-    if tied and not name:
-        return Sentence(_undecided(ranked, tied), detail, False, evidence)
     text = (
         f"{verb} {name}: {ranked.response.name} {_measured(ranked, best)}{_beside(ranked, after)}"
     )
@@ -184,44 +182,39 @@ def _nothing(ranked: Ranking) -> str:
 
 
 def _shared(ranked: Ranking, tied: list[Mean]) -> tuple[str, str]:
-    """What the best and those tied with it have in common, and in words where they differ.
+    """What to choose, in words, and what is said of those tied with the best.
 
-    The name is empty where they have nothing in common.
+    What all of them have in common is chosen where it says enough: where they differ in one factor, or are
+    all treatments that have it. Else the best mean is.
     """
     best, outcome = ranked.best, ranked.outcome
     if not tied:
         return _name(ranked, best), ""
+    level = [best, *tied]
     same = {k: v for k, v in best.levels.items() if all(t.levels[k] == v for t in tied)}
-    words = [
-        outcome.phrase({k: v for k, v in t.levels.items() if k not in same}, " + ")
-        for t in (best, *tied)
-    ]
-    if not same and len(outcome.factors) > 1:
-        return "", ""
+    alike = [t for t in ranked.treatments if same.items() <= t.levels.items()]
     behind = max(t.behind_high for t in tied)
     within = percent(max(behind - 1, 0.01)) if math.isfinite(behind) else ""
-    shown = [
-        *words[:_MOST_NAMED],
-        *([f"{len(words) - _MOST_NAMED} more"] * (len(words) > _MOST_NAMED)),
-    ]
+    if len(best.levels) - len(same) > 1 and (len(alike) > len(level) or not same):
+        names = _listed([_name(ranked, t) for t in tied])
+        bound = f" (at most {within} worse)" if within else ""
+        return (
+            _name(ranked, best),
+            f"; not told from it: {names}{bound}",
+        )
+    rest = [{k: v for k, v in t.levels.items() if k not in same} for t in level]
+    words = [outcome.phrase(levels, " + ") for levels in rest]
+    told = f"{_listed(words)} are not told apart"
     if not ranked.of("undecided"):
-        told = f"{listed(shown)} are as good as each other, within {within}"
-    else:
-        told = f"{listed(shown)} are not told apart"
-        told += f" ({words[0]} is at most {within} better)" if within else ""
-    return (outcome.phrase(same, " + ") or listed(shown, "or")), f"; {told}"
+        told = f"{_listed(words)} are as good as each other, within {within}"
+    elif within:
+        told += f" ({words[0]} is at most {within} better)"
+    return (outcome.phrase(same, " + ") or " or ".join(words)), f"; {told}"
 
 
-def _undecided(ranked: Ranking, rivals: list[Mean]) -> str:
-    level = [ranked.best, *rivals]
-    shown = [f"{_name(ranked, m)} ({_measured(ranked, m)})" for m in level[:_MOST_NAMED]]
-    more = len(level) - len(shown)
-    names = listed([*shown, f"{more} more"] if more else shown)
-    after = ranked.of("worse")[0]
-    return (
-        f"Undecided between {names}: these runs do not tell them apart in {ranked.response.name}. "
-        f"Next comes {_name(ranked, after)} ({_measured(ranked, after)})."
-    )
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return listed([*names[:_MOST_NAMED], f"{more} more"] if more > 0 else names)
 
 
 def _everywhere(ranked: Ranking) -> str:

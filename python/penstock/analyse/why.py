@@ -101,10 +101,7 @@ def _has_trace(outcome: Outcome, run_id: str) -> bool:
 def _of_run(outcome: Outcome, run_id: str) -> Account:
     found = Account(run_ids=[run_id])
     manifest = outcome.manifest(run_id)
-    times = manifest.get("times") or {}
-    wall_ns = 1e9 * float(times.get("wall_s") or 0)
-    if not wall_ns and {"start_ns", "end_ns"} <= set(times):
-        wall_ns = float(times["end_ns"] - times["start_ns"])
+    wall_ns = _wall_ns(outcome, run_id)
     if wall_ns <= 0:
         return found
     if manifest.get("cpu_ns"):
@@ -113,6 +110,18 @@ def _of_run(outcome: Outcome, run_id: str) -> Account:
     _disk(outcome, run_id, wall_ns, found)
     _files(outcome, run_id, wall_ns, found)
     return found
+
+
+def _wall_ns(outcome: Outcome, run_id: str) -> float:
+    """Length of the workload; 0 where no table tells."""
+    wall_s = (outcome.manifest(run_id).get("times") or {}).get("wall_s")
+    if wall_s:
+        return 1e9 * float(wall_s)
+    phases = outcome.table(run_id, "phases", ["phase_id", "start_ns", "end_ns"])
+    if phases is None:
+        return 0.0
+    mine = phases[phases["phase_id"].astype(str) == "workload"]
+    return float((mine["end_ns"] - mine["start_ns"]).sum())
 
 
 def _network(outcome: Outcome, run_id: str, found: Account) -> None:
