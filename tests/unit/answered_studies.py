@@ -136,7 +136,7 @@ CASES: dict[str, Case] = {
             "price speaks against it",
             "restart speaks against it",
             "Nearest to the best of all responses at once is 4GiB cache",
-            "not traced",
+            "what the program waited for",
         ),
     ),
     "a-tie-that-another-response-decides": Case(

@@ -149,6 +149,8 @@ def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> Non
         return
     try:
         run = TracedRun(outcome.path / "runs" / run_id)
+        if not (run.has("operations", "time_ns") or run.has("patterns", "evidence")):
+            return
         flushes, judged, others_ns = run.flushes, run.judged, run.others_ns
     except PenstockError:
         return
@@ -351,7 +353,7 @@ def _not_seen(outcome: Outcome) -> Iterator[str]:
     if pair is None or account is None:
         return
     if not account.traced:
-        yield "what the program waited for, since the runs were not traced (`observers.trace` records it)"
+        yield "what the program waited for (no table of these runs tells; `observers.trace` makes one)"
         return
     rest = 1 - account.on_files - _told(account, "processor")
     if "processor" in account.shares and rest > 0.25 and account.share("network") < MUCH:
