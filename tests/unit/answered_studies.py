@@ -182,6 +182,19 @@ CASES: dict[str, Case] = {
         sure=False,
         says=("Not known: anything of network-volume, of which no run is valid", "status 1"),
     ),
+    "one-level-alone-worked": Case(
+        Planted(
+            "Which engine is the fastest?",
+            {"engine": ["btree", "lsm"]},
+            lambda _: {"ops": 1000.0, "p99": 3.0},
+            {"ops": ("operations/s", "higher"), "p99": ("ms", "lower")},
+            failed=lambda v: v["engine"] == "lsm",
+        ),
+        {"engine": "btree"},
+        "Only btree could be measured, and so nothing compared: ops is ",
+        sure=False,
+        says=("and p99 is 3.0", "anything of lsm, of which no run is valid"),
+    ),
     "processor-bound": Case(
         Planted(
             "Does the disk matter to this compression?",

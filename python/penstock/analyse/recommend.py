@@ -43,8 +43,7 @@ def recommendation(outcome: Outcome) -> Sentence | None:
         "treatment_id": best.treatment_id,
     }
     if not rest:
-        text = f"Only {_name(ranked, best)} could be measured: {_measured(ranked, best)}."
-        return Sentence(text, _interval(ranked, best), False, evidence)
+        return _alone(ranked, evidence)
     tied = ranked.of("as-good", "undecided")
     evidence["as_good"] = [t.treatment_id for t in ranked.of("as-good")]
     evidence["undecided"] = [t.treatment_id for t in ranked.of("undecided")]
@@ -67,6 +66,16 @@ def recommendation(outcome: Outcome) -> Sentence | None:
         return Sentence(f"{text}.", "", False, evidence)
     text += f"{same}.{_everywhere(ranked)}"
     return Sentence(text, f"{detail} {_told_apart(after)}".strip(), not missing, evidence)
+
+
+def _alone(ranked: Ranking, evidence: dict[str, Any]) -> Sentence:
+    """Where one treatment alone has a valid run: what was measured."""
+    outcome, best = ranked.outcome, ranked.best
+    others = [ranking(outcome, response) for response in outcome.responses]
+    said = [f"{r.response.name} is {_measured(r, r.best)}" for r in others if r.treatments]
+    detail = " ".join(_interval(r, r.best) for r in others if r.treatments).strip()
+    text = f"Only {_name(ranked, best)} could be measured, and so nothing compared: {listed(said)}."
+    return Sentence(text, detail, False, evidence)
 
 
 def conflicts(outcome: Outcome) -> list[Sentence]:
