@@ -152,7 +152,7 @@ CASES: dict[str, Case] = {
         ),
         {"disk": "sata-ssd"},
         "Choose sata-ssd: load 889 rows/s, 9.0 times the next",
-        says=("Of these lookup takes delete + sata-ssd: 1,",),
+        says=("Of these delete + sata-ssd is better for lookup: 1,",),
         never=("wal is the best journal",),
     ),
     "nothing-significant": Case(

@@ -509,7 +509,8 @@ def _interactions(
             )
             if best is None or large / small > best[0]:
                 best = (large / small, sentence)
-        if best is None:
+        # what multiplies by the same under each level differs in units, not in proportion
+        if best is None or best[0] < NO_COST:
             continue
         yield Finding(
             "effect-interaction",

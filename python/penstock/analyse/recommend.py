@@ -123,8 +123,8 @@ def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, list[Sentence]]:
         (top, pick), (last, left) = measured[0], measured[-1]
         if other.apart(top, last):
             text = (
-                f"Of these {response.name} takes {_name(ranked, pick)}: {_measured(other, top)} against "
-                f"{_measured(other, last)} with {_name(ranked, left)}."
+                f"Of these {_name(ranked, pick)} is better for {response.name}: {_measured(other, top)} "
+                f"against {_measured(other, last)} with {_name(ranked, left)}."
             )
             evidence = {
                 "table": "means",
