@@ -13,7 +13,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from penstock.analyse.means import ranking
-from penstock.analyse.outcome import Outcome
+from penstock.analyse.outcome import FactorLevels, Outcome
+from penstock.analyse.question import direction, kind
 from penstock.campaign.analysis import Analysis, analyse
 from penstock.cli.analyse import command
 from penstock.report import figures, style
@@ -173,3 +174,53 @@ def test_page_answers_and_ranks(of_three_levels: Outcome) -> None:
     assert "95 % interval of load with sata-ssd + wal" in answer
     assert answer.index(">sata-ssd, wal</td>") < answer.index(">hdd-7200, delete</td>")
     assert "Means at each level" in page
+
+
+@pytest.mark.parametrize(
+    ("question", "asks", "of"),
+    [
+        ("Which disk should it be on, and does WAL matter more?", "which", "matters"),
+        ("What is the cheapest allocation, and what does twice the speed cost?", "which", "costs"),
+        ("How should twenty machines be split?", "which", ""),
+        ("How many machines does Montage use?", "which", ""),
+        ("How much slower than a stream are random requests?", "how much", "costs"),
+        ("What does a client gain that looks at the latency?", "how much", "helps"),
+        ("How long does TeraSort take on slower disks?", "how much", "costs"),
+        ("Does random access cost anything, and what removes it?", "whether", "costs"),
+        ("Do replicas of a file that all machines read pay?", "whether", "helps"),
+        ("Do real systems run unmodified on emulated disks?", "whether", ""),
+        ("", "which", ""),
+    ],
+)
+def test_questions(question: str, asks: str, of: str) -> None:
+    assert kind(question) == asks
+    assert direction(question) == of
+
+
+def test_a_verb_that_says_neither_gets_no_yes(tmp_path: Path) -> None:
+    study = Planted(
+        "Do programs run on WAL?",
+        {"journal": ["delete", "wal"]},
+        lambda v: {"throughput": 100.0 if v["journal"] == "wal" else 50.0},
+    )
+    first = analyse(study.write(tmp_path / "out"), report=False).answer[0]
+    assert first.startswith("wal journal multiplies throughput by 2.0 beside delete")
+
+
+@pytest.mark.parametrize(
+    ("factor", "level", "words"),
+    [
+        ("n", "600", "n = 600"),
+        ("n", "1", "n = 1"),
+        ("jobs", "8", "8 jobs"),
+        ("jobs", "1", "1 job"),
+        ("depth", "16", "depth 16"),
+        ("rows_per_commit", "100", "100 rows per commit"),
+        ("block_size", "4KiB", "4KiB block size"),
+        ("disk", "sata-ssd", "sata-ssd"),
+        ("synchronous", "off", "synchronous off"),
+        ("share", "0.5", "share 0.5"),
+    ],
+)
+def test_levels_in_words(factor: str, level: str, words: str) -> None:
+    assert FactorLevels(factor, [level]).phrase(level) == words
