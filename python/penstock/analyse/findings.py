@@ -796,20 +796,18 @@ def _predictions(outcome: Outcome) -> Iterator[Finding]:
             "prediction-agrees" if good else "prediction-departs",
             "info" if good else "warning",
             f"{response}: {within} of {judged} treatments ({100 * within / judged:.0f} %) were "
-            f"predicted within 15 % from the traces of {basis}{known} and the disk profiles alone; the "
-            f"worst prediction is {worst:.2f} of the measurement.",
+            f"predicted within 15 %; the worst prediction is {worst:.2f} of the measurement.",
             {"table": "predictions", "response": str(response), "basis_treatment": basis},
-            "" if good else _why_departs(rows),
+            "" if good else "Do not rely on the model where it departs; see the table.",
+            f"From the traces of {basis}{known} and the disk profiles alone.{_model(rows)}",
         )
 
 
-def _why_departs(rows: pd.DataFrame) -> str:
-    """What the model leaves out, in its own words, where it does not agree."""
+def _model(rows: pd.DataFrame) -> str:
+    """What the model is and leaves out, in its own words."""
     notes = [str(n) for n in rows["note"].dropna().unique()] if "note" in rows else []
     said = dict.fromkeys(p.strip() for note in notes for p in note.split(";") if p.strip())
-    known = "; ".join(said)
-    what = f" (what it is: {known})" if known else ""
-    return f"Do not rely on the model where it departs{what}; see the table."
+    return f" The model: {'; '.join(said)}." if said else ""
 
 
 def fraction_comparison(outcome: Outcome, response: str) -> dict[str, Any] | None:
@@ -835,15 +833,15 @@ def _fraction(outcome: Outcome) -> Iterator[Finding]:
                 {"table": "effects", "response": response.name},
             )
             continue
-        words = "; ".join(f"{term_words(r['term'])} {r['why']}" for r in wrong[:4])
-        more = f"; and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+        words = "; ".join(f"{term_words(r['term'])} {r['why']}" for r in wrong)
         yield Finding(
             "fraction-misleads",
             "info",
-            f"{response.name}: with half the runs ({relation}) {len(wrong)} of {len(compared['rows'])} "
-            f"conclusions would have been wrong: {words}{more}.",
+            f"{response.name}: with half the runs {len(wrong)} of {len(compared['rows'])} conclusions would "
+            "have been wrong.",
             {"table": "effects", "response": response.name, "terms": [r["term"] for r in wrong]},
             "Where interactions are to be told apart, keep the full design.",
+            f"The half fraction {relation}: {words}.",
         )
 
 
