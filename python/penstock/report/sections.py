@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
-from penstock.analyse.findings import agreement, is_sure, observer_receipts
+from penstock.analyse.effect_findings import is_sure
+from penstock.analyse.findings import agreement, observer_receipts
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
 from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
-from penstock.analyse.findings import is_sure
+from penstock.analyse.effect_findings import is_sure
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
