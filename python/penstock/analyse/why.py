@@ -356,9 +356,9 @@ def _not_seen(outcome: Outcome) -> Iterator[str]:
         yield "what the program waited for (no table of these runs tells; `observers.trace` makes one)"
         return
     rest = 1 - account.on_files - _told(account, "processor")
-    if "processor" in account.shares and rest > 0.25 and account.share("network") < MUCH:
+    if "processor" in account.shares and rest > _ALIKE and account.share("network") < MUCH:
         levels = outcome.phrase(outcome.levels(pair[0]), " + ")
         yield (
             f"what takes the other {percent(rest)} of the run with {levels}, which is neither calls on "
-            "files nor processor time (locks, network and sleep are not recorded)"
+            "files nor processor time (locks, network, sleep and flushes of directories are not recorded)"
         )
