@@ -408,7 +408,7 @@ CASES: dict[str, Case] = {
         {"workers": "1"},
         "Choose 1 worker: time ",
         (),
-        ("flush",),
+        ("waiting for",),
         says=("Not known: what takes the other 95 % of the run with 4 workers", "locks"),
     ),
 }
