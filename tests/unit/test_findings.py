@@ -20,12 +20,11 @@ from penstock.analyse.findings import (
     agreement,
     answer,
     findings,
-    quantity,
-    times,
     write_findings,
 )
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.words import quantity, times
 from penstock.errors import BadInput
 from tests.unit.report_example import BANDWIDTH, write_example
 
@@ -66,10 +65,12 @@ def test_cost_is_the_ratio_of_the_planted_means(out: Path) -> None:
 
 def test_answer_says_cost_remedy_and_dominant_factor(out: Path) -> None:
     sentences = answer(Outcome.read(out))
-    assert len(sentences) == 3
-    assert sentences[0].startswith("Yes: random pattern makes bandwidth")
+    assert sentences[0].startswith("Yes: random pattern divides bandwidth by 11 on average")
     assert "sata-ssd + 128KiB block size + 8 jobs" in sentences[1]
-    assert re.search(r"5[5-8] %, comes from the disk", sentences[2])
+    assert sentences[2].startswith(
+        "The best is sata-ssd + sequential + 128KiB block size + 8 jobs: "
+    )
+    assert re.search(r"for bandwidth is disk \(5[5-8] % of the variation\)", " ".join(sentences))
 
 
 def test_remedy_that_only_levels_down_says_so(tmp_path: Path) -> None:
@@ -203,6 +204,7 @@ def test_a_factor_of_three_levels_can_explain_most(out: Path) -> None:
     planted = replace(
         outcome, effects=pd.concat([table[table["term"] != "jobs"], row.to_frame().T])
     )
-    told = by_code(findings(planted), "effect-dominant")[0].statement
-    assert "99 %, comes from the jobs (F test, p = 1e-06)" in told
-    assert plain[0].statement != told
+    told = by_code(findings(planted), "effect-dominant")[0]
+    assert "is jobs (99 % of the variation)" in told.statement
+    assert "F test, p = 1e-06" in told.detail
+    assert plain[0].statement != told.statement

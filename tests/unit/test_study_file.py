@@ -252,6 +252,23 @@ def test_binary_is_not_decimal():
     assert convert(3, "tps", "1/s") == 3
 
 
+@pytest.mark.parametrize(
+    "unit", ["lookups/s", "rows/requests", "cache-misses", "s/lookups", "Schlüssel".lower()]
+)
+def test_any_word_counts(unit: str):
+    count = parse_unit(unit.replace("lookups", "1"))
+    assert parse_unit(unit).dimension == count.dimension
+    assert convert(3, "lookups/s", "tps") == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["mib", "kib/s", "seconds", "bytes", "mbps", "percent", "ms s", "Lookups", "xs", ""]
+)
+def test_a_word_that_is_meant_otherwise_counts_nothing(text: str):
+    with pytest.raises(ValueError, match="unit"):
+        parse_unit(text)
+
+
 @pytest.mark.parametrize("text", ["5", "5 mb", "MiB", "-1MiB", "1.3B", "", "1e400GiB"])
 def test_sizes_that_are_none(text: str):
     with pytest.raises(ValueError, match="size"):

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.question import named
 
 #: a cost up to this ratio is called none: the readers' notion of "the same", stated wherever it is used
 NO_COST = 1.10
@@ -40,7 +41,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class FactorCost:
-    """A two-level factor's cost on one response: overall and under every combination of the others.
+    """What one level of a factor costs beside another: overall and under every combination of the others.
 
     `missing` combinations have no valid run at one of the levels.
     """
@@ -126,15 +127,12 @@ def focal_factor(outcome: Outcome, response: str) -> str | None:
     question = outcome.question.lower()
     scores: dict[str, float] = {}
     for factor in outcome.factors:
-        named = sum(_named(v, question) for v in factor.levels)
-        own = _named(factor.name, question)
-        scores[factor.name] = 4.0 * named + 2.0 * own + _share(outcome, response, factor.name) / 100
+        by_level = sum(named(v, question) for v in factor.levels)
+        own = named(factor.name, question)
+        scores[factor.name] = (
+            4.0 * by_level + 2.0 * own + _share(outcome, response, factor.name) / 100
+        )
     return max(scores, key=lambda name: scores[name]) if scores else None
-
-
-def _named(word: str, question: str) -> bool:
-    """Whether the question speaks of the word; numbers do not count."""
-    return not word[:1].isdigit() and bool(re.search(rf"\b{re.escape(word.lower())}\b", question))
 
 
 def _share(outcome: Outcome, response: str, factor: str) -> float:
@@ -147,11 +145,16 @@ def _share(outcome: Outcome, response: str, factor: str) -> float:
 
 
 def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> FactorCost | None:
-    """The factor's cost on the response; `None` for other than two levels or a response not above 0."""
+    """The factor's cost on the response; `None` where it was not measured or is not above 0.
+
+    Of more than two levels: those two that the question names, else the best and the worst.
+    """
     runs = outcome.measured
-    levels = outcome.factor(factor).levels
     names = [f.name for f in outcome.factors]
-    if len(levels) != 2 or response.name not in runs or any(n not in runs for n in names):
+    if response.name not in runs or any(n not in runs for n in names):
+        return None
+    levels = _pair(outcome, response, factor)
+    if not levels:
         return None
     values = runs[[*names, response.name]].dropna()
     if values.empty or (values[response.name] <= 0).any():
@@ -181,7 +184,7 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     sign = 1 if response.better == "higher" else -1
     mean = float(np.mean([sign * cell[1] for cell in cells]))
     question = outcome.question.lower()
-    asked = [bool(_named(level, question)) for level in levels]
+    asked = [named(level, question) for level in levels]
     second = asked[1] if sum(asked) == 1 else mean >= 0
     sign = sign if second else -sign
     costly = 1 if second else 0
@@ -207,6 +210,22 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
             for where, difference, half, n, both in cells
         ],
     )
+
+
+def _pair(outcome: Outcome, response: ResponseUnit, factor: str) -> list[str]:
+    """The two levels to compare, in the order of the study; none where there is only one."""
+    levels = outcome.factor(factor).levels
+    if len(levels) <= 2:
+        return levels if len(levels) == 2 else []
+    means = ranking(outcome, response).level_means(factor)
+    if len(means) < 2:
+        return []
+    means.sort(key=lambda m: m.behind)
+    asked = [v for v in levels if named(v, outcome.question)]
+    pair = asked if len(asked) == 2 else [means[0].levels[factor], means[-1].levels[factor]]
+    if len(asked) == 1 and asked[0] not in pair:
+        pair = [pair[0], asked[0]]
+    return [v for v in levels if v in pair]
 
 
 def _conditions(cells: list[Cost], names: tuple[str, ...]) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +20,29 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.analyse.costs import (
-    NO_COST,
-    Cost,
-    FactorCost,
-    factor_cost,
-    focal_factor,
-    mean_ratio,
-)
-from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.effect_findings import costs, effects
+from penstock.analyse.finding import Finding as Finding
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.question import kind
+from penstock.analyse.recommend import conflicts, recommendation
 from penstock.analyse.straggler import Held, held_up, in_words
-from penstock.analyse.words import percent
+from penstock.analyse.why import not_known, why
+from penstock.analyse.words import listed, percent, term_words, times
 from penstock.archive.receipts import unplaced_faults
-
-_SIGNIFICANT = 0.05
 
 SEVERITIES = ("info", "warning", "error")
 
 #: code → what it states
 CODES = {
+    "recommendation": "the treatment to choose by the study's first response, or what is undecided",
+    "responses-conflict": "what the recommended treatment costs in another response",
+    "responses-agree": "other responses for which the recommended treatment is as good as any",
     "effect-dominant": "the factor that most of a response's variation comes from",
     "effect-interaction": "two factors whose effects depend on each other",
     "effect-none": "no effect on a response is significant",
     "effect-bound": "what a not significant effect may still be",
+    "why": "what the time of the compared treatments goes to",
+    "not-known": "what the runs cannot tell",
     "cost": "what the level in question costs, where most and where least",
     "remedy": "what removes or eases that cost",
     "no-pure-error": "no replicates, hence no interval from the runs themselves",
@@ -67,20 +67,6 @@ AGREEMENT_LIMIT = 0.15
 AGREEMENT_BAR = 0.85
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A statement with a stable code, its evidence (rows of a table) and what to do about it.
-
-    `severity` is `info`, `warning` or `error`; `evidence` names the table and the rows in it.
-    """
-
-    code: str
-    severity: str
-    statement: str
-    evidence: dict[str, Any] = field(default_factory=dict)
-    what_to_do: str = ""
-
-
 def findings(outcome: Outcome | Path | str) -> list[Finding]:
     """All findings of an OUT directory, the ones that answer the question first.
 
@@ -88,8 +74,10 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
     """
     outcome = outcome if isinstance(outcome, Outcome) else Outcome.read(outcome)
     parts: tuple[Callable[[Outcome], Iterator[Finding]], ...] = (
-        _costs,
-        _effects,
+        _recommendation,
+        costs,
+        effects,
+        _why,
         _stragglers,
         _runs,
         _fidelity,
@@ -102,8 +90,8 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
 
 
 def findings_table(found: list[Finding]) -> pa.Table:
-    """The findings as a table: code, severity, statement, evidence (JSON), what_to_do."""
-    names = ("code", "severity", "statement", "evidence", "what_to_do")
+    """The findings as a table: code, severity, statement, evidence (JSON), what_to_do, detail."""
+    names = ("code", "severity", "statement", "evidence", "what_to_do", "detail")
     rows = [{**asdict(f), "evidence": json.dumps(f.evidence, default=_plain)} for f in found]
     return pa.table({n: pa.array([str(r[n]) for r in rows], pa.string()) for n in names})
 
@@ -116,65 +104,33 @@ def write_findings(outcome: Outcome | Path | str) -> list[Finding]:
     return found
 
 
+#: codes of the findings that answer the question, in the order in which they are said
+_ANSWER = ("recommendation", "responses-conflict", "responses-agree")
+
+
 def answer(outcome: Outcome, found: list[Finding] | None = None) -> list[str]:
-    """The study's question answered in at most three sentences (from its findings, if they are known)."""
+    """The study's question answered, a sentence each: the statements of `answering`."""
     found = findings(outcome) if found is None else found
-    sentences = [f.statement for code in ("cost", "remedy") for f in found if f.code == code][:2]
-    dominant = [f for f in found if f.code in ("effect-dominant", "effect-none")][:1]
-    sentences += [f.statement for f in dominant]
-    if not sentences:
-        return ["No response could be analysed: there are not enough valid runs."]
-    return sentences
+    return [f.statement for f in answering(outcome, found)]
 
 
-# --- words -----------------------------------------------------------------------------------------
+def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
+    """The findings that answer the study's question, in the order in which they are told.
 
+    What the question asks comes first: whether and how much before which is best. Then what else the best
+    means, what matters, why, and what is not known. Empty where no response was measured.
+    """
 
-def times(ratio: float) -> str:
-    """A ratio in words of two digits: `320×`, `12×`, `1.1×`."""
-    if not math.isfinite(ratio):
-        return "?×"
-    if ratio < 1.095:
-        return f"{ratio:.2f}×"
-    return f"{_rounded(ratio):,.{1 if ratio < 9.95 else 0}f}×"
+    def said(*codes: str, most: int = 99) -> list[Finding]:
+        return [f for code in codes for f in found if f.code == code][:most]
 
-
-def quantity(value: float, unit: str = "") -> str:
-    """A number to three digits with its unit: `41.2 MiB/s`."""
-    if not math.isfinite(value):
-        return "–"
-    rounded = _rounded(value, 3)
-    size = abs(rounded)
-    digits = 0 if size >= 100 or size == 0 else max(0, 2 - math.floor(math.log10(size)))
-    return f"{rounded:,.{min(digits, 6)}f} {unit}".strip().replace("-", "−")
-
-
-def _rounded(value: float, digits: int = 2) -> float:
-    if value == 0 or not math.isfinite(value):
-        return value
-    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
-
-
-def listed(words: list[str], last: str = "and") -> str:
-    """`a, b and c`."""
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} {last} {words[-1]}"
-
-
-def term_words(term: str) -> str:
-    """A term for readers: `disk × pattern`."""
-    return str(term).replace(":", " × ").replace("_", " ")
+    asked = [] if kind(outcome.question) == "which" else said("cost", "remedy", most=2)
+    matters = said("effect-dominant", most=1) if len(outcome.factors) > 1 else []
+    return [*asked, *said(*_ANSWER), *matters, *said("why", "not-known")]
 
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else str(value)
-
-
-def _interval(cell: Cost) -> str:
-    if not math.isfinite(cell.low):
-        return ""
-    return f" (95 % interval {times(cell.low)} to {times(cell.high)})"
 
 
 def _runs_named(names: list[str]) -> str:
@@ -182,278 +138,30 @@ def _runs_named(names: list[str]) -> str:
     return f"{len(names)} run{'s' if len(names) != 1 else ''} ({shown})"
 
 
-# --- effects ---------------------------------------------------------------------------------------
+# --- which ---------------------------------------------------------------------------------------
 
 
-def _costs(outcome: Outcome) -> Iterator[Finding]:
-    for response in outcome.responses[:1]:
-        focal = focal_factor(outcome, response.name)
-        cost = factor_cost(outcome, response, focal) if focal else None
-        if cost is None:
-            continue
-        yield _cost(outcome, response, cost)
-        yield _remedy(outcome, response, cost)
-
-
-def _subject(outcome: Outcome, cost: FactorCost) -> str:
-    factor = outcome.factor(cost.factor)
-    if cost.level[:1].isdigit():
-        return factor.phrase(cost.level)
-    return f"{cost.level} {cost.factor}"
-
-
-def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding:
-    worst, least = cost.worst, cost.least
-    evidence = {
-        "table": "runs",
-        "factor": cost.factor,
-        "response": response.name,
-        "cells": [vars(c) for c in cost.cells],
-    }
-    subject = _subject(outcome, cost)
-    combinations = len(cost.cells) + cost.missing
-    if cost.missing:
-        statement = (
-            f"Not decided yet: only {len(cost.cells)} of {combinations} combinations have a valid run at "
-            f"both levels. Among these {subject} costs most, {times(worst.ratio)} in {response.name}"
-            f"{_interval(worst)}, with {outcome.phrase(worst.where)}."
-        )
-        advice = "`penstock run STUDY --resume` repeats runs that are not valid."
-        return Finding("cost", "warning", statement, evidence, advice)
-    if worst.ratio <= NO_COST:
-        statement = (
-            f"No: {subject} costs at most {times(worst.ratio)} in {response.name}"
-            f"{_interval(worst)} under every combination tried."
-        )
-        return Finding("cost", "info", statement, evidence)
-    direction = "lower" if response.better == "higher" else "higher"
-    reference = outcome.factor(cost.factor).phrase(cost.other)
-    none = least.ratio <= 1.02 or least.low <= 1
-    least_words = "nothing measurable" if none else f"only {times(least.ratio)}"
-    statement = (
-        f"Yes: {subject} makes {response.name} {times(cost.overall)} {direction} than {reference} "
-        f"(geometric mean of {len(cost.cells)} combinations): it costs {times(worst.ratio)}"
-        f"{_interval(worst)} with {outcome.phrase(worst.where)}, and {least_words} with "
-        f"{outcome.phrase(least.where)}."
-    )
-    if len(cost.cells) == 1:
-        statement = (
-            f"Yes: {subject} costs {times(worst.ratio)} in {response.name}{_interval(worst)}."
-        )
-    return Finding("cost", "info", statement, evidence, "See what removes it.")
-
-
-def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding:
-    if cost.missing:
-        statement = (
-            "What removes the cost cannot be said before the missing combinations are measured."
-        )
-        return Finding("remedy", "warning", statement, {"missing": cost.missing})
-    if cost.worst.ratio <= NO_COST:
-        return Finding("remedy", "info", "There is no cost to remove.", {"factor": cost.factor})
-    remedies = cost.remedies()
-    easing = [row for row in cost.easing() if row[2] < row[3] * 0.95]
-    evidence = {
-        "table": "runs",
-        "conditions": remedies,
-        "easing": [
-            dict(zip(("factor", "level", "with", "without"), r, strict=True)) for r in easing
-        ],
-    }
-    sentence = ""
-    if easing:
-        factor, level, inside, outside = easing[0]
-        sentence = (
-            f"{outcome.factor(factor).phrase(level)} eases it most "
-            f"(from {times(outside)} to {times(inside)} on average)"
-        )
-        others = [
-            f"{outcome.factor(f).phrase(v)} ({times(without)} to {times(inner)})"
-            for f, v, inner, without in easing[1:]
-        ]
-        if others:
-            sentence += f", then {listed(others)}"
-    if remedies and max(map(len, remedies)) < len(cost.cells[0].where):
-        words = listed(
-            [outcome.phrase(c, " with ") + _hollow(outcome, cost, c) for c in remedies], "or"
-        )
-        statement = f"What removes it (to {times(NO_COST)} or less): {words}"
-    elif remedies:
-        words = listed([outcome.phrase(c, " + ") for c in remedies], "or")
-        statement = f"No single change removes it (≤ {times(NO_COST)}); together {words} do"
-    else:
-        left = cost.least
-        statement = f"Nothing tried removes it: {times(left.ratio)} is left with {outcome.phrase(left.where)}"
-    statement = f"{statement}; {sentence}." if sentence else f"{statement}."
-    return Finding("remedy", "info", statement, evidence)
-
-
-def _hollow(outcome: Outcome, cost: FactorCost, condition: dict[str, str]) -> str:
-    """Says where a remedy works only because the other level loses its advantage."""
-    if len(condition) != 1:
-        return ""
-    ((factor, level),) = condition.items()
-    hollow, genuine = cost.hollow(factor, level)
-    if not hollow:
-        return ""
-    common = {
-        k: v
-        for k, v in hollow[0].where.items()
-        if k != factor
-        and all(c.where[k] == v for c in hollow)
-        and not any(c.where[k] == v for c in genuine)
-    }
-    where = f"with {outcome.phrase(common)} " if common and genuine else ""
-    return f" ({where}only because {cost.other} becomes as bad: {cost.level} itself gets no better there)"
-
-
-def _effects(outcome: Outcome) -> Iterator[Finding]:
-    if outcome.effects is None:
+def _recommendation(outcome: Outcome) -> Iterator[Finding]:
+    said = recommendation(outcome)
+    if said is None:
         return
-    for response in outcome.responses:
-        table = outcome.effects[outcome.effects["response"] == response.name]
-        terms = table[outcome.is_effect(table["term"]) & table["coefficient"].notna()]
-        if "variation_share" not in terms or terms.empty:
-            continue
-        terms = terms.sort_values("variation_share", ascending=False)
-        pure = bool(terms["ci_low"].notna().any()) if "ci_low" in terms else False
-        if not pure:
-            yield Finding(
-                "no-pure-error",
-                "warning",
-                f"{response.name}: the runs give no interval, because there are no replicates.",
-                {"table": "effects", "response": response.name},
-                "Set design.replicates to 2 or more.",
-            )
-        sure = terms[(terms["ci_low"] > 0) | (terms["ci_high"] < 0)] if pure else terms
-        of_levels = _by_levels(table[outcome.is_effect(table["term"])], pure)
-        if of_levels is not None and of_levels["variation_share"] > terms["variation_share"].max():
-            yield _dominant_by_levels(response, of_levels)
-        elif sure.empty:
-            yield _no_effect(response, terms)
-        else:
-            yield _dominant(outcome, response, sure, pure)
-        if not sure.empty:
-            yield from _interactions(outcome, response, sure)
-        if pure and len(sure) < len(terms):
-            unsure = terms[~terms.index.isin(sure.index)]
-            bound = float(np.nanmax(unsure[["effect_ci_low", "effect_ci_high"]].abs().to_numpy()))
-            yield Finding(
-                "effect-bound",
-                "info",
-                f"{response.name}: {len(unsure)} of {len(terms)} terms are not significant. That is "
-                f"not “no effect”: any of them may still be up to {quantity(bound, response.unit)} "
-                "from level to level.",
-                {"table": "effects", "terms": list(unsure["term"])},
-                "More replicates narrow the bound.",
-            )
-
-
-def _no_effect(response: ResponseUnit, terms: pd.DataFrame) -> Finding:
-    bound = float(np.nanmax(terms[["effect_ci_low", "effect_ci_high"]].abs().to_numpy()))
-    return Finding(
-        "effect-none",
-        "info",
-        f"Nothing that was varied has a significant effect on {response.name}; no effect is larger "
-        f"than {quantity(bound, response.unit)} from level to level (95 %).",
-        {"table": "effects", "response": response.name},
-        "Not significant is not “no effect”: add replicates if a smaller difference would matter.",
-    )
-
-
-def _by_levels(table: pd.DataFrame, pure: bool) -> pd.Series[Any] | None:
-    """The term of more than two levels with the largest share of the variation.
-
-    With replicates only if an F test finds it significant.
-    """
-    found = table[table["coefficient"].isna()]
-    if pure:
-        found = found[found["p_value"] < _SIGNIFICANT]
-    if found.empty:
-        return None
-    top: pd.Series[Any] = found.sort_values("variation_share", ascending=False).iloc[0]
-    return top
-
-
-def _dominant_by_levels(response: ResponseUnit, top: pd.Series[Any]) -> Finding:
-    """As `_dominant`, where no single difference stands for the effect."""
-    term, share = str(top["term"]), float(top["variation_share"])
-    what = f"the interaction {term_words(term)}" if ":" in term else f"the {term}"
-    sure = f" (F test, p = {top['p_value']:.2g})" if pd.notna(top["p_value"]) else ""
-    words = f"{_amount(share)} of the variation of {response.name}, {share:.0f} %, comes from {what}{sure}."
-    evidence = {"table": "effects", "response": response.name, "term": term}
-    return Finding("effect-dominant", "info", words, evidence)
-
-
-def _amount(share: float) -> str:
-    return "Most" if share > 50 else "The largest part"
-
-
-def _dominant(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame, pure: bool) -> Finding:
-    top = terms.iloc[0]
-    term = str(top["term"])
-    share = float(top["variation_share"])
-    interval = ""
-    if pure:
-        ends = sorted((float(top["effect_ci_low"]), float(top["effect_ci_high"])))
-        interval = f" (95 % interval {quantity(ends[0])} to {quantity(ends[1])})"
-    effect = quantity(float(top["effect"]), response.unit)
-    if ":" in term:
-        words = (
-            f"The interaction {term_words(term)} explains {_amount(share).lower()} of the variation of "
-            f"{response.name}, {share:.0f} %: effect {effect}{interval}."
+    advice = "" if said.sure else "More replicates tell more apart; `--resume` makes missing runs."
+    severity = "info" if said.sure else "warning"
+    yield Finding("recommendation", severity, said.text, said.evidence, advice, said.detail)
+    for other in conflicts(outcome):
+        code = (
+            "responses-agree" if other.evidence.get("conflict") is False else "responses-conflict"
         )
-    else:
-        levels = outcome.factor(term).levels
-        factor = outcome.factor(term)
-        change = ""
-        if len(levels) == 2:
-            change = f" from {factor.phrase(levels[0])} to {factor.phrase(levels[1])}"
-        words = (
-            f"{_amount(share)} of the variation of {response.name}, {share:.0f} %, comes from the {term}: "
-            f"going{change} changes it by {effect}{interval}, averaged over everything else."
-        )
-    evidence = {"table": "effects", "response": response.name, "term": term}
-    return Finding("effect-dominant", "info", words, evidence)
+        yield Finding(code, "info", other.text, other.evidence, "", other.detail)
 
 
-def _interactions(
-    outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame
-) -> Iterator[Finding]:
-    """The largest two-factor interactions, told as what one factor is worth at the other's levels."""
-    pairs = terms[terms["term"].astype(str).str.count(":") == 1]
-    for row in pairs[pairs["variation_share"] >= 1.0].head(3).to_dict("records"):
-        names = str(row["term"]).split(":")
-        costs = [factor_cost(outcome, response, name) for name in names]
-        best: tuple[float, str] | None = None
-        for cost, other in zip(costs, reversed(names), strict=True):
-            if cost is None:
-                continue
-            levels = outcome.factor(other).levels
-            worth = [(mean_ratio(cost.under({other: v})), v) for v in levels]
-            worth = sorted(w for w in worth if math.isfinite(w[0]))
-            if len(worth) < 2:
-                continue
-            (small, small_at), (large, large_at) = worth[0], worth[-1]
-            told = f"costs {times(small)}" if small > 1.02 else "costs nothing"
-            if small < 0.98:
-                told = f"gains {times(1 / small)}"
-            phrase = outcome.factor(other).phrase
-            sentence = (
-                f"{_subject(outcome, cost)} costs {times(large)} with {phrase(large_at)} and "
-                f"{told} with {phrase(small_at)}"
-            )
-            if best is None or large / small > best[0]:
-                best = (large / small, sentence)
-        if best is None:
-            continue
-        yield Finding(
-            "effect-interaction",
-            "info",
-            f"{response.name}: {term_words(str(row['term']))} work together "
-            f"({row['variation_share']:.0f} % of the variation): {best[1]} (geometric means).",
-            {"table": "effects", "response": response.name, "term": row["term"]},
-        )
+def _why(outcome: Outcome) -> Iterator[Finding]:
+    said = why(outcome)
+    if said is not None:
+        yield Finding("why", "info", said.text, said.evidence, "", said.detail)
+    open_ = not_known(outcome)
+    if open_ is not None:
+        yield Finding("not-known", "info", open_.text, open_.evidence)
 
 
 def _stragglers(outcome: Outcome) -> Iterator[Finding]:
@@ -721,20 +429,18 @@ def _predictions(outcome: Outcome) -> Iterator[Finding]:
             "prediction-agrees" if good else "prediction-departs",
             "info" if good else "warning",
             f"{response}: {within} of {judged} treatments ({100 * within / judged:.0f} %) were "
-            f"predicted within 15 % from the traces of {basis}{known} and the disk profiles alone; the "
-            f"worst prediction is {worst:.2f} of the measurement.",
+            f"predicted within 15 %; the worst prediction is {worst:.2f} of the measurement.",
             {"table": "predictions", "response": str(response), "basis_treatment": basis},
-            "" if good else _why_departs(rows),
+            "" if good else "Do not rely on the model where it departs; see the table.",
+            f"From the traces of {basis}{known} and the disk profiles alone.{_model(rows)}",
         )
 
 
-def _why_departs(rows: pd.DataFrame) -> str:
-    """What the model leaves out, in its own words, where it does not agree."""
+def _model(rows: pd.DataFrame) -> str:
+    """What the model is and leaves out, in its own words."""
     notes = [str(n) for n in rows["note"].dropna().unique()] if "note" in rows else []
     said = dict.fromkeys(p.strip() for note in notes for p in note.split(";") if p.strip())
-    known = "; ".join(said)
-    what = f" (what it is: {known})" if known else ""
-    return f"Do not rely on the model where it departs{what}; see the table."
+    return f" The model: {'; '.join(said)}." if said else ""
 
 
 def fraction_comparison(outcome: Outcome, response: str) -> dict[str, Any] | None:
@@ -760,15 +466,15 @@ def _fraction(outcome: Outcome) -> Iterator[Finding]:
                 {"table": "effects", "response": response.name},
             )
             continue
-        words = "; ".join(f"{term_words(r['term'])} {r['why']}" for r in wrong[:4])
-        more = f"; and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+        words = "; ".join(f"{term_words(r['term'])} {r['why']}" for r in wrong)
         yield Finding(
             "fraction-misleads",
             "info",
-            f"{response.name}: with half the runs ({relation}) {len(wrong)} of {len(compared['rows'])} "
-            f"conclusions would have been wrong: {words}{more}.",
+            f"{response.name}: with half the runs {len(wrong)} of {len(compared['rows'])} conclusions would "
+            "have been wrong.",
             {"table": "effects", "response": response.name, "terms": [r["term"] for r in wrong]},
             "Where interactions are to be told apart, keep the full design.",
+            f"The half fraction {relation}: {words}.",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,13 @@ from ruamel.yaml.error import YAMLError
 
 from penstock.errors import BadInput
 
+_NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.IGNORECASE)
+#: levels that mean nothing without their factor
+_SAYS_LITTLE = frozenset(
+    "on off yes no true false none all full normal extra default auto low medium high small large big any "
+    "always never sync async enabled disabled old new a b before after with without".split()
+)
+
 
 @dataclass(frozen=True)
 class FactorLevels:
@@ -25,16 +33,19 @@ class FactorLevels:
     unit: str | None = None
 
     def phrase(self, level: str) -> str:
-        """A level in a sentence: `sata-ssd` as it is, `8` as `8 jobs`, `4KiB` as `4KiB block`."""
-        if level[:1].isdigit():
-            plural = level != "1" and level.isdigit()
-            name = self.name.replace("_", " ")
-            if plural and not name.endswith("s"):
-                name += "s"
-            if level == "1" and name.endswith("s"):
-                name = name[:-1]
-            return f"{level} {name}"
-        return level
+        """A level in a sentence: `sata-ssd`, `8 jobs`, `4KiB block size`, `depth 16`, `n = 600`."""
+        name = self.name.replace("_", " ")
+        if _NUMBER.fullmatch(level):
+            if len(name) < 3:
+                return f"{name} = {level}"
+            counted, _, per = name.partition(" per ")
+            if not counted.endswith("s"):
+                return f"{name} {level}"
+            counted = counted[:-1] if level == "1" else counted
+            return f"{level} {counted}{' per ' * bool(per)}{per}"
+        if level.lower() in _SAYS_LITTLE:
+            return f"{name} {level}"
+        return f"{level} {name}" if level[:1].isdigit() else level
 
 
 @dataclass(frozen=True)

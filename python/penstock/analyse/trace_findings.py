@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from penstock.analyse.findings import Finding
-from penstock.analyse.served import FLUSHES, quick_ns
+from penstock.analyse.served import quick_ns
 from penstock.analyse.traced_run import Judged, TracedRun
 from penstock.analyse.words import duration, percent, size
 
@@ -125,27 +124,6 @@ def _lost(run: TracedRun) -> Iterator[Finding]:
         )
 
 
-@dataclass(frozen=True)
-class _Waits:
-    """Calls of one row that waited for a device and their time; `inferred`: from their mean latency alone."""
-
-    calls: int
-    time_ns: int
-    inferred: bool
-
-    @property
-    def mean_ns(self) -> float:
-        return self.time_ns / max(self.calls, 1)
-
-
-def _waits(run: TracedRun, row: Judged) -> _Waits:
-    served = run.served(row)
-    if served is not None:
-        return _Waits(served.waiting, served.waiting_ns, inferred=False)
-    waits = row.calls > 0 and row.mean_ns >= quick_ns(row.nbytes / row.calls)
-    return _Waits(row.calls, row.time_ns, inferred=True) if waits else _Waits(0, 0, inferred=True)
-
-
 _BY_TIME = " That they wait for a device is inferred from that time"
 
 
@@ -249,7 +227,7 @@ def _random_reads(run: TracedRun) -> Iterator[Finding]:
     for row in run.judged:
         if row.direction != "read" or row.kind not in _SCATTERED:
             continue
-        waits = _waits(run, row)
+        waits = run.waits(row)
         if waits.calls < ENOUGH or run.share(waits.time_ns) < LITTLE:
             continue
         who = "" if waits.calls == row.calls else f"{waits.calls:,} of them "
@@ -374,7 +352,7 @@ def _rereads(run: TracedRun) -> Iterator[Finding]:
             said = f"devices read {size(nbytes)} of about {size(touched)}"
             inferred, table = False, "device_requests"
         if by_device is None or (nbytes == 0 and run.served(row) is None):
-            waits = _waits(run, row)
+            waits = run.waits(row)
             if not waits.calls:
                 continue
             nbytes, touched = _touched(run, _READS, [file_id])
@@ -394,19 +372,6 @@ def _rereads(run: TracedRun) -> Iterator[Finding]:
         )
 
 
-_FLUSHES = f"""SELECT file_id, sum(calls) AS flushes, sum(time_ns) AS ns FROM operations
-    WHERE op IN ({", ".join(f"'{name}'" for name in FLUSHES)}) GROUP BY file_id"""
-_FLUSH_EVENTS = """SELECT file_id, count(*) AS flushes, sum(latency_ns) AS ns FROM io_events
-    WHERE direction = 'sync' GROUP BY file_id"""
-
-
-def _flush_rows(run: TracedRun) -> list[dict[str, Any]]:
-    """Flushes per file: from the sums that every mode keeps, else from the events."""
-    if run.has("operations", "op", "calls", "time_ns"):
-        return run.ask(_FLUSHES)
-    return run.ask(_FLUSH_EVENTS) if run.has("io_events", "direction", "latency_ns") else []
-
-
 def _flushes(run: TracedRun) -> Iterator[Finding]:
     """Guard: flushes that cost little; of a storm, many writes per flush and few flushes."""
     writes: dict[int, int] = {}
@@ -415,7 +380,7 @@ def _flushes(run: TracedRun) -> Iterator[Finding]:
         if judged.direction == "write":
             writes[judged.file_id] = writes.get(judged.file_id, 0) + judged.calls
     others = []
-    for row in sorted(_flush_rows(run), key=lambda row: -row["ns"]):
+    for row in sorted(run.flushes, key=lambda row: -row["ns"]):
         count, ns = int(row["flushes"]), float(row["ns"])
         per = writes.get(row["file_id"], 0) / max(count, 1)
         if count < ENOUGH or per > WRITES_PER_FLUSH or run.share(ns) < FLUSH_TIME:
@@ -453,7 +418,7 @@ def _alone(run: TracedRun) -> Iterator[Finding]:
     waiting = [
         (row, waits)
         for row in run.judged
-        if row.basis == "calls" and (waits := _waits(run, row)).calls >= ENOUGH
+        if row.basis == "calls" and (waits := run.waits(row)).calls >= ENOUGH
     ]
     total = sum(waits.time_ns for _, waits in waiting)
     both = [pair for pair in waiting if pair[0].kind in _SCATTERED and pair[0].direction == "read"]

@@ -9,9 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from penstock.analyse.served import Served, served_by
+from penstock.analyse.served import FLUSHES, Served, quick_ns, served_by
 from penstock.archive.sql import Database
 from penstock.errors import BadInput
+
+_FLUSHES = f"""SELECT file_id, sum(calls) AS flushes, sum(time_ns) AS ns FROM operations
+    WHERE op IN ({", ".join(f"'{name}'" for name in FLUSHES)}) GROUP BY file_id"""
+_FLUSH_EVENTS = """SELECT file_id, count(*) AS flushes, sum(latency_ns) AS ns FROM io_events
+    WHERE direction = 'sync' GROUP BY file_id"""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,20 @@ class Judged:
     @property
     def mean_ns(self) -> float:
         """Mean latency of a call."""
+        return self.time_ns / max(self.calls, 1)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Calls of one row that waited for a device and their time; `inferred`: from their mean latency alone."""
+
+    calls: int
+    time_ns: int
+    inferred: bool
+
+    @property
+    def mean_ns(self) -> float:
+        """Mean latency of a call that waited."""
         return self.time_ns / max(self.calls, 1)
 
 
@@ -75,7 +94,8 @@ class TracedRun:
         times = self.manifest.get("times") or {}
         if "start_ns" in times and "end_ns" in times:
             return float(max(times["end_ns"] - times["start_ns"], 1))
-        wall_s = self.manifest.get("responses", {}).get("wall_s", {}).get("value") or 0
+        of_trace = self.manifest.get("responses", {}).get("wall_s", {}).get("value")
+        wall_s = times.get("wall_s") or of_trace or 0
         return max(1e9 * float(wall_s), 1.0)
 
     @cached_property
@@ -101,6 +121,22 @@ class TracedRun:
         """What served the calls of a verdict; None where the tables do not tell, or of too few of them."""
         found = self.all_served.get((row.file_id, row.direction, row.basis))
         return found if found is not None and found.known else None
+
+    def waits(self, row: Judged) -> Waits:
+        """The calls of a verdict that waited for a device."""
+        served = self.served(row)
+        if served is not None:
+            return Waits(served.waiting, served.waiting_ns, inferred=False)
+        if row.calls > 0 and row.mean_ns >= quick_ns(row.nbytes / row.calls):
+            return Waits(row.calls, row.time_ns, inferred=True)
+        return Waits(0, 0, inferred=True)
+
+    @cached_property
+    def flushes(self) -> list[dict[str, Any]]:
+        """`file_id`, `flushes` and their time `ns`, from the sums of every mode, else from events."""
+        if self.has("operations", "op", "calls", "time_ns"):
+            return self.ask(_FLUSHES)
+        return self.ask(_FLUSH_EVENTS) if self.has("io_events", "direction", "latency_ns") else []
 
     @cached_property
     def others_ns(self) -> int:

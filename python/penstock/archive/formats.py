@@ -21,7 +21,7 @@ anything else; each carries the units and meanings below in its own metadata (fi
 | `campaign.json` | what a resumed campaign must find unchanged: overrides, and every treatment as resolved |
 | `runs/<run_id>/` | one bundle per run: `manifest.json`, tables, `stdout.txt`, `stderr.txt`, `workload/` |
 | `runs/<run_id>.attempt<n>/` | an earlier attempt at a run that was made again |
-| `runs.parquet`, `attempts.parquet`, `effects.parquet`, `fidelity.parquet`, `confirmation.parquet`, `agreement.parquet`, `predictions.parquet`, `findings.parquet` | tables over all runs |
+| `runs.parquet`, `attempts.parquet`, `means.parquet`, `effects.parquet`, `fidelity.parquet`, `confirmation.parquet`, `agreement.parquet`, `predictions.parquet`, `findings.parquet` | tables over all runs |
 | `catalogue.sqlite` | the same of studies and runs for `penstock ls`; rebuilt from the bundles at any time |
 | `report.html`, `figures/` | the report, and its figures as SVG and PDF |
 | `work/` | prepared data while the study runs; removed when all runs are made |

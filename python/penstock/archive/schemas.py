@@ -628,6 +628,29 @@ _TABLES = (
         open_columns="further statistics of the analysis",
     ),
     TableSchema(
+        "means",
+        "OUT/means.parquet",
+        "one treatment of one response by its valid runs, or one level of one factor over the combinations that all its levels have",
+        ("response", "kind", "levels"),
+        _columns("""
+            response | text | | the response
+            unit | text | | its unit
+            kind | text | | `treatment` or `level`
+            treatment_id | text | | the treatment; null of a level
+            factor | text | | the factor of a level; null of a treatment
+            levels | text | | JSON, factor: level
+            rank | i64 | | 1 is the best
+            mean | f64 | response's | of the runs; of a level: of the treatments' means
+            ci_low | f64 | response's | 95 % Student-t interval of the mean, low end; null without replicates
+            ci_high | f64 | response's | high end
+            times_best | f64 | | how many times better the best is, 1 for the best; null where a value is not above 0
+            times_best_low | f64 | | 95 % interval for all treatments together, low end; null of a level, and without replicates
+            times_best_high | f64 | | high end
+            n | i64 | | runs
+            verdict | text | | `best`; `as-good`: not told from the best, and at most 5 % worse; `undecided`: not told from it; `worse`; empty of a level, and without replicates
+        """),
+    ),
+    TableSchema(
         "predictions",
         "OUT/predictions.parquet",
         "one response of one treatment, predicted (never mixed with measured rows)",
@@ -696,6 +719,7 @@ _TABLES = (
             statement | text | | in plain words
             evidence | text | | the rows behind it
             what_to_do | text | | what to do
+            detail | text | | the statistics behind it, in words
         """),
         open_columns="further fields of a finding",
     ),

@@ -34,6 +34,7 @@ from penstock.workload.responses import measure
 class Analysis:
     """What the analysis of a study came to.
 
+    `answer` is the question answered, a sentence each, `ranked` the table of treatments for a terminal.
     `notes` says which of its parts could not be made, and why, and which runs are judged otherwise than when
     they were made.
     """
@@ -42,6 +43,7 @@ class Analysis:
     runs: pd.DataFrame
     effects: pd.DataFrame | None = None
     answer: list[str] = field(default_factory=list)
+    ranked: list[str] = field(default_factory=list)
     findings: list[Any] = field(default_factory=list)
     report: Path | None = None
     notes: list[str] = field(default_factory=list)
@@ -50,6 +52,10 @@ class Analysis:
     def valid_runs(self) -> int:
         """How many runs the analysis used."""
         return int(self.runs["valid"].sum())
+
+    def lines(self) -> list[str]:
+        """Answer and ranked table, as they are told in a terminal."""
+        return [*self.answer, *([""] if self.ranked else []), *self.ranked]
 
 
 def frozen_study(out: Path) -> tuple[Study, Plan]:
@@ -60,8 +66,14 @@ def frozen_study(out: Path) -> tuple[Study, Plan]:
     return study, plan_from_json(json.loads((out / "plan.json").read_text()))
 
 
-def analyse(out: Path, say: Callable[[str], None] = lambda _: None, full: bool = True) -> Analysis:
-    """Makes the tables over all runs and, if `full`, effects, predictions, findings and the report.
+def analyse(
+    out: Path,
+    say: Callable[[str], None] = lambda _: None,
+    full: bool = True,
+    report: bool = True,
+) -> Analysis:
+    """Makes the tables over all runs and, if `full`, effects, means, predictions, findings and (if `report`)
+    the report.
 
     A part that cannot be made (too few valid runs, say) is left out and noted.
     Raises BadInput if `out` is not the directory of a study.
@@ -88,10 +100,12 @@ def analyse(out: Path, say: Callable[[str], None] = lambda _: None, full: bool =
         return result
     say("analysing")
     _part(result, "effects", lambda: _effects(result, plan, responses))
+    _part(result, "means", lambda: _means(result))
     _part(result, "predictions", lambda: _predictions(result, study))
     _part(result, "findings", lambda: _findings(result))
-    say("writing the report")
-    _part(result, "report", lambda: _report(result))
+    if report:
+        say("writing the report")
+        _part(result, "report", lambda: _report(result))
     return result
 
 
@@ -179,6 +193,13 @@ def _effects(result: Analysis, plan: Plan, responses: list[str]) -> None:
         raise PenstockError("; ".join(faults))
 
 
+def _means(result: Analysis) -> None:
+    from penstock.analyse.means import means_table
+    from penstock.analyse.outcome import Outcome
+
+    write_parquet(result.out / "means.parquet", means_table(Outcome.read(result.out)))
+
+
 def _predictions(result: Analysis, study: Study) -> None:
     from penstock.predict.study import predict_study
 
@@ -201,10 +222,13 @@ def _predictions(result: Analysis, study: Study) -> None:
 
 def _findings(result: Analysis) -> None:
     from penstock.analyse.findings import answer, write_findings
+    from penstock.analyse.means import ranked_lines
     from penstock.analyse.outcome import Outcome
 
     result.findings = write_findings(result.out)
-    result.answer = answer(Outcome.read(result.out))
+    outcome = Outcome.read(result.out)
+    result.answer = answer(outcome, result.findings)
+    result.ranked = ranked_lines(outcome)
 
 
 def _report(result: Analysis) -> None:

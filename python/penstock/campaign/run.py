@@ -97,7 +97,7 @@ class CampaignResult:
                 "report": str(found.report) if found is not None and found.report else None,
                 **{
                     name: str(self.out / f"{name}.parquet")
-                    for name in ("runs", "effects", "fidelity", "predictions", "findings")
+                    for name in ("runs", "means", "effects", "fidelity", "predictions", "findings")
                     if (self.out / f"{name}.parquet").exists()
                 },
             },

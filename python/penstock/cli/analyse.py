@@ -64,12 +64,15 @@ def command(
             )
         )
     else:
-        for sentence in result.answer:
-            print(sentence)
+        for line in result.lines():
+            print(line)
         if result.report is not None:
             print(result.report)
     if not result.valid_runs:
         print("penstock: no valid run", file=sys.stderr)
+        raise typer.Exit(1)
+    if not result.answer:
+        print("penstock: no response could be analysed", file=sys.stderr)
         raise typer.Exit(1)
     if reaches(result.findings, fail_on):
         raise typer.Exit(3)

@@ -43,6 +43,9 @@ def command(
     if not result.valid_runs:
         print("penstock: no valid run", file=sys.stderr)
         raise typer.Exit(1)
+    if result.analysis is not None and not result.analysis.answer:
+        print("penstock: no response could be analysed", file=sys.stderr)
+        raise typer.Exit(1)
     found = result.analysis.findings if result.analysis is not None else []
     raise typer.Exit(3 if reaches(found, fail_on) else 0)
 
@@ -65,8 +68,8 @@ def _say(result: CampaignResult) -> None:
     assert analysis is not None
     for note in analysis.notes:
         print(f"penstock: {note}", file=sys.stderr)
-    for sentence in analysis.answer:
-        print(sentence)
+    for line in analysis.lines():
+        print(line)
     left_out = result.runs - result.valid_runs
     words = f", {left_out} left out" if left_out else ""
     print(f"{result.runs} of {result.planned_runs} runs{words}: {result.out}")

@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from penstock import __version__
-from penstock.analyse.findings import answer, write_findings
+from penstock.analyse.findings import answering, write_findings
 from penstock.analyse.outcome import Outcome
 from penstock.errors import PenstockError
 from penstock.report import sections
@@ -32,12 +32,15 @@ def write_report(out_dir: Path | str) -> Path:
         title=outcome.name,
         study_id=outcome.study_id,
         question=outcome.question,
-        answer=answer(outcome, found),
+        answer=answering(outcome, found),
+        ranked=sections.ranked(outcome),
         tiles=sections.tiles(outcome),
         findings=found,
         main=main,
         figures=plates(outcome, outcome.path / "figures"),
-        captions={"costs": sections.costs_caption(outcome)},
+        levels=sections.level_means(outcome),
+        captions={"costs": sections.costs_caption(outcome), **sections.effects_captions(outcome)},
+        factors=len(outcome.factors),
         responses=[
             {"name": r.name, "title": sections.response_title(r)} for r in outcome.responses
         ],

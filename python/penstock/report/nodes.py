@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.analyse.findings import times
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.straggler import held_up
-from penstock.analyse.words import duration
+from penstock.analyse.words import duration, times
 from penstock.study import platform_words
 
 Table = dict[str, Any]

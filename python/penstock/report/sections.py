@@ -9,15 +9,13 @@ import numpy as np
 import pandas as pd
 
 from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
-from penstock.analyse.findings import (
-    agreement,
-    listed,
-    observer_receipts,
-    quantity,
-    term_words,
-)
+from penstock.analyse.effect_findings import is_sure
+from penstock.analyse.findings import agreement, observer_receipts
 from penstock.analyse.fraction import half_against_full
+from penstock.analyse.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.words import listed, quantity, term_words
+from penstock.report.figures.effects import of_levels
 from penstock.report.figures.series import busiest, verdicts
 
 Table = dict[str, Any]
@@ -119,6 +117,65 @@ def costs_caption(outcome: Outcome) -> str:
                 "no cost."
             )
     return ""
+
+
+#: treatments shown before the rest is folded away
+_SHOWN = 12
+
+
+def ranked(outcome: Outcome) -> Table | None:
+    """Treatments by the study's first response, the best first, with their means of every response."""
+    heads, cells = ranked_columns(outcome)
+    if len(cells) < 2:
+        return None
+    rows = [_row(*c, mark="best" if i == 0 else "") for i, c in enumerate(cells)]
+    found = _table(heads, rows[:_SHOWN])
+    found["more"] = rows[_SHOWN:]
+    found["note"] = (
+        "Means of the valid runs with 95 % intervals (Student t, spread pooled over treatments). Behind: "
+        "how many times better the best is; “as good” cannot be told from it and is at most 5 % worse, "
+        "“undecided” cannot be told from it. Numbers: means.parquet."
+    )
+    return found
+
+
+def level_means(outcome: Outcome) -> Table | None:
+    """The mean of every response at each level of each factor."""
+    heads = ["factor", "level"]
+    for number, response in enumerate(outcome.responses):
+        heads += mean_heads(response, first=number == 0)
+    rows = []
+    for factor in outcome.factors:
+        by_response = [
+            {m.levels[factor.name]: m for m in ranking(outcome, r).level_means(factor.name)}
+            for r in outcome.responses
+        ]
+        for level in factor.levels:
+            cells = [
+                mean_cells(means.get(level), first=number == 0)
+                for number, means in enumerate(by_response)
+            ]
+            if any(any(c) for c in cells):
+                name = term_words(factor.name) if level == factor.levels[0] else ""
+                rows.append(_row(name, level, *(c for each in cells for c in each)))
+    if not rows or len(outcome.factors) < 2:
+        return None
+    note = "Means of the treatments' means, over the combinations of the other factors that all levels have."
+    return _table(heads, rows, note=note)
+
+
+def effects_captions(outcome: Outcome) -> dict[str, str]:
+    """What the figures of effects show."""
+    if of_levels(outcome):
+        return {
+            "pareto": "Share of the variation that each term explains; hollow where not significant at 95 %.",
+            "effects": "Mean at each level with its 95 % interval, averaged over the other factors.",
+        }
+    return {
+        "pareto": "Size of each effect, those that explain most first, with their share of the variation; "
+        "beyond the dashed limit it is significant at 95 %. Effects are differences of means.",
+        "effects": "Effects with sign and 95 % Student-t interval: difference of means, level to level.",
+    }
 
 
 def validity(outcome: Outcome) -> Table | None:
@@ -547,10 +604,9 @@ def anova(outcome: Outcome) -> list[Table]:
         table = outcome.effects[outcome.effects["response"] == response.name]
         table = table.sort_values("variation_share", ascending=False, kind="stable")
         rows = []
-        for r in table.to_dict("records"):
+        for r, sure in zip(table.to_dict("records"), is_sure(table), strict=True):
             residual = r["term"] == "residual"
-            low, high = float(r.get("ci_low", math.nan)), float(r.get("ci_high", math.nan))
-            sure = low > 0 or high < 0
+            low = float(r.get("ci_low", math.nan))
             interval = ""
             if math.isfinite(low):
                 interval = (

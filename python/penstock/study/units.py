@@ -55,6 +55,14 @@ _SIMPLE: dict[str, tuple[float, str]] = {
     **{u: (f, "count") for u, f in _COUNTS.items()},
     **_OTHERS,
 }
+#: words that mean a unit that is written otherwise: they count nothing
+_MEANT_OTHERWISE = frozenset(
+    [u.lower() for u in _SIMPLE]
+    + "bit bits byte bytes kilobytes megabytes gigabytes bps kbps mbps gbps".split()
+    + "sec secs second seconds msec usec nsec milliseconds microseconds nanoseconds".split()
+    + "mins minute minutes hour hours day days percent watt watts joule joules hertz".split()
+    + "volt volts euro euros dollar dollars".split()
+)
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 
 #: currencies that a price may be in
@@ -62,7 +70,9 @@ CURRENCIES = ("EUR", "USD", "GBP", "CHF")
 
 SIZE_UNITS = "B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024)"
 DURATION_UNITS = "ns, us, ms, s, min, h"
-UNIT_EXAMPLES = "B, MiB, s, ms, %, MiB/s, 1/s, requests/s, IOPS, J, W, 1 (a plain number)"
+UNIT_EXAMPLES = (
+    "B, MiB, s, ms, %, MiB/s, 1/s, IOPS, J, W, 1 (a plain number), requests/s (any word counts)"
+)
 
 
 @dataclass(frozen=True)
@@ -75,19 +85,32 @@ class Unit:
 
 
 def parse_unit(text: str) -> Unit:
-    """The unit that `text` names, `A` or `A/B`; ValueError if it is none."""
-    parts = text.strip().split("/")
-    if len(parts) > 2 or not all(p.strip() in _SIMPLE for p in parts):
+    """The unit that `text` names, `A` or `A/B`; ValueError if it is none.
+
+    A word of three lower-case letters or more that is no unit is a count of what it names.
+    """
+    parts = [_simple(part.strip()) for part in text.split("/")]
+    if len(parts) > 2:
         raise ValueError(f"{text!r} is not a unit")
-    factor, dimension = _SIMPLE[parts[0].strip()]
+    factor, dimension = parts[0]
     if len(parts) == 1:
         return Unit(text.strip(), factor, dimension)
-    below, below_dimension = _SIMPLE[parts[1].strip()]
+    below, below_dimension = parts[1]
     if below_dimension == dimension:
         return Unit(text.strip(), factor / below, "count")
     above = "1" if dimension == "count" else dimension
     name = above if below_dimension == "count" else f"{above}/{below_dimension}"
     return Unit(text.strip(), factor / below, name)
+
+
+def _simple(text: str) -> tuple[float, str]:
+    """Factor and dimension of a unit without a slash; ValueError if it is none."""
+    if text in _SIMPLE:
+        return _SIMPLE[text]
+    word = text.replace("-", "").replace("_", "")
+    if len(word) < 3 or not word.isalpha() or not word.islower() or text in _MEANT_OTHERWISE:
+        raise ValueError(f"{text!r} is not a unit")
+    return 1.0, "count"
 
 
 def convert(value: float, from_unit: str, to_unit: str) -> float:

@@ -9,17 +9,20 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
 
 from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
-from penstock.analyse.findings import quantity, term_words, times
+from penstock.analyse.effect_findings import is_sure
 from penstock.analyse.fraction import half_against_full
+from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.words import quantity, term_words, times
 from penstock.report import style
 from penstock.report.style import NotDrawn
 
 
 def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
-    """The response's terms, largest effect first, with `sure` = interval excludes 0.
+    """The response's terms, those that explain most first, with `sure` = significant at 95 %.
 
     Raises `NotDrawn` where there is no effects table for it.
     """
@@ -28,20 +31,26 @@ def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
             "effects.parquet is not there: too few valid runs, or the analysis was not made"
         )
     table = outcome.effects[outcome.effects["response"] == response.name]
-    table = table[outcome.is_effect(table["term"]) & table["effect"].notna()].copy()
+    table = table[outcome.is_effect(table["term"]) & table["variation_share"].notna()].copy()
     if table.empty:
         raise NotDrawn(f"effects.parquet has no estimate for {response.name}")
     for column in ("effect_ci_low", "effect_ci_high"):
         if column not in table:
             table[column] = np.nan
         table[column] = table[column].astype(float)
-    table["sure"] = (table["effect_ci_low"] > 0) | (table["effect_ci_high"] < 0)
-    order = table["effect"].abs().sort_values(ascending=False, kind="stable").index
-    return table.loc[order]
+    table["sure"] = is_sure(table)
+    return table.sort_values("variation_share", ascending=False, kind="stable")
+
+
+def of_levels(outcome: Outcome) -> bool:
+    """Whether effects are told by level means: one factor alone, or one of more than two levels."""
+    return len(outcome.factors) == 1 or any(len(f.levels) > 2 for f in outcome.factors)
 
 
 def _told(row: dict[Any, Any], unit: str) -> str:
-    told = f"{term_words(str(row['term']))}: {quantity(float(row['effect']), unit)}"
+    told = term_words(str(row["term"]))
+    if math.isfinite(row["effect"]):
+        told += f": {quantity(float(row['effect']), unit)}"
     low, high = float(row["effect_ci_low"]), float(row["effect_ci_high"])
     if math.isfinite(low):
         told += f" (95 %: {quantity(low)} to {quantity(high)})"
@@ -60,7 +69,12 @@ def _height(rows: int) -> float:
 
 
 def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Effect of every term, level to level, with 95 % interval; hollow where not significant."""
+    """Effect of every term, level to level, with 95 % interval; hollow where not significant.
+
+    Of factors of more than two levels: the mean at each level with its interval.
+    """
+    if of_levels(outcome):
+        return _level_means(outcome, response, width)
     rows = terms_of(outcome, response).to_dict("records")
     fig = style.figure(width, _height(len(rows)))
     axes = fig.subplots()
@@ -98,6 +112,55 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     return fig
 
 
+def _level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
+    """One panel per factor: the mean at each level with its 95 % interval, on one scale."""
+    ranked = ranking(outcome, response)
+    means = {f.name: ranked.level_means(f.name) for f in outcome.factors}
+    means = {name: found for name, found in means.items() if len(found) > 1}
+    if not means:
+        raise NotDrawn("there are no two levels with valid runs to compare")
+    small = style.narrow(width)
+    columns = min(len(means), 2 if small else 4)
+    rows = math.ceil(len(means) / columns)
+    fig = style.figure(width, 2.5 * rows)
+    grid = fig.subplots(rows, columns, squeeze=False, sharey=True)
+    log = style.wants_log([m.mean for found in means.values() for m in found])
+    for index, (name, found) in enumerate(means.items()):
+        axes = grid[index // columns][index % columns]
+        at = range(len(found))
+        axes.plot(at, [m.mean for m in found], color=style.GRID, linewidth=1.2, zorder=1)
+        axes.vlines(
+            at, [m.low for m in found], [m.high for m in found], color=style.INK, linewidth=1.2
+        )
+        dots = axes.scatter(at, [m.mean for m in found], color=style.BLUE, s=36, zorder=3)
+        style.tips(
+            fig,
+            dots,
+            [
+                f"{outcome.phrase(m.levels)}: {quantity(m.mean, response.unit)} "
+                f"(95 %: {quantity(m.low)} to {quantity(m.high)}; {m.n} runs)"
+                for m in found
+            ],
+        )
+        labels = [m.levels[name] for m in found]
+        long = len(labels) * max(map(len, labels)) > (20 if small else 68) / columns
+        axes.set_xticks(at, labels, rotation=30 if long else 0, ha="right" if long else "center")
+        axes.set_xlim(-0.5, len(found) - 0.5)
+        axes.set_title(term_words(name))
+        if index % columns == 0:
+            axes.set_ylabel(style.named_axis(response.name, response.unit))
+        style.grid(axes, "y")
+    for spare in range(len(means), rows * columns):
+        grid[spare // columns][spare % columns].set_visible(False)
+    if log:
+        style.log_axis(grid[0][0].yaxis)
+    else:
+        grid[0][0].yaxis.set_major_formatter(FuncFormatter(style.plain_number))
+        if ranked.positive:
+            grid[0][0].set_ylim(bottom=0)
+    return fig
+
+
 def _term_legend(fig: Figure, more: list[Any]) -> None:
     handles = [
         Patch(color=style.BLUE, label="main effect"),
@@ -112,45 +175,53 @@ def _term_legend(fig: Figure, more: list[Any]) -> None:
 
 
 def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Size of every effect with the limit beyond which it is significant (95 %)."""
+    """Size of every effect with the limit beyond which it is significant (95 %).
+
+    Of factors of more than two levels: the share of the variation.
+    """
     table = terms_of(outcome, response)
     rows = table.to_dict("records")
+    by_share = of_levels(outcome)
     limit = float(((table["effect_ci_high"] - table["effect_ci_low"]) / 2).max())
     fig = style.figure(width, _height(len(rows)))
     axes = fig.subplots()
     for y, row in enumerate(rows):
         colour = _colour(row)
+        share = row["variation_share"]
+        length = share if by_share else abs(row["effect"])
         bar = axes.barh(
             y,
-            abs(row["effect"]),
+            length,
             height=0.62,
             color=colour if row["sure"] else "none",
             edgecolor=colour,
             linewidth=1,
         )
         style.tips(fig, bar[0], [_told(row, response.unit)])
-        share = row.get("variation_share")
-        if share is not None and math.isfinite(share):
-            axes.annotate(
-                f"{share:.1f} %" if share >= 0.05 else "<0.1 %",
-                (abs(row["effect"]), y),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-                color=style.MUTED,
-            )
-    if math.isfinite(limit):
-        line = axes.axvline(limit, color=style.INK, linestyle=(0, (4, 2)), linewidth=1)
-        line.set_label(f"limit {quantity(limit, response.unit)}")
-        _term_legend(fig, [line])
+        axes.annotate(
+            f"{share:.1f} %" if share >= 0.05 else "<0.1 %",
+            (length, y),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=style.MUTED,
+        )
+    more = []
+    if math.isfinite(limit) and not by_share:
+        more = [axes.axvline(limit, color=style.INK, linestyle=(0, (4, 2)), linewidth=1)]
+        more[0].set_label(f"limit {quantity(limit, response.unit)}")
+    _term_legend(fig, more)
     axes.set_yticks(range(len(rows)), [term_words(str(r["term"])) for r in rows])
     if style.narrow(width):
         axes.tick_params(axis="y", labelsize=7)
     axes.set_ylim(len(rows) - 0.3, -0.6)
     axes.margins(x=0.16)
     axes.set_xlim(left=0)
-    axes.set_xlabel(style.named_axis(f"|effect| on {response.name}", response.unit))
+    if by_share:
+        axes.set_xlabel(f"share of the variation of {response.name} (%)")
+    else:
+        axes.set_xlabel(style.named_axis(f"|effect| on {response.name}", response.unit))
     style.grid(axes, "x")
     return fig
 
@@ -209,6 +280,7 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
             axes.set_ylabel(style.named_axis(response.name, response.unit))
     for spare in range(len(chosen), rows * columns):
         grid[spare // columns][spare % columns].set_visible(False)
+    grid[0][0].yaxis.set_major_formatter(FuncFormatter(style.plain_number))
     low, high = grid[0][0].get_ylim()
     grid[0][0].set_ylim(top=high + 0.34 * (high - low))
     for row in grid:
@@ -229,6 +301,8 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     cost = factor_cost(outcome, response, focal) if focal else None
     if cost is None:
         raise NotDrawn("a cost is a ratio of two levels of values above 0, and these are not")
+    if len(cost.cells) < 2:
+        raise NotDrawn("one combination is told in a sentence")
     cells = sorted(cost.cells, key=lambda cell: -cell.ratio)
     small = style.narrow(width)
     fig = style.figure(width, 0.85 + (0.4 if small else 0.27) * len(cells))

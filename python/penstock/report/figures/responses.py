@@ -7,8 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from penstock.analyse.costs import focal_factor
-from penstock.analyse.findings import AGREEMENT_LIMIT, quantity
+from penstock.analyse.findings import AGREEMENT_LIMIT
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.words import quantity
 from penstock.report import style
 from penstock.report.style import NotDrawn
 

@@ -1,0 +1,22 @@
+"""What every rule of the analysis gives: a finding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A statement with a stable code, its evidence (rows of a table) and what to do about it.
+
+    `severity` is `info`, `warning` or `error`; `evidence` names the table and the rows in it; `detail` is
+    the statistics behind the statement, in words.
+    """
+
+    code: str
+    severity: str
+    statement: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+    what_to_do: str = ""
+    detail: str = ""

@@ -1,0 +1,332 @@
+"""Means: treatments ranked for each response, and the mean at each level of each factor.
+
+Intervals come from the spread of the replicates pooled over all treatments (Student's t): of the logarithms
+where all values are above 0, so that a spread in per cent is one for fast and slow treatments alike, else of
+the values. Whether another treatment is told apart from the best is judged for all of them together
+(Bonferroni): with 95 % probability none of these statements is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from scipy.special import stdtrit
+
+from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.words import named_unit, quantity, times
+from penstock.archive.schemas import TABLES, described
+
+CONFIDENCE = 0.95
+#: what cannot be told from the best and is at most so much worse is called as good
+AS_GOOD = 0.05
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of one treatment (or of one level, then `factor` is set) with its 95 % interval.
+
+    `behind` is how many times better the best is (1 for the best), with its interval; NaN where values are
+    not all above 0, and its interval without replicates. `verdict`: `best`, `as-good` (cannot be told from
+    the best, and at most 5 % worse), `undecided` (cannot be told from it), `worse`, or empty where there is
+    nothing to judge by.
+    """
+
+    levels: dict[str, str]
+    mean: float
+    low: float
+    high: float
+    n: int
+    behind: float
+    behind_low: float
+    behind_high: float
+    verdict: str
+    treatment_id: str | None = None
+    factor: str | None = None
+
+
+class Ranking:
+    """The treatments of one response, the best first, from the runs that are valid."""
+
+    def __init__(self, outcome: Outcome, response: ResponseUnit) -> None:
+        self.outcome = outcome
+        self.response = response
+        runs = outcome.measured
+        names = [f.name for f in outcome.factors]
+        if response.name not in runs or "treatment_id" not in runs:
+            runs = pd.DataFrame(columns=["treatment_id", response.name])
+        values = pd.to_numeric(runs[response.name], errors="coerce")
+        runs = runs.assign(_value=values)[np.isfinite(values.astype(float))]
+        self._values: dict[str, np.ndarray[Any, Any]] = {
+            str(treatment): rows["_value"].to_numpy(float)
+            for treatment, rows in runs.groupby(runs["treatment_id"].astype(str))
+        }
+        self._levels = {
+            str(row["treatment_id"]): {n: str(row[n]) for n in names if n in row}
+            for row in runs.to_dict("records")
+        }
+
+    @cached_property
+    def positive(self) -> bool:
+        """Whether ratios have a meaning: all values are above 0."""
+        return all((v > 0).all() for v in self._values.values())
+
+    @cached_property
+    def df(self) -> int:
+        """Degrees of freedom of the spread: 0 without replicates."""
+        return sum(len(v) - 1 for v in self._values.values())
+
+    @cached_property
+    def spread(self) -> float:
+        """Standard deviation of a run within its treatment: relative where ratios have a meaning."""
+        if self.df < 1:
+            return math.nan
+        scale = np.log if self.positive else np.asarray
+        squares = sum(
+            float(np.sum((scale(v) - scale(v).mean()) ** 2)) for v in self._values.values()
+        )
+        return math.sqrt(squares / self.df)
+
+    @cached_property
+    def treatments(self) -> list[Mean]:
+        """All treatments with a valid run, the best first."""
+        order = sorted(self._values, key=lambda t: self._worse(float(self._values[t].mean())))
+        if not order:
+            return []
+        best = self._values[order[0]]
+        found = []
+        for treatment in order:
+            mine = self._values[treatment]
+            mean = float(mine.mean())
+            low, high = self._around(mean, self.spread / math.sqrt(len(mine)))
+            half = self._t(self._together) * self.spread * math.sqrt(1 / len(mine) + 1 / len(best))
+            behind = self._behind(float(best.mean()), mean)
+            ends = (
+                (behind * math.exp(-half), behind * math.exp(half))
+                if self.positive
+                else (math.nan,) * 2
+            )
+            verdict = (
+                "best" if treatment == order[0] else self._verdict(float(best.mean()), mean, half)
+            )
+            if verdict == "best":
+                ends = (1.0, 1.0)
+            found.append(
+                Mean(
+                    self._levels[treatment],
+                    mean,
+                    low,
+                    high,
+                    len(mine),
+                    behind,
+                    *ends,
+                    verdict,
+                    treatment,
+                )
+            )
+        return found
+
+    @cached_property
+    def best(self) -> Mean:
+        """The treatment with the best mean. IndexError where no run is valid."""
+        return self.treatments[0]
+
+    def apart(self, a: Mean, b: Mean) -> bool:
+        """Whether two treatments are told apart, as surely as any from the best."""
+        half = self._t(self._together) * self.spread * math.sqrt(1 / a.n + 1 / b.n)
+        if not math.isfinite(half):
+            return False
+        return abs(math.log(a.mean / b.mean) if self.positive else a.mean - b.mean) > half
+
+    @property
+    def _together(self) -> float:
+        """The confidence of each comparison with the best, so that all of them together have 95 %."""
+        return 1 - (1 - CONFIDENCE) / max(1, len(self._values) - 1)
+
+    def of(self, *verdicts: str) -> list[Mean]:
+        """The treatments judged so, best first."""
+        return [t for t in self.treatments if t.verdict in verdicts]
+
+    def mean(self, treatment_id: str | None) -> Mean | None:
+        """One treatment's, None where it has no valid run."""
+        return next((t for t in self.treatments if t.treatment_id == treatment_id), None)
+
+    def level_means(self, factor: str) -> list[Mean]:
+        """The mean at each level, over the combinations of the other factors that all levels have.
+
+        In the order of the study; empty where no combination has a valid run at every level.
+        """
+        cells: dict[tuple[str, ...], dict[str, Mean]] = {}
+        others = [f.name for f in self.outcome.factors if f.name != factor]
+        for treatment in self.treatments:
+            where = tuple(treatment.levels[n] for n in others)
+            cells.setdefault(where, {})[treatment.levels[factor]] = treatment
+        levels = self.outcome.factor(factor).levels
+        made = [v for v in levels if any(v in cell for cell in cells.values())]
+        whole = [cell for cell in cells.values() if set(made) <= set(cell)]
+        if not whole:
+            return []
+        means = {v: float(np.mean([cell[v].mean for cell in whole])) for v in made}
+        best = min(means.values(), key=self._worse)
+        found = []
+        for level in made:
+            mine = [cell[level] for cell in whole]
+            scale = [m.mean if self.positive else 1.0 for m in mine]
+            error = self.spread * math.sqrt(
+                sum(s * s / m.n for s, m in zip(scale, mine, strict=True))
+            )
+            error /= len(mine) * (abs(means[level]) if self.positive else 1.0)
+            low, high = self._around(means[level], error)
+            found.append(
+                Mean(
+                    {factor: level},
+                    means[level],
+                    low,
+                    high,
+                    sum(m.n for m in mine),
+                    self._behind(best, means[level]),
+                    math.nan,
+                    math.nan,
+                    "",
+                    factor=factor,
+                )
+            )
+        return found
+
+    def _worse(self, value: float) -> float:
+        return -value if self.response.better == "higher" else value
+
+    def _behind(self, best: float, mean: float) -> float:
+        if not self.positive:
+            return math.nan
+        return best / mean if self.response.better == "higher" else mean / best
+
+    def _t(self, confidence: float) -> float:
+        return float(stdtrit(self.df, (1 + confidence) / 2)) if self.df > 0 else math.nan
+
+    def _around(self, mean: float, error: float) -> tuple[float, float]:
+        half = self._t(CONFIDENCE) * error
+        if self.positive:
+            return mean * math.exp(-half), mean * math.exp(half)
+        return mean - half, mean + half
+
+    def _verdict(self, best: float, mean: float, half: float) -> str:
+        if not math.isfinite(half):
+            return ""
+        if self.positive:
+            loss = math.log(self._behind(best, mean))
+            limit = math.log1p(AS_GOOD)
+        else:
+            loss = self._worse(mean) - self._worse(best)
+            limit = AS_GOOD * abs(best)
+        if loss - half > 0:
+            return "worse"
+        return "as-good" if loss + half <= limit else "undecided"
+
+
+def ranking(outcome: Outcome, response: ResponseUnit) -> Ranking:
+    """The ranking of a response, worked out once."""
+    known: dict[str, Ranking] = outcome.memory.setdefault("rankings", {})
+    if response.name not in known:
+        known[response.name] = Ranking(outcome, response)
+    return known[response.name]
+
+
+def means_table(outcome: Outcome) -> pa.Table:
+    """The table `means`: of each response the treatments, best first, then the levels of each factor."""
+    rows = []
+    for response in outcome.responses:
+        ranked = ranking(outcome, response)
+        rows += [
+            _row(response, mean, "treatment", rank)
+            for rank, mean in enumerate(ranked.treatments, start=1)
+        ]
+        for factor in outcome.factors:
+            levels = ranked.level_means(factor.name)
+            order = sorted(levels, key=lambda m: -m.mean if response.better == "higher" else m.mean)
+            rows += [_row(response, mean, "level", order.index(mean) + 1) for mean in levels]
+    return described("means", pa.Table.from_pylist(rows, TABLES["means"].arrow))
+
+
+def _row(response: ResponseUnit, mean: Mean, kind: str, rank: int) -> dict[str, Any]:
+    row = {
+        "response": response.name,
+        "unit": response.unit,
+        "kind": kind,
+        "treatment_id": mean.treatment_id,
+        "factor": mean.factor,
+        "levels": json.dumps(mean.levels, ensure_ascii=False),
+        "rank": rank,
+        "mean": mean.mean,
+        "ci_low": mean.low,
+        "ci_high": mean.high,
+        "times_best": mean.behind,
+        "times_best_low": mean.behind_low,
+        "times_best_high": mean.behind_high,
+        "n": mean.n,
+        "verdict": mean.verdict,
+    }
+    return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
+
+
+def ranked_columns(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
+    """The ranked table in words: headings (with `#` those of numbers) and a row per treatment."""
+    responses = outcome.responses
+    main = ranking(outcome, responses[0]) if responses else None
+    if main is None or not main.treatments:
+        return [], []
+    heads = ["#", "treatment"]
+    for response in responses:
+        heads += mean_heads(response, first=response is responses[0])
+    heads.append("#runs")
+    rows = []
+    for rank, treatment in enumerate(main.treatments, start=1):
+        cells = [str(rank), outcome.phrase(treatment.levels) or str(treatment.treatment_id)]
+        for response in responses:
+            mean = ranking(outcome, response).mean(treatment.treatment_id)
+            cells += mean_cells(mean, first=response is responses[0])
+        rows.append([*cells, str(treatment.n)])
+    return heads, rows
+
+
+def mean_heads(response: ResponseUnit, first: bool) -> list[str]:
+    """The headings over `mean_cells`."""
+    interval = ["#95 % interval"] if first else []
+    return [f"#{named_unit(response.name, response.unit)}", *interval, "#behind"]
+
+
+def mean_cells(mean: Mean | None, first: bool) -> list[str]:
+    """Mean, interval (of the first response only) and how far behind the best, in words; empty of nothing."""
+    if mean is None:
+        return [""] * (3 if first else 2)
+    sure = f"{quantity(mean.low)} to {quantity(mean.high)}" if math.isfinite(mean.low) else ""
+    behind = times(mean.behind) if math.isfinite(mean.behind) else ""
+    if mean.verdict in ("best", "as-good", "undecided"):
+        behind = mean.verdict.replace("-", " ")
+    interval = [sure] if first else []
+    return [quantity(mean.mean), *interval, "best" if mean.behind == 1 else behind]
+
+
+def ranked_lines(outcome: Outcome, most: int = 12) -> list[str]:
+    """The ranked table for a terminal, at most so many treatments."""
+    heads, rows = ranked_columns(outcome)
+    if len(rows) < 2:
+        return []
+    shown = [[h.lstrip("#") for h in heads], *rows[:most]]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(heads))]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if head.startswith("#") else cell.ljust(width)
+            for cell, width, head in zip(row, widths, heads, strict=True)
+        ).rstrip()
+        for row in shown
+    ]
+    if len(rows) > most:
+        lines.append(f"… and {len(rows) - most} more, in means.parquet")
+    return lines

@@ -1,0 +1,364 @@
+"""Why a treatment is faster or slower than another: what the runs' own tables say of their time.
+
+From the manifest (processor time), the trace (flushes, reads and writes that waited, calls that the page
+cache served), the monitor (links) and the disks' counters. Shares are of the run's wall time, the mean of the
+treatment's runs; threads side by side can bring them above 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from penstock.analyse.costs import factor_cost, focal_factor
+from penstock.analyse.means import ranking
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.question import kind
+from penstock.analyse.recommend import Sentence
+from penstock.analyse.traced_run import Judged, TracedRun
+from penstock.analyse.words import duration, listed, percent, size
+from penstock.errors import PenstockError
+
+#: shares of a run below this are not told
+LITTLE = 0.05
+#: a cause that is told first takes this share of a run at least
+MUCH = 0.2
+#: shares that differ by less are called alike
+_ALIKE = 0.1
+#: runs of a treatment whose tables are read
+_RUNS = 3
+
+_ORDER = {"random": "random", "irregular": "irregular", "hot-set": "random"}
+
+
+@dataclass
+class Account:
+    """Where the time of a treatment's runs went, as shares of their wall time; None: not recorded."""
+
+    shares: dict[str, float] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
+    traced: bool = False
+    run_ids: list[str] = field(default_factory=list)
+    #: what waited for a disk is known from the time of the calls alone
+    inferred: bool = False
+
+    def share(self, cause: str) -> float:
+        """Of the run; 0 where nothing of it was seen."""
+        return self.shares.get(cause, 0.0)
+
+    @property
+    def on_files(self) -> float:
+        """All calls on files."""
+        return sum(self.share(c) for c in ("flushes", "reads", "writes", "cached", "names"))
+
+
+#: what takes time → how it is told where the runs say no more
+_CAUSES = {
+    "flushes": "waiting for flushes",
+    "reads": "reads that wait for the disk",
+    "writes": "writes that wait for the disk",
+    "cached": "reads and writes that the page cache serves",
+    "names": "opening, closing and naming files",
+    "processor": "processor time",
+    "network": "the busiest link",
+}
+
+
+def accounts(outcome: Outcome, treatment_id: str) -> Account | None:
+    """The account of a treatment; None where none of its runs is valid."""
+    known: dict[str, Account | None] = outcome.memory.setdefault("accounts", {})
+    if treatment_id not in known:
+        known[treatment_id] = _account(outcome, treatment_id)
+    return known[treatment_id]
+
+
+def _account(outcome: Outcome, treatment_id: str) -> Account | None:
+    runs = outcome.measured
+    mine = runs[runs["treatment_id"].astype(str) == treatment_id]["run_id"].astype(str)
+    order = sorted(mine, key=lambda run: (not _has_trace(outcome, run), run))
+    each = [_of_run(outcome, run_id) for run_id in order[:_RUNS]]
+    each = [account for account in each if account.traced] or each
+    if not each:
+        return None
+    causes = {cause for account in each for cause in account.shares}
+    return Account(
+        {c: sum(a.share(c) for a in each) / len(each) for c in causes},
+        {c: w for a in reversed(each) for c, w in a.words.items()},
+        each[0].traced,
+        [run for a in each for run in a.run_ids],
+        any(a.inferred for a in each),
+    )
+
+
+def _has_trace(outcome: Outcome, run_id: str) -> bool:
+    return outcome.has_table(run_id, "patterns") or outcome.has_table(run_id, "operations")
+
+
+def _of_run(outcome: Outcome, run_id: str) -> Account:
+    found = Account(run_ids=[run_id])
+    manifest = outcome.manifest(run_id)
+    wall_ns = _wall_ns(outcome, run_id)
+    if wall_ns <= 0:
+        return found
+    if manifest.get("cpu_ns"):
+        found.shares["processor"] = float(manifest["cpu_ns"]) / wall_ns
+    _network(outcome, run_id, found)
+    _disk(outcome, run_id, wall_ns, found)
+    _files(outcome, run_id, wall_ns, found)
+    return found
+
+
+def _wall_ns(outcome: Outcome, run_id: str) -> float:
+    """Length of the workload; 0 where no table tells."""
+    wall_s = (outcome.manifest(run_id).get("times") or {}).get("wall_s")
+    if wall_s:
+        return 1e9 * float(wall_s)
+    phases = outcome.table(run_id, "phases", ["phase_id", "start_ns", "end_ns"])
+    if phases is None:
+        return 0.0
+    mine = phases[phases["phase_id"].astype(str) == "workload"]
+    return float((mine["end_ns"] - mine["start_ns"]).sum())
+
+
+def _network(outcome: Outcome, run_id: str, found: Account) -> None:
+    table = outcome.table(run_id, "utilisation", ["kind", "entity", "metric", "value"])
+    if table is None or table.empty:
+        return
+    used = table[(table["kind"].astype(str) == "network") & (table["metric"].astype(str) == "used")]
+    means = used.groupby(used["entity"].astype(str))["value"].mean()
+    if len(means) and math.isfinite(float(means.max())):
+        found.shares["network"] = float(means.max()) / 100
+        found.words["network"] = f"the link {means.idxmax()}"
+
+
+def _disk(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> None:
+    table = outcome.table(run_id, "disk_stats", ["disk_id", "metric", "value"])
+    if table is None or table.empty:
+        return
+    busy = table[table["metric"].astype(str) == "busy_ns"]
+    if len(busy):
+        found.shares["disk"] = min(1.0, float(busy["value"].max()) / wall_ns)
+
+
+def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> None:
+    if not _has_trace(outcome, run_id):
+        return
+    try:
+        run = TracedRun(outcome.path / "runs" / run_id)
+        if not (run.has("operations", "time_ns") or run.has("patterns", "evidence")):
+            return
+        flushes, judged, others_ns = run.flushes, run.judged, run.others_ns
+    except PenstockError:
+        return
+    found.traced = True
+    ns = sum(float(row["ns"] or 0) for row in flushes)
+    count = sum(int(row["flushes"] or 0) for row in flushes)
+    if count:
+        found.shares["flushes"] = ns / wall_ns
+        each = f" of {duration(ns / count)} each"
+        found.words["flushes"] = f"waiting for {count:,} flush{'es' * (count > 1)}{each}"
+    found.shares["names"] = max(0.0, others_ns - ns) / wall_ns
+    cached_ns = 0.0
+    cached: list[tuple[float, Judged]] = []
+    for direction in ("read", "write"):
+        waiting = [(run.waits(row), row) for row in judged if row.direction == direction]
+        total = sum(w.time_ns for w, _ in waiting)
+        found.shares[f"{direction}s"] = total / wall_ns
+        if total:
+            found.inferred = found.inferred or any(w.inferred for w, _ in waiting if w.time_ns)
+            most, row = max(waiting, key=lambda pair: pair[0].time_ns)
+            order = f" in {_ORDER[row.kind]} order" if row.kind in _ORDER else ""
+            found.words[f"{direction}s"] = (
+                f"{most.calls:,} {direction}s of {size(row.median_bytes)}{order} of {row.path} that wait "
+                f"{duration(most.mean_ns)} each"
+            )
+        for waits, row in waiting:
+            left = max(0, row.time_ns - waits.time_ns)
+            cached_ns += left
+            cached.append((left, row))
+    found.shares["cached"] = cached_ns / wall_ns
+    if cached_ns:
+        _, row = max(cached, key=lambda pair: pair[0])
+        found.words["cached"] = (
+            f"{row.calls:,} {row.direction}s of {size(row.median_bytes)} of {row.path} that wait for no disk"
+        )
+
+
+# ---------------------------------------------------------------- in words
+
+
+def why(outcome: Outcome) -> Sentence | None:
+    """What the slower treatment's time goes to and what the faster one's; None where no table tells."""
+    pair = _compared(outcome)
+    if pair is None:
+        return None
+    slow, fast = pair
+    a, b = accounts(outcome, slow), accounts(outcome, fast)
+    if a is None or b is None:
+        return None
+    causes = sorted(
+        (c for c in _CAUSES if _told(a, c) >= MUCH),
+        key=lambda c: -_told(a, c),
+    )
+    evidence = {"table": "operations", "run_id": [*a.run_ids, *b.run_ids]}
+    if not causes:
+        return _idle(outcome, slow, fast, a, b, evidence)
+    first = causes[0]
+    slow_name, fast_name = (outcome.phrase(outcome.levels(t), " + ") for t in pair)
+    text = f"Why: {slow_name} {_spends(a, first)}; {fast_name} {_as_well(b, first, a)}."
+    more = [
+        c
+        for c in ("flushes", *causes[1:])
+        if c != first and max(_told(a, c), _told(b, c)) >= (LITTLE if c == "flushes" else MUCH)
+    ]
+    for cause in list(dict.fromkeys(more))[:2]:
+        text += (
+            f" {_CAUSES[cause][:1].upper()}{_CAUSES[cause][1:]}: {percent(a.share(cause))} of the run with "
+            f"{slow_name}, {percent(b.share(cause))} with {fast_name}."
+        )
+    return Sentence(text, _all_shares(outcome, pair, a, b), True, evidence)
+
+
+def _told(account: Account, cause: str) -> float:
+    """The share by which causes are compared: of processor time one processor's, without calls on files."""
+    if cause != "processor":
+        return account.share(cause)
+    in_calls = account.share("cached") + account.share("names")
+    return max(0.0, min(account.share(cause), 1.0) - in_calls)
+
+
+def _spends(account: Account, cause: str) -> str:
+    share, what = account.share(cause), account.words.get(cause, _CAUSES[cause])
+    if cause == "processor":
+        if share > 1.2:
+            return f"keeps {share:.1f} processors computing"
+        return f"computes for {percent(share)} of the run"
+    if cause == "network":
+        return f"uses {percent(share)} of {what}"
+    spent = f"{percent(share)} of the run" + (" (threads side by side)" if share > 1 else "")
+    return f"spends {spent} {what if cause == 'flushes' else f'in {what}'}"
+
+
+def _as_well(account: Account, cause: str, other: Account) -> str:
+    share = account.share(cause)
+    told = f"{share:.1f}" if cause == "processor" and share > 1.2 else percent(share)
+    if abs(_told(account, cause) - _told(other, cause)) < _ALIKE:
+        return f"as much ({told})"
+    return "nothing of that" if share < 0.005 else told
+
+
+def _idle(
+    outcome: Outcome, slow: str, fast: str, a: Account, b: Account, evidence: dict[str, Any]
+) -> Sentence | None:
+    """Where nothing that was recorded takes much of the slower one's time."""
+    if "disk" in a.shares and "disk" in b.shares and not a.traced:
+        with_slow, with_fast = (
+            f"with {outcome.phrase(outcome.levels(t), ' + ')}" for t in (slow, fast)
+        )
+        text = (
+            f"Why: the disk is busy for {percent(a.share('disk'))} of the run {with_slow} and "
+            f"{percent(b.share('disk'))} {with_fast}."
+        )
+        return Sentence(text, _all_shares(outcome, (slow, fast), a, b), True, evidence)
+    return None
+
+
+def _all_shares(outcome: Outcome, pair: tuple[str, str], a: Account, b: Account) -> str:
+    """Every share of the two, for who wants to check."""
+    names = {**_CAUSES, "network": "link", "disk": "disk busy"}
+    said = [
+        f"{names[c]} {percent(a.share(c))} and {percent(b.share(c))}"
+        for c in names
+        if max(a.share(c), b.share(c)) >= 0.005
+    ]
+    if not said:
+        return ""
+    which = listed([f"{t} ({outcome.phrase(outcome.levels(t), ' + ')})" for t in pair])
+    inferred = ""
+    if a.inferred or b.inferred:
+        inferred = " That calls wait for a disk is inferred from their time."
+    shares = "; ".join(said)
+    return f"Shares of the run in {which}: {shares}. Processor time overlaps with calls.{inferred}"
+
+
+def _compared(outcome: Outcome) -> tuple[str, str] | None:
+    """The two treatments to explain, the slower one first."""
+    for response in outcome.responses[:1]:
+        ranked = ranking(outcome, response)
+        if len(ranked.treatments) < 2:
+            return None
+        best, worst = ranked.best, ranked.treatments[-1]
+        focal = focal_factor(outcome, response.name)
+        cost = factor_cost(outcome, response, focal) if focal else None
+        if kind(outcome.question) != "which" and cost is not None and not cost.missing:
+            cell = cost.worst if cost.overall >= 1 else cost.least
+            mine = {**cell.where, cost.factor: cost.level}
+            other = {**cell.where, cost.factor: cost.other}
+            both = [t for levels in (mine, other) for t in ranked.treatments if t.levels == levels]
+            if len(both) == 2:
+                both.sort(key=lambda t: -ranked.treatments.index(t))
+                worst, best = both
+        return str(worst.treatment_id), str(best.treatment_id)
+    return None
+
+
+def not_known(outcome: Outcome) -> Sentence | None:
+    """What the runs cannot tell, in one sentence; None where nothing is open."""
+    said = [*_without_runs(outcome), *_not_seen(outcome)]
+    if not said:
+        return None
+    return Sentence(f"Not known: {'; '.join(said)}.", "", False, {"table": "runs"})
+
+
+def _without_runs(outcome: Outcome) -> Iterator[str]:
+    """Levels, else treatments, without a valid run."""
+    runs = outcome.runs
+    if runs is None or not len(outcome.measured):
+        return
+    measured = {str(t) for t in outcome.measured["treatment_id"]}
+    planned = {str(r["treatment_id"]): r["levels"] for r in outcome.plan.get("rows") or []}
+    gone = {t: levels for t, levels in planned.items() if t not in measured}
+    for factor in outcome.factors:
+        for level in factor.levels:
+            of_level = [t for t, v in planned.items() if str(v[factor.name]) == level]
+            if of_level and all(t in gone for t in of_level):
+                yield f"anything of {factor.phrase(level)}, of which no run is valid{_reason(runs, of_level)}"
+                for treatment in of_level:
+                    gone.pop(treatment, None)
+    if gone:
+        why_gone = _reason(runs, list(gone))
+        planned_levels = [{k: str(v) for k, v in levels.items()} for levels in gone.values()]
+        names = [outcome.phrase(levels, " + ") for levels in planned_levels]
+        more = [f"{len(names) - 3} more"] if len(names) > 3 else []
+        yield f"anything of {listed([*names[:3], *more])}, of which no run is valid{why_gone}"
+
+
+def _reason(runs: pd.DataFrame, treatments: list[str]) -> str:
+    mine = runs[runs["treatment_id"].astype(str).isin(treatments)]
+    reasons = [str(r) for r in mine["reason"].dropna() if r] if "reason" in mine else []
+    if not reasons:
+        return ""
+    cause = max(set(reasons), key=reasons.count).split(";")[0]
+    return f" ({cause if len(cause) <= 100 else f'{cause[:99]}…'})"
+
+
+def _not_seen(outcome: Outcome) -> Iterator[str]:
+    """Time of the slower treatment that no table explains."""
+    pair = _compared(outcome)
+    account = accounts(outcome, pair[0]) if pair is not None else None
+    if pair is None or account is None:
+        return
+    if not account.traced:
+        yield "what the program waited for (no table of these runs tells; `observers.trace` makes one)"
+        return
+    rest = 1 - account.on_files - _told(account, "processor")
+    if "processor" in account.shares and rest > _ALIKE and account.share("network") < MUCH:
+        levels = outcome.phrase(outcome.levels(pair[0]), " + ")
+        yield (
+            f"what takes the other {percent(rest)} of the run with {levels}, which is neither calls on "
+            "files nor processor time (locks, network, sleep and flushes of directories are not recorded)"
+        )

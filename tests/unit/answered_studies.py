@@ -1,0 +1,431 @@
+"""Studies with a planted truth, and what their answers must say: which, why and how sure.
+
+`python -m tests.unit.answered_studies` writes their answers to tests/golden/answers/.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.campaign.analysis import Analysis, analyse
+from tests.unit.planted_study import Doings, Levels, Planted
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "answers"
+DISKS = ("hdd-7200", "network-volume", "sata-ssd")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A study and what is true of it.
+
+    `best`: levels of the truly best treatments, which must be recommended; none where nothing is better than
+    the rest. `why` must be in what is said of the cause, `not_why` must not. `first`: how the answer begins.
+    `sure`: whether it may be without doubt. `says`, `never`: words of the whole answer.
+    """
+
+    study: Planted
+    best: Mapping[str, str] | None
+    first: str
+    why: tuple[str, ...] = ()
+    not_why: tuple[str, ...] = ()
+    sure: bool = True
+    says: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+
+def _disks(levels: Levels) -> Doings:
+    flushes_s = {"hdd-7200": 14.0, "network-volume": 6.0, "sata-ssd": 0.5}[levels["disk"]]
+    writes = ("log", "write", "consecutive", 600, 4096, 0.05)
+    return Doings(flushes_s + 2, 1.8, 300, flushes_s, (writes,), disk_busy_s=flushes_s)
+
+
+def _journal(levels: Levels) -> Doings:
+    each = {"hdd-7200": 0.04, "network-volume": 0.02, "sata-ssd": 0.0005}[levels["disk"]]
+    count = 600 if levels["journal"] == "delete" else 200
+    writes = ("t.db", "write", "irregular", 5000, 4096, 0.2)
+    return Doings(count * each + 4, 3.5, count, count * each, (writes,), disk_busy_s=count * each)
+
+
+def _commit(levels: Levels) -> Doings:
+    seconds = {"off": 0.0, "normal": 3.0, "full": 27.0}[levels["synchronous"]]
+    return Doings(
+        seconds + 3,
+        2.7,
+        int(seconds * 100),
+        seconds,
+        (("t.db", "write", "irregular", 9000, 4096, 0.2),),
+    )
+
+
+def _cache(levels: Levels) -> Doings:
+    calls = {"100B": 4_000_000, "64KiB": 6_000}[levels["buffer"]]
+    nbytes = {"100B": 100, "64KiB": 65536}[levels["buffer"]]
+    seconds = {"100B": 7.0, "64KiB": 0.5}[levels["buffer"]]
+    reads = ("words.txt", "read", "consecutive", calls, nbytes, seconds)
+    return Doings(seconds + 1, seconds + 0.9, 0, 0, (reads,))
+
+
+def _index(levels: Levels) -> Doings:
+    if levels["heap"] == "clustered":
+        return Doings(3, 2.6, 0, 0, (("heap", "read", "consecutive", 8000, 8192, 0.2),))
+    slow = 0.008 if levels["disk"] == "hdd-7200" else 0.0002
+    return Doings(
+        8000 * slow + 3, 2.6, 0, 0, (("heap", "read", "random", 8000, 8192, 8000 * slow),)
+    )
+
+
+def _link(levels: Levels) -> Doings:
+    rate = 12e6 if levels["link"] == "100Mbit" else 60e6
+    link = 12.5e6 if levels["link"] == "100Mbit" else 125e6
+    return Doings(
+        12, 2.0, 0, 0, (("part", "write", "consecutive", 5000, 65536, 0.3),), network=(rate, link)
+    )
+
+
+def _sleeper(levels: Levels) -> Doings:
+    return Doings(
+        10 * int(levels["workers"]), 2.0, 0, 0, (("f", "read", "consecutive", 500, 4096, 0.01),)
+    )
+
+
+CASES: dict[str, Case] = {
+    "one-factor-of-three-levels": Case(
+        Planted(
+            "Which of three disks is the fastest for this program?",
+            {"disk": list(DISKS)},
+            lambda v: {"load": 3e5 / _disks(v).wall_s},
+            {"load": ("rows/s", "higher")},
+            doings=_disks,
+        ),
+        {"disk": "sata-ssd"},
+        "Choose sata-ssd: load ",
+        ("hdd-7200 spends 88 % of the run waiting for 300 flushes", "sata-ssd 20 %"),
+        says=("3.2 times the next (network-volume",),
+        never=("Yes", "variation"),
+    ),
+    "two-by-three-with-interaction": Case(
+        Planted(
+            "Which disk and journal should this SQLite program have?",
+            {"disk": list(DISKS), "journal": ["wal", "delete"]},
+            lambda v: {"load": 1e5 / _journal(v).wall_s},
+            {"load": ("rows/s", "higher")},
+            doings=_journal,
+        ),
+        {"disk": "sata-ssd"},
+        "Choose sata-ssd",
+        ("hdd-7200 + delete spends 86 % of the run waiting for 600 flushes",),
+        says=("What matters most for load is disk",),
+    ),
+    "responses-that-conflict": Case(
+        Planted(
+            "How should the cache be sized?",
+            {"cache": ["1GiB", "4GiB", "16GiB"]},
+            lambda v: {
+                "throughput": {"1GiB": 1000.0, "4GiB": 3000.0, "16GiB": 3600.0}[v["cache"]],
+                "price": {"1GiB": 1.0, "4GiB": 1.4, "16GiB": 6.0}[v["cache"]],
+                "restart": {"1GiB": 2.0, "4GiB": 3.0, "16GiB": 20.0}[v["cache"]],
+            },
+            {"throughput": ("1/s", "higher"), "price": ("EUR", "lower"), "restart": ("s", "lower")},
+        ),
+        {"cache": "16GiB"},
+        "Choose 16GiB cache: throughput 3,5",
+        says=(
+            "price speaks against it",
+            "restart speaks against it",
+            "Nearest to the best of all responses at once is 4GiB cache",
+            "what the program waited for",
+        ),
+    ),
+    "a-tie-that-another-response-decides": Case(
+        Planted(
+            "Which journal should it be?",
+            {"journal": ["wal", "delete"], "disk": ["hdd-7200", "sata-ssd"]},
+            lambda v: {
+                "load": 100.0 if v["disk"] == "hdd-7200" else 900.0,
+                "lookup": (40.0 if v["disk"] == "hdd-7200" else 400.0)
+                * (3 if v["journal"] == "delete" else 1),
+            },
+            {"load": ("rows/s", "higher"), "lookup": ("lookups/s", "higher")},
+        ),
+        {"disk": "sata-ssd"},
+        "Choose sata-ssd: load 889 rows/s, 9.0 times the next",
+        says=("Of these delete + sata-ssd is better for lookup: 1,",),
+        never=("wal is the best journal",),
+    ),
+    "nothing-significant": Case(
+        Planted(
+            "Which scheduler is best?",
+            {"scheduler": ["none", "mq-deadline", "bfq"]},
+            lambda _: {"throughput": 500.0},
+            noise=0.15,
+        ),
+        None,
+        "Nothing is told apart: throughput is ",
+        sure=False,
+        says=("that may be chance",),
+    ),
+    "all-runs-of-a-level-failed": Case(
+        Planted(
+            "Which of three disks is the fastest?",
+            {"disk": list(DISKS)},
+            lambda v: {"load": 3e5 / _disks(v).wall_s},
+            {"load": ("rows/s", "higher")},
+            failed=lambda v: v["disk"] == "network-volume",
+            doings=_disks,
+        ),
+        {"disk": "sata-ssd"},
+        "Of the 2 of 3 treatments that could be measured, choose sata-ssd: load ",
+        ("waiting for 300 flushes",),
+        sure=False,
+        says=("Not known: anything of network-volume, of which no run is valid", "status 1"),
+    ),
+    "one-level-alone-worked": Case(
+        Planted(
+            "Which engine is the fastest?",
+            {"engine": ["btree", "lsm"]},
+            lambda _: {"ops": 1000.0, "p99": 3.0},
+            {"ops": ("operations/s", "higher"), "p99": ("ms", "lower")},
+            failed=lambda v: v["engine"] == "lsm",
+        ),
+        {"engine": "btree"},
+        "Only btree could be measured, and so nothing compared: ops is ",
+        sure=False,
+        says=("and p99 is 2.99 ms", "anything of lsm, of which no run is valid"),
+    ),
+    "processor-bound": Case(
+        Planted(
+            "Does the disk matter to this compression?",
+            {"disk": ["hdd-7200", "sata-ssd"]},
+            lambda _: {"rate": 80.0},
+            {"rate": ("MiB/s", "higher")},
+            noise=0.005,
+            doings=lambda _: Doings(
+                20, 19.6, 0, 0, (("in", "read", "consecutive", 900, 131072, 0.1),)
+            ),
+        ),
+        None,
+        "No: rate with hdd-7200 disk is ",
+        ("computes for 98 % of the run", "as much (98 %)"),
+        ("flush",),
+        says=("It makes no difference which is chosen",),
+    ),
+    "flush-bound": Case(
+        Planted(
+            "How much does synchronous cost?",
+            {"synchronous": ["off", "normal", "full"]},
+            lambda v: {"wait": _commit(v).wall_s},
+            {"wait": ("s", "lower")},
+            doings=_commit,
+        ),
+        {"synchronous": "off"},
+        "synchronous full multiplies wait by 10 beside synchronous off",
+        ("synchronous full spends 90 % of the run waiting for 2,700 flushes of 10 ms each",),
+        says=("The best is synchronous off",),
+        never=("Yes", "No:"),
+    ),
+    "cache-bound": Case(
+        Planted(
+            "Which buffer should the reader have?",
+            {"buffer": ["100B", "64KiB"], "disk": ["hdd-7200", "sata-ssd"]},
+            lambda v: {"time": _cache(v).wall_s},
+            {"time": ("s", "lower")},
+            noise=0.01,
+            doings=_cache,
+        ),
+        {"buffer": "64KiB"},
+        "Choose 64KiB buffer: time ",
+        ("4,000,000 reads of 100 B of words.txt that wait for no disk",),
+        ("flush",),
+    ),
+    "network-bound": Case(
+        Planted(
+            "Which link does the copy need?",
+            {"link": ["100Mbit", "1Gbit"]},
+            lambda v: {"rate": 11.4 if v["link"] == "100Mbit" else 57.0},
+            {"rate": ("MiB/s", "higher")},
+            doings=_link,
+        ),
+        {"link": "1Gbit"},
+        "Choose 1Gbit link: rate ",
+        ("100Mbit link uses 96 % of the link node1.net", "48 %"),
+        ("flush",),
+    ),
+    "counts-without-a-unit": Case(
+        Planted(
+            "Which retry policy loses least?",
+            {"policy": ["none", "linear", "backoff"]},
+            lambda v: {"lost": {"none": 40.0, "linear": 6.0, "backoff": 0.0}[v["policy"]]},
+            {"lost": ("requests", "lower")},
+        ),
+        {"policy": "backoff"},
+        "Choose backoff: lost 0 requests, ",
+        says=("less than the next (linear",),
+        never=("nan", "inf", "×"),
+    ),
+    "a-number-as-a-factor": Case(
+        Planted(
+            "How much does n cost?",
+            {"n": ["300", "600"]},
+            lambda v: {"time": int(v["n"]) / 100},
+            {"time": ("s", "lower")},
+        ),
+        {"n": "300"},
+        "n = 600 multiplies time by 2.0 beside n = 300",
+        never=("600 n", "left with ."),
+    ),
+    "whether-it-costs": Case(
+        Planted(
+            "Does random access cost anything, and what removes the cost?",
+            {"pattern": ["sequential", "random"], "disk": ["hdd-7200", "sata-ssd"]},
+            lambda v: {
+                "bandwidth": {
+                    ("sequential", "hdd-7200"): 40.0,
+                    ("random", "hdd-7200"): 0.5,
+                    ("sequential", "sata-ssd"): 120.0,
+                    ("random", "sata-ssd"): 118.0,
+                }[(v["pattern"], v["disk"])]
+            },
+            {"bandwidth": ("MiB/s", "higher")},
+            noise=0.01,
+        ),
+        {"disk": "sata-ssd"},
+        "Yes: random pattern divides bandwidth by 9.",
+        says=("What removes it (to 1.1 or less): sata-ssd",),
+    ),
+    "whether-it-helps": Case(
+        Planted(
+            "Does WAL help?",
+            {"journal": ["delete", "wal"]},
+            lambda v: {"load": 1500.0 if v["journal"] == "wal" else 420.0},
+            {"load": ("rows/s", "higher")},
+        ),
+        {"journal": "wal"},
+        "Yes: wal journal multiplies load by 3.",
+        says=("The best is wal",),
+    ),
+    "whether-it-helps-and-it-does-not": Case(
+        Planted(
+            "Does compression pay?",
+            {"compression": ["off", "on"], "disk": ["hdd-7200", "sata-ssd"]},
+            lambda v: {
+                "load": (100.0 if v["disk"] == "hdd-7200" else 900.0)
+                / (2 if v["compression"] == "on" else 1)
+            },
+            {"load": ("rows/s", "higher")},
+        ),
+        {"disk": "sata-ssd", "compression": "off"},
+        "No: compression on divides load by ",
+    ),
+    "how-much": Case(
+        Planted(
+            "How much does the disk cost PostgreSQL's transactions, and does memory make up for it?",
+            {"disk": ["hdd-7200", "sata-ssd"], "memory": ["96MiB", "512MiB"]},
+            lambda v: {
+                "tps": (60.0 if v["disk"] == "hdd-7200" else 600.0)
+                * (1.5 if v["memory"] == "512MiB" else 1)
+            },
+            {"tps": ("1/s", "higher")},
+        ),
+        {"disk": "sata-ssd", "memory": "512MiB"},
+        "hdd-7200 disk divides tps by 9.9 beside sata-ssd, much the same under every combination",
+        says=("Nothing tried removes it",),
+        never=("Yes",),
+    ),
+    "one-run-of-each": Case(
+        Planted(
+            "Which disk and how many jobs?",
+            {"disk": list(DISKS), "jobs": ["1", "8"]},
+            lambda v: {
+                "rate": (1 + DISKS.index(v["disk"])) * 100.0 * (2 if v["jobs"] == "8" else 1)
+            },
+            {"rate": ("MiB/s", "higher")},
+            replicates=1,
+        ),
+        {"disk": "sata-ssd", "jobs": "8"},
+        "Choose sata-ssd + 8 jobs: rate ",
+        sure=False,
+        says=("with one run of each, how sure this is cannot be said",),
+    ),
+    "the-same-twice": Case(
+        Planted(
+            "Does the name of the directory matter?",
+            {"directory": ["a", "b"]},
+            lambda _: {"rate": 5000.0},
+            {"rate": ("1/s", "higher")},
+            noise=0.004,
+            replicates=5,
+        ),
+        None,
+        "No: rate with directory b is the same within 1 % as with directory a",
+        says=("It makes no difference which is chosen",),
+    ),
+    "many-treatments": Case(
+        Planted(
+            "Which setting of the store is the fastest?",
+            {
+                "engine": ["btree", "lsm"],
+                "compaction": ["level", "size"],
+                "cache": ["64MiB", "1GiB"],
+                "threads": ["1", "16"],
+            },
+            lambda v: {
+                "ops": 1000.0
+                * (3 if v["engine"] == "lsm" else 1)
+                * (1.3 if v["cache"] == "1GiB" else 1)
+                * (4 if v["threads"] == "16" else 1)
+            },
+            {"ops": ("operations/s", "higher")},
+            noise=0.01,
+        ),
+        {"engine": "lsm", "cache": "1GiB", "threads": "16"},
+        "Choose lsm + 1GiB cache + 16 threads: ops 15,",
+        says=("level and size are as good as each other", "What matters most for ops is threads"),
+    ),
+    "random-reads": Case(
+        Planted(
+            "What does it cost to read in the order of an index, and what does CLUSTER gain?",
+            {"heap": ["clustered", "scattered"], "disk": ["hdd-7200", "sata-ssd"]},
+            lambda v: {"time": _index(v).wall_s},
+            {"time": ("s", "lower")},
+            doings=_index,
+        ),
+        {"heap": "clustered"},
+        "scattered heap multiplies time by ",
+        ("8,000 reads of 8 KiB in random order of heap that wait 8 ms each", "96 % of the run"),
+        ("flush",),
+    ),
+    "time-that-no-table-explains": Case(
+        Planted(
+            "How many workers should there be?",
+            {"workers": ["1", "4"]},
+            lambda v: {"time": 10.0 * int(v["workers"])},
+            {"time": ("s", "lower")},
+            doings=_sleeper,
+        ),
+        {"workers": "1"},
+        "Choose 1 worker: time ",
+        (),
+        ("waiting for",),
+        says=("Not known: what takes the other 95 % of the run with 4 workers", "locks"),
+    ),
+}
+
+
+def answered(case: Case, place: Path) -> Analysis:
+    """The analysis of a case, written into `place`."""
+    return analyse(case.study.write(place / "out"), report=False)
+
+
+def told(case: Case, result: Analysis) -> str:
+    """The golden text: question, answer, ranked table."""
+    return "\n".join([f"> {case.study.question}", "", *result.lines()]) + "\n"
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(parents=True, exist_ok=True)
+    for name, case in CASES.items():
+        with tempfile.TemporaryDirectory() as place:
+            (GOLDEN / f"{name}.txt").write_text(told(case, answered(case, Path(place))))

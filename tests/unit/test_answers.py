@@ -1,0 +1,226 @@
+"""Answers: every study gets one that says which, why and how sure, as the planted truth has it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from penstock.analyse.means import ranking
+from penstock.analyse.outcome import FactorLevels, Outcome
+from penstock.analyse.question import direction, kind
+from penstock.campaign.analysis import Analysis, analyse
+from penstock.cli.analyse import command
+from penstock.report import figures, style
+from penstock.report.html import write_report
+from tests.unit.answered_studies import CASES, GOLDEN, Case, answered
+from tests.unit.answered_studies import told as golden
+from tests.unit.planted_study import Planted
+
+DISKS = {"hdd-7200": 130.0, "network-volume": 900.0, "sata-ssd": 5200.0}
+
+
+def three_disks(**more: object) -> Planted:
+    return Planted(
+        "Which of the three disks is the fastest for this program?",
+        {"disk": list(DISKS)},
+        lambda levels: {"throughput": DISKS[levels["disk"]]},
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_which_of_three_disks(tmp_path: Path) -> None:
+    out = three_disks().write(tmp_path / "out")
+    result = analyse(out, report=False)
+    first = result.answer[0]
+    assert first.startswith("Choose sata-ssd: ")
+    assert "5.8 times" in first
+    assert "network-volume" in first
+    assert "Yes" not in first
+
+
+def told(out: Path) -> Result:
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, [str(out)])
+
+
+def test_command_tells_answer_and_table(tmp_path: Path) -> None:
+    done = told(three_disks().write(tmp_path / "out"))
+    assert done.exit_code == 0
+    assert done.stdout.startswith("Choose sata-ssd")
+    assert re.search(r"^3\s+hdd-7200 .* 40×", done.stdout, re.MULTILINE)
+    assert "could not" not in done.output
+
+
+def test_no_valid_run_is_no_success(tmp_path: Path) -> None:
+    done = told(three_disks(failed=lambda _: True).write(tmp_path / "out"))
+    assert done.exit_code == 1
+    assert "no valid run" in done.output
+
+
+def test_means_are_ranked_with_intervals(tmp_path: Path) -> None:
+    out = three_disks().write(tmp_path / "out")
+    analyse(out, report=False)
+    table = pd.read_parquet(out / "means.parquet")
+    ranked = table[table["kind"] == "treatment"]
+    assert list(ranked["rank"]) == [1, 2, 3]
+    disks = [json.loads(levels)["disk"] for levels in ranked["levels"]]
+    assert disks == ["sata-ssd", "network-volume", "hdd-7200"]
+    assert list(ranked["n"]) == [3, 3, 3]
+    for row in ranked.to_dict("records"):
+        truth = DISKS[json.loads(row["levels"])["disk"]]
+        assert row["ci_low"] < truth < row["ci_high"]
+        assert row["times_best"] == pytest.approx(5200 / truth, rel=0.05)
+    levels = table[table["kind"] == "level"]
+    assert set(levels["factor"]) == {"disk"}
+    assert len(levels) == 3
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Case, Analysis]:
+    name: str = request.param
+    return name, CASES[name], answered(CASES[name], tmp_path_factory.mktemp("case"))
+
+
+def test_answer_is_the_golden_one(case: tuple[str, Case, Analysis]) -> None:
+    name, planted, result = case
+    assert golden(planted, result) == (GOLDEN / f"{name}.txt").read_text()
+
+
+def test_which(case: tuple[str, Case, Analysis]) -> None:
+    _, planted, result = case
+    assert result.answer[0].startswith(planted.first)
+    table = pd.read_parquet(result.out / "means.parquet")
+    main = table[(table["kind"] == "treatment") & (table["response"] == table["response"].iloc[0])]
+    levels = [json.loads(row) for row in main["levels"]]
+    top = [v for v, said in zip(levels, main["verdict"], strict=True) if said != "worse"]
+    (said,) = (f for f in result.findings if f.code == "recommendation")
+    if planted.best is None:
+        assert len(top) == len(levels)
+        return
+    assert planted.best.items() <= levels[0].items()
+    factors = [f for f in Outcome.read(result.out).factors if f.name in planted.best]
+    recommended = said.statement.split(":")[0]
+    assert all(f.phrase(planted.best[f.name]) in recommended for f in factors)
+
+
+def test_why(case: tuple[str, Case, Analysis]) -> None:
+    _, planted, result = case
+    why = " ".join(f.statement for f in result.findings if f.code == "why")
+    assert all(words in why for words in planted.why)
+    assert not any(words in " ".join(result.answer) for words in planted.not_why)
+
+
+def test_how_sure(case: tuple[str, Case, Analysis]) -> None:
+    """What is recommended is beyond doubt where it may be, and the interval holds the planted truth."""
+    _, planted, result = case
+    (said,) = (f for f in result.findings if f.code == "recommendation")
+    assert (said.severity == "info") == planted.sure
+    outcome = Outcome.read(result.out)
+    for response in outcome.responses:
+        ranked = ranking(outcome, response)
+        for mean in ranked.treatments if ranked.df else []:
+            # twice the interval: of the many here some miss by themselves
+            truth = planted.study.truth(mean.levels)[response.name]
+            assert 2 * mean.low - mean.mean <= truth <= 2 * mean.high - mean.mean
+
+
+def test_words(case: tuple[str, Case, Analysis]) -> None:
+    _, planted, result = case
+    text = " ".join(result.answer)
+    assert all(words in text for words in planted.says)
+    assert not any(words in text for words in planted.never)
+    everything = " ".join(f.statement for f in result.findings)
+    for words in ("nan", "left with .", "1 of 1", "could not be analysed"):
+        assert words not in everything
+    if planted.study.question.startswith(("Which", "How", "What")):
+        assert not re.search(r"\b(Yes|No)[:,]", text)
+
+
+@pytest.fixture(scope="module")
+def of_three_levels(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    case = CASES["two-by-three-with-interaction"]
+    return Outcome.read(answered(case, tmp_path_factory.mktemp("study")).out)
+
+
+@pytest.mark.parametrize("width", [style.WIDE_INCHES, style.NARROW_INCHES])
+def test_figures_show_every_level(of_three_levels: Outcome, width: float) -> None:
+    means = figures.draw(of_three_levels, "effects", width)
+    ticks = [[t.get_text() for t in axes.get_xticklabels()] for axes in means.axes]
+    assert ticks == [["hdd-7200", "network-volume", "sata-ssd"], ["wal", "delete"]]
+    shares = figures.draw(of_three_levels, "pareto", width)
+    assert shares.axes[0].get_yticklabels()[0].get_text() == "disk"
+    (together,) = figures.draw(of_three_levels, "interactions", width).axes
+    assert len(together.get_lines()) == 3
+    for fig in (means, shares):
+        inside = fig.get_tightbbox()
+        assert inside.x0 * fig.dpi >= fig.bbox.x0 - 2
+        assert inside.x1 * fig.dpi <= fig.bbox.x1 + 2
+
+
+def test_page_answers_and_ranks(of_three_levels: Outcome) -> None:
+    page = write_report(of_three_levels.path).read_text()
+    answer = page[page.index('id="answer"') : page.index("<nav")]
+    assert "<li>Choose sata-ssd + wal: load " in answer
+    assert "95 % interval of load with sata-ssd + wal" in answer
+    assert answer.index(">sata-ssd, wal</td>") < answer.index(">hdd-7200, delete</td>")
+    assert "Means at each level" in page
+
+
+@pytest.mark.parametrize(
+    ("question", "asks", "of"),
+    [
+        ("Which disk should it be on, and does WAL matter more?", "which", "matters"),
+        ("What is the cheapest allocation, and what does twice the speed cost?", "which", "costs"),
+        ("How should twenty machines be split?", "which", ""),
+        ("How many machines does Montage use?", "which", ""),
+        ("How much slower than a stream are random requests?", "how much", "costs"),
+        ("What does a client gain that looks at the latency?", "how much", "helps"),
+        ("How long does TeraSort take on slower disks?", "how much", "costs"),
+        ("Does random access cost anything, and what removes it?", "whether", "costs"),
+        ("Do replicas of a file that all machines read pay?", "whether", "helps"),
+        ("Do real systems run unmodified on emulated disks?", "whether", ""),
+        ("", "which", ""),
+    ],
+)
+def test_questions(question: str, asks: str, of: str) -> None:
+    assert kind(question) == asks
+    assert direction(question) == of
+
+
+def test_a_verb_that_says_neither_gets_no_yes(tmp_path: Path) -> None:
+    study = Planted(
+        "Do programs run on WAL?",
+        {"journal": ["delete", "wal"]},
+        lambda v: {"throughput": 100.0 if v["journal"] == "wal" else 50.0},
+    )
+    first = analyse(study.write(tmp_path / "out"), report=False).answer[0]
+    assert first.startswith("wal journal multiplies throughput by 2.0 beside delete")
+
+
+@pytest.mark.parametrize(
+    ("factor", "level", "words"),
+    [
+        ("n", "600", "n = 600"),
+        ("n", "1", "n = 1"),
+        ("jobs", "8", "8 jobs"),
+        ("jobs", "1", "1 job"),
+        ("depth", "16", "depth 16"),
+        ("rows_per_commit", "100", "100 rows per commit"),
+        ("block_size", "4KiB", "4KiB block size"),
+        ("disk", "sata-ssd", "sata-ssd"),
+        ("synchronous", "off", "synchronous off"),
+        ("share", "0.5", "share 0.5"),
+    ],
+)
+def test_levels_in_words(factor: str, level: str, words: str) -> None:
+    assert FactorLevels(factor, [level]).phrase(level) == words
