@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import typer
 
 from penstock.analyse.findings import Finding
+from penstock.archive.selection import is_study
+from penstock.archive.whole import reading
 from penstock.campaign.analysis import analyse, headline
 from penstock.cli.run import check_fail_on, reaches
 from penstock.errors import BadInput
@@ -19,7 +21,8 @@ from penstock.errors import BadInput
 
 def command(
     runs: Path = typer.Argument(
-        ..., help="The study's directory (the -o of penstock run), or a trace bundle."
+        ...,
+        help="The study's directory (the -o of penstock run), a run of it (OUT:r001), or a trace bundle.",
     ),
     fail_on: str | None = typer.Option(
         None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
@@ -31,12 +34,13 @@ def command(
     Of a trace bundle: its verdicts again, from its events (without events as recorded), and its findings.
     """
     check_fail_on(fail_on)
-    if any((runs / f"{name}.parquet").exists() for name in ("io_events", "patterns")):
-        try:
-            found = _judge_trace(runs, as_json)
-        except (OSError, pa.ArrowException, duckdb.Error, KeyError) as error:
-            told = str(error).splitlines()[0]
-            raise BadInput(f"{runs}: {told}; expected the bundle of a trace") from error
+    if not is_study(runs):
+        with reading(runs) as (trace,):
+            try:
+                found = _judge_trace(trace, as_json)
+            except (OSError, pa.ArrowException, duckdb.Error, KeyError) as error:
+                told = str(error).splitlines()[0]
+                raise BadInput(f"{trace}: {told}; expected the bundle of a trace") from error
         if reaches(found, fail_on):
             raise typer.Exit(3)
         return

@@ -22,8 +22,8 @@ def command(
     from penstock.observe.trace.compare_words import show
     from penstock.observe.trace.replay import distance_of
 
-    with reading(a, b):
-        runs = Run(a), Run(b)
+    with reading(a, b) as (one, other):
+        runs = Run(one), Run(other)
         near = distance_of(runs[0].rows, runs[1].rows) if all(r.events for r in runs) else None
         found = compare_runs(*runs, near)
     if as_json:

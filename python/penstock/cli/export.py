@@ -10,7 +10,7 @@ import typer
 
 def command(
     bundle: Path = typer.Argument(
-        help="The bundle of `penstock trace --mode trace -o` or `import`."
+        help="The bundle of `penstock trace --mode trace -o` or `import`; OUT:r001, OUT:t01 of a study."
     ),
     form: str = typer.Argument(metavar="FORMAT", help="perfetto, paraver, json, jsonl or fio."),
     output: Path = typer.Option(
@@ -28,8 +28,8 @@ def command(
     from penstock.archive.whole import reading
 
     limit = part_bytes or trace_export.PART_BYTES
-    with reading(bundle):
-        written = trace_export.export(bundle, form, output, part_bytes=limit)
+    with reading(bundle) as (trace,):
+        written = trace_export.export(trace, form, output, part_bytes=limit)
     if as_json:
         print(json.dumps(written))
         return

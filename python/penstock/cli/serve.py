@@ -42,6 +42,7 @@ def command(
 
     import uvicorn
 
+    from penstock.archive.selection import select
     from penstock.archive.whole import check_trace
     from penstock.errors import BadInput
     from penstock.serve.api.token import kept, made
@@ -49,7 +50,7 @@ def command(
     from penstock.serve.listen import opened
     from penstock.serve.traces import Served
 
-    bundles = bundles or []
+    bundles = [select(bundle).one for bundle in bundles or []]
     for bundle in bundles:
         check_trace(bundle)
     if cache is not None and not cache.is_dir():
