@@ -16,8 +16,6 @@ EXPECTED = (
 )
 #: what only the directory of a study's results holds
 _OF_STUDY = ("plan.json", "campaign.json", "runs.parquet", "runs")
-#: what every traced run has
-_TRACED = "files.parquet"
 
 
 @dataclass(frozen=True)
@@ -33,26 +31,37 @@ class Selection:
     runs: list[Path] = field(default_factory=list)
 
     @property
-    def traced(self) -> list[Path]:
-        """Those of its runs that were traced. Raises BadInput where it names some and none was."""
-        found = [run for run in self.runs if self.kind == "run" or (run / _TRACED).is_file()]
-        if self.runs and not found:
+    def replicates(self) -> list[Path]:
+        """Its runs, which are of one treatment. Raises BadInput for a study."""
+        if self.kind == "study":
             raise BadInput(
-                f"{self.name}: found {_counted(len(self.runs))}, none of them traced; expected "
-                "`observers: {trace: {mode: trace}}` in the study"
+                f"{self.name}: found a study's results, of {_counted(len(self.runs))}; expected one of "
+                f"them: {self.name}:r001 or {self.name}:t01"
             )
-        return found
+        return self.runs
+
+    @property
+    def traced(self) -> list[Path]:
+        """Those of its replicates that were traced."""
+        return [run for run in self.replicates if (run / "files.parquet").is_file()]
+
+    @property
+    def is_trace(self) -> bool:
+        """Whether it is one bundle, of a traced run."""
+        return self.kind == "run" and bool(self.traced)
 
     @property
     def one(self) -> Path:
         """Its bundle; of a treatment that of its first valid run that was traced.
 
-        Raises BadInput for a study of several treatments.
+        Raises BadInput for a study, and for a treatment that was not traced.
         """
-        if self.kind == "study":
+        if self.kind == "run":
+            return self.path
+        if not self.traced:
             raise BadInput(
-                f"{self.name}: found a study's results, of {_counted(len(self.runs))}; expected one of "
-                f"them: {self.name}:r001 or {self.name}:t01"
+                f"{self.name}: found {_counted(len(self.runs))}, none of them traced; expected "
+                "`observers: {trace: {mode: trace}}` in the study"
             )
         return self.traced[0]
 

@@ -145,7 +145,7 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
         kind = _kind(verdict)
         kind += ", counted" if row["basis"] == "counters" else ""
         kind += f", {basis_in_words(FAULTS)}" if row["basis"] == FAULTS else ""
-        label = Text(_tail(printable(paths.get(row["file_id"]) or f"file {row['file_id']}"), 40))
+        label = Text(tail(printable(paths.get(row["file_id"]) or f"file {row['file_id']}"), 40))
         table.add_row(
             label,
             row["direction"],
@@ -220,5 +220,6 @@ def _paths(traced: Traced) -> list[tuple[int, str | None]]:
     )
 
 
-def _tail(text: str, most: int) -> str:
+def tail(text: str, most: int) -> str:
+    """The end of a text that is longer than `most`, the part that tells paths apart."""
     return text if len(text) <= most else "…" + text[1 - most :]
