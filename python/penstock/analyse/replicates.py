@@ -164,8 +164,9 @@ def _responses(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[Measure
 
 
 def _wall_s(manifest: dict[str, Any]) -> float | None:
-    wall = (manifest.get("times") or {}).get("wall_s")
-    return wall or ((manifest.get("responses") or {}).get("wall_s") or {}).get("value")
+    kept = (manifest.get("responses") or {}).get("wall_s") or {}
+    wall: float | None = (manifest.get("times") or {}).get("wall_s") or kept.get("value")
+    return wall
 
 
 def _levels(manifests: list[dict[str, Any]]) -> dict[str, str]:
