@@ -233,6 +233,15 @@ def first_of_path(paths: Mapping[int, str | None]) -> dict[int, int]:
     return {n: first.setdefault(paths[n] or f"file {n}", n) for n in sorted(paths)}
 
 
+def by_path(file_id: Numbers, first_of: Mapping[int, int]) -> Numbers:
+    """Numbers of files as those that stand for their paths (`first_of_path`)."""
+    if all(number == first for number, first in first_of.items()):
+        return file_id
+    found, places = np.unique(file_id, return_inverse=True)
+    firsts = np.array([first_of.get(number, number) for number in found.tolist()], np.int64)
+    return firsts[places]
+
+
 def of_best_basis(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of rows of `patterns`, for each file and direction those with the best basis there is (BASES)."""
     best: dict[tuple[Any, Any], int] = {}

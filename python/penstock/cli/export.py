@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import typer
@@ -36,5 +37,7 @@ def command(
     print(f"{written['events']} events: {', '.join(written['files'][:8])}")
     if len(written["files"]) > 8:
         print(f"and {len(written['files']) - 8} more files")
+    if form == "fio":
+        print(f"cd {shlex.quote(str(output))} && fio files.fio && fio replay.fio  # or job.fio")
     for what, n in written.get("skipped", {}).items():
         print(f"not in the I/O logs: {n} x {what}")
