@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from penstock.analyse.findings import Finding
-from penstock.analyse.served import FLUSHES, quick_ns
+from penstock.analyse.served import quick_ns
 from penstock.analyse.traced_run import Judged, TracedRun
 from penstock.analyse.words import duration, percent, size
 
@@ -394,28 +393,16 @@ def _rereads(run: TracedRun) -> Iterator[Finding]:
         )
 
 
-_FLUSHES = f"""SELECT file_id, sum(calls) AS flushes, sum(time_ns) AS ns FROM operations
-    WHERE op IN ({", ".join(f"'{name}'" for name in FLUSHES)}) GROUP BY file_id"""
-_FLUSH_EVENTS = """SELECT file_id, count(*) AS flushes, sum(latency_ns) AS ns FROM io_events
-    WHERE direction = 'sync' GROUP BY file_id"""
-
-
-def _flush_rows(run: TracedRun) -> list[dict[str, Any]]:
-    """Flushes per file: from the sums that every mode keeps, else from the events."""
-    if run.has("operations", "op", "calls", "time_ns"):
-        return run.ask(_FLUSHES)
-    return run.ask(_FLUSH_EVENTS) if run.has("io_events", "direction", "latency_ns") else []
-
-
 def _flushes(run: TracedRun) -> Iterator[Finding]:
     """Guard: flushes that cost little; of a storm, many writes per flush and few flushes."""
     writes: dict[int, int] = {}
     rows = run.judged if _of_calls(run) else list(run.device.values())
     for judged in rows:  # a file may have verdicts on calls and on faults
         if judged.direction == "write":
-            writes[judged.file_id] = writes.get(judged.file_id, 0) + judged.calls
+            first = run.first_of.get(judged.file_id, judged.file_id)
+            writes[first] = writes.get(first, 0) + judged.calls
     others = []
-    for row in sorted(_flush_rows(run), key=lambda row: -row["ns"]):
+    for row in run.flushes:
         count, ns = int(row["flushes"]), float(row["ns"])
         per = writes.get(row["file_id"], 0) / max(count, 1)
         if count < ENOUGH or per > WRITES_PER_FLUSH or run.share(ns) < FLUSH_TIME:
@@ -424,7 +411,7 @@ def _flushes(run: TracedRun) -> Iterator[Finding]:
         yield Finding(
             "trace-fsync-storm",
             "warning",
-            f"{run.name(row['file_id'])}: {count:,} flushes to the device, one after every "
+            f"{run.name_of_all(row['file_id'])}: {count:,} flushes to the device, one after every "
             f"{per:.1f} writes, of {duration(ns / count)} each: "
             f"{percent(run.share(ns))} of the run.",
             {"operations": {"file_id": row["file_id"], "direction": "sync"}},
@@ -435,7 +422,7 @@ def _flushes(run: TracedRun) -> Iterator[Finding]:
     if run.share(ns) < FLUSH_TIME:
         return
     count = sum(int(row["flushes"]) for row in others)
-    top = run.name(others[0]["file_id"])
+    top = run.name_of_all(others[0]["file_id"])
     files = f"{top} and {len(others) - 1} more" if len(others) > 1 else top
     yield Finding(
         "trace-flush-bound",

@@ -109,12 +109,23 @@ class Bundle:
 
     def verdicts_of(self, file_id: int) -> list[Row]:
         """The verdicts on one file: reads before writes, calls before faults before the device."""
-        mine = [r for r in self.verdicts if r["file_id"] == file_id]
+        of_path = set(self.run.files_of_path(file_id))
+        # of the files of a path the verdict on that with most requests, which comes first
+        most: dict[tuple[str, str], Row] = {}
+        for row in self.verdicts:
+            if row["file_id"] in of_path:
+                most.setdefault((row["basis"], row["direction"]), row)
+        mine = list(most.values())
         order = {"calls": 0, "faults": 1, "device": 2}
         return sorted(mine, key=lambda r: (order.get(r["basis"], 9), r["direction"]))
 
     def class_phases(self, file_id: int) -> list[tuple[str, list[Row]]]:
-        """Per direction the stretches of one class that a mixed file has: first and end request, class."""
+        """Per direction the stretches of one class that a mixed file has: first and end request, class.
+
+        None of a path that was several files: their requests are counted together.
+        """
+        if len(self.run.files_of_path(file_id)) > 1:
+            return []
         return [
             (str(r["direction"]), list(r["evidence"]["phases"]))
             for r in self.verdicts_of(file_id)
