@@ -316,6 +316,25 @@ def test_flushes_have_rows_and_a_path_is_one_row(tmp_path: Path) -> None:
     # most time goes to the journal, which is drawn first, all files of the path in one figure
     (first, _), *others = embedded(text)
     assert (first["file_id"], first["counts"], len(others)) == (2, [0, 160, 0], 1)
+    # two flushes after every four writes, at their times
+    assert first["flushes"]["number"] == [4 * (n // 2 + 1) for n in range(80)]
+    made = journalled()
+    flushed = made["t_ns"][made["op"] == NUMBERS["fsync"]].astype(np.int64) - START_NS
+    assert first["flushes"]["time"] == flushed.tolist()
+    assert "80 flushes to the device, 160 ms" in text
+    assert ". Not drawn: " not in text
+    assert others[0][0]["flushes"] == {"number": [], "time": []}
+
+
+def test_of_many_flushes_some_are_marked(tmp_path: Path) -> None:
+    made = events(6000, files=1)
+    made["op"][::2] = NUMBERS["fsync"]
+    text = write_trace_report(write_bundle(tmp_path / "b", made)).read_text()
+    ((head, _),) = embedded(text)
+    count = int((made["op"] == NUMBERS["fsync"]).sum())
+    assert len(head["flushes"]["time"]) == -(-count // 4)
+    assert f"{count:,} flushes to the device" in text
+    assert f", {-(-count // 4)} of them marked" in text
 
 
 def n_writes(made: np.ndarray[Any, Any]) -> int:

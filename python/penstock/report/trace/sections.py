@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.analyse.served import Served
 from penstock.analyse.words import FAULTS, basis_in_words, duration, percent, size
-from penstock.report.trace.gather import Drawing, Gathered, Totals
+from penstock.report.trace.gather import Drawing, Gathered, Totals, time_of
 from penstock.report.trace.run import Bundle, Row
 
 #: rows of the table of files that are shown at once
@@ -35,7 +35,7 @@ def tiles(bundle: Bundle, gathered: Gathered | None) -> list[dict[str, str]]:
     found.append({"value": duration(wall), "label": "wall time", "mark": ""})
     spent = sum(r["evidence"].get("time_ns") or 0 for r in _calls(bundle))
     if gathered is not None:
-        spent = sum(sum(f["time_ns"]) + f["sync_ns"] for f in gathered.files)
+        spent = sum(time_of(f) for f in gathered.files)
     found.append({"value": percent(spent / wall), "label": "of it in calls on files", "mark": ""})
     kept = int(receipt.get("kept") or 0)
     found.append({"value": f"{kept:,}", "label": "operations recorded", "mark": ""})
@@ -188,8 +188,6 @@ def figure_facts(bundle: Bundle, drawing: Drawing) -> dict[str, Any]:
     left = []
     if totals["empty"]:
         left.append(f"{totals['empty']:,} failed or moved nothing")
-    if totals["syncs"]:
-        left.append(f"{totals['syncs']:,} flushes to the device ({duration(totals['sync_ns'])})")
     if totals["others"]:
         left.append(f"{totals['others']:,} operations on its name or size")
     verdicts = [
@@ -225,15 +223,25 @@ def figure_facts(bundle: Bundle, drawing: Drawing) -> dict[str, Any]:
         if drawing.head["form"] == "points"
         else "as counts per cell, the extremes of every column kept",
         "left": "; ".join(left),
+        "flushes": _flushes(bundle, totals),
         "cache": _cache(_served(bundle, number)),
     }
+
+
+def _flushes(bundle: Bundle, totals: Totals) -> str:
+    """What the marks of flushes stand for; empty where there are none."""
+    count, marked = totals["syncs"], len(bundle.flush_moments(totals["file_id"]))
+    if not count:
+        return ""
+    part = f", {marked:,} of them marked" if marked < count else ""
+    return f"{count:,} flushes to the device, {duration(totals['sync_ns'])}{part}"
 
 
 def coverage(gathered: Gathered) -> str:
     """How much of all the figures show."""
     shown = sum(sum(d.head["counts"]) for d in gathered.drawings)
-    time = sum(sum(f["time_ns"]) for f in gathered.files)
-    drawn = sum(sum(d.totals["time_ns"]) for d in gathered.drawings)
+    time = sum(time_of(f) for f in gathered.files)
+    drawn = sum(time_of(d.totals) for d in gathered.drawings)
     active = sum(1 for f in gathered.files if sum(f["drawn"]))
     share = f", {percent(drawn / time)} of the time" if time else ""
     return (
