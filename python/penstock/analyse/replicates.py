@@ -154,7 +154,7 @@ def _responses(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[Measure
         values = [(responses.get(name) or {}).get("value") for responses in known]
         if name != "wall_s" and all(isinstance(value, int | float) for value in values):
             unit = str(known[0][name].get("unit") or "")
-            numbers = [float(value) for value in values]
+            numbers = [float(value) for value in values if value is not None]
             made.append(Measured(name, unit, numbers[: len(a)], numbers[len(a) :]))
     walls = [_wall_s(manifest) for manifest in every]
     if all(walls):

@@ -75,13 +75,13 @@ def _stretches(
     of_all = bundle.class_phases(drawing.totals["file_id"])
     for direction, found in of_all:
         for phase in found:
-            start = next(borders, None) or (0, 0)
-            end = next(borders, None) or (last, total)
+            first = next(borders, None) or (0, 0)
+            after = next(borders, None) or (last, total)
             name = phase_in_words(phase)
             name = f"{direction}s {name}" if len(of_all) > 1 else name
             for axis, which in (("time", 0), ("number", 1)):
                 phases[axis].append(
-                    {"from": start[which], "to": end[which], "name": name, "line": line}
+                    {"from": first[which], "to": after[which], "name": name, "line": line}
                 )
         line += 1
     return phases, lost
