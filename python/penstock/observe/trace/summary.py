@@ -145,8 +145,8 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
     console = Console(width=width, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("file", no_wrap=True)
-    table.add_column("", min_width=5)
-    for name, least in (("calls", 6), ("bytes", 8), ("median", 8), ("time", 10)):
+    table.add_column("", no_wrap=True, min_width=5)
+    for name, least in (("calls", 5), ("bytes", 9), ("median", 8), ("time", 8)):
         table.add_column(name, justify="right", no_wrap=True, min_width=least)
     table.add_column("pattern", no_wrap=True)
     paths = dict(_paths(traced))
@@ -155,7 +155,7 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
     shown = [row for row in judged if row["calls"] >= _JUDGED][:_SHOWN] or judged[:3]
     told: set[tuple[int, str]] = set()
     for row in shown:
-        label = Text(tail(printable(named(row, paths.get(row["file_id"]))), 40))
+        label = Text(tail(printable(named(row, paths.get(row["file_id"]))), 36))
         if row["direction"] == "sync":
             time_ms = f"{row['time_ns'] / 1e6:.3g} ms"
             each = f"{duration(row['time_ns'] / max(row['calls'], 1))} each"
