@@ -127,3 +127,23 @@ def test_command_line(tmp_path: Path) -> None:
     assert document["runs"] == [["r000", "r001"], ["r100", "r101"]]
     assert document["responses"][0]["a"] == [1000, 1001]
     assert document["conclusion"][0].startswith("loaded is")
+
+
+def test_treatments_of_an_archive(tmp_path: Path) -> None:
+    """PostgreSQL with 96 and 512 MiB on the same disk, as it was measured."""
+    out = Path(__file__).parents[1] / "golden" / "postgres-later"
+    first, second = compared(out).conclusion
+    assert first == ("tps is 3.58 times higher (2.47 to 5.19) in B: 6.192 against 22.2 1/s.")
+    assert second.startswith("Not told apart by so many runs: scan_rate, ")
+
+
+def test_traces_that_cannot_be_read_do_not_hide_the_responses(tmp_path: Path) -> None:
+    for number in range(2):
+        a_run(tmp_path, f"r00{number}", "t01", flushed(2_000_000), loaded=10.0 + number)
+        a_run(tmp_path, f"r10{number}", "t02", flushed(400_000), loaded=50.0 + number)
+    events = tmp_path / "runs" / "r101" / "io_events.parquet"
+    events.write_bytes(events.read_bytes()[:-20])
+    *others, last = compared(tmp_path).conclusion
+    assert others[0].startswith("loaded is ")
+    assert last.startswith(f"Their traces are left out: {events}: found ")
+    assert compared(tmp_path).files == []

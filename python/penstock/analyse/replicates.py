@@ -16,6 +16,7 @@ from penstock.analyse.trace_compare import SPOKEN, Ratio, Run, match_files
 from penstock.analyse.words import duration
 from penstock.archive.bundle import Bundle
 from penstock.archive.selection import Selection
+from penstock.archive.whole import reading
 from penstock.errors import BadInput
 
 #: part of the larger side's time on files that a difference must make to matter
@@ -108,7 +109,8 @@ class Replicated:
 def compare_replicates(a: Selection, b: Selection) -> Replicated:
     """The comparison of two treatments, or runs, of studies.
 
-    Raises BadInput where neither a response nor a traced file is known of both.
+    Where there are responses to compare, traces that cannot be read are left out, and that is said. Raises
+    BadInput where neither a response nor a traced file is known of both.
     """
     sides = [[Bundle.open(path).manifest for path in named.replicates] for named in (a, b)]
     found = Replicated(
@@ -118,14 +120,23 @@ def compare_replicates(a: Selection, b: Selection) -> Replicated:
         ([m["run_id"] for m in sides[0]], [m["run_id"] for m in sides[1]]),
         _responses(sides[0], sides[1]),
     )
+    unread = None
     if a.traced and b.traced:
-        _add_files(found, [Run(path) for path in a.traced], [Run(path) for path in b.traced])
+        try:
+            with reading(*a.traced, *b.traced):
+                _add_files(
+                    found, [Run(path) for path in a.traced], [Run(path) for path in b.traced]
+                )
+        except BadInput as error:
+            if not found.responses:
+                raise
+            unread = f"Their traces are left out: {error}."
     if not found.responses and found.on_files is None:
         raise BadInput(
             f"{a.name} and {b.name}: found no response that both have, and no trace of both; "
             "expected runs of a study, or traces"
         )
-    found.conclusion = _conclusion(found)
+    found.conclusion = [*_conclusion(found), *([unread] if unread else [])]
     return found
 
 

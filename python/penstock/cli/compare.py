@@ -41,8 +41,7 @@ def command(
         return
     for run in [run for side in named for run in side.replicates]:
         check_manifest(run / "manifest.json")
-    with reading(*[run for side in named for run in side.traced]):
-        over_runs = compare_replicates(*named)
+    over_runs = compare_replicates(*named)
     if as_json:
         print(json.dumps(over_runs.document()))
     else:
