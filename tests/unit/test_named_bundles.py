@@ -42,6 +42,7 @@ def _as_run(bundle: Path, run_id: str, *, attempt: int = 1) -> None:
         "run_id": run_id,
         "treatment_id": treatment,
         "attempt": attempt,
+        "command": "fio --name=a --filename={data}/f | cat",
         "run_order": int(run_id[1:]),
         "replicate": replicate,
         "levels": {"disk": "hdd-7200" if treatment == "t01" else "sata-ssd"},

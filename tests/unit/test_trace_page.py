@@ -340,3 +340,16 @@ def test_of_many_flushes_some_are_marked(tmp_path: Path) -> None:
 def n_writes(made: np.ndarray[Any, Any]) -> int:
     """Writes of file 1."""
     return int(((made["file_id"] == 1) & (made["op"] == NUMBERS["pwrite64"])).sum())
+
+
+@pytest.mark.parametrize("command", ["fio --name=a | cat\n", ["fio", "--name=a", "|", "cat"]])
+def test_the_command_of_a_run_is_a_line(tmp_path: Path, command: str | list[str]) -> None:
+    bundle = write_bundle(tmp_path / "b", events(100))
+    told = json.loads((bundle / "manifest.json").read_text())
+    told |= {"command": command, "treatment_id": "t01", "run_id": "r001"}
+    (bundle / "manifest.json").write_text(json.dumps(told))
+    text = write_trace_report(bundle).read_text()
+    line = "fio --name=a | cat" if isinstance(command, str) else "fio --name=a &#39;|&#39; cat"
+    assert f"<h1>{line}</h1>" in text
+    assert "the study that this is a run of (r001, t01)" in text
+    assert "penstock trace --mode" not in text

@@ -13,6 +13,7 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 
 from penstock import __version__
+from penstock.archive.bundle import command_line
 from penstock.errors import BadInput, PenstockError
 from penstock.serve import api
 from penstock.serve.api import jobs
@@ -126,7 +127,7 @@ def application(
             {
                 "trace": number,
                 "name": trace.name,
-                "command": trace.manifest.get("command"),
+                "command": command_line(trace.manifest),
                 "closing": trace.manifest.get("closing"),
                 "tables": trace.tables(),
             }

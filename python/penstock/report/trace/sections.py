@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.analyse.served import Served
 from penstock.analyse.words import FAULTS, basis_in_words, duration, percent, size
+from penstock.archive.bundle import command_line
 from penstock.report.trace.gather import Drawing, Gathered, Totals, time_of
 from penstock.report.trace.run import Bundle, Row
 
@@ -406,11 +407,15 @@ def _number(value: Any) -> int:
 def repeat(bundle: Bundle) -> dict[str, Any]:
     """How to make the trace and the page again, and on what this one was made."""
     manifest = bundle.manifest
-    words = [str(w) for w in manifest.get("command") or []]
     mode = str(bundle.receipt.get("mode") or "trace")
-    command = " ".join(shlex.quote(printable(w)) for w in words) if words else ""
+    command = printable(command_line(manifest))
     given = f"penstock trace --mode {mode} -o AGAIN"
     lines = [f"{given} -- {command}" if command else f"{given} …"]
+    if manifest.get("treatment_id"):
+        run = f"{manifest.get('run_id')}, {manifest['treatment_id']}"
+        lines = [
+            f"penstock run ../../study.yaml -o AGAIN    # the study that this is a run of ({run})"
+        ]
     lines.append(f"penstock report {_quoted(bundle)}              # this page again")
     if bundle.run.has("io_events"):
         lines += [

@@ -67,7 +67,7 @@ withToken(async (token) => {
     if (others.length) {
       const rows = others.map((trace) => [
         make("a", trace.name, `/traces/${trace.trace}`),
-        (trace.command || []).join(" ").slice(0, 200),
+        trace.command.slice(0, 200),
         trace.closing || "",
       ]);
       list.append(make("h2", "Traces"), table(["trace", "command", "what it says"], rows));
