@@ -69,16 +69,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program.write_text(PROGRAM)
     text = STUDY.replace("PYTHON", sys.executable).replace("PROGRAM", str(program))
     (place / "commits.study.yaml").write_text(text)
-    environment = os.environ | {
-        "PENSTOCK_STATE": str(place / "state"),
-        "PENSTOCK_RUNTIME": str(place / "run"),
-    }
 
     def penstock(*words: object) -> None:
         tool = Path(sys.executable).with_name("penstock")
-        done = subprocess.run(
-            [tool, *map(str, words)], env=environment, capture_output=True, text=True, timeout=250
-        )
+        line = [tool, *map(str, words)]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, (words, done.stderr)
 
     program_here = (sys.executable, program, place / "scratch", 20)

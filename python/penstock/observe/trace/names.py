@@ -78,7 +78,8 @@ class Names:
     def not_opened(self, first: int) -> pa.Table:
         """Rows of table `files` for paths that could not be opened: from number `first`, without an inode."""
         known = {path: number for number, _, _, path in reversed(self._rows)}
-        numbers, paths = [], []
+        numbers: list[int] = []
+        paths: list[str | None] = []
         for path, calls in self._not_opened.items():
             number = known.get(path)
             if number is None:
