@@ -29,9 +29,10 @@ from penstock.client import Client
 from tests.unit.browser import opened
 from tests.unit.trace_page_example import events, write_bundle
 
-PAGES = ("/", "/nodes", "/traces/0")
+PAGES = ("/", "/nodes", "/traces/0", "/studies/0")
 GUARDED = (
     *("/api/traces", "/api/traces/0/page", "/api/traces/0/files"),
+    "/api/studies",
     *("/api/traces/0/tables/io_events", "/api/v1", "/api/v1/state", "/openapi.json", "/nothing"),
 )
 SECRET = "/data/payroll.db"

@@ -184,3 +184,27 @@ def test_a_gain_is_not_explained_by_what_got_slower(tmp_path: Path) -> None:
     found = compared(tmp_path / "a", tmp_path / "b")
     assert found.differences[0].path == "/d/y"  # the largest change, for the worse
     assert "reads of /d/y" not in found.closing
+
+
+def test_a_path_is_one_row_however_often_its_file_is_made_again(tmp_path: Path) -> None:
+    for name, made in (("a", 50), ("b", 20)):
+        paths = {1: "/d/t.db"} | dict.fromkeys(range(2, made + 2), "/d/t.db-journal")
+        rows = reads(200, 50_000, 1) + [
+            event(10_000_000 * n + 1, op, file_id=n, latency_ns=900_000)
+            for n in range(2, made + 2)
+            for op in ("pwrite64", "fdatasync")
+        ]
+        patterns = [v for n in paths for v in verdict("consecutive", 200, n)]
+        write_bundle(tmp_path / name, rows, paths=paths, patterns=patterns)
+    found = compared(tmp_path / "a", tmp_path / "b")
+    rows_of = {(row.path, row.direction): row for row in found.differences}
+    assert set(rows_of) == {
+        ("/d/t.db", "read"),
+        ("/d/t.db-journal", "write"),
+        ("/d/t.db-journal", "sync"),
+    }
+    row = rows_of["/d/t.db-journal", "write"]
+    assert row.a is not None
+    assert row.b is not None
+    assert (row.a["files"], row.a["requests"], row.b["files"]) == (50, 50, 20)
+    assert row.a["p50_ns"] == 900_000  # of all files of the path

@@ -356,3 +356,58 @@ def test_a_command_with_a_word_that_is_not_utf_8(bundle: Path, tmp_path: Path, f
     manifest["command"] = ["cat", "/data/\udcff"]
     (odd / "manifest.json").write_text(json.dumps(manifest))
     assert export(odd, form, tmp_path / "out")["events"] > 0
+
+
+def _log(writes: int, flush: str, every: int, files: int = 1) -> list[dict[str, Any]]:
+    """Writes of 4 KiB, flushed after every so many, the file made again in between."""
+    rows = []
+    for n in range(writes):
+        file_id = 1 + n * files // writes
+        rows.append(event(100_000 * n, "pwrite64", offset_bytes=4096 * n, file_id=file_id))
+        if n % every == every - 1:
+            rows.append(event(100_000 * n + 50_000, flush, file_id=file_id, size_bytes=0))
+    return rows
+
+
+def _options(job: Path) -> dict[str, str]:
+    lines = [line for line in job.read_text().splitlines() if "=" in line and line[0] != ";"]
+    return dict(line.split("=", 1) for line in lines)
+
+
+@pytest.mark.parametrize(("flush", "every"), [("fsync", 1), ("fdatasync", 10), ("aio_fsync", 4)])
+def test_fio_job_flushes_as_often_as_the_program(tmp_path: Path, flush: str, every: int) -> None:
+    option = {"aio_fsync": "fsync"}.get(flush, flush)
+    export(write_bundle(tmp_path / "t", _log(200, flush, every)), "fio", tmp_path / "o")
+    job = _options(tmp_path / "o" / "job.fio")
+    assert job[option] == str(every)
+    assert {"fsync", "fdatasync", "sync"} & set(job) == {option}
+    if shutil.which("fio"):
+        words = ["fio", "job.fio", "--output-format=json"]
+        done = subprocess.run(words, cwd=tmp_path / "o", check=True, capture_output=True)
+        (told,) = json.loads(done.stdout)["jobs"]
+        assert told["write"]["total_ios"] == 200
+        if option == "fsync":  # of the other fio keeps no count
+            assert abs(told["sync"]["total_ios"] - 200 / every) <= 1
+
+
+def test_fio_job_of_synchronous_writes_and_of_none(tmp_path: Path) -> None:
+    rows = [event(100_000 * n, "pwrite64", offset_bytes=4096 * n, flags=4) for n in range(50)]
+    export(write_bundle(tmp_path / "s", rows), "fio", tmp_path / "o")
+    assert _options(tmp_path / "o" / "job.fio")["sync"] == "1"
+    # planted: the same writes without, and flushes that failed
+    failed = [event(9_000_000, "fsync", errno=5, size_bytes=0)]
+    rows = [row | {"flags": 0} for row in rows] + failed
+    export(write_bundle(tmp_path / "n", rows), "fio", tmp_path / "p")
+    assert not {"fsync", "fdatasync", "sync"} & set(_options(tmp_path / "p" / "job.fio"))
+
+
+def test_fio_job_has_one_job_per_path(tmp_path: Path) -> None:
+    paths = dict.fromkeys(range(1, 51), "/d/t.db-journal")
+    path = write_bundle(tmp_path / "t", _log(200, "fsync", 2, files=50), paths=paths)
+    export(path, "fio", tmp_path / "o")
+    text = (tmp_path / "o" / "job.fio").read_text()
+    assert text.count("[file-") == 1
+    assert "its path was made 50 times" in text
+    assert _options(tmp_path / "o" / "job.fio")["io_size"] == str(200 * 4096)
+    # the calls themselves stay with their files
+    assert (tmp_path / "o" / "files.fio").read_text().count("[file-") == 50

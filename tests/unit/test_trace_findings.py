@@ -14,6 +14,7 @@ import pytest
 from penstock.analyse.trace_findings import CODES, findings_of
 from penstock.errors import BadInput
 from penstock.observe.trace.salvage import what_layers_miss
+from tests.unit.trace_example import event, write_bundle
 
 SECOND = 1_000_000_000
 MIB = 1 << 20
@@ -482,3 +483,64 @@ def test_disorder_matters_only_where_the_device_does(traced: Trace) -> None:
     traced.verdict("consecutive").verdict("random", calls=200, basis="device")
     traced.calls(np.arange(1000) * 4096, served=CACHED)
     assert "trace-device-disorder" not in traced.codes()
+
+
+def test_flushes_of_a_path_that_is_made_again_are_a_storm(tmp_path: Path) -> None:
+    paths = {1: "/d/t.db"} | dict.fromkeys(range(2, 72), "/d/t.db-journal")
+    rows = []
+    for n in range(2, 72):
+        at = 20_000_000 * n
+        rows += [event(at + k, "pwrite64", file_id=n, latency_ns=5_000) for k in range(4)]
+        rows += [event(at + 9, "fdatasync", file_id=n, latency_ns=9_000_000, size_bytes=0)] * 2
+    verdicts = [
+        {"file_id": n, "direction": "write", "class": "insufficient", "requests": 4, "bytes": 4096}
+        | {
+            "path": paths[n],
+            "tid": None,
+            "evidence": '{"calls": 4, "time_ns": 20000}',
+            "median_size_bytes": 4096.0,
+        }
+        for n in range(2, 72)
+    ]
+    bundle = write_bundle(tmp_path / "t", rows, paths=paths, patterns=verdicts)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest["times"] = {"start_ns": 0, "end_ns": 2 * SECOND}
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    (storm,) = [f for f in findings_of(bundle) if f.code.startswith("trace-f")]
+    assert storm.code == "trace-fsync-storm"
+    assert storm.statement.startswith(
+        "/d/t.db-journal × 70 files: 140 flushes to the device, one after every "
+        "2.0 writes, of 9 ms each: 63 % of the run"
+    )
+
+
+@pytest.mark.parametrize("writes", [1, 10, 60, 1000])
+def test_flushes_that_take_much_of_a_run_are_told_however_many_writes_lie_between(
+    tmp_path: Path, writes: int
+) -> None:
+    """42 % of the run in flushes, and a page cache that takes the writes."""
+    rows = []
+    for n in range(150):
+        at = 20_000_000 * n
+        rows.append(event(at, "fdatasync", latency_ns=8_400_000, size_bytes=0))
+        rows += [event(at + k, "pwrite64", latency_ns=14_200) for k in range(writes)]
+    calls = 150 * writes
+    evidence = json.dumps({"calls": calls, "time_ns": calls * 14_200})
+    verdict = {"file_id": 1, "direction": "write", "class": "consecutive", "requests": calls}
+    verdict |= {
+        "path": "/data/x",
+        "bytes": calls * 100,
+        "tid": None,
+        "evidence": evidence,
+        "median_size_bytes": 100.0,
+    }
+    bundle = write_bundle(tmp_path / "t", rows, patterns=[verdict])
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest["times"] = {"start_ns": 0, "end_ns": 3 * SECOND}
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    found = {f.code: f for f in findings_of(bundle)}
+    told = found.get("trace-fsync-storm") or found["trace-flush-bound"]
+    assert "42 % of the run" in told.statement
+    cached = found.get("trace-cached")
+    if cached is not None:  # the writes alone, where they are most of the time
+        assert cached.evidence["time_ns"] == calls * 14_200

@@ -19,7 +19,8 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.trace_export import export
 from penstock.errors import BadInput
 from penstock.observe.trace.events import EVENT, NUMBERS
-from penstock.observe.trace.foreign import Foreign, import_trace, write_foreign
+from penstock.observe.trace.foreign import Foreign, Judged, import_trace, write_foreign
+from penstock.observe.trace.foreign_words import as_document, show
 from tests.unit.trace_example import event, random_rows, write_bundle
 
 # from linux/blktrace_api.h: categories in the upper half of `action`, the act in the lower
@@ -346,7 +347,9 @@ def test_a_request_left_out_is_noticed(tmp_path: Path) -> None:
     assert judged.verdicts[0]["together"]["consecutive_share"] < 1
 
 
-def test_flushes_of_a_disk_are_time_like_any_other(tmp_path: Path) -> None:
+def test_flushes_of_a_disk_are_time_like_any_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     records = np.zeros(200, EVENT)
     records["t_ns"] = np.arange(200) * 5_000_000
     records["op"] = np.tile([NUMBERS["device_write"], NUMBERS["device_flush"]], 100)
@@ -357,7 +360,14 @@ def test_flushes_of_a_disk_are_time_like_any_other(tmp_path: Path) -> None:
     files = [{"file_id": 1, "path": "/d/x"}]
     counts = {"seen": 200, "kept": 200, "filtered": 0, "lost": 0}
     recording = Foreign(tmp_path / "spool", files, [], counts, "device", {"format": "disk log"})
-    closing = write_foreign(None, recording, 1_000_000_000)[3]
+    written = write_foreign(None, recording, 1_000_000_000)
+    closing = written[3]
     assert closing.startswith(
         "Most time goes to 100 flushes of /d/x, 4 ms each; requests take 41 %"
     )
+    judged = Judged(None, *written)
+    (told,) = as_document(judged)["flushes"]
+    assert told == {"path": "/d/x", "flushes": 100, "time_ns": 400_000_000}
+    show(judged)
+    flush = next(line for line in capsys.readouterr().out.splitlines() if " flush " in line)
+    assert flush.split() == ["/d/x", "flush", "100", "400", "ms", "4", "ms", "each"]

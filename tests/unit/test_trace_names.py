@@ -120,3 +120,25 @@ def test_sums_of_operations(tmp_path: Path) -> None:
     assert rows == [
         {"file_id": 3, "op": "fsync", "calls": 5, "errors": 1, "time_ns": 50, "longest_ns": 20}
     ]
+
+
+def test_paths_that_could_not_be_opened_are_files_without_an_inode(tmp_path: Path) -> None:
+    names = history(
+        tmp_path,
+        *call("open", 1, (b"/d/sub", b"../none"), errno=2),
+        *call("open", 2, (b"/", b"d/later"), errno=2),
+        first(1, b"/d/later", t_ns=3),
+        *call("open", 4, (b"/d", b"none"), errno=2),
+        *call("open", 5, (b"/d", b"later"), errno=13),
+        *call("unlink", 6, (b"/d", b"later")),
+        *call("open", 7, (b"/d", b"later"), errno=2),
+        *call("open", 8, (b"/d", b"\xff"), errno=2),
+    )
+    made = names.not_opened(10).to_pylist()
+    assert [(row["file_id"], row["path"]) for row in made] == [(10, "/d/none"), (11, "/d/\\udcff")]
+    assert {row[name] for row in made for name in ("inode", "dev_major", "size_bytes")} == {None}
+    # what was there before or afterwards has its own number
+    assert sorted(names.numbers()) == [
+        *((1, 7, 10), (2, 7, 1), (4, 7, 10), (5, 7, 1), (6, 7, 1), (7, 7, 1), (8, 7, 11)),
+    ]
+    assert changes(names) == [(1, "unlink", "/d/later")]

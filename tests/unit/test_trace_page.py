@@ -280,3 +280,76 @@ def test_what_is_no_bundle_is_bad_input(tmp_path: Path, made: np.ndarray[Any, An
     with pytest.raises(BadInput, match="io_events"):
         write_trace_report(bundle)
     assert not (bundle / "report.html").exists()
+
+
+def journalled() -> np.ndarray[Any, Any]:
+    """A database of one file whose journal is made again for each of 40 commits, each with two flushes."""
+    made = events(400, files=1)
+    made["op"][made["op"] == NUMBERS["fsync"]] = NUMBERS["pread64"]
+    made["done_bytes"] = made["size_bytes"]
+    for n in range(40):
+        at = slice(10 * n, 10 * n + 6)
+        made["file_id"][at] = 2 + n
+        made["op"][at] = [NUMBERS["pwrite64"]] * 4 + [NUMBERS["fsync"]] * 2
+        made["offset_bytes"][at] = [0, 512, 4096, 8192, 0, 0]
+        made["latency_ns"][10 * n + 4 : 10 * n + 6] = 2_000_000
+    return made
+
+
+def test_flushes_have_rows_and_a_path_is_one_row(tmp_path: Path) -> None:
+    names = {1: "/d/t.db"} | dict.fromkeys(range(2, 42), "/d/t.db-journal")
+    text, _ = read(write_trace_report(write_bundle(tmp_path / "b", journalled(), names=names)))
+    table = text[text.index('id="files"') : text.index('id="figures"')]
+    rows = [
+        re.sub("<[^>]*>", "|", row) for row in re.findall("<tr>(.*?)</tr>", table) if "<bdi" in row
+    ]
+    cells = [[cell for cell in row.split("|") if cell] for row in rows]
+    assert sorted((row[0], row[1], row[2]) for row in cells) == [
+        ("/d/t.db", "read", str(int(400 - 240 - n_writes(journalled())))),
+        ("/d/t.db", "write", str(n_writes(journalled()))),
+        ("/d/t.db-journal × 40 files", "flush", "80"),
+        ("/d/t.db-journal × 40 files", "write", "160"),
+    ]
+    flush = next(row for row in cells if row[1] == "flush")
+    assert flush[3] == "160 ms"
+    assert flush[-1] == "2 ms each"
+    # most time goes to the journal, which is drawn first, all files of the path in one figure
+    (first, _), *others = embedded(text)
+    assert (first["file_id"], first["counts"], len(others)) == (2, [0, 160, 0], 1)
+    # two flushes after every four writes, at their times
+    assert first["flushes"]["number"] == [4 * (n // 2 + 1) for n in range(80)]
+    made = journalled()
+    flushed = made["t_ns"][made["op"] == NUMBERS["fsync"]].astype(np.int64) - START_NS
+    assert first["flushes"]["time"] == flushed.tolist()
+    assert "80 flushes to the device, 160 ms" in text
+    assert ". Not drawn: " not in text
+    assert others[0][0]["flushes"] == {"number": [], "time": []}
+
+
+def test_of_many_flushes_some_are_marked(tmp_path: Path) -> None:
+    made = events(6000, files=1)
+    made["op"][::2] = NUMBERS["fsync"]
+    text = write_trace_report(write_bundle(tmp_path / "b", made)).read_text()
+    ((head, _),) = embedded(text)
+    count = int((made["op"] == NUMBERS["fsync"]).sum())
+    assert len(head["flushes"]["time"]) == -(-count // 4)
+    assert f"{count:,} flushes to the device" in text
+    assert f", {-(-count // 4)} of them marked" in text
+
+
+def n_writes(made: np.ndarray[Any, Any]) -> int:
+    """Writes of file 1."""
+    return int(((made["file_id"] == 1) & (made["op"] == NUMBERS["pwrite64"])).sum())
+
+
+@pytest.mark.parametrize("command", ["fio --name=a | cat\n", ["fio", "--name=a", "|", "cat"]])
+def test_the_command_of_a_run_is_a_line(tmp_path: Path, command: str | list[str]) -> None:
+    bundle = write_bundle(tmp_path / "b", events(100))
+    told = json.loads((bundle / "manifest.json").read_text())
+    told |= {"command": command, "treatment_id": "t01", "run_id": "r001"}
+    (bundle / "manifest.json").write_text(json.dumps(told))
+    text = write_trace_report(bundle).read_text()
+    line = "fio --name=a | cat" if isinstance(command, str) else "fio --name=a &#39;|&#39; cat"
+    assert f"<h1>{line}</h1>" in text
+    assert "the study that this is a run of (r001, t01)" in text
+    assert "penstock trace --mode" not in text

@@ -9,17 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 from typer.testing import CliRunner
 
 from penstock.cli import _build
 from penstock.errors import BadInput
+from penstock.observe.trace.events import NUMBERS
 from penstock.report import render
 from penstock.report.trace import plots
 from penstock.report.trace.gather import totals_of
 from penstock.report.trace.run import Bundle
 from penstock.report.trace.terminal import offsets_figure
 from tests.unit.test_trace_page import drawn
-from tests.unit.trace_page_example import events, write_bundle
+from tests.unit.trace_page_example import START_NS, events, write_bundle
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +116,17 @@ def test_plot_on_the_command_line(bundle: Path, tmp_path: Path) -> None:
     assert target.read_bytes().startswith(b"<?xml")
     wrong = run.invoke(_build(), ["plot", str(bundle), "clock", "--file", "no"])
     assert isinstance(wrong.exception, BadInput)
+
+
+def test_flushes_are_marked_on_the_axis(tmp_path: Path) -> None:
+    made = events(2000, files=1)
+    flushed = np.flatnonzero(made["op"] == NUMBERS["fsync"])
+    assert len(flushed) == 2
+    bundle = Bundle(write_bundle(tmp_path / "b", made))
+    for kind, seconds in (("offsets", False), ("offsets-time", True)):
+        figure = plots.plot(bundle, kind, 7.0)
+        (marked,) = [c for c in figure.axes[0].collections if isinstance(c, LineCollection)]
+        at = [segment[0][0] for segment in marked.get_segments()]
+        before = [int(((made["done_bytes"] > 0) & (made["op"] < 64))[:n].sum()) for n in flushed]
+        times = (made["t_ns"][flushed].astype(np.int64) - START_NS) / 1e9
+        assert at == pytest.approx(times.tolist() if seconds else before)

@@ -14,7 +14,7 @@ import pytest
 from penstock.analyse.served import SOURCES, Served
 from penstock.analyse.words import size as size_in_words
 from penstock.archive.bundle import Bundle
-from penstock.observe.trace.closing import closing_sentence
+from penstock.observe.trace.closing import closing_sentence, of_paths
 from penstock.observe.trace.events import (
     ENCODINGS,
     EVENT,
@@ -234,3 +234,25 @@ def test_closing_counts_opening_and_naming() -> None:
     said = closing_sentence(rows, {1: "/data"}, 10**8, others_ns=50_000_000)
     assert "not what it waits for" not in said
     assert "open and other calls on names take 50 %" in said
+
+
+def test_files_of_one_path_are_told_as_one() -> None:
+    def row(file_id: int, direction: str, calls: int, **more: Any) -> dict[str, Any]:
+        return {"file_id": file_id, "direction": direction, "calls": calls, "time_ns": 10**6} | more
+
+    verdict = {"class": "consecutive", "k": None, "median_size_bytes": 4096}
+    journals = dict.fromkeys(range(2, 52), "/d/t.db-journal")
+    paths: dict[int, str | None] = {1: "/d/t.db", **journals, 60: None, 61: None}
+    rows = [row(1, "sync", 5, time_ns=6 * 10**6)]
+    written = {"done_bytes": 100, "basis": "calls", "together": verdict, "time_ns": 10_000}
+    rows += [row(n, "write", n, **written) for n in journals]
+    rows += [row(n, "sync", 2) for n in (*journals, 60, 61)]
+    made = {(r["file_id"], r["direction"]): r for r in of_paths(rows, paths)}
+    assert len(made) == 5  # files without a path are not one
+    write = made[51, "write"]
+    assert (write["files"], write["calls"], write["done_bytes"]) == (50, sum(journals), 5000)
+    assert (made[2, "sync"]["files"], made[2, "sync"]["time_ns"]) == (50, 50 * 10**6)
+    again = of_paths(made.values(), paths)
+    assert {(r["file_id"], r["direction"]): r for r in again} == made
+    said = closing_sentence(rows, paths, 200 * 10**6)
+    assert "100 flushes of /d/t.db-journal × 50 files, 500 µs each" in said

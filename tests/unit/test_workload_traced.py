@@ -469,7 +469,7 @@ def test_read_workload_takes_bundles_and_studies(tmp_path: Path) -> None:
     path = bundle(tmp_path / "out" / "runs" / "r001", CHAIN)
     assert len(bundles(tmp_path / "out")) == 1
     assert read_workload(path).tasks == read_workload(tmp_path / "out").tasks
-    with pytest.raises(BadInput, match="no bundle and no study with a traced run"):
+    with pytest.raises(BadInput, match="found neither of them; expected a bundle"):
         read_workload(tmp_path)
 
 

@@ -21,7 +21,7 @@ from penstock.analyse.likeness import Distance
 from penstock.analyse.served import FLUSHES
 from penstock.analyse.words import duration
 from penstock.archive.sql import Database
-from penstock.archive.trace_rows import TraceRows, of_best_basis
+from penstock.archive.trace_rows import TraceRows, first_of_path, of_best_basis
 from penstock.errors import BadInput
 
 Side = dict[str, Any]
@@ -57,7 +57,8 @@ _DIRECTIONS = ("read", "write", "sync")
 SPOKEN = {"read": "reads", "write": "writes", "sync": "flushes"}
 _LATENCIES = """
 SELECT latency_ns FROM (
-  SELECT * FROM (SELECT t_ns, latency_ns FROM io_events WHERE file_id = ? AND direction = ?)
+  SELECT * FROM (SELECT t_ns, latency_ns FROM io_events WHERE file_id IN (SELECT unnest(?))
+    AND direction = ?)
   USING SAMPLE reservoir({n} ROWS) REPEATABLE (7)
 ) ORDER BY t_ns
 """
@@ -127,7 +128,10 @@ class Comparison:
 
 
 class Run:
-    """One side: sums per file and direction, classes, and samples of latencies."""
+    """One side: sums per file and direction, classes, and samples of latencies.
+
+    Files of one path are one, however often it was made again: the number of the first stands for them all.
+    """
 
     def __init__(self, path: Path):
         self.rows = TraceRows(path)
@@ -137,35 +141,51 @@ class Run:
         there = set(self.rows.bundle.table("files").column_names)
         table = self.rows.bundle.table("files", [name for name in wanted if name in there])
         self.files: dict[int, dict[str, Any]] = {row["file_id"]: row for row in table.to_pylist()}
+        for row in self.files.values():
+            row["path"] = self._of_its_disk(row.get("path"))
+        self.first_of = first_of_path({number: row["path"] for number, row in self.files.items()})
         verdicts = [row for row in self.rows.pattern_rows() if row["tid"] is None]
+        verdicts = sorted(of_best_basis(verdicts), key=lambda row: int(row["requests"] or 0))
+        #: of the files of a path the verdict on the one with most requests
         self.classes: dict[tuple[int, str], dict[str, Any]] = {
-            (row["file_id"], row["direction"]): row for row in of_best_basis(verdicts)
+            (self._first(row["file_id"]), row["direction"]): row for row in verdicts
         }
-        self.sums = self._sums()
+        self.sums = self._sums(verdicts)
 
-    def _sums(self) -> dict[tuple[int, str], Side]:
-        if not self.events:
-            return self._flushes() | {
-                key: {
-                    "requests": int(row["requests"]),
-                    "bytes": int(row["bytes"]),
-                    "time_ns": int((row.get("evidence") or {}).get("time_ns", 0)),
+    def _of_its_disk(self, path: str | None) -> str | None:
+        """Of a study's run what follows the run's own directory: the same in each of its runs."""
+        manifest = self.rows.manifest
+        if path is None or not manifest.get("treatment_id"):
+            return path
+        for own in (f"/{manifest['run_id']}/", f"/.{manifest['run_id']}.partial/"):
+            path = path.partition(own)[2] or path
+        return path
+
+    def _first(self, file_id: int) -> int:
+        return self.first_of.get(file_id, file_id)
+
+    def _sums(self, verdicts: list[dict[str, Any]]) -> dict[tuple[int, str], Side]:
+        if self.events:
+            rows = self._asked("io_events", _SUMS)
+        else:
+            rows = [
+                {
+                    **{name: row[name] for name in ("file_id", "direction", "requests", "bytes")},
+                    "time_ns": (row.get("evidence") or {}).get("time_ns", 0),
                 }
-                for key, row in self.classes.items()
-            }
-        return {
-            (row.pop("file_id"), row.pop("direction")): row
-            for row in self._asked("io_events", _SUMS)
-        }
-
-    def _flushes(self) -> dict[tuple[int, str], Side]:
-        """Flushes by the sums that every mode keeps."""
-        if "operations" not in self._tables.columns:
-            return {}
-        return {
-            (row.pop("file_id"), "sync"): {**row, "bytes": 0}
-            for row in self._asked("operations", _FLUSHES)
-        }
+                for row in verdicts
+            ]
+            if "operations" in self._tables.columns:  # flushes by the sums that every mode keeps
+                flushes = self._asked("operations", _FLUSHES)
+                rows += [{**row, "direction": "sync", "bytes": 0} for row in flushes]
+        made: dict[tuple[int, str], Side] = {}
+        for row in rows:
+            key = (self._first(row["file_id"]), row["direction"])
+            side = made.setdefault(key, {"requests": 0, "bytes": 0, "time_ns": 0, "files": 0})
+            side["files"] += 1
+            for name in ("requests", "bytes", "time_ns"):
+                side[name] += int(row[name] or 0)
+        return made
 
     @cached_property
     def _tables(self) -> Database:
@@ -180,7 +200,7 @@ class Run:
             raise BadInput(f"{place}: cannot be read: {error}") from error
 
     def path_of(self, file_id: int) -> str:
-        """Its path, or `file N`."""
+        """Its path (of a study's run without the run's own directory), or `file N`."""
         return self.files.get(file_id, {}).get("path") or f"file {file_id}"
 
     def side(self, file_id: int, direction: str) -> Side | None:
@@ -199,7 +219,8 @@ class Run:
         if not self.events:
             return np.empty(0)
         query = _LATENCIES.format(n=_SAMPLE)
-        found = self._tables.arrays(query, [file_id, direction])
+        members = [number for number, first in self.first_of.items() if first == file_id]
+        found = self._tables.arrays(query, [members or [file_id], direction])
         return np.asarray(found["latency_ns"], np.float64)
 
     @property
@@ -305,7 +326,8 @@ def _main_files(run: Run, numbers: set[int]) -> list[int]:
     for (number, _), sums in run.sums.items():
         per[number] += sums["bytes"]
     least = _ROLE_SHARE * max(per.total(), 1)
-    return [n for n, nbytes in per.most_common() if n in numbers and nbytes >= least]
+    ranked = sorted(per, key=lambda n: (-per[n], n))
+    return [n for n in ranked if n in numbers and per[n] >= least]
 
 
 def ratios_of(

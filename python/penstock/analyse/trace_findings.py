@@ -378,9 +378,10 @@ def _flushes(run: TracedRun) -> Iterator[Finding]:
     rows = run.judged if _of_calls(run) else list(run.device.values())
     for judged in rows:  # a file may have verdicts on calls and on faults
         if judged.direction == "write":
-            writes[judged.file_id] = writes.get(judged.file_id, 0) + judged.calls
+            first = run.first_of.get(judged.file_id, judged.file_id)
+            writes[first] = writes.get(first, 0) + judged.calls
     others = []
-    for row in sorted(run.flushes, key=lambda row: -row["ns"]):
+    for row in run.flushes:
         count, ns = int(row["flushes"]), float(row["ns"])
         per = writes.get(row["file_id"], 0) / max(count, 1)
         if count < ENOUGH or per > WRITES_PER_FLUSH or run.share(ns) < FLUSH_TIME:
@@ -389,7 +390,7 @@ def _flushes(run: TracedRun) -> Iterator[Finding]:
         yield Finding(
             "trace-fsync-storm",
             "warning",
-            f"{run.name(row['file_id'])}: {count:,} flushes to the device, one after every "
+            f"{run.name_of_all(row['file_id'])}: {count:,} flushes to the device, one after every "
             f"{per:.1f} writes, of {duration(ns / count)} each: "
             f"{percent(run.share(ns))} of the run.",
             {"operations": {"file_id": row["file_id"], "direction": "sync"}},
@@ -400,7 +401,7 @@ def _flushes(run: TracedRun) -> Iterator[Finding]:
     if run.share(ns) < FLUSH_TIME:
         return
     count = sum(int(row["flushes"]) for row in others)
-    top = run.name(others[0]["file_id"])
+    top = run.name_of_all(others[0]["file_id"])
     files = f"{top} and {len(others) - 1} more" if len(others) > 1 else top
     yield Finding(
         "trace-flush-bound",

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.analyse.served import FLUSHES, Served, quick_ns, served_by
 from penstock.archive.sql import Database
+from penstock.archive.trace_rows import first_of_path
 from penstock.errors import BadInput
 
 _FLUSHES = f"""SELECT file_id, sum(calls) AS flushes, sum(time_ns) AS ns FROM operations
@@ -88,6 +89,45 @@ class TracedRun:
         """The file's path, or its number where nobody could tell."""
         return self._paths.get(file_id) or f"file {file_id}"
 
+    def name_of_all(self, file_id: int) -> str:
+        """The same, with how many files the path was: `t.db-journal × 50 files`."""
+        again = len(self.files_of_path(file_id))
+        return self.name(file_id) + (f" × {again} files" if again > 1 else "")
+
+    @cached_property
+    def first_of(self) -> dict[int, int]:
+        """For each file the first file of its path, see `first_of_path`."""
+        return first_of_path(self._paths)
+
+    def files_of_path(self, file_id: int) -> list[int]:
+        """All files that the path of `file_id` was made again as, itself among them."""
+        return self._of_path.get(self.first_of.get(file_id, file_id), [file_id])
+
+    @cached_property
+    def _of_path(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for number, first in self.first_of.items():
+            found.setdefault(first, []).append(number)
+        return found
+
+    @cached_property
+    def flushes(self) -> list[dict[str, Any]]:
+        """Flushes per path (file_id, flushes, ns), most time first: from the sums that every mode keeps, else
+        from the events."""
+        if self.has("operations", "op", "calls", "time_ns"):
+            found = self.ask(_FLUSHES)
+        elif self.has("io_events", "direction", "latency_ns"):
+            found = self.ask(_FLUSH_EVENTS)
+        else:
+            return []
+        paths: dict[int, dict[str, Any]] = {}
+        for row in found:
+            first = self.first_of.get(row["file_id"], row["file_id"])
+            path = paths.setdefault(first, {"file_id": first, "flushes": 0, "ns": 0})
+            path["flushes"] += int(row["flushes"] or 0)
+            path["ns"] += int(row["ns"] or 0)
+        return sorted(paths.values(), key=lambda row: -row["ns"])
+
     @cached_property
     def wall_ns(self) -> float:
         """Length of the run."""
@@ -130,13 +170,6 @@ class TracedRun:
         if row.calls > 0 and row.mean_ns >= quick_ns(row.nbytes / row.calls):
             return Waits(row.calls, row.time_ns, inferred=True)
         return Waits(0, 0, inferred=True)
-
-    @cached_property
-    def flushes(self) -> list[dict[str, Any]]:
-        """`file_id`, `flushes` and their time `ns`, from the sums of every mode, else from events."""
-        if self.has("operations", "op", "calls", "time_ns"):
-            return self.ask(_FLUSHES)
-        return self.ask(_FLUSH_EVENTS) if self.has("io_events", "direction", "latency_ns") else []
 
     @cached_property
     def others_ns(self) -> int:

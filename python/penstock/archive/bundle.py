@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import platform
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -254,6 +255,12 @@ class TableWriter:
 def plain_words(words: list[Any]) -> list[str]:
     """A command's words, bytes that are not UTF-8 as `\\udcXX`: text that every reader of JSON takes."""
     return [str(word).encode("utf-8", "backslashreplace").decode() for word in words]
+
+
+def command_line(manifest: dict[str, Any]) -> str:
+    """The command of a bundle as one line: words of a trace, or the text of a study's run."""
+    command = manifest.get("command") or ""
+    return command.strip() if isinstance(command, str) else shlex.join(map(str, command))
 
 
 def partial_path(final: Path) -> Path:

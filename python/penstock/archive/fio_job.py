@@ -9,18 +9,37 @@ from typing import Any
 
 import numpy as np
 
-from penstock.archive.trace_rows import Numbers, TraceRows, of_best_basis
+from penstock.archive.trace_rows import (
+    Numbers,
+    TraceRows,
+    by_path,
+    first_of_path,
+    of_best_basis,
+)
 
 #: files that get a job of their own, those with most requests
 _JOBS = 16
 #: block sizes told apart in one job
 _SIZES = 32
 _SECTOR = 512
+#: operation → fio's option for it
+_FLUSHES = {
+    "fsync": "fsync",
+    "aio_fsync": "fsync",
+    "uring_fsync": "fsync",
+    "device_flush": "fsync",
+    "fdatasync": "fdatasync",
+    "aio_fdsync": "fdatasync",
+}
+_SYNCHRONOUS = 4  # of `flags`
 _RANDOM = {"random", "hot-set", "irregular", "mixed"}
 
 
 class JobCounts:
-    """Sizes, threads and directions per file, counted while the events go by."""
+    """Sizes, threads, directions and flushes per path, counted while the events go by.
+
+    The first file of a path stands for all that it was made again as.
+    """
 
     def __init__(self, rows: TraceRows):
         ways = dict(rows.operations.values())
@@ -31,6 +50,14 @@ class JobCounts:
         for name, (number, _) in rows.operations.items():
             if name.startswith("fault_"):
                 self._way[number] = 2
+        self._flush = {rows.operations[name][0]: option for name, option in _FLUSHES.items()}
+        self.first_of = first_of_path(rows.paths)
+        #: how many files a path was
+        self.files = Counter(self.first_of.values())
+        #: (file_id, fio's option) → flushes
+        self.flushes: Counter[tuple[int, str]] = Counter()
+        #: file_id → writes that return when the device has the bytes
+        self.synchronous: Counter[int] = Counter()
         #: (file_id, direction 0 read 1 write, size) → requests
         self.sizes: Counter[tuple[int, int, int]] = Counter()
         #: file_id → threads
@@ -40,11 +67,17 @@ class JobCounts:
 
     def add(self, batch: dict[str, Numbers]) -> None:
         """Counts one batch."""
+        batch = {**batch, "file_id": by_path(batch["file_id"], self.first_of)}
+        for number, option in self._flush.items():
+            here = batch["file_id"][(batch["op"] == number) & (batch["errno"] == 0)]
+            self.flushes.update((file_id, option) for file_id in here.tolist())
         way = self._way[np.minimum(batch["op"], 255)]
         good = (way < 2) & (batch["done_bytes"] > 0)
         if not good.any():
             return
         file_id, done = batch["file_id"][good], batch["done_bytes"][good]
+        synced = (way[good] == 1) & (batch["flags"][good] & _SYNCHRONOUS > 0)
+        self.synchronous.update(file_id[synced].tolist())
         # one number per combination: unique rows of a matrix take ten times as long
         keys = (file_id << 1 | way[good]) << 31 | done
         found, n = np.unique(keys, return_counts=True)
@@ -131,10 +164,15 @@ def _job(rows: TraceRows, counts: JobCounts, ends: dict[int, int], written: dict
     ]
     whole = [row for row in rows.pattern_rows() if row["tid"] is None]
     verdicts: dict[tuple[int, str], dict[str, Any]] = {
-        (row["file_id"], row["direction"]): row for row in of_best_basis(whole)
+        (counts.first_of.get(row["file_id"], row["file_id"]), row["direction"]): row
+        for row in sorted(of_best_basis(whole), key=lambda row: int(row.get("requests") or 0))
     }
+    whole_ends: dict[int, int] = {}
+    for number, end in ends.items():
+        first = counts.first_of.get(number, number)
+        whole_ends[first] = max(whole_ends.get(first, 0), end)
     for number in counts.main_files():
-        lines += _section(number, counts, ends.get(number, 0), verdicts)
+        lines += _section(number, counts, whole_ends.get(number, 0), verdicts)
     return "\n".join(lines)
 
 
@@ -157,7 +195,12 @@ def _section(
     jobs = max(1, len(counts.threads.get(number, ())))
     first, last = counts.span[number]
     seconds = max((last - first) / 1e9, 1e-3)
+    again = counts.files[number]
     lines = [
+        *(
+            [f"; its path was made {again} times: {again} files of the recorded calls"]
+            * (again > 1)
+        ),
         f"[file-{number}]",
         f"filename={scratch_name(number)}",
         f"size={max(-(-end // _SECTOR) * _SECTOR, _SECTOR)}",
@@ -169,6 +212,12 @@ def _section(
     lines.append(f"bssplit={splits[0] or splits[1]},{splits[1] or splits[0]}")
     if random:
         lines.append(f"random_distribution={_distribution(verdict)}")
+    for option in ("fsync", "fdatasync"):
+        # fio flushes after so many writes of a job
+        if writes and counts.flushes[number, option]:
+            lines.append(f"{option}={max(round(writes / counts.flushes[number, option]), 1)}")
+    if 2 * counts.synchronous[number] > writes:
+        lines.append("sync=1")
     lines.append(f"numjobs={jobs}")
     lines.append(f"io_size={max(sum(bytes_of) // jobs, _SECTOR)}")
     rates = [max(int(n / seconds / jobs), 1) if n else "" for n in bytes_of]

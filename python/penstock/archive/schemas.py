@@ -145,7 +145,7 @@ _TABLES = (
             file_id | i64 | | number of the file in this bundle
             dev_major | i64 | | device, major number
             dev_minor | i64 | | device, minor number
-            inode | u64 | | inode number
+            inode | u64 | | inode number; null of a path that could not be opened
             generation | u64 | | inode generation, tells a reused inode number
             path | text | | path when it was first seen
             size_bytes | i64 | B | size when it was first seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -225,6 +225,21 @@ class TraceRows:
                     row["evidence"] = json.loads(row.get("evidence") or "{}")
                 made.append(row)
         return made
+
+
+def first_of_path(paths: Mapping[int, str | None]) -> dict[int, int]:
+    """For each file the first file of its path: one that is removed and made again has a new number."""
+    first: dict[str, int] = {}
+    return {n: first.setdefault(paths[n] or f"file {n}", n) for n in sorted(paths)}
+
+
+def by_path(file_id: Numbers, first_of: Mapping[int, int]) -> Numbers:
+    """Numbers of files as those that stand for their paths (`first_of_path`)."""
+    if all(number == first for number, first in first_of.items()):
+        return file_id
+    found, places = np.unique(file_id, return_inverse=True)
+    firsts = np.array([first_of.get(number, number) for number in found.tolist()], np.int64)
+    return firsts[places]
 
 
 def of_best_basis(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

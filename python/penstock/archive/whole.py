@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.archive.schemas import BUNDLE_SCHEMA, TABLES, Column
+from penstock.archive.selection import EXPECTED, select
 from penstock.errors import BadInput, PenstockError
 
 #: table → columns without which its rows mean nothing; of other tables no column is needed
@@ -38,15 +39,17 @@ _FACTS: dict[str, tuple[type, str]] = {
 
 
 @contextlib.contextmanager
-def reading(*bundles: Path) -> Iterator[None]:
-    """Around whatever reads trace bundles: looks at each first, and says in one line what is damaged.
+def reading(*named: Path) -> Iterator[list[Path]]:
+    """The bundles that a user named, one each (see `selection`), around whatever reads them.
 
-    Raises BadInput that names the file, what was found and what is expected.
+    Looks at each first, and says in one line what is damaged. Raises BadInput that names the file, what was
+    found and what is expected.
     """
+    bundles = [select(name).one for name in named]
     for bundle in bundles:
         check_trace(bundle)
     try:
-        yield
+        yield bundles
     except PenstockError as error:
         if any(isinstance(cause, pa.ArrowException | OSError) for cause in _causes(error)):
             _look_for_damage(bundles)
@@ -67,16 +70,10 @@ def reading(*bundles: Path) -> Iterator[None]:
 
 def check_trace(bundle: Path) -> None:
     """Raises BadInput unless there are a manifest of our schema and whole tables with the columns needed."""
-    manifest = bundle / "manifest.json"
-    if not bundle.exists():
-        raise BadInput(f"{bundle}: found nothing; {_EXPECTED}")
-    if not bundle.is_dir():
-        raise BadInput(f"{bundle}: found a file; {_EXPECTED}")
-    if not manifest.is_file():
-        raise BadInput(f"{manifest}: found no such file; {_EXPECTED}")
-    check_manifest(manifest)
+    manifest = check_manifest(bundle / "manifest.json")
     if not (bundle / "files.parquet").is_file():
-        raise BadInput(f"{bundle / 'files.parquet'}: found no such file; {_EXPECTED}")
+        untraced = " (the run was not traced)" if manifest.get("treatment_id") else ""
+        raise BadInput(f"{bundle / 'files.parquet'}: found no such file{untraced}; {EXPECTED}")
     for path in sorted(bundle.glob("*.parquet")):
         _check_table(path)
 
@@ -86,7 +83,7 @@ def check_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: found no JSON ({error}); {_EXPECTED}") from None
+        raise BadInput(f"{path}: found no JSON ({error}); {EXPECTED}") from None
     if not isinstance(manifest, dict):
         raise BadInput(f"{path}: found {type(manifest).__name__}; expected a JSON object")
     found = manifest.get("schema")
@@ -101,12 +98,12 @@ def check_manifest(path: Path) -> dict[str, Any]:
         if value is not None and not isinstance(value, dict):
             raise BadInput(f"{path}: found {group}.{name} {_short(value)}; expected an object")
     for name, value in (manifest.get("times") or {}).items():
-        if not isinstance(value, int):
-            raise BadInput(f"{path}: found times.{name} {_short(value)}; expected a number of ns")
+        whole, unit = (True, "ns") if name.endswith("_ns") else (False, "seconds")
+        if not isinstance(value, int if whole else int | float):
+            raise BadInput(
+                f"{path}: found times.{name} {_short(value)}; expected a number of {unit}"
+            )
     return manifest
-
-
-_EXPECTED = "expected a bundle, as `penstock trace -o` leaves"
 
 
 def _check_table(path: Path) -> None:
@@ -142,7 +139,7 @@ def _fits(kind: pa.DataType, column: Column) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _look_for_damage(bundles: tuple[Path, ...]) -> None:
+def _look_for_damage(bundles: list[Path]) -> None:
     """Reads everything: the footers were whole, what lies before them may not be."""
     for bundle in bundles:
         for path in sorted(bundle.glob("*.parquet")):

@@ -97,6 +97,7 @@ class RunObservers:
                 seen.observed.update(traced.tables)
                 seen.events_path = traced.events_path
                 seen.receipts[name] = traced.receipt
+                bundle.manifest["closing"] = traced.closing
             else:
                 assert self._monitor is not None
                 sampled = self._monitor.stop()

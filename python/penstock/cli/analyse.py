@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def command(
     runs: Path = typer.Argument(
-        ..., help="The study's directory (the -o of penstock run), or a trace bundle."
+        ...,
+        help="The study's directory (the -o of penstock run), a run of it (OUT:r001), or a trace bundle.",
     ),
     fail_on: str | None = typer.Option(
         None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
@@ -32,15 +33,18 @@ def command(
     import duckdb
     import pyarrow as pa
 
+    from penstock.archive.selection import is_study
+    from penstock.archive.whole import reading
     from penstock.campaign.analysis import analyse, headline
 
     check_fail_on(fail_on)
-    if any((runs / f"{name}.parquet").exists() for name in ("io_events", "patterns")):
-        try:
-            found = _judge_trace(runs, as_json)
-        except (OSError, pa.ArrowException, duckdb.Error, KeyError) as error:
-            told = str(error).splitlines()[0]
-            raise BadInput(f"{runs}: {told}; expected the bundle of a trace") from error
+    if not is_study(runs):
+        with reading(runs) as (trace,):
+            try:
+                found = _judge_trace(trace, as_json)
+            except (OSError, pa.ArrowException, duckdb.Error, KeyError) as error:
+                told = str(error).splitlines()[0]
+                raise BadInput(f"{trace}: {told}; expected the bundle of a trace") from error
         if reaches(found, fail_on):
             raise typer.Exit(3)
         return

@@ -1,4 +1,4 @@
-"""penstock compare: two traced runs side by side."""
+"""penstock compare: two traced runs, or two treatments of a study, side by side."""
 
 from __future__ import annotations
 
@@ -9,24 +9,40 @@ import typer
 
 
 def command(
-    a: Path = typer.Argument(metavar="A", help="A trace bundle: before, or the reference."),
+    a: Path = typer.Argument(
+        metavar="A",
+        help="A trace bundle, or a run or treatment of a study (OUT:r001, OUT:t01): the reference.",
+    ),
     b: Path = typer.Argument(metavar="B", help="Another one; it may be of a different length."),
     as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
 ) -> None:
     """Compare two traces: classes, requests, bytes, time and latency of each file, and what matters of it.
 
-    Ratios are B over A; intervals are 95 % bootstrap intervals.
+    Treatments are compared over their valid runs: responses, and the time of each file. Ratios are B over
+    A, with 95 % intervals: of two traces by the bootstrap, of treatments by the spread of their runs.
     """
+    from penstock.analyse.replicates import compare_replicates
     from penstock.analyse.trace_compare import Run, compare_runs
-    from penstock.archive.whole import reading
-    from penstock.observe.trace.compare_words import show
+    from penstock.archive.selection import select
+    from penstock.archive.whole import check_manifest, reading
+    from penstock.observe.trace.compare_words import show, show_replicates
     from penstock.observe.trace.replay import distance_of
 
-    with reading(a, b):
-        runs = Run(a), Run(b)
-        near = distance_of(runs[0].rows, runs[1].rows) if all(r.events for r in runs) else None
-        found = compare_runs(*runs, near)
+    named = select(a), select(b)
+    if all(side.is_trace for side in named):
+        with reading(a, b) as (one, other):
+            runs = Run(one), Run(other)
+            near = distance_of(runs[0].rows, runs[1].rows) if all(r.events for r in runs) else None
+            found = compare_runs(*runs, near)
+        if as_json:
+            print(json.dumps(found.document()))
+        else:
+            show(found)
+        return
+    for run in [run for side in named for run in side.replicates]:
+        check_manifest(run / "manifest.json")
+    over_runs = compare_replicates(*named)
     if as_json:
-        print(json.dumps(found.document()))
+        print(json.dumps(over_runs.document()))
     else:
-        show(found)
+        show_replicates(over_runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import typer
@@ -10,7 +11,7 @@ import typer
 
 def command(
     bundle: Path = typer.Argument(
-        help="The bundle of `penstock trace --mode trace -o` or `import`."
+        help="The bundle of `penstock trace --mode trace -o` or `import`; OUT:r001, OUT:t01 of a study."
     ),
     form: str = typer.Argument(metavar="FORMAT", help="perfetto, paraver, json, jsonl or fio."),
     output: Path = typer.Option(
@@ -28,13 +29,15 @@ def command(
     from penstock.archive.whole import reading
 
     limit = part_bytes or trace_export.PART_BYTES
-    with reading(bundle):
-        written = trace_export.export(bundle, form, output, part_bytes=limit)
+    with reading(bundle) as (trace,):
+        written = trace_export.export(trace, form, output, part_bytes=limit)
     if as_json:
         print(json.dumps(written))
         return
     print(f"{written['events']} events: {', '.join(written['files'][:8])}")
     if len(written["files"]) > 8:
         print(f"and {len(written['files']) - 8} more files")
+    if form == "fio":
+        print(f"cd {shlex.quote(str(output))} && fio files.fio && fio replay.fio  # or job.fio")
     for what, n in written.get("skipped", {}).items():
         print(f"not in the I/O logs: {n} x {what}")

@@ -11,7 +11,9 @@ import typer
 
 def command(
     out: Path = typer.Argument(
-        ..., metavar="OUT", help="The directory of a study's results, or a trace bundle."
+        ...,
+        metavar="OUT",
+        help="The directory of a study's results, a run or treatment of it (OUT:r001, OUT:t01), or a trace.",
     ),
     kind: str = typer.Argument(
         ...,
@@ -37,26 +39,27 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print the file's name as JSON."),
 ) -> None:
     """Draw one figure from the tables in OUT."""
+    from penstock.archive.selection import is_study
     from penstock.archive.whole import reading
     from penstock.errors import BadInput, PenstockError
     from penstock.report import style
 
-    is_trace = (out / "manifest.json").is_file()
-    bundles = [path for path in (out, beside) if path is not None] if is_trace else []
-    if is_trace and output is None and kind == "offsets" and beside is None and not as_json:
-        with reading(*bundles):
-            _in_terminal(out, file)
-        return
-    target = output or out / "figures" / f"{kind}.svg"
-    try:
-        if is_trace:
-            with reading(*bundles):
-                content = _of_trace(out, kind, width, file, beside, target.suffix.lstrip("."))
-        else:
+    if is_study(out):
+        target = output or out / "figures" / f"{kind}.svg"
+        try:
             content = _of_study(out, kind, width, response, run, target.suffix.lstrip("."))
-    except style.NotDrawn as missing:
-        kind_of_error = BadInput if is_trace else PenstockError
-        raise kind_of_error(f"{kind} cannot be drawn: {missing}") from None
+        except style.NotDrawn as missing:
+            raise PenstockError(f"{kind} cannot be drawn: {missing}") from None
+    else:
+        with reading(out, *([beside] if beside else [])) as traces:
+            if output is None and kind == "offsets" and beside is None and not as_json:
+                _in_terminal(traces[0], file)
+                return
+            target = output or traces[0] / "figures" / f"{kind}.svg"
+            try:
+                content = _of_trace(traces, kind, width, file, target.suffix.lstrip("."))
+            except style.NotDrawn as missing:
+                raise BadInput(f"{kind} cannot be drawn: {missing}") from None
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content)
     print(json.dumps({"figure": str(target)}) if as_json else target)
@@ -74,14 +77,15 @@ def _of_study(
 
 
 def _of_trace(
-    out: Path, kind: str, width: float, file: str | None, beside: Path | None, extension: str
+    traces: list[Path], kind: str, width: float, file: str | None, extension: str
 ) -> bytes:
     from penstock.report import render
     from penstock.report.trace.plots import plot
     from penstock.report.trace.run import Bundle
 
-    other = Bundle(beside) if beside else None
-    return render.published(plot(Bundle(out), kind, width, file=file, beside=other), extension)
+    one, *others = [Bundle(path) for path in traces]
+    beside = others[0] if others else None
+    return render.published(plot(one, kind, width, file=file, beside=beside), extension)
 
 
 def _in_terminal(out: Path, file: str | None) -> None:

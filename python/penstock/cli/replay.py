@@ -9,7 +9,9 @@ import typer
 
 
 def command(
-    bundle: Path = typer.Argument(help="The bundle of `penstock trace --mode trace -o`."),
+    bundle: Path = typer.Argument(
+        help="The bundle of `penstock trace --mode trace -o`; OUT:r001, OUT:t01 of a study."
+    ),
     on: Path = typer.Option(
         Path("."), "--on", help="Where the scratch files go: a directory on the storage to try."
     ),
@@ -27,8 +29,8 @@ def command(
     from penstock.archive.whole import reading
     from penstock.observe.trace import replay
 
-    with reading(bundle):
-        done = replay.replay(bundle, on, speed, output)
+    with reading(bundle) as (trace,):
+        done = replay.replay(trace, on, speed, output)
     if as_json:
         print(json.dumps(done.document()))
         return

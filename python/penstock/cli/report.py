@@ -21,19 +21,22 @@ class Open(StrEnum):
 
 def command(
     out: Path = typer.Argument(
-        ..., metavar="OUT", help="The directory of a study's results, or a trace bundle."
+        ...,
+        metavar="OUT",
+        help="The directory of a study's results, a run or treatment of it (OUT:r001, OUT:t01), or a trace.",
     ),
     show: Open = typer.Option(Open.no, "--open", help="Show the page in a browser."),
     as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
 ) -> None:
     """Write OUT/report.html, its figures and the findings, from the tables in OUT."""
-    if (out / "manifest.json").is_file():
-        from penstock.archive.whole import reading
+    from penstock.archive.selection import is_study
+    from penstock.archive.whole import reading
 
-        with reading(out):
-            page = _of_trace(out, as_json)
-    else:
+    if is_study(out):
         page = _of_study(out, as_json)
+    else:
+        with reading(out) as (trace,):
+            page = _of_trace(trace, as_json)
     if show is Open.yes or (show is Open.auto and sys.stdout.isatty()):
         webbrowser.open(page.resolve().as_uri())
 

@@ -11,7 +11,9 @@ import typer
 
 def command(
     bundles: list[Path] = typer.Argument(
-        None, metavar="BUNDLE", help="Trace bundles to be looked at; none are needed."
+        None,
+        metavar="[OUT|TRACE]...",
+        help="Studies, runs or treatments of them (OUT:r001, OUT:t01), traces; none are needed.",
     ),
     port: int = typer.Option(8642, min=0, max=65535, help="0 takes any that is free."),
     host: str = typer.Option(
@@ -32,7 +34,7 @@ def command(
         help="Where indexes lie while it runs, 28 bytes a request (default: the temporary directory).",
     ),
 ) -> None:
-    """Serve what is emulated on this host, and the pages of traces, until Ctrl-C.
+    """Serve what is emulated on this host, and the pages of studies and traces, until Ctrl-C.
 
     /api/v1 has clusters, nodes, disks, links, schedules and jobs as resources (/openapi.json describes
     them), /nodes shows them. All but the pages themselves want the token, in
@@ -42,28 +44,29 @@ def command(
 
     import uvicorn
 
-    from penstock.archive.whole import check_trace
     from penstock.errors import BadInput
     from penstock.serve.api.token import kept, made
     from penstock.serve.app import application
     from penstock.serve.listen import opened
     from penstock.serve.traces import Served
 
-    bundles = bundles or []
-    for bundle in bundles:
-        check_trace(bundle)
     if cache is not None and not cache.is_dir():
         raise BadInput(f"--cache: found no directory {cache}")
-    token = made(token_file)
-    door = opened(host, port, tls_cert, tls_key, insecure=insecure)
-    with door.socket, contextlib.closing(Served(bundles, cache)) as served:
+    with (
+        contextlib.closing(Served(bundles or [], cache)) as served,
+        contextlib.ExitStack() as stack,
+    ):
+        token = made(token_file)
+        door = opened(host, port, tls_cert, tls_key, insecure=insecure)
+        stack.enter_context(door.socket)
         app = application(served, token, door.names)
         with kept(token, door.url, tls_cert) as file:
             print(door.url, flush=True)
             key = f"#token={token}" if token_file is None else f", with the token in {token_file}"
             _say(f"nodes and disks: {door.url}nodes{key}")
-            if bundles:
-                _say(f"traces: {door.url}{key}")
+            if served.traces or served.studies:
+                what = "trace" if served.one_trace else "list of studies and traces"
+                _say(f"{what}: {door.url}{key}")
             _say(f"the token is in {file} while this runs")
             if insecure and not door.loopback:
                 _say("the token, and all that is served, goes to other hosts in clear")

@@ -125,7 +125,9 @@ def convert_one(
 @app.command("trace")
 def trace_one(
     bundles: list[Path] = typer.Argument(
-        ..., help="Bundles of `penstock trace --mode trace -o DIR`; several become one workflow."
+        ...,
+        help="Bundles of `penstock trace --mode trace -o DIR`, or OUT:r001, OUT:t01 of a study; several "
+        "become one workflow.",
     ),
     output: Path = _OUTPUT,
     stage: list[str] = typer.Option([], "--stage", help="Stage of a bundle's tasks, one for each."),
@@ -152,9 +154,9 @@ def trace_one(
 
     if into is not None and not stage:
         raise BadInput("--into: which stage the bundles are of is not said; --stage NAME for each")
-    with reading(*bundles):
+    with reading(*bundles) as traces:
         found = traced_workload(
-            bundles,
+            traces,
             names=stage,
             per=per,
             under=under,

@@ -13,12 +13,13 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 
 from penstock import __version__
+from penstock.archive.bundle import command_line
 from penstock.errors import BadInput, PenstockError
 from penstock.serve import api
 from penstock.serve.api import jobs
 from penstock.serve.gate import Gate
 from penstock.serve.index import View
-from penstock.serve.page import live_page, trace_page
+from penstock.serve.page import list_page, live_page, report_page, trace_page
 from penstock.serve.traces import Served
 
 _FAR = float(1 << 62)
@@ -86,7 +87,9 @@ def application(
 
     @app.get("/", include_in_schema=False)
     def front() -> HTMLResponse:
-        return trace_page() if served.traces else live_page()
+        if served.one_trace:
+            return trace_page()
+        return list_page() if served.traces or served.studies else live_page()
 
     @app.get("/nodes", include_in_schema=False)
     def nodes() -> HTMLResponse:
@@ -96,14 +99,36 @@ def application(
     def page() -> HTMLResponse:
         return trace_page()
 
+    @app.get("/studies/{number}", include_in_schema=False)
+    def study_page() -> HTMLResponse:
+        return report_page()
+
+    @app.get(
+        "/api/studies", tags=["studies"], summary="The studies that are served, and their runs"
+    )
+    def studies() -> list[dict[str, Any]]:
+        return [
+            {"study": number, **study.document()} for number, study in enumerate(served.studies)
+        ]
+
+    @app.get(
+        "/api/studies/{number}/page",
+        tags=["studies"],
+        summary="Its report, as HTML",
+        response_class=Response,
+        responses={200: {"content": {"text/html": {}}}},
+    )
+    def study_report(number: _Number) -> HTMLResponse:
+        return HTMLResponse(served.study(number).page())
+
     @app.get("/api/traces", tags=["traces"], summary="The traces that are served")
     def traces() -> list[dict[str, Any]]:
         return [
             {
                 "trace": number,
                 "name": trace.name,
-                "command": trace.bundle.manifest.get("command"),
-                "closing": trace.bundle.manifest.get("closing"),
+                "command": command_line(trace.manifest),
+                "closing": trace.manifest.get("closing"),
                 "tables": trace.tables(),
             }
             for number, trace in enumerate(served.traces)

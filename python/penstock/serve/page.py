@@ -1,4 +1,4 @@
-"""The pages: the live one of nodes and disks, and the one that fetches a trace's report."""
+"""The pages: the live one of nodes and disks, the list of what is served, those that fetch a report."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ from penstock.report.trace.page import scripts as scripts_of_trace
 def live_page() -> HTMLResponse:
     """The page of nodes and disks; it asks for the token and then for the stream of states."""
     return _page("live.html", "live.js")
+
+
+def list_page() -> HTMLResponse:
+    """The page that asks for the token and then lists studies, their runs, and traces."""
+    return _page("list.html", "list.js")
+
+
+def report_page() -> HTMLResponse:
+    """The page that asks for the token and then becomes a study's report."""
+    return _page("trace.html", "trace.js", [text_of("page.js")])
 
 
 def trace_page() -> HTMLResponse:

@@ -1,21 +1,26 @@
-"""Trace bundles as they are served: one page each, an index per file when it is first looked into."""
+"""What a server was given: studies, and traces, each with a page and an index per file looked into."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 import threading
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from penstock.archive.selection import is_study, select
+from penstock.archive.whole import check_manifest, reading
 from penstock.errors import BadInput
 from penstock.report.trace.gather import Gathered
 from penstock.report.trace.page import gathered_of, trace_page
 from penstock.report.trace.run import Bundle
 from penstock.report.trace.sections import name_of
 from penstock.serve.index import FileIndex, View
+from penstock.serve.studies import ServedStudy
 
 #: rows of a table that one request gives at most
 MOST_ROWS = 10_000
@@ -25,17 +30,30 @@ class ServedTrace:
     """One bundle; `folder` is where its indexes lie while it is served."""
 
     def __init__(self, path: Path, folder: Path):
-        self.bundle = Bundle(path)
+        self.path = path
         self._folder = folder
         self._lock = threading.Lock()
         self._gathered: Gathered | None = None
         self._page = ""
         self._indexes: dict[int, FileIndex] = {}
 
+    @cached_property
+    def bundle(self) -> Bundle:
+        """Its tables. Raises BadInput where they are damaged."""
+        with reading(self.path):
+            return Bundle(self.path)
+
     @property
     def name(self) -> str:
-        """Its directory's name."""
-        return self.bundle.path.resolve().name
+        """Its directory's name; of a study's run `OUT:r001`."""
+        place = self.path.resolve()
+        inside = place.parent.name == "runs" and is_study(place.parent.parent)
+        return f"{place.parent.parent.name}:{place.name}" if inside else place.name
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What it says of itself."""
+        return check_manifest(self.path / "manifest.json")
 
     def gathered(self) -> Gathered | None:
         """What its figures are drawn from."""
@@ -61,8 +79,7 @@ class ServedTrace:
     def tables(self) -> dict[str, int]:
         """Rows of each table."""
         return {
-            p.stem: int(pq.read_metadata(p).num_rows)
-            for p in sorted(self.bundle.path.glob("*.parquet"))
+            p.stem: int(pq.read_metadata(p).num_rows) for p in sorted(self.path.glob("*.parquet"))
         }
 
     def rows(self, table: str, first: int, most: int) -> list[dict[str, Any]]:
@@ -93,16 +110,39 @@ class ServedTrace:
 
 
 class Served:
-    """All bundles of one server, and the directory of their indexes, which goes when the server ends."""
+    """All that one server was given, and the directory of the indexes, which goes when the server ends.
 
-    def __init__(self, paths: list[Path], cache: Path | None = None):
-        self._own = cache is None
+    A study brings the traces of all its runs, a treatment those of its valid ones. Raises BadInput for
+    what is named wrongly, and for a trace that is damaged.
+    """
+
+    def __init__(self, named: Sequence[Path], cache: Path | None = None):
+        self.studies: list[ServedStudy] = []
+        paths: list[Path] = []
+        for selection in [select(name) for name in named]:
+            if selection.kind == "study":
+                self.studies.append(ServedStudy(selection.path, len(paths)))
+                paths += self.studies[-1].traced
+                continue
+            with reading(selection.one, *selection.traced):
+                paths += selection.traced
         self.folder = Path(tempfile.mkdtemp(prefix="penstock-serve-", dir=cache))
         self.traces = []
         for number, path in enumerate(paths):
             folder = self.folder / str(number)
             folder.mkdir()
             self.traces.append(ServedTrace(path, folder))
+
+    @property
+    def one_trace(self) -> bool:
+        """Whether there is nothing but one trace."""
+        return len(self.traces) == 1 and not self.studies
+
+    def study(self, number: int) -> ServedStudy:
+        """The study of that number. Raises BadInput where there is none."""
+        if not 0 <= number < len(self.studies):
+            raise BadInput(f"found study {number}; {len(self.studies)} are served")
+        return self.studies[number]
 
     def trace(self, number: int) -> ServedTrace:
         """The bundle of that number. Raises BadInput where there is none."""

@@ -149,6 +149,8 @@ def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFr
             "done_bytes": events["done_bytes"].to_numpy(),
         }
     )
+    # not what could not be opened
+    files = files[files["size_bytes"].notna() | files["file_id"].isin(events["file_id"])].copy()
     files["run"] = run
     return frame, files, int(start) + shift
 

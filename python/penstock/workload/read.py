@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.archive.selection import names_runs
 from penstock.errors import BadInput
 from penstock.workload.described import workload_of
 from penstock.workload.document import Document, read_document
@@ -19,15 +20,15 @@ def read_workload(
 ) -> Workload:
     """The workload in `path`, checked.
 
-    A file: JSON or YAML of the own schema, or a WfFormat instance; a directory: a bundle (of `penstock
-    trace -o`), or a study that was run with its operations traced. `size_model` gives other sizes to the
-    files of a WfFormat instance; `io_share` (0 to 1) is the share of its run times that was input and
-    output (None: what `avgCPU` leaves). Raises BadInput with file, line, column and task.
+    A file: JSON or YAML of the own schema, or a WfFormat instance; a bundle (of `penstock trace -o`), or a
+    study that was run with its operations traced, a treatment or a run of it (OUT:t01). `size_model` gives
+    other sizes to the files of a WfFormat instance; `io_share` (0 to 1) is the share of its run times that
+    was input and output (None: what `avgCPU` leaves). Raises BadInput with file, line, column and task.
     """
     place = Path(path)
     if io_share is not None and not 0 <= io_share <= 1:
         raise BadInput(f"an I/O share of {io_share}; a number from 0 to 1 is expected")
-    if place.is_dir():
+    if names_runs(place):
         from penstock.workload.traced import read_traced
 
         return read_traced(place)

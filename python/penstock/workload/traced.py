@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from penstock.archive.runs import bundles
+from penstock.archive.bundle import Bundle
+from penstock.archive.selection import select
 from penstock.errors import BadInput, PenstockError
 from penstock.workload.check import printable
 from penstock.workload.events import PAUSE_S, Steps, read_steps
@@ -28,18 +29,20 @@ ORDERS = ("files", "observed")
 
 
 def read_traced(path: Path) -> Workload:
-    """The workload of a bundle, or of the first valid traced run of a study; BadInput if there is none."""
-    if (path / "manifest.json").is_file():
-        return traced_workload([path])
-    found = [b for b in bundles(path) if "io_events" in b.tables]
-    best = next((b for b in found if b.manifest.get("valid", True)), None)
+    """The workload of a bundle, or of the first valid traced run of a study or a treatment.
+
+    Raises BadInput if there is none.
+    """
+    named = select(path)
+    if named.kind == "run":
+        return traced_workload(named.runs)
+    best = next((run for run in named.runs if (run / "io_events.parquet").exists()), None)
     if best is None:
         raise BadInput(
-            f"{path} is no bundle and no study with a traced run (`observe: trace` with `mode: trace`)"
+            f"{path} has no valid run with traced operations (`trace: {{mode: trace}}` of `observers`)"
         )
-    run = best.manifest["run_id"]
-    treatment = best.manifest.get("treatment_id") or "its only treatment"
-    return traced_workload([best.path]).noted(f"the run {run} of the study, {treatment}")
+    treatment = Bundle.open(best).manifest.get("treatment_id") or "its only treatment"
+    return traced_workload([best]).noted(f"the run {best.name} of the study, {treatment}")
 
 
 def traced_workload(
@@ -73,7 +76,8 @@ def traced_workload(
     except BadInput:
         raise
     except (PenstockError, OSError, KeyError, ValueError) as error:
-        raise BadInput(f"{paths[0]}: not a whole bundle: {error}") from None
+        told = str(error).split("\n")[0]
+        raise BadInput(f"{paths[0]}: not a whole bundle: {told}") from None
     notes = list(steps.notes)
     scale = _scale(steps, compute, notes)
     line = lineage(steps.table, steps.tasks, parted=order == "observed")

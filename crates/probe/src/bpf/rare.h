@@ -293,6 +293,16 @@ static __noinline int names_left(struct pt_regs *regs, __u64 number, struct call
 	naming.text = (void *)regs->di;
 	call->op = OP_RENAME;
 	switch (number) {
+	case NR_OPEN:
+	case NR_CREAT:
+		call->op = OP_OPEN;
+		break;
+	case NR_OPENAT:
+	case NR_OPENAT2:
+		call->op = OP_OPEN;
+		naming.directory = regs->di;
+		naming.text = (void *)regs->si;
+		break;
 	case NR_UNLINK:
 		call->op = OP_UNLINK;
 		break;
@@ -517,6 +527,8 @@ static __always_inline int rare_counted(struct pt_regs *regs, long result, __u64
 	case NR_OPENAT:
 	case NR_OPENAT2:
 	case NR_CREAT:
+		if (result < 0 && !patterns_only)
+			return names_left(regs, number, &call, books);
 		return open_left(regs, number, &call, books);
 	case NR_CLOSE:
 		return close_left(&call, state, books);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.analyse.served import Served, quick_ns
@@ -23,6 +23,30 @@ _ADVICE = {
 }
 
 
+def of_paths(
+    rows: Iterable[Mapping[str, Any]], paths: Mapping[int, str | None]
+) -> list[dict[str, Any]]:
+    """Rows of verdicts and flushes, one per path, direction and basis; `files` is how many files it was.
+
+    Calls, bytes, errors and time are those of all its files, the verdict that of the one with most calls.
+    """
+    made: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: -row["calls"]):
+        path = paths.get(row["file_id"]) or row["file_id"]
+        first = made.setdefault((path, row["direction"], row.get("basis")), {**row, "files": 0})
+        if first["files"]:
+            for name in {"calls", "time_ns", "done_bytes", "errors"} & set(row):
+                first[name] += row[name]
+        first["files"] += row.get("files", 1)
+    return list(made.values())
+
+
+def named(row: Mapping[str, Any], path: str | None) -> str:
+    """The path of a row, with how many files it was: `t.db-journal × 50 files`."""
+    again = row.get("files", 1)
+    return (path or f"file {row['file_id']}") + (f" × {again} files" if again > 1 else "")
+
+
 def closing_sentence(
     rows: list[dict[str, Any]],
     paths: Mapping[int, str | None],
@@ -40,6 +64,7 @@ def closing_sentence(
     """
     warning = _already_mapped(before or {}, paths)
     warning += f" {lost} events were lost: shares and verdicts are of the others." if lost else ""
+    rows = of_paths(rows, paths)
     total_ns = sum(row["time_ns"] for row in rows)
     if (not rows or total_ns == 0) and before:
         return "No read or write of regular files was seen." + warning
@@ -59,7 +84,7 @@ def closing_sentence(
     what = f"{size(verdict['median_size_bytes'])} {verdict['class']} {direction}s"
     if verdict["k"]:
         what = what.replace("interleaved", f"interleaved ({verdict['k']} streams)")
-    where = paths.get(top["file_id"]) or f"file {top['file_id']}"
+    where = named(top, paths.get(top["file_id"]))
     said = f"{share:.0f} % of {direction} time: {what} on {where}"
     served = served if served is not None and served.known else None
     if served is not None and served.waiting:
@@ -131,9 +156,8 @@ def _of_flushes(
     wall_ns: int,
     little: bool,
 ) -> str:
-    where = paths.get(row["file_id"]) or (
-        "the disk" if row.get("basis") == "device" else f"file {row['file_id']}"
-    )
+    path = paths.get(row["file_id"])
+    where = "the disk" if row.get("basis") == "device" and not path else named(row, path)
     mean_ns = row["time_ns"] / max(row["calls"], 1)
     share = percent(total_ns / max(wall_ns, 1))
     part = "Most time" if 2 * row["time_ns"] >= total_ns else "The largest part of the time"

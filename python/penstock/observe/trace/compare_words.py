@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.analyse.replicates import Measured, Replicated
 from penstock.analyse.trace_compare import SPOKEN, Comparison, Difference, Ratio, Side
 from penstock.analyse.words import duration, size
-from penstock.observe.trace.summary import printable
+from penstock.observe.trace.summary import printable, tail
 
 _SHOWN = 10
 _BY = {
@@ -24,8 +25,10 @@ _WIDTHS = {"": 7, "class": 17, "requests": 9, "bytes": 9, "time": 9, "mean": 19,
 
 
 def show(found: Comparison) -> None:
-    """Prints A, B and the ratio of each file and direction, at most 100 columns wide."""
+    """Prints what matters, then A, B and the ratio of each file and direction, at most 100 columns wide."""
     console = Console(width=100, highlight=False)
+    console.print(Text(printable(found.closing)))
+    console.print()
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, width in _WIDTHS.items():
         justify: Any = "left" if name in ("", "class") else "right"
@@ -35,7 +38,8 @@ def show(found: Comparison) -> None:
     for row in found.differences[:_SHOWN]:
         by = "" if row.matched_by == "path" else f" ({_BY.get(row.matched_by, row.matched_by)})"
         mark = "* " if row.matters else ""
-        console.print(Text(f"{mark}{SPOKEN[row.direction]} of {printable(row.path)}{by}"))
+        again = _made_again(row)
+        console.print(Text(f"{mark}{SPOKEN[row.direction]} of {printable(row.path)}{again}{by}"))
         rows = Table(box=None, pad_edge=False, show_header=False)
         for name, width in _WIDTHS.items():
             rows.add_column(
@@ -49,14 +53,67 @@ def show(found: Comparison) -> None:
     rest = len(found.differences) - _SHOWN
     if rest > 0:
         console.print(f"and {rest} with a smaller change (--json gives all)", style="dim")
-    console.print()
     if found.distance is not None:
+        console.print()
         d = found.distance
         console.print(
             f"distance {d.mean:.3f}: sizes {d.sizes:.3f}, steps {d.steps:.3f}, "
             f"share of reads {d.read_share:.3f}, classes {d.classes:.3f}"
         )
-    console.print(Text(printable(found.closing)))
+
+
+def show_replicates(found: Replicated) -> None:
+    """Prints what differs, then means of A and B and their ratio, at most 100 columns wide."""
+    console = Console(width=100, highlight=False)
+    for sentence in found.conclusion:
+        console.print(Text(printable(sentence)))
+    console.print()
+    for side, name, levels, runs in zip(
+        "AB", (found.a, found.b), found.levels, found.runs, strict=True
+    ):
+        of_levels = ", ".join(f"{factor} {level}" for factor, level in levels.items())
+        console.print(Text(printable(f"{side}: {name} ({of_levels}), {', '.join(runs)}")))
+    console.print()
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", overflow="fold")
+    for name in ("A", "B", "B/A"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for response in found.responses:
+        unit = f", {response.unit}" if response.unit else ""
+        table.add_row(
+            Text(printable(response.name + unit)),
+            *(f"{mean:.4g}" for mean in response.means),
+            _of_replicates(response),
+        )
+    for row in found.files[:_SHOWN]:
+        mark = "* " if row.matters else ""
+        table.add_row(
+            Text(f"{mark}{SPOKEN[row.direction]} of {tail(printable(row.path), 40)}"),
+            *(duration(mean) if mean else "-" for mean in row.time.means),
+            _of_replicates(row.time),
+        )
+    console.print(table)
+    rest = len(found.files) - _SHOWN
+    if rest > 0:
+        console.print(f"and {rest} with a smaller change (--json gives all)", style="dim")
+
+
+def _of_replicates(measured: Measured) -> str:
+    if measured.interval is not None:
+        return _ratio(measured.interval)
+    return f"{measured.ratio:.3g}" if measured.ratio is not None else ""
+
+
+def _made_again(row: Difference) -> str:
+    """How often the path's file was made again, where it was."""
+    counts = [side["files"] if side else 0 for side in (row.a, row.b)]
+    if max(counts) <= 1:
+        return ""
+    return (
+        f" × {counts[0]} files"
+        if counts[0] == counts[1]
+        else f" × {counts[0]} and {counts[1]} files"
+    )
 
 
 def _cells(side: Side | None) -> list[str]:

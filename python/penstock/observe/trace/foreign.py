@@ -97,6 +97,7 @@ class Judged:
     closing: str
     source: dict[str, Any]
     counts: dict[str, int]
+    flushes: list[Row]
 
 
 def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -> Judged:
@@ -140,7 +141,7 @@ def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -
 
 def write_foreign(
     bundle: Bundle | None, recording: Foreign, wall_ns: int = 0
-) -> tuple[int, list[Row], list[Row], str, dict[str, Any], dict[str, int]]:
+) -> tuple[int, list[Row], list[Row], str, dict[str, Any], dict[str, int], list[Row]]:
     """Judges a recording and fills the bundle, if there is one; gives what `Judged` holds after it."""
     judge = _native.Judge([])
     reader = SpoolReader(recording.spool, {}, judge)
@@ -178,7 +179,7 @@ def write_foreign(
             }
         )
         bundle.manifest.setdefault("times", {"start_ns": start, "end_ns": end})
-    return events, recording.files, rows, closing, recording.source, recording.counts
+    return events, recording.files, rows, closing, recording.source, recording.counts, flushes
 
 
 def _span(spool: Path) -> tuple[int, int]:

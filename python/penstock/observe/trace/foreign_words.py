@@ -8,15 +8,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.analyse.words import duration
 from penstock.analyse.words import size as size_in_words
+from penstock.observe.trace.closing import named, of_paths
 from penstock.observe.trace.foreign import Judged
-from penstock.observe.trace.summary import printable
+from penstock.observe.trace.summary import printable, tail
 
 _SHOWN = 12
 
 
 def as_document(judged: Judged) -> dict[str, Any]:
-    """One object: counts, source, a verdict per file and direction, the closing sentence."""
+    """One object: counts, source, a verdict per file and direction, flushes, the closing sentence."""
     paths = {row["file_id"]: row["path"] for row in judged.files}
     verdicts = [
         {
@@ -33,11 +35,16 @@ def as_document(judged: Judged) -> dict[str, Any]:
         }
         for row in judged.verdicts
     ]
+    flushes = [
+        {"path": paths.get(row["file_id"]), "flushes": row["calls"], "time_ns": row["time_ns"]}
+        for row in judged.flushes
+    ]
     return {
         "events": judged.events,
         **judged.counts,
         "source": judged.source,
         "verdicts": verdicts,
+        "flushes": flushes,
         "closing": judged.closing,
         "bundle": str(judged.bundle) if judged.bundle else None,
     }
@@ -53,17 +60,23 @@ def show(judged: Judged) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("pattern", no_wrap=True)
     paths = {row["file_id"]: row["path"] for row in judged.files}
-    rows = sorted(judged.verdicts, key=lambda row: -row["done_bytes"])
+    rows = of_paths([*judged.verdicts, *judged.flushes], paths)
+    rows.sort(key=lambda row: (-row["time_ns"], -row.get("done_bytes", 0)))
     for row in rows[:_SHOWN]:
+        label = Text(tail(printable(named(row, paths.get(row["file_id"]))), 40))
+        time_ms = f"{row['time_ns'] / 1e6:.3g} ms" if row["time_ns"] else "?"
+        if row["direction"] == "sync":
+            each = f"{duration(row['time_ns'] / row['calls'])} each" if row["time_ns"] else ""
+            table.add_row(label, "flush", str(row["calls"]), "", "", time_ms, each)
+            continue
         verdict = row["together"]
-        path = printable(paths.get(row["file_id"]) or f"file {row['file_id']}")
         table.add_row(
-            Text(path if len(path) <= 40 else "…" + path[-39:]),
+            label,
             row["direction"],
             str(row["calls"]),
             size_in_words(row["done_bytes"]),
             size_in_words(verdict["median_size_bytes"]),
-            f"{row['time_ns'] / 1e6:.3g} ms" if row["time_ns"] else "?",
+            time_ms,
             verdict["class"] + (f" ({verdict['k']})" if verdict["k"] else ""),
         )
     console.print(table)

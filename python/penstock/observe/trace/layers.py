@@ -23,7 +23,7 @@ from penstock.archive.sql import Database
 from penstock.errors import PenstockError
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Entry, Journal, new_token
-from penstock.observe.trace.closing import already_mapped, closing_sentence
+from penstock.observe.trace.closing import already_mapped, closing_sentence, of_paths
 from penstock.observe.trace.cost import Added, shares
 from penstock.observe.trace.device_order import judge_device, with_reasons
 from penstock.observe.trace.layers_files import extents_table, residency_table
@@ -303,7 +303,9 @@ def _with_cost_below(receipt: dict[str, Any], layers: dict[str, Any]) -> dict[st
 
 def _closing(result: TraceResult, tables: dict[str, pa.Table], layers: dict[str, Any]) -> str:
     """The closing sentence, with what served the calls that most time went to."""
-    rows = [*result.verdicts, *result.flushes]
+    listed = result.tables["files"].select(["file_id", "path"]).to_pylist()
+    paths = {row["file_id"]: row["path"] for row in listed}
+    rows = of_paths([*result.verdicts, *result.flushes], paths)
     top = max(rows, key=lambda row: row["time_ns"], default=None)
     if top is None or top["direction"] == "sync" or result.events_path is None:
         return result.closing
@@ -311,8 +313,8 @@ def _closing(result: TraceResult, tables: dict[str, pa.Table], layers: dict[str,
     found = served_under(tables, result.events_path, layers, only=top["file_id"])
     by_row = {(row.file_id, row.direction, row.basis): row for row in found}
     served = by_row.get((top["file_id"], top["direction"], top["basis"]))
-    named = result.tables["files"].select(["file_id", "path"]).to_pylist()
-    paths = {row["file_id"]: row["path"] for row in named}
+    if top["files"] > 1:  # they are those of one of its files
+        served = None
     said = closing_sentence(
         rows,
         paths,

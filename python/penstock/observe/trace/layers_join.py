@@ -129,6 +129,8 @@ def _frame(records: Records, files: pa.Table) -> pd.DataFrame:
     names = [name for name in RECORD.names or () if name != "pad"]
     frame = pd.DataFrame({name: records[name].astype(np.int64) for name in names})
     frame = frame.sort_values("t_ns", kind="stable", ignore_index=True)
+    # before they become a frame: null among them would make numbers of 64 bits inexact
+    files = files.filter(pc.is_valid(files["inode"]))
     known = files.select(["file_id", "dev_major", "dev_minor", "inode", "generation"]).to_pandas()
     known["device"] = known["dev_major"] * (1 << 20) + known["dev_minor"]
     keys = ["device", "inode", "generation"]

@@ -34,6 +34,8 @@ class Names:
     _files: dict[tuple[int, int], int] = field(default_factory=dict)
     _met: set[int] = field(default_factory=set)
     _bearer: dict[bytes, int] = field(default_factory=dict)
+    #: paths that could not be opened, with time [ns] and thread of each attempt
+    _not_opened: dict[bytes, list[tuple[int, int]]] = field(default_factory=dict)
     #: names in each directory that leads to a file known; made when a directory's are asked for
     _inside: dict[bytes, set[bytes]] | None = None
 
@@ -72,6 +74,23 @@ class Names:
     def numbers(self) -> list[tuple[int, int, int]]:
         """Of calls that name a file, whose events come without one: time [ns], thread, number of the file."""
         return [(t_ns, tid, number) for (t_ns, tid), number in self._files.items()]
+
+    def not_opened(self, first: int) -> pa.Table:
+        """Rows of table `files` for paths that could not be opened: from number `first`, without an inode."""
+        known = {path: number for number, _, _, path in reversed(self._rows)}
+        numbers: list[int] = []
+        paths: list[str | None] = []
+        for path, calls in self._not_opened.items():
+            number = known.get(path)
+            if number is None:
+                number = first + len(numbers)
+                numbers.append(number)
+                paths.append(readable(path))
+            self._files |= dict.fromkeys(calls, number)
+        schema = TABLES["files"].arrow
+        made = {"file_id": numbers, "path": paths}
+        nothing = [None] * len(numbers)
+        return pa.table([made.get(name, nothing) for name in schema.names], schema=schema)
 
     def _introduce(self, row: dict[str, Any]) -> None:
         path = bytes.fromhex(row["path_hex"])
@@ -119,6 +138,8 @@ class Names:
         number = self._bearer.get(old)
         if number is not None:
             self._files[call.t_ns, call.tid] = number
+        elif call.op == "open":
+            self._not_opened.setdefault(old, []).append((call.t_ns, call.tid))
         if call.errno:
             return
         match call.op:
@@ -188,7 +209,7 @@ class _Naming:
 
     def whole(self) -> bool:
         """Whether every piece has come."""
-        names = 1 if self.op in {"unlink", "truncate"} else 2
+        names = 1 if self.op in {"open", "unlink", "truncate"} else 2
         return len(self.texts) == names == len(self.directories)
 
     def path(self, which: int, known: dict[bytes, int]) -> bytes | None:

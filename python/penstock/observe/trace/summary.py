@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.analyse.words import FAULTS, basis_in_words
+from penstock.analyse.words import FAULTS, basis_in_words, duration
 from penstock.analyse.words import size as size_in_words
+from penstock.archive.trace_rows import first_of_path
+from penstock.observe.trace.closing import named, of_paths
 from penstock.observe.trace.hot import in_words
 from penstock.observe.trace.salvage import what_is_missing, what_layers_miss
 from penstock.observe.trace.session import Traced
@@ -63,18 +66,22 @@ def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, A
 
 
 def file_rows(traced: Traced) -> list[dict[str, Any]]:
-    """One row per file, the one with most time first."""
+    """One row per path, the one with most time first; `files` is how many files it was."""
+    first_of = first_of_path(dict(_paths(traced)))
+    made = Counter(first_of.values())
     files = {row["file_id"]: row for row in traced.result.tables["files"].to_pylist()}
     names = _further_names(traced)
     rows: dict[int, dict[str, Any]] = {}
     most: dict[tuple[int, str], int] = {}
-    for judged in traced.result.verdicts:
+    for judged in [*traced.result.verdicts, *traced.result.flushes]:
         number, direction = judged["file_id"], judged["direction"]
+        number = first_of.get(number, number)
         known = files.get(number, {})
         row = rows.setdefault(
             number,
             {
                 "path": known.get("path"),
+                "files": made[number] or 1,
                 "names": names.get(number, []),
                 "dev_major": known.get("dev_major"),
                 "dev_minor": known.get("dev_minor"),
@@ -83,6 +90,7 @@ def file_rows(traced: Traced) -> list[dict[str, Any]]:
                 "disk_id": known.get("disk_id"),
                 **dict.fromkeys(("reads", "writes", "read_bytes", "written_bytes"), 0),
                 **dict.fromkeys(("read_time_ns", "write_time_ns", "errors"), 0),
+                **dict.fromkeys(("flushes", "flush_time_ns"), 0),
                 "read_pattern": None,
                 "write_pattern": None,
                 "read_evidence": None,
@@ -91,6 +99,10 @@ def file_rows(traced: Traced) -> list[dict[str, Any]]:
                 "joint_evidence": None,
             },
         )
+        if direction == "sync":
+            row["flushes"] += judged["calls"]
+            row["flush_time_ns"] += judged["time_ns"]
+            continue
         writing = direction == "write"
         row["writes" if writing else "reads"] += judged["calls"]
         row["written_bytes" if writing else "read_bytes"] += judged["done_bytes"]
@@ -105,7 +117,8 @@ def file_rows(traced: Traced) -> list[dict[str, Any]]:
             if both:
                 row["joint_pattern"] = both["class"]
                 row["joint_evidence"] = {k: v for k, v in both.items() if k != "class"}
-    return sorted(rows.values(), key=lambda r: -(r["read_time_ns"] + r["write_time_ns"]))
+    spent = ("read_time_ns", "write_time_ns", "flush_time_ns")
+    return sorted(rows.values(), key=lambda row: -sum(row[name] for name in spent))
 
 
 def _further_names(traced: Traced) -> dict[int, list[str]]:
@@ -132,20 +145,26 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
     console = Console(width=width, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("file", no_wrap=True)
-    table.add_column("")
-    for name in ("calls", "bytes", "median", "time"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, min_width=5)
+    for name, least in (("calls", 5), ("bytes", 9), ("median", 8), ("time", 8)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=least)
     table.add_column("pattern", no_wrap=True)
-    judged = sorted(traced.result.verdicts, key=lambda row: -row["time_ns"])
     paths = dict(_paths(traced))
+    every = of_paths([*traced.result.verdicts, *traced.result.flushes], paths)
+    judged = sorted(every, key=lambda row: -row["time_ns"])
     shown = [row for row in judged if row["calls"] >= _JUDGED][:_SHOWN] or judged[:3]
     told: set[tuple[int, str]] = set()
     for row in shown:
+        label = Text(tail(printable(named(row, paths.get(row["file_id"]))), 36))
+        if row["direction"] == "sync":
+            time_ms = f"{row['time_ns'] / 1e6:.3g} ms"
+            each = f"{duration(row['time_ns'] / max(row['calls'], 1))} each"
+            table.add_row(label, "flush", str(row["calls"]), "", "", time_ms, each)
+            continue
         verdict = row["together"]
         kind = _kind(verdict)
         kind += ", counted" if row["basis"] == "counters" else ""
         kind += f", {basis_in_words(FAULTS)}" if row["basis"] == FAULTS else ""
-        label = Text(_tail(printable(paths.get(row["file_id"]) or f"file {row['file_id']}"), 40))
         table.add_row(
             label,
             row["direction"],
@@ -220,5 +239,6 @@ def _paths(traced: Traced) -> list[tuple[int, str | None]]:
     )
 
 
-def _tail(text: str, most: int) -> str:
+def tail(text: str, most: int) -> str:
+    """The end of a text that is longer than `most`, the part that tells paths apart."""
     return text if len(text) <= most else "…" + text[1 - most :]

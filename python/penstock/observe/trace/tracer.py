@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
@@ -253,10 +254,13 @@ class Tracer:
     ) -> TraceResult:
         told = announcements(names_path)
         files = files_table(told, self._disks)
+        names = read_names(told)
+        highest = pc.max(files["file_id"]).as_py() or 0
+        not_opened = names.not_opened(highest + receipt["nameless_files"] + 1)
+        files = pa.concat_tables([files, not_opened.select(files.column_names).cast(files.schema)])
         paths = dict(
             zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)
         )
-        names = read_names(told)
         marks = marks_of(told)
         if not phases:
             by_marks = phases_of(marks, self._started_ns, self._started_ns + wall_ns)[1:]

@@ -74,15 +74,22 @@ def requests(
     return drawn
 
 
-def legend(fig: Any, reads: bool, writes: bool) -> None:
-    """What a dot and a cross stand for."""
+def flushes(axes: Any, x: Any) -> None:
+    """Short marks on the horizontal axis."""
+    axes.vlines(x, 0, 0.04, transform=axes.get_xaxis_transform(), color=style.INK, linewidth=0.6)
+
+
+def legend(fig: Any, reads: bool, writes: bool, flushed: bool = False) -> None:
+    """What a dot, a cross and a mark on the axis stand for."""
     handles = []
     if reads:
         handles.append(Line2D([], [], marker="o", ls="", color=style.BLUE, ms=4, label="read"))
     if writes:
         handles.append(Line2D([], [], marker="x", ls="", color=style.ORANGE, ms=5, label="write"))
+    if flushed:
+        handles.append(Line2D([], [], marker=2, ls="", color=style.INK, ms=6, label="flush"))
     if handles:
-        fig.legend(handles=handles, loc="outside upper left", ncols=2)
+        fig.legend(handles=handles, loc="outside upper left", ncols=3)
 
 
 def byte_unit(highest: float) -> tuple[float, str]:

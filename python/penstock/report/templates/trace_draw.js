@@ -221,6 +221,18 @@ function stretches(pen, area, view, phases, lost) {
   pen.restore();
 }
 
+// Flushes as short marks on the axis.
+function flushes(pen, area, view, moments) {
+  pen.strokeStyle = colourOf("ink"); pen.lineWidth = 1;
+  pen.beginPath();
+  for (const moment of moments) {
+    if (moment < view.x0 || moment > view.x1) continue;
+    const x = area.left + (area.width * (moment - view.x0)) / (view.x1 - view.x0);
+    pen.moveTo(x, area.top + area.height); pen.lineTo(x, area.top + area.height - 9);
+  }
+  pen.stroke();
+}
+
 // A line through bins, broken where there is no value; `step` as a staircase.
 function line(pen, area, view, values, scale, colour, dash, step) {
   pen.strokeStyle = colour; pen.lineWidth = 1.4; pen.setLineDash(dash);

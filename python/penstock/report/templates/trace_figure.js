@@ -139,6 +139,7 @@ class Figure {
       if (window.penstockDeeper && grid.width * sx > 2) window.penstockDeeper(this, axis, { ...view }, area);
     }
     stretches(pen, area, view, this.head.phases[axis], this.head.lost[axis]);
+    flushes(pen, area, view, this.head.flushes[axis]);
     const range = `offsets ${bytesText(Math.max(0, view.y0))} to ${bytesText(view.y1)}`;
     const x = axis === "time" ? `${timeText(Math.max(0, view.x0))} to ${timeText(view.x1)}` : `requests ${plain(Math.max(0, Math.round(view.x0)))} to ${plain(Math.round(view.x1))}`;
     this.said[axis].textContent = `Shown ${plain(inView)} of ${plain(this.total)} requests, ${how}. ${x}, ${range}.`;

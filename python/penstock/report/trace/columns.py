@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.archive.trace_rows import by_path, first_of_path
 from penstock.errors import BadInput
 
 _native: Any = importlib.import_module("penstock._native")
@@ -59,26 +60,38 @@ class Columns:
 
 
 def batches(events: Path) -> Iterator[Columns]:
-    """The events of a table `io_events` in its order. Raises BadInput where the file is none."""
+    """The events of a table `io_events` in its order. Raises BadInput where the file is none.
+
+    Files of one path have the number of the first of them, as the table `files` beside it says.
+    """
     try:
+        first_of = _first_of(events.with_name("files.parquet"))
         with pq.ParquetFile(events, read_dictionary=["op"]) as file:
             missing = set(_COLUMNS) - set(file.schema_arrow.names)
             if missing:
                 raise BadInput(f"{events}: found no column {', '.join(sorted(missing))}")
             for batch in file.iter_batches(BATCH_ROWS, columns=_COLUMNS):
-                yield _columns(batch)
+                yield _columns(batch, first_of)
     except (pa.ArrowInvalid, OSError) as error:
         raise BadInput(
             f"{events}: {str(error).splitlines()[0]}; expected a table io_events"
         ) from None
 
 
-def _columns(batch: pa.RecordBatch) -> Columns:
+def _first_of(files: Path) -> dict[int, int]:
+    if not files.exists():
+        return {}
+    table = pq.read_table(files, columns=["file_id", "path"])
+    paths = zip(table["file_id"].to_pylist(), table["path"].to_pylist(), strict=True)
+    return first_of_path(dict(paths))
+
+
+def _columns(batch: pa.RecordBatch, first_of: dict[int, int]) -> Columns:
     names = batch.schema.names
     columns = {name: batch.column(names.index(name)) for name in _COLUMNS}
     return Columns(
         t_ns=_whole(columns["t_ns"]),
-        file_id=_whole(columns["file_id"]),
+        file_id=by_path(_whole(columns["file_id"]), first_of),
         kind=_kinds(columns["op"]),
         offset_bytes=_whole(columns["offset_bytes"]),
         done_bytes=_whole(columns["done_bytes"]),

@@ -34,7 +34,10 @@ def head_of(drawing: Drawing, bundle: Bundle, origin_ns: int) -> dict[str, Any]:
     whole = bundle.workload
     if whole is not None and last - first >= _WIDE * (whole.end_ns - whole.start_ns):
         first, last = min(first, whole.start_ns - origin_ns), max(last, whole.end_ns - origin_ns)
-    phases, lost = _stretches(drawing, bundle, origin_ns)
+    moments = sorted(bundle.marks(totals["file_id"]).moments)
+    at = dict(zip(moments, head["moments"], strict=False))
+    phases, lost = _stretches(drawing, bundle, origin_ns, at)
+    flushes = bundle.flush_moments(totals["file_id"])
     return {
         **{k: head[k] for k in ("file_id", "form", "counts", "grids", "clock", "granule")},
         "sections": [[name, len(content)] for name, content in drawing.sections.items()],
@@ -43,16 +46,20 @@ def head_of(drawing: Drawing, bundle: Bundle, origin_ns: int) -> dict[str, Any]:
         "tallest": totals["end"] - totals["high"],
         "from": first,
         "until": last,
+        "flushes": {
+            "number": [at.get(moment, 0) for moment in flushes],
+            "time": [moment - origin_ns for moment in flushes],
+        },
         "phases": phases,
         "lost": lost,
     }
 
 
-def _stretches(drawing: Drawing, bundle: Bundle, origin_ns: int) -> tuple[Any, Any]:
-    """Phases and gaps on both axes: time, and the request number at that time."""
+def _stretches(
+    drawing: Drawing, bundle: Bundle, origin_ns: int, at: dict[int, int]
+) -> tuple[Any, Any]:
+    """Phases and gaps on both axes: time, and the request number at that time (`at`)."""
     spans, gaps = bundle.drawn_spans, bundle.gaps
-    edges = sorted(edge for s in (*spans, *gaps) for edge in (s.start_ns, s.end_ns))
-    at = dict(zip(edges, drawing.head["moments"], strict=False))
     phases: dict[str, list[Any]] = {"number": [], "time": []}
     lost: dict[str, list[Any]] = {"number": [], "time": []}
     for many, into in ((spans, phases), (gaps, lost)):
@@ -68,13 +75,13 @@ def _stretches(drawing: Drawing, bundle: Bundle, origin_ns: int) -> tuple[Any, A
     of_all = bundle.class_phases(drawing.totals["file_id"])
     for direction, found in of_all:
         for phase in found:
-            start = next(borders, None) or (0, 0)
-            end = next(borders, None) or (last, total)
+            first = next(borders, None) or (0, 0)
+            after = next(borders, None) or (last, total)
             name = phase_in_words(phase)
             name = f"{direction}s {name}" if len(of_all) > 1 else name
             for axis, which in (("time", 0), ("number", 1)):
                 phases[axis].append(
-                    {"from": start[which], "to": end[which], "name": name, "line": line}
+                    {"from": first[which], "to": after[which], "name": name, "line": line}
                 )
         line += 1
     return phases, lost

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from penstock import __version__
 from penstock.analyse.trace_findings import findings_of
+from penstock.archive.bundle import command_line
 from penstock.report.html import template, text_of
 from penstock.report.trace import sections
 from penstock.report.trace.embed import head_of, packed, script_json
@@ -51,7 +52,6 @@ def scripts(*, served: bool) -> list[str]:
 def trace_page(bundle: Bundle, gathered: Gathered | None, *, served: bool = False) -> str:
     """The page as text; a `served` one may ask its server for what lies below its own cells."""
     manifest = bundle.manifest
-    command = [str(w) for w in manifest.get("command") or []]
     drawings = gathered.drawings if gathered else []
     figures: list[dict[str, Any]] = [
         sections.figure_facts(bundle, drawing)
@@ -63,7 +63,7 @@ def trace_page(bundle: Bundle, gathered: Gathered | None, *, served: bool = Fals
         if gathered is not None
     ]
     return template("trace.html.j2").render(
-        title=sections.printable(" ".join(command)[:300]) or "a running system",
+        title=sections.printable(command_line(manifest)[:300]) or "a running system",
         closing=sections.printable(str(manifest.get("closing") or "No closing sentence was kept.")),
         state=_state(manifest),
         tiles=sections.tiles(bundle, gathered),

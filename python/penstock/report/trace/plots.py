@@ -13,9 +13,9 @@ from penstock.errors import BadInput
 from penstock.report import style
 from penstock.report.figures import marks
 from penstock.report.style import NotDrawn
-from penstock.report.trace.columns import _KIND, WRITE, batches
+from penstock.report.trace.columns import _KIND, SYNC, WRITE, batches
 from penstock.report.trace.gather import Totals, totals_of
-from penstock.report.trace.run import Bundle
+from penstock.report.trace.run import MOST_FLUSHES, Bundle
 from penstock.report.trace.sections import printable
 
 KINDS = ("offsets", "offsets-time", "clock", "before-after")
@@ -54,6 +54,8 @@ class Shown:
     offset: np.ndarray[Any, Any]
     end: np.ndarray[Any, Any]
     write: np.ndarray[Any, Any]
+    flush_number: np.ndarray[Any, Any]
+    flush_t_ns: np.ndarray[Any, Any]
     clock: Clock
 
 
@@ -105,12 +107,19 @@ def _drawn(kind: str, shown: list[Shown], width: float) -> Figure:
         if len(shown) > 1 or style.narrow(width):
             title = title.replace(", ", ",\n")
         grid[0][column].set_title(title, fontsize=9)
-    marks.legend(fig, any((~s.write).any() for s in shown), any(s.write.any() for s in shown))
+    marks.legend(
+        fig,
+        any((~s.write).any() for s in shown),
+        any(s.write.any() for s in shown),
+        any(len(s.flush_number) for s in shown),
+    )
     return fig
 
 
 def _offsets(axes: Any, panel: str, run: Shown, shown: list[Shown]) -> None:
     x = run.number.astype(float) if panel == "number" else (run.t_ns - run.clock.from_ns) / 1e9
+    flushed = run.flush_number if panel == "number" else run.flush_t_ns - run.clock.from_ns
+    marks.flushes(axes, flushed.astype(float) if panel == "number" else flushed / 1e9)
     drawn = marks.requests(axes, x, run.offset.astype(float), run.write, MOST_MARKS)
     high = float(max(s.end.max() for s in shown))
     low = float(min(s.offset.min() for s in shown))
@@ -197,9 +206,12 @@ def _shown(bundle: Bundle, wanted: str | None) -> Shown:
         np.zeros((2, _BINS, 512), np.int64),
     )
     parts: list[tuple[np.ndarray[Any, Any], ...]] = []
+    flushed: list[tuple[np.ndarray[Any, Any], ...]] = []
     before = 0
     for batch in batches(bundle.events):
         here = batch.drawn(file["file_id"]) & ((batch.kind & _KIND) <= WRITE)
+        sync = (batch.file_id == file["file_id"]) & ((batch.kind & _KIND) == SYNC)
+        flushed.append((before + np.cumsum(here)[sync], batch.t_ns[sync]))
         offset, t = batch.offset_bytes[here], batch.t_ns[here]
         done, latency = batch.done_bytes[here], batch.latency_ns[here]
         write = (batch.kind[here] & _KIND) == WRITE
@@ -223,7 +235,21 @@ def _shown(bundle: Bundle, wanted: str | None) -> Shown:
     name = printable(bundle.run.name(file["file_id"]))
     label = name if len(name) < 44 else "…" + name[-43:]
     words = ", ".join(judged) or "not judged"
-    return Shown(label, words, total, number, t, offset, end, write.astype(bool), clock)
+    every = max(1, -(-file["syncs"] // MOST_FLUSHES))
+    flush_number, flush_t = (np.concatenate(c)[::every] for c in zip(*flushed, strict=True))
+    return Shown(
+        label,
+        words,
+        total,
+        number,
+        t,
+        offset,
+        end,
+        write.astype(bool),
+        flush_number,
+        flush_t,
+        clock,
+    )
 
 
 def _fill(clock: Clock, t: Any, done: Any, latency: Any, write: Any) -> None:

@@ -13,6 +13,13 @@ from penstock.report.trace.gather import Marks
 
 Row = dict[str, Any]
 
+#: flushes marked in one figure at most
+MOST_FLUSHES = 1000
+_FLUSH_MOMENTS = f"""SELECT t_ns FROM (SELECT t_ns, row_number() OVER (ORDER BY t_ns) - 1 AS number,
+        count(*) OVER () AS flushes FROM io_events
+        WHERE direction = 'sync' AND file_id IN (SELECT unnest(?)))
+    WHERE number % greatest(1, (flushes + {MOST_FLUSHES - 1}) // {MOST_FLUSHES}) = 0 ORDER BY t_ns"""
+
 
 @dataclass(frozen=True)
 class Span:
@@ -31,6 +38,7 @@ class Bundle:
         self.run = TracedRun(self.path)
         self.manifest = self.run.manifest
         self.receipt = self.run.receipt
+        self._flush_moments: dict[int, list[int]] = {}
 
     @property
     def events(self) -> Path | None:
@@ -109,22 +117,42 @@ class Bundle:
 
     def verdicts_of(self, file_id: int) -> list[Row]:
         """The verdicts on one file: reads before writes, calls before faults before the device."""
-        mine = [r for r in self.verdicts if r["file_id"] == file_id]
+        of_path = set(self.run.files_of_path(file_id))
+        # of the files of a path the verdict on that with most requests, which comes first
+        most: dict[tuple[str, str], Row] = {}
+        for row in self.verdicts:
+            if row["file_id"] in of_path:
+                most.setdefault((row["basis"], row["direction"]), row)
+        mine = list(most.values())
         order = {"calls": 0, "faults": 1, "device": 2}
         return sorted(mine, key=lambda r: (order.get(r["basis"], 9), r["direction"]))
 
     def class_phases(self, file_id: int) -> list[tuple[str, list[Row]]]:
-        """Per direction the stretches of one class that a mixed file has: first and end request, class."""
+        """Per direction the stretches of one class that a mixed file has: first and end request, class.
+
+        None of a path that was several files: their requests are counted together.
+        """
+        if len(self.run.files_of_path(file_id)) > 1:
+            return []
         return [
             (str(r["direction"]), list(r["evidence"]["phases"]))
             for r in self.verdicts_of(file_id)
             if r["basis"] != "device" and r["evidence"].get("phases")
         ]
 
+    def flush_moments(self, file_id: int) -> list[int]:
+        """When the path was flushed [ns], in order; of more than can be told apart evenly chosen ones."""
+        if file_id not in self._flush_moments:
+            files = self.run.files_of_path(file_id)
+            rows = self.run.ask(_FLUSH_MOMENTS, [files]) if self.events else []
+            self._flush_moments[file_id] = [int(row["t_ns"]) for row in rows]
+        return self._flush_moments[file_id]
+
     def marks(self, file_id: int) -> Marks:
         """The moments and borders that the file's figures mark."""
         spans = [*self.drawn_spans, *self.gaps]
         moments = [edge for span in spans for edge in (span.start_ns, span.end_ns)]
+        moments += self.flush_moments(file_id)
         borders = [
             (("read", "write").index(direction), int(border))
             for direction, phases in self.class_phases(file_id)

@@ -7,7 +7,8 @@ from typing import Any
 
 from penstock.analyse.served import Served
 from penstock.analyse.words import FAULTS, basis_in_words, duration, percent, size
-from penstock.report.trace.gather import Drawing, Gathered, Totals
+from penstock.archive.bundle import command_line
+from penstock.report.trace.gather import Drawing, Gathered, Totals, time_of
 from penstock.report.trace.run import Bundle, Row
 
 #: rows of the table of files that are shown at once
@@ -23,8 +24,8 @@ def printable(text: str) -> str:
 
 
 def name_of(bundle: Bundle, file_id: int) -> str:
-    """The file's path for a reader, or its number."""
-    return printable(bundle.run.name(file_id))
+    """The file's path for a reader, or its number; of a path that was several files with how many."""
+    return printable(bundle.run.name_of_all(file_id))
 
 
 def tiles(bundle: Bundle, gathered: Gathered | None) -> list[dict[str, str]]:
@@ -35,7 +36,7 @@ def tiles(bundle: Bundle, gathered: Gathered | None) -> list[dict[str, str]]:
     found.append({"value": duration(wall), "label": "wall time", "mark": ""})
     spent = sum(r["evidence"].get("time_ns") or 0 for r in _calls(bundle))
     if gathered is not None:
-        spent = sum(sum(f["time_ns"]) + f["sync_ns"] for f in gathered.files)
+        spent = sum(time_of(f) for f in gathered.files)
     found.append({"value": percent(spent / wall), "label": "of it in calls on files", "mark": ""})
     kept = int(receipt.get("kept") or 0)
     found.append({"value": f"{kept:,}", "label": "operations recorded", "mark": ""})
@@ -58,8 +59,7 @@ def _calls(bundle: Bundle) -> list[Row]:
 def files(bundle: Bundle, gathered: Gathered | None) -> dict[str, Any]:
     """The table of files: a row per file and direction, most time first."""
     totals = {f["file_id"]: f for f in gathered.files} if gathered else {}
-    rows = [_file_row(bundle, verdict, totals) for verdict in _calls(bundle)]
-    rows += _unjudged(bundle, totals)
+    rows = _judged(bundle) + _unjudged(bundle, totals) + _flushed(bundle)
     rows.sort(key=lambda r: (-r["time_ns"], -r["calls"], r["file_id"]))
     every = max(1, sum(r["time_ns"] for r in rows))
     busy = sum(1 for r in rows if r["time_ns"] >= WORTH_A_LOOK * every)
@@ -73,8 +73,23 @@ def files(bundle: Bundle, gathered: Gathered | None) -> dict[str, Any]:
     }
 
 
-def _file_row(bundle: Bundle, verdict: Row, totals: dict[int, Totals]) -> dict[str, Any]:
-    number = int(verdict["file_id"])
+def _judged(bundle: Bundle) -> list[dict[str, Any]]:
+    """Paths that have verdicts: calls, bytes and time of all files, class and sentence of the largest."""
+    rows: dict[tuple[int, str, str], dict[str, Any]] = {}
+    for verdict in _calls(bundle):  # most requests first
+        first = bundle.run.first_of.get(int(verdict["file_id"]), int(verdict["file_id"]))
+        row = _file_row(bundle, verdict, first)
+        kept = rows.setdefault((first, row["direction"], verdict["basis"]), row)
+        if kept is not row:
+            for name in ("calls", "nbytes", "time_ns"):
+                kept[name] += row[name]
+    return [
+        {**row, "bytes": size(row["nbytes"]), "time": duration(row["time_ns"])}
+        for row in rows.values()
+    ]
+
+
+def _file_row(bundle: Bundle, verdict: Row, number: int) -> dict[str, Any]:
     evidence = verdict["evidence"]
     k = verdict.get("k")
     kind = str(verdict["class"]) + (f" ({int(k)})" if k and k == k else "")
@@ -84,19 +99,37 @@ def _file_row(bundle: Bundle, verdict: Row, totals: dict[int, Totals]) -> dict[s
         "direction": str(verdict["direction"])
         + (f", {basis_in_words(FAULTS)}" if verdict["basis"] == FAULTS else ""),
         "calls": int(evidence.get("calls") or verdict["requests"] or 0),
-        "bytes": size(verdict["bytes"] or 0),
         "nbytes": int(verdict["bytes"] or 0),
         "time_ns": int(evidence.get("time_ns") or 0),
-        "time": duration(evidence.get("time_ns") or 0),
         "kind": kind,
         "sentence": str(verdict["sentence"]),
         "cache": _cache(_served(bundle, number, verdict["direction"], verdict["basis"])),
     }
 
 
+def _flushed(bundle: Bundle) -> list[dict[str, Any]]:
+    """A row of flushes for each path that was flushed."""
+    return [
+        {
+            "file_id": row["file_id"],
+            "path": name_of(bundle, row["file_id"]),
+            "direction": "flush",
+            "calls": row["flushes"],
+            "bytes": "",
+            "nbytes": 0,
+            "time_ns": row["ns"],
+            "time": duration(row["ns"]),
+            "kind": "",
+            "sentence": f"{duration(row['ns'] / max(row['flushes'], 1))} each",
+            "cache": "",
+        }
+        for row in bundle.run.flushes
+    ]
+
+
 def _unjudged(bundle: Bundle, totals: dict[int, Totals]) -> list[dict[str, Any]]:
     """Files that have events and no verdict: an old or foreign bundle."""
-    known = {int(r["file_id"]) for r in _calls(bundle)}
+    known = {bundle.run.first_of.get(r["file_id"], r["file_id"]) for r in _calls(bundle)}
     rows = []
     for number, file in totals.items():
         if number in known:
@@ -125,11 +158,12 @@ def _unjudged(bundle: Bundle, totals: dict[int, Totals]) -> list[dict[str, Any]]
 def _served(
     bundle: Bundle, file_id: int, direction: str | None = None, basis: str | None = None
 ) -> list[Served]:
-    """What served a file's calls: all of them, or those of one direction, and basis."""
+    """What served the calls on a path: all of them, or those of one direction, and basis."""
+    of_path = set(bundle.run.files_of_path(file_id))
     return [
         served
         for served in bundle.run.all_served.values()
-        if served.file_id == file_id
+        if served.file_id in of_path
         and direction in (None, served.direction)
         and basis in (None, served.basis)
     ]
@@ -155,8 +189,6 @@ def figure_facts(bundle: Bundle, drawing: Drawing) -> dict[str, Any]:
     left = []
     if totals["empty"]:
         left.append(f"{totals['empty']:,} failed or moved nothing")
-    if totals["syncs"]:
-        left.append(f"{totals['syncs']:,} flushes to the device ({duration(totals['sync_ns'])})")
     if totals["others"]:
         left.append(f"{totals['others']:,} operations on its name or size")
     verdicts = [
@@ -192,15 +224,25 @@ def figure_facts(bundle: Bundle, drawing: Drawing) -> dict[str, Any]:
         if drawing.head["form"] == "points"
         else "as counts per cell, the extremes of every column kept",
         "left": "; ".join(left),
+        "flushes": _flushes(bundle, totals),
         "cache": _cache(_served(bundle, number)),
     }
+
+
+def _flushes(bundle: Bundle, totals: Totals) -> str:
+    """What the marks of flushes stand for; empty where there are none."""
+    count, marked = totals["syncs"], len(bundle.flush_moments(totals["file_id"]))
+    if not count:
+        return ""
+    part = f", {marked:,} of them marked" if marked < count else ""
+    return f"{count:,} flushes to the device, {duration(totals['sync_ns'])}{part}"
 
 
 def coverage(gathered: Gathered) -> str:
     """How much of all the figures show."""
     shown = sum(sum(d.head["counts"]) for d in gathered.drawings)
-    time = sum(sum(f["time_ns"]) for f in gathered.files)
-    drawn = sum(sum(d.totals["time_ns"]) for d in gathered.drawings)
+    time = sum(time_of(f) for f in gathered.files)
+    drawn = sum(time_of(d.totals) for d in gathered.drawings)
     active = sum(1 for f in gathered.files if sum(f["drawn"]))
     share = f", {percent(drawn / time)} of the time" if time else ""
     return (
@@ -365,11 +407,15 @@ def _number(value: Any) -> int:
 def repeat(bundle: Bundle) -> dict[str, Any]:
     """How to make the trace and the page again, and on what this one was made."""
     manifest = bundle.manifest
-    words = [str(w) for w in manifest.get("command") or []]
     mode = str(bundle.receipt.get("mode") or "trace")
-    command = " ".join(shlex.quote(printable(w)) for w in words) if words else ""
+    command = printable(command_line(manifest))
     given = f"penstock trace --mode {mode} -o AGAIN"
     lines = [f"{given} -- {command}" if command else f"{given} …"]
+    if manifest.get("treatment_id"):
+        run = f"{manifest.get('run_id')}, {manifest['treatment_id']}"
+        lines = [
+            f"penstock run ../../study.yaml -o AGAIN    # the study that this is a run of ({run})"
+        ]
     lines.append(f"penstock report {_quoted(bundle)}              # this page again")
     if bundle.run.has("io_events"):
         lines += [

@@ -1,11 +1,12 @@
 // The report takes the place of this page once the server has given it.
 withToken(async (token) => {
-  say("Reading the trace …", "on");
-  const number = (location.pathname.match(/\/traces\/(\d+)/) || [0, 0])[1];
+  say("Reading …", "on");
+  const [, kind, number] = location.pathname.match(/\/(traces|studies)\/(\d+)/) || [0, "traces", 0];
   try {
-    const answer = await asked(`/api/traces/${number}/page`, token);
+    const answer = await asked(`/api/${kind}/${number}/page`, token);
     if (answer === null) return;
-    const page = await answer.text();
+    let page = await answer.text();
+    if (location.pathname !== "/") page = page.replace("<main>", '<main><p><a href="/">All that is served here</a></p>');
     document.open();
     document.write(page);
     document.close();

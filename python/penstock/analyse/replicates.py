@@ -1,0 +1,288 @@
+"""Two treatments of a study side by side, or two single runs: responses and files over the valid replicates.
+
+Ratios are of geometric means, B over A, with 95 % intervals by Student's t on logarithms; the runs of both
+sides are taken to vary alike, in proportion. One run on each side does not tell what
+is chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from penstock.analyse.trace_compare import SPOKEN, Ratio, Run, match_files
+from penstock.analyse.words import duration
+from penstock.archive.bundle import Bundle
+from penstock.archive.selection import Selection
+from penstock.archive.whole import reading
+from penstock.errors import BadInput
+
+#: part of the larger side's time on files that a difference must make to matter
+_MATTERS = 0.05
+_WALL = "wall time"
+_DIRECTIONS = ("read", "write", "sync")
+
+
+@dataclass
+class Measured:
+    """One quantity of both sides, a value for each run; `ratio` where all values are above 0."""
+
+    name: str
+    unit: str
+    a: list[float]
+    b: list[float]
+    ratio: float | None = None
+    interval: Ratio | None = None
+
+    def __post_init__(self) -> None:
+        if self.a and self.b and min(*self.a, *self.b) > 0:
+            self.ratio, self.interval = ratio_of(self.a, self.b)
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Arithmetic means of A and B."""
+        return _mean(self.a), _mean(self.b)
+
+    @property
+    def differs(self) -> bool:
+        """Whether 1 is outside the interval, or one side alone is always 0."""
+        if self.interval is not None:
+            return self.interval.differs
+        return self.ratio is None and bool(any(self.a)) != bool(any(self.b))
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "means": list(self.means), "differs": self.differs}
+
+
+@dataclass
+class FileMeasured:
+    """Reads, writes or flushes of one path: requests, bytes and time, a value for each run."""
+
+    path: str
+    direction: str
+    requests: Measured
+    bytes: Measured
+    time: Measured
+    matters: bool = False
+
+    @property
+    def change_ns(self) -> float:
+        """Mean time of B less that of A."""
+        return self.time.means[1] - self.time.means[0]
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        parts = {name: getattr(self, name).document() for name in ("requests", "bytes", "time")}
+        return {"path": self.path, "direction": self.direction, "matters": self.matters, **parts}
+
+
+@dataclass
+class Replicated:
+    """What differs between A and B, in sentences and in numbers; files with the largest change first."""
+
+    a: str
+    b: str
+    levels: tuple[dict[str, str], dict[str, str]]
+    runs: tuple[list[str], list[str]]
+    responses: list[Measured]
+    on_files: Measured | None = None
+    files: list[FileMeasured] = field(default_factory=list)
+    conclusion: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "a": self.a,
+            "b": self.b,
+            "levels": list(self.levels),
+            "runs": list(self.runs),
+            "conclusion": self.conclusion,
+            "responses": [response.document() for response in self.responses],
+            "on_files": self.on_files.document() if self.on_files else None,
+            "files": [row.document() for row in self.files],
+        }
+
+
+def compare_replicates(a: Selection, b: Selection) -> Replicated:
+    """The comparison of two treatments, or runs, of studies.
+
+    Where there are responses to compare, traces that cannot be read are left out, and that is said. Raises
+    BadInput where neither a response nor a traced file is known of both.
+    """
+    sides = [[Bundle.open(path).manifest for path in named.replicates] for named in (a, b)]
+    found = Replicated(
+        a.name,
+        b.name,
+        (_levels(sides[0]), _levels(sides[1])),
+        ([m["run_id"] for m in sides[0]], [m["run_id"] for m in sides[1]]),
+        _responses(sides[0], sides[1]),
+    )
+    unread = None
+    if a.traced and b.traced:
+        try:
+            with reading(*a.traced, *b.traced):
+                _add_files(
+                    found, [Run(path) for path in a.traced], [Run(path) for path in b.traced]
+                )
+        except BadInput as error:
+            if not found.responses:
+                raise
+            unread = f"Their traces are left out: {error}."
+    if not found.responses and found.on_files is None:
+        raise BadInput(
+            f"{a.name} and {b.name}: found no response that both have, and no trace of both; "
+            "expected runs of a study, or traces"
+        )
+    found.conclusion = [*_conclusion(found), *([unread] if unread else [])]
+    return found
+
+
+def ratio_of(a: Sequence[float], b: Sequence[float]) -> tuple[float, Ratio | None]:
+    """Geometric mean of `b` over that of `a`, and its interval where there are three values or more."""
+    logs = [[math.log(value) for value in values] for values in (a, b)]
+    means = [_mean(side) for side in logs]
+    middle = means[1] - means[0]
+    free = len(a) + len(b) - 2
+    if free < 1:
+        return math.exp(middle), None
+    from scipy.stats import t
+
+    squares = sum((x - mean) ** 2 for side, mean in zip(logs, means, strict=True) for x in side)
+    half = float(t.ppf(0.975, free)) * math.sqrt(squares / free * (1 / len(a) + 1 / len(b)))
+    ends = math.exp(middle - half), math.exp(middle + half)
+    return math.exp(middle), Ratio(math.exp(middle), *ends)
+
+
+def _responses(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[Measured]:
+    """Responses that every run of both sides has, and how long the runs took."""
+    made = []
+    every = [*a, *b]
+    known = [m.get("responses") or {} for m in every]
+    for name in known[0]:
+        values = [(responses.get(name) or {}).get("value") for responses in known]
+        if name != "wall_s" and all(isinstance(value, int | float) for value in values):
+            unit = str(known[0][name].get("unit") or "")
+            numbers = [float(value) for value in values if value is not None]
+            made.append(Measured(name, unit, numbers[: len(a)], numbers[len(a) :]))
+    walls = [_wall_s(manifest) for manifest in every]
+    if all(walls):
+        seconds = [float(wall) for wall in walls if wall]
+        made.append(Measured(_WALL, "s", seconds[: len(a)], seconds[len(a) :]))
+    return made
+
+
+def _wall_s(manifest: dict[str, Any]) -> float | None:
+    kept = (manifest.get("responses") or {}).get("wall_s") or {}
+    wall: float | None = (manifest.get("times") or {}).get("wall_s") or kept.get("value")
+    return wall
+
+
+def _levels(manifests: list[dict[str, Any]]) -> dict[str, str]:
+    return {name: str(level) for name, level in (manifests[0].get("levels") or {}).items()}
+
+
+def _add_files(found: Replicated, a: list[Run], b: list[Run]) -> None:
+    runs = [*a, *b]
+    sides: dict[tuple[str, str], list[dict[str, Any] | None]] = {}
+    for place, run in enumerate(runs):
+        # files are matched with those of the first run; what it lacks by its path alone
+        for one, other, _ in match_files(a[0], run):
+            if other is None:
+                continue
+            path = a[0].path_of(one) if one is not None else run.path_of(other)
+            for direction in _DIRECTIONS:
+                side = run.side(other, direction)
+                if side is not None:
+                    of_runs = sides.setdefault((path, direction), [None] * len(runs))
+                    of_runs[place] = side
+
+    def measured(name: str, unit: str, of_runs: list[dict[str, Any] | None]) -> Measured:
+        values = [float(side[name]) if side else 0.0 for side in of_runs]
+        return Measured(name, unit, values[: len(a)], values[len(a) :])
+
+    totals = [float(sum(side["time_ns"] for side in run.sums.values())) for run in runs]
+    found.on_files = Measured("reads, writes and flushes", "ns", totals[: len(a)], totals[len(a) :])
+    least = _MATTERS * max(*found.on_files.means, 1.0)
+    for (path, direction), of_runs in sides.items():
+        row = FileMeasured(
+            path,
+            direction,
+            measured("requests", "", of_runs),
+            measured("bytes", "B", of_runs),
+            measured("time_ns", "ns", of_runs),
+        )
+        row.matters = abs(row.change_ns) >= least and row.time.differs
+        found.files.append(row)
+    found.files.sort(key=lambda row: (-abs(row.change_ns), row.path, row.direction))
+
+
+def _conclusion(found: Replicated) -> list[str]:
+    """What differs; what does not by more than the runs do; what the time on files has to do with it."""
+    said = [f"{_of_response(response)}." for response in found.responses if response.differs]
+    same = [r for r in found.responses if r.interval is not None and not r.differs]
+    if same:
+        parts = "; ".join(f"{r.name}, {_times(r)}" for r in same)
+        said.append(f"Not told apart by so many runs: {parts}.")
+    alone = [r for r in found.responses if r.interval is None and r.ratio is not None]
+    if alone:
+        parts = "; ".join(_of_response(r) for r in alone)
+        said.append(f"{parts}. One run on each side: nothing tells how much of it is chance.")
+    if found.on_files is not None:
+        said.append(_of_files(found, found.on_files))
+    return said
+
+
+def _of_response(response: Measured) -> str:
+    a, b = response.means
+    values = f"{a:.4g} against {b:.4g} {response.unit}".rstrip()
+    if response.ratio is None:
+        return f"{response.name}: {values}"
+    return f"{response.name} is {_times(response)} in B: {values}"
+
+
+def _of_files(found: Replicated, on_files: Measured) -> str:
+    a, b = on_files.means
+    if not a and not b:
+        return "The times of the requests are in neither's traces."
+    said = f"Reads, writes and flushes took {duration(a)} in A and {duration(b)} in B"
+    if on_files.ratio is not None:
+        said += f", {_times(on_files, ('longer', 'shorter'))}"
+    main = [row for row in found.files if row.matters]
+    alike = [row for row in main if row.change_ns * (b - a) > 0]
+    if not alike:
+        return f"{said}; of no file by more than the runs differ and a twentieth of that time."
+    top = alike[0]
+    part = "most of it" if 2 * abs(top.change_ns) >= abs(b - a) else "the largest part"
+    of_top = f"{duration(top.time.means[0])} against {duration(top.time.means[1])}"
+    return f"{said}; {part}: {SPOKEN[top.direction]} of {top.path}, {of_top}."
+
+
+def _times(measured: Measured, words: tuple[str, str] = ("higher", "lower")) -> str:
+    """`2.1 times higher (1.9 to 2.3)`, `54 % lower (50 to 58 %)`; what may be both as a range of percent."""
+    ratio, interval = measured.ratio or 1.0, measured.interval
+    if interval is not None and not interval.differs:
+        return f"{_percent(interval.low)} to {_percent(interval.high)} %"
+    way = words[ratio < 1]
+    ends = sorted((interval.low, interval.high), reverse=ratio < 1) if interval else []
+    if max(ratio, 1 / ratio) >= 2:
+        low, high = [_number(max(x, 1 / x)) for x in ends] or ["", ""]
+        return f"{_number(max(ratio, 1 / ratio))} times {way}" + (
+            f" ({low} to {high})" if ends else ""
+        )
+    low, high = [f"{100 * abs(x - 1):.3g}" for x in ends] or ["", ""]
+    return f"{100 * abs(ratio - 1):.3g} % {way}" + (f" ({low} to {high} %)" if ends else "")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.3g}".replace("-", "−")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0

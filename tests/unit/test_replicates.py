@@ -1,0 +1,149 @@
+"""Two treatments side by side over their replicates: ratios with intervals, the conclusion first."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.analyse.replicates import Replicated, compare_replicates, ratio_of
+from penstock.archive.bundle import Bundle
+from penstock.archive.selection import select
+from penstock.errors import BadInput
+from tests.unit.trace_example import Row, event, write_bundle
+
+
+def a_run(
+    out: Path, run_id: str, treatment: str, rows: list[Row] | None = None, **responses: float
+) -> None:
+    path = out / "runs" / run_id
+    if rows is None:
+        Bundle.create(path, {"run_id": run_id}).finish()
+    else:
+        mounted = f"/run/penstock/{run_id}/node1.data/t.db"
+        write_bundle(path, rows, paths={1: mounted, 2: mounted + "-wal", 3: mounted + "-wal"})
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest |= {
+        "run_id": run_id,
+        "run_order": int(run_id[1:]),
+        "treatment_id": treatment,
+        "levels": {"journal": treatment},
+        "responses": {n: {"value": v, "unit": "1/s"} for n, v in responses.items()},
+        "times": {"wall_s": 2.5},
+    }
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def compared(out: Path, a: str = "t01", b: str = "t02") -> Replicated:
+    return compare_replicates(select(f"{out}:{a}"), select(f"{out}:{b}"))
+
+
+def flushed(flush_ns: int, files: tuple[int, ...] = (2, 3)) -> list[Row]:
+    rows = [event(50_000_000 * i, latency_ns=60_000) for i in range(100)]
+    return rows + [
+        event(50_000_000 * i + 1_000_000, "fdatasync", file_id=files[i % 2], latency_ns=flush_ns)
+        for i in range(100)
+    ]
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    draw = np.random.default_rng(3)
+    held = narrow = 0
+    for _ in range(400):
+        a, b = np.exp(draw.normal(0, 0.1, 3)), 2 * np.exp(draw.normal(0, 0.1, 3))
+        value, interval = ratio_of(list(a), list(b))
+        assert interval is not None
+        held += interval.low <= 2 <= interval.high
+        # planted: an interval of half the width holds it less often
+        half = np.sqrt(interval.high / interval.low) ** 0.5
+        narrow += value / half <= 2 <= value * half
+    assert 367 <= held <= 393  # 95 % of 400, within three standard deviations
+    assert narrow < 367
+
+
+def test_the_conclusion_says_what_differs_and_what_does_not(tmp_path: Path) -> None:
+    for number in range(3):
+        a_run(tmp_path, f"r00{number}", "t01", loaded=1000.0 + 10 * number, lookups=500.0 - number)
+        a_run(tmp_path, f"r10{number}", "t02", loaded=3500.0 + 30 * number, lookups=499.0 + number)
+    found = compared(tmp_path)
+    first, second, *rest = found.conclusion
+    assert first.startswith("loaded is 3.5 times higher (3.4")
+    assert first.endswith("in B: 1010 against 3530 1/s.")
+    assert second.startswith("Not told apart by so many runs: lookups, −0.")
+    assert rest == []
+    # planted: the same treatment on both sides
+    assert not any(response.differs for response in compared(tmp_path, "t01", "t01").responses)
+
+
+def test_one_run_on_each_side_tells_nothing_of_chance(tmp_path: Path) -> None:
+    a_run(tmp_path, "r001", "t01", loaded=1000.0)
+    a_run(tmp_path, "r002", "t02", loaded=3500.0)
+    (said,) = compared(tmp_path).conclusion
+    assert "loaded is 3.5 times higher in B: 1000 against 3500 1/s" in said
+    assert said.endswith("One run on each side: nothing tells how much of it is chance.")
+
+
+def test_files_of_the_disks_are_matched_over_the_runs_and_flushes_named(tmp_path: Path) -> None:
+    for number in range(2):
+        a_run(tmp_path, f"r00{number}", "t01", flushed(2_000_000 + 9_000 * number), loaded=10.0)
+        a_run(tmp_path, f"r10{number}", "t02", flushed(400_000 + 3_000 * number), loaded=10.0)
+    found = compared(tmp_path)
+    assert {(row.path, row.direction) for row in found.files} == {
+        ("node1.data/t.db", "read"),
+        ("node1.data/t.db-wal", "sync"),
+    }
+    (said,) = (s for s in found.conclusion if "flushes" in s)
+    assert "most of it: flushes of node1.data/t.db-wal, 200 ms against 40.1 ms" in said
+    assert [row.matters for row in found.files] == [True, False]
+    assert found.files[0].requests.means == (100, 100)
+
+
+def test_what_has_nothing_in_common_is_bad_input(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        Bundle.create(tmp_path / name, {"run_id": name}).finish()
+    with pytest.raises(BadInput, match="no response that both have"):
+        compare_replicates(select(tmp_path / "a"), select(tmp_path / "b"))
+
+
+def test_command_line(tmp_path: Path) -> None:
+    for number in range(2):
+        a_run(tmp_path, f"r00{number}", "t01", flushed(2_000_000), loaded=1000.0 + number)
+        a_run(tmp_path, f"r10{number}", "t02", flushed(400_000), loaded=3500.0 + number)
+
+    def told(*more: str) -> str:
+        tool = Path(sys.executable).with_name("penstock")
+        words = [tool, "compare", f"{tmp_path}:t01", f"{tmp_path}:t02", *more]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+    lines = told().splitlines()
+    assert lines[0].startswith("loaded is 3.5 times higher")
+    assert max(map(len, lines)) <= 100
+    document: dict[str, Any] = json.loads(told("--json"))
+    assert document["runs"] == [["r000", "r001"], ["r100", "r101"]]
+    assert document["responses"][0]["a"] == [1000, 1001]
+    assert document["conclusion"][0].startswith("loaded is")
+
+
+def test_treatments_of_an_archive(tmp_path: Path) -> None:
+    """PostgreSQL with 96 and 512 MiB on the same disk, as it was measured."""
+    out = Path(__file__).parents[1] / "golden" / "postgres-later"
+    first, second = compared(out).conclusion
+    assert first == ("tps is 3.58 times higher (2.47 to 5.19) in B: 6.192 against 22.2 1/s.")
+    assert second.startswith("Not told apart by so many runs: scan_rate, ")
+
+
+def test_traces_that_cannot_be_read_do_not_hide_the_responses(tmp_path: Path) -> None:
+    for number in range(2):
+        a_run(tmp_path, f"r00{number}", "t01", flushed(2_000_000), loaded=10.0 + number)
+        a_run(tmp_path, f"r10{number}", "t02", flushed(400_000), loaded=50.0 + number)
+    events = tmp_path / "runs" / "r101" / "io_events.parquet"
+    events.write_bytes(events.read_bytes()[:-20])
+    *others, last = compared(tmp_path).conclusion
+    assert others[0].startswith("loaded is ")
+    assert last.startswith(f"Their traces are left out: {events}: found ")
+    assert compared(tmp_path).files == []
