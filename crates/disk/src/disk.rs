@@ -254,8 +254,9 @@ impl Disk {
         let device_offset = target.device_base | (target.offset & ((1 << 40) - 1));
         let mut state = self.state();
         let arrival_ns = state.next_arrival_ns(arrival_ns);
-        state.count_in_flight(arrival_ns, 1);
         let began_ns = arrival_ns.saturating_sub(compensation_ns);
+        // Busy from here on, or a disk that is asked without a pause would seem idle on the way.
+        state.count_in_flight(began_ns, 1);
         let station_ns = state.in_station_time(began_ns);
         let request = Request {
             op,
