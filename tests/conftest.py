@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -16,6 +17,10 @@ BUDGETS = (
 )
 #: a test says so (`record_property`) for each reading that a witness of the host called invalid
 RETAKEN = "reading taken again"
+
+# a shell that starts a suite in the background has it ignore Ctrl-C, and so would every program it starts
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
