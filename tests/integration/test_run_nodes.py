@@ -12,10 +12,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.archive.runs import bundles
+from penstock.archive.bundle import Bundle
+from penstock.archive.runs import bundles, undictionaried
+from penstock.campaign.certificate_again import judged_again
 
 from .node_ground import Ground
 
@@ -121,6 +124,19 @@ def usable(manifest: dict[str, Any]) -> bool:
     return bool(manifest["valid"]) or any(word in manifest["reason"] for word in BUSY)
 
 
+def by_older_rules(bundle: Bundle) -> Bundle:
+    """The bundle as if its certificates were by the first rules."""
+    copy = Bundle.open(
+        shutil.copytree(bundle.path, bundle.path.parent.parent / "older" / bundle.path.name)
+    )
+    table = undictionaried(bundle.table("fidelity"))
+    at = table.column_names.index("rules")
+    copy.write_table(
+        "fidelity", table.set_column(at, "rules", pa.array([1] * table.num_rows, pa.int64()))
+    )
+    return copy
+
+
 def test_two_nodes_from_end_to_end(ground: Ground) -> None:
     done = run(ground, study(ground, STUDY))
     assert done.returncode in (0, 1), done.stderr
@@ -136,6 +152,9 @@ def test_two_nodes_from_end_to_end(ground: Ground) -> None:
         fidelity = pq.read_table(bundle.path / "fidelity.parquet").to_pandas()
         assert set(fidelity["disk_id"].astype(str)) == {"store.d"}
         assert set(fidelity["node_id"].astype(str)) == {"store"}
+        assert judged_again(by_older_rules(bundle)).fidelity == undictionaried(
+            bundle.table("fidelity")
+        )
         samples = pq.read_table(bundle.path / "samples.parquet").to_pandas()
         groups = samples[samples["source"].astype(str) == "cgroup"]["entity"].astype(str)
         assert {"store", "app"} <= set(groups)

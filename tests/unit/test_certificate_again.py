@@ -105,3 +105,26 @@ def test_other_faults_of_a_run_remain(archive: Path):
     found = judged_again(Bundle(bundle.path, {**bundle.manifest, "valid": False, "reason": other}))
     assert found.again
     assert (found.bundle.manifest["valid"], found.bundle.manifest["reason"]) == (False, other)
+
+
+def on_a_node(bundle: Bundle, **kept: object) -> Bundle:
+    """The bundle as a cluster's: of its disks the manifest says what the nodes' stage writes."""
+    disks = {"node1.data": {"backend": "fuse", "reason": "", "facts": {}, **kept}}
+    return Bundle(bundle.path, {**bundle.manifest, "disks": {}, "place": {"disks": disks}})
+
+
+def test_a_disk_of_a_node_is_judged_again_by_what_it_was_put_up_with(archive: Path):
+    bundle = Bundle.open(archive / "runs" / "r003")
+    emulated = bundle.manifest["disks"]["node1.data"]["emulated"]
+    as_kept = judged_again(on_a_node(bundle, emulated=emulated, changed_before=[]))
+    assert as_kept.again
+    assert as_kept.fidelity == judged_again(bundle).fidelity
+    # the same disk, had it been slowed down before the run
+    slowed = [{"applied_ns": 1, "asked": {"slow": {"factor": 4}}, "error": ""}]
+    other = judged_again(on_a_node(bundle, emulated=emulated, changed_before=slowed))
+    assert other.fidelity is not None
+    assert other.fidelity != as_kept.fidelity
+    older = judged_again(on_a_node(bundle))
+    assert older.kept == (
+        "r003 keeps its verdict: what node1.data was put up with is not in its bundle"
+    )

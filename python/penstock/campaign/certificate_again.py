@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.analyse.fidelity import RULES, certificate
+from penstock.analyse.fidelity_counters import fidelity_of_counters
 from penstock.analyse.fidelity_log import columns
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import undictionaried
@@ -71,19 +72,46 @@ def _rules(fidelity: pa.Table) -> int:
 
 def _lacking(bundle: Bundle, fidelity: pa.Table) -> str:
     """What a bundle lacks for its certificates to be made again, in words."""
-    missing = [name for name in _NEEDED if name not in bundle.tables]
-    if missing:
-        return f"its bundle has no {' and no '.join(missing)}"
-    if "disks" in bundle.manifest.get("place", {}):
-        return "what its nodes' disks began with is not in its bundle"
-    disks = bundle.manifest.get("disks", {})
-    for disk_id in fidelity["disk_id"].to_pylist():
-        if "emulated" not in disks.get(disk_id, {}):
-            return f"the profile of {disk_id} is not in its bundle"
+    for disk_id in dict.fromkeys(fidelity["disk_id"].to_pylist()):
+        if _is_counted(bundle, disk_id):
+            continue
+        missing = [name for name in _NEEDED if name not in bundle.tables]
+        if missing:
+            return f"its bundle has no {' and no '.join(missing)}"
+        if "emulated" not in _disk(bundle, disk_id):
+            return f"what {disk_id} was put up with is not in its bundle"
     return ""
 
 
+def _disk(bundle: Bundle, disk_id: str) -> Mapping[str, Any]:
+    """What the manifest says of a disk, of this host or of a node."""
+    manifest = bundle.manifest
+    of_nodes = manifest.get("place", {}).get("disks", {})
+    about: Mapping[str, Any] = of_nodes.get(disk_id) or manifest.get("disks", {}).get(disk_id, {})
+    return about
+
+
+def _is_counted(bundle: Bundle, disk_id: str) -> bool:
+    """Whether the kernel throttled the disk, whose counters are judged then, not a log."""
+    if "throttle_counters" not in bundle.tables or "backend" not in _disk(bundle, disk_id):
+        return False
+    mine = _of_disk(bundle.table("throttle_counters"), disk_id)
+    return int(mine.num_rows) > 0
+
+
 def _certificate(bundle: Bundle, disk_id: str, before: pa.Table) -> pa.Table:
+    utilisation = bundle.table("utilisation") if "utilisation" in bundle.tables else None
+    if _is_counted(bundle, disk_id):
+        about = _disk(bundle, disk_id)
+        facts = about.get("facts") or {}
+        return fidelity_of_counters(
+            bundle.table("throttle_counters"),
+            disk_id=disk_id,
+            backend=about["backend"],
+            capability=facts.get("capability_bps"),
+            unsupported=facts.get("unhonoured"),
+            utilisation=utilisation,
+        ).whole
     tables = {
         name: _of_disk(bundle.table(name), disk_id)
         for name in (*_NEEDED, "host_waits")
@@ -97,9 +125,9 @@ def _certificate(bundle: Bundle, disk_id: str, before: pa.Table) -> pa.Table:
     return certificate(
         tables["device_requests"],
         stats,
-        bundle.manifest["disks"][disk_id]["emulated"],
+        _disk(bundle, disk_id)["emulated"],
         disk_id=disk_id,
-        utilisation=bundle.table("utilisation") if "utilisation" in bundle.tables else None,
+        utilisation=utilisation,
         run_cpu_ns=bundle.manifest.get("cpu_ns"),
         events=_events(bundle, disk_id),
         host_waits=tables.get("host_waits"),
@@ -137,12 +165,15 @@ def _lateness_taken_off(device_requests: pa.Table, before: pa.Table) -> float:
 
 
 def _events(bundle: Bundle, disk_id: str) -> list[dict[str, Any]]:
+    """How a disk was changed since it was put up: on a node before this run, too."""
+    before = list(_disk(bundle, disk_id).get("changed_before", ()))
     if "events" not in bundle.tables:
-        return []
-    return [
+        return before
+    return before + [
         {**row, "asked": json.loads(row["asked"] or "{}")}
         for row in bundle.table("events").to_pylist()
-        if row["resource"] == "disk" and row["name"] == disk_id
+        if row["resource"] == "disk"
+        and disk_id in (row["name"], f"{row.get('node_id')}.{row['name']}")
     ]
 
 

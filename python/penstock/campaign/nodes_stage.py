@@ -313,6 +313,7 @@ class NodesStage:
                 faults += faults_of(certificate["fidelity"])
         self.about["disks"] = {
             i: {"backend": o["backend"], "reason": o["reason"], "facts": o["facts"]}
+            | self._begun(i, changes)
             for i, o in found.items()
         }
         seen.tables = {
@@ -335,7 +336,6 @@ class NodesStage:
         run_cpu_ns: int | None,
     ) -> dict[str, pa.Table]:
         """`fidelity` and `fidelity_windows` of a disk, by what its back end recorded."""
-        node, _, name = disk_id.partition(".")
         if "throttle_counters" in tables:
             facts = one.get("facts") or {}
             counted = fidelity_of_counters(
@@ -349,21 +349,30 @@ class NodesStage:
             return {"fidelity": counted.whole, "fidelity_windows": counted.windows}
         if "device_requests" not in tables or self._spec is None:
             return {}
-        specs = {d.name: d for n in self._spec.nodes if n.name == node for d in n.disks}
-        of_disk = [
-            e for e in changes if (e["node"], e["resource"], e.get("name")) == (node, "disk", name)
-        ]
         found = certificate(
             tables["device_requests"],
             one["stats"],
-            specs[name].profile or INSTANT_PROFILE,
+            self._profile(disk_id),
             disk_id=disk_id,
             utilisation=utilisation,
             run_cpu_ns=run_cpu_ns,
-            events=of_disk,
+            events=_of_disk(changes, disk_id),
             host_waits=tables.get("host_waits"),
         )
         return {"fidelity": found.whole, "fidelity_windows": found.windows}
+
+    def _profile(self, disk_id: str) -> dict[str, Any]:
+        """What a disk was put up with."""
+        node, _, name = disk_id.partition(".")
+        nodes = self._spec.nodes if self._spec else ()
+        found = (d.profile for n in nodes if n.name == node for d in n.disks if d.name == name)
+        return next(found, None) or INSTANT_PROFILE
+
+    def _begun(self, disk_id: str, changes: list[dict[str, Any]]) -> dict[str, Any]:
+        """What a disk was put up with, and how it was changed before this run: for who judges it again."""
+        before = [e for e in _of_disk(changes, disk_id) if e["planned_ns"] < self._began_ns]
+        kept = [{k: e.get(k) for k in ("applied_ns", "asked", "error")} for e in before]
+        return {"emulated": self._profile(disk_id), "changed_before": kept}
 
     def detach(self) -> None:
         """What still runs on the nodes ends; the cluster stays only where the next run may use it."""
@@ -432,6 +441,12 @@ def _of_node(table: pa.Table, disk_id: str) -> pa.Table:
     """A disk's table with the node that it belongs to."""
     names = pa.array([disk_id.partition(".")[0]] * table.num_rows, pa.string())
     return table.append_column("node_id", names)
+
+
+def _of_disk(changes: list[dict[str, Any]], disk_id: str) -> list[dict[str, Any]]:
+    node, _, name = disk_id.partition(".")
+    wanted = (node, "disk", name)
+    return [e for e in changes if (e["node"], e["resource"], e.get("name")) == wanted]
 
 
 def _events(events: list[dict[str, Any]]) -> pa.Table:
