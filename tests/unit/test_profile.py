@@ -17,6 +17,7 @@ from penstock.profile import (
     nearest_honest_time_scale,
     ready_names,
     scaled,
+    too_fast_when_loaded,
 )
 
 READY = [
@@ -128,6 +129,7 @@ class _Host:
     read_bps: float = 600 * MIB
     write_bps: float = 400 * MIB
     iops: float = 30_000
+    loaded_iops: float = 30_000
 
 
 def test_a_profile_faster_than_the_host_is_refused_with_the_nearest_time_scale() -> None:
@@ -143,6 +145,20 @@ def test_a_profile_faster_than_the_host_is_refused_with_the_nearest_time_scale()
     assert nearest_honest_time_scale(scaled(ssd, 2), host) == nearest
     check_honourable(load_profile("service-5ms"), host)
     check_honourable(load_profile("rate-20mib"), host)
+
+
+def test_what_is_honest_only_for_programs_that_ask_for_little_is_said() -> None:
+    host, ssd = _Host(loaded_iops=10_000), load_profile("sata-ssd")
+    fast = nearest_honest_time_scale(ssd, _Host())
+    check_honourable(scaled(ssd, fast), host)  # the disk itself can be that fast
+    nearest = nearest_honest_time_scale(ssd, host)
+    assert nearest > fast
+    words = too_fast_when_loaded(scaled(ssd, fast), host)
+    assert f"at time_scale {fast:g} is honest only for programs that ask less" in words
+    assert "programs beside it get 10,000/s" in words
+    assert f"at time_scale {nearest:g} all get" in words
+    assert too_fast_when_loaded(scaled(ssd, nearest), host) == ""
+    assert too_fast_when_loaded(scaled(ssd, nearest / 2), host) != ""
 
 
 def test_likeness_sees_five_percent() -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -32,7 +32,9 @@ from penstock.campaign.frozen import (
 from penstock.campaign.plain import refuse_unusable
 from penstock.campaign.prepared import PreparedData
 from penstock.campaign.progress import RunProgress
+from penstock.campaign.speed import profiles_of
 from penstock.design.plan import Plan, PlannedRun, make_plan, treatments_of
+from penstock.emulate.capacity import refuse_too_fast
 from penstock.emulate.wire import to_json
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
@@ -164,7 +166,8 @@ def run_loaded(
             progress.say(f"warning: {warning}")
         if to_make:
             refuse_unusable(d for r in treatments.values() for d in r.disks)
-            _refuse_too_fast(treatments.values(), journal)
+            for warning in refuse_too_fast(profiles_of(treatments.values()), journal):
+                progress.say(f"warning: {warning}")
             place = work.work_directory(out)
             sizes = [directory_bytes(b.path) for b in found]
             forecast(study, to_make, place, out, PreparedData(place / "prepared"), sizes)
@@ -361,16 +364,6 @@ def _made(found: list[Bundle]) -> dict[str, Made]:
         earlier = made.get(outcome.run_id)
         made[outcome.run_id] = Made(outcome, earlier.attempts + 1 if earlier else 1)
     return made
-
-
-def _refuse_too_fast(treatments: Iterable[ResolvedRun], journal: Journal) -> None:
-    """Raises BadInput if a disk is asked to be faster than the host can honour."""
-    from penstock.emulate.capacity import refuse_too_fast
-    from penstock.profile.model import StorageProfile
-
-    disks = [d for r in treatments for d in r.disks if d.emulated]
-    profiles = {(d.profile_name, d.time_scale): d.profile for d in disks}
-    refuse_too_fast(map(StorageProfile.from_dict, profiles.values()), journal)
 
 
 def _tell(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,6 +64,8 @@ def up(
         volatile=volatile,
         seed=seed,
     )
+    for warning in disk["warnings"]:
+        print(f"penstock: warning: {warning}", file=sys.stderr)
     if as_json:
         print(json.dumps(disk))
     else:

@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from penstock.host.probe import Feature
 
 _MARKS = {"supported": "yes", "unsupported": "no", "unknown": "?"}
+#: what a user comes for, and the features of which it needs all (of those with a `|`, one)
+_PURPOSES = {
+    "emulated disks": ("fuse",),
+    "disks throttled by the kernel": ("back end cgroup1|back end cgroup2",),
+    "memory limits": ("memory",),
+    "virtual nodes": ("root", "namespaces", "veth", "node limits"),
+    "links with a rate": ("veth", "tbf"),
+    "links with delay and loss": ("veth", "netem"),
+    "the tracer": ("tp_btf|raw_tp|tracepoint|fentry", "calls"),
+}
 
 
 def command(
@@ -46,6 +56,8 @@ def command(
                     "host": facts,
                     "features": [asdict(f) for f in features],
                     "floors": asdict(floor) if floor else None,
+                    "runs_here": runs_here(features),
+                    "time_scales": time_scales(floor) if floor else None,
                     "floors_unknown_because": trouble or None,
                     "nodes": {"isolates": ISOLATES, "does_not_isolate": DOES_NOT_ISOLATE},
                 }
@@ -53,6 +65,8 @@ def command(
         )
         return
     print(f"{facts['system']}, Linux {facts['kernel']}, {facts['cpus']} x {facts['cpu_model']}")
+    for line in _conclusion(features, floor):
+        print(line)
     for line in _table(features):
         print(line)
     print("\nWhat a virtual node isolates, and what it does not")
@@ -67,6 +81,44 @@ def command(
         print(f"  reading           {floor.read_bps / 2**20:8.0f} MiB/s")
         print(f"  writing           {floor.write_bps / 2**20:8.0f} MiB/s")
         print(f"  4 KiB requests    {floor.iops:8.0f} /s")
+        print(f"  with programs     {floor.loaded_iops:8.0f} /s that keep it fully busy")
+
+
+def runs_here(features: list[Feature]) -> dict[str, bool]:
+    """By purpose: whether the host has all that it needs."""
+    there = {f.name for f in features if f.verdict == "supported"}
+    return {
+        purpose: all(there.intersection(need.split("|")) for need in needs)
+        for purpose, needs in _PURPOSES.items()
+    }
+
+
+def time_scales(floor: HostFloor) -> dict[str, float]:
+    """By ready profile: the smallest time scale at which this host keeps to it, however busy it is."""
+    from penstock.profile import load_profile, nearest_honest_time_scale, ready_names
+
+    return {name: nearest_honest_time_scale(load_profile(name), floor) for name in ready_names()}
+
+
+def _conclusion(features: list[Feature], floor: HostFloor | None) -> list[str]:
+    """What runs here, and which ready profile how slow."""
+    found = runs_here(features)
+    lines = []
+    for head, wanted in (("Runs here: ", True), ("Not here: ", False)):
+        names = [purpose for purpose, there in found.items() if there is wanted]
+        if names:
+            lines += textwrap.wrap(f"{head}{', '.join(names)}.", _width(), subsequent_indent="  ")
+    if floor is not None:
+        by_scale: dict[float, list[str]] = {}
+        for name, scale in time_scales(floor).items():
+            by_scale.setdefault(scale, []).append(name)
+        said = [
+            f"{', '.join(names)} {'as they are' if scale == 1 else f'{scale:g} times slower'}"
+            for scale, names in sorted(by_scale.items())
+        ]
+        text = f"Ready profiles that it keeps to, however busy (time_scale): {'; '.join(said)}."
+        lines += textwrap.wrap(text, _width(), subsequent_indent="  ")
+    return ["", *lines]
 
 
 def _width() -> int:

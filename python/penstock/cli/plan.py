@@ -17,6 +17,7 @@ def command(
     quick: bool = typer.Option(False, "--quick", help="The study's smallest honest version."),
 ) -> None:
     """Show what would run: runs, order, aliases, power, time. Nothing happens."""
+    from penstock.campaign.speed import what_run_says
     from penstock.design.plan import make_plan, treatments_of
     from penstock.design.show import plan_text
     from penstock.study.load import load_study
@@ -24,7 +25,8 @@ def command(
 
     loaded = load_study(study, overrides, quick)
     plan = make_plan(loaded)
-    warnings = time_out_warnings(loaded, treatments_of(plan))
+    treatments = treatments_of(plan)
+    warnings = [*time_out_warnings(loaded, treatments), *what_run_says(loaded, treatments)]
     if as_json:
         print(json.dumps({**plan.to_json(), "warnings": warnings}, indent=2))
         return

@@ -9,7 +9,7 @@ from typing import Protocol
 from penstock.emulate.spec import ClusterSpec
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
-from penstock.profile.honour import check_honourable
+from penstock.profile.honour import check_honourable, too_fast_when_loaded
 from penstock.profile.model import StorageProfile
 
 #: share of a capability up to which limits are delivered; above it the device decides, not the limit
@@ -110,15 +110,22 @@ def _measured() -> Floor | None:
         return None
 
 
-def refuse_too_fast(profiles: Iterable[StorageProfile], journal: Journal | None = None) -> None:
+def refuse_too_fast(
+    profiles: Iterable[StorageProfile], journal: Journal | None = None
+) -> list[str]:
     """Raises BadInput, naming the nearest honest time scale, if a profile is faster than the host.
 
-    Before that the floors are measured again: those that are kept may be of a busy moment.
+    Gives a warning for each that is so while programs keep it fully busy. Before one is refused, the floors
+    are measured again: those that are kept may be of a busy moment.
     """
     from penstock.host.floor import host_floor
 
+    warnings = []
     for profile in profiles:
         try:
             check_honourable(profile, host_floor(journal))
         except BadInput:
             check_honourable(profile, host_floor(journal, refresh=True))
+        if too_fast_when_loaded(profile, host_floor(journal)):
+            warnings.append(too_fast_when_loaded(profile, host_floor(journal)))
+    return warnings

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.analyse.fidelity_path import PATH_LIMIT
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.capacity import refuse_too_fast
 from penstock.emulate.disk import DiskServer
@@ -56,7 +57,7 @@ def up(
     Raises BadInput for a bad directory or profile, also for one that is faster than this host can be.
     """
     journal = Journal()
-    served = _served(profile, time_scale, journal)
+    served, warnings = _served(profile, time_scale, journal)
     with _lock():
         server = DiskServer(journal, runtime_dir(), outlive_owner=True)
         running = _running()
@@ -97,7 +98,35 @@ def up(
         "pid": server.daemon.pid,
         "stats_file": str(disk.stats_file),
         "compensation": disk.compensation,
+        "warnings": [*warnings, *way_warnings(disk.compensation, _service_ns(served))],
     }
+
+
+def way_warnings(ways: Mapping[str, Any], service_ns: Mapping[str, float]) -> list[str]:
+    """Where the way through the kernel, which a disk takes off each request, is not known well enough.
+
+    `ways`: by direction, as the disk server measured them, with the least and most of seven handfuls;
+    `service_ns`: mean service time of a small request of that direction.
+    """
+    found = []
+    for direction, mean_ns in service_ns.items():
+        if mean_ns <= 0 or direction not in ways:
+            continue
+        way = ways[direction]
+        apart = (way["high_ns"] - way["low_ns"]) / 2 / mean_ns
+        if apart > PATH_LIMIT:
+            found.append(
+                f"the way of {direction}s through the kernel takes {way['low_ns'] / 1e3:.0f} to "
+                f"{way['high_ns'] / 1e3:.0f} us, by which a program's times are uncertain: "
+                f"± {100 * apart:.0f} % of the {mean_ns / 1e3:.0f} us that a small one takes "
+                f"(limit {100 * PATH_LIMIT:.0f} %); a larger time_scale, or a quieter host, would help"
+            )
+    return found
+
+
+def _service_ns(served: str) -> dict[str, float]:
+    profile = StorageProfile.from_json(served)
+    return {op: 1e9 * profile.moments(op, False, 4096).mean for op in ("read", "write")}
 
 
 def change(
@@ -109,7 +138,7 @@ def change(
     """
     whole, journal = dict(patch), Journal()
     if profile is not None:
-        whole["profile"] = json.loads(_served(profile, time_scale, journal))
+        whole["profile"] = json.loads(_served(profile, time_scale, journal)[0])
     server, disk = _served_at(mount, journal)
     if "power_cut" in whole:
         if len(whole) > 1:
@@ -262,13 +291,12 @@ def daemon_disks(daemon: Daemon) -> list[dict[str, Any]]:
     return sorted(daemon.call("list")["disks"], key=lambda d: str(d["mount"]))
 
 
-def _served(profile: str, time_scale: float, journal: Journal) -> str:
-    """A profile's JSON, scaled. Raises BadInput where this host cannot honour it."""
+def _served(profile: str, time_scale: float, journal: Journal) -> tuple[str, list[str]]:
+    """A profile's JSON, scaled, and warnings. Raises BadInput where this host cannot honour it."""
     if profile == NO_PROFILE:
-        return json.dumps(INSTANT_PROFILE)
+        return json.dumps(INSTANT_PROFILE), []
     served = _scaled(profile, time_scale)
-    refuse_too_fast([StorageProfile.from_json(served)], journal)
-    return served
+    return served, refuse_too_fast([StorageProfile.from_json(served)], journal)
 
 
 def _scaled(profile: str, time_scale: float) -> str:

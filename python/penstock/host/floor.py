@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
 import platform
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,12 @@ _FILE_BYTES = 64 << 20
 _PASSES = 3
 _THREADS = 4
 _SMALL_REQUESTS = 2000
-#: share of the measured ceilings that is promised: what is left serves the program itself
+#: programs of a closed loop, each with one request under way, and how long they go on [s]
+_DEPTHS = (4, 16)
+_LOOP_S = 0.3
+#: so short that the disk's timers are part of the way, and the way is most of the time [s]
+_SHORT_S = 20e-6
+#: share of the measured ceilings that is promised
 _PROMISED = 0.8
 
 
@@ -36,17 +44,19 @@ class HostFloor:
     """The best an emulated disk can do here.
 
     `service_floor_ns`: shortest service time that can be kept; `read_bps`, `write_bps`: bytes per second;
-    `iops`: 4 KiB requests per second.
+    `iops`: 4 KiB requests per second; `loaded_iops`: those that programs get in a closed loop, each with one
+    under way, at the depth that gets least: their own processor time and the disk server's are in it.
     """
 
     service_floor_ns: float
     read_bps: float
     write_bps: float
     iops: float
+    loaded_iops: float
 
 
 def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> HostFloor:
-    """The host's floors; measured in about two seconds, then remembered until the next boot or kernel.
+    """The host's floors; measured in a few seconds, then remembered until the next boot or kernel.
 
     `refresh`: measured again; what was better before stays, for what else the host does is not its floor.
     Raises PenstockError if no disk can be put up here.
@@ -63,6 +73,7 @@ def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> Host
             read_bps=max(floor.read_bps, found.read_bps),
             write_bps=max(floor.write_bps, found.write_bps),
             iops=max(floor.iops, found.iops),
+            loaded_iops=max(floor.loaded_iops, found.loaded_iops),
         )
     write_whole(kept, json.dumps({**key, **asdict(floor)}))
     return floor
@@ -79,23 +90,27 @@ def _kept(path: Path, key: dict[str, str]) -> HostFloor | None:
         record = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    if any(record.get(name) != value for name, value in key.items()):
+    names = HostFloor.__dataclass_fields__
+    if (
+        any(record.get(name) != value for name, value in key.items())
+        or names.keys() - record.keys()
+    ):
         return None
-    return HostFloor(**{name: float(record[name]) for name in HostFloor.__dataclass_fields__})
+    return HostFloor(**{name: float(record[name]) for name in names})
 
 
-def _no_service() -> dict[str, Any]:
-    none = {"overhead": {"kind": "constant", "value_s": 0.0}}
+def _disk(name: str, service_s: float) -> dict[str, Any]:
+    constant = {"overhead": {"kind": "constant", "value_s": service_s}}
     return {
         "schema": "penstock/storage-profile/1",
-        "name": "no-service",
-        "description": "A disk that answers at once, to measure the host's own path.",
+        "name": name,
+        "description": "A disk that measures the host's own path.",
         "source": [{"what": "all", "where": "chosen"}],
         "time_scale": 1.0,
         "servers": 64,
-        "read": {"sequential": none, "random": none},
-        "write": {"sequential": none, "random": none},
-        "flush": none,
+        "read": {"sequential": constant, "random": constant},
+        "write": {"sequential": constant, "random": constant},
+        "flush": constant,
     }
 
 
@@ -109,9 +124,19 @@ def _measure(journal: Journal) -> HostFloor:
         for name in ("backing", "mount", "state"):
             (where / name).mkdir()
         (where / "backing" / "file").write_bytes(b"\1" * _FILE_BYTES)
+        file = where / "mount" / "file"
         with DiskServer(journal, where / "state") as server:
-            server.add("floor", where / "mount", where / "backing", _no_service(), calibrate=False)
-            return _passes(where / "mount" / "file")
+
+            def put_up(name: str, service_s: float) -> None:
+                disk = _disk(name, service_s)
+                server.add(name, where / "mount", where / "backing", disk, calibrate=False)
+
+            put_up("no-service", 0.0)
+            alone = _passes(file)
+            server.remove("no-service")
+            put_up("short", _SHORT_S)
+            loaded = min(max(_closed_loop(file, d) for _ in range(_PASSES)) for d in _DEPTHS)
+            return replace(alone, loaded_iops=_PROMISED * loaded)
     finally:
         remove_directory(entry, journal)
 
@@ -132,6 +157,7 @@ def _passes(path: Path) -> HostFloor:
         read_bps=_PROMISED * max(read),
         write_bps=_PROMISED * max(write),
         iops=_PROMISED * max(alone_iops, *many),
+        loaded_iops=0.0,
     )
 
 
@@ -172,6 +198,46 @@ def _many(fd: int) -> float:
     for thread in threads:
         thread.join()
     return _THREADS * _SMALL_REQUESTS / (time.monotonic() - before)
+
+
+_LOOP = """
+import mmap, os, sys, time
+fd, state, buffer = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT), int(sys.argv[2]), mmap.mmap(-1, 4096)
+print(flush=True)
+sys.stdin.readline()
+end, done = time.monotonic() + float(sys.argv[3]), 0
+while time.monotonic() < end:
+    state = (1664525 * state + 1013904223) % 2**32
+    os.preadv(fd, [buffer], (state >> 8) % int(sys.argv[4]) * 4096)
+    done += 1
+print(done)
+"""
+
+
+def _closed_loop(path: Path, depth: int) -> float:
+    """Small direct reads per second of so many programs, each of which waits for its own request."""
+    words = [sys.executable, "-I", "-S", "-c", _LOOP, str(path)]
+    rest = [str(_LOOP_S), str(_FILE_BYTES // _SMALL_BYTES)]
+    with contextlib.ExitStack() as stack:
+        programs = []
+        for number in range(depth):
+            program = subprocess.Popen(
+                [*words, str(number), *rest],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                bufsize=1,
+            )
+            programs.append(stack.enter_context(program))
+            stack.callback(program.kill)
+        for program in programs:
+            program.stdout.readline()  # type: ignore[union-attr]
+        for program in programs:
+            program.stdin.write("\n")  # type: ignore[union-attr]
+        said = [program.communicate()[0] for program in programs]
+    if not all(one.strip().isdigit() for one in said):
+        raise PenstockError("a program that measures the disk did not come to its end")
+    return sum(map(int, said)) / _LOOP_S
 
 
 def _rate(transfer: Callable[[mmap.mmap, int], int]) -> float:

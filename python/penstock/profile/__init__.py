@@ -1,6 +1,11 @@
 """Storage profiles: devices as numbers. Ready ones, files, slowing down, and what a host can honour."""
 
-from penstock.profile.honour import HostLimits, check_honourable, nearest_honest_time_scale
+from penstock.profile.honour import (
+    HostLimits,
+    check_honourable,
+    nearest_honest_time_scale,
+    too_fast_when_loaded,
+)
 from penstock.profile.likeness import likeness
 from penstock.profile.load import load_profile, ready_names
 from penstock.profile.model import Moments, StorageProfile, scaled
@@ -15,4 +20,5 @@ __all__ = [
     "nearest_honest_time_scale",
     "ready_names",
     "scaled",
+    "too_fast_when_loaded",
 ]

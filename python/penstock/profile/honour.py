@@ -32,12 +32,26 @@ class HostLimits(Protocol):
 
     @property
     def iops(self) -> float:
-        """Small requests per second."""
+        """Small requests per second that a disk can answer."""
+
+    @property
+    def loaded_iops(self) -> float:
+        """Those that programs beside it get, however many wait for theirs at once: a closed loop."""
 
 
-def demands(profile: StorageProfile, floor: HostLimits) -> list[tuple[float, str]]:
-    """What the profile asks beside what the host can do: (asked / possible, words), the hardest first."""
+def demands(
+    profile: StorageProfile, floor: HostLimits, *, loaded: bool = False
+) -> list[tuple[float, str]]:
+    """What the profile asks beside what the host can do: (asked / possible, words), the hardest first.
+
+    `loaded`: what it can do while programs keep the disk fully busy, whose own processor time counts.
+    """
     found = []
+    iops, reached = (
+        (floor.loaded_iops, "programs beside it get")
+        if loaded
+        else (floor.iops, "the host reaches")
+    )
     for op, sequential in product(("read", "write"), (True, False)):
         kind = f"{'sequential' if sequential else 'random'} {op}s"
         small = profile.moments(op, sequential, SMALL_BYTES)
@@ -52,8 +66,8 @@ def demands(profile: StorageProfile, floor: HostLimits) -> list[tuple[float, str
             )
         found.append(
             (
-                small.capacity_iops / floor.iops,
-                f"{small.capacity_iops:.0f} {kind}/s, the host reaches {floor.iops:.0f}/s",
+                small.capacity_iops / iops,
+                f"{small.capacity_iops:,.0f} {kind}/s, {reached} {iops:,.0f}/s",
             )
         )
         rate_bps = profile.moments(op, sequential, LARGE_BYTES).capacity_iops * LARGE_BYTES
@@ -69,8 +83,10 @@ def demands(profile: StorageProfile, floor: HostLimits) -> list[tuple[float, str
 
 
 def nearest_honest_time_scale(profile: StorageProfile, host_floor: HostLimits) -> float:
-    """The smallest round time scale (of the device as it is) at which the host can be as fast as asked."""
-    return _round_up(max(1.0, demands(profile, host_floor)[0][0]) * profile.time_scale)
+    """The smallest round time scale (of the device as it is) at which programs get what was asked for, even
+    where they keep the disk fully busy."""
+    hardest = max(demands(profile, host_floor, loaded=loaded)[0][0] for loaded in (False, True))
+    return _round_up(max(1.0, hardest) * profile.time_scale)
 
 
 def check_honourable(profile: StorageProfile, host_floor: HostLimits) -> None:
@@ -82,6 +98,19 @@ def check_honourable(profile: StorageProfile, host_floor: HostLimits) -> None:
             f"profile {profile.name} at time_scale {profile.time_scale:g} is faster than this host "
             f"can honour ({words}); the nearest honest time_scale is {nearest:g}"
         )
+
+
+def too_fast_when_loaded(profile: StorageProfile, host_floor: HostLimits) -> str:
+    """Why programs that keep the disk fully busy do not get what was asked for; empty if they do."""
+    hardest, words = demands(profile, host_floor, loaded=True)[0]
+    if hardest <= 1.0:
+        return ""
+    nearest = nearest_honest_time_scale(profile, host_floor)
+    return (
+        f"profile {profile.name} at time_scale {profile.time_scale:g} is honest only for programs that ask "
+        f"less than it can do ({words}): others make host-saturated runs; at time_scale {nearest:g} all get "
+        "what was promised"
+    )
 
 
 def _round_up(value: float) -> float:

@@ -1,0 +1,117 @@
+"""What `plan` and `doctor` say of the speed of emulated disks on this host."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from penstock import __version__
+from penstock.campaign.speed import what_run_says
+from penstock.cli.doctor import _conclusion, runs_here, time_scales
+from penstock.design.plan import make_plan, treatments_of
+from penstock.emulate.standing import way_warnings
+from penstock.host.floor import HostFloor
+from penstock.host.probe import Feature
+from penstock.host.processes import boot_id
+from penstock.study.load import load_study
+
+MIB = 1 << 20
+FLOOR = HostFloor(150_000, 600.0 * MIB, 400.0 * MIB, iops=30_000, loaded_iops=15_000)
+STUDY = """
+penstock: 1
+name: pair
+question: Which disk is faster?
+factors:
+  disk: {levels: [sata-ssd, hdd-7200]}
+platform:
+  nodes: [{name: n, disks: [{name: d, profile: "{disk}", time_scale: SCALE}]}]
+workload:
+  command: echo {d}
+responses:
+  wall: {from: wall_s, unit: s, better: lower}
+design: {kind: full}
+"""
+
+
+def said(where: Path, scale: float) -> list[str]:
+    path = where / "s.study.yaml"
+    path.write_text(STUDY.replace("SCALE", str(scale)))
+    study = load_study(path)
+    return what_run_says(study, treatments_of(make_plan(study)))
+
+
+def keep(where: Path, floor: HostFloor) -> None:
+    key = {"boot_id": boot_id(), "kernel": platform.release(), "penstock": __version__}
+    where.mkdir(exist_ok=True)
+    (where / "host-floor.json").write_text(json.dumps({**key, **asdict(floor)}))
+
+
+def test_a_plan_says_what_run_would_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    (unknown,) = said(tmp_path, 1)
+    assert "not known: penstock doctor measures it" in unknown
+    keep(tmp_path / "state", FLOOR)
+    (refused,) = said(tmp_path, 1)
+    assert refused.startswith(
+        "penstock run refuses this: profile sata-ssd at time_scale 1 is faster"
+    )
+    honest = time_scales(FLOOR)["sata-ssd"]
+    assert f"nearest honest time_scale is {honest:g}" in refused
+    between = time_scales(HostFloor(**{**asdict(FLOOR), "loaded_iops": 30_000}))["sata-ssd"]
+    assert between < honest
+    (warned,) = said(tmp_path, between)
+    assert f"at time_scale {between:g} is honest only for programs that ask less" in warned
+    assert said(tmp_path, honest) == []
+
+
+def test_a_floor_without_the_closed_loop_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    keep(tmp_path / "state", FLOOR)
+    kept = tmp_path / "state" / "host-floor.json"
+    older = json.loads(kept.read_text())
+    del older["loaded_iops"]
+    kept.write_text(json.dumps(older))
+    assert "not known" in said(tmp_path, 1)[0]
+
+
+def test_the_conclusion_of_doctor() -> None:
+    names = [
+        "fuse",
+        "memory",
+        "root",
+        "namespaces",
+        "veth",
+        "node limits",
+        "tbf",
+        "raw_tp",
+        "calls",
+    ]
+    features = [Feature("g", name, "supported", "", "", "") for name in names]
+    missing = [Feature("g", name, "unsupported", "", "", "") for name in ("netem", "tp_btf")]
+    found = runs_here([*features, *missing])
+    assert {purpose for purpose, there in found.items() if not there} == {
+        "disks throttled by the kernel",
+        "links with delay and loss",
+    }
+    lines = _conclusion([*features, *missing], FLOOR)
+    assert max(map(len, lines)) <= 100
+    text = " ".join(" ".join(lines).split())
+    assert "Not here: disks throttled by the kernel, links with delay and loss." in text
+    assert f"sata-ssd {time_scales(FLOOR)['sata-ssd']:g} times slower" in text
+    assert "hdd-7200" in text.partition(" as they are")[0]
+
+
+def test_a_way_that_is_not_known_well_is_said() -> None:
+    known = {"base_ns": 50_000.0, "per_byte_ns": 0.0, "low_ns": 48_000.0, "high_ns": 52_000.0}
+    vague = {**known, "low_ns": 30_000.0, "high_ns": 90_000.0}
+    assert way_warnings({"read": known, "write": known}, {"read": 2e5, "write": 2e5}) == []
+    (words,) = way_warnings({"read": known, "write": vague}, {"read": 2e5, "write": 2e5})
+    assert "of writes through the kernel takes 30 to 90 us" in words
+    assert "± 15 % of the 200 us" in words
+    assert way_warnings({"read": known, "write": vague}, {"read": 2e5, "write": 2e6}) == []
