@@ -26,7 +26,7 @@ penstock: 1
 name: pair
 question: Which disk is faster?
 factors:
-  disk: {levels: [sata-ssd, hdd-7200]}
+  disk: {levels: [sata-ssd, service-5ms]}
 platform:
   nodes: [{name: n, disks: [{name: d, profile: "{disk}", time_scale: SCALE}]}]
 workload:
@@ -104,7 +104,7 @@ def test_the_conclusion_of_doctor() -> None:
     text = " ".join(" ".join(lines).split())
     assert "Not here: disks throttled by the kernel, links with delay and loss." in text
     assert f"sata-ssd {time_scales(FLOOR)['sata-ssd']:g} times slower" in text
-    assert "hdd-7200" in text.partition(" as they are")[0]
+    assert "service-5ms" in text.partition(" as they are")[0]
 
 
 def test_a_way_that_is_not_known_well_is_said() -> None:
