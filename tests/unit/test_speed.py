@@ -20,7 +20,7 @@ from penstock.host.processes import boot_id
 from penstock.study.load import load_study
 
 MIB = 1 << 20
-FLOOR = HostFloor(150_000, 600.0 * MIB, 400.0 * MIB, iops=30_000, loaded_iops=15_000)
+FLOOR = HostFloor(150_000, 600.0 * MIB, 400.0 * MIB, iops=30_000, loaded_iops=5_000)
 STUDY = """
 penstock: 1
 name: pair
