@@ -32,7 +32,7 @@ from penstock.campaign.frozen import (
 from penstock.campaign.plain import refuse_unusable
 from penstock.campaign.prepared import PreparedData
 from penstock.campaign.progress import RunProgress
-from penstock.campaign.speed import profiles_of
+from penstock.campaign.speed import profiles_of, ruled_out_words
 from penstock.design.plan import Plan, PlannedRun, make_plan, treatments_of
 from penstock.emulate.capacity import refuse_too_fast
 from penstock.emulate.wire import to_json
@@ -166,7 +166,8 @@ def run_loaded(
             progress.say(f"warning: {warning}")
         if to_make:
             refuse_unusable(d for r in treatments.values() for d in r.disks)
-            for warning in refuse_too_fast(profiles_of(treatments.values()), journal):
+            profiles = profiles_of(treatments.values())
+            for warning in [*refuse_too_fast(profiles, journal), *ruled_out_words(profiles)]:
                 progress.say(f"warning: {warning}")
             place = work.work_directory(out)
             sizes = [directory_bytes(b.path) for b in found]

@@ -1,6 +1,8 @@
-"""penstock profile: a storage profile fitted from what fio measures of a directory, or from a table.
+"""penstock profile: a storage profile fitted from what fio measures of a directory, or from a table; and
+what profiles there are.
 
-`penstock profile fit TABLE` has two words; `penstock profile fit` alone measures a directory of that name.
+`fit TABLE`, `show PROFILE` and `check PROFILE` have two words; one word alone is a directory to be measured,
+unless it is `list` and there is no such directory.
 """
 
 from __future__ import annotations
@@ -28,10 +30,15 @@ if TYPE_CHECKING:
 
 def command(
     directory: Path = typer.Argument(
-        ..., metavar="DIRECTORY|fit", help="A directory on the device to be measured; or `fit`."
+        ...,
+        metavar="DIRECTORY|fit|list|show|check",
+        help="A directory on the device to be measured; or what else is to be done.",
     ),
     table: Path | None = typer.Argument(
-        None, metavar="TABLE", help="After `fit`: a CSV or YAML table of sizes and rates."
+        None,
+        metavar="TABLE|PROFILE",
+        help="After `fit`: a CSV or YAML table of sizes and rates. After `show`, `check`: a ready profile's "
+        "name or a profile file.",
     ),
     output: Path | None = typer.Option(
         None,
@@ -46,16 +53,26 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Profile and fit errors as one object."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress on stderr."),
 ) -> None:
-    """Measure DIRECTORY's device with fio (direct I/O) and fit a storage profile; or fit TABLE."""
-    if table is not None:
-        if str(directory) != "fit":
-            raise BadInput(
-                f"{table}: found a second argument; expected one directory, or fit TABLE"
-            )
+    """Measure DIRECTORY's device with fio (direct I/O) and fit a storage profile; or fit TABLE.
+
+    `list` names the ready ones, `show` says what one is, `check` whether a file is one and can be had here.
+    """
+    what = str(directory)
+    listing = what == "list" and table is None and not directory.is_dir()
+    if listing or (table is not None and what in ("fit", "show", "check")):
         if quick or resume:
-            raise BadInput("--quick, --resume: nothing is measured; expected neither with fit")
-        _fit_table(table, output, name, as_json)
+            raise BadInput(f"--quick, --resume: nothing is measured; expected neither with {what}")
+        if what == "fit":
+            _fit_table(Path(table or ""), output, name, as_json)
+            return
+        if output is not None or name is not None:
+            raise BadInput(f"--out, --name: nothing is written; expected neither with {what}")
+        _tell(what, str(table), as_json)
         return
+    if table is not None:
+        raise BadInput(
+            f"{table}: found a second argument; expected one directory, or fit, show or check before it"
+        )
     file = output if output is not None and output.suffix == ".json" else None
     if file is not None and not file.absolute().parent.is_dir():
         raise BadInput(f"{file.parent}: found no directory; expected one for {file.name}")
@@ -91,6 +108,41 @@ def command(
             f"rate {e.rate_ratio:.2f}  p50 {e.p50_ratio:.2f}  p99 {e.p99_ratio:.2f}",
             file=sys.stderr,
         )
+
+
+def _tell(what: str, profile: str, as_json: bool) -> None:
+    """Prints all ready profiles, or one; `check` measures the host if need be, and ends with 3 where the
+    profile is faster than that."""
+    from penstock.host.floor import host_floor, kept_floor
+    from penstock.profile import check_honourable, describe, load_profile, ready_names
+
+    if what == "list":
+        floor = kept_floor()
+        rows = [describe.row(load_profile(name), floor) for name in ready_names()]
+        lines = describe.list_lines(rows)
+        if floor is None:
+            lines.append(
+                "How slow each must be on this host (?) is not known: penstock doctor measures it."
+            )
+        print(json.dumps(rows) if as_json else "\n".join(lines))
+        return
+    chosen = load_profile(profile)
+    floor = host_floor() if what == "check" else kept_floor()
+    found = describe.whole(chosen, floor)
+    too_fast = ""
+    if what == "check" and floor is not None:
+        try:
+            check_honourable(chosen, floor)
+        except BadInput as error:
+            too_fast = str(error)
+    if as_json:
+        print(json.dumps({**found, "too_fast": too_fast} if what == "check" else found))
+    else:
+        print("\n".join(describe.whole_lines(found)))
+        if too_fast:
+            print(f"{too_fast[0].upper()}{too_fast[1:]}.")
+    if too_fast:
+        raise typer.Exit(3)
 
 
 def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool) -> None:
@@ -140,10 +192,11 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
 
 
 def _fitted(result: CampaignResult, name: str) -> Fit:
-    """The fit to the valid runs, whose source says what was left out."""
-    from penstock.profile.advice import Judged, not_to_be_used
+    """The fit to the valid runs; its source says what was left out, how well it fits, and what it misses."""
+    from penstock.profile.advice import Judged, not_to_be_used, verdict
     from penstock.profile.fit import fit_profile
     from penstock.profile.measure import measurements
+    from penstock.profile.model import StorageProfile
 
     assert result.analysis is not None
     runs = result.analysis.runs
@@ -159,19 +212,22 @@ def _fitted(result: CampaignResult, name: str) -> Fit:
         source.append(left_out)
     fit = fit_profile(measured, name, source)
     pairs = zip(measured.cells, fit.errors, strict=True)
-    off = not_to_be_used([Judged(cell, error.rate_ratio, None) for cell, error in pairs])
+    rows = [Judged(c, e.rate_ratio, None, e.p50_ratio, e.p99_ratio) for c, e in pairs]
+    said, off = verdict(rows), not_to_be_used(rows)
+    print(f"penstock: {said}", file=sys.stderr)
     for what in off:
         print(f"penstock: not to be used for {what}", file=sys.stderr)
-    return replace(fit, profile=_with_limits(fit.profile, off))
+    values = fit.profile.to_dict()
+    values["source"].append({"what": "how well it fits", "where": said})
+    return replace(fit, profile=_with_limits(StorageProfile.from_dict(values), off))
 
 
 def _with_limits(profile: StorageProfile, off: list[str]) -> StorageProfile:
     """The profile, whose source says which cells it does not meet."""
-    from penstock.profile.model import StorageProfile
+    from penstock.profile.model import NOT_MET, StorageProfile
 
     values = profile.to_dict()
-    where = "not to be used: the fit does not meet what was measured"
-    values["source"] += [{"what": what, "where": where} for what in off]
+    values["source"] += [{"what": what, "where": NOT_MET} for what in off]
     return StorageProfile.from_dict(values)
 
 

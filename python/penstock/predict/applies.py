@@ -81,6 +81,8 @@ class Conditions:
     used: Sequence[Used] = ()
     #: name of a device profile → mean random over mean sequential service time at the chunk size
     history: Mapping[str, float] = field(default_factory=dict)
+    #: name of a device profile → for what it says itself that it is not to be used
+    ruled_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: operations of the workload that are not simulated → how many
     unmodelled: Mapping[str, int] = field(default_factory=dict)
     #: host → (bytes stored at the end, capacity)
@@ -175,6 +177,13 @@ def _history(c: Conditions) -> list[Reason]:
     ]
 
 
+def _ruled_out(c: Conditions) -> list[Reason]:
+    return [
+        Reason("profile-misses", "caution", f"{name} is not to be used for {'; '.join(what)}")
+        for name, what in c.ruled_out.items()
+    ]
+
+
 def _operations(c: Conditions) -> list[Reason]:
     if not any(c.unmodelled.values()):
         return []
@@ -238,6 +247,7 @@ RULES: tuple[Callable[[Conditions], list[Reason]], ...] = (
     _capacity,
     _operations,
     _history,
+    _ruled_out,
     _short_tasks,
     _uniform,
     _notes,

@@ -10,7 +10,7 @@ from penstock.platform.emulation import not_predicted
 from penstock.platform.hosts import Platform
 from penstock.predict.applies import Conditions, Used
 from penstock.predict.uncertainty import measured_badly
-from penstock.profile.model import StorageProfile
+from penstock.profile.model import StorageProfile, ruled_out
 from penstock.workload.workflow import Workload
 
 Row = dict[str, Any]
@@ -40,6 +40,7 @@ def conditions(
         stages=stages,
         used=profiled_range(profiles.values(), chunk),
         history=history(profiles.values(), int(chunk)),
+        ruled_out={name: off for name, p in profiles.items() if (off := ruled_out(p))},
         unmodelled=unmodelled(workload),
         stored=stored(network, hosts),
         uniform=next((n for n in workload.notes if _ALIKE in n), ""),

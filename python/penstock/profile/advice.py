@@ -24,6 +24,8 @@ OFF = 0.10
 _ALIKE = 1.1
 _REACHED = 0.9
 
+#: a fitted median or 99th percentile is off from here on
+TAIL_OFF = 0.15
 LEFT_OUT, KEPT_BACK = "left out of the fit", "not in the fit"
 
 
@@ -32,12 +34,14 @@ class Judged:
     """A cell with its rate by the fit, and by a fit without it, over the measured one.
 
     `fitted` is None where it took no part in the fit, `held_out` where the other cells do not give what it
-    takes.
+    takes; `p50` and `p99` (fitted over measured) where only rates are known.
     """
 
     cell: Cell
     fitted: float | None
     held_out: float | None
+    p50: float | None = None
+    p99: float | None = None
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -92,30 +96,48 @@ def cell_words(cell: Cell) -> str:
     return f"{_pattern(cell.sequential)} {cell.op}s of {size(cell.block_bytes)}{depth}"
 
 
+def _apart(ratio: float) -> float:
+    return max(ratio, 1 / max(ratio, 1e-9)) - 1
+
+
 def not_to_be_used(rows: list[Judged], off: float = OFF) -> list[str]:
-    """Cells that the fit misses by more than `off`, in words with the ratio."""
-    return [
-        f"{cell_words(row.cell)} (fitted {row.fitted:.2f} of what was measured)"
-        for row in rows
-        if row.fitted is not None and max(row.fitted, 1 / max(row.fitted, 1e-9)) > 1 + off
-    ]
+    """What the fit misses: rates of cells by more than `off`, and their times by more than TAIL_OFF."""
+    found = []
+    for row in rows:
+        words = cell_words(row.cell)
+        for ratio, limit, what in (
+            (row.fitted, off, words),
+            (row.p50, TAIL_OFF, f"the median time of {words}"),
+            (row.p99, TAIL_OFF, f"the 99th percentile of {words}"),
+        ):
+            if ratio is not None and _apart(ratio) > limit:
+                found.append(f"{what} (fitted {ratio:.2f} of what was measured)")
+    return found
 
 
 def verdict(rows: list[Judged], off: float = OFF) -> str:
     """One sentence on the whole fit: within what it is, with the cells in it and without them."""
 
     def most(ratios: list[float]) -> float:
-        return max((max(x, 1 / max(x, 1e-9)) - 1 for x in ratios), default=0.0)
+        return max(map(_apart, ratios), default=0.0)
 
     fitted = [row.fitted for row in rows if row.fitted is not None]
     said = f"rates of the {len(fitted)} cells of the fit are met within {100 * most(fitted):.0f} %"
+    for name, times in (
+        ("medians", [row.p50 for row in rows if row.p50 is not None]),
+        ("99th percentiles", [row.p99 for row in rows if row.p99 is not None]),
+    ):
+        if times:
+            near = sum(_apart(x) <= TAIL_OFF for x in times)
+            said += f"; of {len(times)} {name} {near} are within {100 * TAIL_OFF:.0f} %"
+            said += f", the worst is off by {100 * most(times):.0f} %"
     for words, mine in (
         (LEFT_OUT, [row.held_out for row in rows if row.fitted is not None]),
         (KEPT_BACK, [row.held_out for row in rows if row.fitted is None]),
     ):
         known = [x for x in mine if x is not None]
         if known:
-            near = sum(max(x, 1 / max(x, 1e-9)) <= 1 + off for x in known)
+            near = sum(_apart(x) <= off for x in known)
             said += (
                 f"; {words}, {near} of {len(known)} are predicted within {100 * off:.0f} %, "
                 f"the worst is off by {100 * most(known):.0f} %"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import BadInput, Mistake
 
 SCHEMA_ID = "penstock/storage-profile/1"
+
+#: how a profile's source says what it does not meet
+NOT_MET = "not to be used: the fit does not meet what was measured"
 
 #: the compiled part, the only implementation of the model
 native: Any = importlib.import_module("penstock._native")
@@ -119,3 +123,8 @@ def _line_of(text: str, message: str) -> tuple[int, int]:
         at = found
     line = text.count("\n", 0, at) + 1
     return line, at - (text.rfind("\n", 0, at) + 1) + 1
+
+
+def ruled_out(profile: Mapping[str, Any]) -> list[str]:
+    """For what a profile says in its `source` that it is not to be used."""
+    return [str(row["what"]) for row in profile.get("source") or [] if row.get("where") == NOT_MET]
