@@ -145,3 +145,64 @@ def test_a_disk_whose_server_has_died_is_named_with_what_to_do(disk: Command):
         [sys.executable, "-m", "penstock", "undo"], env=disk.environment, check=True, timeout=60
     )
     assert disk("status") == "No disk is up.\n"
+
+
+def test_a_disk_that_programs_use_is_not_taken_from_them(disk: Command):
+    disk.up()
+    waits = ["tail", "-f", "/dev/null"]
+    inside = subprocess.Popen(waits, cwd=disk.mount)
+    with open(disk.mount / "f", "w") as file:
+        writer = subprocess.Popen(waits, stdout=file)
+    mapped = [sys.executable, "-c", MAPPED, str(disk.mount / "f")]
+    holder = subprocess.Popen(mapped, stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"mapped\n"
+    programs = [inside, writer, holder]
+    try:
+        said = disk("down", disk.mount, status=1)
+        for program in programs:
+            assert f"(process {program.pid})" in said
+        assert "tail (process" in said
+        assert "--force" in said
+        assert mounts_at(disk.mount)
+        for program in programs[1:]:
+            program.kill()
+            program.wait()
+        said = disk("down", disk.mount, status=1)
+        assert f"tail (process {inside.pid})" in said
+        assert said.count("(process") == 1
+        disk("down", disk.mount, "--force")
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+    assert not mounts_at(disk.mount)
+
+
+MAPPED = """
+import mmap, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR)
+os.ftruncate(fd, 4096)
+held = mmap.mmap(fd, 4096, mmap.MAP_SHARED)
+os.close(fd)
+print("mapped", flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_is_over_is_not_in_force_and_status_says_what_is(disk: Command):
+    where = ("--backing", disk.base / "b", "--mount", disk.mount)
+    disk("up", "service-5ms", *where, "--time-scale", "2")
+    disk("set", disk.mount, "slow.factor=10", "limits.write_iops=100IOPS")
+    (status,) = json.loads(disk("status", "--json"))["disks"]
+    assert status["time_scale"] == 2
+    assert status["active"] == ["limits.write_iops", "slow"]
+    said = disk("status")
+    assert "× 2" in said
+    assert "limits.write_iops=100 IOPS, slow.factor=10" in said
+    disk("set", disk.mount, "slow.factor=max", "limits.write_iops=max")
+    assert json.loads(disk("status", "--json"))["disks"][0]["active"] == []
+    assert "in force: nothing beside the profile" in disk("events", disk.mount)
+    assert "slow" not in disk("status")
+    disk("set", disk.mount, "credits={iops: {baseline: 100, burst: 3000, capacity: 1000}}")
+    assert "1,000 requests of credit left" in disk("status")

@@ -82,6 +82,62 @@ def test_a_platform_goes_up_is_used_and_goes_down(ground: Ground) -> None:
     assert ground.journal().open_entries() == []
 
 
+def test_files_go_into_nodes_and_out_of_one(ground: Ground) -> None:
+    platform = ground.where / "p.yaml"
+    platform.write_text(PLATFORM.format(count=2))
+    up = ground.penstock("nodes", "up", str(platform))
+    assert up.returncode == 0, up.stderr
+    tree = ground.where / "tree"
+    (tree / "deep").mkdir(parents=True)
+    (tree / "deep" / "run.sh").write_text("echo from $(hostname)\n")
+    (tree / "deep" / "run.sh").chmod(0o755)
+    assert ground.penstock("nodes", "cp", str(tree), "n-*:/opt").returncode == 0
+    each = ground.penstock("nodes", "exec", "n-*", "--", "/bin/sh", "/opt/tree/deep/run.sh")
+    assert sorted(each.stdout.split()) == sorted("n-0 | from n-0 n-1 | from n-1".split())
+    assert not os.path.exists("/opt/tree")
+    one = ground.penstock(
+        "nodes", "cp", str(tree / "deep" / "run.sh"), "n-1:/disks/data/mine", "--json"
+    )
+    assert json.loads(one.stdout) == {"nodes": ["n-1"]}
+    back, again = ground.where / "back", ground.where / "again"
+    assert ground.penstock("nodes", "cp", "n-1:/disks/data/mine", str(back)).returncode == 0
+    assert back.read_text() == "echo from $(hostname)\n"
+    assert back.stat().st_mode & 0o777 == 0o755
+    assert ground.penstock("nodes", "cp", "n-0:/opt/tree", str(again)).returncode == 0
+    assert (again / "deep" / "run.sh").read_text() == back.read_text()
+    # what would land outside does not
+    escape = "cd /tmp && ln -s /etc out && tar -cf /dev/null out"
+    ground.penstock("nodes", "exec", "n-0", "--", "sh", "-c", escape)
+    refused = ground.penstock("nodes", "cp", "n-0:/tmp/out", str(ground.where / "link"))
+    assert refused.returncode == 1
+    assert "cannot be copied" in refused.stderr
+    for words, status, why in (
+        (("a", "b"), 2, "one of them to be NODE:PATH"),
+        (("n-0:/a", "n-1:/b"), 2, "one of them to be NODE:PATH"),
+        (("n-*:/etc/hosts", str(ground.where)), 2, "one to copy from"),
+        (("n-0:etc/hosts", str(ground.where)), 2, "one from / on"),
+        ((str(ground.where / "missing"), "n-0:/opt"), 2, "found nothing"),
+        (("n-0:/missing", str(ground.where)), 1, "n-0:/missing cannot be read"),
+        ((str(platform), "n-0:/no/such/place"), 1, "cannot be written"),
+    ):
+        done = ground.penstock("nodes", "cp", *words)
+        assert (done.returncode, why in done.stderr) == (status, True), (words, done.stderr)
+    change = ("nodes", "set", "n-0", "bandwidth=5Mbit/s", "disk.data.limits.read=10MB/s")
+    assert ground.penstock(*change).returncode == 0
+    shown = ground.penstock("nodes", "status").stdout
+    assert max(map(len, shown.splitlines())) <= 100
+    rows = [line.split() for line in shown.splitlines()]
+    assert [row[:6] for row in rows if row[:2] == ["n-0", "data"]] == [
+        ["n-0", "data", "sata-ssd", "×", "4", "0.0"]
+    ]
+    assert "limits.read_bps=10 MB/s" in shown
+    told = json.loads(ground.penstock("nodes", "status", "--json").stdout)["clusters"][0]
+    (asked,) = (link["asked"] for link in told["nodes"][0]["links"].values())
+    assert (asked["out_bps"], asked["in_bps"]) == (5e6, 5e6)
+    assert "out_bps" in shown
+    assert ground.penstock("nodes", "down").returncode == 0
+
+
 @RUNTIMES
 def test_a_node_has_its_own_root_processes_and_network(ground: Ground, runtime: str) -> None:
     before = ground.seen()

@@ -335,7 +335,8 @@ def test_failing_workloads_are_kept_with_their_words(ground: Ground) -> None:
     text = PLAIN.replace(
         "COMMAND", "true {more}; echo went wrong >&2; test {word} = one || exit 7; sleep 9"
     )
-    done = ground.run(text.replace("PREPARED", str(ground.where / "made")), "--json")
+    text = text.replace("PREPARED", str(ground.where / "made"))
+    done = ground.run(text, "--json", "--keep-going")
     assert done.returncode == 1
     assert "no valid run" in done.stderr
     runs = frame(ground.out / "runs.parquet").set_index("word")
@@ -345,8 +346,40 @@ def test_failing_workloads_are_kept_with_their_words(ground: Ground) -> None:
     for bundle in bundles(ground.out):
         assert (bundle.path / "stderr.txt").read_text() == "went wrong\n"
     assert ground.leftovers() == NOTHING
-    again = ground.run(text.replace("PREPARED", str(ground.where / "made")), "--resume", "--json")
+    again = ground.run(text, "--resume", "--json", "--keep-going")
     assert json.loads(again.stdout)["runs_made_now"] == 0
+
+
+@pytest.mark.timeout(120)
+def test_a_first_run_that_fails_by_itself_stops_and_is_made_again_when_it_is_mended(
+    ground: Ground,
+) -> None:
+    mended = ground.where / "mended"
+    command = (
+        f"true {{more}}; test {{word}} = one || test -e {mended} || (echo bad luck >&2; exit 7)"
+    )
+    text = PLAIN.replace("COMMAND", command).replace("timeout: 2s", "timeout: 20s")
+    text = text.replace("PREPARED", str(ground.where / "made"))
+    done = ground.run(text, "--json")
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert told["state"] == "stopped"
+    assert "status 7: bad luck" in told["stopped_because"]
+    assert "word two" in told["stopped_because"]
+    assert "--resume" in done.stderr
+    states = {b.manifest["run_id"]: b.manifest["state"] for b in bundles(ground.out)}
+    (failed,) = (run_id for run_id, state in states.items() if state == "failed")
+    assert ground.leftovers() == NOTHING
+    mended.touch()
+    done = ground.run(text, "--resume", "--json")
+    assert done.returncode in (0, 1), done.stderr
+    told = json.loads(done.stdout)
+    assert (told["state"], told["stopped_because"]) == ("finished", None)
+    found = {b.manifest["run_id"]: b.manifest for b in bundles(ground.out)}
+    assert {m["state"] for m in found.values()} == {"finished"}
+    assert found[failed]["attempt"] == 2
+    attempts = frame(ground.out / "attempts.parquet")
+    assert sorted(attempts[attempts["run_id"] == failed]["state"]) == ["failed", "finished"]
 
 
 @pytest.mark.timeout(120)

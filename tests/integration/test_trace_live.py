@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -245,6 +246,9 @@ def programs() -> set[int]:
 
 def held_by(pid: int) -> set[int]:
     """Those that a process has open."""
-    texts = [path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir()]
+    texts = []
+    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it may close one meanwhile
+            texts.append(path.read_text())
     lines = [line for text in texts for line in text.splitlines()]
     return {int(line.split()[1]) for line in lines if line.startswith("prog_id:")}

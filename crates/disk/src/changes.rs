@@ -348,7 +348,7 @@ impl Disk {
             active.extend(limits.keys().map(|key| format!("limits.{key}")));
         }
         for key in ["slow", "readahead", "cache", "servers", "credits"] {
-            if !changed[key].is_null() {
+            if !changed[key].is_null() && !is_over(key, &changed[key]) {
                 active.push(key.to_owned());
             }
         }
@@ -372,6 +372,7 @@ impl Disk {
             changed["limits"] = json!(state.station.effective().limits);
             if let Some(keys) = changed.as_object_mut() {
                 keys.remove("profile");
+                keys.retain(|key, value| !is_over(key, value));
             }
             changed
         };
@@ -386,6 +387,13 @@ impl Disk {
         }
         settings
     }
+}
+
+/// Whether a change was put back to what the device does by itself.
+fn is_over(key: &str, value: &Value) -> bool {
+    key == "slow"
+        && value["factor"] == json!(1.0)
+        && ["stall", "random"].iter().all(|part| value[part].is_null())
 }
 
 #[cfg(test)]

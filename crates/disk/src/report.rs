@@ -136,6 +136,7 @@ impl Disk {
             "mount": self.mount,
             "backing": self.backing,
             "profile": state.profile.name,
+            "time_scale": state.profile.time_scale,
             "durable": self.durable,
             "gone": self.gone.load(Ordering::Relaxed),
         })

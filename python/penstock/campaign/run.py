@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -38,6 +38,7 @@ from penstock.emulate.capacity import refuse_too_fast
 from penstock.emulate.wire import to_json
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
+from penstock.host.state import state_dir
 from penstock.host.undo import undo
 from penstock.study.load import load_study
 from penstock.study.model import Study
@@ -50,13 +51,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class CampaignResult:
-    """What a campaign came to. `interrupted`: it was stopped and can be resumed."""
+    """What a campaign came to. `interrupted`: it was stopped and can be resumed; `failed`: why it stopped by
+    itself, which is to be mended first."""
 
     out: Path
     study_id: str
     planned_runs: int
     made: list[Outcome] = field(default_factory=list)
     interrupted: bool = False
+    failed: str = ""
     analysis: Analysis | None = None
     seconds: float = 0.0
 
@@ -77,6 +80,7 @@ class CampaignResult:
             "study_id": self.study_id,
             "out": str(self.out),
             "state": "stopped" if self.runs < self.planned_runs else "finished",
+            "stopped_because": self.failed or None,
             "planned_runs": self.planned_runs,
             "runs": self.runs,
             "runs_made_now": len(self.made),
@@ -114,13 +118,16 @@ def run_study(
     resume: bool = False,
     overrides: Sequence[str] = (),
     quiet: bool = False,
+    keep_going: bool = False,
 ) -> CampaignResult:
     """Makes the runs of a study file that are still to be made, and then its analysis and report.
 
     As `run_loaded`; raises BadInput for a file that is no study, too.
     """
     study = load_study(study_path, list(overrides), quick)
-    return run_loaded(study, out, resume=resume, overrides=overrides, quiet=quiet)
+    return run_loaded(
+        study, out, resume=resume, overrides=overrides, quiet=quiet, keep_going=keep_going
+    )
 
 
 def run_loaded(
@@ -131,13 +138,15 @@ def run_loaded(
     overrides: Sequence[str] = (),
     quiet: bool = False,
     full: bool = True,
+    keep_going: bool = False,
 ) -> CampaignResult:
     """Makes the runs of a study that are still to be made, their tables, and if `full` all analysis.
 
     `out` is by default `./NAME`; `overrides` are those that the study was loaded with. Raises BadInput for a
     study that cannot be run or a directory that holds something else; PenstockError when the host refuses or
-    the disk would fill. A KeyboardInterrupt (or SIGTERM) ends the run at hand; what is finished is kept, and
-    the result says `interrupted`.
+    the disk would fill. Unless `keep_going`, a workload that fails by itself before any run of its treatment
+    was finished stops the campaign (`failed`), and a resumed one makes that run again. A KeyboardInterrupt or
+    SIGTERM ends the run at hand; what is finished is kept, and the result says `interrupted`.
     """
     began = time.monotonic()
     plan = make_plan(study)
@@ -153,6 +162,8 @@ def run_loaded(
             refuse_altered(before, asked, set(made), out)
             facts = _continued(before, asked)
         result = CampaignResult(out, facts.study_id, len(plan.rows))
+        never = {} if keep_going else _never_finished(plan.rows, made)
+        made = {i: m for i, m in made.items() if i not in never}
         to_make = still_to_make(plan.rows, made)
         progress = RunProgress(
             len(to_make), plan.estimated_s * len(to_make) / len(plan.rows), quiet
@@ -189,6 +200,8 @@ def run_loaded(
                         journal,
                         progress,
                         catalogues,
+                        never,
+                        keep_going,
                     )
             finally:
                 done = len({b.manifest["run_id"] for b in attempts(out)})
@@ -196,7 +209,8 @@ def run_loaded(
                 _tell(catalogues, out, facts, state, [])
         if not still_to_make(plan.rows, _made(attempts(out))):
             work.clear(out, work.work_directory(out))
-        result.analysis = analyse(out, progress.say, full=full and not result.interrupted)
+        full = full and not result.interrupted and not result.failed
+        result.analysis = analyse(out, progress.say, full=full)
     result.seconds = time.monotonic() - began
     return result
 
@@ -212,16 +226,20 @@ def _make(
     journal: Journal,
     progress: RunProgress,
     catalogues: list[Catalogue],
+    never: dict[str, int],
+    keep_going: bool,
 ) -> None:
-    """Makes the runs; on an interrupt the result says so."""
+    """Makes the runs; on an interrupt, or where it stops by itself, the result says so."""
     out = result.out
     (out / "runs").mkdir(exist_ok=True)
     place = work.work_directory(out)
     sizes = [directory_bytes(b.path) for b in found]
-    listener = _Telling(progress, catalogues, out, result)
-    begun = interrupted_attempts(out)
+    treatment = {r.run_id: r.treatment_id for r in plan.rows}
+    finished = {treatment[i] for i, m in made.items() if m.outcome.state == "finished"}
+    listener = _Telling(progress, catalogues, out, result, None if keep_going else finished)
+    begun = {**never, **interrupted_attempts(out)}
     try:
-        with _interrupts(), progress:
+        with _interrupts(), progress, _beside_others(out, progress.say):
             if study.hosts is not None:
                 _on_hosts(study, plan, facts, out, listener, progress).conduct(
                     plan.rows, made, begun
@@ -234,6 +252,8 @@ def _make(
     except KeyboardInterrupt:
         result.interrupted = True
         progress.say("stopped; what is finished is kept (--resume goes on)")
+    except _FailedError as failed:
+        result.failed = str(failed)
 
 
 def _on_hosts(
@@ -253,12 +273,26 @@ def _on_hosts(
     return HostConductor(study.hosts, said, out, listener, progress.say)
 
 
+class _FailedError(Exception):
+    """A workload failed by itself before its treatment had a finished run."""
+
+
 class _Telling:
-    """Passes on what happens to the progress display and to the catalogues."""
+    """Passes on what happens to the progress display and to the catalogues.
+
+    `finished`: the treatments that have a finished run; one that has none stops the campaign when its
+    workload fails. None: nothing does.
+    """
 
     def __init__(
-        self, progress: RunProgress, catalogues: list[Catalogue], out: Path, result: CampaignResult
+        self,
+        progress: RunProgress,
+        catalogues: list[Catalogue],
+        out: Path,
+        result: CampaignResult,
+        finished: set[str] | None,
     ) -> None:
+        self._finished = finished
         self._progress = progress
         self._catalogues = catalogues
         self._out = out
@@ -275,6 +309,24 @@ class _Telling:
         for catalogue in self._catalogues:
             catalogue.put_runs(self._out, mine)
         self._progress.ended(run, outcome)
+        if self._finished is None:
+            return
+        if outcome.state == "finished":
+            self._finished.add(run.treatment_id)
+        elif run.treatment_id not in self._finished:
+            levels = ", ".join(f"{k} {v}" for k, v in run.levels.items())
+            raise _FailedError(
+                f"{run.run_id} ({levels}) failed, and no run of {run.treatment_id} was finished before: "
+                f"{outcome.reason} ({place / run.run_id}); mend it and go on with --resume, or go on as "
+                "it is with --keep-going"
+            )
+
+
+def _never_finished(rows: Sequence[PlannedRun], made: Mapping[str, Made]) -> dict[str, int]:
+    """The failed runs of treatments without a finished one, with their last attempt."""
+    treatment = {r.run_id: r.treatment_id for r in rows}
+    finished = {treatment[i] for i, m in made.items() if m.outcome.state == "finished"}
+    return {i: m.outcome.attempt for i, m in made.items() if treatment[i] not in finished}
 
 
 def _treatments(study: Study, plan: Plan) -> dict[str, ResolvedRun]:
@@ -402,6 +454,27 @@ def _locked(out: Path) -> Iterator[None]:
                 (out / ".lock").unlink()
                 with contextlib.suppress(OSError):
                     out.rmdir()
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _beside_others(out: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Warns of another study that is at work on this host meanwhile."""
+    path = state_dir() / "study.lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{out} (process {os.getpid()})".encode(), 0)
+        except OSError:
+            other = os.pread(fd, 4096, 0).decode(errors="backslashreplace")
+            say(
+                f"warning: another study is at work on this host: {other}; what one does to processors and "
+                "disks shows in the times of the other"
+            )
+        yield
     finally:
         os.close(fd)
 

@@ -212,12 +212,13 @@ def status(
 @app.command()
 def down(
     mount: Path = typer.Argument(help="Where the disk is."),
+    force: bool = typer.Option(False, "--force", help="Also from under programs that use it."),
     as_json: bool = _JSON,
 ) -> None:
     """Take a disk down; its files stay in the backing directory."""
     from penstock.emulate import standing
 
-    last = standing.down(mount)
+    last = standing.down(mount, force=force)
     if as_json:
         print(json.dumps(last))
     else:
@@ -228,8 +229,10 @@ def _show(disks: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from penstock.emulate.timeline_show import changed_words
+
     table = Table(box=None, pad_edge=False)
-    for heading in ("mount", "profile"):
+    for heading in ("mount", "profile", "slower"):
         table.add_column(heading)
     for heading in ("reads", "writes", "read MiB", "written MiB", "busy %", "late %"):
         table.add_column(heading, justify="right")
@@ -240,6 +243,7 @@ def _show(disks: list[dict[str, Any]]) -> None:
         table.add_row(
             disk["mount"],
             disk["profile"],
+            f"× {disk['time_scale']:g}",
             str(s["reads"]),
             str(s["writes"]),
             f"{s['read_bytes'] / 2**20:.1f}",
@@ -249,8 +253,9 @@ def _show(disks: list[dict[str, Any]]) -> None:
         )
     Console(width=100).print(table)
     for disk in disks:
-        if disk.get("active"):
-            print(f"{disk['mount']}: {', '.join(disk['active'])}")
+        changed = changed_words(disk["settings"], disk["stats"])
+        if changed:
+            print(f"{disk['mount']}: {', '.join(changed)}")
 
 
 def _option(name: str, text: str, parse: Callable[[str], T]) -> T:
@@ -264,23 +269,25 @@ def _show_events(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from penstock.emulate.timeline_show import leaves, words
+    from penstock.emulate.timeline_show import in_words
 
     now_ns = found["t_ns"]
     table = Table(box=None, pad_edge=False)
     for heading in ("when [s]", "late [ms]", "change", "error"):
         table.add_column(heading, justify="right" if "[" in heading else "left")
 
-    def said(patch: dict[str, Any]) -> str:
-        return ", ".join(f"{key}={words(key, value)}" for key, value in leaves(patch))
-
     for event in found["events"]:
         late_ms = (event["applied_ns"] - event["planned_ns"]) / 1e6
         when_s = (event["applied_ns"] - now_ns) / 1e9
-        table.add_row(f"{when_s:.3f}", f"{late_ms:.1f}", said(event["asked"]), event["error"] or "")
+        table.add_row(
+            f"{when_s:.3f}",
+            f"{late_ms:.1f}",
+            ", ".join(in_words(event["asked"])),
+            event["error"] or "",
+        )
     for event in found["pending"]:
         on = event.get("phase") or event.get("metric")
         when = on if on else f"+{(event['at_ns'] - now_ns) / 1e9:.3f}"
-        table.add_row(when, "", said(event["patch"]), "planned")
+        table.add_row(when, "", ", ".join(in_words(event["patch"])), "planned")
     Console(width=100).print(table)
     print(f"in force: {', '.join(found['active']) or 'nothing beside the profile'}")

@@ -112,6 +112,22 @@ def exec_(
     raise typer.Exit(run_in(chosen, argv, env=added, cwd=cwd, user=user))
 
 
+@app.command()
+def cp(
+    source: str = typer.Argument(help="A path here, or NODE:PATH."),
+    target: str = typer.Argument(help="NODE:PATH (NODE may be a pattern), or a path here."),
+    cluster: str | None = _CLUSTER,
+    as_json: bool = _JSON,
+) -> None:
+    """Copy a file or a directory into nodes, or out of one."""
+    from penstock.emulate.copying import copy
+    from penstock.emulate.nodes import Cluster
+
+    nodes = copy(Cluster.find(cluster), source, target)
+    if as_json:
+        print(json.dumps({"nodes": nodes}))
+
+
 @app.command("set", context_settings={"ignore_unknown_options": True})
 def set_(
     words: list[str] = typer.Argument(help="NODE… key=value…, again for other nodes."),
@@ -122,7 +138,8 @@ def set_(
 
     Keys: cpus, cpuset, cpu_ratio, memory, memory_soft, state (up, down, frozen, running),
     disk.NAME.limits.{read,write,read_iops,write_iops}, disk.NAME.{slow.factor,profile,…},
-    link.NETWORK.{out,in,delay,loss,…}. Example: set 'n-*' cpus=0.5 n-3 disk.data.limits.read=5MB/s
+    link.NETWORK.{out,in,delay,loss,…}; of a node with one network, as in a platform file, bandwidth,
+    latency, loss, …. Example: set 'n-*' cpus=0.5 n-3 disk.data.limits.read=5MB/s
     """
     from penstock.emulate.nodes import Cluster
     from penstock.emulate.words import changes_of
@@ -238,11 +255,69 @@ def _show(status: dict[str, Any]) -> None:
         table.add_column(heading, justify="right")
     for node in nodes:
         table.add_row(*_row(node))
-    Console(width=100).print(table)
+    console = Console(width=100)
+    console.print(table)
+    for rows in (_disks(nodes), _links(nodes)):
+        if rows.row_count:
+            print()
+            console.print(rows)
     if status["jain_index"] is not None and status["jain_nodes"] > 1:
         print(
             f"processor time of {status['jain_nodes']} busy nodes: Jain index {status['jain_index']:.3f}"
         )
+
+
+def _disks(nodes: list[dict[str, Any]]) -> Any:
+    from rich.table import Table
+
+    from penstock.emulate.timeline_show import changed_words
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("node", "disk", "profile", "slower"):
+        table.add_column(heading)
+    for heading in ("read MiB", "written MiB"):
+        table.add_column(heading, justify="right")
+    table.add_column("beside the profile")
+    for node in nodes:
+        for name, disk in node.get("disks", {}).items():
+            stats = disk["stats"] or {}
+            table.add_row(
+                node["name"],
+                name,
+                disk["profile"] or f"none ({disk['backend']})",
+                f"× {disk['time_scale']:g}",
+                f"{stats.get('read_bytes', 0) / 2**20:.1f}",
+                f"{stats.get('write_bytes', stats.get('written_bytes', 0)) / 2**20:.1f}",
+                ", ".join(changed_words(disk["now"], stats)),
+            )
+    return table
+
+
+def _links(nodes: list[dict[str, Any]]) -> Any:
+    from rich.table import Table
+
+    from penstock.emulate.timeline_show import in_words
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("node", "network", "address", "asked"):
+        table.add_column(heading)
+    for heading in ("sent MiB", "received MiB"):
+        table.add_column(heading, justify="right")
+    for node in nodes:
+        for name, link in node.get("links", {}).items():
+            seen = link or {}
+            table.add_row(
+                node["name"],
+                name,
+                node["addresses"].get(name, "-"),
+                ", ".join(in_words(seen.get("asked") or {})) or "no limit",
+                *(_mib(seen, way) for way in ("out_bytes", "in_bytes")),
+            )
+    return table
+
+
+def _mib(seen: dict[str, Any], key: str) -> str:
+    return f"{seen[key] / 2**20:.1f}" if key in seen else "-"
 
 
 def _row(node: dict[str, Any]) -> list[str]:

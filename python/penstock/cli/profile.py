@@ -89,7 +89,7 @@ def command(
 
     study = profile_study(directory, QUICK if quick else FULL)
     with _place(None if file is not None else output) as out:
-        result = run_loaded(study, out, resume=resume, quiet=quiet, full=False)
+        result = run_loaded(study, out, resume=resume, quiet=quiet, full=False, keep_going=True)
         if result.interrupted:
             raise typer.Exit(130)
         fit = _fitted(result, name or directory.resolve().name or "device")

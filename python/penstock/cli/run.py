@@ -22,6 +22,9 @@ def command(
     out: Path | None = typer.Option(None, "-o", "--out", help="Directory of the results (./NAME)."),
     quick: bool = typer.Option(False, "--quick", help="The smallest honest version of the study."),
     resume: bool = typer.Option(False, "--resume", help="Go on; nothing finished is made again."),
+    keep_going: bool = typer.Option(
+        False, "--keep-going", help="Go on where the first run of a treatment fails by itself."
+    ),
     overrides: list[str] = typer.Option([], "--set", metavar="A.B=C", help="Change the study."),
     fail_on: str | None = typer.Option(
         None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
@@ -33,13 +36,24 @@ def command(
     from penstock.campaign.run import run_study
 
     check_fail_on(fail_on)
-    result = run_study(study, out, quick=quick, resume=resume, overrides=overrides, quiet=quiet)
+    result = run_study(
+        study,
+        out,
+        quick=quick,
+        resume=resume,
+        overrides=overrides,
+        quiet=quiet,
+        keep_going=keep_going,
+    )
     if as_json:
         print(json.dumps(result.to_json()))
     elif result.analysis is not None:
         _say(result)
     if result.interrupted:
         raise typer.Exit(130)
+    if result.failed:
+        print(f"penstock: stopped: {result.failed}", file=sys.stderr)
+        raise typer.Exit(1)
     if not result.valid_runs:
         print("penstock: no valid run", file=sys.stderr)
         raise typer.Exit(1)

@@ -174,6 +174,7 @@ def describe(disk: NodeDisk) -> dict[str, Any]:
         "reason": disk.choice.reason,
         "warnings": list(disk.choice.warnings),
         "profile": disk.spec.profile_name or None,
+        "time_scale": disk.spec.time_scale,
         "page": _page(disk.up),
     }
 

@@ -22,11 +22,11 @@ from penstock.emulate.capacity import refuse_too_fast
 from penstock.emulate.disk import DiskServer
 from penstock.emulate.schedule import for_disk
 from penstock.emulate.spec import Event
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.host.daemon import Daemon, connect
 from penstock.host.journal import Entry, Journal
 from penstock.host.mounts import mounts_at
-from penstock.host.processes import Identity
+from penstock.host.processes import Identity, users_of
 from penstock.host.state import closed, runtime_dir
 from penstock.profile.load import load_profile
 from penstock.profile.model import StorageProfile
@@ -218,11 +218,21 @@ def _is_served(entry: Entry) -> bool:
     )
 
 
-def down(mount: Path) -> dict[str, Any]:
-    """Takes the disk at `mount` down and gives its last counters; the last one ends the server."""
+def down(mount: Path, *, force: bool = False) -> dict[str, Any]:
+    """Takes the disk at `mount` down and gives its last counters; the last one ends the server.
+
+    Unless `force`, raises PenstockError with their names while programs have files or directories of it open.
+    """
     journal = Journal()
     with _lock():
         daemon, disk = _find(mount)
+        users = [] if force else users_of(mount)
+        if users:
+            some = ", ".join(f"{name} (process {pid})" for pid, name in users[:5])
+            more = f" and {len(users) - 5} more" if len(users) > 5 else ""
+            raise PenstockError(
+                f"{mount} is in use by {some}{more}; end them first, or take it away from them with --force"
+            )
         last = daemon.call("remove", disk_id=disk["disk_id"])
         entries = [e for e in journal.open_entries() if e.owner.pid == daemon.pid]
         for entry in entries:

@@ -73,6 +73,21 @@ def words(key: str, value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def in_words(patch: Mapping[str, Any]) -> list[str]:
+    """`limits.read_bps=10 MB/s`, … of the values of a patch."""
+    return [f"{key}={words(key, value)}" for key, value in leaves(patch)]
+
+
+def changed_words(settings: Mapping[str, Any], stats: Mapping[str, Any]) -> list[str]:
+    """What is changed on a disk, and what credits it has left, by its settings and counters."""
+    found = [words for words in in_words(settings) if "since_ns=" not in words]
+    levels = stats.get("levels") or {}
+    for key, unit in (("credits_iops", "requests"), ("credits_bytes", "bytes")):
+        if levels.get(key) is not None:
+            found.append(f"{levels[key]:,.0f} {unit} of credit left")
+    return found
+
+
 def _when(event: Event) -> str:
     when, condition = event.when, event.when.condition
     if condition:

@@ -60,6 +60,14 @@ _OF_LINKS: dict[str, tuple[str, Reader]] = {
 }
 
 
+#: words of a platform file's network, as those of a node's only link
+_OF_PLATFORMS = {
+    "bandwidth": ("link.out", "link.in"),
+    "latency": ("link.delay",),
+    **{word: (f"link.{word}",) for word in ("loss", "duplicate", "corrupt", "reorder")},
+}
+
+
 def changes_of(words: Sequence[str]) -> list[Change]:
     """The changes that words ask for: values hold for the nodes named before them, up to the next names.
 
@@ -82,7 +90,7 @@ def changes_of(words: Sequence[str]) -> list[Change]:
 
 def _of_group(nodes: tuple[str, ...], said: list[str]) -> list[Change]:
     patches: dict[tuple[Any, str | None], dict[str, Any]] = {}
-    for word in said:
+    for word in _in_full(said):
         key, _, text = word.partition("=")
         resource, name, path, reader = _meaning(key, text)
         value = _value(word, text, reader)
@@ -96,6 +104,15 @@ def _of_group(nodes: tuple[str, ...], said: list[str]) -> list[Change]:
         if resource == "disk":
             complete(whole)
     return [Change(nodes, resource, patch, name) for (resource, name), patch in patches.items()]
+
+
+def _in_full(said: list[str]) -> list[str]:
+    """The words, those of a platform file as those of a link."""
+    found = []
+    for word in said:
+        key, _, text = word.partition("=")
+        found += [f"{one}={text}" for one in _OF_PLATFORMS.get(key, (key,))]
+    return found
 
 
 def _meaning(key: str, text: str) -> tuple[Any, str | None, tuple[str, ...], Reader]:
@@ -114,6 +131,7 @@ def _meaning(key: str, text: str) -> tuple[Any, str | None, tuple[str, ...], Rea
             return "network", network or None, (patched,), reader
     known = [
         *_OF_NODES,
+        *_OF_PLATFORMS,
         *(f"disk.NAME.{k}" for k in OF_DISKS),
         *(f"link.NETWORK.{k}" for k in _OF_LINKS),
     ]

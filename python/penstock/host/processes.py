@@ -139,3 +139,50 @@ def _await_exit(held: dict[int, Identity], wait_s: float) -> None:
             poller.unregister(fd)
             del held[fd]
             os.close(fd)
+
+
+def users_of(directory: str | os.PathLike[str]) -> list[tuple[int, str]]:
+    """Other processes (pid, name) with files of `directory`'s file system open or mapped, or at work in it.
+
+    No file is looked at but those of /proc: another file system that does not answer holds nobody up.
+    """
+    where = os.path.realpath(directory)
+    device = os.stat(where).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    known: dict[str, frozenset[str]] = {}
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            namespace = os.readlink(entry / "ns/mnt")
+            if namespace not in known:
+                known[namespace] = _mounts_of(entry, wanted)
+            if known[namespace] and _uses(entry, where, wanted, known[namespace]):
+                found.append((int(entry.name), (entry / "comm").read_text().rstrip("\n")))
+    return sorted(found)
+
+
+def _mounts_of(process: Path, device: str) -> frozenset[str]:
+    """Ids of the mounts of a file system, as a process sees them (proc_pid_mountinfo(5))."""
+    rows = (line.split() for line in (process / "mountinfo").read_text().splitlines())
+    return frozenset(row[0] for row in rows if row[2] == device)
+
+
+def _uses(process: Path, where: str, device: str, mounts: frozenset[str]) -> bool:
+    for link in ("cwd", "root"):
+        at = os.readlink(process / link)
+        if at == where or at.startswith(f"{where}/"):
+            return True
+    for fd in (process / "fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            lines = (line.split() for line in fd.read_text().splitlines())
+            if any(row[0] == "mnt_id:" and row[1] in mounts for row in lines if len(row) > 1):
+                return True
+    major, _, minor = device.partition(":")
+    short = f"{int(major):02x}:{int(minor):02x}"
+    return any(
+        row[3] == short
+        for line in (process / "maps").read_text().splitlines()
+        if (row := line.split())
+    )

@@ -527,7 +527,8 @@ static __always_inline int rare_counted(struct pt_regs *regs, long result, __u64
 	case NR_OPENAT:
 	case NR_OPENAT2:
 	case NR_CREAT:
-		if (result < 0 && !patterns_only)
+		/* among chosen files there is none that could not be opened */
+		if (result < 0 && !patterns_only && !filtering_files())
 			return names_left(regs, number, &call, books);
 		return open_left(regs, number, &call, books);
 	case NR_CLOSE:

@@ -177,7 +177,7 @@ def make_runs(
 ) -> CampaignResult:
     """Makes the runs that have no result yet; raises what the conductor raises."""
     study = learn_study(directory, runs, cell_s)
-    return run_loaded(study, out, resume=resume, quiet=quiet, full=False)
+    return run_loaded(study, out, resume=resume, quiet=quiet, full=False, keep_going=True)
 
 
 def measured(out: Path, runs: pd.DataFrame) -> tuple[list[Measured], list[tuple[str, str]]]:

@@ -68,8 +68,8 @@ def router(book: Book) -> APIRouter:
         return standing.power_cut(_mount(disk), mode=asked.mode, seed=asked.seed)
 
     @api.delete("/{disk}", summary="Take it down; its files stay")
-    def down(disk: str, prefer: Prefer = None) -> Any:
+    def down(disk: str, force: bool = False, prefer: Prefer = None) -> Any:
         mount = _mount(disk)
-        return book.do(prefer, f"take {disk} down", lambda: standing.down(mount))
+        return book.do(prefer, f"take {disk} down", lambda: standing.down(mount, force=force))
 
     return api
