@@ -203,6 +203,6 @@ def test_what_is_over_is_not_in_force_and_status_says_what_is(disk: Command):
     disk("set", disk.mount, "slow.factor=max", "limits.write_iops=max")
     assert json.loads(disk("status", "--json"))["disks"][0]["active"] == []
     assert "in force: nothing beside the profile" in disk("events", disk.mount)
-    assert "slow" not in disk("status")
+    assert "slow.factor" not in disk("status")
     disk("set", disk.mount, "credits={iops: {baseline: 100, burst: 3000, capacity: 1000}}")
     assert "1,000 requests of credit left" in disk("status")

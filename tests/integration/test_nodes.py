@@ -133,8 +133,8 @@ def test_files_go_into_nodes_and_out_of_one(ground: Ground) -> None:
     assert "limits.read_bps=10 MB/s" in shown
     told = json.loads(ground.penstock("nodes", "status", "--json").stdout)["clusters"][0]
     (asked,) = (link["asked"] for link in told["nodes"][0]["links"].values())
-    assert (asked["out_bps"], asked["in_bps"]) == (5e6, 5e6)
-    assert "out_bps" in shown
+    assert (asked["out_bps"], asked["in_bps"]) == (625e3, 625e3)  # bytes
+    assert "out=5 Mbit/s, in=5 Mbit/s" in shown
     assert ground.penstock("nodes", "down").returncode == 0
 
 

@@ -153,7 +153,9 @@ def set_(
             what = f"{one['resource']} {one['name']}" if one["name"] else one["resource"]
             took_ms = (one["applied_ns"] - one["planned_ns"]) / 1e6
             if not one["error"]:
-                print(f"{one['node']}: {what}: {_brief(one['found'])} ({took_ms:.1f} ms)")
+                print(
+                    f"{one['node']}: {what}: {_brief(one['resource'], one['found'])} ({took_ms:.1f} ms)"
+                )
     if wrong:
         raise PenstockError("\n".join(f"{one['node']}: {one['error']}" for one in wrong))
 
@@ -212,8 +214,16 @@ def _variable(text: str) -> tuple[str, str]:
     return key, value if equals else os.environ[key]
 
 
-def _brief(found: dict[str, Any]) -> str:
-    return ", ".join(f"{k}={'max' if v is None else v}" for k, v in found.items()) or "done"
+def _brief(resource: str, found: dict[str, Any]) -> str:
+    from penstock.emulate.timeline_show import changed_words
+
+    if resource == "network":
+        said = _asked(found)
+    elif resource == "disk":
+        said = changed_words(found, {})
+    else:
+        said = [f"{k}={'max' if v is None else v}" for k, v in found.items()]
+    return ", ".join(said) or "done"
 
 
 @contextlib.contextmanager
@@ -296,8 +306,6 @@ def _disks(nodes: list[dict[str, Any]]) -> Any:
 def _links(nodes: list[dict[str, Any]]) -> Any:
     from rich.table import Table
 
-    from penstock.emulate.timeline_show import in_words
-
     table = Table(box=None, pad_edge=False)
     for heading in ("node", "network", "address", "asked"):
         table.add_column(heading)
@@ -310,10 +318,26 @@ def _links(nodes: list[dict[str, Any]]) -> Any:
                 node["name"],
                 name,
                 node["addresses"].get(name, "-"),
-                ", ".join(in_words(seen.get("asked") or {})) or "no limit",
+                ", ".join(_asked(seen.get("asked") or {})) or "no limit",
                 *(_mib(seen, way) for way in ("out_bytes", "in_bytes")),
             )
     return table
+
+
+def _asked(patch: dict[str, Any]) -> list[str]:
+    """What a link is asked for, with the words of `nodes set`."""
+    said = []
+    for key, value in patch.items():
+        if key.endswith("_bps"):
+            if value is not None:
+                said.append(f"{key.removesuffix('_bps')}={8 * value / 1e6:g} Mbit/s")
+        elif isinstance(value, dict):
+            if value.get("mean_s"):
+                jitter = f" ± {1e3 * value['jitter_s']:g}" if value.get("jitter_s") else ""
+                said.append(f"{key}={1e3 * value['mean_s']:g}{jitter} ms")
+        elif value:
+            said.append(f"{key}={100 * value:g} %")
+    return said
 
 
 def _mib(seen: dict[str, Any], key: str) -> str:
