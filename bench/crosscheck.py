@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import record
 from penstock import _native as native
 from penstock.analyse.fidelity import certificate, is_valid
+from penstock.analyse.second_source import confirm_fio, doubts, served_by_log
 from penstock.emulate.disk import DiskServer
 from penstock.emulate.disk_log import read_disk_log
 from penstock.host.journal import Journal
@@ -217,6 +218,10 @@ class Bench:
         found = certificate(table, stats, work.profile, events=events, host_waits=waits)
         virtual, n = self.virtual(work, table.to_pandas(), events)
         valid, reason = is_valid(found.whole)
+        if work.fio.get("direct", 1):  # as a campaign does: else the page cache lies in between
+            told = confirm_fio({"jobs": [output]}, served_by_log(table), direct=True)
+            doubted = doubts(told.to_pylist(), "fio")
+            valid, reason = valid and not doubted, "; ".join(filter(None, [reason, *doubted]))
         return Seen(from_fio(output), virtual, n, valid, reason)
 
 
