@@ -9,7 +9,10 @@ PY      := $(VENV)/bin/python
 STAMPS  := $(VENV)/.stamps
 RUST    := $(shell find crates -name '*.rs' -o -name '*.c' -o -name '*.h' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml
 
-.PHONY: help setup build test lint pytest rusttest fuzz demo studies bench manual clean
+# compiled modules are kept, whatever the caller's habit: a test starts Python hundreds of times
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: help setup build wheel image check test test-long lint pytest rusttest fuzz demo studies bench manual clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -22,13 +25,13 @@ $(STAMPS)/system: tools/setup.sh
 	touch $@
 
 $(STAMPS)/python: requirements/dev.txt $(STAMPS)/system
-	@echo 'penstock: installing the Python environment' >&2
+	@echo 'penstock: installing the Python environment into $(VENV)' >&2
 	[ -x $(PY) ] || python3 -m venv $(VENV)
 	$(VENV)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	touch $@
 
 $(STAMPS)/native: $(RUST) $(STAMPS)/python
-	@echo 'penstock: building the native part' >&2
+	@echo 'penstock: compiling the native part: about four minutes on two processors the first time' >&2
 	exec 9>$(STAMPS)/lock; flock 9
 	touch $@.begun
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --quiet
@@ -38,21 +41,43 @@ $(STAMPS)/native: $(RUST) $(STAMPS)/python
 
 build: $(STAMPS)/native ## build into .venv
 
-lint: build ## ruff, mypy --strict, rustfmt, clippy
+wheel: build ## dist/penstock-*.whl: what it is installed from needs neither clang nor cargo
+	# not repaired: that would write into the library which the build keeps and installs again
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin build --release --quiet --auditwheel skip --out $(or $(DIST),dist)
+
+image: ## the image `penstock` of Containerfile, by podman or buildah; BUILD_ARGS are passed on
+	tool=$$(command -v podman || command -v buildah) || { echo 'penstock: neither podman nor buildah is here' >&2; exit 1; }
+	$(MAKE) wheel
+	$$tool build $(BUILD_ARGS) -t penstock .
+
+lint: build ## ruff, mypy --strict, import-linter, rustfmt, clippy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --quiet -- -D warnings
 
 rusttest: build ## the Rust tests
 	cargo test --release --workspace --exclude penstock-bindings --quiet
 
-pytest: build ## the Python tests: those that need no host on all processors, then the others one by one
-	$(PY) -m pytest tests/unit tests/property -n logical --dist loadfile --most-reruns 0 --most-skips 3
-	$(PY) -m pytest tests --ignore=tests/unit --ignore=tests/property --most-reruns 10 --most-skips 20 --most-retaken 80 --durations 40
+# tests that need no host share its processors; those of the host, and of guests, go one by one
+BESIDE := tests/unit tests/property tests/model
+beside  = $(PY) -m pytest $(1) -n logical --dist loadfile --most-reruns 0 --most-skips 3
+alone   = $(PY) -m pytest tests/integration tests/guest $(1) --most-reruns 10 --most-skips 20 --most-retaken 80 --durations 40
 
-test: lint rusttest pytest ## everything that must hold
+check: lint ## what needs no host: lint, types, the Python tests of all that computes
+	$(call beside,tests/unit tests/property -m "not long")
+
+pytest: build ## the Python tests that are not long
+	$(call beside,$(BESIDE) -m "not long")
+	$(call alone,-m "not long")
+
+test: lint rusttest pytest ## everything that must hold, but for what is long
+
+test-long: build ## the rest: guests of other kernels, sweeps of crashes, whole studies
+	$(call beside,$(BESIDE) -m "long")
+	$(call alone,-m "long")
 
 fuzz: build ## a million inputs, counted, to every reader of what others write; failing ones go to out/fuzz
 	$(PY) -m tests.fuzz --inputs 1000000 --all
@@ -75,8 +100,9 @@ bench: build ## every measurement, beside its peers, kept in bench/results and d
 	$(PY) bench/measurements.py > docs/measurements.md
 	exit $$missed
 
-manual: build ## the manual pages in docs/man, from the command line
+manual: build ## the manual pages in docs/man, from the command line; docs/glossary.md
 	$(PY) tools/manual.py
+	cp python/penstock/report/templates/glossary.md docs/glossary.md
 
 clean: ## remove what was built
-	rm -rf target $(VENV) .mypy_cache .ruff_cache .pytest_cache demo
+	rm -rf target dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo

@@ -3,9 +3,11 @@
 fio reads and writes 4 KiB at random, and syncs after each write, with 1, 4, 16 and 64 threads; directly,
 through the page cache and through a mapping, each page once and cold; what is synced, in a file for each
 thread. Its own rate and quantiles stand beside those of the same threads in a closed loop over the station
-in virtual time, which never think. A cell that
-the certificate does not vouch for is told and not judged: to say so is its job. Cells: 95 % within
-5 % (rate) and 15 % (p50, p99), and none beyond that the certificate vouches for.
+in virtual time, which ask for the same pages in the same order and never think. What was asked comes from
+the disk's log, so that neither chance nor who came first is taken for an error (queued one behind the
+other, threads keep their order, and with it how far an arm has to go); no time of it is used. A cell that
+the certificate does not vouch for is told and not judged: to say so is its job. Cells: 95 % within 5 %
+(rate) and 15 % (p50, p99), and none beyond that the certificate vouches for.
 
 One cell runs on a disk planted 8 % slow, one again and again for its spread. Status 1 if the bar is missed
 or the plant is not found; 4 if too little could be judged on this host.
@@ -23,13 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from bench.crosscheck import SIZE, Bench, Seen, Virtual, Workload, bench_on, in_virtual_time
 from penstock import _native as native
-from penstock.host.floor import host_floor
+from penstock.emulate.disks.floor import host_floor
 from penstock.profile import load_profile
 from penstock.profile.honour import nearest_honest_time_scale
 from penstock.profile.load import ready_names
@@ -38,6 +41,8 @@ RATE_LIMIT, QUANTILE_LIMIT, SHARE = 0.05, 0.15, 0.95
 SPREAD_LIMIT, AGAIN = 0.03, 10
 DEPTHS = (1, 4, 16, 64)
 PAGE, OPERATIONS = 4096, 8000
+#: requests by which a rate is known to about 1 %, and how long they are waited for at most [s]
+ENOUGH, PATIENCE_S = 1600, 16.0
 ENGINES = {
     "direct": {"ioengine": "psync", "direct": 1},
     "buffered": {"ioengine": "psync", "direct": 0, "fadvise_hint": "random"},
@@ -61,8 +66,16 @@ class Cell:
         return f"{self.profile}, {self.engine} {self.op}, depth {self.depth}"
 
     @property
+    def own_files(self) -> bool:
+        """Whether each thread has a file: threads that flush one wait for its lock (docs/limits.md), and fio
+        maps the first part of a file for each."""
+        return self.op == "fsync" or self.engine == "mmap"
+
+    @property
     def asked(self) -> list[int]:
         """What a thread asks the disk for each time: reads (0), writes (1), flushes (2)."""
+        if self.engine == "mmap" and self.op == "fsync":
+            return [0, 1, 2]  # a page that is written to is read first
         return {"read": [0], "write": [1], "fsync": [1, 2]}[self.op]
 
     def workload(self, profile: dict[str, Any]) -> Workload:
@@ -70,9 +83,7 @@ class Cell:
         job: dict[str, Any] = {"rw": "randread" if self.op == "read" else "randwrite", "bs": "4k"}
         job |= {**ENGINES[self.engine], "thread": 1, "numjobs": self.depth, "norandommap": 0}
         job |= {"size": SIZE // self.depth}
-        # threads that flush one file wait for its lock (docs/limits.md)
-        own = {"own_files": 1} if self.op == "fsync" else {"offset_increment": SIZE // self.depth}
-        job |= own
+        job |= {"own_files": 1} if self.own_files else {"offset_increment": SIZE // self.depth}
         job |= {"time_based": 0} | ({"fsync": 1} if self.op == "fsync" else {})
         return Workload(str(self), profile, job)
 
@@ -88,25 +99,57 @@ def cells(profiles: list[str]) -> list[Cell]:
     return [Cell(name, engine, op, depth) for name, (engine, op), depth in asked]
 
 
-def predicted(cell: Cell, profile: dict[str, Any]) -> Virtual:
-    """The same threads over the station, which never think. Of what goes through the page cache and is synced
-    the rate alone can be told: a sync there is the write and the flush."""
+def asked_again(cell: Cell, log: pd.DataFrame, profile: dict[str, Any]) -> Virtual:
+    """The threads of a run over the station, each with what it asked, in the order in which they came."""
+    log = log.sort_values("t_ns", kind="stable")
+    code = log["op"].astype(str).map({"read": 0, "write": 1, "flush": 2})
+    if cell.own_files:
+        thread = log["file"].astype(str)
+    else:
+        thread = (log["offset_bytes"] // (SIZE // cell.depth)).astype(str)
+    clients = []
+    for _, part in log.assign(code=code).groupby(thread, sort=False):
+        pattern = {
+            "kind": "explicit",
+            "op": part["code"].tolist(),
+            "offset_bytes": part["device_offset_bytes"].tolist(),
+            "size_bytes": part["size_bytes"].tolist(),
+        }
+        clients.append({"iodepth": 1, "pattern": pattern, "device_offset_bytes": 0})
+    return told(cell, in_virtual_time(profile, clients, []))
+
+
+def told(cell: Cell, virtual: Virtual) -> Virtual:
+    """What of it fio tells as well. Of what goes through the page cache and is synced that is the rate alone:
+    a sync there is the write and the flush."""
+    figures, counts = virtual
+    figures["throughput"] /= sum(op != 2 for op in cell.asked)  # it does not count reads for writes
+    if cell.op == "fsync" and cell.engine != "direct":
+        figures = {"throughput": figures["throughput"]}
+    return figures, counts
+
+
+def foreseen(cell: Cell, profile: dict[str, Any]) -> Virtual:
+    """The same before anything was asked: pages drawn at random."""
     chance = np.random.default_rng(3)
     pages = SIZE // cell.depth // PAGE
     clients = []
     for thread in range(cell.depth):
         order = chance.permutation(pages)[: max(100, OPERATIONS // cell.depth)]
-        own = cell.op == "fsync"
-        at = native.disk_device_offset(file_of(thread), 0) if own else thread * pages * PAGE
+        at = thread * pages * PAGE
+        if cell.own_files:
+            at = native.disk_device_offset(file_of(thread), 0)
         offsets = np.repeat(order * PAGE, len(cell.asked))
         pattern = {"kind": "explicit", "op": cell.asked * len(order)}
         sizes = [0 if op == 2 else PAGE for op in cell.asked] * len(order)
         pattern |= {"offset_bytes": offsets.tolist(), "size_bytes": sizes}
         clients.append({"iodepth": 1, "pattern": pattern, "device_offset_bytes": at})
-    figures, counts = in_virtual_time(profile, clients, [])
-    if cell.op == "fsync" and cell.engine != "direct":
-        figures = {"throughput": figures["throughput"]}
-    return figures, counts
+    return told(cell, in_virtual_time(profile, clients, []))
+
+
+def seconds_for(figures: dict[str, float], least: float) -> float:
+    """How long a cell runs."""
+    return min(PATIENCE_S, max(least, ENOUGH * PAGE / figures["throughput"]))
 
 
 def off(seen: Seen) -> list[str]:
@@ -139,7 +182,7 @@ def spread(bench: Bench, cell: Cell, profile: dict[str, Any], times: int) -> lis
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two profiles, depths 1 and 16")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each cell, at most")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each cell, at least")
     parser.add_argument("--only", default="", help="cells whose name has this")
     record.option(parser)
     arguments = parser.parse_args()
@@ -151,10 +194,12 @@ def main() -> int:
     if arguments.quick:
         names = list(profiles)[:2]
         chosen = [c for c in chosen if c.profile in names and c.depth in (1, 16)]
+    expected = {str(c): foreseen(c, profiles[c.profile]) for c in chosen}
     named = {str(c): c for c in chosen}
 
-    def virtual(work: Workload, _log: Any, _events: Any) -> Virtual:
-        return predicted(named[work.name], work.profile)
+    def virtual(work: Workload, log: Any, _events: Any) -> Virtual:
+        cell = named[work.name]
+        return asked_again(cell, log, profiles[cell.profile])
 
     rows: list[record.Row] = []
     wrong, unvouched, judged = [], 0, 0
@@ -164,6 +209,7 @@ def main() -> int:
                 with open(bench.base / "backing" / file_of(thread), "wb") as file:
                     file.truncate(SIZE)
             for cell in chosen:
+                bench.seconds = seconds_for(expected[str(cell)][0], arguments.seconds)
                 seen = bench.run(cell.workload(profiles[cell.profile]))
                 rows += rows_of(cell, seen)
                 said = ", ".join(f"{k} {v:.3f}" for k, v in ratios(seen).items())
@@ -173,6 +219,7 @@ def main() -> int:
                 if seen.valid and off(seen):
                     wrong.append(f"{cell}: {', '.join(off(seen))}")
             first = chosen[0]
+            bench.seconds = seconds_for(expected[str(first)][0], arguments.seconds)
             rates = spread(bench, first, profiles[first.profile], 3 if arguments.quick else AGAIN)
             planted = bench.run(first.workload(profiles[first.profile]), slow_by=0.08)
     width = (max(rates) - min(rates)) / statistics.median(rates) if rates else None

@@ -31,8 +31,8 @@ from bench import record
 from penstock import _native as native
 from penstock.analyse.fidelity import certificate, is_valid
 from penstock.analyse.second_source import confirm_fio, doubts, served_by_log
-from penstock.emulate.disk import DiskServer
-from penstock.emulate.disk_log import read_disk_log
+from penstock.emulate.disks.request_log import read_disk_log
+from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal import Journal
 from penstock.profile import load_profile
 
@@ -217,11 +217,16 @@ class Bench:
         waits = self.server.host_waits(disk_id)
         found = certificate(table, stats, work.profile, events=events, host_waits=waits)
         virtual, n = self.virtual(work, table.to_pandas(), events)
+        virtual = dict(virtual)
         valid, reason = is_valid(found.whole)
         if work.fio.get("direct", 1):  # as a campaign does: else the page cache lies in between
             told = confirm_fio({"jobs": [output]}, served_by_log(table), direct=True)
-            doubted = doubts(told.to_pylist(), "fio")
+            rows = told.to_pylist()
+            doubted = doubts(rows, "fio")
             valid, reason = valid and not doubted, "; ".join(filter(None, [reason, *doubted]))
+            for row in rows:
+                if row["metric"] == "p99" and not row["agrees"]:  # told, not judged
+                    virtual.pop(f"p99 {row['direction']}", None)
         return Seen(from_fio(output), virtual, n, valid, reason)
 
 

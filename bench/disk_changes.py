@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
-from penstock.emulate.disk import DiskServer
+from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal import Journal
 from penstock.host.residency import drop_file_cache
 
@@ -133,7 +133,7 @@ class Bench:
         self.server.remove("s")
 
     def bad_space(self, size_bytes: int, share: float = 0.5) -> None:
-        """EA-19: half of the space is bad, the same half after a remount, read the other way round."""
+        """Half of the space is bad, the same half after a remount, read the other way round."""
         blocks = size_bytes // BLOCK
         patch = {"bad_space": {"share": share, "mode": "error", "seed": 7}}
         mount = self.up("b", patch=patch)

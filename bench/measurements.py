@@ -23,6 +23,7 @@ PARTS = {
         "trace_device_bound",
         "trace_rate",
         "trace_coverage",
+        "flush_share",
         "trace_classifier",
         "trace_intervals",
         "trace_analysis",

@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from penstock.emulate.network import Network
-from penstock.emulate.network.offers import offers
-from penstock.emulate.spec import LinkSpec, NetworkSpec
+from penstock.emulate.network.capabilities import offers
 from penstock.host.journal import Journal
 from penstock.host.netns import inside
+from penstock.spec.cluster import LinkSpec, NetworkSpec
 
 #: of a bandwidth, and how much worse the planted links are
 TOLERANCE, PLANTED = 0.05, 0.08

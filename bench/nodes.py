@@ -24,10 +24,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
-from penstock.emulate.nodes import Cluster
-from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
+from penstock.emulate.cluster.cluster import Cluster
 from penstock.host.journal import Journal
 from penstock.profile.load import load_profile
+from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 
 MIB = 1 << 20
 #: bars [s]: nodes → metric → most
@@ -67,7 +67,7 @@ def timed(work: Callable[[], object]) -> float:
 
 def change_all(cluster: Cluster, count: int, plant: bool) -> tuple[float, int]:
     """Other limits for every node in one request: processors, memory and link; seconds, and how many hold."""
-    from penstock.emulate.settings import Change
+    from penstock.emulate.cluster.settings import Change
 
     changes = []
     for number in range(count):

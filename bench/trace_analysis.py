@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from penstock.archive.bundle import Bundle
-from penstock.observe.trace.events import DIRECTIONS, ENCODINGS, NUMBERS, SCHEMA
+from penstock.observe.trace.capture.events import DIRECTIONS, ENCODINGS, NUMBERS, SCHEMA
 
 Array = npt.NDArray[np.int64]
 
@@ -200,7 +200,7 @@ def faults(rows: list[dict[str, Any]], events: int) -> list[str]:
 def judge(place: Path) -> None:
     """In a process of its own: JSON with seconds, peak memory, what is wrong."""
     begun = time.perf_counter()
-    from penstock.observe.trace.rejudge import judge_bundle
+    from penstock.observe.trace.verdicts.rejudge import judge_bundle
 
     rows = judge_bundle(place, os.cpu_count() or 1)
     seconds = time.perf_counter() - begun

@@ -32,8 +32,8 @@ from bench.coverage.fio import (
     run_fio,
 )
 from penstock.host.journal import Journal
-from penstock.host.state import state_dir
-from penstock.observe.trace.tracer import Tracer
+from penstock.observe.trace.capture.tracer import Tracer
+from penstock.state import state_dir
 
 ABOUT = (
     "fio's `mmap` engine moves file data, too, and is not among them: it makes pages and no requests, and is "

@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cases import Case, Direct, Postgres, Rocks, missing
 
 from bench import record
-from penstock.emulate.disk import DiskServer
+from penstock.emulate.disks.server import DiskServer
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Journal

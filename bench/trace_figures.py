@@ -34,7 +34,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.host.state import runtime_dir
+from penstock.state import runtime_dir
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

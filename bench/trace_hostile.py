@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
-from penstock.observe.trace.names import readable
+from penstock.observe.trace.capture.names import readable
 
 COMMAND = [sys.executable, "-m", "penstock"]
 Word = str | bytes | Path

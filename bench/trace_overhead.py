@@ -38,8 +38,8 @@ from penstock.host.daemon import start_daemon
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
 from penstock.host.mounts import mounts_at, unmount
-from penstock.host.state import state_dir
-from penstock.observe.trace.cost import added_by_programs, cost_of
+from penstock.observe.trace.capture.cost import added_by_programs, cost_of
+from penstock.state import state_dir
 
 CASE = "4 KiB cached pread"
 #: our engines: configuration of the daemon, whether the program is in the traced group, and the base

@@ -28,8 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.errors import PenstockError
-from penstock.predict.blackbox.learn import retrained
-from penstock.predict.blackbox.model import BlackBoxModel, load_model
+from penstock.predict.blackbox.model import BlackBoxModel, load_model, retrained
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))

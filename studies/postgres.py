@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.errors import PenstockError
-from penstock.predict.study import Score, predict_study, score
+from penstock.predict.study.predict import Score, predict_study, score
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))

@@ -26,7 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from penstock.emulate.backends import offers
+from penstock.emulate.backends.choice import missing_here
 from penstock.errors import PenstockError
 
 HERE = Path(__file__).resolve().parent
@@ -144,9 +144,9 @@ def main() -> int:
     out: Path = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     cells = cells_of(given.seconds or (4.5 if given.quick else 6.0), given.quick, given.full)
-    usable = offers().usable()
+    lacking = missing_here()
     parts: dict[str, Callable[[], Any]] = {"fuse": lambda: on_fuse(out, given.quick)}
-    if "cgroup1" in usable:
+    if not lacking["cgroup1"]:
         parts["cgroup1"] = lambda: on_host(out, cells, given.workers)
     if given.guest or given.only == "cgroup2":
         fewer = cells_of(given.seconds or 6.0, given.quick, given.full, guest=True)

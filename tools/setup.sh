@@ -11,7 +11,7 @@ needs=(
   qemu-system-x86_64:qemu-system-x86 /bin/busybox:busybox-static cpio:cpio zstd:zstd depmod:kmod xz:xz-utils
   /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev
   /usr/include/wiredtiger.h:libwiredtiger-dev g++:g++ /usr/include/simgrid/s4u.hpp:libsimgrid-dev
-  zsh:zsh fish:fish groff:groff-base
+  zsh:zsh fish:fish groff:groff-base db_bench:rocksdb-tools
 )
 missing=()
 for need in "${needs[@]}"; do
@@ -25,7 +25,7 @@ python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-    echo "penstock: installing Debian packages: ${missing[*]}" >&2
+    echo "penstock: installing ${#missing[@]} Debian packages, which takes some minutes: ${missing[*]}" >&2
     export DEBIAN_FRONTEND=noninteractive
     apt-get -o DPkg::Lock::Timeout=600 -qq update
     apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends "${missing[@]}" >/dev/null

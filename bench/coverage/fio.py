@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.coverage.recording import Recording, record
 from penstock.host.journal import Journal
-from penstock.observe.trace.tracer import Tracer
+from penstock.observe.trace.capture.tracer import Tracer
 
 BLOCK = 4096
 FILE_BYTES = 4 << 20

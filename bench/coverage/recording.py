@@ -14,7 +14,7 @@ from penstock.archive.bundle import Bundle
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.observe.trace.tracer import Tracer
+from penstock.observe.trace.capture.tracer import Tracer
 
 
 @dataclass(frozen=True)

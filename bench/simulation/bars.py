@@ -1,4 +1,4 @@
-"""The bars (spec PR-T-1 to T-3), judged on rows: a median against a number.
+"""The bars, judged on rows: a median against a number.
 
 One simulation is one thread's work and is judged by its CPU time, which on an idle core is the wall time
 and on a busy host is not the neighbours'. What uses all cores is judged by wall time.
@@ -79,7 +79,7 @@ def _judged(row: Row) -> Row:
 
 
 def _cheaper(rows: list[Row]) -> list[Row]:
-    """Weak scaling: placement near the data makes fewer events, so it costs less (seed 003 L1269)."""
+    """Weak scaling: placement near the data makes fewer events, so it costs less (Costa 2014)."""
     cost = {
         row["case"]: row["value"]
         for row in rows

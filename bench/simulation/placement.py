@@ -1,4 +1,4 @@
-"""Where chunks go in the peers' models (PR-M-10): storage hosts by position in the list of storage hosts."""
+"""Where chunks go in the peers' models: storage hosts by position in the list of storage hosts."""
 
 from __future__ import annotations
 

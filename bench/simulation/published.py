@@ -1,4 +1,4 @@
-"""Figures that the seed text gives (003 L1249-1284): another simulator, on one node of a cluster of
+"""Published figures (Costa 2014): another simulator, on one node of a cluster of
 2007's CPUs (Xeon E5345, 2.33 GHz). Not to be set against ours as ratios of the programs; they stand for
 the size of the job.
 """

@@ -11,7 +11,7 @@ from typing import Any
 Json = dict[str, Any]
 MIB = 1 << 20
 MB = 10**6
-GIGABIT_BPS = 125e6  # 1 Gbit/s, seed 003 L1070
+GIGABIT_BPS = 125e6  # 1 Gbit/s, Costa 2014
 MANAGER = "manager"
 
 
@@ -43,7 +43,7 @@ def platform(
 ) -> Json:
     """`nodes` machines, the last of which is the manager; client and storage on all others unless named.
 
-    The service times (RAM disks at 1 GB/s, 0.5 ms of the manager per request) are assumed: the seed gives
+    The service times (RAM disks at 1 GB/s, 0.5 ms of the manager per request) are assumed: the source gives
     none.
     """
     workers = nodes - 1
@@ -131,10 +131,10 @@ def workload(name: str, files: list[Json], tasks: list[Json]) -> Json:
 
 
 def reduce(workers: int, size: int, optimised: bool, pinned: bool = False) -> Json:
-    """Three stages (seed 003 L1092-1108, L1262): stage in, produce, reduce; each writes what it read.
+    """Three stages (Costa 2014): stage in, produce, reduce; each writes what it read.
 
     `size` bytes per worker and stage; the one reducing task reads and writes `workers * size`.
-    `optimised` is the seed's WOSS: local files, the reducer's inputs collocated. `pinned`: machines are
+    `optimised` is the published WOSS: local files, the reducer's inputs collocated. `pinned`: machines are
     given, not scheduled.
     """
     local = {"placement": "local"} if optimised else {}
@@ -165,7 +165,7 @@ def reduce(workers: int, size: int, optimised: bool, pinned: bool = False) -> Js
 def pipeline(
     workers: int, size: int, stages: int = 3, optimised: bool = False, pinned: bool = False
 ) -> Json:
-    """`workers` chains of `stages` tasks; each reads its input file and writes the next (seed 003 L1090)."""
+    """`workers` chains of `stages` tasks; each reads its input file and writes the next (Costa 2014)."""
     local = {"placement": "local"} if optimised else {}
     files, tasks = [], []
     for n in range(workers):
@@ -181,7 +181,7 @@ def pipeline(
 
 
 def broadcast(workers: int, size: int, pinned: bool = False) -> Json:
-    """One task writes a file that `workers` tasks read (seed 003 L1119)."""
+    """One task writes a file that `workers` tasks read (Costa 2014)."""
     files = [file("shared", size)]
     tasks = [task("source", "source", write("shared", size), machine(0) if pinned else None)]
     for n in range(workers):
@@ -204,7 +204,7 @@ def reader(size: int, client: int) -> Json:
 
 
 def chunk_requests(work: Json, network: Json) -> int:
-    """How many chunk requests the storage modules serve: reads, and writes times replicas (PR-M-7)."""
+    """How many chunk requests the storage modules serve: reads, and writes times replicas."""
     chunk, replicas = network["store"]["chunk_bytes"], network["store"]["replicas"]
     total = 0
     for each in work["tasks"]:

@@ -1,7 +1,7 @@
 """The object store in SimPy, frame by frame, as one writes it there: a process per message, a resource
 per server.
 
-It shares no code with penstock's simulator and follows spec PR-M-1 to M-10 on its own: FIFO out- and
+It shares no code with penstock's simulator and follows the model's description on its own: FIFO out- and
 in-servers and frames, loopback, manager, storage modules; placement striped, local and collocated; chain
 (by chunk or by frame), parallel and client replication; workqueue and data-location-aware scheduling;
 racks, core and window. Not here: distributions, caches, limited capacity.
@@ -111,7 +111,7 @@ class Store:
     def send(
         self, source: Host, target: Host, size: int, inbox: simpy.Store | None = None
     ) -> Steps:
-        """One message: its frames leave one after another, and mix with others' at the receiver (PR-M-4).
+        """One message: its frames leave one after another, and mix with others' at the receiver.
 
         What has arrived, frame by frame, is told to `inbox`.
         """
@@ -283,7 +283,7 @@ class Store:
         return max(idle, key=lambda h: (held[h.index], -h.index))
 
     def schedule(self) -> Steps:
-        """Ready tasks in order; idle machines by index; one task per machine (PR-S-1)."""
+        """Ready tasks in order; idle machines by index; one task per machine."""
         env, tasks = self.env, self.workload["tasks"]
         for given in self.workload["files"]:
             if given["preloaded"]:

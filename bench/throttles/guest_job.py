@@ -12,10 +12,10 @@ from pathlib import Path
 from penstock.emulate.backends import Place
 from penstock.emulate.backends.cgroup2 import IoMax
 from penstock.emulate.backends.image import put_up
-from penstock.emulate.spec import DiskSpec
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
+from penstock.spec.cluster import DiskSpec
 
 
 def main() -> None:

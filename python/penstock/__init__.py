@@ -1,10 +1,43 @@
-"""penstock: one experiment platform for the storage and I/O performance of data systems."""
+"""penstock: one experiment platform for the storage and I/O performance of data systems.
+
+From Python: `Study`, `run`, `Campaign`, `trace`, `Trace`, `predict_workflow`, `explore` and `Disk`, of
+`penstock.api`, and `Cluster`, of `penstock.emulate.cluster.cluster`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.api import Campaign as Campaign
+    from penstock.api import Disk as Disk
+    from penstock.api import Study as Study
+    from penstock.api import Trace as Trace
+    from penstock.api import explore as explore
+    from penstock.api import predict_workflow as predict_workflow
+    from penstock.api import run as run
+    from penstock.api import trace as trace
+    from penstock.emulate.cluster.cluster import Cluster as Cluster
+
+    __version__: str
+
+_API = ("Campaign", "Disk", "Study", "Trace", "explore", "predict_workflow", "run", "trace")
 
 
-def __getattr__(name: str) -> str:
-    """`__version__`, read when it is asked for: reading it takes as long as importing half a command line."""
-    if name != "__version__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib.metadata import version
+def __getattr__(name: str) -> Any:
+    """Imported when asked for: all of it takes longer than a command line may."""
+    if name == "__version__":
+        from penstock.version import version
 
-    return version("penstock")
+        return version()
+    if name in _API:
+        from penstock import api
+
+        return getattr(api, name)
+    if name == "Cluster":
+        from penstock.emulate.cluster.cluster import Cluster
+
+        return Cluster
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_API, "Cluster", "__version__"])

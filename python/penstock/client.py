@@ -20,7 +20,7 @@ import httpx
 
 from penstock.errors import BadInput, PenstockError
 from penstock.host.processes import Identity
-from penstock.host.state import runtime_dir
+from penstock.state import runtime_dir
 
 NodeState = Literal["up", "down", "frozen", "running"]
 #: a request may take as long as putting up a thousand nodes [s]

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+def printable(text: str) -> str:
+    """The text with control and direction characters as escapes: a name in it can pretend nothing."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 class PenstockError(Exception):
     """Something failed that is not the user's input. Exit status 1."""
 

@@ -25,7 +25,7 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "table-scan": ("table_scan", {"request": 8 << 10}),
     "word-count": ("mapreduce", {"nodes": 1, "reducers": 1}),
 }
-#: the published accuracy, local and distributed, and ours to reach without and with computing (PR-B-4)
+#: the published accuracy, local and distributed, and ours to reach without and with computing
 PUBLISHED = {
     "grep-fixed": ("90 % / 90 %", 0.90, 0.92),
     "grep-regex": ("30 % / 40 %", 0.40, 0.85),

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import blast_workload
 
 from penstock.platform.hosts import load_platform
-from penstock.predict.network import predict
+from penstock.predict.queue_network.predict import predict
 from penstock.workload.make import made
 from penstock.workload.workflow import Workload
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from penstock.archive.bundle import Bundle
 
-#: witnesses that are further apart are doubted, as in a certificate (EM-08)
+#: witnesses that are further apart are doubted, as in a certificate
 LIMIT = 0.05
 #: smaller files are left to the sum of all
 LEAST_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""What the cells of the validation grid delivered, and whether the criteria of ES-1 hold."""
+"""What the cells of the validation grid delivered, and whether the criteria hold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUSTAINED_S = 3.8
 SHORT_S = 0.5
 #: sleeps of 10 ms that take longer by this share: the host had no processor for who needed one
 LATE = 0.1
-#: processors busier than this have no time for who asks next (EM-40)
+#: processors busier than this have no time for who asks next
 BUSY = 0.9
 #: counts from which a quantile or a distance can be judged
 FEWEST = {"p50": 100, "p99": 1000, "ks": 300}
@@ -201,7 +201,7 @@ def ks_distance(
 
 
 def criteria(rows: Sequence[Row]) -> list[Criterion]:
-    """The bars of ES-1, each back end by itself, over cells whose certificate lets them be judged."""
+    """The bars, each back end by itself, over cells whose certificate lets them be judged."""
     out = []
     for backend in sorted({r.backend for r in rows}):
         mine = [r for r in rows if r.backend == backend and not r.planted]

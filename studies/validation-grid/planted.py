@@ -15,8 +15,8 @@ import pyarrow as pa
 from cells import MB, Cell
 
 from penstock.analyse.fidelity import fidelity, is_valid
-from penstock.emulate.disk import DiskServer
-from penstock.emulate.disk_log import read_disk_log
+from penstock.emulate.disks.request_log import read_disk_log
+from penstock.emulate.disks.server import DiskServer
 from penstock.errors import PenstockError
 from penstock.host.journal import Journal
 

@@ -276,7 +276,7 @@ def sampler(place: Path) -> Iterator[Feed]:
 @contextlib.contextmanager
 def nodes(place: Path) -> Iterator[Feed]:
     """The supervisor of virtual nodes, which may make none here."""
-    from penstock.emulate import supervisor
+    from penstock.emulate.cluster import supervisor
     from penstock.host import spawner
 
     shut_in(place)

@@ -17,16 +17,17 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
-from penstock.emulate import disk_words, words
-from penstock.emulate.disk_log import DISK_REQUEST_DTYPE, read_disk_log
-from penstock.emulate.wire import from_json, to_json
+from penstock.emulate.cluster.change_arguments import changes_of
+from penstock.emulate.cluster.wire import from_json, to_json
+from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
-from penstock.observe.trace.counts import COUNTER, read_counts
-from penstock.observe.trace.events import EVENT, SpoolReader
-from penstock.observe.trace.foreign import import_trace
-from penstock.observe.trace.layers_join import RECORD, join
-from penstock.observe.trace.patterns import judge_spool
+from penstock.observe.trace.capture.counts import COUNTER, read_counts
+from penstock.observe.trace.capture.events import EVENT, SpoolReader
+from penstock.observe.trace.foreign.bundle import import_trace
+from penstock.observe.trace.layers.join import RECORD, join
+from penstock.observe.trace.verdicts.patterns import judge_spool
+from penstock.platform import disk_keys
 from penstock.platform.emulation import cluster_spec
 from penstock.platform.from_distem import read_distem
 from penstock.platform.from_simgrid import read_simgrid
@@ -348,7 +349,7 @@ def _said(data: bytes) -> list[str]:
 
 
 def _node_words(data: bytes) -> None:
-    for change in words.changes_of(_said(data)):
+    for change in changes_of(_said(data)):
         change.check()
         from_json(type(change), json.loads(json.dumps(to_json(change))))
 
@@ -495,7 +496,7 @@ def all_targets() -> list[Target]:
         _plain(
             "disk-words",
             of.of_text(*_DISK_WORDS),
-            lambda d: bool(disk_words.patch_of(_said(d))),
+            lambda d: bool(disk_keys.patch_of(_said(d))),
             BadInput,
         ),
         _plain("node-words", of.of_text(*_NODE_WORDS), _node_words, BadInput),

@@ -16,16 +16,17 @@ from typing import Any
 from cells import MB, Cell, quick, sustained
 from throttled import run as run_cells
 
-from penstock.emulate.backends import Backends, Place, offers
+from penstock.emulate.backends import Backends, Place
 from penstock.emulate.backends.cgroup2 import IoMax
+from penstock.emulate.backends.choice import missing_here
 from penstock.emulate.backends.throttled import ThrottledDisk
-from penstock.emulate.spec import DiskSpec, Limits
 from penstock.errors import BadInput
 from penstock.host.blockdev import device_of
 from penstock.host.cgroup import RunCgroup, create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
 from penstock.host.residency import drop_file_cache
+from penstock.spec.cluster import DiskSpec, Limits
 
 BASE = Path("/mnt/t")
 MIB = 1 << 20
@@ -119,7 +120,7 @@ def ea_05() -> None:
         out[name] = {
             "writer_s": wrote,
             "ratio": 100 * 8 * MIB / took / (4 * MB),
-            "device_ratio": 100 * disk.stats()["write_bytes"] / took / (4 * MB),
+            "device_ratio": 100 * disk.stats()["written_bytes"] / took / (4 * MB),
         }
     says["ea05"] = out
 
@@ -217,13 +218,13 @@ def ea_12() -> None:
     other = create_run_cgroup("ea12other", None, journal)
     groups.append(other)
     theirs = IoMax(other.paths["blkio"], disk.image.device)
-    before = disk.stats()["write_bytes"], theirs.counts().write_bytes
+    before = disk.stats()["written_bytes"], theirs.counts().written_bytes
     dd(group, "if=/dev/zero", f"of={disk.mount}/a", "bs=1M", "count=8")
     dd(other, "if=/dev/zero", f"of={disk.mount}/b", "bs=1M", "count=12")
     os.sync()
     says["ea12"] = {
-        "inside": disk.stats()["write_bytes"] - before[0],
-        "outside": theirs.counts().write_bytes - before[1],
+        "inside": disk.stats()["written_bytes"] - before[0],
+        "outside": theirs.counts().written_bytes - before[1],
     }
 
 
@@ -266,7 +267,7 @@ def ea_03() -> None:
 
 def main() -> None:
     BASE.mkdir()
-    says["offers"] = asdict(offers())
+    says["lacking"] = missing_here()
     for name in ("ea_02", "ea_04", "ea_05", "ea_07", "ea_08", "ea_09", "ea_11", "ea_12", "em_07",
                  "ea_03"):  # fmt: skip
         began = time.monotonic()

@@ -12,9 +12,9 @@ from typing import Any
 from net_ground import connection, datagrams, namespaces, round_trips
 
 from penstock.emulate.network import Network
-from penstock.emulate.network.offers import offers
-from penstock.emulate.spec import Delay, LinkSpec, NetworkSpec
+from penstock.emulate.network.capabilities import offers
 from penstock.host.journal import Journal
+from penstock.spec.cluster import Delay, LinkSpec, NetworkSpec
 
 N = 1000
 says: dict[str, Any] = {"offers": vars(offers())}

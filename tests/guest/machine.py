@@ -294,21 +294,23 @@ def python_name() -> str:
 
 
 def carry_base(package: Path, inside: Path) -> None:
-    """The modules of penstock on which its packages rest."""
-    for name in ("errors.py", "writing.py"):
-        shutil.copy(package / name, inside / name)
+    """The modules of penstock on which its packages rest; what the version is, is not known in there."""
+    for path in package.glob("*.py"):
+        if path.name not in ("__init__.py", "__main__.py"):
+            shutil.copy(path, inside / path.name)
+    (inside / "__init__.py").write_text('"""The parts that need no compiled module."""\n')
+    (inside / "version.py").write_text("def version() -> str:\n    return 'guest'\n")
 
 
 def carry_penstock(job: Path, package: Path) -> None:
-    """This interpreter and the parts of penstock that need nothing but it: `host`, `emulate`, errors."""
-    carry_python(job, (package / "host", package / "emulate"))
+    """This interpreter and the parts of penstock that need nothing but it: `host`, `emulate`, `spec`."""
+    parts = ("host", "emulate", "spec")
+    carry_python(job, tuple(package / part for part in parts))
     inside = job / "python" / "packages"
     (inside / "penstock").mkdir()
-    for part in ("host", "emulate"):
+    for part in parts:
         shutil.move(inside / part, inside / "penstock" / part)
     carry_base(package, inside / "penstock")
-    words = '"""The parts that need no compiled module."""\n\n__version__ = "guest"\n'
-    (inside / "penstock" / "__init__.py").write_text(words)
 
 
 def carry_extension(job: Path, extension: Path, into: Path) -> None:

@@ -18,8 +18,11 @@ from tests.guest import machine
 
 PROGRAMS = ("fio", "mkfs.ext4", "tune2fs")
 LACKING = machine.missing() + [p for p in PROGRAMS if not shutil.which(p, path=machine.PATH)]
+#: the counter of a direction
+MOVED = {"read": "read_bytes", "write": "written_bytes"}
+
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(600),
     pytest.mark.skipif(bool(LACKING), reason=f"the guest needs {LACKING}"),
 ]
@@ -46,7 +49,7 @@ def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answer
 
 
-def test_ea_02_limits_are_independent_and_hold_after_a_clear(says: dict[str, Any]) -> None:
+def test_limits_are_independent_and_hold_after_a_clear(says: dict[str, Any]) -> None:
     seen = says["ea02"]
     assert [s["error"] for s in seen["steps"]] == ["", "", ""]
     now = [s["now"] for s in seen["steps"]]
@@ -57,7 +60,7 @@ def test_ea_02_limits_are_independent_and_hold_after_a_clear(says: dict[str, Any
     assert (8 << 20) / seen["cleared_s"] > 1.3 * 4e6
 
 
-def test_ea_03_cells_of_the_grid(says: dict[str, Any]) -> None:
+def test_cells_of_the_grid(says: dict[str, Any]) -> None:
     right = [r for r in says["ea03"]["results"] if not r["cell"]["planted"]]
     assert len(right) == 6
     for result in right:
@@ -66,7 +69,7 @@ def test_ea_03_cells_of_the_grid(says: dict[str, Any]) -> None:
         # a software CPU may starve fio: below the limit only with a witness
         assert ratio <= 115, result
         assert ratio >= 85 or result["late"] > 0.02, result
-        moved = result["device"][f"{direction}_bytes"]
+        moved = result["device"][MOVED[direction]]
         assert moved == pytest.approx(result["fio"][direction]["bytes"], rel=0.05), result
     (planted,) = [r for r in says["ea03"]["results"] if r["cell"]["planted"]]
     assert _ratio(planted, "read") < 95
@@ -77,14 +80,14 @@ def _ratio(result: dict[str, Any], direction: str) -> float:
     return float(100 * said["bytes"] / said["seconds"] / result["cell"]["limit_bps"])
 
 
-def test_ea_04_a_resident_file_is_read_at_memory_speed(says: dict[str, Any]) -> None:
+def test_resident_file_is_read_at_memory_speed(says: dict[str, Any]) -> None:
     seen = says["ea04"]
     assert seen["device"] == 0
     assert (8 << 20) / seen["limited_s"] > 4 * 1e6
 
 
 @pytest.mark.parametrize("by", ["fsync", "flusher"])
-def test_ea_05_buffered_writes_are_limited_until_durable(says: dict[str, Any], by: str) -> None:
+def test_buffered_writes_are_limited_until_durable(says: dict[str, Any], by: str) -> None:
     seen = says["ea05"][by]
     # what is too slow on a software CPU is the CPU's; a limit that does not hold is too fast
     assert seen["ratio"] <= 115
@@ -92,7 +95,7 @@ def test_ea_05_buffered_writes_are_limited_until_durable(says: dict[str, Any], b
     assert 75 <= seen["device_ratio"] <= 130
 
 
-def test_ea_07_a_short_read_escapes_no_further_than_its_readahead(says: dict[str, Any]) -> None:
+def test_short_read_escapes_no_further_than_its_readahead(says: dict[str, Any]) -> None:
     def most_escaped(name: str) -> float:
         return max(float(one["escaped"]) for one in says["ea07"][name])
 
@@ -109,7 +112,7 @@ def test_ea_07_a_short_read_escapes_no_further_than_its_readahead(says: dict[str
     assert "readahead" in BEFORE_A_LIMIT
 
 
-def test_ea_08_a_limit_above_the_capability_is_no_failure_of_the_limit(
+def test_limit_above_the_capability_is_no_failure_of_the_limit(
     says: dict[str, Any],
 ) -> None:
     seen = says["ea08"]
@@ -125,7 +128,7 @@ def test_ea_08_a_limit_above_the_capability_is_no_failure_of_the_limit(
     assert f"{seen['capability_bps']:.4g} B/s" in row["reason"]
 
 
-def test_ea_09_two_nodes_change_in_opposite_directions(says: dict[str, Any]) -> None:
+def test_two_nodes_change_in_opposite_directions(says: dict[str, Any]) -> None:
     seen = says["ea09"]
     for number, (mine, other) in enumerate((("read", "write"), ("write", "read"))):
         events = seen["events"][number]
@@ -134,7 +137,7 @@ def test_ea_09_two_nodes_change_in_opposite_directions(says: dict[str, Any]) -> 
         assert {e["found"]["limits"][f"{other}_bps"] for e in events} == {"max"}
         # 50 ms on a processor; a software one under load is slower
         assert all(0 <= e["applied_ns"] - e["planned_ns"] < 500_000_000 for e in events)
-        samples = [(s["t_ns"] / 1e9, s["stats"][number][f"{mine}_bytes"]) for s in seen["samples"]]
+        samples = [(s["t_ns"] / 1e9, s["stats"][number][MOVED[mine]]) for s in seen["samples"]]
         before = _rate(samples, 0.0, 1.0)
         plateau = _rate(samples, 1.5, 2.5)
         after = _rate(samples, 3.0, 4.0)
@@ -149,7 +152,7 @@ def _rate(samples: list[tuple[float, int]], since: float, until: float) -> float
     return (n1 - n0) / (t1 - t0)
 
 
-def test_ea_11_a_soft_limit_presses_and_a_hard_one_kills(says: dict[str, Any]) -> None:
+def test_soft_limit_presses_and_a_hard_one_kills(says: dict[str, Any]) -> None:
     assert says["ea11"]["soft"]["status"] == 0
     assert says["ea11"]["soft"]["kills"] == 0
     assert says["ea11"]["soft"]["peak"] < 20 << 20
@@ -157,12 +160,12 @@ def test_ea_11_a_soft_limit_presses_and_a_hard_one_kills(says: dict[str, Any]) -
     assert says["ea11"]["hard"]["kills"] >= 1
 
 
-def test_ea_12_each_byte_is_charged_to_its_writer(says: dict[str, Any]) -> None:
+def test_each_byte_is_charged_to_its_writer(says: dict[str, Any]) -> None:
     assert says["ea12"]["inside"] == pytest.approx(8 << 20, rel=0.02)
     assert says["ea12"]["outside"] == pytest.approx(12 << 20, rel=0.02)
 
 
-def test_em_07_charging_is_tried_and_found_missing(says: dict[str, Any]) -> None:
+def test_charging_is_tried_and_found_missing(says: dict[str, Any]) -> None:
     seen = says["em07"]
     assert "is charged" in seen["notes"][0]
     assert "not charged" in seen["refusal"]
@@ -175,6 +178,6 @@ def test_the_device_is_recorded_and_nothing_is_left(says: dict[str, Any]) -> Non
     facts = says["ea03"]["facts"]
     assert facts["file_system"] == "ext4"
     assert {"kernel", "scheduler", "read_ahead_kib", "write_cache", "queue_depth"} <= set(facts)
-    assert says["offers"]["cgroup2"] == ""
+    assert says["lacking"]["cgroup2"] == ""
     assert (says["left"], says["ea03"]["left"]) == (0, 0)
     assert (says["groups_left"], says["loops_left"]) == ([], [])

@@ -15,7 +15,6 @@ import penstock
 from tests.guest import machine
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(bool(machine.missing()), reason=f"the guest needs {machine.missing()}"),
 ]
@@ -98,7 +97,7 @@ def test_the_groups_of_nodes_are_limited_each_for_itself(says: dict[str, Any]) -
     assert says["node_unlimited"][2] == [None, None]
 
 
-def test_ea_24_half_a_processor_on_v2(says: dict[str, Any]) -> None:
+def test_half_a_processor_on_v2(says: dict[str, Any]) -> None:
     assert says["throttled_ns"] > 0
     assert 0.40 <= says["loop_share"] <= 0.53  # the start of the interpreter is in it
 

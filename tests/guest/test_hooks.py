@@ -16,7 +16,7 @@ import penstock
 from tests.guest import machine
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(600),
     pytest.mark.skipif(bool(machine.missing()), reason=f"the guest needs {machine.missing()}"),
 ]
@@ -75,7 +75,7 @@ def native_module() -> str:
 
 
 @pytest.mark.parametrize("kind", ["fentry", "tp_btf"])
-def test_ta_23_every_kind_of_hook_sees_every_call(says: dict[str, Any], kind: str) -> None:
+def test_every_kind_of_hook_sees_every_call(says: dict[str, Any], kind: str) -> None:
     seen = says[kind]
     assert "error" not in seen, seen
     assert seen["status"] == 0
@@ -99,7 +99,7 @@ def test_counts_are_exact_without_entries(says: dict[str, Any]) -> None:
     assert rows[1] == [3, 0, 64 * 4096 + 1124, 64 * 4096 + 1124]
 
 
-def test_ta_23_what_is_refused_gives_way_and_is_told(says: dict[str, Any]) -> None:
+def test_what_is_refused_gives_way_and_is_told(says: dict[str, Any]) -> None:
     seen = says["denied"]["hooks"]
     assert seen["calls"]["hook"] == "tp_btf"
     assert "fentry: EPERM (denied for a test)" in seen["calls"]["reason"]
@@ -118,7 +118,7 @@ def test_a_planted_loss_shows(says: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_ta_11_every_source_balances(says: dict[str, Any], load: str) -> None:
+def test_every_source_balances(says: dict[str, Any], load: str) -> None:
     assert says[load]["balance"]["calls"]["seen"] >= READS
     for source, counts in says[load]["balance"].items():
         parts = counts["kept"] + counts["filtered"] + counts["lost"]
@@ -126,7 +126,7 @@ def test_ta_11_every_source_balances(says: dict[str, Any], load: str) -> None:
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_ta_25_nothing_stays_loaded(says: dict[str, Any], load: str) -> None:
+def test_nothing_stays_loaded(says: dict[str, Any], load: str) -> None:
     assert says[load]["programs"] > 0
     assert says[load]["left"] == 0
 
@@ -142,10 +142,10 @@ def of_another_debian(
     return says
 
 
-def test_on_6_12_every_call_is_seen_by_fentry_and_by_raw_tracepoints(tmp_path: Path) -> None:
+def test_12_every_call_is_seen_by_fentry_and_by_raw_tracepoints(tmp_path: Path) -> None:
     """Typed tracepoints are refused there; that is told, and what takes their place is as exact."""
     says = of_another_debian(tmp_path, "trixie", "6.12.")
-    test_ta_23_every_kind_of_hook_sees_every_call(says, "fentry")
+    test_every_kind_of_hook_sees_every_call(says, "fentry")
     assert "tp_btf/sys_exit: EACCES" in says["tp_btf"]["error"]
     test_counts_are_exact_without_entries(says)
     calls = says["denied"]["hooks"]["calls"]
@@ -153,11 +153,11 @@ def test_on_6_12_every_call_is_seen_by_fentry_and_by_raw_tracepoints(tmp_path: P
     assert "tp_btf/sys_exit: EACCES" in calls["reason"]
     test_a_planted_loss_shows(says)
     for load in ("fentry", "raw_tp", "denied"):
-        test_ta_11_every_source_balances(says, load)
-        test_ta_25_nothing_stays_loaded(says, load)
+        test_every_source_balances(says, load)
+        test_nothing_stays_loaded(says, load)
 
 
-def test_on_5_10_there_is_no_tracing_and_one_sentence_says_so(tmp_path: Path) -> None:
+def test_10_there_is_no_tracing_and_one_sentence_says_so(tmp_path: Path) -> None:
     said = of_another_debian(tmp_path, "bullseye", "5.10.", ("any",))["any"]["error"]
     assert "this kernel lets us see no reads, writes" in said
     assert all(f"{kind}: EINVAL" in said for kind in ("fentry", "tp_btf", "raw_tp", "tracepoint"))

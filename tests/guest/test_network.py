@@ -17,7 +17,7 @@ import penstock
 from tests.guest import machine
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(600),
     pytest.mark.skipif(bool(machine.missing()), reason=f"the guest needs {machine.missing()}"),
 ]

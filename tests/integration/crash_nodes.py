@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import sys
 
-from penstock.emulate.nodes import Cluster
-from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
+from penstock.emulate.cluster.cluster import Cluster
 from penstock.host.journal import Journal
 from penstock.profile.load import load_profile
+from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from penstock.analyse.fidelity import fidelity
-from penstock.emulate.disk import DiskServer
-from penstock.emulate.disk_log import read_disk_log
+from penstock.emulate.disks.request_log import read_disk_log
+from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
 

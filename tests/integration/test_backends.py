@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.emulate.backends import Backends, Place, UpDisk, image, offers
-from penstock.emulate.backends.table import TABLE
-from penstock.emulate.spec import DiskSpec, Limits
+from penstock.emulate.backends import Backends, Place, UpDisk, image
+from penstock.emulate.backends.choice import missing_here
 from penstock.errors import BadInput, PenstockError
 from penstock.host.blockdev import device_of
 from penstock.host.cgroup import RunCgroup, create_run_cgroup
@@ -22,15 +21,16 @@ from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
 from penstock.host.residency import drop_file_cache
 from penstock.host.undo import undo
+from penstock.plugins import DISK_BACKENDS
 from penstock.profile.load import load_profile
+from penstock.spec.cluster import DiskSpec, Limits
 
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting in tests needs root"),
 ]
-FOUND = offers() if os.geteuid() == 0 else None
 MIB = 1 << 20
-usable = FOUND.usable() if FOUND else []
+usable = [n for n, lacks in missing_here().items() if not lacks] if os.geteuid() == 0 else []
 blkio = pytest.mark.skipif("cgroup1" not in usable, reason="no blkio throttle or no loop devices")
 
 
@@ -93,7 +93,7 @@ def written(path: Path, size: int) -> Path:
 
 
 def test_every_name_of_the_table_is_a_back_end(bench: Bench) -> None:
-    for name in TABLE:
+    for name in DISK_BACKENDS:
         assert bench.backends.backend(name).name == name
 
 
@@ -114,7 +114,7 @@ def test_a_disk_of_the_model_serves_its_profile(bench: Bench) -> None:
     assert (bench.base / "data" / "files" / "f").stat().st_size == 8 * MIB
 
 
-def test_ea_02_limits_of_the_model_are_independent_and_change_on_time(bench: Bench) -> None:
+def test_limits_of_the_model_are_independent_and_change_on_time(bench: Bench) -> None:
     up = bench.up(DiskSpec("data", limits=Limits(read_bps=4e6), size_bytes=256 * MIB))
     assert up.read_back() == Limits(read_bps=4e6)
     applied = up.set_limits({"write_bps": 2e6})
@@ -145,7 +145,7 @@ def nearest_s(bench: Bench, file: Path, count: int, wanted_s: float) -> tuple[fl
 
 
 @blkio
-def test_ea_02_limits_of_v1_are_independent_and_delivered(bench: Bench) -> None:
+def test_limits_of_v1_are_independent_and_delivered(bench: Bench) -> None:
     up = bench.up(DiskSpec("data", backend="cgroup1", io="direct", size_bytes=64 * MIB))
     file = written(up.mount / "f", 8 * MIB)
     assert up.read_back() == Limits()
@@ -170,7 +170,7 @@ def test_ea_02_limits_of_v1_are_independent_and_delivered(bench: Bench) -> None:
 
 
 @blkio
-def test_ea_04_cached_reads_do_not_reach_a_limited_device(bench: Bench) -> None:
+def test_cached_reads_do_not_reach_a_limited_device(bench: Bench) -> None:
     spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=64 * MIB)
     up = bench.up(spec)
     file = written(up.mount / "f", 16 * MIB)
@@ -190,7 +190,7 @@ def test_ea_04_cached_reads_do_not_reach_a_limited_device(bench: Bench) -> None:
 
 
 @blkio
-def test_ea_06_buffered_writes_of_v1_escape_and_are_refused(bench: Bench) -> None:
+def test_buffered_writes_of_v1_escape_and_are_refused(bench: Bench) -> None:
     limits = Limits(write_bps=1e6)
     with pytest.raises(BadInput, match="write-back"):
         bench.up(DiskSpec("data", backend="cgroup1", limits=limits))
@@ -278,7 +278,7 @@ def test_what_was_synced_is_there_again_and_the_device_is_recorded(bench: Bench)
 
 
 @blkio
-def test_ea_08_limits_above_what_the_device_can_do_are_called_so(bench: Bench) -> None:
+def test_limits_above_what_the_device_can_do_are_called_so(bench: Bench) -> None:
     small = DiskSpec(
         "a", backend="cgroup1", io="direct", size_bytes=32 * MIB, limits=Limits(read_bps=1e6)
     )
@@ -341,7 +341,7 @@ CRASH = """
 import os, signal, sys
 from pathlib import Path
 from penstock.emulate.backends import Backends, Place
-from penstock.emulate.spec import DiskSpec, Limits
+from penstock.spec.cluster import DiskSpec, Limits
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 import penstock.emulate.backends.image as image

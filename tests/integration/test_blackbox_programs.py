@@ -23,7 +23,7 @@ BAND = (0.6, 1.6)
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(400),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and control groups"),
     pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),
@@ -66,7 +66,7 @@ def answer(study: Callable[..., Answer]) -> dict[str, Any]:
     return study()[1]
 
 
-def test_pr_b_4_grep_is_predicted_by_models_that_never_saw_it(answer: dict[str, Any]) -> None:
+def test_grep_is_predicted_by_models_that_never_saw_it(answer: dict[str, Any]) -> None:
     fixed = [r for r in answer["runs"] if r["program"] == "grep-fixed"]
     if not fixed:
         pytest.skip("the host is too busy for the disks: no valid run of grep with a fixed string")
@@ -78,7 +78,7 @@ def test_pr_b_4_grep_is_predicted_by_models_that_never_saw_it(answer: dict[str, 
 
 
 def test_the_slower_disk_is_predicted_and_measured_slower(answer: dict[str, Any]) -> None:
-    """PR-B, 004 L190: the trend between storages holds."""
+    """Mytilinis 2015: the trend between storages holds."""
     seen = 0
     for size in ("16MiB", "24MiB"):
         runs = [r for r in answer["runs"] if (r["program"], r["size"]) == ("grep-fixed", size)]

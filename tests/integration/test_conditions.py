@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.archive.runs import bundles
-from penstock.emulate.nodes import Cluster
-from penstock.emulate.schedule import for_disk, read_schedule
-from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, Limits, NodeSpec, When
+from penstock.emulate.cluster.cluster import Cluster
+from penstock.platform.schedule import for_disk, read_schedule
+from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, Limits, NodeSpec, When
 from tests.integration.disk_bench import MIB, Bench, flat, one_bench
 from tests.integration.node_ground import NODES, Ground
 

@@ -22,7 +22,7 @@ import pytest
 from penstock import _native as native
 from penstock.analyse.fidelity import is_valid
 from penstock.analyse.fidelity_log import columns, schedule
-from penstock.emulate.disk_log import read_disk_log
+from penstock.emulate.disks.request_log import read_disk_log
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts, mounts_at
@@ -359,7 +359,7 @@ def test_the_owners_death_unmounts(tmp_path: Path):
         (tmp_path / name).mkdir()
     script = f"""
 import os
-from penstock.emulate.disk import DiskServer
+from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal import Journal
 server = DiskServer(Journal({str(tmp_path / "journal")!r}), {str(tmp_path / "state")!r})
 server.add("d", {str(tmp_path / "mount")!r}, {str(tmp_path / "backing")!r}, {flat(0.0)!r})
@@ -378,7 +378,7 @@ def test_undo_finds_the_mount_of_a_killed_server(tmp_path: Path):
         (tmp_path / name).mkdir()
     script = f"""
 import os, signal
-from penstock.emulate.disk import DiskServer
+from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal import Journal
 server = DiskServer(Journal({str(tmp_path / "journal")!r}), {str(tmp_path / "state")!r})
 server.add("d", {str(tmp_path / "mount")!r}, {str(tmp_path / "backing")!r}, {flat(0.0)!r})
@@ -492,3 +492,30 @@ def test_an_overloaded_host_makes_the_run_invalid(bench: Bench):
     assert "not the run's" in reason
     assert metric(run["certificate"], "rate")["verdict"] == "host-saturated"
     assert set(run["certificate"]["verdict"].to_pylist()) == {"host-saturated"}
+
+
+def test_processors_stay_awake_while_requests_come_and_no_longer(bench: Bench) -> None:
+    """The request for it is the server's own descriptor: it falls with the process, however that ends."""
+    interface = Path("/dev/cpu_dma_latency")
+    if not interface.exists():
+        pytest.skip("this kernel has no PM QoS interface")
+
+    def held() -> bool:
+        fds = Path(f"/proc/{bench.server.daemon.pid}/fd").iterdir()
+        return any(os.readlink(fd) == str(interface) for fd in fds)
+
+    bench.up(flat(1e-3), calibrate=False)
+    path = bench.file("f", 1 << 20)
+    assert not held()
+    with open(path, "rb", buffering=0) as file:
+        file.read(4096)
+    assert held()
+    assert bench.server.stats("d")["kept_awake"] is True
+    until = time.monotonic() + 30
+    while held() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not held()
+    with open(path, "rb", buffering=0) as file:
+        file.seek(512 << 10)
+        file.read(4096)
+    assert held()

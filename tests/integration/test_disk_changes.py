@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from penstock.analyse.fidelity_log import columns, schedule
-from penstock.emulate.disk_log import read_disk_log
+from penstock.emulate.disks.request_log import read_disk_log
 from penstock.errors import PenstockError
 from penstock.host.daemon import Daemon, connect
 from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
@@ -111,7 +111,7 @@ def test_nonsense_changes_nothing(bench: Bench):
     assert bench.server.events("d")["settings"] == {}
 
 
-def test_ea_10_one_key_twice_at_one_date_is_refused_and_equal_dates_keep_their_order(bench: Bench):
+def test_one_key_twice_at_one_date_is_refused_and_equal_dates_keep_their_order(bench: Bench):
     bench.up(flat(0.0))
     now = time.monotonic_ns()
     limits = {"limits": {"read_bps": 1e6}}
@@ -184,7 +184,7 @@ def test_a_request_that_waits_is_answered_at_the_new_pace(bench: Bench):
     os.close(fd)
 
 
-def test_ea_18_fail_slow_and_its_recovery_are_in_the_delivered_rate(bench: Bench, tmp_path: Path):
+def test_fail_slow_and_its_recovery_are_in_the_delivered_rate(bench: Bench, tmp_path: Path):
     bench.up(flat(0.002))
     path = bench.file("f", MIB)
     log = tmp_path / "log"
@@ -220,7 +220,7 @@ def test_ea_18_fail_slow_and_its_recovery_are_in_the_delivered_rate(bench: Bench
 
 OWNER = """
 import os, sys, time, json
-from penstock.emulate.disk import DiskServer
+from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal import Journal
 base = sys.argv[1]
 server = DiskServer(Journal(base + "/journal.jsonl"), base + "/state", outlive_owner=True)
@@ -258,7 +258,7 @@ def owned_elsewhere(base: Path, profile: str) -> tuple[subprocess.Popen[str], di
     return owner, json.loads(owner.stdout.readline())
 
 
-def test_ea_09_ea_13_ten_changes_in_opposite_directions_after_the_owner_was_killed(tmp_path: Path):
+def test_ten_changes_in_opposite_directions_after_the_owner_was_killed(tmp_path: Path):
     owner, facts = owned_elsewhere(tmp_path, flat(0.0))
     server: Daemon = connect("disk", facts["pid"], facts["socket"])
     try:

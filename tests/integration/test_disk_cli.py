@@ -15,9 +15,13 @@ from typing import Any
 
 import pytest
 
+from penstock.analyse import fidelity_path
+from penstock.emulate.disks import standing
+from penstock.errors import BadInput
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
 from tests.integration.disk_bench import HOST
+from tests.unit.test_speed import FLOOR, keep
 
 pytestmark = HOST
 
@@ -87,13 +91,30 @@ def test_up_set_status_events_down(disk: Command):
     assert all(len(line) <= 100 for line in shown.splitlines())
 
 
-def test_ea_25_an_unknown_disk_and_an_impossible_one(disk: Command):
+def test_an_unknown_disk_and_an_impossible_one(disk: Command):
     assert "no disk of" in disk("set", disk.mount, "limits.read=1MB/s", status=2)
     assert "its unit" in disk.up("--set", "limits.read=1", "--size", "10GiB", status=2)
     assert "512MiB" in disk.up("--size", "10", status=2)
     assert not mounts_at(disk.mount)
     disk.up()
     assert "volatile" in disk("cut", disk.mount, status=1)
+
+
+def test_a_disk_whose_way_is_not_known_well_enough_is_refused(
+    disk: Command, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
+        monkeypatch.setenv(name, disk.environment[name])
+    keep(disk.base / "state", FLOOR)
+    standing.up("service-5ms", disk.base / "b", disk.mount)
+    standing.down(disk.mount)
+    monkeypatch.setattr(fidelity_path, "PATH_LIMIT", 1e-7)
+    with pytest.raises(
+        BadInput, match=r"through the kernel takes .* its time_scale must be \d+ or more"
+    ):
+        standing.up("service-5ms", disk.base / "b", disk.mount)
+    assert not mounts_at(disk.mount)
+    assert not (disk.base / "run" / "standing-disks.json").exists()
 
 
 def test_a_schedule_is_shown_before_it_is_kept(disk: Command):
@@ -198,7 +219,7 @@ def test_what_is_over_is_not_in_force_and_status_says_what_is(disk: Command):
     assert status["time_scale"] == 2
     assert status["active"] == ["limits.write_iops", "slow"]
     said = disk("status")
-    assert "× 2" in said
+    assert "service-5ms at ½ speed" in said
     assert "limits.write_iops=100 IOPS, slow.factor=10" in said
     disk("set", disk.mount, "slow.factor=max", "limits.write_iops=max")
     assert json.loads(disk("status", "--json"))["disks"][0]["active"] == []
@@ -206,3 +227,24 @@ def test_what_is_over_is_not_in_force_and_status_says_what_is(disk: Command):
     assert "slow.factor" not in disk("status")
     disk("set", disk.mount, "credits={iops: {baseline: 100, burst: 3000, capacity: 1000}}")
     assert "1,000 requests of credit left" in disk("status")
+
+
+def test_names_that_are_no_text_hide_no_program(disk: Command):
+    disk.up()
+    file = os.fsencode(disk.mount) + b"/a\x0c\xc2\x85\xff\nb"
+    Path(os.fsdecode(file)).write_bytes(b"x")
+    # prctl(2), PR_SET_NAME: a name that is no UTF-8 and would clear the screen
+    named = f"import ctypes; ctypes.CDLL(None).prctl(15, {bytes([0xFF])!r} + b'\\x1b[2J', 0, 0, 0)"
+    program = [sys.executable, "-c", f"{named}\n{MAPPED}", file]
+    holder = subprocess.Popen(program, stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == b"mapped\n"
+        said = disk("down", disk.mount, status=1)
+        assert f"(process {holder.pid})" in said
+        assert "\x1b" not in said
+        assert "\\x1b[2J" in said
+    finally:
+        holder.kill()
+        holder.wait()
+    disk("down", disk.mount)

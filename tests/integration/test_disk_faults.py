@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from penstock.emulate.disk import DiskServer
-from penstock.emulate.disk_log import read_disk_log
+from penstock.emulate.disks.request_log import read_disk_log
+from penstock.emulate.disks.server import DiskServer
 from penstock.errors import PenstockError
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
@@ -51,8 +51,8 @@ def bad_blocks(path: Path, order: range, *, direct: bool = False) -> set[int]:
     return bad
 
 
-def test_ea_19_half_of_the_space_is_bad_the_same_half_after_a_remount(bench: Bench):
-    """EA-19 at an eighth of its size; `bench/bad_space.py` reads all of its 256 MiB."""
+def test_half_of_the_space_is_bad_the_same_half_after_a_remount(bench: Bench):
+    """Half of the space is bad: at an eighth of its size; `bench/bad_space.py` reads all of its 256 MiB."""
     blocks = 8192
     (bench.backing / "f").write_bytes(os.urandom(blocks * BLOCK))
     bad_space = {"share": 0.5, "mode": "error", "seed": 11}
@@ -220,7 +220,7 @@ def _directory(bench: Bench, name: str) -> Path:
 # A power cut
 
 
-def test_ea_20_exactly_the_synced_data_remain(bench: Bench):
+def test_exactly_the_synced_data_remain(bench: Bench):
     (bench.backing / "old").write_bytes(b"o" * 100_000)
     bench.up(flat(0.0), volatile=True)
     m = bench.mount

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.emulate.disk import DiskServer
+from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal import Journal
 from tests.integration.disk_bench import HOST, Bench, flat, one_bench  # noqa: F401 - a fixture
 

@@ -17,7 +17,7 @@ import pytest
 
 from penstock.analyse.fidelity import certificate, confirm_fio, is_valid
 from penstock.analyse.second_source import served_by_log
-from penstock.emulate.disk_log import read_disk_log
+from penstock.emulate.disks.request_log import read_disk_log
 from penstock.profile import StorageProfile, load_profile
 from penstock.profile.cells import cells_from_fio
 from penstock.profile.fit import fit_profile
@@ -80,7 +80,7 @@ def iops(document: dict[str, Any], side: str = "read") -> float:
     return float(document["jobs"][0][side]["iops"])
 
 
-def test_ea_15_a_lognormal_service_time_as_fio_sees_it(bench: Bench):
+def test_lognormal_service_time_as_fio_sees_it(bench: Bench):
     overhead = {"overhead": {"kind": "lognormal", "mean_s": 0.002, "sigma": 0.5}}
     both = {"sequential": overhead, "random": overhead}
     profile = flat(0.0, read=both, write=both)
@@ -106,7 +106,7 @@ def distance(cell: Any, profile: StorageProfile) -> float:
 
 
 @pytest.mark.parametrize(("depth", "rate"), [(1, 1000), (2, 2000), (4, 4000), (8, 4000)])
-def test_ea_16_four_servers_of_a_millisecond(bench: Bench, depth: int, rate: float):
+def test_four_servers_of_a_millisecond(bench: Bench, depth: int, rate: float):
     profile = flat(0.001, servers=4)
     put_up(bench, profile)
     engine = {"ioengine": "psync"} if depth == 1 else {"ioengine": "libaio", "iodepth": depth}
@@ -114,7 +114,7 @@ def test_ea_16_four_servers_of_a_millisecond(bench: Bench, depth: int, rate: flo
     assert iops(document) == pytest.approx(rate, rel=0.05)
 
 
-def test_em_04_each_limit_holds_its_own_direction(bench: Bench):
+def test_each_limit_holds_its_own_direction(bench: Bench):
     profile = flat(0.002, servers=4)
     put_up(bench, profile)
     bench.server.patch("d", {"limits": {"write_iops": 100}})
@@ -155,7 +155,7 @@ def test_a_flush_costs_what_is_dirty(bench: Bench):
     assert job["sync"]["lat_ns"]["mean"] == pytest.approx(0.22e9, rel=0.1)
 
 
-def test_em_31_a_seek_takes_as_long_as_it_is_far(bench: Bench):
+def test_seek_takes_as_long_as_it_is_far(bench: Bench):
     profile = load_profile("hdd-7200-seek").to_dict()
     rates = {}
     for span in (64 * MIB, profile["seek"]["span_bytes"]):
@@ -182,7 +182,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("model", ROWS)
-def test_es_3_a_published_row_ten_times_slower(bench: Bench, model: str):
+def test_published_row_ten_times_slower(bench: Bench, model: str):
     profile = load_profile(model).scaled(10).json
     put_up(bench, profile)
     for rw, row in ROWS[model].items():
@@ -192,7 +192,7 @@ def test_es_3_a_published_row_ten_times_slower(bench: Bench, model: str):
             assert side["bw_bytes"] * 10 / 1e6 == pytest.approx(published, rel=0.15), (rw, block)
 
 
-def test_ea_17_a_disk_of_a_fitted_profile_is_fitted_the_same(bench: Bench):
+def test_disk_of_a_fitted_profile_is_fitted_the_same(bench: Bench):
     original = flat(0.001, servers=2)
     cells = [{"rw": rw, "bs": bs} for rw in ("randread", "randwrite") for bs in ("4k", "64k")]
     cells.append({"rw": "randread", "bs": "4k", "numjobs": 4})

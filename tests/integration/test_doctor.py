@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.doctor import _table
-from penstock.emulate.capacity import refuse_too_fast
+from penstock.emulate.cluster.capacity import refuse_too_fast
+from penstock.emulate.disks.floor import host_floor
 from penstock.errors import BadInput
 from penstock.host.directories import make_directory
-from penstock.host.floor import host_floor
 from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES
 from penstock.host.journal import Journal
 from penstock.host.probe import PROBES, Feature, probe_host

@@ -1,4 +1,4 @@
-"""The studies on nodes with different disks, in little: ES-2 (a) and ES-4."""
+"""The studies on nodes with different disks, in little."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.archive.bundle import Bundle
 STUDIES = Path(__file__).parents[2] / "studies"
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
     pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="needs FUSE"),
 ]
@@ -75,7 +75,7 @@ def least_s(requests: pd.DataFrame, stages: dict[str, list[int]], bps: float) ->
     return whole
 
 
-def test_es_2_a_a_job_takes_what_its_disks_let_through(tmp_path: Path) -> None:
+def test_a_job_takes_what_its_disks_let_through(tmp_path: Path) -> None:
     shutil.copytree(STUDIES / "heterogeneous", tmp_path / "heterogeneous")
     study = tmp_path / "job.study.yaml"
     study.write_text(STUDY.format(blocks=BLOCKS, block_bytes=BLOCK_BYTES))
@@ -108,7 +108,7 @@ def test_es_2_a_a_job_takes_what_its_disks_let_through(tmp_path: Path) -> None:
     assert len(sums) == 1
 
 
-def test_es_4_clients_that_look_leave_the_slow_replica(tmp_path: Path) -> None:
+def test_clients_that_look_leave_the_slow_replica(tmp_path: Path) -> None:
     words = [sys.executable, str(STUDIES / "load_balance.py"), "--quick", "--invalid", "--json"]
     done = subprocess.run(
         [*words, "-o", str(tmp_path / "out")], capture_output=True, text=True, timeout=200

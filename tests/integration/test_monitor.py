@@ -66,6 +66,21 @@ def test_samples_sit_on_the_grid_and_are_accounted_for(monitor: Monitor, tmp_pat
     assert not list(tmp_path.glob("samples.spool*"))
 
 
+def test_a_run_of_less_than_its_interval_can_be_drawn(journal: Journal, tmp_path: Path) -> None:
+    with Monitor(journal, tmp_path, 1000 * MS) as slow:
+        slow.start(None, {}, tmp_path)
+        time.sleep(0.85)
+        result = slow.stop()
+    receipt = result.receipt
+    assert (receipt["interval_ns"], receipt["used_ns"]) == (1000 * MS, 100 * MS)
+    # only the sample of the interval is owed: how busy the host is must not make a run incomplete
+    assert (receipt["samples"], receipt["expected"], receipt["complete"]) == (1, 1, "complete")
+    times = np.unique(result.tables["samples"].column("t_ns").to_numpy())
+    assert len(times) == 1 + receipt["between"] > 3
+    busy = result.tables["utilisation"].to_pandas().query("kind == 'cpu' and metric == 'busy'")
+    assert busy.groupby("entity").size().min() == len(times) - 1
+
+
 @pytest.mark.parametrize(("in_flight", "percent"), [(0, 0.0), (1, 100.0)])
 def test_a_disk_is_seen_by_its_own_counters(
     monitor: Monitor, tmp_path: Path, in_flight: int, percent: float

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from penstock.emulate.network import Network
-from penstock.emulate.spec import LinkSpec, NetworkSpec, NodeSpec
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts
 from penstock.host.netlink import Netlink
 from penstock.host.undo import undo
+from penstock.spec.cluster import LinkSpec, NetworkSpec, NodeSpec
 from tests.integration.net_ground import bit_s, busy, connection, namespaces
 from tests.integration.readings import Readings, of_one_test, verdict, watched
 
@@ -48,7 +48,7 @@ def seen(runtime: Path) -> dict[str, object]:
 
 
 @pytest.mark.fidelity
-def test_ea_24_fifty_out_and_twenty_in(journal: Journal, readings: Readings) -> None:
+def test_fifty_out_and_twenty_in(journal: Journal, readings: Readings) -> None:
     with namespaces(2) as (a, b), Network.up([NetworkSpec()], journal) as network:
         one = network.attach("a", a, LinkSpec(out_bps=50e6 / 8, in_bps=20e6 / 8))
         other = network.attach("b", b)
@@ -145,7 +145,7 @@ def test_down_and_undo_put_everything_back(journal: Journal, tmp_path: Path) -> 
 _DIES = """
 import os, sys
 from penstock.emulate.network import Network
-from penstock.emulate.spec import NetworkSpec
+from penstock.spec.cluster import NetworkSpec
 from penstock.host.journal import Journal
 network = Network.up([NetworkSpec(host=True)], Journal(sys.argv[1]))
 network.attach("a", int(sys.argv[2]))

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from penstock.emulate.network import Network
-from penstock.emulate.network.offers import offers
-from penstock.emulate.spec import Delay, Event, LinkSpec, NetworkSpec, When
+from penstock.emulate.network.capabilities import offers
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 from penstock.host.undo import undo
-from penstock.observe.trace.cost import interval
+from penstock.observe.trace.capture.cost import interval
+from penstock.spec.cluster import Delay, Event, LinkSpec, NetworkSpec, When
 from tests.integration.net_ground import (
     bit_s,
     busy,
@@ -195,7 +195,7 @@ def test_what_cannot_be_had_is_refused_by_name(journal: Journal) -> None:
 _DIES = """
 import os, sys
 from penstock.emulate.network import Network
-from penstock.emulate.spec import NetworkSpec
+from penstock.spec.cluster import NetworkSpec
 from penstock.host.journal import Journal
 network = Network.up([NetworkSpec(engine="relay")], Journal(sys.argv[1]))
 network.attach("a", int(sys.argv[2]))

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.emulate.nodes import Cluster
-from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
+from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import BadInput, PenstockError
+from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 from tests.integration.node_ground import NODES, PLATFORM, RUNTIMES, Ground, one_ground
 
 __all__ = ["one_ground"]  # a fixture
@@ -82,6 +82,16 @@ def test_a_platform_goes_up_is_used_and_goes_down(ground: Ground) -> None:
     assert ground.journal().open_entries() == []
 
 
+def test_a_disk_faster_than_the_host_is_refused(ground: Ground) -> None:
+    before = ground.seen()
+    platform = ground.where / "p.yaml"
+    platform.write_text(PLATFORM.format(count=2))
+    up = ground.penstock("nodes", "up", str(platform), "--set", "hosts.n.disks.data.profile=nvme")
+    assert up.returncode == 2, up.stdout
+    assert "nearest honest time_scale" in up.stderr
+    assert ground.seen() == before
+
+
 def test_files_go_into_nodes_and_out_of_one(ground: Ground) -> None:
     platform = ground.where / "p.yaml"
     platform.write_text(PLATFORM.format(count=2))
@@ -128,7 +138,7 @@ def test_files_go_into_nodes_and_out_of_one(ground: Ground) -> None:
     assert max(map(len, shown.splitlines())) <= 100
     rows = [line.split() for line in shown.splitlines()]
     assert [row[:6] for row in rows if row[:2] == ["n-0", "data"]] == [
-        ["n-0", "data", "sata-ssd", "×", "4", "0.0"]
+        ["n-0", "data", "sata-ssd", "at", "¼", "speed"]
     ]
     assert "limits.read_bps=10 MB/s" in shown
     told = json.loads(ground.penstock("nodes", "status", "--json").stdout)["clusters"][0]

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from penstock.emulate.nodes import registered
+from penstock.emulate.cluster.cluster import registered
 from penstock.host.cgroup import hierarchies
 from penstock.host.journal import new_token
 from penstock.host.processes import Identity
@@ -186,8 +186,8 @@ def test_a_living_owner_and_its_data_are_left_alone(ground: Ground) -> None:
     child.write_text(
         "import sys, json\n"
         "from pathlib import Path\n"
-        "from penstock.emulate.nodes import Cluster\n"
-        "from penstock.emulate.spec import *\n"
+        "from penstock.emulate.cluster.cluster import Cluster\n"
+        "from penstock.spec.cluster import *\n"
         "from penstock.host.journal import Journal\n"
         "from penstock.profile.load import load_profile\n"
         "profile = json.loads(load_profile('sata-ssd').json)\n"
@@ -220,8 +220,8 @@ def test_a_living_owner_and_its_data_are_left_alone(ground: Ground) -> None:
 def test_what_a_dead_conductor_held_goes_with_it(ground: Ground) -> None:
     before = ground.seen()
     words = (
-        "from penstock.emulate.nodes import Cluster\n"
-        "from penstock.emulate.spec import *\n"
+        "from penstock.emulate.cluster.cluster import Cluster\n"
+        "from penstock.spec.cluster import *\n"
         "from penstock.host.journal import Journal\n"
         "c = Cluster.up(ClusterSpec('gt', (NodeSpec('one'),)), Journal(), outlive=False)\n"
         "print(c.pid, flush=True)\n"

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from penstock.emulate.nodes import Cluster
-from penstock.emulate.spec import ClusterSpec, DiskSpec, NodeSpec
+from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import BadInput, PenstockError
 from penstock.host.isolation import isolation_of
 from penstock.host.processes import start_ticks
 from penstock.host.spawner import ENTER, PATH
-from penstock.study.privileges import CAPABILITIES
+from penstock.spec.cluster import ClusterSpec, DiskSpec, NodeSpec
+from penstock.spec.privileges import CAPABILITIES
 from tests.integration.node_ground import NODES, RUNTIMES, Ground, one_ground
 
 ATTACKS = Path(__file__).with_name("node_attacks.py")

@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.emulate.nodes import Cluster
-from penstock.emulate.settings import Change
-from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
-from penstock.emulate.status import jain_index
+from penstock.emulate.cluster.cluster import Cluster
+from penstock.emulate.cluster.settings import Change
+from penstock.emulate.cluster.status import jain_index
 from penstock.errors import BadInput
-from penstock.observe.trace.cost import interval
+from penstock.observe.trace.capture.cost import interval
 from penstock.profile.load import load_profile
+from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 from tests.integration.node_ground import NODES, Ground, one_ground
 from tests.integration.readings import Readings, of_one_test, verdict, watched
 
@@ -35,7 +35,7 @@ def nodes_of(ground: Ground, *specs: NodeSpec) -> Cluster:
 
 
 @pytest.mark.fidelity
-def test_ea_24_half_a_processor_is_half_of_a_loop(ground: Ground, readings: Readings) -> None:
+def test_half_a_processor_is_half_of_a_loop(ground: Ground, readings: Readings) -> None:
     """Processor time per wall time of a loop; a host too busy to give half a processor is told apart."""
     loop = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
     specs = [NodeSpec(n, cpus=1.0, cpu_ratio=r, links=()) for n, r in (("one", 0.5), ("two", 0.4))]
@@ -62,7 +62,7 @@ def test_ea_24_half_a_processor_is_half_of_a_loop(ground: Ground, readings: Read
     assert verdict(planted, 0.5, 0.06) == "departs", planted
 
 
-def test_em_06_the_hard_limit_kills_and_the_soft_one_presses(ground: Ground) -> None:
+def test_the_hard_limit_kills_and_the_soft_one_presses(ground: Ground) -> None:
     specs = (
         NodeSpec("hard", memory_bytes=64 * MIB, links=()),
         NodeSpec("soft", memory_soft_bytes=32 * MIB, links=()),
@@ -89,8 +89,8 @@ def test_em_06_the_hard_limit_kills_and_the_soft_one_presses(ground: Ground) -> 
         assert cluster.nodes["soft"].cgroup.oom_kills() == 0
 
 
-def test_em_15_the_same_or_different_limits_in_one_request(ground: Ground) -> None:
-    """EA-14 in small: as many distinct limits as nodes, each read back; nobody else's changes."""
+def test_the_same_or_different_limits_in_one_request(ground: Ground) -> None:
+    """In small: as many distinct limits as nodes, each read back; nobody else's changes."""
     count = 8
     link = (LinkSpec(out_bps=50e6, in_bps=40e6),)
     nodes = tuple(NodeSpec(f"n-{i}", disks=(DISK,), links=link) for i in range(count))
@@ -120,8 +120,8 @@ def test_em_15_the_same_or_different_limits_in_one_request(ground: Ground) -> No
 
 CONDUCTOR = """
 import json, time
-from penstock.emulate.nodes import Cluster
-from penstock.emulate.spec import *
+from penstock.emulate.cluster.cluster import Cluster
+from penstock.spec.cluster import *
 from penstock.host.journal import Journal
 from penstock.profile.load import load_profile
 disk = DiskSpec("data", profile=json.loads(load_profile("sata-ssd").json))
@@ -139,7 +139,7 @@ time.sleep(60)
 """
 
 
-def test_ea_13_a_schedule_goes_on_when_the_conductor_is_killed(ground: Ground) -> None:
+def test_schedule_goes_on_when_the_conductor_is_killed(ground: Ground) -> None:
     words = [sys.executable, "-c", CONDUCTOR]
     child = subprocess.Popen(words, env=ground.environment, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
@@ -167,7 +167,7 @@ def test_ea_13_a_schedule_goes_on_when_the_conductor_is_killed(ground: Ground) -
     cluster.down()
 
 
-def test_em_26_events_wait_for_a_phase_a_log_line_and_a_counter(ground: Ground) -> None:
+def test_events_wait_for_a_phase_a_log_line_and_a_counter(ground: Ground) -> None:
     log = ground.where / "log"
     log.write_text("ready\n")
     wrote = {"metric": "writes", "disk": "one.data", "above": 0}
@@ -199,7 +199,7 @@ def test_em_26_events_wait_for_a_phase_a_log_line_and_a_counter(ground: Ground) 
             cluster.schedule([bad])
 
 
-def test_ea_10_the_same_key_twice_at_one_time_is_refused(ground: Ground) -> None:
+def test_the_same_key_twice_at_one_time_is_refused(ground: Ground) -> None:
     twice = [
         Event(When(9), "cpu", {"cpus": 0.5}, ("one",)),
         Event(When(9), "cpu", {"cpus": 1}, ("*",)),
@@ -211,7 +211,7 @@ def test_ea_10_the_same_key_twice_at_one_time_is_refused(ground: Ground) -> None
 
 
 @pytest.mark.fidelity
-def test_em_09_a_bystander_keeps_its_throughput(ground: Ground, readings: Readings) -> None:
+def test_bystander_keeps_its_throughput(ground: Ground, readings: Readings) -> None:
     """While one node's disk is held to 1 MB/s, the other's goes on; told apart from a busy host."""
     rate = DiskSpec("data", profile=json.loads(load_profile("rate-20mib").json))
     write = "while :; do dd if=/dev/zero of=/disks/data/f bs=64k count=64 oflag=direct 2>/dev/null; done"
@@ -258,7 +258,7 @@ def _written_bps(cluster: Cluster, seconds: float) -> dict[str, float]:
     }
 
 
-def test_em_17_the_status_says_how_evenly_processors_are_shared(ground: Ground) -> None:
+def test_the_status_says_how_evenly_processors_are_shared(ground: Ground) -> None:
     assert jain_index([1.0, 1.0, 1.0]) == pytest.approx(1.0)
     assert jain_index([1.0, 0.0]) == pytest.approx(0.5)
     assert jain_index([]) is None

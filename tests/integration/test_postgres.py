@@ -11,13 +11,13 @@ import pytest
 
 from penstock.archive.runs import bundles
 from penstock.campaign.run import run_study
-from penstock.predict.study import predict_study
+from penstock.predict.study.predict import predict_study
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(600),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts, control groups, tracing"),
     pytest.mark.skipif(not Path("/usr/lib/postgresql").is_dir(), reason="needs PostgreSQL"),

@@ -10,14 +10,14 @@ import pytest
 
 from penstock.archive.runs import bundles
 from penstock.campaign.run import run_study
-from penstock.predict.study import Score, predict_study, score
+from penstock.predict.study.predict import Score, predict_study, score
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BAR = 0.85
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts, control groups, tracing"),
     pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),

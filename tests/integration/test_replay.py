@@ -1,4 +1,4 @@
-"""TA-21: a trace, replayed by fio and traced again, is like itself. Needs root, BPF and fio."""
+"""A trace, replayed by fio and traced again, is like itself. Needs root, BPF and fio."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ def bundles(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 @pytest.mark.parametrize("rw", PATTERNS)
-def test_ta_21_a_replay_is_like_its_trace(
-    bundles: dict[str, Path], tmp_path: Path, rw: str
-) -> None:
+def test_replay_is_like_its_trace(bundles: dict[str, Path], tmp_path: Path, rw: str) -> None:
     done: dict[str, Any] = json.loads(
         penstock("replay", bundles[rw], "--on", tmp_path, "--speed", "max", "--json")
     )
@@ -80,7 +78,7 @@ def test_ta_21_a_replay_is_like_its_trace(
     assert not list(tmp_path.iterdir())
 
 
-def test_ta_21_equal_runs_are_near_and_orders_far(
+def test_equal_runs_are_near_and_orders_far(
     bundles: dict[str, Path], target: Path, tmp_path: Path
 ) -> None:
     again = traced(target, tmp_path / "t", "randread", *PATTERNS["randread"])

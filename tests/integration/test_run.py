@@ -26,7 +26,6 @@ from penstock.host.mounts import mounts
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and control groups"),
     pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),
     pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio"),
@@ -176,7 +175,7 @@ def floor(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "PENSTOCK_STATE": str(state),
         "PENSTOCK_RUNTIME": str(state / "run"),
     }
-    line = "from penstock.host.floor import host_floor; host_floor()"
+    line = "from penstock.emulate.disks.floor import host_floor; host_floor()"
     subprocess.run([sys.executable, "-c", line], env=environment, check=True)
     return state / "host-floor.json"
 
@@ -287,7 +286,7 @@ def test_a_killed_conductor_is_put_back_and_resumed(ground: Ground) -> None:
     if first["attempt"] == 1:  # not repeated for want of validity
         assert after["r001"] == before["r001"]
     second = Bundle.open(ground.out / "runs" / "r002").manifest
-    assert second["attempt"] >= 2  # the interrupted attempt counts (DN-33)
+    assert second["attempt"] >= 2  # the interrupted attempt counts
     assert ground.leftovers() == NOTHING
 
     ground.run(STUDY, "--resume", "--json")

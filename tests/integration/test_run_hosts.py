@@ -107,7 +107,7 @@ def study(ground: Ground, net: str, sleep: str) -> Path:
 
 
 @pytest.mark.host
-@pytest.mark.slow
+@pytest.mark.long
 @needs_root
 def test_each_block_is_made_on_one_host_and_collected(ground: Ground, net: str) -> None:
     out = ground.where / "out"
@@ -134,7 +134,7 @@ def test_each_block_is_made_on_one_host_and_collected(ground: Ground, net: str) 
 
 
 @pytest.mark.host
-@pytest.mark.slow
+@pytest.mark.long
 @needs_root
 def test_a_host_that_dies_loses_its_run_to_another(ground: Ground, net: str) -> None:
     out = ground.where / "out"

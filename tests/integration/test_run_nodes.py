@@ -24,7 +24,6 @@ from .node_ground import Ground
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
     pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),
     pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio"),
@@ -200,7 +199,7 @@ def test_the_command_on_all_nodes_and_its_own_disk_on_each(ground: Ground) -> No
     assert left(ground) == NOTHING
 
 
-def test_ea_11_a_node_out_of_memory_fails_the_run(ground: Ground) -> None:
+def test_node_out_of_memory_fails_the_run(ground: Ground) -> None:
     eat = "{python} -c 'x = bytearray(200 << 20)' || true; echo {word}"
     done = run(ground, study(ground, FIO, COMMAND=eat), "--keep-going")
     assert done.returncode == 1, done.stderr
@@ -250,7 +249,7 @@ def test_stopped_in_the_middle_then_undone_and_resumed(ground: Ground, number: i
     assert left(ground) == NOTHING
 
 
-def test_ea_27_one_of_ten_runs_that_fails_is_named_and_left_out_of_the_mean(ground: Ground) -> None:
+def test_one_of_ten_runs_that_fails_is_named_and_left_out_of_the_mean(ground: Ground) -> None:
     text = FIO.replace(
         "count: 2, memory: 64MiB, disks: [{name: d, profile: rate-20mib, size: 4MiB}]",
         "memory: 64MiB",

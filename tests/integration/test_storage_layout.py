@@ -55,9 +55,7 @@ def traced_scan(program: Path, home: Path, table: str) -> tuple[dict[str, Any], 
     return row, said(done.stderr)
 
 
-def test_ts_1_random_before_consecutive_after_the_same_contents(
-    program: Path, tmp_path: Path
-) -> None:
+def test_random_before_consecutive_after_the_same_contents(program: Path, tmp_path: Path) -> None:
     home = loaded(program, tmp_path / "wt", 100)
     words = [str(program), "rewrite", str(home), "loaded", "rewritten"]
     rewriting = subprocess.run(words, check=True, capture_output=True, text=True)
@@ -73,7 +71,7 @@ def test_ts_1_random_before_consecutive_after_the_same_contents(
     assert first["checksum"] == second["checksum"] == said(rewriting.stdout)["checksum"]
 
 
-def test_ts_1_records_that_came_in_key_order_are_not_called_random(
+def test_records_that_came_in_key_order_are_not_called_random(
     program: Path, tmp_path: Path
 ) -> None:
     """Planted failure of the case: without disorder there is nothing to find."""
@@ -82,7 +80,7 @@ def test_ts_1_records_that_came_in_key_order_are_not_called_random(
     assert found["read_evidence"]["consecutive_share"] >= 0.7
 
 
-def test_ts_1_disorder_lowers_the_consecutive_share(program: Path, tmp_path: Path) -> None:
+def test_disorder_lowers_the_consecutive_share(program: Path, tmp_path: Path) -> None:
     shares = [
         traced_scan(program, loaded(program, tmp_path / str(percent), percent), "loaded")[0]
         for percent in (0, 5, 25, 100)

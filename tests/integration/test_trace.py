@@ -148,8 +148,8 @@ def test_a_reader_that_stands_still_loses_and_says_how_much(target: Path, tmp_pa
     from penstock.host.cgroup import create_run_cgroup
     from penstock.host.journal import Journal
     from penstock.host.launch import launch
-    from penstock.host.state import state_dir
-    from penstock.observe.trace.tracer import Tracer
+    from penstock.observe.trace.capture.tracer import Tracer
+    from penstock.state import state_dir
 
     journal = Journal(tmp_path / "journal")
     with (
@@ -322,8 +322,8 @@ def programs() -> set[int]:
 def test_a_killed_tracer_leaves_nothing_loaded(tmp_path: Path) -> None:
     from penstock.host.cgroup import create_run_cgroup
     from penstock.host.journal import Journal
-    from penstock.host.state import state_dir
-    from penstock.observe.trace.tracer import Tracer
+    from penstock.observe.trace.capture.tracer import Tracer
+    from penstock.state import state_dir
 
     before = programs()
     journal = Journal(tmp_path / "journal")
@@ -340,7 +340,7 @@ def test_a_killed_tracer_leaves_nothing_loaded(tmp_path: Path) -> None:
 
 
 @needs_fio
-def test_ta_22_a_random_read_is_a_cloud_of_one_point_per_request(tmp_path: Path) -> None:
+def test_random_read_is_a_cloud_of_one_point_per_request(tmp_path: Path) -> None:
     requests = 140 * 2**20 // 4096
     data = tmp_path / "data"
     data.write_bytes(bytes(140 << 20))

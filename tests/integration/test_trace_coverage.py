@@ -27,8 +27,8 @@ from bench.coverage.fio import (
 )
 from bench.coverage.recording import Recording, record
 from penstock.host.journal import Journal
-from penstock.host.state import state_dir
-from penstock.observe.trace.tracer import Tracer
+from penstock.observe.trace.capture.tracer import Tracer
+from penstock.state import state_dir
 
 SOURCE = Path(__file__).with_name("odd_calls.c")
 
@@ -103,7 +103,7 @@ QUICK = [
 
 @needs_fio
 @pytest.mark.parametrize("cell", QUICK, ids=str)
-def test_ta_01_and_02_as_fio_says(cell: Cell, tracer: Tracer, journal: Journal, work: Path) -> None:
+def test_as_fio_says(cell: Cell, tracer: Tracer, journal: Journal, work: Path) -> None:
     if cell.engine not in installed():
         pytest.skip(f"this fio has no {cell.engine}")
     assert run_cell(cell, tracer, journal, work) == []
@@ -201,7 +201,7 @@ def test_flags_of_single_calls_and_ta_05_bad_pointer(
     assert all(row["latency_ns"] > 0 for row in recording.of_file(target))
 
 
-def test_ta_06_eight_threads_on_one_descriptor(
+def test_eight_threads_on_one_descriptor(
     odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     recording = record([str(odd_calls), "threads", str(target)], tracer, journal, work)
@@ -235,7 +235,7 @@ os.sync()
 """
 
 
-def test_ta_03_copies_inside_the_kernel_and_durability(
+def test_copies_inside_the_kernel_and_durability(
     tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     source = work / "source"
@@ -267,6 +267,38 @@ def test_ta_03_copies_inside_the_kernel_and_durability(
     sums = {(r["file_id"], r["op"]): r for r in recording.tables["operations"].to_pylist()}
     assert sums[recording.files[str(copy)], "fsync"]["calls"] == 1
     assert sums[0, "sync"]["calls"] == 1
+
+
+NAMED = """
+import os, sys
+for n in range(3):
+    file = os.open(f"{sys.argv[1]}/{n}", os.O_WRONLY | os.O_CREAT)
+    os.write(file, b"x" * 100)
+    os.fsync(file)
+    directory = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(directory)
+    os.fdatasync(directory)
+    os.close(directory)
+    os.close(file)
+"""
+
+
+def test_a_directory_that_is_flushed_has_its_row(
+    tracer: Tracer, journal: Journal, work: Path
+) -> None:
+    """As a program makes sure of a name: its path ends with a slash, and its time is that of flushes."""
+    folder = work / "folder"
+    folder.mkdir(exist_ok=True)
+    recording = record([sys.executable, "-c", NAMED, str(folder)], tracer, journal, work)
+    number = recording.files[f"{folder}/"]
+    assert str(folder) not in recording.files
+    sums = {(r["file_id"], r["op"]): r for r in recording.tables["operations"].to_pylist()}
+    assert sums[number, "fsync"]["calls"] == 3
+    assert sums[number, "fdatasync"]["calls"] == 3
+    assert sums[number, "fsync"]["time_ns"] > 0
+    flushed = [row for row in recording.events.to_pylist() if row["file_id"] == number]
+    assert [row["op"] for row in flushed] == ["fsync", "fdatasync"] * 3
+    assert receipt_faults(recording.receipt) == []
 
 
 SHARED = """
@@ -314,7 +346,7 @@ for pid in pids:
 """
 
 
-def test_ta_04_a_position_shared_by_dup_and_fork(
+def test_position_shared_by_dup_and_fork(
     target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     log = work / "reference"
@@ -326,7 +358,7 @@ def test_ta_04_a_position_shared_by_dup_and_fork(
     assert seen(recording, target, "op", "offset_bytes", "done_bytes") == truth
 
 
-def test_ta_04_two_processes_append(tracer: Tracer, journal: Journal, work: Path) -> None:
+def test_two_processes_append(tracer: Tracer, journal: Journal, work: Path) -> None:
     path = work / "appended"
     path.write_bytes(b"")
     recording = record([sys.executable, "-c", APPENDERS, str(path)], tracer, journal, work)
@@ -359,7 +391,7 @@ except OSError:
 """
 
 
-def test_tr_06_renamed_linked_and_deleted_files_stay_apart(
+def test_renamed_linked_and_deleted_files_stay_apart(
     tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     place = work / "names"
@@ -394,7 +426,7 @@ def test_tr_06_renamed_linked_and_deleted_files_stay_apart(
 
 @needs_fio
 @pytest.mark.parametrize("engine", ["libaio", "io_uring"])
-def test_ta_02_latency_is_from_submission_to_completion(
+def test_latency_is_from_submission_to_completion(
     engine: str, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     """A request ends before fio fetches it and begins after fio took it up: never longer than fio's own."""

@@ -195,7 +195,7 @@ def test_refusal_names_the_way_without_privilege(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from penstock.errors import PenstockError
-    from penstock.observe.trace.session import Session, trace_command
+    from penstock.observe.trace.capture.session import Session, trace_command
 
     for variable in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
         (tmp_path / variable).mkdir(mode=0o700)

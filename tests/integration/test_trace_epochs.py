@@ -1,4 +1,4 @@
-"""Mode pattern beside mode trace on the same accesses (TA-14), and the published random read (TA-22)."""
+"""Mode pattern beside mode trace on the same accesses, and the published random read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.pattern import cases
-from penstock.observe.trace.rejudge import judge_bundle
+from penstock.observe.trace.verdicts.rejudge import judge_bundle
 
 pytestmark = [
     pytest.mark.host,
@@ -59,7 +59,7 @@ for name in names:
 
 
 def accesses() -> dict[str, tuple[str, int | None, int | None, np.ndarray, np.ndarray]]:
-    """TA-15's set: class, k, border, offsets, threads."""
+    """Sequences of known truth: class, k, border, offsets, threads."""
     draws = np.random.default_rng(15)
     n, one = REQUESTS, np.ones(REQUESTS)
     half = cases.consecutive(n // 2, 512)
@@ -100,7 +100,7 @@ def penstock_trace(command: list[str | Path], mode: str, *options: str | Path) -
     return dict(json.loads(done.stdout))
 
 
-def test_ta_14_pattern_and_trace_give_the_same_verdicts(tmp_path: Path) -> None:
+def test_pattern_and_trace_give_the_same_verdicts(tmp_path: Path) -> None:
     told = accesses()
     for name, (_, _, _, offsets, tids) in told.items():
         np.save(tmp_path / f"{name}.npy", np.array([offsets, tids], np.int64))
@@ -130,7 +130,7 @@ def test_ta_14_pattern_and_trace_give_the_same_verdicts(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
-def test_ta_22_random_reads_of_a_140_mb_file(tmp_path: Path) -> None:
+def test_random_reads_of_a_140_mb_file(tmp_path: Path) -> None:
     target, bundle = tmp_path / "file", tmp_path / "T"
     target.write_bytes(bytes(140_000_000))
     command: list[str | Path] = [

@@ -113,7 +113,7 @@ def target(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("drop_every", [0, 50])
-def test_ta_10_two_processes_and_one_file(target: Path, tmp_path: Path, drop_every: int) -> None:
+def test_two_processes_and_one_file(target: Path, tmp_path: Path, drop_every: int) -> None:
     bundle, told = tmp_path / "T", tmp_path / "told"
     options = ("--drop-every", str(drop_every))
     document = traced(
@@ -178,7 +178,7 @@ def fio_truth(log: Path, direction: str) -> set[int]:
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 @pytest.mark.parametrize("rw", PATTERNS)
-def test_ta_01_pages_of_fios_mmap_engine(target: Path, tmp_path: Path, rw: str) -> None:
+def test_pages_of_fios_mmap_engine(target: Path, tmp_path: Path, rw: str) -> None:
     log, bundle = tmp_path / "iolog", tmp_path / "T"
     os.truncate(target, 16 << 20)
     traced(

@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.observe.trace.tracer import Tracer, TraceResult
+from penstock.observe.trace.capture.tracer import Tracer, TraceResult
 from tests.integration.tracing import with_known_cost
 
 _native: Any = importlib.import_module("penstock._native")
@@ -90,7 +90,7 @@ def rows(result: TraceResult, target: Path) -> dict[str, Any]:
         ("trace", {"deny": ["out_read"]}, "tp_btf"),
     ],
 )
-def test_ta_23_every_way_sees_every_call(
+def test_every_way_sees_every_call(
     target: Path, state: Path, mode: str, how: dict[str, Any], hook: str | None
 ) -> None:
     result = traced(target, state, mode, **how)
@@ -117,7 +117,7 @@ def test_ta_23_every_way_sees_every_call(
         assert "EPERM (denied for a test)" in calls["reason"]
 
 
-def test_ta_23_what_is_refused_is_absent_and_said(target: Path, state: Path) -> None:
+def test_what_is_refused_is_absent_and_said(target: Path, state: Path) -> None:
     result = traced(target, state, "pattern", deny=["fault_of_user"])
     faults = result.receipt["hooks"]["faults"]
     assert faults["state"] == "absent"
@@ -159,7 +159,7 @@ def programs() -> set[int]:
     return {row["id"] for row in json.loads(listed.stdout) if row.get("name") in ours}
 
 
-def test_ta_25_a_killed_tracer_leaves_no_program(state: Path) -> None:
+def test_killed_tracer_leaves_no_program(state: Path) -> None:
     journal = Journal(state / "journal")
     before = programs()
     tracer = Tracer(journal, state, "trace")

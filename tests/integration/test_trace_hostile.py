@@ -15,8 +15,8 @@ from penstock.archive.bundle import Bundle
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.host.state import state_dir
-from penstock.observe.trace.tracer import Tracer, TraceResult
+from penstock.observe.trace.capture.tracer import Tracer, TraceResult
+from penstock.state import state_dir
 from tests.integration.tracing import NEEDS_TRACER, balanced, of_file, trace, with_known_cost
 
 pytestmark = NEEDS_TRACER

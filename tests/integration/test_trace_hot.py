@@ -18,12 +18,12 @@ import pytest
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.observe.trace.again import patterns_again
-from penstock.observe.trace.hot import in_words
-from penstock.observe.trace.scope import read_scope
-from penstock.observe.trace.session import Traced
-from penstock.observe.trace.summary import file_rows
-from penstock.observe.trace.tracer import Tracer, TraceResult
+from penstock.observe.trace.capture.hot import in_words
+from penstock.observe.trace.capture.scope import read_scope
+from penstock.observe.trace.capture.session import Traced
+from penstock.observe.trace.capture.tracer import Tracer, TraceResult
+from penstock.observe.trace.show.summary import file_rows
+from penstock.observe.trace.verdicts.remake import patterns_again
 from tests.integration.tracing import NEEDS_TRACER, penstock, trace, with_known_cost, within
 
 pytestmark = NEEDS_TRACER
@@ -132,9 +132,7 @@ def balanced(receipt: dict[str, Any]) -> bool:
     )
 
 
-def test_ta_19_the_smallest_set_is_kept_and_judged_as_without_choice(
-    ground: Path, state: Path
-) -> None:
+def test_the_smallest_set_is_kept_and_judged_as_without_choice(ground: Path, state: Path) -> None:
     plain = traced(PROGRAM, ground, state)
     result = traced(PROGRAM, ground, state, hot={})
     hot = result.receipt["hot"]
@@ -205,7 +203,7 @@ def choices_in(spool: Path) -> int:
     return len({json.loads(line)["t_ns"] for line in lines})
 
 
-def test_tr_17_the_choice_follows_the_program(ground: Path, state: Path) -> None:
+def test_the_choice_follows_the_program(ground: Path, state: Path) -> None:
     """Two files take turns with three quarters of the requests; half of them are to be covered.
 
     By the hooks that need most of the verifier: all that they read goes through helpers.
@@ -250,7 +248,7 @@ def test_tr_17_the_choice_follows_the_program(ground: Path, state: Path) -> None
     assert "covers" in (why_wrong(chosen_last, window) or "")
 
 
-def test_tr_17_the_bundle_and_the_summary_say_what_was_left(ground: Path, tmp_path: Path) -> None:
+def test_the_bundle_and_the_summary_say_what_was_left(ground: Path, tmp_path: Path) -> None:
     options = ("--mode", "trace", "--no-layers", "--dir", ground)
     # 50 files, and few requests more than a first choice takes
     busy = PROGRAM.replace(f"range({FILES})]\n    anywhere", "range(50)]\n    anywhere").replace(

@@ -27,12 +27,12 @@ from penstock.archive.bundle import Bundle
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.host.state import state_dir
-from penstock.observe.trace import session
-from penstock.observe.trace.layers import Layers, LayersResult, served_under
-from penstock.observe.trace.layers_files import extents_table
-from penstock.observe.trace.summary import as_document
-from penstock.observe.trace.tracer import Tracer
+from penstock.observe.trace.capture import session
+from penstock.observe.trace.capture.tracer import Tracer
+from penstock.observe.trace.layers.files import extents_table
+from penstock.observe.trace.layers.tables import Layers, LayersResult, served_under
+from penstock.observe.trace.show.summary import as_document
+from penstock.state import state_dir
 
 pytestmark = [
     pytest.mark.host,
@@ -148,7 +148,7 @@ def unseen_bytes(receipt: dict[str, Any]) -> int:
     return sum(max(row["device_bytes"] - row["seen_bytes"], 0) for row in reads)
 
 
-def test_ta_17_cold_then_warm(target: Path, tmp_path: Path) -> None:
+def test_cold_then_warm(target: Path, tmp_path: Path) -> None:
     run = Watched(tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "cached")
     use = run.use(target)
     half = READ_BYTES // 65536
@@ -172,7 +172,7 @@ def test_ta_17_cold_then_warm(target: Path, tmp_path: Path) -> None:
     assert row.share["device"] + row.share["ahead"] == pytest.approx(0.5)
 
 
-def test_ta_17_direct_reads_are_joined_exactly(target: Path, tmp_path: Path) -> None:
+def test_direct_reads_are_joined_exactly(target: Path, tmp_path: Path) -> None:
     run = Watched(tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "direct")
     use = run.use(target)
     assert len(use) == READ_BYTES // 65536
@@ -260,7 +260,7 @@ def _sync_when(directory: Path) -> Callable[[], None]:
     return work
 
 
-def test_ta_18_write_back_is_charged_to_who_made_the_pages_dirty(tmp_path: Path) -> None:
+def test_write_back_is_charged_to_who_made_the_pages_dirty(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir()
     outside = threading.Thread(target=_sync_when(directory))
@@ -281,7 +281,7 @@ def test_ta_18_write_back_is_charged_to_who_made_the_pages_dirty(tmp_path: Path)
     assert conserved(run.layers.receipt)
 
 
-def test_tr_30_residency_at_start_and_end(target: Path, tmp_path: Path) -> None:
+def test_residency_at_start_and_end(target: Path, tmp_path: Path) -> None:
     run = Watched(tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "cached")
     end = run.frame("residency", target)
     start = end[end["moment"] == "start"]
@@ -300,7 +300,7 @@ def _row_of(path: Path) -> pa.Table:
     )
 
 
-def test_ta_24_contiguous_and_fragmented_files(tmp_path: Path) -> None:
+def test_contiguous_and_fragmented_files(tmp_path: Path) -> None:
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
     for path, size in ((whole, 32 * MIB), (pieces, 8 * MIB)):
         with path.open("wb") as file:
@@ -336,7 +336,7 @@ def test_the_extents_are_those_that_the_kernel_tells_one_by_one(tmp_path: Path) 
     assert told["contiguous_share"] == pytest.approx(adjacent / 1023)
 
 
-def test_tr_18_the_order_at_the_device_and_why_it_differs(target: Path, tmp_path: Path) -> None:
+def test_the_order_at_the_device_and_why_it_differs(target: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "T"
     reader = "import os, sys\nfd = os.open(sys.argv[1], 0)\nos.posix_fadvise(fd, 0, 0, 4)\n"
     reader += "while os.read(fd, 4096): pass\n"

@@ -118,7 +118,7 @@ def test_a_tracer_that_does_not_answer_disturbs_nothing(file: Path, tmp_path: Pa
     """Planted: the live part asks at a socket that is not there."""
     script = (
         "import dataclasses, sys; from pathlib import Path\n"
-        "from penstock.observe.trace.tracer import Tracer\n"
+        "from penstock.observe.trace.capture.tracer import Tracer\n"
         "beside = Tracer.beside\n"
         "def astray(self):\n"
         "    source = beside(self)\n"
@@ -174,7 +174,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Pa
 @pytest.mark.skipif(
     shutil.which("bpftool", path="/usr/sbin:/usr/bin") is None, reason="bpftool is not installed"
 )
-def test_ta_25_what_a_kill_leaves_is_put_right(file: Path, own_state: tuple[Path, Path]) -> None:
+def test_what_a_kill_leaves_is_put_right(file: Path, own_state: tuple[Path, Path]) -> None:
     """Command line and daemons killed at some moment under load: programs go, `undo` does the rest."""
     state, runtime = own_state
     moments = random.Random(7)

@@ -23,7 +23,7 @@ from penstock.cli import _build
 from penstock.errors import BadInput
 from penstock.host.cgroup import create_run_cgroup, hierarchies
 from penstock.host.journal import Journal
-from penstock.observe.trace.scope import find_group
+from penstock.observe.trace.capture.scope import find_group
 from tests.integration.tracing import (
     NEEDS_TRACER,
     Running,
@@ -94,7 +94,7 @@ def ended(tracing: subprocess.Popen[str]) -> Any:
     return document
 
 
-def test_ta_08_an_untargeted_process_is_not_seen(ground: Path) -> None:
+def test_an_untargeted_process_is_not_seen(ground: Path) -> None:
     """Beside a command that reads 101 times another one reads 10100 times; a third one is never still."""
     script = "import os,sys\nf=os.open(sys.argv[1],0)\nfor i in range(int(sys.argv[2])): os.pread(f,512,0)\n"
     stop = threading.Event()
@@ -124,7 +124,7 @@ def test_ta_08_an_untargeted_process_is_not_seen(ground: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["trace", "pattern"])
-def test_ta_09_a_process_tree(ground: Path, mode: str) -> None:
+def test_process_tree(ground: Path, mode: str) -> None:
     with Running(READER, ground / "a.wt", "10") as stranger, Running(FAMILY, ground) as family:
         tracing = started_trace("-m", mode, "-p", str(family.pid))
         stranger.go()
@@ -168,7 +168,7 @@ def group_directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 
 
 @pytest.mark.parametrize("controller", ["unified", "pids"])
-def test_ta_09_a_control_group_with_those_inside(
+def test_control_group_with_those_inside(
     ground: Path, group_directory: dict[str, Path], controller: str
 ) -> None:
     if controller == "pids" and "pids" not in hierarchies().v1:
@@ -213,7 +213,7 @@ def make_and_use(root: Path) -> tuple[list[str], dict[str, int]]:
 
 
 @pytest.mark.parametrize(("mode", "there"), [("trace", False), ("pattern", True)])
-def test_ta_09_a_directory_and_an_ending(tmp_path: Path, mode: str, there: bool) -> None:
+def test_directory_and_an_ending(tmp_path: Path, mode: str, there: bool) -> None:
     if there:
         (tmp_path / "db" / "deep").mkdir(parents=True)
     command, counts = make_and_use(tmp_path)
@@ -229,7 +229,7 @@ def test_ta_09_a_directory_and_an_ending(tmp_path: Path, mode: str, there: bool)
     assert document["filtered"] >= sum(counts.values()) - sum(counts[n] for n in wanted)
 
 
-def test_ta_09_files_and_inodes(ground: Path) -> None:
+def test_files_and_inodes(ground: Path) -> None:
     """--file: one that is there, one made later, one by a hard link; --inode; kinds combine by AND."""
     os.link(ground / "a.wt", ground / "link")
     status = (ground / "b.wt").stat()
@@ -315,7 +315,7 @@ def loop_device(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 @pytest.mark.parametrize("mode", ["trace", "pattern", "count"])
-def test_tr_02_a_block_device_is_recorded_as_files_are(
+def test_block_device_is_recorded_as_files_are(
     tmp_path: Path, loop_device: Path, mode: str
 ) -> None:
     options: tuple[str | Path, ...] = ("-m", mode, "--file", loop_device, "-o", tmp_path / "T")
@@ -369,7 +369,7 @@ def test_a_bind_mount_hides_no_directory(ground: Path) -> None:
         assert found == [(ground / "real" / "f").stat().st_ino]
 
 
-def test_tr_10_files_open_before_and_threads_are_named(ground: Path) -> None:
+def test_files_open_before_and_threads_are_named(ground: Path) -> None:
     """Attached after the files were opened, and after the working directory went by another name."""
     with Running(READER, ground / "a.wt", "5", ground / "b.wt", "6") as program:
         (ground / "b.wt").rename(ground / "moved.wt")
@@ -483,7 +483,7 @@ def test_what_is_required_and_not_there_stops_before_the_start(tmp_path: Path) -
     assert not list(tmp_path.glob("*T*"))
 
 
-def test_ta_25_an_interrupt_reaches_the_command_and_leaves_a_report(ground: Path) -> None:
+def test_an_interrupt_reaches_the_command_and_leaves_a_report(ground: Path) -> None:
     """The command ends by the signal passed on; its child, which heeds none, is counted and ended."""
     bundle = ground / "T"
     script = (

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from penstock.emulate.backends import offers
+from penstock.host.disk_backends import no_cgroup1
 
 STUDY = Path(__file__).parents[2] / "studies" / "validation_grid.py"
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="loop devices need root"),
     pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
 ]
 
 
 def test_quick_cells_hold_and_a_planted_limit_is_found(tmp_path: Path) -> None:
-    lacking = offers().cgroup1
+    lacking = no_cgroup1()
     if lacking:
         pytest.skip(lacking)
     line = [sys.executable, str(STUDY), "--quick", "--only", "cgroup1", "--json", "-o"]

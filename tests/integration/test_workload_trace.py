@@ -1,4 +1,4 @@
-"""A real traced pipeline of programs as a workload (PR-W-3). Needs root and BPF."""
+"""A real traced pipeline of programs as a workload. Needs root and BPF."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def moved(task: Any, op: str) -> dict[str, int]:
     return found
 
 
-def test_pr_w_3_files_and_bytes_of_every_task_are_exact(place: Path) -> None:
+def test_files_and_bytes_of_every_task_are_exact(place: Path) -> None:
     workload = described(place)
     tasks = {
         frozenset(moved(t, "write")): (moved(t, "read"), moved(t, "write"))

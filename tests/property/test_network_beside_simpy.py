@@ -1,5 +1,4 @@
-"""The simulator beside the same model written a second time, in SimPy, by the spec alone (PR-M-1 to M-10,
-S-1).
+"""The simulator beside the same model written a second time, in SimPy, by its description alone.
 
 On scenarios drawn at random both must give the same makespan, bytes, requests and number of services.
 They share no code but the placement of no shuffle.
@@ -20,7 +19,7 @@ SEEDS = range(60)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_pr_m_4_to_m_9_a_second_implementation_agrees(seed: int) -> None:
+def test_to_m_9_a_second_implementation_agrees(seed: int) -> None:
     workload, network = scenario(seed)
     peer = simpy_model.simulate(workload, network)
     ours = Simulator(workload).simulate(frames(network))
@@ -32,7 +31,7 @@ def test_pr_m_4_to_m_9_a_second_implementation_agrees(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_pr_t_1_trains_change_no_makespan_by_more_than_2_percent(seed: int) -> None:
+def test_trains_change_no_makespan_by_more_than_2_percent(seed: int) -> None:
     workload, network = scenario(seed)
     simulator = Simulator(workload)
     each, merged = simulator.simulate(frames(network)), simulator.simulate(network)

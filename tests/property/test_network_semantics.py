@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.platform.hosts import Platform
-from penstock.predict.simulate import Simulator
+from penstock.predict.queue_network.simulate import Simulator
 from penstock.workload.workflow import Workload
 
 KIB = 1 << 10

@@ -1,4 +1,4 @@
-"""A profile fitted from a simulated fio of a known device is that device again (EM-33, EM-34)."""
+"""A profile fitted from a simulated fio of a known device is that device again."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from penstock.campaign.measure_profile import FULL, QUICK, Grid
 from penstock.errors import BadInput
 from penstock.profile import StorageProfile, load_profile
 from penstock.profile.cells import cells_from_fio
 from penstock.profile.fit import fit_profile
-from penstock.profile.measure import FULL, QUICK, Grid
 from penstock.profile.model import native
 
 _P = [(i + 0.5) / 1000 for i in range(1000)]

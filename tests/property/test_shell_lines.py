@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.study.template import fill_line
+from penstock.spec.template import fill_line
 
 SAYS = 'says() { printf "%s\\n" "$#" "$1"; }\n'
 LINES = [

@@ -18,13 +18,14 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.analyse.findings import Finding
 from penstock.analyse.trace_findings import findings_of
-from penstock.observe.trace.closing import closing_sentence
-from penstock.observe.trace.layers import served_under
+from penstock.observe.trace.layers.tables import served_under
+from penstock.observe.trace.show.closing import closing_sentence
 
 PAGE = 4096
 #: per call: pages in memory, read ahead, missed; requests; whether they took time; flags
@@ -409,6 +410,7 @@ def check(finding: Finding, read: Reading) -> None:
             assert f"{read.receipt['lost']:,} of {read.receipt['seen']:,}" in said
 
 
+@pytest.mark.long
 @given(bundles)
 @settings(max_examples=200, deadline=None)
 def test_no_finding_contradicts_a_table_of_its_bundle(drawn: dict[str, Any]) -> None:

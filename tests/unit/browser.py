@@ -15,6 +15,13 @@ from typing import Any
 
 import pytest
 
+#: what is said of an expression whose page went to another while it was evaluated
+_GONE = "navigated or closed"
+
+
+class PageGone(Exception):
+    """The page that was asked is no longer there."""
+
 
 class Browser:
     """One tab of a headless Chromium."""
@@ -57,6 +64,8 @@ class Browser:
         while (told := self._next()).get("id") != number:
             if told.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown"):
                 self.complaints.append(json.dumps(told["params"])[:500])
+        if _GONE in told.get("error", {}).get("message", ""):
+            raise PageGone(told["error"]["message"])
         assert "error" not in told, told
         return told["result"]
 
@@ -83,10 +92,19 @@ class Browser:
     def awaits(self, expression: str, within_s: float = 60) -> None:
         """Until an expression holds in the page."""
         until = time.monotonic() + within_s
-        while not self.value(expression):
-            shown = self.value("document.body.innerText.slice(0, 500)")
+        while True:
+            shown = "a page that is going to another"
+            with contextlib.suppress(PageGone):
+                if self.value(expression):
+                    return
+                shown = self.value("document.body.innerText.slice(0, 500)")
             assert time.monotonic() < until, (expression, shown, self.complaints)
             time.sleep(0.05)
+
+    def click(self, selector: str) -> None:
+        """Clicks on what a selector names; the page may go with it."""
+        with contextlib.suppress(PageGone):
+            self.value(f"document.querySelector({json.dumps(selector)}).click()")
 
     def close(self) -> None:
         """Ends it."""

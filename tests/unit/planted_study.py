@@ -51,6 +51,12 @@ class Planted:
     failed: Callable[[Levels], bool] = lambda _: False
     doings: Callable[[Levels], Doings] | None = None
     seed: int = 7
+    profile: str = "sata-ssd"
+    #: of the disk in the runs' manifests, as it was in the run; None: none is told
+    time_scales: Callable[[Levels], float] | None = None
+    #: P of a fraction 2^(K-P); 0: the full design
+    fraction: int = 0
+    quick: bool = False
 
     def text(self) -> str:
         """The study file."""
@@ -63,23 +69,25 @@ class Planted:
             f"  {name}: {{from: {{regex: '{name}: ([0-9.]+)'}}, unit: {unit}, better: {better}}}"
             for name, (unit, better) in self.responses.items()
         )
+        kind = f"{{fraction: {self.fraction}}}" if self.fraction else "full"
+        trace = ", trace: {mode: pattern}" if self.doings is not None else ""
         return f"""penstock: 1
 name: {self.name}
 question: {json.dumps(self.question)}
 factors:
 {factors}
-design: {{kind: full, replicates: {self.replicates}, seed: {self.seed}}}
+design: {{kind: {kind}, replicates: {self.replicates}, seed: {self.seed}}}
 platform:
   nodes:
     - name: node1
       memory: 512MiB
-      disks: [{{name: data, profile: sata-ssd, time_scale: 4, size: 1GiB}}]
+      disks: [{{name: data, profile: "{self.profile}", time_scale: 4, size: 1GiB}}]
 workload:
   command: program --dir {{data}} {words}
   timeout: 60s
 responses:
 {responses}
-observers: {{monitor: {{interval: 1s}}, trace: {{mode: pattern}}}}
+observers: {{monitor: {{interval: 1s}}{trace}}}
 """
 
     def write(self, out: Path) -> Path:
@@ -87,7 +95,7 @@ observers: {{monitor: {{interval: 1s}}, trace: {{mode: pattern}}}}
         out.parent.mkdir(parents=True, exist_ok=True)
         source = out.parent / f"{self.name}.study.yaml"
         source.write_text(self.text())
-        study = load_study(source)
+        study = load_study(source, [], self.quick)
         plan = make_plan(study)
         freeze(out, study, plan, campaign(study, plan, {}, []))
         draws = np.random.default_rng(self.seed)
@@ -122,6 +130,10 @@ observers: {{monitor: {{interval: 1s}}, trace: {{mode: pattern}}}}
                     "end_ns": start + int(doings.wall_s * SECOND),
                 },
             }
+            if self.time_scales is not None:
+                scale = self.time_scales(levels)
+                profile = self.profile.format(**levels)
+                manifest["disks"] = {"node1.data": {"profile": profile, "time_scale": scale}}
             if doings.processor_s is not None:
                 manifest["cpu_ns"] = int(doings.processor_s * SECOND)
             if doings.traced:

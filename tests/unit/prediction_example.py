@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.predict.applies import Applies, Reason
-from penstock.predict.cost import Cost
-from penstock.predict.energy import Energy, HostEnergy
 from penstock.predict.intervals import order_statistics
 from penstock.predict.prediction import Prediction, find_bottleneck, ranked_stations
+from penstock.predict.queue_network.applies import Applies, Reason
+from penstock.predict.queue_network.cost import Cost
+from penstock.predict.queue_network.energy import Energy, HostEnergy
 
 STAGES = (
     "mProject",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import stats
 
+from penstock.analyse.effects import effects
 from penstock.design.plan import make_plan
 from penstock.study.load import load_study
 
@@ -72,6 +74,45 @@ BANDWIDTH = {  # MiB/s, by disk, pattern, block, jobs: a story like the publishe
     ("sata-ssd", "random", "128KiB", "1"): 84.0,
     ("sata-ssd", "random", "128KiB", "8"): 121.0,
 }
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A study, and the bandwidth of each of its treatments by levels in the order of the factors."""
+
+    text: str
+    factors: dict[str, list[str]]
+    bandwidth: dict[tuple[str, ...], float]
+
+
+PUBLISHED = Shape(STUDY_TEXT, FACTORS, BANDWIDTH)
+#: three disks, two journals, two replicates: twelve runs, a reader's first study
+TWELVE = Shape(
+    STUDY_TEXT.replace(
+        """  disk:    {levels: [hdd-7200, sata-ssd]}
+  pattern: {levels: {sequential: read, random: randread}}
+  block_size: {levels: {4KiB: 4k, 128KiB: 128k}, unit: B}
+  jobs:    {levels: [1, 8]}
+""",
+        """  disk:    {levels: [hdd-7200, sata-ssd, network-volume]}
+  journal: {levels: {WAL: wal, DELETE: delete}}
+""",
+    )
+    .replace(" --rw={pattern} --bs={block_size} --numjobs={jobs}", " --rw={journal}")
+    .replace(
+        "Does random access cost anything on this disk, and what removes the cost",
+        "Which disk, and which journal",
+    ),
+    {"disk": ["hdd-7200", "sata-ssd", "network-volume"], "journal": ["WAL", "DELETE"]},
+    {
+        ("hdd-7200", "WAL"): 4.6,
+        ("hdd-7200", "DELETE"): 0.5,
+        ("sata-ssd", "WAL"): 17.0,
+        ("sata-ssd", "DELETE"): 5.2,
+        ("network-volume", "WAL"): 12.0,
+        ("network-volume", "DELETE"): 4.2,
+    },
+)
 
 
 def _terms() -> list[tuple[str, ...]]:
@@ -166,12 +207,16 @@ def _utilisation(rng: np.random.Generator, t0: int, busy: float) -> pd.DataFrame
     return pd.DataFrame(rows, columns=["t_ns", "kind", "entity", "metric", "unit", "value"])
 
 
+def _is_random(levels: dict[str, str]) -> bool:
+    return "random" in levels.values() or "DELETE" in levels.values()
+
+
 def _events(rng: np.random.Generator, t0: int, levels: dict[str, str], n: int) -> pd.DataFrame:
-    jobs = int(levels["jobs"])
-    size = 4096 if levels["block_size"] == "4KiB" else 131072
+    jobs = int(levels.get("jobs", 1))
+    size = 4096 if levels.get("block_size", "4KiB") == "4KiB" else 131072
     file_bytes = 64 << 20
     job = rng.integers(0, jobs, n)
-    if levels["pattern"] == "random":
+    if _is_random(levels):
         offset = rng.integers(0, file_bytes // size, n) * size
     else:
         offset = np.zeros(n, np.int64)
@@ -205,12 +250,14 @@ def write_example(
     lost: int = 0,
     flat: bool = False,
     prediction_error: float = 0.06,
+    shape: Shape = PUBLISHED,
 ) -> Path:
     """An OUT directory of 32 runs; `flat` makes every treatment alike, `lost` loses trace events."""
     rng = np.random.default_rng(7)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "study.yaml").write_text(STUDY_TEXT)
-    plan = make_plan(load_study(out / "study.yaml")).to_json()
+    (out / "study.yaml").write_text(shape.text)
+    made = make_plan(load_study(out / "study.yaml"))
+    plan = made.to_json()
     (out / "plan.json").write_text(json.dumps(plan, indent=1))
     plan_rows = plan["rows"]
     treatments = sorted({r["treatment_id"]: r["levels"] for r in plan_rows}.items())
@@ -218,9 +265,9 @@ def write_example(
     for planned in plan_rows:
         run, levels, number = planned["run_id"], planned["levels"], planned["run_order"]
         treatment, replicate = planned["treatment_id"], planned["replicate"]
-        true = 50.0 if flat else BANDWIDTH[tuple(levels.values())]  # type: ignore[index]
+        true = 50.0 if flat else shape.bandwidth[tuple(levels.values())]
         bandwidth = true * float(np.exp(rng.normal(0, 0.015)))
-        p99 = 40.0 / true * (6 if levels["jobs"] == "8" else 1) * float(rng.lognormal(0, 0.05))
+        p99 = 40.0 / true * (6 if levels.get("jobs") == "8" else 1) * float(rng.lognormal(0, 0.05))
         valid = run not in invalid and run not in failed
         reason = ""
         if run in invalid:
@@ -250,8 +297,11 @@ def write_example(
             _bundle(out, rng, planned, run_rows[-1], events, lost)
     runs = pd.DataFrame(run_rows)
     _write(out / "runs.parquet", runs)
-    effects = pd.concat([effects_of(runs, "bandwidth"), effects_of(runs, "p99")])
-    _write(out / "effects.parquet", effects)
+    told = [
+        effects_of(runs, response) if shape is PUBLISHED else effects(runs, made, response)
+        for response in ("bandwidth", "p99")
+    ]
+    _write(out / "effects.parquet", pd.concat(told))
     _write(out / "fidelity.parquet", pd.DataFrame(fidelity_rows))
     means = runs[runs["valid"]].groupby("treatment_id")["bandwidth"].mean()
     predictions = []
@@ -260,6 +310,8 @@ def write_example(
         predicted = measured * float(np.exp(rng.normal(0, prediction_error)))
         if treatment == "t02":
             predicted = measured * 1.31
+        if levels.get("journal") == "WAL":  # another command than the basis: the model says nothing
+            predicted = float("nan")
         predictions.append(
             {
                 "treatment_id": treatment,
@@ -271,7 +323,7 @@ def write_example(
                 "measured_mean": measured,
                 "ratio": predicted / measured,
                 "source": "station",
-                "basis_treatment": "t01",
+                "basis_treatment": "t01" if shape is PUBLISHED else "t04",
             }
         )
     _write(out / "predictions.parquet", pd.DataFrame(predictions))
@@ -286,6 +338,7 @@ def _fidelity(
     for metric, asked, unit, n in (
         ("rate", rate * 1048576, "B/s", 4000),
         ("p50", service, "ns", 4000),
+        ("p95", service * 2.0, "ns", 4000),
         ("p99", service * 2.5, "ns", 4000),
         ("lateness", service * 0.05, "ns", 4000),
     ):
@@ -334,9 +387,10 @@ def _bundle(
             [{"file_id": 0, "path": "access.0.0", "size_bytes": 64 << 20, "disk_id": "data"}]
         ),
     )
-    verdict = "random" if levels["pattern"] == "random" else "consecutive"
-    if verdict == "consecutive" and levels["jobs"] == "8":
+    verdict = "random" if _is_random(levels) else "consecutive"
+    if verdict == "consecutive" and levels.get("jobs") == "8":
         verdict = "interleaved"
+    directions = ("read",) if "pattern" in levels else ("read", "write")
     _write(
         folder / "patterns.parquet",
         pd.DataFrame(
@@ -344,7 +398,7 @@ def _bundle(
                 {
                     "file_id": 0,
                     "path": "access.0.0",
-                    "direction": "read",
+                    "direction": direction,
                     "tid": None,
                     "class": verdict,
                     "k": 8 if verdict == "interleaved" else None,
@@ -354,6 +408,7 @@ def _bundle(
                     "consecutive_share": 0.0 if verdict == "random" else 0.99,
                     "sentence": f"Reads are {verdict}: larger requests or more jobs would help.",
                 }
+                for direction in directions
             ]
         ),
     )
@@ -381,7 +436,7 @@ def _bundle(
             "memory_bytes": 24 << 30,
         },
         "study_id": row["study_id"],
-        "study_hash": hashlib.sha256(STUDY_TEXT.encode()).hexdigest(),
+        "study_hash": hashlib.sha256((out / "study.yaml").read_bytes()).hexdigest(),
         "profiles": {"data": hashlib.sha256(levels["disk"].encode()).hexdigest()},
         "disks": {"data": {"name": "data", "profile": levels["disk"], "time_scale": 4}},
         "treatment_id": row["treatment_id"],

@@ -13,15 +13,16 @@ import pytest
 from penstock.emulate.backends.base import LIMIT_KEYS, LimitPatch
 from penstock.emulate.backends.cgroup1 import BlkioThrottle
 from penstock.emulate.backends.cgroup2 import IoMax
-from penstock.emulate.backends.choice import Offers, choose, offers
+from penstock.emulate.backends.choice import choose
 from penstock.emulate.backends.counters import Counter, Counts, Recorder, as_table
 from penstock.emulate.backends.throttled import _departure
 from penstock.emulate.backends.timetable import Timetable
-from penstock.emulate.spec import DiskSpec, Limits
 from penstock.errors import BadInput
 from penstock.host.blockdev import BlockDevice
 from penstock.host.cgroup import Hierarchies
+from penstock.host.disk_backends import no_cgroup1, no_cgroup2
 from penstock.profile.load import load_profile
+from penstock.spec.cluster import DiskSpec, Limits
 
 NONE = "not here"
 PROFILE: dict[str, Any] = json.loads(load_profile("service-5ms").json)
@@ -29,32 +30,32 @@ LOOP = BlockDevice((7, 0), "loop0")
 
 
 def test_the_model_is_taken_where_it_can_be_used() -> None:
-    assert choose(DiskSpec("d"), Offers()).name == "fuse"
-    shaped = choose(DiskSpec("d", profile=PROFILE, profile_name="service-5ms"), Offers())
+    assert choose(DiskSpec("d"), {}).name == "fuse"
+    shaped = choose(DiskSpec("d", profile=PROFILE, profile_name="service-5ms"), {})
     assert shaped.name == "fuse"
     assert "service-5ms" in shaped.reason
 
 
 def test_plain_limits_go_to_a_throttle_where_there_is_no_model() -> None:
     disk = DiskSpec("d", limits=Limits(read_bps=1e6))
-    choice = choose(disk, Offers(fuse="no /dev/fuse"))
+    choice = choose(disk, {"fuse": "no /dev/fuse"})
     assert choice.name == "cgroup2"
     assert "no /dev/fuse" in choice.reason
-    assert choose(disk, Offers(fuse=NONE, cgroup2=NONE)).name == "cgroup1"
+    assert choose(disk, {"fuse": NONE, "cgroup2": NONE}).name == "cgroup1"
 
 
 @pytest.mark.parametrize(
     ("disk", "host", "says"),
     [
-        (DiskSpec("d", profile=PROFILE), Offers(fuse=NONE), "limits and nothing else"),
-        (DiskSpec("d", backend="cgroup2"), Offers(cgroup2=NONE), "backend: fuse"),
-        (DiskSpec("d", backend="cgroup2", profile=PROFILE), Offers(), "backend: fuse"),
-        (DiskSpec("d", backend="cgroup2", patch={"slow": {"factor": 2}}), Offers(), "slow"),
-        (DiskSpec("d"), Offers(fuse=NONE, cgroup2=NONE, cgroup1=NONE), "penstock doctor"),
+        (DiskSpec("d", profile=PROFILE), {"fuse": NONE}, "limits and nothing else"),
+        (DiskSpec("d", backend="cgroup2"), {"cgroup2": NONE}, "backend: fuse"),
+        (DiskSpec("d", backend="cgroup2", profile=PROFILE), {}, "backend: fuse"),
+        (DiskSpec("d", backend="cgroup2", patch={"slow": {"factor": 2}}), {}, "slow"),
+        (DiskSpec("d"), {"fuse": NONE, "cgroup2": NONE, "cgroup1": NONE}, "penstock doctor"),
     ],
 )
 def test_what_none_can_honour_is_refused_with_an_alternative(
-    disk: DiskSpec, host: Offers, says: str
+    disk: DiskSpec, host: dict[str, str], says: str
 ) -> None:
     with pytest.raises(BadInput) as refused:
         choose(disk, host)
@@ -62,8 +63,8 @@ def test_what_none_can_honour_is_refused_with_an_alternative(
 
 
 @pytest.mark.parametrize("backend", ["auto", "cgroup1"])
-def test_ea_06_buffered_write_limits_of_v1_are_refused_unless_overridden(backend: Any) -> None:
-    host = Offers(fuse=NONE, cgroup2=NONE)
+def test_buffered_write_limits_of_v1_are_refused_unless_overridden(backend: Any) -> None:
+    host = {"fuse": NONE, "cgroup2": NONE}
     limits = Limits(write_bps=1e6)
     with pytest.raises(BadInput) as refused:
         choose(DiskSpec("d", backend=backend, limits=limits), host)
@@ -79,10 +80,10 @@ def test_ea_06_buffered_write_limits_of_v1_are_refused_unless_overridden(backend
 
 
 def test_a_hierarchy_without_the_controllers_offers_nothing(tmp_path: Path) -> None:
-    hybrid = offers(Hierarchies({"blkio": tmp_path}, tmp_path, frozenset({"hugetlb"})))
-    assert "no io and no memory controller" in hybrid.cgroup2
-    assert "no throttle" in hybrid.cgroup1
-    assert "no blkio" in offers(Hierarchies()).cgroup1
+    hybrid = Hierarchies({"blkio": tmp_path}, tmp_path, frozenset({"hugetlb"}))
+    assert "no io and no memory controller" in no_cgroup2(hybrid)
+    assert "no throttle" in no_cgroup1(hybrid)
+    assert "no blkio" in no_cgroup1(Hierarchies())
 
 
 @pytest.mark.parametrize(

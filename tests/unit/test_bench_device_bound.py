@@ -47,7 +47,7 @@ def row(
     return made
 
 
-def test_tr_35_met_missed_and_undecided(bench: Any) -> None:
+def test_met_missed_and_undecided(bench: Any) -> None:
     assert row(bench, 0.001, 0.001)["paired_verdict"] == "met"
     assert row(bench, 0.02, 0.002)["paired_verdict"] == "missed"  # planted: 2 % slower
     assert row(bench, 0.001, 0.05)["paired_verdict"] == "undecided"
@@ -56,7 +56,7 @@ def test_tr_35_met_missed_and_undecided(bench: Any) -> None:
     )  # no interval from three
 
 
-def test_tr_35_computed_is_events_times_cost_over_time(bench: Any) -> None:
+def test_computed_is_events_times_cost_over_time(bench: Any) -> None:
     made = row(bench, 0.0, 0.001)
     assert made["computed"] == pytest.approx(
         [2000 * 150e-9, 2000 * 130e-9, 2000 * 170e-9], rel=0.01
@@ -65,7 +65,7 @@ def test_tr_35_computed_is_events_times_cost_over_time(bench: Any) -> None:
     assert row(bench, 0.0, 0.001, ns=8_000.0)["computed_verdict"] == "missed"  # planted cost
 
 
-def test_tr_35_every_mode_goes_first_as_often_forwards_as_backwards(bench: Any) -> None:
+def test_every_mode_goes_first_as_often_forwards_as_backwards(bench: Any) -> None:
     modes = ["none", "pattern", "trace"]
     orders = [bench.order(number, modes) for number in range(6)]
     assert all(sorted(o) == sorted(modes) for o in orders)

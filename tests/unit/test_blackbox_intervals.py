@@ -33,7 +33,7 @@ def split_covers(rng: np.random.Generator, planted: bool) -> bool:
     return bool(abs(np.log(model.predict(x[39:]) / y[39:]))[0] <= half)
 
 
-def test_pr_u_1_split_coverage_is_the_level() -> None:
+def test_split_coverage_is_the_level() -> None:
     """n = 19: k = 18, so that exactly 18 of 20 are inside; the exact test must not reject 90 %."""
     rng = np.random.default_rng(20)
     hits = sum(split_covers(rng, planted=False) for _ in range(TRIALS))
@@ -60,6 +60,7 @@ def cross_covers(rng: np.random.Generator, planted: bool) -> bool:
     return bool(low[0] <= np.log(y[50]) <= high[0])
 
 
+@pytest.mark.long
 def test_cross_conformal_covers_at_least_its_level() -> None:
     """What CV+ guarantees is less (80 % less sqrt(2/n)); what it reaches is not below 90 %."""
     rng = np.random.default_rng(22)
@@ -68,6 +69,7 @@ def test_cross_conformal_covers_at_least_its_level() -> None:
     assert hits / TRIALS < 0.97  # and it is not bought by width
 
 
+@pytest.mark.long
 def test_planted_folds_that_saw_their_points_do_not_cover() -> None:
     rng = np.random.default_rng(23)
     hits = sum(cross_covers(rng, planted=True) for _ in range(300))

@@ -18,7 +18,7 @@ from penstock.predict.blackbox.estimator import (
 )
 from penstock.predict.blackbox.model import BlackBoxModel, Overlap, learnt, load_model
 from penstock.predict.blackbox.predict import parse_task, task_time
-from penstock.predict.blackbox.show import figure, points_csv, summary_lines, tree_lines, tree_of
+from penstock.predict.blackbox.show import points_csv, summary_lines, tree_lines, tree_of
 from penstock.predict.blackbox.simulated import simulated_bps
 from penstock.predict.blackbox.space import DEFAULT, MIB
 from penstock.predict.blackbox.tasks import (
@@ -29,6 +29,7 @@ from penstock.predict.blackbox.tasks import (
     with_computing,
 )
 from penstock.profile import load_profile
+from penstock.report.tree import figure
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -39,7 +40,7 @@ def test_scikit_learn_checks_the_learners(learner: type, scale: str) -> None:
     check_estimator(learner(scale=scale, **options))
 
 
-def test_pr_b_2_the_published_tree() -> None:
+def test_the_published_tree() -> None:
     sizes = np.array([[64], [128], [192], [256], [512]])
     tree = StorageRegressor(max_depth=1).fit(sizes, [60, 58, 33, 34, 32])
     assert tree.tree_.threshold[0] == pytest.approx(160, rel=1e-4)
@@ -51,7 +52,7 @@ def test_pr_b_2_the_published_tree() -> None:
     assert off.predict([[4096]]) != pytest.approx([33], rel=1e-4)
 
 
-def test_pr_b_3_task_times() -> None:
+def test_task_times() -> None:
     assert scan_s(1024e6, 33e6) == pytest.approx(31.0303, rel=1e-4)
     job = {
         "map_in": 2048e6,
@@ -70,7 +71,7 @@ def test_pr_b_3_task_times() -> None:
     assert mapreduce_s(**job, reducers=1) != pytest.approx(157.5822, rel=1e-4)
 
 
-def test_pr_b_4_and_b_5_accuracy_and_computing() -> None:
+def test_and_b_5_accuracy_and_computing() -> None:
     assert accuracy(9, 10) == pytest.approx(0.9)
     assert accuracy(11, 10) == pytest.approx(0.9)
     assert with_computing(3, 2, 0) == 5
@@ -218,7 +219,7 @@ def test_too_few_points_and_values_that_are_none() -> None:
         StorageRegressor(scale="cubic").fit([[1], [2]], [1, 2])  # type: ignore[arg-type]
     with pytest.raises(KeyError):
         restored({"kind": "Oracle"})
-    # eight points are too few for 90 %: unbounded, and said so (PR-U-1)
+    # eight points are too few for 90 %: unbounded, and said so
     few = learnt(DEFAULT, grid[:8], np.linspace(1e6, 2e6, 8))
     low, high = few.interval(grid[:1])
     assert (low[0], high[0]) == (0, np.inf)

@@ -41,7 +41,7 @@ def test_a_balanced_choice_has_all_values_about_equally_often() -> None:
 
 
 def test_sub_sampling_keeps_what_varies() -> None:
-    """004 L106: any other point along the dimension must not cause a significant variation."""
+    """Mytilinis 2015: any other point along the dimension must not cause a significant variation."""
     assert thinned([1, 2, 4, 8, 16], [100, 101, 99, 100, 100]) == [1, 16]
     assert thinned([1, 2, 4, 8, 16], [100, 100, 40, 100, 100]) == [1, 2, 4, 8, 16]
     knee = thinned([0, 1, 3, 7, 15], [100, 100, 100, 20, 20], tolerance=0.1)
@@ -91,7 +91,7 @@ def judged(kind: str, name: str, choose: Choice) -> Halves:
 
 
 @pytest.mark.parametrize("name", STORAGES)
-def test_pr_b_5_half_of_the_points_reach_the_error_of_the_grid(name: str) -> None:
+def test_half_of_the_points_reach_the_error_of_the_grid(name: str) -> None:
     found = judged("cart", name, next_round)
     assert found.chosen <= found.grid
     assert found.chosen < found.random

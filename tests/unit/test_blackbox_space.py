@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.campaign.measure_points import Computing, fio_options, learn_study, run_of
 from penstock.errors import BadInput
-from penstock.predict.blackbox.measure import Computing, fio_options, learn_study, run_of
 from penstock.predict.blackbox.simulated import offsets
 from penstock.predict.blackbox.space import (
     DEFAULT,
@@ -27,7 +27,7 @@ from penstock.workload.parsers.fio import operations
 SKEWED = Point("read", "skew-90-10", "buffered", 2, 4096, 64 * MIB)
 
 
-def test_pr_b_1_the_published_dimensions_are_there() -> None:
+def test_the_published_dimensions_are_there() -> None:
     assert TABLE_I.operation == ("read", "write")
     assert TABLE_I.pattern == ("sequential", "skew-50-50", "skew-90-10")
     assert TABLE_I.clients == (0, 1, 2, 3, 4)

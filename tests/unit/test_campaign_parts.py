@@ -28,9 +28,9 @@ from penstock.campaign.reuse import changes_between
 from penstock.campaign.run import _described, _treatments, run_study
 from penstock.campaign.work import passable
 from penstock.design.plan import make_plan, plan_from_json
-from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, Limits, LinkSpec, NodeSpec, When
 from penstock.errors import BadInput, PenstockError
 from penstock.host.launch import Finished, ResourceUse
+from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, Limits, LinkSpec, NodeSpec, When
 from penstock.study.load import load_study
 
 STUDY = """
@@ -348,7 +348,7 @@ def test_a_run_that_changed_shared_data_is_invalid_and_not_repeated() -> None:
     assert "mutates: true" in found.reason
 
 
-def test_ea_11_a_killed_process_fails_the_run_whatever_its_status() -> None:
+def test_killed_process_fails_the_run_whatever_its_status() -> None:
     found = judge(evidence(oom_kills=2))
     assert (found.state, found.valid, found.repeatable) == ("failed", False, False)
     assert "2 processes killed" in found.reason

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.emulate.disk_log import DISK_REQUEST_DTYPE, read_disk_log
+from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import PenstockError
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
-from penstock.observe.trace.counts import COUNTER, read_counts
-from penstock.observe.trace.layers_join import RECORD, join
+from penstock.observe.trace.capture.counts import COUNTER, read_counts
+from penstock.observe.trace.layers.join import RECORD, join
 
 
 def spool(path: Path, form: np.dtype[Any], **columns: Any) -> Path:

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.observe.trace.device_order import judge_device, with_reasons
-from penstock.observe.trace.events import EVENT, NUMBERS
-from penstock.observe.trace.patterns import judge_events
+from penstock.observe.trace.capture.events import EVENT, NUMBERS
+from penstock.observe.trace.layers.device_order import judge_device, with_reasons
+from penstock.observe.trace.verdicts.patterns import judge_events
 
 KIB = 1024
 

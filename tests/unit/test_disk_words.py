@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.emulate.disk_words import patch_of
 from penstock.errors import BadInput
+from penstock.platform.disk_keys import patch_of
 
 
 def test_units_are_exact():
@@ -56,7 +56,7 @@ def test_features_and_what_puts_them_back():
         (["read_only"], "key=value"),
     ],
 )
-def test_ea_25_what_makes_no_sense_is_refused_in_words(words: list[str], why: str):
+def test_what_makes_no_sense_is_refused_in_words(words: list[str], why: str):
     with pytest.raises(BadInput) as refused:
         patch_of(words)
     assert why in str(refused.value)

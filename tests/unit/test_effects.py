@@ -13,7 +13,7 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.analyse.effects import NOT_ESTIMABLE, effects, lenth
+from penstock.analyse.effects import ASSUMED, NOT_ESTIMABLE, effects, lenth
 from penstock.analyse.fraction import fraction_of
 from penstock.design.plan import Plan, make_plan
 from penstock.errors import PenstockError
@@ -297,14 +297,92 @@ def test_blocks_take_their_degrees_of_freedom():
     assert table.loc["A", "p_value"] < 1e-4  # the drift is in the blocks, not in the error
 
 
+def without(runs: pd.DataFrame, *treatments: str) -> pd.DataFrame:
+    """The runs with those of some treatments (levels in the factors' order, `+-`) not valid."""
+    names = [n for n in runs.columns if set(runs[n]) == {"low", "high"}]
+    signs = runs[names].apply(lambda r: "".join("+" if v == "high" else "-" for v in r), axis=1)
+    assert set(treatments) <= set(signs)
+    return runs.assign(valid=~signs.isin(treatments))
+
+
+def told_of(table: pd.DataFrame) -> list[str]:
+    """The terms that have an estimate."""
+    of_terms = table[~table["term"].isin(["block", "residual"])]
+    return list(of_terms[of_terms["effect"].notna()]["term"])
+
+
 def test_a_lost_treatment_is_said_and_not_imputed():
     plan = plan_of(["A", "B"], 2)
-    runs = runs_of(plan, {k: v[:2] for k, v in CELLS.items()})
-    runs.loc[(runs["A"] == "high") & (runs["B"] == "high"), "valid"] = False
+    runs = without(runs_of(plan, {k: v[:2] for k, v in CELLS.items()}), "++")
     table = by_term(effects(runs, plan, "y"))
+    for term in (
+        "A",
+        "B",
+        "A:B",
+    ):  # of A one half would be A alone, the other A and its interaction
+        assert table.loc[term, ["effect", "ci_low", "p_value", "variation_share"]].isna().all()
+        assert NOT_ESTIMABLE in table.loc[term, "aliases"]
+    assert table.loc["residual", "df"] == 3
+
+
+@pytest.mark.parametrize("lost", [["++++"], ["+--+", "++--"]])
+@pytest.mark.parametrize("order", ["standard", "interleaved"])
+def test_a_fraction_with_lost_cells_tells_no_effect(lost: list[str], order: str):
+    plan = plan_of(list("ABCD"), 2, "{fraction: 1}", order=order)
+    runs = runs_of(plan, model=lambda c: 100 + 60 * c["A"] + 40 * c["D"] + 40 * c["A"] * c["D"])
+    runs["y"] += np.random.default_rng(3).normal(0, 1, len(runs))
+    assert len(told_of(effects(runs, plan, "y"))) == 7
+    table = effects(without(runs, *lost), plan, "y")
+    assert told_of(table) == []
+    assert table[table["term"] != "residual"]["variation_share"].isna().all()
+    assert table["ci_low"].isna().all()
+
+
+def test_a_full_design_with_a_lost_cell_assumes_the_highest_interaction_0():
+    plan = plan_of(list("ABC"), 2)
+    runs = without(runs_of(plan, model=lambda c: 10 + 3 * c["A"] - 2 * c["A"] * c["B"]), "+++")
+    table = by_term(effects(runs, plan, "y"))
+    assert table.loc["A", "coefficient"] == pytest.approx(3)
+    assert table.loc["A:B", "coefficient"] == pytest.approx(-2)
+    assert table.loc["A:B:C", "method"] == ASSUMED
+    assert table["variation_share"].isna().all()
+
+
+def test_a_full_design_with_many_lost_cells_tells_nothing():
+    plan = plan_of(list("ABC"), 2)
+    runs = without(runs_of(plan, model=lambda c: 10 + 3 * c["A"]), "+++", "++-")
+    assert told_of(effects(runs, plan, "y")) == []
+
+
+def test_a_full_design_without_a_level_is_one_of_the_rest():
+    plan = plan_of(list("ABC"), 2)
+    runs = runs_of(plan, model=lambda c: 10 + 3 * c["A"] + c["B"] - 2 * c["A"] * c["C"])
+    table = by_term(effects(runs.assign(valid=runs["A"] == "low"), plan, "y"))
+    assert table.loc[["B", "C", "B:C"], "coefficient"].tolist() == pytest.approx([1, 2, 0])
+    assert math.isnan(table.loc["A", "coefficient"])
     assert math.isnan(table.loc["A:B", "coefficient"])
-    assert NOT_ESTIMABLE in table.loc["A:B", "aliases"]
-    assert not math.isnan(table.loc["A", "coefficient"])
+
+
+def test_three_levels_of_which_one_is_lost():
+    plan = plan_of(["A", "B"], 2, levels="[x, y, z]")
+    runs = runs_of(plan, model=lambda c: 10 + 3 * c["A"] + c["B"] * c["A"])
+    table = by_term(effects(runs.assign(valid=runs["A"] != "z"), plan, "y"))
+    assert table.loc[["A", "B", "A:B"], "df"].tolist() == [1, 2, 2]
+    cell = (runs["A"] == "z") & (runs["B"] == "z")
+    table = by_term(effects(runs.assign(valid=~cell), plan, "y"))
+    assert set(table.loc[["A", "B", "A:B"], "method"]) == {"not estimable"}
+
+
+def test_shares_never_add_up_to_more_than_all():
+    plan = plan_of(list("ABC"), 3)
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        runs = runs_of(plan, model=lambda c: 9.0 * (c["A"] > 0 or c["B"] > 0) + c["C"])
+        runs["y"] += random.normal(0, 0.1, len(runs))
+        keep = random.random(len(runs)) < 0.6
+        keep[runs["replicate"].to_numpy() == 1] = True
+        table = effects(runs.assign(valid=keep), plan, "y")
+        assert table["variation_share"].sum() <= 100 + 1e-9
 
 
 def test_mixed_levels_equal_statsmodels_anova():
@@ -347,7 +425,7 @@ def test_a_missing_column_is_said(column: str):
         effects(runs_of(plan, CELLS).drop(columns=column), plan, "y")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_intervals_cover_the_truth():
     """The full 2^6 design with noise of 10, r = 5: 95 % intervals of 40 studies."""
     plan = plan_of(SIX, 5)

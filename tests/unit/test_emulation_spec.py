@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.emulate.spec import Delay, Limits
 from penstock.errors import BadInput
 from penstock.platform.emulation import cluster_spec
 from penstock.platform.hosts import load_platform, read_platform
+from penstock.spec.cluster import Delay, Limits
 from penstock.study.load import read_study
 from penstock.study.resolve import resolve
 
@@ -133,7 +133,7 @@ def test_the_schedule_in_numbers():
     assert events[4].patch == {"hard": 256 << 20}
 
 
-def test_ea_01_units_are_exact():
+def test_units_are_exact():
     text = PLATFORM.replace("read: 20 MB/s", "read: 20 MiB/s")
     assert cluster_spec(platform(text)).nodes[0].disks[0].limits.read_bps == 20 * 1024 * 1024
 
@@ -189,7 +189,7 @@ def test_bad_input_is_named_with_its_line(old, new, below, words):
     assert any(at == line and words in expected for at, _, expected in found), found
 
 
-def test_ea_10_two_patches_at_one_time_are_refused_and_distinct_keys_keep_their_order():
+def test_two_patches_at_one_time_are_refused_and_distinct_keys_keep_their_order():
     text = PLATFORM.replace("at: 20s, nodes: [data-0]", "at: 10s, nodes: ['data-*']")
     ((line, found, expected),) = mistakes(text)
     assert line == text.count("\n", 0, text.index("write: max")) + 1

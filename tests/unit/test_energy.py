@@ -1,4 +1,4 @@
-"""Energy and cost of a run: the equations' vectors, peak, proportional hosts (PR-E-1 to PR-E-4)."""
+"""Energy and cost of a run: the equations' vectors, peak, proportional hosts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from penstock.errors import BadInput
 from penstock.platform.file import PowerFile
 from penstock.platform.power import Power, Price, power_of
-from penstock.predict.cost import run_cost
-from penstock.predict.energy import host_energy, run_energy
+from penstock.predict.queue_network.cost import run_cost
+from penstock.predict.queue_network.energy import host_energy, run_energy
 
 
 def levels(idle: float, app: float, storage: float, network: float, **more: Any) -> Power:
@@ -19,7 +19,7 @@ def levels(idle: float, app: float, storage: float, network: float, **more: Any)
     return power_of(PowerFile.model_validate({k: f"{v} W" for k, v in names.items()} | more))
 
 
-#: PR-E-3, table 3.5 of the source
+#: table 3.5 of the source
 TB11 = levels(91.6, 125.2, 129.1, 127.7, peak="225.3 W", cap=True)
 
 
@@ -30,7 +30,7 @@ def nodes(
     return [{"name": f"n{i}", **times} for i in range(n)]
 
 
-def test_pr_e_3_vector() -> None:
+def test_vector() -> None:
     rows = nodes(10)
     found = run_energy(60, rows, {r["name"]: TB11 for r in rows})
     assert found.hosts[0].total_j == pytest.approx(7_084.5, rel=1e-6)
@@ -77,7 +77,7 @@ def test_proportional_hosts_draw_idle_power_while_they_work(share: float, expect
     assert host_energy("n", power, 60, 20, 10, 15).idle_j == pytest.approx(expected)
 
 
-def test_pr_e_4_slower_computes_longer() -> None:
+def test_slower_computes_longer() -> None:
     """Signs of DVFS: computing bound, the lowest frequency takes more energy; I/O bound, it saves."""
     low = levels(80, 100, 100, 100)
     high = levels(91.6, 125.2, 129.1, 127.7)

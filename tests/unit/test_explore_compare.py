@@ -1,4 +1,4 @@
-"""Telling candidates apart on common seeds: what is promised of it holds on known truth (PR-X-3)."""
+"""Telling candidates apart on common seeds: what is promised of it holds on known truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Pareto set against its definition, and the knee (PR-X-2, PR-X-4)."""
+"""The Pareto set against its definition, and the knee."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.predict.explore.pareto import knee, near, pareto
 VECTOR = {"A": (10, 50), "B": (12, 40), "C": (11, 60), "D": (20, 20), "E": (20, 25), "F": (9, 80)}
 
 
-def test_pr_x_2_vector() -> None:
+def test_vector() -> None:
     member = pareto(list(VECTOR.values()))
     assert {n for n, m in zip(VECTOR, member, strict=True) if m} == {"F", "A", "B", "D"}
 
@@ -50,11 +50,11 @@ def agrees(function: Callable[[list[tuple[float, ...]]], np.ndarray]) -> None:
     check()
 
 
-def test_pr_x_4_pareto_is_brute_force() -> None:
+def test_pareto_is_brute_force() -> None:
     agrees(pareto)
 
 
-def test_pr_x_4_planted_failures_of_the_set_are_found() -> None:
+def test_planted_failures_of_the_set_are_found() -> None:
     def strict_only(points: list[tuple[float, ...]]) -> np.ndarray:
         p = np.array(points)
         return np.array([not ((p < q).all(axis=1)).any() and np.isfinite(q).all() for q in p])

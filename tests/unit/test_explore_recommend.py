@@ -1,4 +1,4 @@
-"""From evaluations to a sentence: knee, objective, constraints, undecided, regret (PR-X-2, PR-X-3)."""
+"""From evaluations to a sentence: knee, objective, constraints, undecided, regret."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _point(found: Exploration, candidate: Any) -> tuple[float, ...]:
 
 
 def test_the_sentence_of_the_source() -> None:
-    """003 L1189: hardly slower, much cheaper."""
+    """Costa 2014: hardly slower, much cheaper."""
 
     def truth(values: dict[str, Any]) -> float:
         return {3: 170.0, 6: 103.0, 10: 100.0}[values["hosts.app.count"]]
@@ -233,7 +233,7 @@ def test_interrupted_it_keeps_what_it_has_and_recommends_nothing() -> None:
     assert recommend(found).state == "none"
 
 
-def test_pr_x_3_regret() -> None:
+def test_regret() -> None:
     assert regret([1, 2, 3], [10, 12, 9]) == pytest.approx(10 / 9 - 1)
     assert regret([3, 2, 1], [10, 12, 9]) == 0
     with pytest.raises(ValueError, match="one actual value"):

@@ -1,4 +1,4 @@
-"""The engines on a table whose optimum is known (PR-X-1, PR-X-4); the simulator's own is in test_explore."""
+"""The engines on a table whose optimum is known; the simulator's own is in test_explore."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def regrets(start: Start, seeds: int = 12, share: float = 0.02) -> list[float]:
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
-def test_pr_x_4_engines_come_close(engine: str) -> None:
+def test_engines_come_close(engine: str) -> None:
     assert SPACE.size >= 10_000
     limit = 1.05 * min(table().values())
     within = sum(v <= limit for v in table().values())
@@ -100,7 +100,7 @@ def deaf(start: Start) -> Start:
 @pytest.mark.parametrize(
     "broken", [random_search, deaf(recursive_random), deaf(genetic)], ids=["random", "rrs", "ga"]
 )
-def test_pr_x_4_planted_failures_do_not_come_close(broken: Start) -> None:
+def test_planted_failures_do_not_come_close(broken: Start) -> None:
     assert max(regrets(broken)) > 0.05
 
 

@@ -1,4 +1,4 @@
-"""Levels, axes and the space of an exploration (PR-X-1); every mistake with its place."""
+"""Levels, axes and the space of an exploration; every mistake with its place."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def test_a_quantile_at_a_gap_is_not_off_for_one_late_reply_in_a_hundred():
         ("waited_for", 15.0, ""),
     ],
 )
-def test_em_40_saturation_seen_by_the_monitor_is_said(metric: str, value: float, said: str):
+def test_saturation_seen_by_the_monitor_is_said(metric: str, value: float, said: str):
     log = closed_loop(1000, 1, 5 * MS).to_pandas()
     log["done_ns"] += 2 * MS
     t = np.arange(log["t_ns"].min(), log["done_ns"].max(), 1000 * MS)

@@ -13,9 +13,9 @@ from penstock import _native as native
 from penstock.analyse.fidelity import certificate, confirm_fio, is_valid
 from penstock.analyse.fidelity_counters import fidelity_of_counters
 from penstock.analyse.fidelity_windows import active_at
-from penstock.campaign.nodes_stage import NodesStage
-from penstock.host.journal import Journal
+from penstock.campaign.node_certificate import node_certificate
 from penstock.profile import load_profile
+from penstock.spec.cluster import ClusterSpec
 
 S, MS, MIB = 1_000_000_000, 1_000_000, 1 << 20
 
@@ -250,11 +250,14 @@ def test_verdicts_of_counters(ratios, options, verdict, valid):
     assert found.windows.num_rows == len(ratios)
 
 
-def test_a_run_on_nodes_tells_a_throttled_disk_from_a_busy_host(tmp_path):
-    stage = NodesStage(Journal(tmp_path / "journal"), tmp_path)
+def test_a_run_on_nodes_tells_a_throttled_disk_from_a_busy_host():
     tables = {"throttle_counters": counted([0.4, 0.5, 0.4])}
-    found = stage._certificate("d", {"backend": "cgroup1"}, tables, [], busy(99, 99, 99), None)
-    assert found["fidelity"].to_pylist()[0]["verdict"] == "host-saturated"
+    cluster = ClusterSpec("c", ())
+    found = node_certificate(
+        "d", {"backend": "cgroup1"}, tables, cluster, [], utilisation=busy(99, 99, 99)
+    )
+    assert found is not None
+    assert found.whole.to_pylist()[0]["verdict"] == "host-saturated"
 
 
 def test_counters_of_a_moment_are_too_short_and_of_no_limit_say_so():

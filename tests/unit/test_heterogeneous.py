@@ -60,7 +60,7 @@ def verdicts(claims: list[Any]) -> dict[str, bool | None]:
     return {claim.says: claim.holds for claim in claims}
 
 
-def test_es_2_the_order_holds_and_a_planted_one_is_reported(parts: dict[str, Any]) -> None:
+def test_the_order_holds_and_a_planted_one_is_reported(parts: dict[str, Any]) -> None:
     made = parts["hadoop_claims"]
     good = verdicts(made.order_claims("job", runs(parts)))
     assert set(good.values()) == {True}
@@ -69,7 +69,7 @@ def test_es_2_the_order_holds_and_a_planted_one_is_reported(parts: dict[str, Any
     assert planted["half-half is faster than all-quarter"] is True
 
 
-def test_es_2_intervals_that_meet_are_no_order(parts: dict[str, Any]) -> None:
+def test_intervals_that_meet_are_no_order(parts: dict[str, Any]) -> None:
     found = [
         parts["jobs"].Run(**{**vars(r), "time_s": r.time_s + (0, 9, 18)[r.replicate]})
         for r in runs(parts)
@@ -78,7 +78,7 @@ def test_es_2_intervals_that_meet_are_no_order(parts: dict[str, Any]) -> None:
     assert held["all-fast is faster than all-half"] is False
 
 
-def test_es_2_predictions_stragglers_and_checksums(parts: dict[str, Any]) -> None:
+def test_predictions_stragglers_and_checksums(parts: dict[str, Any]) -> None:
     made = parts["hadoop_claims"]
     assert set(verdicts(made.job_claims(runs(parts))).values()) == {True}
     off = verdicts(made.job_claims(runs(parts, predicted_s=100.0)))
@@ -89,7 +89,7 @@ def test_es_2_predictions_stragglers_and_checksums(parts: dict[str, Any]) -> Non
     assert verdicts(made.order_claims("job", sums))["the output is the same in all runs"] is False
 
 
-def test_es_2_time_that_bytes_need(parts: dict[str, Any]) -> None:
+def test_time_that_bytes_need(parts: dict[str, Any]) -> None:
     requests = pd.DataFrame(
         {
             "op": ["read", "write", "read", "flush", "write"],
@@ -103,7 +103,7 @@ def test_es_2_time_that_bytes_need(parts: dict[str, Any]) -> None:
     assert found == {"map": ("n1", 15.0), "write": ("n2", 4.0)}
 
 
-def test_es_4_shares_between_changes(parts: dict[str, Any]) -> None:
+def test_shares_between_changes(parts: dict[str, Any]) -> None:
     at = np.array([-1.0, -0.5, 0.0, 5.0, 10.0, 15.0, 20.5, 22.0])
     second = np.array([True, False, True, True, False, False, True, False])
     one = parts["shares"].Asked("r", "aware", True, (0.0, 10.0, 20.0), at, second, at * 0)

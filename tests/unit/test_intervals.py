@@ -1,4 +1,4 @@
-"""Intervals of a single run: order statistics, split-conformal calibration and its store (PR-U-1)."""
+"""Intervals of a single run: order statistics, split-conformal calibration and its store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.predict.intervals import (
 )
 
 
-def test_pr_u_1_vectors() -> None:
+def test_vectors() -> None:
     assert conformal_rank(19, 0.9) == 18
     assert conformal_rank(8, 0.9) == 9
     assert conformal_half_width([float(i) for i in range(19)], 0.9) == 17.0

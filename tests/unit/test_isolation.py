@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import PenstockError
 from penstock.host import system_calls
 from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES, device_at, isolation_of
-from penstock.study.privileges import CAPABILITIES, parse_privilege
+from penstock.spec.privileges import CAPABILITIES, parse_privilege
 
 DOCS = Path(__file__).parents[2] / "docs"
 NEEDS_LIBRARY = pytest.mark.skipif(bool(system_calls.missing()), reason="needs libseccomp")

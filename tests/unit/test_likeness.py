@@ -47,7 +47,7 @@ def test_total_variation() -> None:
     assert total_variation({}, {}) == 0
 
 
-def test_ta_21_equal_orders_are_near_and_others_far() -> None:
+def test_equal_orders_are_near_and_others_far() -> None:
     assert distance(gathered(2000, 3), gathered(2000, 5)).mean == 0
     shuffled = distance(gathered(5000, 1, random=True), gathered(5000, 1, seed=9, random=True))
     assert shuffled.mean <= 0.05

@@ -13,7 +13,7 @@ import pytest
 from penstock.archive.bundle import Bundle
 from penstock.archive.selection import select
 from penstock.errors import BadInput
-from penstock.observe.trace.foreign import import_trace
+from penstock.observe.trace.foreign.bundle import import_trace
 from tests.unit.test_trace_broken_bundles import no_waiting, run  # noqa: F401
 from tests.unit.test_trace_import import blktrace
 from tests.unit.trace_page_example import START_NS, events, write_bundle
@@ -184,6 +184,7 @@ def test_what_is_named_wrongly_is_told_in_one_line(study: Path, tmp_path: Path, 
         assert all(words in said for words in NAMED_WRONG[name]), (verb, said)
 
 
+@pytest.mark.long
 def test_verbs_for_one_trace_ask_which_of_a_study(study: Path, tmp_path: Path) -> None:
     found = outcomes(study, tmp_path / "made")
     for verb in ("calls: export json", "calls: workload trace"):

@@ -10,8 +10,8 @@ import pytest
 from penstock.emulate.network.addresses import Allotment, subnets
 from penstock.emulate.network.patch import patched
 from penstock.emulate.network.qdisc import FRAME_BYTES, burst_bytes, queue_bytes
-from penstock.emulate.spec import Delay, LinkSpec, NetworkSpec
 from penstock.errors import BadInput
+from penstock.spec.cluster import Delay, LinkSpec, NetworkSpec
 
 
 def test_allotted_subnets_are_apart_and_large_enough() -> None:

@@ -61,7 +61,7 @@ def closed_form(chunks: float = 10, storage_s: float = 0.001) -> float:
     return 10 * C / B + 2 * 0.0005 + chunks * S / B + F / B + storage_s
 
 
-def test_pr_12_first_row() -> None:
+def test_first_row() -> None:
     outcome = json.loads(workload().simulate(platform(), 1))
     assert outcome["makespan_s"] == pytest.approx(closed_form(), rel=1e-6)
     assert outcome["bytes"]["network"] == 10_500_096
@@ -86,7 +86,7 @@ def test_full_detail_has_tasks_with_spans() -> None:
     assert utilisation["c/out"] > 0.95 > utilisation["s0/storage"] > 0
 
 
-def test_pr_m_6_many_are_one_by_one_whatever_the_threads() -> None:
+def test_many_are_one_by_one_whatever_the_threads() -> None:
     work = workload(tasks=4)
     networks = [
         platform(hosts=n, replicas=r, replication=p)
@@ -153,7 +153,7 @@ def test_unknown_detail_is_refused() -> None:
         workload().simulate(platform(), 1, "everything")
 
 
-def test_pr_m_11_a_full_store_is_in_the_outcome() -> None:
+def test_full_store_is_in_the_outcome() -> None:
     network = json.loads(platform())
     network["hosts"][2]["storage"]["capacity_bytes"] = CHUNK
     outcome = json.loads(workload().simulate(json.dumps(network), 1))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.emulate.supervisor import Supervisor
+from penstock.emulate.cluster.supervisor import Supervisor
 
 
 def answers(lines: list[bytes]) -> list[dict[str, Any]]:

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.emulate.capacity import warnings
-from penstock.emulate.check import check_cluster, matching
-from penstock.emulate.conditions import check_condition
-from penstock.emulate.spec import (
+from penstock.emulate.cluster.capacity import warnings
+from penstock.emulate.cluster.change_arguments import changes_of
+from penstock.emulate.cluster.wire import from_json, to_json
+from penstock.errors import BadInput
+from penstock.host.node_group import parse_cpuset
+from penstock.spec.check_cluster import check_cluster, matching
+from penstock.spec.cluster import (
     ClusterSpec,
     Delay,
     DiskSpec,
@@ -23,10 +26,7 @@ from penstock.emulate.spec import (
     NodeSpec,
     When,
 )
-from penstock.emulate.wire import from_json, to_json
-from penstock.emulate.words import changes_of
-from penstock.errors import BadInput
-from penstock.host.node_group import parse_cpuset
+from penstock.spec.condition import check_condition
 
 SPEC = ClusterSpec(
     "c",
@@ -217,7 +217,7 @@ class Slow:
     iops = 1000.0
 
 
-def test_em_18_more_than_the_host_can_is_warned_of() -> None:
+def test_more_than_the_host_can_is_warned_of() -> None:
     def cluster(read_bps: float) -> ClusterSpec:
         disks = tuple(DiskSpec(n, limits=Limits(read_bps=read_bps)) for n in ("d", "e"))
         return ClusterSpec("c", tuple(NodeSpec(n, disks=disks) for n in ("a", "b")))

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.study.model import Response, ResponseSource
-from penstock.workload.parsers import NAMES, fio, parser, pgbench
+from penstock.plugins import WORKLOAD_PARSERS
+from penstock.spec.study import Response, ResponseSource
+from penstock.workload.parsers import fio, parser, pgbench
 from penstock.workload.responses import measure
 
 PGBENCH = """transaction type: <builtin: TPC-B (sort of)>
@@ -180,7 +181,7 @@ def test_what_a_program_did_not_report_is_said(tmp_path, source):
 
 
 def test_every_parser_says_its_units():
-    from penstock.study.units import parse_unit
+    from penstock.spec.units import parse_unit
 
-    for name in NAMES:
+    for name in WORKLOAD_PARSERS:
         assert all(parse_unit(u) for u in parser(name).RESPONSES.values())

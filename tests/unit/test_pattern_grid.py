@@ -1,4 +1,4 @@
-"""The classifier's three ways on sequences of known truth (TA-15, TA-16), and that a wrong truth shows."""
+"""The classifier's three ways on sequences of known truth, and that a wrong truth shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench import trace_analysis
 from bench.pattern import cases
 from bench.trace_classifier import PATHS, QUICK, fault, judged, run
 from penstock.errors import BadInput
-from penstock.observe.trace.rejudge import judge_bundle
+from penstock.observe.trace.verdicts.rejudge import judge_bundle
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +27,14 @@ def grid() -> list[cases.Case]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_ta_15_classes_streams_strides_and_borders_are_found(
-    grid: list[cases.Case], path: str
-) -> None:
+def test_classes_streams_strides_and_borders_are_found(grid: list[cases.Case], path: str) -> None:
     _, wrong, errors = run(grid, path)
     assert len(wrong) <= 0.01 * len(grid), wrong
     assert all(abs(error) < 0.5 for error in errors)
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_ta_16_guards_raise_no_false_alarm(path: str) -> None:
+def test_guards_raise_no_false_alarm(path: str) -> None:
     for seed in range(3):
         for guard in cases.guards(seed, 10_007, 4096):
             assert not fault(guard, judged(guard, path), path), guard.name
@@ -86,8 +84,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_ta_26_a_bundle_is_judged_again_from_its_events(bundle: Path) -> None:
-    """The 100 M events of TA-26 are bench/trace_analysis.py's; here 1.5 M of the same, in two row groups."""
+def test_bundle_is_judged_again_from_its_events(bundle: Path) -> None:
+    """The 100 M events are bench/trace_analysis.py's; here 1.5 M of the same, in two row groups."""
     assert pq.ParquetFile(bundle / "io_events.parquet").metadata.num_row_groups == 2
     size = (bundle / "io_events.parquet").stat().st_size
     assert size / 1_500_000 <= 12

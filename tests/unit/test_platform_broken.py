@@ -16,7 +16,7 @@ import pytest
 from penstock.errors import BadInput
 from penstock.platform.hosts import Platform, load_platform
 from penstock.platform.schema import platform_schema
-from penstock.study.source import read_source
+from penstock.spec.source import read_source
 
 BROKEN = Path(__file__).parents[1] / "golden" / "broken-platforms"
 SOUND = BROKEN / "sound.platform.yaml"

@@ -24,8 +24,9 @@ from penstock.platform.schema import platform_schema, published_schema, schema_t
 from penstock.platform.stores import STORES
 from penstock.platform.uncertain import amount, leaves
 from penstock.profile.load import load_profile
+from penstock.spec.source import read_source
+from penstock.study.as_platform import platform_of
 from penstock.study.load import load_study
-from penstock.study.source import read_source
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples" / "platforms").glob("*.yaml"))
@@ -81,7 +82,7 @@ def test_examples_are_sound_and_survive_writing(path: Path, tmp_path: Path):
 
 
 def test_the_published_clusters():
-    """Seed 003 L1068: TB20 has 20 machines of 1 Gbit/s, TB101 has 101."""
+    """Costa 2014: TB20 has 20 machines of 1 Gbit/s, TB101 has 101."""
     hosts = {p.stem: load_platform(p).hosts for p in EXAMPLES}
     assert len(hosts["tb20"]) == 20
     assert len(hosts["tb101"]) == 101
@@ -308,20 +309,20 @@ def test_stores_as_the_specification_tells_them_apart():
 TABLE = {"idle": "91.6 W", "app": "125.2 W", "storage": "129.1 W", "network": "127.7 W"}
 
 
-def test_pr_e_3_powers_are_above_idle_and_the_vector_comes_out():
-    """10 nodes, 60 s, each 20 s computing, 10 s storing, 15 s sending: 7,084.5 J each (PR-E-3)."""
+def test_powers_are_above_idle_and_the_vector_comes_out():
+    """10 nodes, 60 s, each 20 s computing, 10 s storing, 15 s sending: 7,084.5 J each."""
     power = small(power=TABLE).power["nodes-0"]
     assert power.app_w == pytest.approx(125.2 - 91.6)
     joules = power.idle_j(60, 45) + 20 * power.app_w + 10 * power.storage_w + 15 * power.network_w
     assert joules == pytest.approx(7084.5, rel=1e-9)
 
 
-def test_pr_e_1_a_manager_alone_does_not_count_unless_asked():
+def test_manager_alone_does_not_count_unless_asked():
     assert "boss-0" not in small(power=TABLE).power
     assert "boss-0" in small(power=TABLE, power__manager=True).power
 
 
-def test_pr_e_4_a_frequency_has_powers_and_speeds_of_its_own():
+def test_frequency_has_powers_and_speeds_of_its_own():
     states = [
         {"frequency": "1.2 GHz", "app": "100 W", "speed": 0.5, "service_speed": 0.8},
         {"frequency": "2.3 GHz"},
@@ -422,7 +423,7 @@ def test_an_assumption_that_a_choice_replaces_is_gone():
     assert [a.path for a in one.assumed] == ["hosts.nodes.storage.write.per_byte"]
 
 
-def test_pr_i_5_an_estimate_is_read_with_its_interval():
+def test_an_estimate_is_read_with_its_interval():
     (found,) = load_platform(SOUND).estimates
     assert found.path == "hosts.nodes.storage.write.overhead"
     assert (found.value, found.low, found.high, found.unit) == (2.0, 1.0, 3.0, "ms")
@@ -489,7 +490,7 @@ def test_what_can_be_emulated_can_be_predicted():
     """DESIGN §2: a study's nodes are a platform, disk for disk."""
     study = load_study(ROOT / "examples" / "access-patterns.study.yaml")
     levels = {f.name: f.levels[-1].name for f in study.factors}
-    platform = Platform.from_study(study, levels)
+    platform = platform_of(study, levels)
     (node,) = platform.nodes
     (emulated,) = study.platform.nodes
     assert node.memory == "536870912 B"
@@ -498,7 +499,7 @@ def test_what_can_be_emulated_can_be_predicted():
     disk = next(f for f in study.factors if f.name == "disk")
     assert storage["profile"]["name"] == disk.level(levels["disk"]).value
     assert storage["profile"]["time_scale"] == float(emulated.disks[0].time_scale)
-    other = Platform.from_study(study, {**levels, "disk": disk.levels[0].name})
+    other = platform_of(study, {**levels, "disk": disk.levels[0].name})
     assert other.lower()["hosts"][0]["storage"]["profile"]["name"] != storage["profile"]["name"]
     assert {a.path for a in platform.assumed} >= {"store.chunk", "network.loopback"}
 
@@ -550,9 +551,9 @@ def test_a_study_that_stores_nowhere_is_refused():
     study = load_study(ROOT / "examples" / "access-patterns.study.yaml")
     levels = {f.name: f.levels[0].name for f in study.factors}
     with pytest.raises(BadInput, match="no level for the factor"):
-        Platform.from_study(study, {})
+        platform_of(study, {})
     with pytest.raises(BadInput, match="disk called 'nowhere'"):
-        Platform.from_study(study, levels, "nowhere")
+        platform_of(study, levels, "nowhere")
 
 
 # ---------------------------------------------------------------- the simulator takes it
@@ -584,7 +585,7 @@ def test_the_simulator_takes_every_example(path: Path):
         simulator.simulate(json.dumps(broken), 1)
 
 
-def test_pr_12_a_platform_file_gives_the_vector_of_the_specification():
+def test_platform_file_gives_the_vector_of_the_specification():
     """Set V, write of 10 chunks, one client, manager and storage apart: 0.84692288 s, 10,500,096 bytes."""
     service = {"per_byte": "1 ms/MiB"}
     document = {

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from penstock.emulate.spec import ClusterSpec, Delay
 from penstock.errors import BadInput
 from penstock.platform.emulation import cluster_spec
 from penstock.platform.foreign import Foreign
 from penstock.platform.from_distem import read_distem
 from penstock.platform.from_simgrid import read_simgrid
 from penstock.platform.hosts import load_platform
+from penstock.spec.cluster import ClusterSpec, Delay
 
 HERE = Path("there.file")
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from penstock import cli
+from penstock.campaign import import_platform
+from penstock.campaign.import_platform import frequencies_hz, import_host, links
 from penstock.errors import BadInput
-from penstock.platform import importing
-from penstock.platform import meter as meters
+from penstock.host import meter as meters
+from penstock.host.loopback import Measured, interval, loopback_throughput
+from penstock.host.meter import Meter, find_meter, measure
 from penstock.platform.hosts import load_platform
-from penstock.platform.importing import frequencies_hz, import_host, links
-from penstock.platform.loopback import Measured, interval, loopback_throughput
-from penstock.platform.meter import Meter, find_meter, measure
 
 
 def put(root: Path, path: str, text: str) -> Path:
@@ -155,7 +155,7 @@ def test_a_host_without_loopback_is_imported(sysfs: Path, tmp_path: Path, monkey
     def broken(budget_s: float) -> Measured:
         raise OSError(99, "Cannot assign requested address")
 
-    monkeypatch.setattr(importing, "loopback_throughput", broken)
+    monkeypatch.setattr(import_platform, "loopback_throughput", broken)
     platform = import_host(tmp_path, tmp_path, sys=sysfs)
     notes = {a.path: a.note for a in platform.assumed}
     assert "Cannot assign" in notes["network.loopback"]
@@ -165,7 +165,7 @@ def test_power_is_measured_where_there_is_a_meter(sysfs: Path, tmp_path: Path, m
     put(sysfs, "class/hwmon/hwmon0/power1_input", "150000000")
     put(sysfs, "class/hwmon/hwmon0/name", "power_meter")
     both = Measured(80.0, 79.0, 81.0, 5, True), Measured(120.0, 119.0, 121.0, 5, True)
-    monkeypatch.setattr(importing, "measure", lambda meter: both)
+    monkeypatch.setattr(import_platform, "measure", lambda meter: both)
     platform = import_host(tmp_path, tmp_path, sys=sysfs, budget_s=0.2)
     (power,) = platform.power.values()
     assert power.idle_w == 80

@@ -13,9 +13,9 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.design.plan import make_plan
-from penstock.predict.parts import Part, parts_of
-from penstock.predict.replay import READAHEAD_BYTES, Traced, dirty_bytes, own_memory, traced
-from penstock.predict.study import predict_study
+from penstock.predict.study.parts import Part, parts_of
+from penstock.predict.study.predict import predict_study
+from penstock.predict.study.replay import READAHEAD_BYTES, Traced, dirty_bytes, own_memory, traced
 from penstock.study.load import load_study
 from penstock.study.resolve import resolve
 
@@ -175,10 +175,10 @@ def test_own_memory_is_what_the_page_cache_cannot_have(tmp_path: Path) -> None:
 
 
 def test_the_limits_of_the_mount_are_those_of_the_disk_server() -> None:
-    from penstock.emulate import disk
+    from penstock.emulate.disks.server import dirty_bytes as of_the_server
 
     for memory in (None, 8 * MIB, 96 * MIB, 512 * MIB, 4 << 30):
-        assert dirty_bytes(memory) == disk.dirty_bytes(memory)
+        assert dirty_bytes(memory) == of_the_server(memory)
     assert READAHEAD_BYTES == 128 << 10
 
 
@@ -226,7 +226,7 @@ def test_the_part_that_a_response_is_about(
 
 
 def test_only_the_calls_say_that_a_file_is_read_at_random(tmp_path: Path) -> None:
-    from penstock.predict.replay import _random
+    from penstock.predict.study.replay import _random
 
     row = {"direction": "read", "tid": None, "basis": "calls", "class": "consecutive"}
     rows = [row | {"file_id": 1, "path": "/a"}, row | {"file_id": 2, "path": "/b"}]

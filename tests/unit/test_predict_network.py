@@ -15,8 +15,8 @@ from penstock.errors import PenstockError
 from penstock.platform.hosts import Platform, load_platform, read_platform
 from penstock.platform.profiles import read_profile
 from penstock.predict.calibration import Pair, add_pairs, read_pairs
-from penstock.predict.network import predict, predict_many
 from penstock.predict.prediction import Prediction
+from penstock.predict.queue_network.predict import predict, predict_many
 from penstock.profile.model import StorageProfile
 from penstock.report.prediction_figures import FIGURES
 from penstock.workload.read import read_workload
@@ -116,7 +116,7 @@ def codes(made: Prediction) -> dict[str, str]:
 # ---------------------------------------------------------------- the model through the whole path
 
 
-def test_pr_12_set_v_write_through_the_platform_file() -> None:
+def test_set_v_write_through_the_platform_file() -> None:
     made = predict(workload([task("w0", write("f"))]), platform(SET_V), seeds=3)
     assert made.makespan_s == pytest.approx(0.84692288, rel=1e-6)
     assert made.bytes["network"] == 10_500_096
@@ -135,7 +135,7 @@ def test_pr_12_set_v_write_through_the_platform_file() -> None:
         ("200 ms/MiB", {"storage": 0.956504, "app-0": 0.401265}),
     ],
 )
-def test_pr_o_2_utilisation_vector(service: str, expected: dict[str, float]) -> None:
+def test_utilisation_vector(service: str, expected: dict[str, float]) -> None:
     where = platform(SET_V, f"hosts.store.storage.write.per_byte={service}")
     made = predict(workload([task("w0", write("f"))]), where, seeds=1)
     found = {}
@@ -205,7 +205,7 @@ def test_energy_and_cost_are_those_of_the_outcome() -> None:
     assert made.cost.amount == pytest.approx(5 * 0.36 * made.makespan_s / 3600)
 
 
-def test_pr_e_4_frequencies_trade_time_for_energy() -> None:
+def test_frequencies_trade_time_for_energy() -> None:
     computing = predict(reduction(8, 30.0), platform(), seeds=3, explained=True)
     assert computing.frequencies is not None
     slow, fast = computing.frequencies["states"]

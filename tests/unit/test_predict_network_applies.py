@@ -1,4 +1,4 @@
-"""Whether the model applies (PR-U-3): each rule with a case that triggers it and one that does not."""
+"""Whether the model applies: each rule with a case that triggers it and one that does not."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from penstock.platform.profiles import read_profile
-from penstock.predict.applies import Applies, Conditions, Reason, Used, judge
-from penstock.predict.conditions import history, profiled_range
+from penstock.predict.queue_network.applies import Applies, Conditions, Reason, Used, judge
+from penstock.predict.queue_network.conditions import history, profiled_range
 from penstock.profile.cells import Cell, Measurements
 from penstock.profile.fit import fit_profile
 

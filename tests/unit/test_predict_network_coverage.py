@@ -1,4 +1,4 @@
-"""On simulated truth the 90 % interval of a single run holds (PR-U-1): exact binomial test, n = 750.
+"""On simulated truth the 90 % interval of a single run holds: exact binomial test, n = 750.
 
 A platform is drawn from what is uncertain, one run on it is the measurement, and the interval comes from
 other platforms and seeds, as `predict` makes it. Half the spread is the planted failure, and so is an
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from scipy.stats import binomtest
 
 from penstock.platform.hosts import read_platform
 from penstock.predict.intervals import order_statistics
-from penstock.predict.network import predict
-from penstock.predict.simulate import Simulator, makespan
-from penstock.predict.uncertainty import sampled
+from penstock.predict.queue_network.predict import predict
+from penstock.predict.queue_network.simulate import Simulator, makespan
+from penstock.predict.queue_network.uncertainty import sampled
 from penstock.workload.workflow import Workload
 
 TRIALS, DRAWS, POOL = 750, 19, 400
@@ -108,7 +109,8 @@ def inside(measured: list[float], draws: list[list[float]], spread: float = 1.0)
     return found
 
 
-def test_pr_u_1_nine_of_ten_runs_lie_inside() -> None:
+@pytest.mark.long
+def test_nine_of_ten_runs_lie_inside() -> None:
     known = truth()
     hits = inside(known.measured, known.draws)
     assert binomtest(hits, TRIALS, 0.9).pvalue > 0.01, f"{hits} of {TRIALS}"

@@ -13,11 +13,11 @@ import pytest
 
 from penstock.archive.documents import PREDICTION
 from penstock.errors import PenstockError
-from penstock.predict import words
-from penstock.predict.applies import Applies
+from penstock.predict import quantities
 from penstock.predict.intervals import calibrate, order_statistics
-from penstock.predict.perfetto import slots_of, trace_events, write_trace
 from penstock.predict.prediction import find_bottleneck
+from penstock.predict.queue_network.applies import Applies
+from penstock.predict.queue_network.perfetto import slots_of, trace_events, write_trace
 from penstock.report import prediction_words as told
 from penstock.report import style
 from penstock.report.prediction import page, write_figures
@@ -237,7 +237,7 @@ def test_every_key_of_the_document_is_described() -> None:
     ],
 )
 def test_two_times_are_told_apart(low: float, high: float, told: str) -> None:
-    assert words.seconds_range(low, high) == told
+    assert quantities.seconds_range(low, high) == told
 
 
 @pytest.mark.parametrize(
@@ -252,4 +252,4 @@ def test_two_times_are_told_apart(low: float, high: float, told: str) -> None:
     ],
 )
 def test_digits(value: float, told: str) -> None:
-    assert words.digits(value) == told
+    assert quantities.digits(value) == told

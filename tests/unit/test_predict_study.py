@@ -15,12 +15,12 @@ import pytest
 from penstock.archive.bundle import Bundle
 from penstock.design.plan import Plan, make_plan
 from penstock.errors import BadInput, PenstockError
-from penstock.predict.clients import ClientCosts, client_costs
-from penstock.predict.study import predict_plan, predict_study, score
-from penstock.predict.workload import asked_by_jobs
+from penstock.predict.study.clients import ClientCosts, client_costs
+from penstock.predict.study.disk_workload import asked_by_jobs
+from penstock.predict.study.predict import predict_plan, predict_study, score
 from penstock.profile.model import native
+from penstock.spec.study import Study
 from penstock.study.load import load_study
-from penstock.study.model import Study
 from penstock.study.resolve import example_command, resolve
 from penstock.workload.parsers import parser
 
@@ -179,7 +179,7 @@ def test_a_study_that_was_not_run(plan_and_study: tuple[Study, Plan]) -> None:
     assert frame["measured_mean"].isna().all()
     assert score(frame).treatments == 0
     by = frame.set_index(["disk", "pattern", "jobs"])["predicted"]
-    # ES-3: random small reads cost on the flash drive with one job, and hardly with many
+    # random small reads cost on the flash drive with one job, and hardly with many
     penalty = {j: by["sata-ssd", "sequential", j] / by["sata-ssd", "random", j] for j in ("1", "8")}
     assert penalty["1"] > 2
     assert penalty["8"] < 1.5

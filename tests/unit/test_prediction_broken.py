@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from penstock import cli
-from penstock.predict import words
+from penstock.predict import quantities
 from penstock.predict.intervals import conformal_rank, least_pairs
+from penstock.text import counted, shortened
 from penstock.workload.check import printable
 from penstock.workload.make import made
 from penstock.workload.workflow import Workload
@@ -375,6 +376,7 @@ def test_tasks_that_change_one_file_in_turn_take_room_for_one_line_each():
     assert work.levels == tuple(range(5000))
 
 
+@pytest.mark.long
 def test_a_broken_pipe_and_a_closed_stdout_leave_no_traceback(tmp_path: Path):
     (tmp_path / "p.yaml").write_text(PLATFORM)
     (tmp_path / "w.json").write_text(SOUND)
@@ -426,15 +428,16 @@ def test_ctrl_c_while_a_class_is_made(tmp_path: Path):
 
 
 def test_words_for_one_and_for_next_to_nothing():
-    assert words.counted(1, "task") == "1 task"
-    assert words.counted(2000, "task") == "2,000 tasks"
-    assert words.percent(0.999999) == "99.9999 %"
-    assert words.share(1e-9) == "< 0.01 %"
-    assert words.named("x" * 100) == "x" * 30 + "…" + "x" * 29
+    assert counted(1, "task") == "1 task"
+    assert counted(2000, "task") == "2,000 tasks"
+    assert quantities.percent(0.999999) == "99.9999 %"
+    assert quantities.share(1e-9) == "< 0.01 %"
+    assert shortened("x" * 100) == "x" * 30 + "…" + "x" * 29
     assert printable("a\nb\x1b") == "a\\nb\\x1b"
-    assert words.seconds(1.00297, 6) == "1.00297 s"
+    assert quantities.seconds(1.00297, 6) == "1.00297 s"
 
 
+@pytest.mark.long
 def test_ten_terabytes_in_bounded_memory(tmp_path: Path):
     """10 TB read in chunks of 1 MiB: ten million requests at once; three quarters cross one link."""
     (tmp_path / "p.yaml").write_text(PLATFORM)

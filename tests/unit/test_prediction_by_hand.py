@@ -13,8 +13,8 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.platform.hosts import Platform
-from penstock.predict.network import predict
 from penstock.predict.prediction import Prediction
+from penstock.predict.queue_network.predict import predict
 from penstock.workload.workflow import Workload
 
 MIB = 1 << 20

@@ -12,13 +12,14 @@ import pytest
 from penstock.campaign.speed import what_run_says
 from penstock.cli import main
 from penstock.design.plan import make_plan, treatments_of
-from penstock.predict.applies import Conditions, judge
-from penstock.predict.conditions import profiles_of
+from penstock.predict.queue_network.applies import Conditions, judge
+from penstock.predict.queue_network.conditions import profiles_of
 from penstock.profile import describe, load_profile, ready_names
 from penstock.profile.advice import Judged, not_to_be_used, verdict
 from penstock.profile.cells import Cell
 from penstock.profile.model import NOT_MET, ruled_out
 from penstock.study.load import load_study
+from penstock.study.resolve import resolvable
 from tests.unit.test_speed import FLOOR, STUDY, keep
 
 MISSED = "random reads of 4 KiB, 16 under way (fitted 0.60 of what was measured)"
@@ -29,6 +30,9 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     keep(tmp_path / "state", FLOOR)
+    monkeypatch.setattr(
+        "penstock.emulate.disks.floor._measure", lambda _: FLOOR
+    )  # no disk is put up here
 
 
 def penstock(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
@@ -122,7 +126,7 @@ def test_plan_and_predict_repeat_it(tmp_path: Path) -> None:
     path.write_text(text.replace("SCALE", "1"))
     fitted(tmp_path)
     study = load_study(path)
-    (said,) = what_run_says(study, treatments_of(make_plan(study)))
+    (said,) = what_run_says(resolvable(study, treatments_of(make_plan(study))))
     assert said == f"profile mine is not to be used for {MISSED}"
     values = json.loads((tmp_path / "mine.json").read_text())
     found = profiles_of({"hosts": [{"storage": {"profile": values}}]})

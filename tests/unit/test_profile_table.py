@@ -13,9 +13,10 @@ import pandas as pd
 import pytest
 
 from penstock import cli
+from penstock.campaign import measure_profile
 from penstock.cli import profile as profile_verb
 from penstock.errors import BadInput
-from penstock.profile import load_profile, measure
+from penstock.profile import load_profile
 from penstock.profile.advice import advice, judged, not_to_be_used, verdict
 from penstock.profile.cells import Cell
 from penstock.profile.fit import profile_of, simulated_cell
@@ -259,7 +260,7 @@ def test_a_measured_profile_names_the_cells_that_it_does_not_meet(
         for size in (4096, 65536, 262144, 1 << 20)
     ]
     measured = written(tmp_path / "t.csv", rows).fit
-    monkeypatch.setattr(measure, "measurements", lambda out, runs: measured)
+    monkeypatch.setattr(measure_profile, "measurements", lambda out, runs: measured)
     runs = pd.DataFrame({"valid": [True], "reason": [""], "cell": ["read"]})
     analysis = SimpleNamespace(runs=runs)
     result: Any = SimpleNamespace(analysis=analysis, valid_runs=1, out=tmp_path)

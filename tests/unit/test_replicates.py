@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.analyse.replicates import Replicated, compare_replicates, ratio_of
+from penstock.analyse.replicates import (
+    Measured,
+    Replicated,
+    _conclusion,
+    compare_replicates,
+    ratio_of,
+)
 from penstock.archive.bundle import Bundle
 from penstock.archive.selection import select
 from penstock.errors import BadInput
@@ -75,7 +81,7 @@ def test_the_conclusion_says_what_differs_and_what_does_not(tmp_path: Path) -> N
     assert first.startswith("loaded is 3.5 times higher (3.4")
     assert first.endswith("in B: 1010 against 3530 1/s.")
     assert second.startswith("Not told apart by so many runs: lookups, −0.")
-    assert rest == []
+    assert rest == ["wall time is equal as far as it is printed (2.5 s)."]
     # planted: the same treatment on both sides
     assert not any(response.differs for response in compared(tmp_path, "t01", "t01").responses)
 
@@ -147,3 +153,14 @@ def test_traces_that_cannot_be_read_do_not_hide_the_responses(tmp_path: Path) ->
     assert others[0].startswith("loaded is ")
     assert last.startswith(f"Their traces are left out: {events}: found ")
     assert compared(tmp_path).files == []
+
+
+def test_equal_values_are_resolution_and_no_certainty() -> None:
+    equal = Measured("orders", "1/s", [1.6, 1.6], [1.6, 1.6])
+    found = Replicated("a", "b", ({}, {}), ([], []), [equal])
+    assert _conclusion(found) == ["orders is equal as far as it is printed (1.6 1/s)."]
+    apart = Measured("orders", "1/s", [1.6, 1.6], [2.0, 2.0])
+    (said,) = _conclusion(Replicated("a", "b", ({}, {}), ([], []), [apart]))
+    assert said == (
+        "orders is 25 % higher in B: 1.6 against 2 1/s, with one value printed on each side."
+    )

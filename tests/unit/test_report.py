@@ -130,6 +130,7 @@ def test_a_second_that_was_not_delivered_can_be_pointed_at(out: Path) -> None:
     assert all("4.50 of 5.00 MB/s (not-honoured)" in tip for tip in mine)
 
 
+@pytest.mark.long
 def test_same_tables_same_page(out: Path, tmp_path: Path) -> None:
     again = tmp_path / "out"
     shutil.copytree(out, again)
@@ -139,6 +140,7 @@ def test_same_tables_same_page(out: Path, tmp_path: Path) -> None:
     assert {p.name: p.read_bytes() for p in (again / "figures").iterdir()} == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "missing",
     [
@@ -167,6 +169,7 @@ def test_only_a_plan_still_gives_a_page(out: Path, tmp_path: Path) -> None:
     assert "Not shown" in text
 
 
+@pytest.mark.long
 def test_words_of_the_study_are_escaped(tmp_path: Path) -> None:
     out = write_example(tmp_path / "out", events=40)
     study = (out / "study.yaml").read_text()

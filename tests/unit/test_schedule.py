@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from penstock.emulate.schedule import for_disk, read_schedule
-from penstock.emulate.spec import Event
-from penstock.emulate.timeline_show import rows, svg, text
+from penstock.emulate.schedule.show import rows, svg, text
 from penstock.errors import BadInput
+from penstock.platform.schedule import for_disk, read_schedule
+from penstock.spec.cluster import Event
 
 
 def read(tmp_path: Path, written: str, name: str = "s.yaml") -> list[Event]:
@@ -55,7 +55,7 @@ schedule:
     assert events[0].when.phase == "load"
 
 
-def test_ea_10_one_key_twice_at_one_date_is_refused_with_its_line(tmp_path: Path):
+def test_one_key_twice_at_one_date_is_refused_with_its_line(tmp_path: Path):
     why = refusal(tmp_path, """
 - {at: 5s, limits.read: 2MB/s}
 - {at: 5000ms, limits.write: 2MB/s}

@@ -254,6 +254,7 @@ def refused(place: Path, *words: object) -> str:
     return done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("address", ["0.0.0.0", "::"])
 def test_beyond_loopback_only_with_tls_or_openly(tmp_path: Path, address: str) -> None:
     said = refused(tmp_path, "--host", address)
@@ -261,6 +262,7 @@ def test_beyond_loopback_only_with_tls_or_openly(tmp_path: Path, address: str) -
     assert "--insecure" in said
 
 
+@pytest.mark.long
 def test_certificates_that_are_none(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, name="one.example")
     (tmp_path / "other").mkdir()
@@ -274,6 +276,7 @@ def test_certificates_that_are_none(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_over_tls(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, name="storage.example")
     server = Server(tmp_path, "--host", "0.0.0.0", "--tls-cert", cert, "--tls-key", key)
@@ -306,6 +309,7 @@ def test_over_tls(tmp_path: Path) -> None:
     assert "in clear" not in server_said(tmp_path)
 
 
+@pytest.mark.long
 def test_openly(tmp_path: Path) -> None:
     server = Server(tmp_path, "--host", "0.0.0.0", "--insecure")
     try:

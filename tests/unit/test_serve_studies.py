@@ -64,12 +64,12 @@ def test_a_browser_goes_from_the_list_to_a_report_and_a_trace(
         browser.open(f"{server.url}/#token={server.token}")
         browser.awaits("document.body.innerText.includes('1 study, 9 traces')")
         assert browser.value("document.querySelectorAll('#list tbody tr').length") == 7 + 3
-        browser.value("document.querySelector('a[href=\"/studies/0\"]').click()")
+        browser.click('a[href="/studies/0"]')
         browser.awaits("document.querySelector('h1')?.innerText === 'Which disk?'")
         assert not browser.value("window.planted")  # a script in the report is not ours
-        browser.value("document.querySelector('a[href=\"/traces/1\"]').click()")
+        browser.click('a[href="/traces/1"]')
         browser.awaits("document.querySelector('canvas[data-panel=number]')?.hasAttribute('width')")
-        browser.value("document.querySelector('main a[href=\"/\"]').click()")
+        browser.click('main a[href="/"]')
         browser.awaits("document.body.innerText.includes('9 traces')")
 
 

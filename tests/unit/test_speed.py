@@ -9,18 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from penstock import __version__
 from penstock.campaign.speed import what_run_says
 from penstock.cli.doctor import _conclusion, runs_here, time_scales
 from penstock.design.plan import make_plan, treatments_of
-from penstock.emulate.standing import way_warnings
-from penstock.host.floor import HostFloor
+from penstock.emulate.disks.floor import HostFloor
 from penstock.host.probe import Feature
 from penstock.host.processes import boot_id
 from penstock.study.load import load_study
+from penstock.study.resolve import resolvable
+from penstock.version import version
 
 MIB = 1 << 20
-FLOOR = HostFloor(150_000, 600.0 * MIB, 400.0 * MIB, iops=30_000, loaded_iops=5_000)
+FLOOR = HostFloor(
+    150_000, 600.0 * MIB, 400.0 * MIB, iops=30_000, loop_service_ns=150_000, loaded_iops=5_000
+)
 STUDY = """
 penstock: 1
 name: pair
@@ -41,11 +43,11 @@ def said(where: Path, scale: float) -> list[str]:
     path = where / "s.study.yaml"
     path.write_text(STUDY.replace("SCALE", str(scale)))
     study = load_study(path)
-    return what_run_says(study, treatments_of(make_plan(study)))
+    return what_run_says(resolvable(study, treatments_of(make_plan(study))))
 
 
 def keep(where: Path, floor: HostFloor) -> None:
-    key = {"boot_id": boot_id(), "kernel": platform.release(), "penstock": __version__}
+    key = {"boot_id": boot_id(), "kernel": platform.release(), "penstock": version()}
     where.mkdir(exist_ok=True)
     (where / "host-floor.json").write_text(json.dumps({**key, **asdict(floor)}))
 
@@ -105,13 +107,3 @@ def test_the_conclusion_of_doctor() -> None:
     assert "Not here: disks throttled by the kernel, links with delay and loss." in text
     assert f"sata-ssd {time_scales(FLOOR)['sata-ssd']:g} times slower" in text
     assert "service-5ms" in text.partition(" as they are")[0]
-
-
-def test_a_way_that_is_not_known_well_is_said() -> None:
-    known = {"base_ns": 50_000.0, "per_byte_ns": 0.0, "low_ns": 48_000.0, "high_ns": 52_000.0}
-    vague = {**known, "low_ns": 30_000.0, "high_ns": 90_000.0}
-    assert way_warnings({"read": known, "write": known}, {"read": 2e5, "write": 2e5}) == []
-    (words,) = way_warnings({"read": known, "write": vague}, {"read": 2e5, "write": 2e5})
-    assert "of writes through the kernel takes 30 to 90 us" in words
-    assert "± 15 % of the 200 us" in words
-    assert way_warnings({"read": known, "write": vague}, {"read": 2e5, "write": 2e6}) == []

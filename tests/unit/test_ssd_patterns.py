@@ -1,4 +1,4 @@
-"""The published shapes of flash drives in virtual time, and a planted drive that lacks one (ES-3)."""
+"""The published shapes of flash drives in virtual time, and a planted drive that lacks one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.study.load import load_study
 STUDIES = Path(__file__).parents[2] / "studies"
 
 
-def test_es_3_shapes_hold_in_virtual_time_and_a_planted_drive_is_found() -> None:
+def test_shapes_hold_in_virtual_time_and_a_planted_drive_is_found() -> None:
     line = [sys.executable, STUDIES / "ssd_patterns.py", "--virtual", "--json"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr + done.stdout

@@ -13,7 +13,7 @@ from penstock.cli import VERBS
 
 #: each of these takes longer to load than the whole command line
 HEAVY = (
-    "distributed duckdb fastapi httpx jinja2 matplotlib numpy pandas penstock._native plotly pyarrow "
+    "distributed duckdb fastapi httpx jinja2 matplotlib numpy pandas penstock._native pyarrow "
     "pyroute2 rich ruamel.yaml scipy sklearn sqlalchemy statsmodels uvicorn"
 ).split()
 

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.host.journal import Journal
-from penstock.host.state import closed, runtime_dir, state_dir
+from penstock.state import closed, runtime_dir, state_dir
 
 #: a user that nobody is
 STRANGER = 54321

@@ -13,7 +13,7 @@ from penstock.profile.cells import Cell, Measurements
 from penstock.profile.fit import fit_profile
 from penstock.profile.model import native
 
-#: one process, synchronous direct, MB/s: model → (direction, sequential, block) → value (ES-3's table)
+#: one process, synchronous direct, MB/s: model → (direction, sequential, block) → value (published table)
 PUBLISHED = {
     "PX02SSF020": {
         ("read", True): (43.2, 172.0),
@@ -134,7 +134,7 @@ def test_arrays_that_make_no_sense_are_refused() -> None:
 
 
 @pytest.mark.parametrize("model", ["PX02SSF020", "PX05SMB040"])
-def test_es_3_ready_profiles_give_their_rows_eight_cells(model: str) -> None:
+def test_ready_profiles_give_their_rows_eight_cells(model: str) -> None:
     profile = load_profile(model.lower()).json
     for (op, sequential), values in PUBLISHED[model].items():
         for block, mb_per_s in zip(BLOCKS, values, strict=True):
@@ -156,7 +156,7 @@ def ratio_of_reads(block: int, jobs: int, **changes: object) -> tuple[float, flo
     return seen[0] / seen[1], seen[0]
 
 
-def test_es_3_flash_pages_and_the_drives_own_readahead() -> None:
+def test_flash_pages_and_the_drives_own_readahead() -> None:
     on, fast = ratio_of_reads(4096, 1)
     off, slow = ratio_of_reads(4096, 1, readahead=False)
     assert on >= 2
@@ -230,7 +230,7 @@ def test_changes_amid_requests_are_served_as_arrays() -> None:
         native.station_serve(profile, 1, *arrays, [(5, 0, slow), (3, 0, slow)])
 
 
-def test_em_32_streams_cost_no_more_than_random_requests_on_any_ready_profile() -> None:
+def test_streams_cost_no_more_than_random_requests_on_any_ready_profile() -> None:
     for name in ready_names():
         profile = load_profile(name)
         for op in ("read", "write"):

@@ -129,7 +129,7 @@ def builds(
     return nodes, made
 
 
-def test_ts_2_order_waiting_and_two_nodes(parts: tuple[Any, Any]) -> None:
+def test_order_waiting_and_two_nodes(parts: tuple[Any, Any]) -> None:
     nodes, made = builds(parts)
     assert all(c.holds for c in nodes.cassandra_claims(made))
 
@@ -143,7 +143,7 @@ def test_ts_2_order_waiting_and_two_nodes(parts: tuple[Any, Any]) -> None:
         ({"busy": 0.7}, "less than half"),
     ],
 )
-def test_ts_2_planted_departures_do_not_hold(
+def test_planted_departures_do_not_hold(
     parts: tuple[Any, Any], planted: dict[str, Any], says: str
 ) -> None:
     nodes, made = builds(parts, **planted)

@@ -76,6 +76,10 @@ def said(path: Path) -> list[Finding]:
     return [f for f in findings(path) if f.code.startswith("straggler")]
 
 
+def test_the_group_of_the_whole_run_is_no_second_node(tmp_path: Path) -> None:
+    assert said(out(tmp_path / "o", {"n1": (9.0, 20, 160)}, cpu={"run": 5.0})) == []
+
+
 FAIR = {"n1": (1.0, 20, 160), "n2": (1.0, 20, 160), "n3": (1.0, 20, 160)}
 
 

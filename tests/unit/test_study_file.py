@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadInput
+from penstock.spec.source import dump, read_source
+from penstock.spec.study import Study
+from penstock.spec.template import fill, names_in
+from penstock.spec.units import convert, parse_duration, parse_share, parse_size, parse_unit
 from penstock.study.load import load_study, read_study
-from penstock.study.model import Study
 from penstock.study.resolve import resolve
 from penstock.study.schema import published_schema, schema_text, study_schema
-from penstock.study.source import dump, read_source
-from penstock.study.template import fill, names_in
-from penstock.study.units import convert, parse_duration, parse_share, parse_size, parse_unit
 
 SOUND = Path(__file__).parents[1] / "golden" / "broken" / "sound.study.yaml"
 

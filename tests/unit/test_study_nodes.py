@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from penstock.analyse.timeouts import slowest_rates, time_out_warnings
 from penstock.design.plan import make_plan, treatments_of
 from penstock.design.show import plan_text
-from penstock.emulate.spec import ClusterSpec
 from penstock.errors import BadInput
 from penstock.profile.load import load_profile
+from penstock.spec.cluster import ClusterSpec
+from penstock.spec.study import Study
 from penstock.study.load import read_study
-from penstock.study.model import Study
-from penstock.study.resolve import resolve
-from penstock.study.timeouts import slowest_rates, time_out_warnings
+from penstock.study.resolve import resolvable, resolve
 
 STUDY = """\
 penstock: 1
@@ -44,21 +44,21 @@ def study(text=STUDY):
     return read_study(text.encode(), Path("s.yaml"))
 
 
-def test_em_42_a_speed_that_trips_a_time_out_is_named_before_the_run():
+def test_speed_that_trips_a_time_out_is_named_before_the_run():
     loaded = study()
-    warnings = time_out_warnings(loaded, treatments_of(make_plan(loaded)))
+    warnings = time_out_warnings(resolvable(loaded, treatments_of(make_plan(loaded))))
     assert any(
         "data-0.d" in w and "mapreduce.task.timeout (600 s) will trip" in w for w in warnings
     )
     assert any("data-1.d" in w and "limit 5 MB/s" in w for w in warnings)
 
 
-def test_em_42_nothing_is_said_of_a_speed_that_will_do():
+def test_nothing_is_said_of_a_speed_that_will_do():
     fast = STUDY.replace("120 MB/s, 5 MB/s", "max, 190 MB/s").replace("write: 1 MB/s", "write: max")
     loaded = study(fast)
-    assert time_out_warnings(loaded, treatments_of(make_plan(loaded))) == []
+    assert time_out_warnings(resolvable(loaded, treatments_of(make_plan(loaded)))) == []
     other = study(STUDY.replace("hadoop jar x terasort", "cp").replace("hdfs datanode", "cat"))
-    assert time_out_warnings(other, treatments_of(make_plan(other))) == []
+    assert time_out_warnings(resolvable(other, treatments_of(make_plan(other)))) == []
 
 
 def test_the_least_rate_counts_that_a_disk_has_at_any_time():
@@ -129,10 +129,10 @@ def test_bad_input_is_named_with_its_line(old, new, words):
 
 
 def test_a_treatment_is_predicted_with_its_limits_and_links():
-    from penstock.platform.hosts import Platform
+    from penstock.study.as_platform import platform_of
 
     text = STUDY.replace("bandwidth: 1 Gbit/s", "bandwidth: 1 Gbit/s, latency: 2ms")
-    made = Platform.from_study(study(text), {"limit": "5 MB/s", "port": "1"})
+    made = platform_of(study(text), {"limit": "5 MB/s", "port": "1"})
     lowered = made.lower()
     by_name = {h["name"]: h for h in lowered["hosts"]}
     assert by_name["data-0-0"]["storage"]["profile"]["limits"]["read_bps"] == 5e6
@@ -164,7 +164,7 @@ def faster(loaded: Study) -> ClusterSpec | None:
     return resolve(loaded, next(t for t in treatments if t["limit"] == "120 MB/s")).cluster
 
 
-def test_em_22_a_study_takes_the_short_ways_of_a_schedule(tmp_path: Path):
+def test_study_takes_the_short_ways_of_a_schedule(tmp_path: Path):
     loaded = short('limits.read: "{limit}"', tmp_path)
     spec = faster(loaded)
     assert spec is not None
@@ -182,7 +182,7 @@ def test_em_22_a_study_takes_the_short_ways_of_a_schedule(tmp_path: Path):
     assert faster(again) == spec
 
 
-def test_em_22_and_says_where_a_short_way_is_wrong(tmp_path: Path):
+def test_and_says_where_a_short_way_is_wrong(tmp_path: Path):
     with pytest.raises(BadInput, match=r"s.yaml:17:.*unit"):
         short("limits.read: 3", tmp_path)
     with pytest.raises(BadInput, match=r"s.yaml:17:.*limit.*a duration"):

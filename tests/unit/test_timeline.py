@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 
 from penstock.emulate.backends.base import Cause
-from penstock.emulate.check import check_cluster
-from penstock.emulate.held import HeldCluster
-from penstock.emulate.settings import Change
-from penstock.emulate.spec import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
-from penstock.emulate.timeline import Timeline
+from penstock.emulate.cluster.running import HeldCluster
+from penstock.emulate.cluster.settings import Change
+from penstock.emulate.schedule.timeline import Timeline
 from penstock.errors import BadInput, PenstockError
+from penstock.spec.check_cluster import check_cluster
+from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 
 NODES = (
     NodeSpec("data-0", disks=(DiskSpec("d"), DiskSpec("d2"))),

@@ -60,7 +60,7 @@ def test_no_limit_no_warning_and_no_rate_is_an_error() -> None:
             warnings_of(rate, "hadoop")
 
 
-def test_em_41_a_limit_passed_by_a_third_is_not_applied() -> None:
+def test_limit_passed_by_a_third_is_not_applied() -> None:
     assert applied(1.3e6, 1e6)
     assert not applied(1.31e6, 1e6)
 

@@ -183,6 +183,7 @@ def _damaged(name: str) -> Breaks:
     return how
 
 
+@pytest.mark.long
 def test_every_file_missing_cut_or_damaged_in_turn(tmp_path: Path, good: Path) -> None:
     """A verb reads the rest, or says which file is wrong: never a traceback, never two lines."""
     names = sorted(p.name for p in good.iterdir() if p.suffix in (".json", ".parquet"))

@@ -208,3 +208,10 @@ def test_a_path_is_one_row_however_often_its_file_is_made_again(tmp_path: Path) 
     assert row.b is not None
     assert (row.a["files"], row.a["requests"], row.b["files"]) == (50, 50, 20)
     assert row.a["p50_ns"] == 900_000  # of all files of the path
+
+
+def test_what_differs_in_its_number_alone_can_be_written_as_json(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "a", reads(100, 50_000, 1), patterns=verdict("consecutive", 100))
+    write_bundle(tmp_path / "b", reads(900, 50_000, 2), patterns=verdict("consecutive", 900))
+    told = json.loads(json.dumps(compared(tmp_path / "a", tmp_path / "b").document()))
+    assert [row["matters"] for row in told["differences"]] == [True]

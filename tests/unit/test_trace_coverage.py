@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.observe.trace.coverage import mapped_table
+from penstock.observe.trace.layers.coverage import mapped_table
 
 PAGE = 4096
 

@@ -1,4 +1,4 @@
-"""TA-20: exports are read back by readers that share nothing with the writers; row counts are equal."""
+"""Exports are read back by readers that share nothing with the writers; row counts are equal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def slices_of(trace: PerfettoTrace) -> list[dict[str, Any]]:
     return [s for s in trace.slices if s["category"] in ("read", "write", "sync", "meta")]
 
 
-def test_ta_20_perfetto_holds_every_event(
+def test_perfetto_holds_every_event(
     bundle: Path, rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     written = export(bundle, "perfetto", tmp_path / "o.pftrace")
@@ -175,7 +175,7 @@ class Prv:
                 )
 
 
-def test_ta_20_paraver(bundle: Path, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_paraver(bundle: Path, rows: list[dict[str, Any]], tmp_path: Path) -> None:
     written = export(bundle, "paraver", tmp_path / "o.prv")
     prv = Prv(tmp_path / "o.prv")
     assert prv.unit == "_ns"
@@ -213,7 +213,7 @@ def test_paraver_refuses_rows_out_of_order(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("o.*"))
 
 
-def test_ta_20_json_and_jsonl(bundle: Path, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_json_and_jsonl(bundle: Path, rows: list[dict[str, Any]], tmp_path: Path) -> None:
     export(bundle, "json", tmp_path / "o.json")
     export(bundle, "jsonl", tmp_path / "o.jsonl")
     document = json.loads((tmp_path / "o.json").read_text())
@@ -272,7 +272,7 @@ def test_fio_logs_hold_each_thread_in_its_order(
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
-def test_ta_20_fio_reads_its_logs(tmp_path: Path) -> None:
+def test_fio_reads_its_logs(tmp_path: Path) -> None:
     rows = [event(1000 * n, "pread64", offset_bytes=4096 * (n * 7 % 101)) for n in range(101)]
     rows += [
         event(200_000 + 1000 * n, "write", tid=101, offset_bytes=512 * n, size_bytes=512)

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.analyse.trace_findings import CODES, findings_of
 from penstock.errors import BadInput
-from penstock.observe.trace.salvage import what_layers_miss
+from penstock.observe.trace.capture.salvage import what_layers_miss
 from tests.unit.trace_example import event, write_bundle
 
 SECOND = 1_000_000_000
@@ -483,6 +483,24 @@ def test_disorder_matters_only_where_the_device_does(traced: Trace) -> None:
     traced.verdict("consecutive").verdict("random", calls=200, basis="device")
     traced.calls(np.arange(1000) * 4096, served=CACHED)
     assert "trace-device-disorder" not in traced.codes()
+
+
+@pytest.mark.parametrize(("step", "says"), [(4096, False), (8192, False), (3 << 20, True)])
+def test_a_log_whose_last_page_is_written_again_is_in_order(
+    traced: Trace, step: int, says: bool
+) -> None:
+    traced.verdict("consecutive", direction="write")
+    traced.verdict("irregular", calls=200, direction="write", basis="device")
+    at = np.arange(200)
+    requests = {
+        "t_ns": at * 1000,
+        "file_id": np.ones(200, int),
+        "op": ["write"] * 200,
+        "offset_bytes": (at * step) % (64 << 20),
+        "size_bytes": np.full(200, 8192),
+    }
+    pq.write_table(pa.table(requests), traced.path / "device_requests.parquet")
+    assert ("trace-device-disorder" in traced.codes()) == says
 
 
 def test_flushes_of_a_path_that_is_made_again_are_a_storm(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ import pytest
 from penstock.archive.bundle import Bundle
 from penstock.archive.trace_export import export
 from penstock.errors import BadInput
-from penstock.observe.trace.events import EVENT, NUMBERS
-from penstock.observe.trace.foreign import Foreign, Judged, import_trace, write_foreign
-from penstock.observe.trace.foreign_words import as_document, show
+from penstock.observe.trace.capture.events import EVENT, NUMBERS
+from penstock.observe.trace.foreign.bundle import Foreign, Judged, import_trace, write_foreign
+from penstock.observe.trace.foreign.summary import as_document, show
 from tests.unit.trace_example import event, random_rows, write_bundle
 
 # from linux/blktrace_api.h: categories in the upper half of `action`, the act in the lower

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from penstock.observe.trace.names import Names, read_names
+from penstock.observe.trace.capture.names import Names, read_names
 
 
 def first(number: int, path: bytes, t_ns: int = 1, unlinked: bool = False) -> dict[str, Any]:

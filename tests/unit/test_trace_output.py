@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.observe.trace.output import copied
+from penstock.observe.trace.capture.output import copied
 
 MANY = 300_000
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from penstock.cli import _build
 from penstock.errors import BadInput
-from penstock.observe.trace.events import NUMBERS
+from penstock.observe.trace.capture.events import NUMBERS
 from penstock.report import render
 from penstock.report.trace import plots
 from penstock.report.trace.gather import totals_of
@@ -35,7 +35,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, made: np.ndarray[Any, Any])
 
 
 @pytest.mark.parametrize("kind", ["offsets", "offsets-time", "clock"])
-def test_tr_22_every_kind_is_drawn_with_units(bundle: Path, kind: str) -> None:
+def test_every_kind_is_drawn_with_units(bundle: Path, kind: str) -> None:
     fig = plots.plot(Bundle(bundle), kind, 7.2)
     labels = " ".join(a.get_xlabel() + " " + a.get_ylabel() for a in fig.axes)
     assert "offset (GiB)" in labels or "offset (MiB)" in labels
@@ -55,7 +55,7 @@ def test_two_runs_have_equal_axes(bundle: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("most", [40_000, 2000])
-def test_ta_22_what_is_shown_is_said_and_extremes_are_kept(
+def test_what_is_shown_is_said_and_extremes_are_kept(
     tmp_path: Path, made: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(plots, "MOST_MARKS", most)

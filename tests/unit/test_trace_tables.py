@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.analyse.served import SOURCES, Served
-from penstock.analyse.words import size as size_in_words
 from penstock.archive.bundle import Bundle
-from penstock.observe.trace.closing import closing_sentence, of_paths
-from penstock.observe.trace.events import (
+from penstock.observe.trace.capture.events import (
     ENCODINGS,
     EVENT,
     NUMBERS,
@@ -24,7 +22,9 @@ from penstock.observe.trace.events import (
     files_table,
     write_events,
 )
-from penstock.observe.trace.patterns import judge_events, patterns_table, verdicts
+from penstock.observe.trace.show.closing import closing_sentence, of_paths
+from penstock.observe.trace.verdicts.patterns import judge_events, patterns_table, verdicts
+from penstock.text import size as size_in_words
 
 
 def calls(n: int, op: str = "pread64", **columns: object) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.study.units import (
+from penstock.spec.units import (
     convert,
     parse_bandwidth,
     parse_frequency,

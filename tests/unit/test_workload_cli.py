@@ -87,7 +87,7 @@ def test_aggregation_merges_what_follows_in_a_file(tmp_path: Path, workload: Run
         + "]}]}"
     )
     found = json.loads(workload("show", path, "--json", "--aggregate").stdout)
-    assert found["aggregate"] == {"operations": 10, "merged": 1}  # PR-W-4
+    assert found["aggregate"] == {"operations": 10, "merged": 1}
 
 
 def test_to_stdout(tmp_path: Path, workload: Run) -> None:

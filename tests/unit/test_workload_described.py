@@ -1,4 +1,4 @@
-"""The own description of a workload: what is read, what is refused, and where it says so (PR-W-1)."""
+"""The own description of a workload: what is read, what is refused, and where it says so."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def written(tmp_path: Path, text: str, name: str = "w.json") -> Path:
     return path
 
 
-def test_pr_w_1_everything_of_the_schema_is_read_and_written_again(tmp_path: Path) -> None:
+def test_everything_of_the_schema_is_read_and_written_again(tmp_path: Path) -> None:
     workload = read_workload(written(tmp_path, TEXT))
     assert workload.files == (File("in", 4096, True, Hints(placement="local")),)
     first, second = workload.tasks
@@ -207,7 +207,7 @@ def test_an_input_that_is_written_later_is_not_waited_for() -> None:
 def test_a_yaml_that_is_too_long_is_told_to_be_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.study.source._MOST", 100)
+    monkeypatch.setattr("penstock.spec.source._MOST", 100)
     row = "      - {op: compute, seconds: 1}\n"
     text = "schema: penstock/workload/1\ntasks:\n  - name: a\n    operations:\n" + row * 34
     with pytest.raises(BadInput, match="expected a workload; JSON where it is as long as this"):

@@ -56,7 +56,7 @@ def test_pipeline() -> None:
 
 
 def test_reduce_is_the_seeds() -> None:
-    # 003 L1260-1262: stage in, N files, and a result of N times a file; read as much as written
+    # Costa 2014: stage in, N files, and a result of N times a file; read as much as written
     for size, file in (("medium", 10 * MIB), ("large", 100 * MIB)):
         workload = made("reduce", size, {"width": 20, "staged": True})
         assert bytes_of(workload, "write") == bytes_of(workload, "read") == 3 * 20 * file
@@ -101,7 +101,7 @@ def test_checkpoint(shared: bool) -> None:
 
 
 def test_blast_is_the_seeds() -> None:
-    # 003 L1154: one database for all, a query file and an answer for each, joined at the end
+    # Costa 2014: one database for all, a query file and an answer for each, joined at the end
     workload = made("blast", "small", {"width": 5, "queries": 7, "compute_s": 2.0})
     assert edges(workload) == {(f"search-{i}", "join") for i in range(5)}
     assert bytes_of(workload, "read") == 5 * (100 * MIB + 7 * 1000) + 5 * 7 * 5000
@@ -110,7 +110,7 @@ def test_blast_is_the_seeds() -> None:
     assert next(file.name for file in workload.files if file.preloaded) == "database"
 
 
-#: 003 Table 3.4: stage, tasks, files, bytes (of files: the seed's rounding, two digits)
+#: Costa 2014, Table 3.4: stage, tasks, files, bytes (of files: the published rounding, two digits)
 TABLE = [
     ("stageIn", 1, 957, 1.9e9),
     ("mProject", 955, 1910, 8e9),

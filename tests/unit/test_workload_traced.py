@@ -1,4 +1,4 @@
-"""Traced runs as workloads (PR-W-2, PR-W-3): bundles written by hand, of which every number is known."""
+"""Traced runs as workloads: bundles written by hand, of which every number is known."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ CHAIN: list[Call] = [
 ]
 
 
-def test_pr_w_3_operations_thinking_launch_and_the_writer_before_the_reader(tmp_path: Path) -> None:
+def test_operations_thinking_launch_and_the_writer_before_the_reader(tmp_path: Path) -> None:
     workload = traced_workload([bundle(tmp_path / "T", CHAIN)])
     accepted(workload)
     # two calls of 100 are one operation; what was written was computed before
@@ -174,7 +174,7 @@ FREE = {
 }
 
 
-def test_pr_w_3_where_storage_is_free_what_is_left_of_the_run_is_launching_and_computing(
+def test_where_storage_is_free_what_is_left_of_the_run_is_launching_and_computing(
     tmp_path: Path,
 ) -> None:
     path = bundle(tmp_path / "T", CHAIN)
@@ -438,7 +438,7 @@ def stages(tmp_path: Path, name: str, size: int, think_ms: float) -> list[Path]:
     ]
 
 
-def test_pr_w_2_a_stage_traced_again_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+def test_stage_traced_again_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
     old = traced_workload(stages(tmp_path, "old", 100, 5), names=["make", "use"])
     faster = traced_workload(stages(tmp_path, "fast", 100, 2)[:1], names=["make"])
     new = replaced(old, faster)
@@ -449,7 +449,7 @@ def test_pr_w_2_a_stage_traced_again_takes_the_place_of_the_old_one(tmp_path: Pa
     assert new.tasks[1].operations == old.tasks[1].operations
 
 
-def test_pr_w_2_other_outputs_are_refused(tmp_path: Path) -> None:
+def test_other_outputs_are_refused(tmp_path: Path) -> None:
     old = traced_workload(stages(tmp_path, "old", 100, 5), names=["make", "use"])
     larger = traced_workload(stages(tmp_path, "large", 101, 5)[:1], names=["make"])
     with pytest.raises(

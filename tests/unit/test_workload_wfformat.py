@@ -1,4 +1,4 @@
-"""WfFormat 1.4, 1.5 and 1.6 (PR-W-5): our own small instances, those of WfCommons, and what is refused."""
+"""WfFormat 1.4, 1.5 and 1.6: our own small instances, those of WfCommons, and what is refused."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def golden(version: str) -> Any:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_pr_w_5_every_version_says_the_same(version: str) -> None:
+def test_every_version_says_the_same(version: str) -> None:
     workload = read_workload(GOLDEN / f"diamond-{version}.json")
     assert workload.name == "diamond"
     assert [task.stage for task in workload.tasks] == ["split", "sort", "sort", "merge"]

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle
-from penstock.observe.trace.events import EVENT, NUMBERS
-from penstock.observe.trace.patterns import judge_events, patterns_table
+from penstock.observe.trace.capture.events import EVENT, NUMBERS
+from penstock.observe.trace.verdicts.patterns import judge_events, patterns_table
 
 START_NS = 5_000_000_000
 _DIRECTIONS = np.array(["read", "write", "sync", "meta"])

@@ -21,9 +21,26 @@ fn disk_device_offset(path: &str, offset: u64) -> u64 {
     penstock_disk::position::device_offset(path, offset)
 }
 
+/// Number of 4 KiB direct reads, at random in the first `size_bytes` of a file, that `depth` threads get done in
+/// `length_s` when each asks again at once.
+///
+/// Raises OSError where the file cannot be read.
+#[pyfunction]
+fn disk_closed_loop(
+    py: Python<'_>,
+    path: std::path::PathBuf,
+    size_bytes: u64,
+    depth: usize,
+    length_s: f64,
+) -> PyResult<u64> {
+    let length = std::time::Duration::from_secs_f64(length_s.clamp(0.0, 60.0));
+    Ok(py.detach(|| penstock_disk::closed_loop::reads(&path, size_bytes, depth, length))?)
+}
+
 /// Adds this crate's functions and classes to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(disk_main, module)?)?;
     module.add_function(wrap_pyfunction!(disk_device_offset, module)?)?;
+    module.add_function(wrap_pyfunction!(disk_closed_loop, module)?)?;
     Ok(())
 }

@@ -75,10 +75,10 @@ pub struct Overhead {
     pub base_ns: f64,
     /// For each byte.
     pub per_byte_ns: f64,
-    /// What `base_ns` was found to be at least, some requests at a time.
+    /// Beginning of the 96 % interval of `base_ns`.
     #[serde(default)]
     pub low_ns: f64,
-    /// What it was found to be at most.
+    /// End of it.
     #[serde(default)]
     pub high_ns: f64,
 }

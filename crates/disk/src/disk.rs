@@ -11,6 +11,7 @@ use penstock_daemon::clock::{now_ns, process_cpu_ns};
 use penstock_daemon::Error;
 use penstock_station::{Op, Patch, Request, Retimed, Station, StorageProfile};
 
+use crate::awake;
 use crate::changes::Applied;
 use crate::clock::{process_wait_ns, HostCpu};
 use crate::config::{Add, Compensation, Overhead, Plant};
@@ -264,6 +265,7 @@ impl Disk {
             size: u64::from(target.size),
         };
         ARRIVED_SO_FAR.fetch_add(1, Ordering::Relaxed);
+        awake::stay();
         let served = state.station.arrive(station_ns, request);
         let due_ns = if state.hurried {
             arrival_ns

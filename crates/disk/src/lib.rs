@@ -27,10 +27,12 @@
 //!
 //! Records of 80 bytes, little-endian, appended by a housekeeping thread: see [`log`].
 
+mod awake;
 mod backing;
 pub mod calibration;
 pub mod changes;
 mod clock;
+pub mod closed_loop;
 pub mod config;
 pub mod control;
 pub mod counters;

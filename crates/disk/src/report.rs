@@ -8,6 +8,7 @@ use penstock_daemon::clock::{now_ns, process_cpu_ns};
 use penstock_daemon::Error;
 use serde_json::{json, Value};
 
+use crate::awake;
 use crate::clock::{process_wait_ns, HostCpu};
 use crate::counters::NAMES;
 use crate::disk::{arrived_so_far, Disk};
@@ -93,6 +94,7 @@ impl Disk {
             "server_requests".into(),
             json!(arrived_so_far().saturating_sub(state.arrived_at_reset)),
         );
+        out.insert("kept_awake".into(), json!(awake::possible()));
         let host = HostCpu::now();
         out.insert(
             "host_busy_ns".into(),

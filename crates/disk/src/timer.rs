@@ -3,9 +3,10 @@
 //! A binary heap under one lock. One of the timer threads, the leader, sleeps until shortly before
 //! the earliest reply is due; when it leaves to answer, another takes the lead, so that copying a
 //! big reply delays no other. Threads run with a timer slack of 1 ns and spin over the last stretch,
-//! which follows the oversleeping seen.
+//! as long as nineteen of twenty sleeps are too long.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -16,6 +17,9 @@ use penstock_daemon::process::go_first;
 use penstock_station::Served;
 
 const SHORTEST_SPIN_NS: u64 = 5_000;
+/// One sleep in so many may be too long for the spin after it.
+const COVERED: u64 = 20;
+const STEP_NS: u64 = 200;
 /// A sleep too long by more than this makes a reply late.
 pub(crate) const LONGEST_SPIN_NS: u64 = 120_000;
 
@@ -45,6 +49,8 @@ struct Reply {
 struct Queue {
     waiting: Waiting<Reply>,
     led: bool,
+    /// The leader does not sleep, and looks whether something comes before what it waits for.
+    spinning: bool,
     stopped: bool,
 }
 
@@ -52,6 +58,24 @@ struct Shared {
     queue: Mutex<Queue>,
     leader: Condvar,
     followers: Condvar,
+    /// Tells a leader that spins to look again.
+    look: AtomicBool,
+}
+
+impl Shared {
+    /// Makes whoever leads, or is to lead, look again; gives the lock back before.
+    fn tell(&self, queue: MutexGuard<'_, Queue>) {
+        if queue.spinning {
+            self.look.store(true, Ordering::Release);
+        }
+        let sleeper = if queue.led {
+            &self.leader
+        } else {
+            &self.followers
+        };
+        drop(queue);
+        sleeper.notify_one();
+    }
 }
 
 /// The timer threads of the server.
@@ -71,6 +95,7 @@ impl Timers {
             queue: Mutex::new(Queue::default()),
             leader: Condvar::new(),
             followers: Condvar::new(),
+            look: AtomicBool::new(false),
         });
         for index in 0..threads.max(1) {
             let shared = shared.clone();
@@ -89,15 +114,8 @@ impl Timers {
             moved: None,
             answer,
         };
-        let earliest = queue.waiting.put(due_ns, reply);
-        let led = queue.led;
-        drop(queue);
-        if earliest {
-            if led {
-                self.shared.leader.notify_one();
-            } else {
-                self.shared.followers.notify_one();
-            }
+        if queue.waiting.put(due_ns, reply) {
+            self.shared.tell(queue);
         }
     }
 
@@ -115,13 +133,7 @@ impl Timers {
                 }
             }
         });
-        let led = queue.led;
-        drop(queue);
-        if led {
-            self.shared.leader.notify_one();
-        } else {
-            self.shared.followers.notify_one();
-        }
+        self.shared.tell(queue);
     }
 
     /// Replies still waiting.
@@ -134,6 +146,29 @@ impl Timers {
         lock(&self.shared.queue).stopped = true;
         self.shared.leader.notify_all();
         self.shared.followers.notify_all();
+    }
+}
+
+/// The spin after a sleep that was too long by `overslept_ns`: steps by which it comes to stand where one
+/// sleep in [`COVERED`] is longer. Longest ones would be covered by spinning always, which takes the processor
+/// from the programs that ask.
+fn spin_after(spin_ns: u64, overslept_ns: u64) -> u64 {
+    let next_ns = if overslept_ns > spin_ns {
+        spin_ns + STEP_NS * (COVERED - 1)
+    } else {
+        spin_ns.saturating_sub(STEP_NS)
+    };
+    next_ns.clamp(SHORTEST_SPIN_NS, LONGEST_SPIN_NS)
+}
+
+/// Spins until `due_ns`, or until told to `stop`; gives the time then.
+fn spin(due_ns: u64, stop: impl Fn() -> bool) -> u64 {
+    loop {
+        let now = now_ns();
+        if now >= due_ns || stop() {
+            return now;
+        }
+        std::hint::spin_loop();
     }
 }
 
@@ -175,33 +210,38 @@ fn serve(shared: &Shared) {
                 .unwrap_or_else(PoisonError::into_inner);
             queue = guard;
             if result.timed_out() {
-                let overslept_ns = now_ns().saturating_sub(wake_ns);
-                let wanted_ns = overslept_ns + overslept_ns / 2;
-                // Rise at once, fall slowly; an oversleep beyond reason teaches nothing.
-                spin_ns = if wanted_ns > 2 * LONGEST_SPIN_NS {
-                    spin_ns
-                } else {
-                    (spin_ns * 31 / 32)
-                        .max(wanted_ns)
-                        .clamp(SHORTEST_SPIN_NS, LONGEST_SPIN_NS)
-                };
+                spin_ns = spin_after(spin_ns, now_ns().saturating_sub(wake_ns));
             }
         }
-        let next = queue.waiting.take();
+        let Some(due) = queue.waiting.take() else {
+            queue.led = false;
+            continue;
+        };
+        // Who spins goes on leading while the next reply would have another spin, too: two that spin take two
+        // processors from those who ask.
+        let until_ns = due.due_ns + spin_ns;
+        if queue.waiting.next_ns().is_some_and(|ns| ns < until_ns) && now_ns() < due.due_ns {
+            queue.spinning = true;
+            drop(queue);
+            spin(due.due_ns, || shared.look.load(Ordering::Acquire));
+            queue = lock(&shared.queue);
+            queue.spinning = false;
+            shared.look.store(false, Ordering::Release);
+            if queue.waiting.next_ns().is_some_and(|ns| ns < due.due_ns) {
+                // What has come meanwhile is due before.
+                queue.waiting.put(due.due_ns, due.what);
+                queue.led = false;
+                continue;
+            }
+        }
         queue.led = false;
         let more = !queue.waiting.is_empty();
         drop(queue);
         if more {
             shared.followers.notify_one();
         }
-        if let Some(due) = next {
-            let mut now = now_ns();
-            while now < due.due_ns {
-                std::hint::spin_loop();
-                now = now_ns();
-            }
-            (due.what.answer)(now, due.what.moved);
-        }
+        let now = spin(due.due_ns, || false);
+        (due.what.answer)(now, due.what.moved);
         queue = lock(&shared.queue);
     }
 }
@@ -261,5 +301,22 @@ mod tests {
         let got: Vec<_> = (0..3).map(|_| receiver.recv().unwrap()).collect();
         assert_eq!(got, [(1, 1, true), (1, 0, false), (2, 1, false)]);
         timers.stop();
+    }
+
+    #[test]
+    fn the_spin_comes_to_cover_nineteen_of_twenty_sleeps() {
+        let mut spin_ns = LONGEST_SPIN_NS;
+        let mut longer = 0;
+        for n in 0..20_000u64 {
+            let overslept_ns = 10_000 + 400 * (n * 7919 % 100); // 10 to 50 us, evenly
+            if n >= 10_000 && overslept_ns > spin_ns {
+                longer += 1;
+            }
+            spin_ns = spin_after(spin_ns, overslept_ns);
+        }
+        assert!((400..=600).contains(&longer), "{longer} of 10000");
+        assert!((44_000..=52_000).contains(&spin_ns), "{spin_ns}");
+        assert_eq!(spin_after(LONGEST_SPIN_NS, u64::MAX), LONGEST_SPIN_NS);
+        assert_eq!(spin_after(SHORTEST_SPIN_NS, 0), SHORTEST_SPIN_NS);
     }
 }

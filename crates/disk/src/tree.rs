@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use fuser::{FileAttr, FileHandle, FileType, FopenFlags, Generation, Notifier};
 
+use crate::awake;
 use crate::backing::{attributes, opened_flags};
 use crate::disk::Disk;
 use crate::inode::{c_name, stat_at, Inode, Inodes};
@@ -198,6 +199,7 @@ impl Tree {
         arrival_ns: u64,
         answer: impl FnOnce() + Send + 'static,
     ) {
+        awake::stay();
         let due_ns = arrival_ns + self.calibrating(write).unwrap_or(0);
         let disk = self.disk.clone();
         let disk_number = disk.number;

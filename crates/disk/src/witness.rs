@@ -17,6 +17,7 @@ use penstock_daemon::clock::{be_punctual, now_ns};
 use penstock_daemon::process::go_first;
 use serde::Serialize;
 
+use crate::awake;
 use crate::clock::{on_the_way, HostCpu};
 use crate::disk::arrived_so_far;
 use crate::timer::LONGEST_SPIN_NS;
@@ -24,6 +25,8 @@ use crate::timer::LONGEST_SPIN_NS;
 /// Length of a window.
 pub const WINDOW_NS: u64 = 100_000_000;
 const BEAT: Duration = Duration::from_millis(2);
+/// Windows without a request after which the host's processors may sleep again.
+const QUIET_WINDOWS: u32 = 10;
 /// Windows in which nothing was above this are not kept.
 const NOTHING_NS: u64 = 200_000;
 /// Windows that are kept: of three hours in each of which something happened.
@@ -76,6 +79,7 @@ fn watch() -> ! {
     let mut before = Seen::now(&mut threads);
     let mut arrived = arrived_so_far();
     let mut busy = false;
+    let mut quiet = 0u32;
     loop {
         let mut overslept_ns = 0;
         while now_ns() < before.t_ns + WINDOW_NS {
@@ -98,6 +102,14 @@ fn watch() -> ! {
         let so_far = arrived_so_far();
         busy = so_far != arrived;
         arrived = so_far;
+        quiet = if awake::asked() {
+            0
+        } else {
+            quiet.saturating_add(1)
+        };
+        if quiet == QUIET_WINDOWS {
+            awake::rest();
+        }
     }
 }
 

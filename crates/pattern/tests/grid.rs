@@ -1,4 +1,4 @@
-//! Generated sequences of known truth (TA-15), and those that must not be mistaken (TA-16).
+//! Generated sequences of known truth, and those that must not be mistaken.
 
 use penstock_pattern::{classify, judge, judge_as_in_kernel, Class, Operation, Stream};
 

@@ -281,7 +281,8 @@ pub struct Introduction {
     pub path_bytes: u32,
     pub unlinked: u8,
     pub complete: u8,
-    pub pad: [u8; 2],
+    pub directory: u8,
+    pub pad: u8,
 }
 
 /// The head of one piece of what a call said about names; its bytes follow. Its `file_id` is 0.

@@ -19,7 +19,10 @@ pub(crate) fn introduction(bytes: &[u8]) -> String {
     // SAFETY: long enough, and plain numbers.
     let head: Introduction = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
     let used = (head.path_bytes as usize).min(bytes.len() - HEAD);
-    let path = path_of(&bytes[HEAD..HEAD + used], head.complete != 0);
+    let mut path = path_of(&bytes[HEAD..HEAD + used], head.complete != 0);
+    if head.directory != 0 && !path.is_empty() && path.last() != Some(&b'/') {
+        path.push(b'/'); // so it is told from a file, whatever the table says no more of it
+    }
     let line = json!({
         "file_id": head.file_id,
         "dev_major": head.device >> 20,

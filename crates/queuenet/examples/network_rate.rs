@@ -48,7 +48,7 @@ fn workload(files: Vec<Value>, tasks: Vec<Value>) -> Workload {
     Workload::from_json(&text.to_string()).expect("a workload")
 }
 
-/// The published reduce (003 L1258-1264): every node stages a file in and makes another of it, one reads them all
+/// The published reduce (Costa 2014): every node stages a file in and makes another of it, one reads them all
 /// and writes as much.
 fn reduce(nodes: u64, bytes: u64, hints: bool) -> Workload {
     let mut files = Vec::new();

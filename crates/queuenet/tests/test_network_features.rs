@@ -165,7 +165,7 @@ fn pr_m_5_window() {
     assert!(run(&only, &two).makespan_s < 4.0 * each - 0.01);
 }
 
-/// Ten writes after each other are one, and the manager is asked twice, not twenty times (003 L993-996).
+/// Ten writes after each other are one, and the manager is asked twice, not twenty times (Costa 2014).
 #[test]
 fn pr_w_4_aggregation() {
     let operations: Vec<Value> = (0..10)
@@ -424,7 +424,7 @@ fn pr_m_2_servers() {
     assert!(one > 10.0 && five < 2.2, "{one} {five}");
 }
 
-/// A reader takes the replica on its own host (the seed's simulator did not; 003 L1730).
+/// A reader takes the replica on its own host (the simulator of Costa 2014 did not).
 #[test]
 fn pr_m_8_local_replica_first() {
     let files =

@@ -10,6 +10,9 @@
 //! Sample `k` is due at `t0 + k * interval`, so the clock does not drift. How late each one was is stored as a
 //! series of its own; a deadline that was missed is counted and never filled in afterwards.
 //!
+//! In the first ten seconds further samples lie between the deadlines, at most 100 ms apart, so that a run of a
+//! second can be drawn. They are a gift: one that is not made is not missed.
+//!
 //! The spool is a file of [`spool::Record`]s of 24 bytes; which series a number stands for is in the file
 //! beside it, `SPOOL.series`, one JSON object per line. A torn tail is dropped by the reader.
 

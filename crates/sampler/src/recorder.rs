@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::clock::{be_punctual, monotonic_ns, thread_cpu_ns};
 use crate::config::StartRequest;
 use crate::error::Error;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, BEGINNING_NS};
 use crate::sources::{self, Source};
 use crate::spool::{Sink, Spool};
 
@@ -26,12 +26,18 @@ pub struct Receipt {
     pub end_ns: i64,
     /// Time between samples, ns.
     pub interval_ns: i64,
-    /// Samples made.
+    /// Time between samples in the beginning, ns.
+    pub close_ns: i64,
+    /// How long that is, ns.
+    pub beginning_ns: i64,
+    /// Samples made, those between deadlines not counted.
     pub samples: u64,
     /// Samples that were due.
     pub expected: u64,
     /// Samples that were due and not made.
     pub missed: u64,
+    /// Samples made between deadlines, in the beginning.
+    pub between: u64,
     /// Half of the samples were at most this late, ns.
     pub late_p50_ns: i64,
     /// 99 % of the samples were at most this late, ns.
@@ -134,9 +140,12 @@ impl Work {
             start_ns,
             end_ns,
             interval_ns,
+            close_ns: schedule.close_ns(),
+            beginning_ns: BEGINNING_NS,
             samples: schedule.made(),
             expected: schedule.made() + schedule.missed(),
             missed: schedule.missed(),
+            between: schedule.between(),
             late_p50_ns: quantile(&self.lateness_ns, 0.5),
             late_p99_ns: quantile(&self.lateness_ns, 0.99),
             late_max_ns: quantile(&self.lateness_ns, 1.0),

@@ -1,24 +1,36 @@
 //! When samples are due.
 
-/// The deadlines `t0 + k * interval`.
+/// Time at the beginning of which samples lie closer, ns: a run that ends in it is drawn from these.
+pub const BEGINNING_NS: i64 = 10_000_000_000;
+/// The longest time between samples there, ns.
+pub const CLOSE_NS: i64 = 100_000_000;
+
+/// The deadlines `t0 + k * interval`; while a recording begins, further samples evenly between them.
+///
+/// Only the deadlines of the interval are owed: a sample between them that is not made is not missed.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     start_ns: i64,
     interval_ns: i64,
+    parts: i64,
     next: i64,
+    next_ns: i64,
     made: u64,
     missed: u64,
+    between: u64,
 }
 
 /// A sample that is to be made now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// Its number.
+    /// The number of its interval.
     pub number: i64,
     /// Its deadline, ns.
     pub due_ns: i64,
     /// How long ago that was, ns.
     pub lateness_ns: i64,
+    /// Whether it lies between two deadlines of the interval.
+    pub between: bool,
 }
 
 impl Schedule {
@@ -27,15 +39,23 @@ impl Schedule {
         Self {
             start_ns,
             interval_ns,
+            parts: (interval_ns + CLOSE_NS - 1) / CLOSE_NS,
             next: 0,
+            next_ns: start_ns,
             made: 0,
             missed: 0,
+            between: 0,
         }
     }
 
     /// The next deadline, ns.
     pub fn next_ns(&self) -> i64 {
-        self.start_ns + self.next * self.interval_ns
+        self.next_ns
+    }
+
+    /// Time between samples at the beginning, ns: the interval, if that is short enough.
+    pub fn close_ns(&self) -> i64 {
+        self.interval_ns / self.parts
     }
 
     /// At `now_ns`: the latest sample whose deadline has come, if any; those before it are missed.
@@ -50,34 +70,53 @@ impl Schedule {
     /// assert_eq!(schedule.missed(), 2);
     /// ```
     pub fn take(&mut self, now_ns: i64) -> Option<Due> {
-        if now_ns < self.next_ns() {
+        if now_ns < self.next_ns {
             return None;
         }
         let number = (now_ns - self.start_ns) / self.interval_ns;
-        self.missed += (number - self.next) as u64;
-        self.made += 1;
-        self.next = number + 1;
-        let due_ns = self.start_ns + number * self.interval_ns;
+        let first_ns = self.start_ns + number * self.interval_ns;
+        let between = number < self.next;
+        let close_ns = self.close_ns();
+        let part = ((now_ns - first_ns) / close_ns).min(self.parts - 1);
+        let mut due_ns = first_ns;
+        if between {
+            self.between += 1;
+            due_ns += part * close_ns;
+        } else {
+            self.missed += (number - self.next) as u64;
+            self.made += 1;
+            self.next = number + 1;
+        }
+        self.next_ns = first_ns + self.interval_ns;
+        if part + 1 < self.parts && now_ns - self.start_ns < BEGINNING_NS {
+            self.next_ns = first_ns + (part + 1) * close_ns;
+        }
         Some(Due {
             number,
             due_ns,
             lateness_ns: now_ns - due_ns,
+            between,
         })
     }
 
-    /// Samples made.
+    /// Samples made at deadlines of the interval.
     pub fn made(&self) -> u64 {
         self.made
     }
 
-    /// Deadlines missed so far.
+    /// Deadlines of the interval missed so far.
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
+    /// Samples made between deadlines of the interval.
+    pub fn between(&self) -> u64 {
+        self.between
+    }
+
     /// At the end: counts the deadlines that passed before `end_ns` without a sample as missed too.
     pub fn close(&mut self, end_ns: i64) {
-        while self.next_ns() + self.interval_ns <= end_ns {
+        while self.start_ns + (self.next + 1) * self.interval_ns <= end_ns {
             self.missed += 1;
             self.next += 1;
         }
@@ -87,6 +126,8 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
 
     #[test]
     fn made_and_missed_add_up_to_the_deadlines_that_passed() {
@@ -106,5 +147,47 @@ mod tests {
         let expected = (end / interval) as u64;
         assert!(schedule.missed() > 0);
         assert!((schedule.made() + schedule.missed()).abs_diff(expected) <= 1);
+    }
+
+    #[test]
+    fn a_recording_begins_with_samples_close_together() {
+        for (interval, close) in [(SECOND, CLOSE_NS), (250_000_000, 83_333_333)] {
+            let mut schedule = Schedule::new(7, interval);
+            assert_eq!(schedule.close_ns(), close);
+            let mut on_time = Vec::new();
+            for _ in 0..300 {
+                on_time.push(schedule.take(schedule.next_ns()).unwrap());
+            }
+            assert!(on_time.iter().all(|due| due.lateness_ns == 0));
+            let owed = on_time.iter().filter(|due| !due.between);
+            assert!(owed
+                .enumerate()
+                .all(|(k, due)| due.due_ns == 7 + k as i64 * interval));
+            for pair in on_time.windows(2) {
+                let apart = pair[1].due_ns - pair[0].due_ns;
+                let beginning = pair[0].due_ns - 7 < BEGINNING_NS;
+                let planned = if beginning { close } else { interval };
+                // what the parts of an interval leave over is in its last one
+                assert!((0..=2).contains(&(apart - planned)), "{pair:?}");
+            }
+            assert!(schedule.between() > 0 && schedule.missed() == 0);
+        }
+    }
+
+    #[test]
+    fn what_is_not_made_between_deadlines_is_not_missed() {
+        let mut schedule = Schedule::new(0, SECOND);
+        assert!(!schedule.take(0).unwrap().between);
+        let late = schedule.take(730_000_000).unwrap();
+        assert_eq!((late.between, late.lateness_ns), (true, 30_000_000));
+        let owed = schedule.take(1_250_000_000).unwrap();
+        assert_eq!((owed.between, owed.lateness_ns), (false, 250_000_000));
+        assert_eq!(schedule.next_ns(), 1_300_000_000);
+        assert_eq!(
+            (schedule.made(), schedule.missed(), schedule.between()),
+            (2, 0, 1)
+        );
+        schedule.take(3_100_000_000);
+        assert_eq!(schedule.missed(), 1);
     }
 }

@@ -1,7 +1,8 @@
 """What a level of a factor costs beside the other level, under each combination of the other factors.
 
 Costs are ratios of treatment means, 1 = no cost. Their intervals come from the spread of the logarithms
-of the replicates, pooled over all treatments (Student's t).
+of the replicates, pooled over all treatments (Student's t), and are wider where the two levels were picked
+from several because they differ most (Bonferroni).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from penstock.analyse.question import named
 
 #: a cost up to this ratio is called none: the readers' notion of "the same", stated wherever it is used
 NO_COST = 1.10
+#: a good level that loses no more than this factor is called unharmed
+_UNHARMED = 1.05
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,18 @@ class Cost:
     n: int
     at_level: float
     at_other: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether the interval leaves out 1; without replicates nothing says that it does not."""
+        return not self.low <= 1 <= self.high
+
+    @property
+    def farthest(self) -> float:
+        """The ratio farthest from 1, as a factor above 1, that the interval leaves possible."""
+        if math.isfinite(self.low):
+            return max(self.high, 1 / self.low)
+        return max(self.ratio, 1 / self.ratio)
 
 
 @dataclass(frozen=True)
@@ -65,12 +80,18 @@ class FactorCost:
         """The combination under which the level costs least."""
         return min(self.cells, key=lambda cell: cell.ratio)
 
+    @property
+    def farthest(self) -> float:
+        """The ratio farthest from 1 that the interval of any combination leaves possible."""
+        return max(cell.farthest for cell in self.cells)
+
     def under(self, condition: dict[str, str]) -> list[Cost]:
         """The combinations that satisfy the condition."""
         return [c for c in self.cells if all(c.where[f] == v for f, v in condition.items())]
 
     def remedies(self) -> list[dict[str, str]]:
-        """The minimal conditions of one or two levels (else the smallest) with no cost anywhere."""
+        """The minimal conditions of one or two levels (else the smallest) with no cost anywhere, by help for
+        the costly level and not at the other one's expense."""
         names = list(self.cells[0].where) if self.cells else []
         found: list[dict[str, str]] = []
         for size in range(1, len(names) + 1):
@@ -78,11 +99,38 @@ class FactorCost:
                 for condition in _conditions(self.cells, chosen):
                     if any(f.items() <= condition.items() for f in found):
                         continue
-                    if all(c.ratio <= NO_COST for c in self.under(condition)):
+                    mine = self.under(condition)
+                    if all(c.ratio <= NO_COST for c in mine) and self.helps(condition):
                         found.append(condition)
             if found and size >= 2:
                 break
         return found
+
+    def helps(self, condition: dict[str, str]) -> bool:
+        """Whether the costly level gets better by the condition itself, and the other one is not harmed."""
+        costly, good = self._gains(condition)
+        return costly > _UNHARMED and good > 1 / _UNHARMED
+
+    def spoils(self, condition: dict[str, str]) -> bool:
+        """Whether the condition only makes the other level worse."""
+        costly, good = self._gains(condition)
+        return costly <= _UNHARMED and good < 1 / _UNHARMED
+
+    def _gains(self, condition: dict[str, str]) -> tuple[float, float]:
+        """How many times better the costly and the other level are with the condition than without."""
+        mine = self.under(condition)
+        rest = [c for c in self.cells if c not in mine]
+        if not rest:
+            return 1.0, 1.0
+        return (
+            self._gain([c.at_level for c in mine], [c.at_level for c in rest]),
+            self._gain([c.at_other for c in mine], [c.at_other for c in rest]),
+        )
+
+    def _gain(self, inside: list[float], outside: list[float]) -> float:
+        """How many times better geometric means are inside than outside."""
+        gain = math.exp(float(np.mean(np.log(inside)) - np.mean(np.log(outside))))
+        return gain if self.better == "higher" else 1 / gain
 
     def hollow(self, factor: str, level: str) -> tuple[list[Cost], list[Cost]]:
         """Combinations in which going to that level takes cost away: (hollow, genuine).
@@ -165,7 +213,9 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     df = int((groups["count"] - 1).sum())
     sse = float((groups["var"].fillna(0) * (groups["count"] - 1)).sum())
     s2 = sse / df if df > 0 else math.nan
-    t = float(stdtrit(df, 0.975)) if df > 0 else math.nan
+    # the best and the worst of several levels were picked by looking
+    looks = 1 if _named_levels(outcome, factor) == 2 else len(outcome.factor(factor).levels) - 1
+    t = float(stdtrit(df, 1 - 0.025 / looks)) if df > 0 else math.nan
     others = [n for n in names if n != factor]
     cells: list[tuple[dict[str, str], float, float, int, list[float]]] = []
     flat = groups.reset_index()
@@ -173,6 +223,7 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         block = block.set_index(factor)
         if not set(levels) <= set(block.index):
             continue
+        block = block.loc[levels]
         means = block["mean"].astype(float)
         difference = float(means[levels[0]]) - float(means[levels[1]])
         half = t * math.sqrt(s2 * float((1 / block["count"]).sum()))
@@ -210,6 +261,11 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
             for where, difference, half, n, both in cells
         ],
     )
+
+
+def _named_levels(outcome: Outcome, factor: str) -> int:
+    """How many of the factor's levels the question names."""
+    return sum(named(level, outcome.question) for level in outcome.factor(factor).levels)
 
 
 def _pair(outcome: Outcome, response: ResponseUnit, factor: str) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -20,9 +19,25 @@ from penstock.analyse.finding import Finding
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import direction, kind
-from penstock.analyse.words import listed, percent, quantity, term_words, times
+from penstock.analyse.recommend import SINGLE_RUNS
+from penstock.analyse.untold import untold
+from penstock.text import (
+    cannot_exclude,
+    difference,
+    factor,
+    listed,
+    percent,
+    percents,
+    quantity,
+    term_words,
+    times,
+)
 
 _SIGNIFICANT = 0.05
+#: ratios from here on are told as factors, below in per cent
+_FACTOR = 1.095
+#: terms with this share of the variation [%] are named beside the largest
+_ALSO_MUCH = 10.0
 
 
 def costs(outcome: Outcome) -> Iterator[Finding]:
@@ -42,93 +57,160 @@ def _subject(outcome: Outcome, cost: FactorCost) -> str:
 
 
 def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding:
-    worst, least = cost.worst, cost.least
     evidence = {
         "table": "runs",
         "factor": cost.factor,
+        "levels": [cost.level, cost.other],
         "response": response.name,
         "cells": [vars(c) for c in cost.cells],
     }
-    subject, reference = _subject(outcome, cost), outcome.factor(cost.factor).phrase(cost.other)
     detail = _cost_detail(outcome, cost)
-    combinations = len(cost.cells) + cost.missing
-    most = worst if cost.overall >= 1 else least
     if cost.missing:
-        statement = (
-            f"Not decided yet: only {len(cost.cells)} of {combinations} combinations have a valid run with "
-            f"{reference} and with {cost.level}. Among these {subject} {_changes(cost, most.ratio)} most "
-            f"with {outcome.phrase(most.where)}."
-        )
+        statement = _with_gaps(outcome, cost)
         advice = "`penstock run STUDY --resume` repeats runs that are not valid."
         return Finding("cost", "warning", statement, evidence, advice, detail)
-    lead = _lead(outcome, cost)
-    if max(worst.ratio, 1 / least.ratio) <= NO_COST:
-        far = max(abs(c.ratio - 1) for c in cost.cells)
-        where = " under every combination tried" if len(cost.cells) > 1 else ""
-        statement = (
-            f"{lead}{response.name} with {subject} is {_nearly(far)} with {reference}{where}."
-        )
-        return Finding("cost", "info", statement, evidence, "", detail)
-    if len(cost.cells) == 1:
-        unit = response.unit
-        statement = (
-            f"{lead}{subject} {_changes(cost, most.ratio)} beside {reference}: "
-            f"{quantity(most.at_level, unit)} against {quantity(most.at_other, unit)}."
-        )
-        return Finding("cost", "info", statement, evidence, "", detail)
-    other_end = least if cost.overall >= 1 else worst
-    if max(worst.ratio, least.ratio) < NO_COST * min(worst.ratio, least.ratio):
-        ends = [_factor(least.ratio), _factor(worst.ratio)]
-        between = f"{ends[0]} to {ends[1]}" if ends[0] != ends[1] else ends[0]
-        statement = (
-            f"{lead}{subject} {_changes(cost, cost.overall)} beside {reference}, much the same under "
-            f"every combination tried ({between})."
-        )
-        return Finding("cost", "info", statement, evidence, "", detail)
-    rest = "it makes no difference that shows"
-    if abs(math.log(other_end.ratio)) > math.log(1.02) and not other_end.low <= 1 <= other_end.high:
-        rest = f"{'' if (other_end.ratio > 1) == (most.ratio > 1) else 'the other way round '}"
-        rest = f"it {rest}{_changes(cost, other_end.ratio).replace(f'{response.name} ', 'it ')}"
-    statement = (
-        f"{lead}{subject} {_changes(cost, cost.overall)} on average beside {reference}: "
-        f"by {_factor(most.ratio)} with {outcome.phrase(most.where)}; with "
-        f"{outcome.phrase(other_end.where)} {rest}."
-    )
+    # where there are more treatments, the recommendation says it
+    two = [len(f.levels) for f in outcome.factors] == [2]
+    single = SINGLE_RUNS if two and not _repeated(cost) else ""
+    statement = f"{_lead(outcome, cost)}{_in_words(outcome, response, cost)}{single}."
     return Finding("cost", "info", statement, evidence, "", detail)
 
 
-def _nearly(far: float) -> str:
-    return "the same within 1 % as" if far < 0.01 else f"within {percent(far)} of that"
+def _with_gaps(outcome: Outcome, cost: FactorCost) -> str:
+    """What is said where combinations have no valid run."""
+    most = cost.worst if cost.overall >= 1 else cost.least
+    reference = outcome.factor(cost.factor).phrase(cost.other)
+    return (
+        f"Not decided yet: only {len(cost.cells)} of {len(cost.cells) + cost.missing} combinations have a "
+        f"valid run with {reference} and with {cost.level}. Among these {_subject(outcome, cost)} "
+        f"{_changes(cost, most.ratio)} most with {outcome.phrase(most.where)}."
+    )
+
+
+def _in_words(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> str:
+    """What the level does to the response, and how sure that is."""
+    if cost.farthest <= NO_COST or not any(cell.sure for cell in cost.cells):
+        return _no_change(outcome, response, cost)
+    alike = cost.worst.ratio < NO_COST * cost.least.ratio
+    if len(cost.cells) > 1 and not alike:
+        return _by_combination(outcome, cost)
+    changes = f"{_subject(outcome, cost)} {_changes(cost, cost.overall)}"
+    reference = outcome.factor(cost.factor).phrase(cost.other)
+    sure = _interval(cost)
+    if len(cost.cells) == 1:
+        sure = f" (95 % interval: {sure})" if sure else ""
+        return f"{changes}{sure} compared with {reference}: {_both(outcome, response, cost)}"
+    sure = f"; 95 % intervals from {sure}" if sure else ""
+    ends = _range(cost, cost.least.ratio, cost.worst.ratio)
+    return f"{changes} compared with {reference}, much the same under every combination tried ({ends}{sure})"
+
+
+def _no_change(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> str:
+    """Where the level changes nothing, or nothing that is told from chance."""
+    subject = f"{response.name} with {_subject(outcome, cost)}"
+    reference = outcome.factor(cost.factor).phrase(cost.other)
+    several = len(cost.cells) > 1
+    both = "" if several else _both(outcome, response, cost)
+    if cost.farthest <= NO_COST:
+        within = percent(max(cost.farthest - 1, 0.01))
+        told = f"{subject} is the same within {within} as with {reference}"
+        return f"{told} under every combination tried" if several else f"{told} ({both})"
+    bound = cannot_exclude(cost.farthest)
+    told = f"{subject} is not told apart from that with {reference}"
+    if several:
+        return f"{told} under any combination tried{bound}"
+    return f"{told} ({both}, which may be chance){bound}"
+
+
+def _both(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> str:
+    """The means at the two levels of the one factor."""
+    means = {m.levels[cost.factor]: m.mean for m in ranking(outcome, response).treatments}
+    at_level, at_other = (quantity(means[v], response.unit) for v in (cost.level, cost.other))
+    return f"{at_level} against {at_other}"
+
+
+def _interval(cost: FactorCost) -> str:
+    """What the intervals of all combinations leave possible; empty without replicates."""
+    low, high = min(c.low for c in cost.cells), max(c.high for c in cost.cells)
+    return _range(cost, low, high, quantity) if math.isfinite(low) else ""
+
+
+def _range(
+    cost: FactorCost, low: float, high: float, number: Callable[[float], str] = factor
+) -> str:
+    """A range of ratios in the units in which `_changes` tells the mean: `9.6 to 10.2`, `3 to 13 %`."""
+    if cost.overall < 1:
+        low, high = 1 / high, 1 / low
+    if max(cost.overall, 1 / cost.overall) >= _FACTOR:
+        return " to ".join(dict.fromkeys(number(end) for end in (low, high)))
+    ends = (low - 1, high - 1) if _raises(cost, cost.overall) else (1 - 1 / low, 1 - 1 / high)
+    return percents(*ends)
+
+
+def _by_combination(outcome: Outcome, cost: FactorCost) -> str:
+    """What a level does where it does most and where it does least."""
+    most, other = (cost.worst, cost.least) if cost.overall >= 1 else (cost.least, cost.worst)
+    rest = "it makes no difference that shows"
+    if other.sure and max(other.ratio, 1 / other.ratio) > 1.02:
+        rest = f"it {_changes(cost, other.ratio).replace(f'{cost.response} ', 'it ')}"
+    chance = "" if most.sure else " (which may be chance)"
+    changes, together = _changes(cost, most.ratio), "both"
+    if len(cost.cells) > 2:
+        changes = changes.replace(" by ", " by up to ")
+        together = f"all {len(cost.cells)} combinations"
+    mean = f" (geometric mean of {together}: {_amount(cost, cost.overall)})"
+    if other.sure and (other.ratio > 1) != (most.ratio > 1):
+        mean = ""  # of a gain and a loss it says nothing
+    return (
+        f"{_subject(outcome, cost)} {changes} with {outcome.phrase(most.where)}{chance}, "
+        f"compared with {outcome.factor(cost.factor).phrase(cost.other)}; with "
+        f"{outcome.phrase(other.where)} {rest}{mean}"
+    )
 
 
 def _lead(outcome: Outcome, cost: FactorCost) -> str:
-    """`Yes: `, `No: ` or nothing, as the question and the ratios have it."""
-    if kind(outcome.question) != "whether":
+    """`Yes: `, `No: ` or what lies between, as the question and the intervals have it."""
+    asked = direction(outcome.question) if kind(outcome.question) == "whether" else ""
+    if not asked:
         return ""
-    costs, helps = cost.worst.ratio > NO_COST, cost.least.ratio < 1 / NO_COST
-    yes = {"costs": costs, "helps": helps, "matters": costs or helps}.get(
-        direction(outcome.question)
-    )
-    if yes is None:
-        return ""
-    widest = max(max(c.high, 1 / c.low) for c in cost.cells)
-    if yes or (math.isfinite(widest) and widest <= NO_COST) or costs or helps:
-        return "Yes: " if yes else "No: "
-    return "No, as far as these runs tell: "
+    sure = [c for c in cost.cells if c.sure]
+    so = [c for c in sure if asked == "matters" or (c.ratio > 1) == (asked == "costs")]
+    yes = any(max(c.ratio, 1 / c.ratio) > NO_COST for c in so)
+    against = any(max(c.ratio, 1 / c.ratio) > NO_COST for c in sure if c not in so)
+    if not _repeated(cost):
+        return f"{'Yes' if yes else 'No'}, as far as single runs tell: "
+    if yes:
+        return "It depends: " if against else "Yes: "
+    if cost.farthest <= NO_COST or len(so) < len(sure):
+        return "No: "
+    return "A little: " if sure else "These runs do not tell: "
 
 
-def _factor(ratio: float) -> str:
-    """The size of a ratio: `8.2`, or `4 %`."""
+def _repeated(cost: FactorCost) -> bool:
+    """Whether replicates give every ratio an interval."""
+    return all(math.isfinite(c.low) for c in cost.cells)
+
+
+def _amount(cost: FactorCost, ratio: float) -> str:
+    """By how much a ratio changes the response: `8.2`, or `4 %`."""
     large = max(ratio, 1 / ratio)
-    return times(large)[:-1] if large >= 1.095 else percent(large - 1)
+    if large >= _FACTOR:
+        return factor(large)
+    return difference(large if _raises(cost, ratio) else 1 / large)
+
+
+def _raises(cost: FactorCost, ratio: float) -> bool:
+    return (ratio > 1) == (cost.better == "lower")
 
 
 def _changes(cost: FactorCost, ratio: float) -> str:
     """What a level does to the response: `divides bandwidth by 8.2`, `raises p99 by 4 %`."""
-    up = (ratio > 1) == (cost.better == "lower")
-    if max(ratio, 1 / ratio) >= 1.095:
-        return f"{'multiplies' if up else 'divides'} {cost.response} by {_factor(ratio)}"
-    return f"{'raises' if up else 'lowers'} {cost.response} by {_factor(ratio)}"
+    up = _raises(cost, ratio)
+    if max(ratio, 1 / ratio) >= _FACTOR:
+        verb = "multiplies" if up else "divides"
+    else:
+        verb = "raises" if up else "lowers"
+    return f"{verb} {cost.response} by {_amount(cost, ratio)}"
 
 
 def _cost_detail(outcome: Outcome, cost: FactorCost) -> str:
@@ -152,7 +234,7 @@ def _cost_detail(outcome: Outcome, cost: FactorCost) -> str:
 
 def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Iterator[Finding]:
     """What takes a cost away; nothing where there is none, or nothing else was varied."""
-    if not cost.cells[0].where or cost.overall < 1:
+    if not cost.cells[0].where or cost.overall < 1 or not any(c.sure for c in cost.cells):
         return
     if cost.missing:
         statement = (
@@ -163,7 +245,8 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Itera
     if cost.worst.ratio <= NO_COST:
         return
     remedies = cost.remedies()
-    easing = [row for row in cost.easing() if row[2] < row[3] * 0.95]
+    smaller = [row for row in cost.easing() if row[2] < row[3] * 0.95]
+    easing = [row for row in smaller if cost.helps({row[0]: row[1]})]
     evidence = {
         "table": "runs",
         "conditions": remedies,
@@ -172,7 +255,7 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Itera
         ],
     }
     single = [c for c in remedies if len(c) == 1]
-    below = f"(to {times(NO_COST)[:-1]} or less)"
+    below = f"(to a factor of {factor(NO_COST)} or less)"
     if remedies and (single or max(map(len, remedies)) < len(cost.cells[0].where)):
         words = [outcome.phrase(c, " with ") + _hollow(outcome, cost, c) for c in remedies]
         statement = f"What removes it {below}: {listed(words, 'or')}"
@@ -180,21 +263,40 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Itera
         words = [outcome.phrase(c, " + ") for c in remedies]
         statement = f"No single change removes it {below}; together {listed(words, 'or')} do"
     else:
-        left = cost.least
         statement = "Nothing tried removes it"
-        if not easing:
-            statement += (
-                f": a factor of {_factor(left.ratio)} is left with {outcome.phrase(left.where)}"
-            )
-    said = [
-        (outcome.factor(f).phrase(v), f"(from {_factor(without)} to {_factor(inner)} on average)")
-        for f, v, inner, without in easing
-        if {f: v} not in single
-    ]
-    if said:
-        statement += f"; {said[0][0]} eases it most {said[0][1]}"
-        statement += f", then {listed([' '.join(s) for s in said[1:]])}" if said[1:] else ""
+        spoiling = [row for row in smaller if cost.spoils({row[0]: row[1]})]
+        if spoiling and not easing:
+            statement += _only_worse(outcome, cost, spoiling[0])
+        elif not easing:
+            least = outcome.phrase(cost.least.where)
+            left = factor(cost.least.ratio)
+            statement += f": where it is least, with {least}, the factor is still {left}"
+    statement += _eased(outcome, cost, [row for row in easing if {row[0]: row[1]} not in single])
     yield Finding("remedy", "info", f"{statement}.", evidence)
+
+
+def _only_worse(outcome: Outcome, cost: FactorCost, row: tuple[str, str, float, float]) -> str:
+    """Under which level a cost is smaller although that is no remedy."""
+    name, level, inside, _ = row
+    average = " on average" if len(cost.cells) > 2 else ""
+    return (
+        f"; with {outcome.factor(name).phrase(level)} the factor is smaller ({factor(inside)}{average}) only "
+        f"because {outcome.factor(cost.factor).phrase(cost.other)} is worse there"
+    )
+
+
+def _eased(outcome: Outcome, cost: FactorCost, easing: list[tuple[str, str, float, float]]) -> str:
+    """What takes a part of a cost away, the level that takes most first."""
+    average = " on average" if len(cost.cells) > 2 else ""
+    phrases = [outcome.factor(name).phrase(level) for name, level, _, _ in easing]
+    said = [
+        f"(from {factor(without)} to {factor(inside)}{average})" for _, _, inside, without in easing
+    ]
+    if not said:
+        return ""
+    most = " most" if len(said) > 1 else ""
+    then = listed([f"{p} {s}" for p, s in zip(phrases[1:], said[1:], strict=True)])
+    return f"; {phrases[0]} eases it{most} {said[0]}{f', then {then}' if then else ''}"
 
 
 def _hollow(outcome: Outcome, cost: FactorCost, condition: dict[str, str]) -> str:
@@ -220,15 +322,18 @@ def effects(outcome: Outcome) -> Iterator[Finding]:
     """What matters most for each response, what depends on each other, and what does not show."""
     if outcome.effects is None:
         return
+    yield from untold(outcome)
     for response in outcome.responses:
         table = outcome.effects[outcome.effects["response"] == response.name]
         terms = table[outcome.is_effect(table["term"])]
         if "variation_share" not in terms:
             continue
-        terms = terms[terms["variation_share"].notna()]
+        terms = terms[terms[["variation_share", "p_value"]].notna().any(axis=1)]
         if terms.empty:
             continue
-        terms = terms.sort_values("variation_share", ascending=False)
+        # without shares (combinations are missing) the surest comes first
+        terms = terms.sort_values("p_value", kind="stable")
+        terms = terms.sort_values("variation_share", ascending=False, kind="stable")
         pure = bool(terms[["ci_low", "p_value"]].notna().any(axis=None))
         if not pure:
             yield Finding(
@@ -242,7 +347,8 @@ def effects(outcome: Outcome) -> Iterator[Finding]:
         if sure.empty:
             yield _no_effect(outcome, response, terms)
             continue
-        yield _dominant(outcome, response, sure.iloc[0])
+        if math.isfinite(float(sure["variation_share"].iloc[0])):
+            yield _dominant(outcome, response, sure)
         yield from _interactions(outcome, response, sure)
         unsure = terms[~terms.index.isin(sure.index)]
         if pure and len(unsure):
@@ -256,7 +362,8 @@ def is_sure(terms: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _no_effect(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame) -> Finding:
-    what = listed([term_words(f.name) for f in outcome.factors], "or")
+    named = [f.name for f in outcome.factors if f.name in set(terms["term"])]
+    what = listed([term_words(n) for n in named or terms["term"]], "or")
     return Finding(
         "effect-none",
         "info",
@@ -302,29 +409,50 @@ def _tests(terms: pd.DataFrame) -> str:
     return f"{'; '.join(said)}." if said else ""
 
 
-def _dominant(outcome: Outcome, response: ResponseUnit, top: pd.Series[Any]) -> Finding:
+def _dominant(outcome: Outcome, response: ResponseUnit, sure: pd.DataFrame) -> Finding:
+    """The largest of the significant terms, and which others are large."""
+    top = sure.iloc[0]
     term, share = str(top["term"]), float(top["variation_share"])
-    detail = f"{share:.1f} % of the variation. {_tests(top.to_frame().T)}".strip()
+    detail = f"{_share(share, 1)} of the variation. {_tests(top.to_frame().T)}".strip()
+    detail = detail[:1].upper() + detail[1:]
     evidence = {"table": "effects", "response": response.name, "term": term}
+    others = {
+        str(t): float(s)
+        for t, s in zip(sure["term"][1:], sure["variation_share"][1:], strict=True)
+        if s >= _ALSO_MUCH
+    }
+    also = ", ".join(f"{term_words(t)} {_share(s)}" for t, s in others.items())
+    of_variation = f"({_share(share)} of the variation{f'; {also}' if also else ''})"
     if ":" in term:
+        together = listed(term_words(term).split(" × "))
         words = (
-            f"What matters most for {response.name} is how {listed(term_words(term).split(' × '))} "
-            f"go together ({share:.0f} % of the variation)."
+            f"What matters most for {response.name} is how {together} go together {of_variation}."
         )
         return Finding("effect-dominant", "info", words, evidence, "", detail)
-    means = ranking(outcome, response).level_means(term)
-    by_level = ""
-    if means:
-        means.sort(key=lambda m: m.mean, reverse=response.better == "higher")
-        first, last = (
-            f"{quantity(m.mean, response.unit)} with {outcome.phrase(m.levels)}"
-            for m in (means[0], means[-1])
-        )
-        rest = ", averaged over the rest" if len(outcome.factors) > 1 else ""
-        by_level = f": {first}, {last}{rest}"
-    name = term_words(term)
-    words = f"What matters most for {response.name} is {name} ({share:.0f} % of the variation){by_level}."
+    # where it depends on another factor, the mean over its levels is that of no run
+    depends = any(term in t.split(":") for t in others)
+    by_level = "" if depends else _by_level(outcome, response, term)
+    words = f"What matters most for {response.name} is {term_words(term)} {of_variation}{by_level}."
     return Finding("effect-dominant", "info", words, evidence, "", detail)
+
+
+def _by_level(outcome: Outcome, response: ResponseUnit, factor_name: str) -> str:
+    """The response at the factor's best and worst level."""
+    means = ranking(outcome, response).level_means(factor_name)
+    if not means:
+        return ""
+    means.sort(key=lambda m: m.mean, reverse=response.better == "higher")
+    first, last = (
+        f"{quantity(m.mean, response.unit)} with {outcome.phrase(m.levels)}"
+        for m in (means[0], means[-1])
+    )
+    rest = ", averaged over the rest" if len(outcome.factors) > 1 else ""
+    return f": {first}, {last}{rest}"
+
+
+def _share(share: float, digits: int = 0) -> str:
+    """A share of the variation; never all of it, because runs vary by themselves."""
+    return f"{share:.{digits}f} %" if share < 99.5 else "more than 99 %"
 
 
 def _interactions(
@@ -334,34 +462,43 @@ def _interactions(
     pairs = terms[terms["term"].astype(str).str.count(":") == 1]
     for row in pairs[pairs["variation_share"] >= 1.0].head(3).to_dict("records"):
         names = str(row["term"]).split(":")
-        costs = [factor_cost(outcome, response, name) for name in names]
-        best: tuple[float, str] | None = None
-        for cost, other in zip(costs, reversed(names), strict=True):
-            if cost is None:
-                continue
-            levels = outcome.factor(other).levels
-            worth = [(mean_ratio(cost.under({other: v})), v) for v in levels]
-            worth = sorted(w for w in worth if math.isfinite(w[0]))
-            if len(worth) < 2:
-                continue
-            (small, small_at), (large, large_at) = worth[0], worth[-1]
-            told = "changes nothing" if abs(small - 1) <= 0.02 else _changes(cost, small)
-            phrase = outcome.factor(other).phrase
-            beside = outcome.factor(cost.factor).phrase(cost.other)
-            sentence = (
-                f"{_subject(outcome, cost)} {_changes(cost, large)} beside {beside} "
-                f"with {phrase(large_at)} and {told.replace(response.name, 'it')} with {phrase(small_at)}"
-            )
-            if best is None or large / small > best[0]:
-                best = (large / small, sentence)
+        ways = [_worth(outcome, response, *pair) for pair in (names, names[::-1])]
+        told = [way for way in ways if way is not None]
+        if not told:
+            continue
+        # the factor that is worth least somewhere shows best that it depends on the other
+        small, large, sentence = min(told)
         # what multiplies by the same under each level differs in units, not in proportion
-        if best is None or best[0] < NO_COST:
+        if large / small < NO_COST:
             continue
         yield Finding(
             "effect-interaction",
             "info",
-            f"{listed(term_words(str(row['term'])).split(' × '))} depend on each other: {best[1]}.",
+            f"The effects of {listed(term_words(str(row['term'])).split(' × '))} depend on each other: "
+            f"{sentence}.",
             {"table": "effects", "response": response.name, "term": row["term"]},
             "",
             f"{row['variation_share']:.1f} % of the variation of {response.name}; ratios of geometric means.",
         )
+
+
+def _worth(
+    outcome: Outcome, response: ResponseUnit, name: str, other: str
+) -> tuple[float, float, str] | None:
+    """What a factor is worth at the levels of another: its smallest and largest ratio, and both in words."""
+    cost = factor_cost(outcome, response, name)
+    if cost is None:
+        return None
+    by_level = [(mean_ratio(cost.under({other: v})), v) for v in outcome.factor(other).levels]
+    worth = sorted(w for w in by_level if math.isfinite(w[0]))
+    if len(worth) < 2:
+        return None
+    (small, small_at), (large, large_at) = worth[0], worth[-1]
+    told = "changes nothing" if abs(small - 1) <= 0.02 else _changes(cost, small)
+    phrase = outcome.factor(other).phrase
+    sentence = (
+        f"with {phrase(large_at)}, {_subject(outcome, cost)} {_changes(cost, large)} compared with "
+        f"{outcome.factor(name).phrase(cost.other)}; with {phrase(small_at)} it "
+        f"{told.replace(f'{response.name} ', 'it ')}"
+    )
+    return small, large, sentence

@@ -5,6 +5,11 @@ coefficient is q, the effect 2q: mean at the second level minus mean at the firs
 complete shuffled pass, the pass is a block of the model and takes its degrees of freedom. Balanced data give
 the textbook estimates (Jain 1991, chapters 17-19); lost runs are met by least squares on the same columns,
 blocks summing to zero, each term adjusted for all others (type III); nothing is imputed.
+
+Where all runs of a treatment are lost, a term has an estimate only if nothing that the whole design keeps
+apart from it is mixed into it; no term has a share of the variation then, because shares would not add up. A
+full design may still be fitted without its longest interactions: those are then `ASSUMED`. A full design that
+lost all of a level is one of the levels that are left.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +56,11 @@ COLUMNS = (
 #: more terms than this are not fitted
 MOST_TERMS = 2500
 NOT_ESTIMABLE = "not estimable from the runs that are valid"
+#: methods of terms without an estimate
+UNTOLD = "not estimable"
+ASSUMED = "assumed 0"
+#: interactions of so many factors are never assumed to be 0
+_NEVER_ASSUMED = 2
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,10 @@ class _Fit:
     covariance: Values  # without σ²
     residual: float
     df_error: int
-    kept: list[bool]
+    #: how each term came to its estimate: empty, or `UNTOLD` or `ASSUMED`
+    without: list[str]
+    #: whether every term of the design has an estimate
+    whole: bool
 
 
 def effects(
@@ -80,7 +93,8 @@ def effects(
     `residual`; columns in `COLUMNS`.
 
     `runs`: one row per run with a column per factor (level names), `replicate` or `run_id`, `valid` (runs
-    that are not are left out) and the response. Shares are percent of the total variation about the mean.
+    that are not are left out) and the response. Shares are percent of the total variation about the mean, or
+    of the sum of all parts where lost runs make that larger.
     Without pure error the intervals are Lenth's (`method` says which; `confidence` then gives his margin
     ME). PenstockError if a column is missing or fewer than two runs are valid.
     """
@@ -88,19 +102,20 @@ def effects(
     y = data[response].to_numpy(dtype=np.float64)
     blocks = _block_columns(data, plan)
     terms = _terms(data, plan)
-    fit = _least_squares(y, terms, blocks)
-    scale = float(np.sum((y - y.mean()) ** 2))
+    fit = _least_squares(y, terms, blocks, may_assume=not plan.fraction)
     rows, at = [], 1
     for i, term in enumerate(terms):
         width = term.columns.shape[1]
-        rows.append(_row(term, fit, slice(at, at + width), scale, confidence, kept=fit.kept[i]))
+        rows.append(_row(term, fit, slice(at, at + width), confidence, fit.without[i]))
         at += width
     if fit.df_error < 1:
         _lenth(rows, confidence)
     _holm(rows)
     if blocks.shape[1]:
-        rows.append(_block_row(fit, at, blocks.shape[1], scale))
-    rows.append(_residual_row(fit, scale))
+        rows.append(_block_row(fit, at, blocks.shape[1]))
+    rows.append(_residual_row(fit))
+    if fit.whole:
+        _shares(rows, float(np.sum((y - y.mean()) ** 2)))
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     table["response"] = response
     table["df_error"] = fit.df_error
@@ -172,7 +187,10 @@ def _terms(data: pd.DataFrame, plan: Plan) -> list[_Term]:
     level = numbers(data, plan)
     names = [f.name for f in plan.factors]
     if plan.two_level:
-        return _two_level_terms(2.0 * level - 1.0, names, plan)
+        coded = 2.0 * level - 1.0
+        if not plan.fraction:
+            coded = np.column_stack([_of_two(of_factor) for of_factor in level.T])
+        return _two_level_terms(coded, names, plan)
     codes = [_coded_factor(level[:, j], len(f.levels)) for j, f in enumerate(plan.factors)]
     found = []
     for size in range(1, len(names) + 1):
@@ -186,9 +204,17 @@ def _terms(data: pd.DataFrame, plan: Plan) -> list[_Term]:
 
 def _coded_factor(level: NDArray[np.int64], levels: int) -> Values:
     if levels == 2:
-        return (2.0 * level - 1.0)[:, None]
-    code: Values = np.vstack([np.eye(levels - 1), -np.ones(levels - 1)])
-    return np.asarray(code[level])
+        return _of_two(level)[:, None]
+    made = np.unique(level, return_inverse=True)[1]
+    if made.max() == 0:
+        return np.zeros((len(level), 1))
+    return _sum_to_zero(made)
+
+
+def _of_two(level: NDArray[np.int64]) -> Values:
+    """−1 and +1; 0 everywhere where one of the two levels is all there is."""
+    coded: Values = 2.0 * level - 1.0
+    return coded if np.ptp(coded) else 0 * coded
 
 
 def _two_level_terms(coded: Values, names: list[str], plan: Plan) -> list[_Term]:
@@ -225,27 +251,16 @@ def _longest(plan: Plan) -> int:
 # ---------------------------------------------------------------- the fit
 
 
-def _least_squares(y: Values, terms: list[_Term], blocks: Values) -> _Fit:
+def _least_squares(y: Values, terms: list[_Term], blocks: Values, *, may_assume: bool) -> _Fit:
     """Fits mean, terms and blocks; a term whose columns depend on earlier ones is left out.
 
-    Blocks come first in the choice (they were executed), then terms from main effects upward.
+    Blocks come first in the choice (they were executed), then terms from main effects upward. What is left
+    out changes no term that has an estimate.
     """
     n = len(y)
-    basis: Values = np.empty((n, 0))
-    basis, _ = _extend(basis, np.ones((n, 1)))
-    basis, _ = _extend(basis, blocks)
-    kept = []
-    for term in terms:
-        larger, new = _extend(basis, term.columns)
-        good = new == term.columns.shape[1]
-        kept.append(good)
-        basis = larger if good else basis
-    columns: list[Values] = [np.ones((n, 1))]
-    columns += [
-        t.columns if k else np.zeros_like(t.columns) for t, k in zip(terms, kept, strict=True)
-    ]
-    columns.append(blocks)
-    x = np.hstack(columns)
+    without, whole = _untold(terms, blocks, n, may_assume=may_assume)
+    used_terms = terms if whole else _kept(terms, without, _start(n, blocks))
+    x = np.hstack([np.ones((n, 1)), *(term.columns for term in used_terms), blocks])
     used = np.any(x != 0, axis=0)
     solution = np.full(x.shape[1], np.nan)
     covariance = np.full((x.shape[1], x.shape[1]), np.nan)
@@ -257,7 +272,65 @@ def _least_squares(y: Values, terms: list[_Term], blocks: Values) -> _Fit:
     residuals = y - x[:, used] @ solution[used]
     df = n - int(used.sum())
     error = float(residuals @ residuals) if df > 0 else 0.0
-    return _Fit(solution, covariance, error, df, kept)
+    return _Fit(solution, covariance, error, df, without, whole)
+
+
+def _kept(terms: list[_Term], without: list[str], basis: Values) -> list[_Term]:
+    """The terms, with zeros for those that are assumed to be 0 or depend on earlier ones."""
+    found = []
+    for term, method in zip(terms, without, strict=True):
+        larger, new = _extend(basis, term.columns)
+        good = new == term.columns.shape[1] and method != ASSUMED
+        basis = larger if good else basis
+        found.append(term if good else replace(term, columns=np.zeros_like(term.columns)))
+    return found
+
+
+def _start(n: int, blocks: Values) -> Values:
+    """The basis of mean and blocks."""
+    basis, _ = _extend(np.empty((n, 0)), np.ones((n, 1)))
+    return _extend(basis, blocks)[0]
+
+
+def _untold(
+    terms: list[_Term], blocks: Values, n: int, *, may_assume: bool
+) -> tuple[list[str], bool]:
+    """Why terms have no estimate (`UNTOLD`, `ASSUMED`; empty: they have one), and whether all have one."""
+    there = [bool(np.any(term.columns)) for term in terms]
+    gone = ["" if t else UNTOLD for t in there]
+    if _independent([t for t, whole in zip(terms, there, strict=True) if whole], blocks, n):
+        return gone, all(there)
+    sizes = [term.name.count(":") + 1 for term in terms]
+    for most in range(max(sizes) - 1, _NEVER_ASSUMED - 1, -1) if may_assume else ():
+        short = [t for t, s, whole in zip(terms, sizes, there, strict=True) if whole and s <= most]
+        if _independent(short, blocks, n):
+            long = [ASSUMED if s > most and not g else g for g, s in zip(gone, sizes, strict=True)]
+            return long, False
+    return _mixed(terms, blocks, n), False
+
+
+def _independent(terms: list[_Term], blocks: Values, n: int) -> bool:
+    """Whether these terms, mean and blocks are all told apart by the runs."""
+    basis = _start(n, blocks)
+    for term in terms:
+        basis, new = _extend(basis, term.columns)
+        if new < term.columns.shape[1]:
+            return False
+    return True
+
+
+def _mixed(terms: list[_Term], blocks: Values, n: int) -> list[str]:
+    """`UNTOLD` for terms into which others are mixed: where the model's null space touches their columns."""
+    x = np.hstack([np.ones((n, 1)), blocks, *(term.columns for term in terms)])
+    values, rows = np.linalg.svd(x, full_matrices=True)[1:]
+    rank = int(np.sum(values > 1e-8 * values[0]))
+    touched = np.any(np.abs(rows[rank:]) > 1e-8, axis=0)
+    found, at = [], 1 + blocks.shape[1]
+    for term in terms:
+        width = term.columns.shape[1]
+        found.append(UNTOLD if touched[at : at + width].any() else "")
+        at += width
+    return found
 
 
 def _extend(basis: Values, columns: Values) -> tuple[Values, int]:
@@ -280,17 +353,14 @@ def _sum_of_squares(fit: _Fit, where: slice) -> float:
     return float(q @ np.linalg.solve(cov, q))
 
 
-def _row(
-    term: _Term, fit: _Fit, where: slice, scale: float, confidence: float, *, kept: bool
-) -> dict[str, Any]:
+def _row(term: _Term, fit: _Fit, where: slice, confidence: float, without: str) -> dict[str, Any]:
     width = term.columns.shape[1]
     row: dict[str, Any] = {"term": term.name, "aliases": term.aliases, "df": width}
-    if not kept:
+    if without:
         aliases = f"{term.aliases}, " if term.aliases else ""
-        return row | {"aliases": aliases + NOT_ESTIMABLE, "method": "not estimable", "df": 0}
+        return row | {"aliases": aliases + NOT_ESTIMABLE, "method": without, "df": 0}
     ss = _sum_of_squares(fit, where)
     row |= {"sum_of_squares": ss, "mean_square": ss / width}
-    row["variation_share"] = 100 * ss / scale if scale > 0 else 0.0
     variance = fit.residual / fit.df_error if fit.df_error > 0 else math.nan
     if variance > 0:
         row["f_value"] = ss / width / variance
@@ -321,7 +391,7 @@ def _interval(fit: _Fit, at: int, variance: float, confidence: float) -> dict[st
     }
 
 
-def _block_row(fit: _Fit, at: int, width: int, scale: float) -> dict[str, Any]:
+def _block_row(fit: _Fit, at: int, width: int) -> dict[str, Any]:
     where = slice(at, at + width)
     ss = _sum_of_squares(fit, where)
     row: dict[str, Any] = {
@@ -329,7 +399,6 @@ def _block_row(fit: _Fit, at: int, width: int, scale: float) -> dict[str, Any]:
         "df": width,
         "sum_of_squares": ss,
         "mean_square": ss / width,
-        "variation_share": 100 * ss / scale if scale > 0 else 0.0,
         "method": "F test",
     }
     if fit.df_error > 0 and fit.residual > 0:
@@ -338,14 +407,20 @@ def _block_row(fit: _Fit, at: int, width: int, scale: float) -> dict[str, Any]:
     return row
 
 
-def _residual_row(fit: _Fit, scale: float) -> dict[str, Any]:
+def _residual_row(fit: _Fit) -> dict[str, Any]:
     return {
         "term": "residual",
         "df": fit.df_error,
         "sum_of_squares": fit.residual,
         "mean_square": fit.residual / fit.df_error if fit.df_error > 0 else math.nan,
-        "variation_share": 100 * fit.residual / scale if scale > 0 else 0.0,
     }
+
+
+def _shares(rows: list[dict[str, Any]], total: float) -> None:
+    """Per cent of the variation; of the sum of all parts where that is more, because parts overlap."""
+    scale = max(total, sum(row["sum_of_squares"] for row in rows))
+    for row in rows:
+        row["variation_share"] = 100 * row["sum_of_squares"] / scale if total > 0 else 0.0
 
 
 # ---------------------------------------------------------------- judging
@@ -362,7 +437,7 @@ class Lenth:
 
 
 def lenth(effect_values: Sequence[float], confidence: float = 0.95) -> Lenth:
-    """s0, pseudo standard error, margin and simultaneous margin of m effects (DN-16)."""
+    """s0, pseudo standard error, margin and simultaneous margin of m effects."""
     sizes = np.abs(np.asarray(effect_values, dtype=float))
     s0 = 1.5 * float(np.median(sizes))
     small = sizes[sizes < 2.5 * s0]

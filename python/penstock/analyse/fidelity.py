@@ -55,7 +55,7 @@ from penstock.analyse.fidelity_log import (
     is_late,
     schedule,
 )
-from penstock.analyse.fidelity_path import PATH_LIMIT, found_after, moved, taken_off
+from penstock.analyse.fidelity_path import PATH_LIMIT, found_after, moved, taken_off, vague
 from penstock.analyse.host_waits import explained as explained_by
 from penstock.analyse.second_source import CONFIRM_LIMIT, confirm, confirm_fio
 
@@ -71,8 +71,9 @@ __all__ = [
     "is_valid",
 ]
 
-#: version of these rules, kept in `fidelity`. 2: lateness is the disk's unless the host explains it
-RULES = 2
+#: version of these rules, kept in `fidelity`. 2: lateness is the disk's unless the host explains it; 3: a way
+#: through the kernel that is not known well enough voids a run
+RULES = 3
 #: largest departure of the delivered rate and of the mean time, as a share
 RATE_LIMIT = 0.02
 #: the same of one direction among both, whose requests may be few and short
@@ -88,9 +89,9 @@ OVERDUE_LIMIT = 0.01
 HELD_BACK_NS = 1_000_000
 #: longest wait of the server for a processor, per request, as a share of the time asked for
 WAIT_LIMIT = 0.05
-#: a disk idle for longer than this share of the run was bound by demand (EM-40)
+#: a disk idle for longer than this share of the run was bound by demand
 IDLE_LIMIT = 0.10
-#: shortest activity that can be judged [s], and fewest requests (EM-40)
+#: shortest activity that can be judged [s], and fewest requests
 SHORTEST_S = 0.5
 FEWEST = 20
 #: share of the host's processor time that others than the run and the disk may take when it is all taken
@@ -174,7 +175,7 @@ def certificate(
     failure; `run_cpu_ns`: processor time of the run's control group, which is not counted as foreign (None:
     not known, then all but the disk server's is); `events`: what was changed on the disk, each with
     `applied_ns`, `asked` and `error`, from the time on at which it was put up. An event that failed makes the
-    run invalid (EM-25). `host_waits`: what the host did to the disk's server meanwhile; without it no
+    run invalid. `host_waits`: what the host did to the disk's server meanwhile; without it no
     lateness is the host's.
     """
     stats = stats or {}
@@ -204,7 +205,12 @@ def certificate(
     broken = [j for j in judged if not j.holds]
     late = bool(broken) and bool(is_late(log).any())
     saturated = _saturation(utilisation, log)
-    suspects = (_starved(stats, log), _crowded(stats, run_cpu_ns), _moved(stats, log, asked))
+    suspects = (
+        _starved(stats, log),
+        _crowded(stats, run_cpu_ns),
+        _moved(stats, log, asked),
+        _vague(stats, log, asked),
+    )
     broken += [w for w in suspects if w is not None]
     uneven = [] if short else fidelity_windows.off(windows)
     explained = (
@@ -359,7 +365,7 @@ def _between(asked: Integers, p: float, delivered: float) -> bool:
 
 
 def _own_cost(stats: Mapping[str, Any], log: Log) -> list[_Judged]:
-    """What the emulator itself took: processors' worth of time, and the way through the kernel (EM-39)."""
+    """What the emulator itself took: processors' worth of time, and the way through the kernel."""
     out = []
     span_s = _span(log)
     if stats.get("server_cpu_ns") is not None and span_s > 0:
@@ -436,8 +442,23 @@ def _moved(stats: Mapping[str, Any], log: Log, asked: Schedule) -> _Judged | Non
     return _Judged("path", None, found_after(log, stats), "ns", n, PATH_LIMIT, True, False, words)
 
 
+def _vague(stats: Mapping[str, Any], log: Log, asked: Schedule) -> _Judged | None:
+    """A way that was not known well enough for what the requests took: before the run or after it."""
+    directions = {"read": log.op == 0, "write": log.op != 0}
+    means = {d: float(asked.took[mine].mean()) for d, mine in directions.items() if mine.any()}
+    found = [
+        (way.high_ns, way.words)
+        for ways in (stats.get("compensation") or {}, stats.get("path_after") or {})
+        for way in vague(ways, means)
+    ]
+    if not found:
+        return None
+    high_ns, words = max(found)
+    return _Judged("path", None, high_ns, "ns", len(log.began), PATH_LIMIT, True, False, words)
+
+
 def _crowded(stats: Mapping[str, Any], run_cpu_ns: int | None) -> _Judged | None:
-    """Whether the host was all taken, and a good part of it by others than the run (EM-40)."""
+    """Whether the host was all taken, and a good part of it by others than the run."""
     whole = float(stats.get("host_cpu_ns") or 0)
     if whole <= 0:
         return None

@@ -28,7 +28,7 @@ from penstock.analyse.fidelity_windows import (
 #: largest departure of the whole run, as a share, and of a window (a throttle works in slices of 0.1 s)
 RATE_LIMIT = 0.05
 WINDOW_LIMIT = 0.10
-#: above this multiple of the limit it was not applied (EM-41)
+#: above this multiple of the limit it was not applied
 NOT_APPLIED = 1.3
 #: requests that may be counted before they are let through: blkio counts one when it is handed in, and
 #: readahead hands in up to three windows ahead

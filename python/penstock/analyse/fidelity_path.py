@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,3 +44,48 @@ def moved(log: Log, stats: Mapping[str, Any], mean_ns: float) -> str:
         f"the way through the kernel was {before / 1e3:.0f} us before the run and {after / 1e3:.0f} us after "
         f"it: {100 * share:.0f} % of the time in the disk (limit {100 * PATH_LIMIT:.0f} %)"
     )
+
+
+@dataclass(frozen=True)
+class Vague:
+    """A way through the kernel that is not known well enough: of which requests, between what [ns], and what
+    a small one of them takes in the disk on average [ns]."""
+
+    direction: str
+    low_ns: float
+    high_ns: float
+    mean_ns: float
+
+    @property
+    def share(self) -> float:
+        """By how much of the time in the disk a program's own is uncertain, to either side."""
+        return (self.high_ns - self.low_ns) / 2 / self.mean_ns
+
+    @property
+    def too_vague(self) -> float:
+        """How many times more than it may be."""
+        return self.share / PATH_LIMIT
+
+    @property
+    def words(self) -> str:
+        """A clause without its full stop."""
+        return (
+            f"the way of {self.direction}s through the kernel takes {self.low_ns / 1e3:.0f} to "
+            f"{self.high_ns / 1e3:.0f} us, by which a program's times are uncertain: "
+            f"± {100 * self.share:.0f} % of the {self.mean_ns / 1e3:.0f} us that one takes on average "
+            f"(limit {100 * PATH_LIMIT:.0f} %)"
+        )
+
+
+def vague(ways: Mapping[str, Any], mean_ns: Mapping[str, float]) -> list[Vague]:
+    """The directions, "read" and "write", whose way through the kernel is not known well enough.
+
+    `ways`: by direction, as the disk server measured them, with their 96 % intervals; `mean_ns`: what the
+    disk takes on average, by direction.
+    """
+    found = [
+        Vague(direction, ways[direction]["low_ns"], ways[direction]["high_ns"], mean)
+        for direction, mean in mean_ns.items()
+        if mean > 0 and "low_ns" in ways.get(direction, {})
+    ]
+    return [way for way in found if way.share > PATH_LIMIT]

@@ -1,4 +1,4 @@
-"""The certificate second by second: what each window asked and got, and what was in force (EM-38, EM-39)."""
+"""The certificate second by second: what each window asked and got, and what was in force."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SHORTEST_BUSY_S = 0.05
 WINDOW_LIMIT = 0.10
 #: share of a run's windows that may be off by more
 OFF_SHARE = 0.10
-#: a disk idle for longer than this share of a window was bound by demand (EM-40)
+#: a disk idle for longer than this share of a window was bound by demand
 IDLE_LIMIT = 0.10
-#: a host busier than this has no room for the disk server [%] (EM-40)
+#: a host busier than this has no room for the disk server [%]
 CPU_LIMIT_PERCENT = 90.0
 #: processor time that the host's own host gave to other machines [%]
 STEAL_LIMIT_PERCENT = 5.0
 #: time in which some task waited for a processor [%]
 PRESSURE_LIMIT_PERCENT = 20.0
-#: a limit above this share of what the device can do is bound by the device (EM-35)
+#: a limit above this share of what the device can do is bound by the device
 CAPABILITY_SHARE = 0.8
 
 WINDOWS_SCHEMA = pa.schema(
@@ -314,7 +314,7 @@ def _judge(
 
 @dataclass(frozen=True)
 class Taken:
-    """What took the host's processors from a disk, by time [%]: three witnesses with a limit each (EM-40)."""
+    """What took the host's processors from a disk, by time [%]: three witnesses with a limit each."""
 
     series: pd.Series
     limit: float

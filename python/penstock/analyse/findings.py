@@ -22,13 +22,16 @@ import pyarrow.parquet as pq
 
 from penstock.analyse.effect_findings import costs, effects
 from penstock.analyse.finding import Finding as Finding
+from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.question import kind
 from penstock.analyse.recommend import conflicts, recommendation
+from penstock.analyse.slowed import slowed
 from penstock.analyse.straggler import Held, held_up, in_words
+from penstock.analyse.untold import size_words
 from penstock.analyse.why import not_known, why
-from penstock.analyse.words import listed, percent, term_words, times
 from penstock.archive.receipts import unplaced_faults
+from penstock.text import listed, percent, term_words, times
 
 SEVERITIES = ("info", "warning", "error")
 
@@ -39,8 +42,11 @@ CODES = {
     "responses-agree": "other responses for which the recommended treatment is as good as any",
     "effect-dominant": "the factor that most of a response's variation comes from",
     "effect-interaction": "two factors whose effects depend on each other",
+    "effect-untold": "effects that cannot be told, because combinations have no valid run",
     "effect-none": "no effect on a response is significant",
     "effect-bound": "what a not significant effect may still be",
+    "time-scale": "disks that were slowed down, and what of the run was not",
+    "time-scales-differ": "disks that are compared and do not share one time scale",
     "why": "what the time of the compared treatments goes to",
     "not-known": "what the runs cannot tell",
     "cost": "what the level in question costs, where most and where least",
@@ -77,6 +83,7 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
         _recommendation,
         costs,
         effects,
+        slowed,
         _why,
         _stragglers,
         _runs,
@@ -124,9 +131,39 @@ def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
     def said(*codes: str, most: int = 99) -> list[Finding]:
         return [f for code in codes for f in found if f.code == code][:most]
 
-    asked = [] if kind(outcome.question) == "which" else said("cost", "remedy", most=2)
+    which = kind(outcome.question) == "which"
+    asked = [] if which else said("cost", "remedy", most=2)
+    best = said(*_ANSWER)
+    if asked and _said_by_cost(outcome, asked[0], best):
+        best = [f for f in best if f.code != "recommendation"]
     matters = said("effect-dominant", most=1) if len(outcome.factors) > 1 else []
-    return [*asked, *said(*_ANSWER), *matters, *said("why", "not-known")]
+    depends = [f for f in said("effect-interaction") if _of_main(outcome, f)][:1] if which else []
+    return [
+        *asked,
+        *best,
+        *said("time-scales-differ"),
+        *said("effect-untold", most=1),
+        *matters,
+        *depends,
+        *said("why", "time-scale", "not-known"),
+    ]
+
+
+def _of_main(outcome: Outcome, finding: Finding) -> bool:
+    """Whether it is of the study's first response."""
+    return finding.evidence.get("response") == outcome.responses[0].name
+
+
+def _said_by_cost(outcome: Outcome, cost: Finding, best: list[Finding]) -> bool:
+    """Whether comparing two levels of the only factor said all that the recommendation says."""
+    if len(outcome.factors) > 1 or any(f.code == "responses-conflict" for f in best):
+        return False
+    ranked = ranking(outcome, outcome.responses[0])
+    (factor,) = outcome.factors
+    ends = {t.levels[factor.name] for t in (ranked.treatments[0], ranked.treatments[-1])}
+    two = len(factor.levels) == 2
+    none_apart = bool(ranked.of("undecided")) and not ranked.of("worse")
+    return set(cost.evidence.get("levels", ())) == ends and (two or none_apart)
 
 
 def _plain(value: Any) -> Any:
@@ -147,7 +184,8 @@ def _recommendation(outcome: Outcome) -> Iterator[Finding]:
         return
     advice = "" if said.sure else "More replicates tell more apart; `--resume` makes missing runs."
     severity = "info" if said.sure else "warning"
-    yield Finding("recommendation", severity, said.text, said.evidence, advice, said.detail)
+    text = f"{said.text}{size_words(outcome)}"
+    yield Finding("recommendation", severity, text, said.evidence, advice, said.detail)
     for other in conflicts(outcome):
         code = (
             "responses-agree" if other.evidence.get("conflict") is False else "responses-conflict"
@@ -413,13 +451,26 @@ def agreement(predictions: pd.DataFrame) -> tuple[int, int, float]:
     return within, len(rows), worst
 
 
+#: with fewer treatments a share of hits says nothing
+LEAST_JUDGED = 3
+
+
+def assumed(predictions: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows are of a response of which it is only assumed what of the run it measures."""
+    if "note" not in predictions:
+        return pd.Series(False, index=predictions.index)
+    noted = predictions["note"].fillna("").astype(str).str.contains(" is assumed: ", regex=False)
+    by_name = set(predictions.loc[noted, "response"])
+    return predictions["response"].isin(by_name)
+
+
 def _predictions(outcome: Outcome) -> Iterator[Finding]:
     table = outcome.predictions
     if table is None or table.empty or "ratio" not in table:
         return
-    for response, rows in table.groupby("response"):
+    for response, rows in table[~assumed(table)].groupby("response"):
         within, judged, worst = agreement(rows)
-        if not judged:
+        if judged < LEAST_JUDGED:
             continue
         basis = str(rows["basis_treatment"].iloc[0]) if "basis_treatment" in rows else "?"
         good = within >= AGREEMENT_BAR * judged

@@ -54,7 +54,7 @@ def fraction_of(
 
     The fraction is the one `plan` would have chosen (maximum resolution, minimum aberration), or that of
     `generators`; its intervals come from its own runs. `coset_sum` is the signed sum of the full design's
-    coefficients over the contrast's aliases: with every run valid and balanced it equals `fraction` (DN-20).
+    coefficients over the contrast's aliases: with every run valid and balanced it equals `fraction`.
     `agrees`: same verdict, same sign, and a size that the fraction's own interval or `MATERIAL` covers;
     `fault` says how it does not. PenstockError unless the plan is a full two-level design.
     """

@@ -20,8 +20,8 @@ import pyarrow as pa
 from scipy.special import stdtrit
 
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.words import named_unit, quantity, times
 from penstock.archive.schemas import TABLES, described
+from penstock.text import named_unit, quantity, times
 
 CONFIDENCE = 0.95
 #: what cannot be told from the best and is at most so much worse is called as good
@@ -49,6 +49,8 @@ class Mean:
     verdict: str
     treatment_id: str | None = None
     factor: str | None = None
+    #: the mean less that of the best
+    off: float = math.nan
 
 
 class Ranking:
@@ -128,6 +130,7 @@ class Ranking:
                     *ends,
                     verdict,
                     treatment,
+                    off=mean - float(best.mean()),
                 )
             )
         return found
@@ -139,10 +142,19 @@ class Ranking:
 
     def apart(self, a: Mean, b: Mean) -> bool:
         """Whether two treatments are told apart, as surely as any from the best."""
-        half = self._t(self._together) * self.spread * math.sqrt(1 / a.n + 1 / b.n)
+        half = self._half(a, b)
         if not math.isfinite(half):
             return False
         return abs(math.log(a.mean / b.mean) if self.positive else a.mean - b.mean) > half
+
+    def better(self, a: Mean, b: Mean) -> tuple[float, float, float]:
+        """How many times better `a` is than `b`, with the interval, as sure as any of the best."""
+        ratio, half = self._behind(a.mean, b.mean), self._half(a, b)
+        return ratio, ratio * math.exp(-half), ratio * math.exp(half)
+
+    def _half(self, a: Mean, b: Mean) -> float:
+        """Half the width of the interval of a difference, of logarithms where ratios have a meaning."""
+        return self._t(self._together) * self.spread * math.sqrt(1 / a.n + 1 / b.n)
 
     @property
     def _together(self) -> float:
@@ -195,6 +207,7 @@ class Ranking:
                     math.nan,
                     "",
                     factor=factor,
+                    off=means[level] - best,
                 )
             )
         return found
@@ -214,7 +227,9 @@ class Ranking:
         half = self._t(CONFIDENCE) * error
         if self.positive:
             return mean * math.exp(-half), mean * math.exp(half)
-        return mean - half, mean + half
+        # of counts none is below 0
+        none_below = all((v >= 0).all() for v in self._values.values())
+        return max(mean - half, 0.0) if none_below else mean - half, mean + half
 
     def _verdict(self, best: float, mean: float, half: float) -> str:
         if not math.isfinite(half):
@@ -275,42 +290,54 @@ def _row(response: ResponseUnit, mean: Mean, kind: str, rank: int) -> dict[str, 
     return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
 
 
-def ranked_columns(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
-    """The ranked table in words: headings (with `#` those of numbers) and a row per treatment."""
+def ranked_columns(outcome: Outcome, by_factor: bool = False) -> tuple[list[str], list[list[str]]]:
+    """The ranked table in words: headings (with `#` those of numbers) and a row per treatment, which is told
+    in one column or in one for each factor."""
     responses = outcome.responses
     main = ranking(outcome, responses[0]) if responses else None
     if main is None or not main.treatments:
         return [], []
-    heads = ["#", "treatment"]
+    columns = outcome.factors if by_factor else []
+    heads = ["#", *([f.name.replace("_", " ") for f in columns] or ["treatment"])]
+    intervals = {r.name: r is responses[0] and main.df > 0 for r in responses}
     for response in responses:
-        heads += mean_heads(response, first=response is responses[0])
+        heads += mean_heads(response, intervals[response.name])
     heads.append("#runs")
     rows = []
     for rank, treatment in enumerate(main.treatments, start=1):
-        cells = [str(rank), outcome.phrase(treatment.levels) or str(treatment.treatment_id)]
+        told = [f.label(str(treatment.levels[f.name])) for f in columns]
+        whole = outcome.phrase(treatment.levels) or str(treatment.treatment_id)
+        cells = [str(rank), *(told or [whole])]
         for response in responses:
             mean = ranking(outcome, response).mean(treatment.treatment_id)
-            cells += mean_cells(mean, first=response is responses[0])
+            cells += mean_cells(mean, intervals[response.name])
         rows.append([*cells, str(treatment.n)])
     return heads, rows
 
 
-def mean_heads(response: ResponseUnit, first: bool) -> list[str]:
+def mean_heads(response: ResponseUnit, interval: bool) -> list[str]:
     """The headings over `mean_cells`."""
-    interval = ["#95 % interval"] if first else []
-    return [f"#{named_unit(response.name, response.unit)}", *interval, "#behind"]
+    sure = ["#95 % interval"] if interval else []
+    return [f"#{named_unit(response.name, response.unit)}", *sure, "#behind"]
 
 
-def mean_cells(mean: Mean | None, first: bool) -> list[str]:
-    """Mean, interval (of the first response only) and how far behind the best, in words; empty of nothing."""
+def mean_cells(mean: Mean | None, interval: bool) -> list[str]:
+    """Mean, interval if asked for and how far behind the best, in words; empty of nothing."""
     if mean is None:
-        return [""] * (3 if first else 2)
+        return [""] * (3 if interval else 2)
     sure = f"{quantity(mean.low)} to {quantity(mean.high)}" if math.isfinite(mean.low) else ""
-    behind = times(mean.behind) if math.isfinite(mean.behind) else ""
+    return [quantity(mean.mean), *([sure] if interval else []), _behind(mean)]
+
+
+def _behind(mean: Mean) -> str:
+    """How far behind the best: the verdict, else `2.9×`, else the difference (`+6.00`)."""
+    if mean.off == 0:
+        return "best"
     if mean.verdict in ("best", "as-good", "undecided"):
-        behind = mean.verdict.replace("-", " ")
-    interval = [sure] if first else []
-    return [quantity(mean.mean), *interval, "best" if mean.behind == 1 else behind]
+        return mean.verdict.replace("-", " ")
+    if math.isfinite(mean.behind):
+        return times(mean.behind)
+    return f"{'+' * (mean.off > 0)}{quantity(mean.off)}"
 
 
 def ranked_lines(outcome: Outcome, most: int = 12) -> list[str]:

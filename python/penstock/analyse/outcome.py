@@ -15,6 +15,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from penstock.errors import BadInput
+from penstock.study.disk_speeds import DiskSpeeds, disk_speeds
+from penstock.text import at_speed
 
 _NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.IGNORECASE)
 #: levels that mean nothing without their factor
@@ -26,14 +28,23 @@ _SAYS_LITTLE = frozenset(
 
 @dataclass(frozen=True)
 class FactorLevels:
-    """A factor as planned: its level names in order (low first) and its unit."""
+    """A factor as planned: its level names in order (low first), its unit, and the time scales of levels
+    that stand for slowed disks."""
 
     name: str
     levels: list[str]
     unit: str | None = None
+    scales: dict[str, float] = field(default_factory=dict)
+
+    def label(self, level: str) -> str:
+        """A level below its factor's name: as it is called, with its speed: `sata-ssd at ¼ speed`."""
+        return at_speed(level, self.scales.get(level, 1.0))
 
     def phrase(self, level: str) -> str:
-        """A level in a sentence: `sata-ssd`, `8 jobs`, `4KiB block size`, `depth 16`, `n = 600`."""
+        """A level in a sentence: `sata-ssd at ¼ speed`, `8 jobs`, `4KiB block size`, `n = 600`."""
+        return at_speed(self._phrase(level), self.scales.get(level, 1.0))
+
+    def _phrase(self, level: str) -> str:
         name = self.name.replace("_", " ")
         if _NUMBER.fullmatch(level):
             if len(name) < 3:
@@ -107,6 +118,11 @@ class Outcome:
         """The study's question in its own words, or an empty string."""
         return " ".join(str(self.study.get("question") or "").split())
 
+    @cached_property
+    def quick(self) -> bool:
+        """Whether it was run in its quick size."""
+        return bool(_json(self.path / "campaign.json").get("quick"))
+
     @property
     def study_id(self) -> str:
         """The study's identity, as the runs carry it."""
@@ -125,12 +141,23 @@ class Outcome:
                 str(level["name"] if isinstance(level, dict) else level)
                 for level in raw.get("levels") or self._levels_of(raw["name"])
             ]
-            found.append(FactorLevels(str(raw["name"]), levels, raw.get("unit")))
+            found.append(self._factor(str(raw["name"]), levels, raw.get("unit")))
         if not found:
             for name, raw in (self.study.get("factors") or {}).items():
                 levels = (raw or {}).get("levels", []) if isinstance(raw, dict) else raw
-                found.append(FactorLevels(str(name), [str(level) for level in levels]))
+                found.append(self._factor(str(name), [str(level) for level in levels]))
         return found
+
+    def _factor(self, name: str, levels: list[str], unit: str | None = None) -> FactorLevels:
+        scales = {level: self.speeds.label(name, level) for level in levels}
+        return FactorLevels(name, levels, unit, {v: s for v, s in scales.items() if s != 1})
+
+    @cached_property
+    def speeds(self) -> DiskSpeeds:
+        """At which speed the disks ran, as the runs' manifests say."""
+        manifests = [self.manifest(run_id) for run_id in self.run_ids]
+        rows = [(m.get("levels") or {}, m.get("disks") or {}) for m in manifests]
+        return disk_speeds(self.study, [r for r in rows if all(isinstance(x, dict) for x in r)])
 
     def factor(self, name: str) -> FactorLevels:
         """The factor of that name. Raises `KeyError` where there is none."""

@@ -12,13 +12,27 @@ from typing import Any
 
 import numpy as np
 
-from penstock.analyse.means import CONFIDENCE, Mean, Ranking, ranking
+from penstock.analyse.means import AS_GOOD, CONFIDENCE, Mean, Ranking, ranking
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.question import kind, named
-from penstock.analyse.words import listed, percent, quantity, ratio_words, times
+from penstock.text import (
+    cannot_exclude,
+    difference,
+    factor,
+    listed,
+    percent,
+    percents,
+    quantity,
+    term_words,
+    times,
+)
 
+#: what is added where no treatment has replicates
+SINGLE_RUNS = "; with one run of each, how sure this is cannot be said"
 #: named in a sentence at most
 _MOST_NAMED = 3
+#: ratios from here on are told as factors (`2.0 times`), below in per cent
+_FACTOR = 1.995
 
 
 @dataclass(frozen=True)
@@ -32,40 +46,63 @@ class Sentence:
 
 
 def recommendation(outcome: Outcome) -> Sentence | None:
-    """The treatment to choose by the first response; None where no run of it is valid."""
+    """The treatment to choose by the first response; None where no run of it is valid.
+
+    Asked which, of those tied with the best it is the one that another response decides for.
+    """
     ranked = _main(outcome)
     if ranked is None:
         return None
-    best, rest = ranked.best, ranked.treatments[1:]
+    pick, decided = ranked.best, None
+    if kind(outcome.question) == "which":
+        pick, decided = _picked(outcome, ranked)
     evidence: dict[str, Any] = {
         "table": "means",
         "response": ranked.response.name,
-        "treatment_id": best.treatment_id,
+        "treatment_id": pick.treatment_id,
     }
+    rest = ranked.treatments[1:]
     if not rest:
         return _alone(ranked, evidence)
     tied = ranked.of("as-good", "undecided")
     evidence["as_good"] = [t.treatment_id for t in ranked.of("as-good")]
     evidence["undecided"] = [t.treatment_id for t in ranked.of("undecided")]
-    detail = _interval(ranked, best)
+    detail = _interval(ranked, pick)
     if len(tied) == len(rest):
-        return Sentence(_nothing(ranked), detail, not ranked.of("undecided"), evidence)
+        text = _nothing(ranked, pick, decided)
+        return Sentence(text, detail, not ranked.of("undecided"), evidence)
     after = next(t for t in rest if t not in tied)
-    verb = "Choose" if kind(outcome.question) == "which" else "The best is"
-    planned = {str(row["treatment_id"]) for row in outcome.plan.get("rows") or []}
-    missing = len(planned - {t.treatment_id for t in ranked.treatments})
-    if missing:
-        of = f"Of the {len(planned) - missing} of {len(planned)} treatments that could be measured"
-        verb = f"{of}, {verb[:1].lower()}{verb[1:]}"
-    name, same = _shared(ranked, tied)
-    text = (
-        f"{verb} {name}: {ranked.response.name} {_measured(ranked, best)}{_beside(ranked, after)}"
-    )
+    name, same = _shared(ranked, pick, tied)
+    if decided is not None:
+        name = _name(ranked, pick)
+    text = f"{_opening(ranked, pick, name)} {_measured(ranked, pick)}{_beside(ranked, pick, after)}"
     if ranked.df < 1:
-        text += "; with one run of each, how sure this is cannot be said"
-        return Sentence(f"{text}.", "", False, evidence)
+        return Sentence(f"{text}{SINGLE_RUNS}.", "", False, evidence)
     text += f"{same}.{_everywhere(ranked)}"
-    return Sentence(text, f"{detail} {_told_apart(after)}".strip(), not missing, evidence)
+    whole = not _not_measured(ranked)
+    return Sentence(text, f"{detail} {_told_apart(after)}".strip(), whole, evidence)
+
+
+def _opening(ranked: Ranking, pick: Mean, name: str) -> str:
+    """What to choose, up to its number: `Choose sata-ssd: load`, `Best by load is sata-ssd:`."""
+    outcome, response = ranked.outcome, ranked.response.name
+    if kind(outcome.question) != "which":
+        words = f"best by {response} is {name}:"
+    elif _against(outcome, pick):
+        words = f"by {response} alone, choose {name}:"
+    else:
+        words = f"choose {name}: {response}"
+    missing = _not_measured(ranked)
+    if missing:
+        made = len(ranked.treatments)
+        words = f"of the {made} of {made + missing} treatments that could be measured, {words}"
+    return words[:1].upper() + words[1:]
+
+
+def _not_measured(ranked: Ranking) -> int:
+    """How many of the planned treatments have no valid run."""
+    planned = {str(row["treatment_id"]) for row in ranked.outcome.plan.get("rows") or []}
+    return len(planned - {t.treatment_id for t in ranked.treatments})
 
 
 def _alone(ranked: Ranking, evidence: dict[str, Any]) -> Sentence:
@@ -74,7 +111,7 @@ def _alone(ranked: Ranking, evidence: dict[str, Any]) -> Sentence:
     others = [ranking(outcome, response) for response in outcome.responses]
     said = [f"{r.response.name} is {_measured(r, r.best)}" for r in others if r.treatments]
     detail = " ".join(_interval(r, r.best) for r in others if r.treatments).strip()
-    text = f"Only {_name(ranked, best)} could be measured, and so nothing compared: {listed(said)}."
+    text = f"Only {_name(ranked, best)} could be measured, so nothing could be compared: {listed(said)}."
     return Sentence(text, detail, False, evidence)
 
 
@@ -83,34 +120,56 @@ def conflicts(outcome: Outcome) -> list[Sentence]:
     ranked = _main(outcome)
     if ranked is None or len(ranked.treatments) < 2:
         return []
-    best, decided = _picked(outcome, ranked)
-    against, fine = list(decided), []
+    pick, decided = _picked(outcome, ranked)
+    against = _against(outcome, pick)
+    said = [decided] if decided is not None else []
+    said += [_speaks_against(other, mine) for other, mine in against]
+    if against:
+        said += _compromise(outcome, ranked)
+    known = {other.response.name for other, _ in against}
+    if decided is not None:
+        known.add(str(decided.evidence["response"]))
+    fine = _not_against(outcome, pick, known)
+    if fine:
+        text = f"{_name(ranked, pick)} is also {listed(fine)}."
+        said.append(Sentence(text, "", True, {"table": "means", "conflict": False}))
+    return said
+
+
+def _against(outcome: Outcome, pick: Mean) -> list[tuple[Ranking, Mean]]:
+    """The other responses for which something else is better than `pick`, with its mean."""
+    found = []
     for response in outcome.responses[1:]:
         other = ranking(outcome, response)
-        mine = other.mean(best.treatment_id)
-        if mine is None or any(s.evidence["response"] == response.name for s in decided):
-            continue
-        evidence = {"table": "means", "response": response.name, "treatment_id": best.treatment_id}
-        if mine.verdict in ("best", "as-good", "undecided"):
+        mine = other.mean(pick.treatment_id)
+        if mine is not None and mine.verdict not in ("best", "as-good", "undecided"):
+            found.append((other, mine))
+    return found
+
+
+def _speaks_against(other: Ranking, mine: Mean) -> Sentence:
+    top, response = other.best, other.response.name
+    text = (
+        f"{response} speaks against it: {_measured(other, mine)} with it, "
+        f"{_measured(other, top)} with {_name(other, top)}{_so_much(other, mine.behind)}."
+    )
+    evidence = {"table": "means", "response": response, "treatment_id": mine.treatment_id}
+    return Sentence(text, f"{_interval(other, top)} {_told_apart(mine)}".strip(), True, evidence)
+
+
+def _not_against(outcome: Outcome, pick: Mean, known: set[str]) -> list[str]:
+    """Of the other responses that are not `known`: how good `pick` is for them."""
+    said = []
+    for response in outcome.responses[1:]:
+        other = ranking(outcome, response)
+        mine = other.mean(pick.treatment_id)
+        if mine is not None and response.name not in known:
             words = "best" if mine.verdict == "best" else "not told from the best"
-            fine.append(f"{words} in {response.name} ({_measured(other, mine)})")
-            continue
-        top = other.best
-        text = (
-            f"{response.name} speaks against it: {_measured(other, mine)} with it, "
-            f"{_measured(other, top)} with {_name(other, top)}{_so_much(mine.behind)}."
-        )
-        detail = f"{_interval(other, top)} {_told_apart(mine)}".strip()
-        against.append(Sentence(text, detail, True, evidence))
-    if len(against) > len(decided):
-        against += _compromise(outcome, ranked)
-    if fine:
-        text = f"{_name(ranked, best)} is also {listed(fine)}."
-        against.append(Sentence(text, "", True, {"table": "means", "conflict": False}))
-    return against
+            said.append(f"{words} in {response.name} ({_measured(other, mine)})")
+    return said
 
 
-def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, list[Sentence]]:
+def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, Sentence | None]:
     """The best, or of those tied with it the one that another response takes, and what it says."""
     tied = [ranked.best, *ranked.of("as-good", "undecided")]
     for response in outcome.responses[1:]:
@@ -131,8 +190,8 @@ def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, list[Sentence]]:
                 "response": response.name,
                 "treatment_id": pick.treatment_id,
             }
-            return pick, [Sentence(text, _interval(other, top), True, evidence)]
-    return ranked.best, []
+            return pick, Sentence(text, _interval(other, top), True, evidence)
+    return ranked.best, None
 
 
 def _main(outcome: Outcome) -> Ranking | None:
@@ -150,51 +209,75 @@ def _measured(ranked: Ranking, mean: Mean) -> str:
     return quantity(mean.mean, ranked.response.unit)
 
 
-def _beside(ranked: Ranking, after: Mean) -> str:
-    """How much better the best is than `after`."""
+def _beside(ranked: Ranking, pick: Mean, after: Mean) -> str:
+    """How much better `pick` is than the next."""
     name = f"{_name(ranked, after)}: {_measured(ranked, after)}"
     higher = ranked.response.better == "higher"
     if not ranked.positive:
-        difference = quantity(abs(ranked.best.mean - after.mean), ranked.response.unit)
-        return f", {difference} {'more' if higher else 'less'} than the next ({name})"
-    if after.behind >= 1.995:
-        if higher:
-            return f", {ratio_words(after.behind)} the next ({name})"
-        return f"; the next ({name}) has {ratio_words(after.behind)} as much"
+        if 0 in (pick.mean, after.mean):
+            return f"; the next ({_name(ranked, after)}) has {_measured(ranked, after)}"
+        apart = quantity(abs(pick.mean - after.mean), ranked.response.unit)
+        return f", {apart} {'more' if higher else 'less'} than the next ({name})"
+    ratio, low, high = ranked.better(pick, after)
+    if ratio < _FACTOR:
+        return f", {_more_or_less(ranked, ratio, low, high)} than the next ({name})"
     if higher:
-        return f", {percent(after.behind - 1)} more than the next ({name})"
-    return f", {percent(1 - 1 / after.behind)} less than the next ({name})"
+        return f", {factor(ratio)} times the next ({name})"
+    return f"; the next ({name}) has {factor(ratio)} times as much"
 
 
-def _so_much(behind: float) -> str:
+def _more_or_less(
+    ranked: Ranking, better: float, low: float = math.nan, high: float = math.nan
+) -> str:
+    """What is so many times better, as `12 % more` or `11 % less`, with the interval where there is one."""
+    higher = ranked.response.better == "higher"
+    value = better if higher else 1 / better
+    sure = ""
+    if math.isfinite(low):
+        ends = (low - 1, high - 1) if higher else (1 - 1 / low, 1 - 1 / high)
+        sure = f" (95 % interval: {percents(*ends)})"
+    return f"{difference(value)}{sure} {'more' if value >= 1 else 'less'}"
+
+
+def _so_much(other: Ranking, behind: float) -> str:
+    """How much better the best is than what lies so far behind."""
     if not math.isfinite(behind):
         return ""
-    return f", {ratio_words(behind).replace(' more', '')} better"
-
-
-def _nothing(ranked: Ranking) -> str:
-    """Where no treatment is told from the best."""
-    best, last, name = ranked.best, ranked.treatments[-1], ranked.response.name
-    count = len(ranked.treatments)
-    if not ranked.of("undecided"):
-        within = percent(max(0.01, *(t.behind_high - 1 for t in ranked.treatments)))
-        return (
-            f"It makes no difference which is chosen: {name} is the same within {within} in "
-            f"{'both' if count == 2 else f'all {count}'} treatments "
-            f"({_measured(ranked, best)} with {_name(ranked, best)})."
-        )
     return (
-        f"Nothing is told apart: {name} is {_measured(ranked, best)} with the best mean "
-        f"({_name(ranked, best)}) and {_measured(ranked, last)} with the worst ({_name(ranked, last)}), "
-        "and that may be chance."
+        f", {factor(behind)} times better"
+        if behind >= _FACTOR
+        else f", {_more_or_less(other, behind)}"
     )
 
 
-def _shared(ranked: Ranking, tied: list[Mean]) -> tuple[str, str]:
-    """What to choose, in words, and what is said of those tied with the best.
+def _nothing(ranked: Ranking, pick: Mean, decided: Sentence | None) -> str:
+    """Where no treatment is told from the best."""
+    best, last, name = ranked.best, ranked.treatments[-1], ranked.response.name
+    count, behind = len(ranked.treatments), max(t.behind_high for t in ranked.treatments[1:])
+    if ranked.of("undecided"):
+        lead = "Nothing is told apart"
+        said = (
+            f"{name} is {_measured(ranked, best)} with the best mean ({_name(ranked, best)}) and "
+            f"{_measured(ranked, last)} with the worst ({_name(ranked, last)}), and that may be chance"
+            f"{cannot_exclude(behind)}"
+        )
+    else:
+        lead = "It makes no difference which is chosen"
+        said = (
+            f"{name} is the same within {_within(behind)} in "
+            f"{'both' if count == 2 else f'all {count}'} treatments "
+            f"({_measured(ranked, best)} with {_name(ranked, best)})"
+        )
+    if decided is not None:
+        lead = f"Choose {_name(ranked, pick)} for its {decided.evidence['response']}"
+    return f"{lead}: {said}."
+
+
+def _shared(ranked: Ranking, pick: Mean, tied: list[Mean]) -> tuple[str, str]:
+    """What to choose, in words, and what is said of those tied with it.
 
     What all of them have in common is chosen where it says enough: where they differ in one factor, or are
-    all treatments that have it. Else the best mean is.
+    all treatments that have it. Else `pick` is.
     """
     best, outcome = ranked.best, ranked.outcome
     if not tied:
@@ -203,22 +286,34 @@ def _shared(ranked: Ranking, tied: list[Mean]) -> tuple[str, str]:
     same = {k: v for k, v in best.levels.items() if all(t.levels[k] == v for t in tied)}
     alike = [t for t in ranked.treatments if same.items() <= t.levels.items()]
     behind = max(t.behind_high for t in tied)
-    within = percent(max(behind - 1, 0.01)) if math.isfinite(behind) else ""
     if len(best.levels) - len(same) > 1 and (len(alike) > len(level) or not same):
-        names = _listed([_name(ranked, t) for t in tied])
-        bound = f" (at most {within} worse)" if within else ""
-        return (
-            _name(ranked, best),
-            f"; not told from it: {names}{bound}",
-        )
+        names = _listed([_name(ranked, t) for t in level if t is not pick])
+        bound = ""
+        if pick is best and math.isfinite(behind):
+            bound = f" (at most {difference(_of_best(ranked, behind))} worse)"
+        return _name(ranked, pick), f"; not told from it: {names}{bound}"
     rest = [{k: v for k, v in t.levels.items() if k not in same} for t in level]
     words = [outcome.phrase(levels, " + ") for levels in rest]
-    told = f"{_listed(words)} are not told apart"
+    chosen = outcome.phrase(same, " + ")
+    told = f"; {f'with {chosen}, ' * bool(chosen)}{_listed(words)} are"
     if not ranked.of("undecided"):
-        told = f"{_listed(words)} are as good as each other, within {within}"
-    elif within:
-        told += f" ({words[0]} is at most {within} better)"
-    return (outcome.phrase(same, " + ") or " or ".join(words)), f"; {told}"
+        return chosen or " or ".join(
+            words
+        ), f"{told} as good as each other, within {_within(behind)}"
+    told += " not told apart"
+    if math.isfinite(behind):
+        told += f" ({words[0]} is at most {difference(1 / _of_best(ranked, behind))} better)"
+    return chosen or " or ".join(words), told
+
+
+def _within(behind: float) -> str:
+    """How near to the best everything as good lies, at most so far behind."""
+    return percent(max(behind - 1, 0.01) if math.isfinite(behind) else AS_GOOD)
+
+
+def _of_best(ranked: Ranking, behind: float) -> float:
+    """What lies so far behind, as a ratio to the best: below 1 where more is better."""
+    return 1 / behind if ranked.response.better == "higher" else behind
 
 
 def _listed(names: list[str]) -> str:
@@ -227,29 +322,38 @@ def _listed(names: list[str]) -> str:
 
 
 def _everywhere(ranked: Ranking) -> str:
-    """Whether the best level of the factor in question is the best whatever the others are."""
+    """Whether the best level of the factor in question is the best whatever the others are.
+
+    Nothing where that is not told for every combination of the others.
+    """
     outcome = ranked.outcome
     asked = [f for f in outcome.factors if named(f.name, outcome.question)]
     if len(asked) != 1 or len(outcome.factors) < 2:
         return ""
-    factor = asked[0].name
-    mine = ranked.best.levels[factor]
-    if any(t.levels[factor] != mine for t in ranked.of("as-good", "undecided")):
-        return ""
-    winners: dict[tuple[str, ...], Mean] = {}
+    name, mine = asked[0].name, ranked.best.levels[asked[0].name]
+    combinations: dict[tuple[str, ...], list[Mean]] = {}
     for treatment in ranked.treatments:
-        rest = tuple(v for k, v in treatment.levels.items() if k != factor)
-        winners.setdefault(rest, treatment)
-    wins = [w for w in winners.values() if w.levels[factor] == mine]
-    name = factor.replace("_", " ")
+        rest = tuple(v for k, v in treatment.levels.items() if k != name)
+        combinations.setdefault(rest, []).append(treatment)
+    winners = []
+    for winner, *others in combinations.values():
+        rival = (
+            others if winner.levels[name] == mine else [t for t in others if t.levels[name] == mine]
+        )
+        if not rival or not ranked.apart(winner, rival[0]):
+            return ""
+        winners.append(winner)
     phrase = asked[0].phrase(mine)
-    if len(wins) == len(winners):
-        return f" {phrase} is the best {name} whatever the rest is."
-    other = next(w for w in winners.values() if w.levels[factor] != mine)
-    rest_words = outcome.phrase({k: v for k, v in other.levels.items() if k != factor})
+    lost = [w for w in winners if w.levels[name] != mine]
+    if not lost:
+        remaining = [term_words(f.name) for f in outcome.factors if f.name != name]
+        return (
+            f" Whatever the {remaining[0] if len(remaining) == 1 else 'rest'} is, {phrase} is best."
+        )
+    where = outcome.phrase({k: v for k, v in lost[0].levels.items() if k != name})
     return (
-        f" {phrase} is the best {name} in {len(wins)} of {len(winners)} combinations of the rest; "
-        f"with {rest_words} it is {asked[0].phrase(other.levels[factor])}."
+        f" {phrase} is best in {len(winners) - len(lost)} of {len(winners)} combinations of the rest; "
+        f"with {where} {asked[0].phrase(lost[0].levels[name])} is."
     )
 
 
@@ -270,11 +374,12 @@ def _compromise(outcome: Outcome, ranked: Ranking) -> list[Sentence]:
     if mean is None:
         return []
     parts = [
-        f"{response.name} {_loss(loss)}"
-        for response, loss in zip(outcome.responses, losses[nearest], strict=True)
+        f"{r.response.name} {_off_best(r, loss)}"
+        for r, loss in zip(all_of, losses[nearest], strict=True)
     ]
     text = (
-        f"Nearest to the best of all responses at once is {_name(ranked, mean)}: {listed(parts)}."
+        f"If all responses count alike, {_name(ranked, mean)} is nearest to the best of each: "
+        f"{listed(parts)}."
     )
     return [
         Sentence(
@@ -286,10 +391,16 @@ def _compromise(outcome: Outcome, ranked: Ranking) -> list[Sentence]:
     ]
 
 
-def _loss(behind: float) -> str:
+def _off_best(ranked: Ranking, behind: float) -> str:
+    """How far what lies so far behind is from the best: `14 % below`, `a factor of 6.0 above`."""
     if behind < 1.005:
         return "at its best"
-    return f"{ratio_words(behind).replace(' more', '')} worse than its best"
+    size = (
+        f"a factor of {factor(behind)}"
+        if behind >= _FACTOR
+        else difference(_of_best(ranked, behind))
+    )
+    return f"{size} {'below' if ranked.response.better == 'higher' else 'above'}"
 
 
 def _interval(ranked: Ranking, mean: Mean) -> str:

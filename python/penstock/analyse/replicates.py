@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.analyse.trace_compare import SPOKEN, Ratio, Run, match_files
-from penstock.analyse.words import duration
 from penstock.archive.bundle import Bundle
 from penstock.archive.selection import Selection
 from penstock.archive.whole import reading
 from penstock.errors import BadInput
+from penstock.study.disk_speeds import NO_DIFFERENCE_OF_DEVICES, scale_of
+from penstock.text import at_speed, duration, speed
 
 #: part of the larger side's time on files that a difference must make to matter
 _MATTERS = 0.05
@@ -51,6 +52,16 @@ class Measured:
         if self.interval is not None:
             return self.interval.differs
         return self.ratio is None and bool(any(self.a)) != bool(any(self.b))
+
+    @property
+    def equal(self) -> bool:
+        """Whether several runs of both sides have one value: that is its resolution, and no certainty."""
+        return len(self.a) + len(self.b) > 2 and len({*self.a, *self.b}) == 1
+
+    @property
+    def coarse(self) -> bool:
+        """Whether the runs of each side have one value, so that they tell nothing of chance."""
+        return len(self.a) + len(self.b) > 2 and len({*self.a}) == 1 and len({*self.b}) == 1
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -91,6 +102,8 @@ class Replicated:
     on_files: Measured | None = None
     files: list[FileMeasured] = field(default_factory=list)
     conclusion: list[str] = field(default_factory=list)
+    #: of A and B: disk → its profile and its speed, of those that were slowed
+    disks: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -99,6 +112,7 @@ class Replicated:
             "b": self.b,
             "levels": list(self.levels),
             "runs": list(self.runs),
+            "disks": list(self.disks),
             "conclusion": self.conclusion,
             "responses": [response.document() for response in self.responses],
             "on_files": self.on_files.document() if self.on_files else None,
@@ -119,6 +133,7 @@ def compare_replicates(a: Selection, b: Selection) -> Replicated:
         (_levels(sides[0]), _levels(sides[1])),
         ([m["run_id"] for m in sides[0]], [m["run_id"] for m in sides[1]]),
         _responses(sides[0], sides[1]),
+        disks=(_slowed(sides[0]), _slowed(sides[1])),
     )
     unread = None
     if a.traced and b.traced:
@@ -136,7 +151,11 @@ def compare_replicates(a: Selection, b: Selection) -> Replicated:
             f"{a.name} and {b.name}: found no response that both have, and no trace of both; "
             "expected runs of a study, or traces"
         )
-    found.conclusion = [*_conclusion(found), *([unread] if unread else [])]
+    found.conclusion = [
+        *_conclusion(found),
+        *_unequal(sides[0], sides[1]),
+        *([unread] if unread else []),
+    ]
     return found
 
 
@@ -184,6 +203,32 @@ def _levels(manifests: list[dict[str, Any]]) -> dict[str, str]:
     return {name: str(level) for name, level in (manifests[0].get("levels") or {}).items()}
 
 
+def _scales(manifests: list[dict[str, Any]]) -> dict[str, tuple[str, float]]:
+    """Profile and time scale of each emulated disk, as the first run had it."""
+    disks = manifests[0].get("disks")
+    return {
+        str(disk_id): (str(disk.get("profile")), scale)
+        for disk_id, disk in (disks.items() if isinstance(disks, dict) else ())
+        if (scale := scale_of(disk)) is not None
+    }
+
+
+def _slowed(manifests: list[dict[str, Any]]) -> dict[str, str]:
+    found = _scales(manifests).items()
+    return {disk: at_speed(profile, scale) for disk, (profile, scale) in found if scale != 1}
+
+
+def _unequal(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[str]:
+    """That the same disk ran at another speed in A than in B."""
+    one, other = _scales(a), _scales(b)
+    said = [
+        f"{disk} ran at {speed(one[disk][1])} in A and at {speed(other[disk][1])} in B"
+        for disk in one
+        if disk in other and one[disk][1] != other[disk][1]
+    ]
+    return [f"{'; '.join(said)}: {NO_DIFFERENCE_OF_DEVICES}."] if said else []
+
+
 def _add_files(found: Replicated, a: list[Run], b: list[Run]) -> None:
     runs = [*a, *b]
     sides: dict[tuple[str, str], list[dict[str, Any] | None]] = {}
@@ -222,10 +267,12 @@ def _add_files(found: Replicated, a: list[Run], b: list[Run]) -> None:
 def _conclusion(found: Replicated) -> list[str]:
     """What differs; what does not by more than the runs do; what the time on files has to do with it."""
     said = [f"{_of_response(response)}." for response in found.responses if response.differs]
-    same = [r for r in found.responses if r.interval is not None and not r.differs]
+    same = [r for r in found.responses if r.interval is not None and not (r.differs or r.equal)]
     if same:
         parts = "; ".join(f"{r.name}, {_times(r)}" for r in same)
         said.append(f"Not told apart by so many runs: {parts}.")
+    equal = [r for r in found.responses if r.equal]
+    said += [f"{r.name} is equal as far as it is printed ({_printed(r)})." for r in equal]
     alone = [r for r in found.responses if r.interval is None and r.ratio is not None]
     if alone:
         parts = "; ".join(_of_response(r) for r in alone)
@@ -240,7 +287,12 @@ def _of_response(response: Measured) -> str:
     values = f"{a:.4g} against {b:.4g} {response.unit}".rstrip()
     if response.ratio is None:
         return f"{response.name}: {values}"
-    return f"{response.name} is {_times(response)} in B: {values}"
+    coarse = ", with one value printed on each side" if response.coarse else ""
+    return f"{response.name} is {_times(response)} in B: {values}{coarse}"
+
+
+def _printed(response: Measured) -> str:
+    return f"{response.a[0]:.12g} {response.unit}".rstrip()
 
 
 def _of_files(found: Replicated, on_files: Measured) -> str:
@@ -266,7 +318,9 @@ def _times(measured: Measured, words: tuple[str, str] = ("higher", "lower")) -> 
     if interval is not None and not interval.differs:
         return f"{_percent(interval.low)} to {_percent(interval.high)} %"
     way = words[ratio < 1]
-    ends = sorted((interval.low, interval.high), reverse=ratio < 1) if interval else []
+    ends = []
+    if interval is not None and not measured.coarse:
+        ends = sorted((interval.low, interval.high), reverse=ratio < 1)
     if max(ratio, 1 / ratio) >= 2:
         low, high = [_number(max(x, 1 / x)) for x in ends] or ["", ""]
         return f"{_number(max(ratio, 1 / ratio))} times {way}" + (

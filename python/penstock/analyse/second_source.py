@@ -1,4 +1,4 @@
-"""A second source for what a disk did: the tracer's events, or the workload's own numbers (EM-08)."""
+"""A second source for what a disk did: the tracer's events, or the workload's own numbers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import pyarrow as pa
 
 from penstock.analyse.fidelity_log import frame as _frame
 
-#: above this disagreement of two witnesses both are doubted (EM-08)
+#: above this disagreement of two witnesses both are doubted
 CONFIRM_LIMIT = 0.05
-#: fewest requests by which a witness is believed
-FEWEST = 20
+#: the same of a 99th percentile: it does not void a run, but is none that the disk vouches for
+TAIL_LIMIT = 0.15
+#: fewest requests by which a witness is believed, and by which its 99th percentile is
+FEWEST, FEWEST_TAIL = 20, 500
 
 
 def confirm(
@@ -75,16 +77,20 @@ def confirm(
     return pa.Table.from_pandas(pd.concat(rows, ignore_index=True), preserve_index=False)
 
 
+#: what voids a run, in words
+_WHAT = {"time": "mean time", "bytes": "bytes", "ops": "requests"}
+
+
 def doubts(rows: Iterable[Mapping[str, Any]], witness: str) -> list[str]:
     """In words, the largest disagreement of a witness with the disks' logs; empty if there is none.
 
     `rows`: of `confirm` or `confirm_fio`; `witness`: whose column stands beside `disk`.
     """
-    apart = [r for r in rows if not r["agrees"] and r["n"] >= FEWEST]
+    apart = [r for r in rows if not r["agrees"] and r["n"] >= FEWEST and r["metric"] in _WHAT]
     if not apart:
         return []
     row = max(apart, key=lambda r: abs(r["ratio"] - 1) if math.isfinite(r["ratio"]) else math.inf)
-    what = {"time": "mean time", "bytes": "bytes", "ops": "requests"}[row["metric"]]
+    what = _WHAT[row["metric"]]
     theirs, ours = (_amount(row[side], row["unit"]) for side in (witness, "disk"))
     teller = {"traced": "the tracer", "fio": "fio"}[witness]
     return [
@@ -118,12 +124,13 @@ def confirm_fio(
     *,
     direct: bool,
 ) -> pa.Table:
-    """fio's own numbers beside the disk's, per direction; more than CONFIRM_LIMIT apart: `agrees` is false.
+    """fio's own numbers beside the disk's, per direction; `agrees` is false where they are more than
+    CONFIRM_LIMIT apart (TAIL_LIMIT for `p99`).
 
-    `output`: fio's JSON; `served`: what the disk says, by direction: `bytes`, `ops` and, where it is known,
-    `time_ns` (mean time in the disk). Buffered jobs (`direct` false) are compared by bytes alone, and not
-    their reads, which the page cache may serve; jobs with a ramp, which fio does not count, by their times
-    alone. `ratio` is disk / fio.
+    `output`: fio's JSON; `served`: what the disk says, by direction: `bytes`, `ops` and, where they are
+    known, `time_ns` (mean time in the disk) and `p99_ns`; fio's p99 is there where one group reports.
+    Buffered jobs (`direct` false) are compared by bytes alone, and not their reads, which the page cache may
+    serve; jobs with a ramp, which fio does not count, by their times alone. `ratio` is disk / fio.
     """
     options = [output.get("global options", {})]
     options += [job.get("job options", {}) for job in output.get("jobs", [])]
@@ -145,6 +152,9 @@ def confirm_fio(
             if "time_ns" in mine:
                 mean = sum(side["clat_ns"]["mean"] * side["total_ios"] for side in sides) / count
                 pairs.append(("time", mean, float(mine["time_ns"]), "ns"))
+            tails = [side["clat_ns"].get("percentile", {}).get("99.000000") for side in sides]
+            if "p99_ns" in mine and len(tails) == 1 and tails[0] and count >= FEWEST_TAIL:
+                pairs.append(("p99", float(tails[0]), float(mine["p99_ns"]), "ns"))
         for metric, theirs, ours, unit in pairs:
             ratio = ours / theirs if theirs else float("nan")
             rows.append(
@@ -156,14 +166,17 @@ def confirm_fio(
                     "ratio": ratio,
                     "unit": unit,
                     "n": count,
-                    "agrees": bool(abs(ratio - 1) <= CONFIRM_LIMIT),
+                    "agrees": bool(
+                        abs(ratio - 1) <= (TAIL_LIMIT if metric == "p99" else CONFIRM_LIMIT)
+                    ),
                 }
             )
     return pa.Table.from_pylist(rows, schema=FIO_SCHEMA)
 
 
 def served_by_log(device_requests: pa.Table | pd.DataFrame) -> dict[str, dict[str, float]]:
-    """What a disk's log says it served, as `confirm_fio` takes it: bytes, ops and mean time by direction."""
+    """What a disk's log says it served, as `confirm_fio` takes it: bytes, ops, mean time
+    and 99th percentile by direction."""
     table = _frame(device_requests)
     took = table["done_ns"] - table["t_ns"] + table.get("compensation_ns", 0)
     out = {}
@@ -174,5 +187,6 @@ def served_by_log(device_requests: pa.Table | pd.DataFrame) -> dict[str, dict[st
                 "bytes": float(table.loc[mine, "size_bytes"].sum()),
                 "ops": float(mine.sum()),
                 "time_ns": float(took[mine].mean()),
+                "p99_ns": float(took[mine].quantile(0.99)),
             }
     return out

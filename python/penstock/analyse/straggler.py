@@ -16,7 +16,8 @@ from typing import Any
 import pandas as pd
 
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.words import duration, percent, size
+from penstock.study.disk_speeds import scale_of
+from penstock.text import at_speed, duration, percent, size
 
 #: how much longer than the next, and for which part of the run, something is at work that makes a straggler
 LONGER = 1.25
@@ -128,10 +129,11 @@ def _processors(outcome: Outcome, run_id: str, begin: int, end: int) -> Iterator
     mine = table[(table["kind"].astype(str) == "cgroup_cpu") & table["t_ns"].between(begin, end)]
     for node, rows in mine.groupby(mine["entity"].astype(str)):
         share = float(rows["value"].mean()) / 100
-        if share != share:
+        declared = _declared(outcome, run_id, str(node))
+        if share != share or not declared:  # the group of the whole run is no node
             continue
         used_ns = share * float(receipt["cpus"]) * (end - begin)
-        given = _declared(outcome, run_id, str(node)).get("cpus")
+        given = declared.get("cpus")
         cpus = float(given) if isinstance(given, int | float) and given > 0 else 1.0
         yield Load(str(node), "processors", str(node), min(used_ns / cpus, float(end - begin)))
 
@@ -206,8 +208,7 @@ def _of_what(outcome: Outcome, held: Held, top: Load, others: list[Load]) -> str
 
     def profile(load: Load) -> str:
         disk = disks.get(load.name) or {}
-        scale = disk.get("time_scale", 1)
-        return f"{disk.get('profile')}" + (f" × {scale:g}" if scale not in (1, None) else "")
+        return at_speed(str(disk.get("profile")), scale_of(disk) or 1.0)
 
     found = []
     theirs = sorted({profile(x) for x in others})

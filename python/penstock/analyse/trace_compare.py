@@ -7,6 +7,7 @@ at least a twentieth of them on both sides.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -19,10 +20,10 @@ import numpy.typing as npt
 
 from penstock.analyse.likeness import Distance
 from penstock.analyse.served import FLUSHES
-from penstock.analyse.words import duration
 from penstock.archive.sql import Database
 from penstock.archive.trace_rows import TraceRows, first_of_path, of_best_basis
 from penstock.errors import BadInput
+from penstock.text import duration
 
 Side = dict[str, Any]
 
@@ -264,7 +265,7 @@ def compare_runs(a: Run, b: Run, distance: Distance | None = None) -> Comparison
         mean = row.ratios.get("mean")
         counts = row.ratios.get("requests")
         otherwise = row.a["class"] != row.b["class"]
-        more = counts is not None and abs(np.log(max(counts.value, 1e-9))) > 0.1
+        more = counts is not None and abs(math.log(max(counts.value, 1e-9))) > 0.1
         row.matters = large and (otherwise or more or mean is None or mean.differs)
     differences = [row for row, _, _ in made]
     found = Comparison(str(a.path), str(b.path), (a.wall_s, b.wall_s), differences, distance)

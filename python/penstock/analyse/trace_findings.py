@@ -10,14 +10,15 @@ that is not there it is inferred from the mean latency, and the statement says s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.analyse.findings import Finding
 from penstock.analyse.served import quick_ns
 from penstock.analyse.traced_run import Judged, TracedRun
-from penstock.analyse.words import duration, percent, size
+from penstock.plugins import TRACE_FINDINGS
+from penstock.text import duration, percent, size
 
 #: code → what it states
 CODES = {
@@ -48,6 +49,8 @@ _MOST_BLOCKS = 1 << 22
 WRITES_PER_FLUSH = 4.0
 FLUSH_TIME = 0.2
 ALONE = 1.2
+#: share of the device's requests that begin where the one before ended, or in its last page: an append
+APPENDED, PAGE_BYTES = 0.9, 4096
 FRAGMENTED = 0.5
 FRAGMENTED_BYTES = 16 << 20
 OVERHEAD = 0.05
@@ -66,12 +69,13 @@ _SCATTERED = {"random", "irregular", "hot-set"}
 def findings_of(bundle: Path | str) -> list[Finding]:
     """All findings of a traced run, warnings first. Raises BadInput where `bundle` is not one."""
     run = TracedRun(Path(bundle))
-    found = [finding for rule in _RULES for finding in rule(run)]
+    found = [finding for name in TRACE_FINDINGS for finding in TRACE_FINDINGS.load(name)(run)]
     order = {"error": 0, "warning": 1, "info": 2}
     return sorted(found, key=lambda finding: order[finding.severity])
 
 
-def _lost(run: TracedRun) -> Iterator[Finding]:
+def lost(run: TracedRun) -> Iterator[Finding]:
+    """Guard: nothing was lost."""
     lost, seen = run.receipt.get("lost", 0), run.receipt.get("seen", 0)
     if lost:
         yield Finding(
@@ -149,7 +153,7 @@ def _timed(run: TracedRun) -> bool:
     return whole and timed >= (1 - LITTLE) * calls and lost <= _FEW_LOST * max(seen, 1)
 
 
-def _bound(run: TracedRun) -> Iterator[Finding]:
+def bound(run: TracedRun) -> Iterator[Finding]:
     """Guard of `trace-not-io-bound`: the time of the calls is known, and that of all others, too."""
     total = sum(row.time_ns for row in run.judged) + run.others_ns
     if not _of_calls(run) or not (run.judged or total):
@@ -222,7 +226,7 @@ def _cached(run: TracedRun, total: int) -> Iterator[Finding]:
     )
 
 
-def _random_reads(run: TracedRun) -> Iterator[Finding]:
+def random_reads(run: TracedRun) -> Iterator[Finding]:
     """Guard: cached reads, holes, files of little time and small samples are left alone."""
     for row in run.judged:
         if row.direction != "read" or row.kind not in _SCATTERED:
@@ -250,7 +254,7 @@ def _random_reads(run: TracedRun) -> Iterator[Finding]:
         )
 
 
-def _small(run: TracedRun) -> Iterator[Finding]:
+def small(run: TracedRun) -> Iterator[Finding]:
     """Guard: scattered small requests (there is nothing to join) and files of little time."""
     for row in run.judged:
         if (
@@ -271,7 +275,7 @@ def _small(run: TracedRun) -> Iterator[Finding]:
             )
 
 
-def _unaligned(run: TracedRun) -> Iterator[Finding]:
+def unaligned(run: TracedRun) -> Iterator[Finding]:
     """Guard: the last, short piece of a file, and a few calls among many aligned ones."""
     if not run.has("io_events", "flags", "offset_bytes"):
         return
@@ -336,7 +340,7 @@ def _device_reads(run: TracedRun, file_id: int) -> tuple[str, list[int | str]] |
     )
 
 
-def _rereads(run: TracedRun) -> Iterator[Finding]:
+def rereads(run: TracedRun) -> Iterator[Finding]:
     """Guard: what the page cache serves again, and what costs little, is left alone."""
     if not _of_calls(run) or not run.has("io_events", "offset_bytes", "done_bytes"):
         return
@@ -372,7 +376,19 @@ def _rereads(run: TracedRun) -> Iterator[Finding]:
         )
 
 
-def _flushes(run: TracedRun) -> Iterator[Finding]:
+def _fewer_flushes(path: str) -> str:
+    if path.endswith("-journal"):  # SQLite's rollback journal
+        return (
+            "Put several changes into one transaction, or take journal_mode=WAL, which flushes once "
+            "per commit and not several times."
+        )
+    return (
+        "Group commits (commit_delay, larger batches), or put the log on a device with a "
+        "protected cache."
+    )
+
+
+def flushes(run: TracedRun) -> Iterator[Finding]:
     """Guard: flushes that cost little; of a storm, many writes per flush and few flushes."""
     writes: dict[int, int] = {}
     rows = run.judged if _of_calls(run) else list(run.device.values())
@@ -394,8 +410,7 @@ def _flushes(run: TracedRun) -> Iterator[Finding]:
             f"{per:.1f} writes, of {duration(ns / count)} each: "
             f"{percent(run.share(ns))} of the run.",
             {"operations": {"file_id": row["file_id"], "direction": "sync"}},
-            "Group commits (commit_delay, larger batches), or put the log on a device with a "
-            "protected cache.",
+            _fewer_flushes(run.name(row["file_id"])),
         )
     ns = sum(float(row["ns"]) for row in others)
     if run.share(ns) < FLUSH_TIME:
@@ -414,7 +429,7 @@ def _flushes(run: TracedRun) -> Iterator[Finding]:
     )
 
 
-def _alone(run: TracedRun) -> Iterator[Finding]:
+def alone(run: TracedRun) -> Iterator[Finding]:
     """Guard: orderly access (the kernel reads ahead for it) and runs that seldom wait."""
     waiting = [
         (row, waits)
@@ -454,8 +469,24 @@ def _seldom_waits(run: TracedRun, row: Judged) -> bool:
     return run.share(served.waiting_ns) < LITTLE
 
 
-def _disorder(run: TracedRun) -> Iterator[Finding]:
-    """Guard: few device requests, programs that are scattered themselves, and calls that hardly wait."""
+def _appends(run: TracedRun, row: Judged) -> bool:
+    """Whether a file grows at the device: requests begin where the one before ended, or with its last page,
+    which is written again when more of it is filled."""
+    if not run.has("device_requests", "file_id", "offset_bytes", "size_bytes"):
+        return False
+    (found,) = run.ask(
+        """SELECT count(*) AS all_of_them,
+            count(*) FILTER (offset_bytes BETWEEN last_end - ? AND last_end) AS in_order
+        FROM (SELECT offset_bytes, lag(offset_bytes + size_bytes) OVER (ORDER BY t_ns) AS last_end
+            FROM device_requests WHERE file_id = ? AND op = ?) WHERE last_end IS NOT NULL""",
+        [PAGE_BYTES, row.file_id, row.direction],
+    )
+    return int(found["in_order"]) > APPENDED * int(found["all_of_them"])
+
+
+def disorder(run: TracedRun) -> Iterator[Finding]:
+    """Guard: few device requests, programs that are scattered themselves, calls that hardly wait, and appends
+    that write a page again and again until it is full."""
     scattered = {(r.file_id, r.direction) for r in run.judged if r.kind in _SCATTERED}
     for row in run.judged:
         below = run.device.get((row.file_id, row.direction))
@@ -466,6 +497,7 @@ def _disorder(run: TracedRun) -> Iterator[Finding]:
             and row.kind in {"consecutive", "sequential"}
             and below.kind in _SCATTERED
             and below.calls >= ENOUGH
+            and not _appends(run, row)
         ):
             yield Finding(
                 "trace-device-disorder",
@@ -485,7 +517,7 @@ def _disorder(run: TracedRun) -> Iterator[Finding]:
             )
 
 
-def _fragmented(run: TracedRun) -> Iterator[Finding]:
+def fragmented(run: TracedRun) -> Iterator[Finding]:
     """Guard: small files, files not read in order anyway, and files that the page cache serves."""
     if not run.has("extents", "contiguous_share", "count"):
         return
@@ -512,7 +544,7 @@ def _fragmented(run: TracedRun) -> Iterator[Finding]:
             )
 
 
-def _overhead(run: TracedRun) -> Iterator[Finding]:
+def overhead(run: TracedRun) -> Iterator[Finding]:
     """By the command's own paired runs where those decide, else by what the receipt says of our programs."""
     share, paired = run.receipt.get("added_share"), run.receipt.get("paired") or {}
     evidence = {"added_share": share, "mode": run.receipt.get("mode")}
@@ -530,18 +562,3 @@ def _overhead(run: TracedRun) -> Iterator[Finding]:
             "Use --mode pattern or count, or choose fewer files; --calibrate measures what it adds "
             "to this command.",
         )
-
-
-_RULES: tuple[Callable[[TracedRun], Iterator[Finding]], ...] = (
-    _lost,
-    _bound,
-    _random_reads,
-    _disorder,
-    _fragmented,
-    _rereads,
-    _flushes,
-    _alone,
-    _small,
-    _unaligned,
-    _overhead,
-)

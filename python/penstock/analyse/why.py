@@ -8,6 +8,7 @@ treatment's runs; threads side by side can bring them above 1.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +16,14 @@ from typing import Any
 import pandas as pd
 
 from penstock.analyse.costs import factor_cost, focal_factor
-from penstock.analyse.means import ranking
-from penstock.analyse.outcome import Outcome
+from penstock.analyse.means import AS_GOOD, Mean, Ranking, ranking
+from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import kind
 from penstock.analyse.recommend import Sentence
 from penstock.analyse.traced_run import Judged, TracedRun
-from penstock.analyse.words import duration, listed, percent, size
+from penstock.analyse.untold import left_out
 from penstock.errors import PenstockError
+from penstock.text import duration, listed, percent, size
 
 #: shares of a run below this are not told
 LITTLE = 0.05
@@ -29,8 +31,16 @@ LITTLE = 0.05
 MUCH = 0.2
 #: shares that differ by less are called alike
 _ALIKE = 0.1
+#: of the slower one's flushes: with fewer the faster one is told to risk more
+_FEWER = 0.5
 #: runs of a treatment whose tables are read
 _RUNS = 3
+
+#: from this share on a link is what limits a program
+_SATURATED = 0.8
+#: units of times and rates
+_TIME = re.compile(r"(^|/)(ns|us|µs|ms|s|min|h)$")
+_WHAT_TRACES_TELL = "; `observers.trace` records what a program waits for"
 
 _ORDER = {"random": "random", "irregular": "irregular", "hot-set": "random"}
 
@@ -45,6 +55,8 @@ class Account:
     run_ids: list[str] = field(default_factory=list)
     #: what waited for a disk is known from the time of the calls alone
     inferred: bool = False
+    #: flushes in a run
+    flushes: float = 0.0
 
     def share(self, cause: str) -> float:
         """Of the run; 0 where nothing of it was seen."""
@@ -66,6 +78,10 @@ _CAUSES = {
     "processor": "processor time",
     "network": "the busiest link",
 }
+
+
+#: causes of which the calls are counted
+_COUNTED = ("flushes", "reads", "writes", "cached")
 
 
 def accounts(outcome: Outcome, treatment_id: str) -> Account | None:
@@ -91,6 +107,7 @@ def _account(outcome: Outcome, treatment_id: str) -> Account | None:
         each[0].traced,
         [run for a in each for run in a.run_ids],
         any(a.inferred for a in each),
+        sum(a.flushes for a in each) / len(each),
     )
 
 
@@ -98,14 +115,20 @@ def _has_trace(outcome: Outcome, run_id: str) -> bool:
     return outcome.has_table(run_id, "patterns") or outcome.has_table(run_id, "operations")
 
 
+def processor_share(outcome: Outcome, run_id: str) -> float | None:
+    """Processor time of a run over its wall time, above 1 where several compute; None: not recorded."""
+    wall_ns, cpu_ns = _wall_ns(outcome, run_id), outcome.manifest(run_id).get("cpu_ns")
+    return float(cpu_ns) / wall_ns if cpu_ns is not None and wall_ns > 0 else None
+
+
 def _of_run(outcome: Outcome, run_id: str) -> Account:
     found = Account(run_ids=[run_id])
-    manifest = outcome.manifest(run_id)
     wall_ns = _wall_ns(outcome, run_id)
     if wall_ns <= 0:
         return found
-    if manifest.get("cpu_ns"):
-        found.shares["processor"] = float(manifest["cpu_ns"]) / wall_ns
+    share = processor_share(outcome, run_id)
+    if share:
+        found.shares["processor"] = share
     _network(outcome, run_id, found)
     _disk(outcome, run_id, wall_ns, found)
     _files(outcome, run_id, wall_ns, found)
@@ -157,13 +180,14 @@ def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> Non
     found.traced = True
     ns = sum(float(row["ns"] or 0) for row in flushes)
     count = sum(int(row["flushes"] or 0) for row in flushes)
+    found.flushes = count
     if count:
         found.shares["flushes"] = ns / wall_ns
         each = f" of {duration(ns / count)} each"
-        found.words["flushes"] = f"waiting for {count:,} flush{'es' * (count > 1)}{each}"
+        found.words["flushes"] = f"{count:,} flush{'es' * (count > 1)}{each}"
     found.shares["names"] = max(0.0, others_ns - ns) / wall_ns
     cached_ns = 0.0
-    cached: list[tuple[float, Judged]] = []
+    cached: list[tuple[float, int, Judged]] = []
     for direction in ("read", "write"):
         waiting = [(run.waits(row), row) for row in judged if row.direction == direction]
         total = sum(w.time_ns for w, _ in waiting)
@@ -171,21 +195,24 @@ def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> Non
         if total:
             found.inferred = found.inferred or any(w.inferred for w, _ in waiting if w.time_ns)
             most, row = max(waiting, key=lambda pair: pair[0].time_ns)
-            order = f" in {_ORDER[row.kind]} order" if row.kind in _ORDER else ""
+            order = f" in {_ORDER[row.kind]} order," if row.kind in _ORDER else ""
             found.words[f"{direction}s"] = (
-                f"{most.calls:,} {direction}s of {size(row.median_bytes)}{order} of {row.path} that wait "
-                f"{duration(most.mean_ns)} each"
+                f"{_calls(most.calls, row)},{order} that wait {duration(most.mean_ns)} each"
             )
         for waits, row in waiting:
             left = max(0, row.time_ns - waits.time_ns)
             cached_ns += left
-            cached.append((left, row))
+            cached.append((left, row.calls - waits.calls, row))
     found.shares["cached"] = cached_ns / wall_ns
     if cached_ns:
-        _, row = max(cached, key=lambda pair: pair[0])
-        found.words["cached"] = (
-            f"{row.calls:,} {row.direction}s of {size(row.median_bytes)} of {row.path} that wait for no disk"
-        )
+        _, calls, row = max(cached, key=lambda each: each[0])
+        found.words["cached"] = f"{_calls(calls, row)}, none waiting for a disk"
+
+
+def _calls(calls: int, row: Judged) -> str:
+    """Some of a file's reads or writes: `8,000 reads of 8 KiB each from heap`."""
+    way = "from" if row.direction == "read" else "to"
+    return f"{calls:,} {row.direction}s of {size(row.median_bytes)} each {way} {row.path}"
 
 
 # ---------------------------------------------------------------- in words
@@ -209,7 +236,7 @@ def why(outcome: Outcome) -> Sentence | None:
         return _idle(outcome, slow, fast, a, b, evidence)
     first = causes[0]
     slow_name, fast_name = (outcome.phrase(outcome.levels(t), " + ") for t in pair)
-    text = f"Why: {slow_name} {_spends(a, first)}; {fast_name} {_as_well(b, first, a)}."
+    text = f"Why: with {slow_name} the program {_spends(a, first)}; with {fast_name} {_as_well(b, first, a)}."
     more = [
         c
         for c in ("flushes", *causes[1:])
@@ -220,7 +247,16 @@ def why(outcome: Outcome) -> Sentence | None:
             f" {_CAUSES[cause][:1].upper()}{_CAUSES[cause][1:]}: {percent(a.share(cause))} of the run with "
             f"{slow_name}, {percent(b.share(cause))} with {fast_name}."
         )
+    if a.traced and b.traced and b.flushes < _FEWER * a.flushes:
+        text += (
+            f" With {fast_name} a run {_flushes(b.flushes)} instead of {a.flushes:,.0f} times: what is not "
+            "flushed yet is lost when the power fails."
+        )
     return Sentence(text, _all_shares(outcome, pair, a, b), True, evidence)
+
+
+def _flushes(count: float) -> str:
+    return "never flushes," if count < 0.5 else f"flushes {count:,.0f}"
 
 
 def _told(account: Account, cause: str) -> float:
@@ -240,7 +276,7 @@ def _spends(account: Account, cause: str) -> str:
     if cause == "network":
         return f"uses {percent(share)} of {what}"
     spent = f"{percent(share)} of the run" + (" (threads side by side)" if share > 1 else "")
-    return f"spends {spent} {what if cause == 'flushes' else f'in {what}'}"
+    return f"spends {spent} {f'waiting for {what}' if cause == 'flushes' else f'in {what}'}"
 
 
 def _as_well(account: Account, cause: str, other: Account) -> str:
@@ -248,7 +284,11 @@ def _as_well(account: Account, cause: str, other: Account) -> str:
     told = f"{share:.1f}" if cause == "processor" and share > 1.2 else percent(share)
     if abs(_told(account, cause) - _told(other, cause)) < _ALIKE:
         return f"as much ({told})"
-    return "nothing of that" if share < 0.005 else told
+    if share < 0.005:
+        return "nothing of that"
+    # a share alone is of a run of another length
+    what = account.words.get(cause, "") if cause in _COUNTED else ""
+    return f"{told} ({what})" if what else told
 
 
 def _idle(
@@ -293,8 +333,11 @@ def _compared(outcome: Outcome) -> tuple[str, str] | None:
             return None
         best, worst = ranked.best, ranked.treatments[-1]
         focal = focal_factor(outcome, response.name)
+        if kind(outcome.question) == "which":
+            worst = _instead(ranked, focal) or worst
+            return str(worst.treatment_id), str(best.treatment_id)
         cost = factor_cost(outcome, response, focal) if focal else None
-        if kind(outcome.question) != "which" and cost is not None and not cost.missing:
+        if cost is not None and not cost.missing:
             cell = cost.worst if cost.overall >= 1 else cost.least
             mine = {**cell.where, cost.factor: cost.level}
             other = {**cell.where, cost.factor: cost.other}
@@ -306,9 +349,29 @@ def _compared(outcome: Outcome) -> tuple[str, str] | None:
     return None
 
 
+def _instead(ranked: Ranking, focal: str | None) -> Mean | None:
+    """What one would choose with another level of the factor asked about, of several the worst level.
+
+    None where that is as good as the best: there would be nothing to explain.
+    """
+    if focal is None:
+        return None
+    first: dict[str, Mean] = {}
+    for treatment in ranked.treatments:
+        first.setdefault(treatment.levels.get(focal, ""), treatment)
+    instead = list(first.values())[-1]
+    alone = {**ranked.best.levels, focal: instead.levels.get(focal, "")}
+    for treatment in ranked.treatments:  # as good, and different in that factor only
+        if treatment.levels == alone and treatment.behind <= (1 + AS_GOOD) * instead.behind:
+            instead = treatment
+    if instead is ranked.best or (ranked.df >= 1 and instead not in ranked.of("worse")):
+        return None
+    return instead
+
+
 def not_known(outcome: Outcome) -> Sentence | None:
     """What the runs cannot tell, in one sentence; None where nothing is open."""
-    said = [*_without_runs(outcome), *_not_seen(outcome)]
+    said = [*_without_runs(outcome), *left_out(outcome), *_not_seen(outcome)]
     if not said:
         return None
     return Sentence(f"Not known: {'; '.join(said)}.", "", False, {"table": "runs"})
@@ -322,19 +385,19 @@ def _without_runs(outcome: Outcome) -> Iterator[str]:
     measured = {str(t) for t in outcome.measured["treatment_id"]}
     planned = {str(r["treatment_id"]): r["levels"] for r in outcome.plan.get("rows") or []}
     gone = {t: levels for t, levels in planned.items() if t not in measured}
+    none_valid = "none of whose runs is valid"
     for factor in outcome.factors:
         for level in factor.levels:
             of_level = [t for t, v in planned.items() if str(v[factor.name]) == level]
             if of_level and all(t in gone for t in of_level):
-                yield f"anything of {factor.phrase(level)}, of which no run is valid{_reason(runs, of_level)}"
+                yield f"anything about {factor.phrase(level)}, {none_valid}{_reason(runs, of_level)}"
                 for treatment in of_level:
                     gone.pop(treatment, None)
     if gone:
-        why_gone = _reason(runs, list(gone))
         planned_levels = [{k: str(v) for k, v in levels.items()} for levels in gone.values()]
         names = [outcome.phrase(levels, " + ") for levels in planned_levels]
         more = [f"{len(names) - 3} more"] if len(names) > 3 else []
-        yield f"anything of {listed([*names[:3], *more])}, of which no run is valid{why_gone}"
+        yield f"anything about {listed([*names[:3], *more])}, {none_valid}{_reason(runs, list(gone))}"
 
 
 def _reason(runs: pd.DataFrame, treatments: list[str]) -> str:
@@ -347,18 +410,52 @@ def _reason(runs: pd.DataFrame, treatments: list[str]) -> str:
 
 
 def _not_seen(outcome: Outcome) -> Iterator[str]:
-    """Time of the slower treatment that no table explains."""
+    """Time of the compared treatments that no table explains."""
     pair = _compared(outcome)
-    account = accounts(outcome, pair[0]) if pair is not None else None
-    if pair is None or account is None:
+    slow, fast = (accounts(outcome, t) for t in pair) if pair is not None else (None, None)
+    if pair is None or slow is None:
         return
-    if not account.traced:
-        yield "what the program waited for (no table of these runs tells; `observers.trace` makes one)"
+    if not slow.traced:
+        if _is_of_time(outcome.responses[0]) and _differ(outcome):
+            advice = "" if _asks_for_trace(outcome) else _WHAT_TRACES_TELL
+            yield f"why (these runs have no trace{advice})"
         return
-    rest = 1 - account.on_files - _told(account, "processor")
-    if "processor" in account.shares and rest > _ALIKE and account.share("network") < MUCH:
-        levels = outcome.phrase(outcome.levels(pair[0]), " + ")
+    slow_name, fast_name = (outcome.phrase(outcome.levels(t), " + ") for t in pair)
+    rest = _unexplained(slow)
+    if rest > _ALIKE and slow.share("network") < MUCH:
         yield (
-            f"what takes the other {percent(rest)} of the run with {levels}, which is neither calls on "
-            "files nor processor time (locks, network, sleep and flushes of directories are not recorded)"
+            f"what takes {'the other ' * (rest <= 1 - MUCH)}{percent(rest)} of the run with {slow_name}, "
+            "which is neither calls on files nor processor time (locks, network and sleep are not "
+            "recorded)"
         )
+    if fast is None or slow.share("network") < MUCH:
+        return
+    used = fast.share("network")
+    if used < _SATURATED and _unexplained(fast) - used > _ALIKE:
+        yield (
+            f"what limits the program with {fast_name}: it uses {percent(used)} of "
+            f"{fast.words.get('network', 'the link')} and computes for "
+            f"{percent(fast.share('processor'))} of the run"
+        )
+
+
+def _unexplained(account: Account) -> float:
+    """Share of a run that is neither calls on files nor processor time; 0 where that was not recorded."""
+    if "processor" not in account.shares:
+        return 0.0
+    return 1 - account.on_files - _told(account, "processor")
+
+
+def _is_of_time(response: ResponseUnit) -> bool:
+    """Whether it is, or may be, a time or a rate: a trace explains those, and no price or count."""
+    return response.unit in ("", "1") or bool(_TIME.search(response.unit))
+
+
+def _differ(outcome: Outcome) -> bool:
+    """Whether any treatment is told from the best, or could be: there is a difference to explain."""
+    ranked = ranking(outcome, outcome.responses[0])
+    return ranked.df < 1 or bool(ranked.of("worse"))
+
+
+def _asks_for_trace(outcome: Outcome) -> bool:
+    return "trace" in (outcome.study.get("observers") or {})

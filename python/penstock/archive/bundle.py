@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock import __version__
 from penstock.archive.schemas import BUNDLE_KEYS, BUNDLE_SCHEMA, described
 from penstock.errors import PenstockError
+from penstock.version import version
 
 #: rows in one row group of a Parquet file
 ROW_GROUP_ROWS = 1_000_000
@@ -97,7 +97,7 @@ class Bundle:
             shutil.rmtree(working)
         working.mkdir(parents=True)
         versions = {
-            "penstock": __version__,
+            "penstock": version(),
             "python": platform.python_version(),
             "kernel": platform.release(),
         }

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.runs import attempts
 from penstock.errors import PenstockError
-from penstock.host.state import state_dir
+from penstock.state import state_dir
 
 SCHEMA_NUMBER = 1
 

@@ -18,7 +18,7 @@ anything else; each carries the units and meanings below in its own metadata (fi
 |---|---|
 | `study.yaml` | the study as it was run |
 | `plan.json` | the plan: treatments, order, generators, aliases, cautions |
-| `campaign.json` | what a resumed campaign must find unchanged: overrides, and every treatment as resolved |
+| `campaign.json` | what a resumed campaign must find unchanged: overrides, what `time_scale: auto` came to, and every treatment as resolved |
 | `runs/<run_id>/` | one bundle per run: `manifest.json`, tables, `stdout.txt`, `stderr.txt`, `workload/` |
 | `runs/<run_id>.attempt<n>/` | an earlier attempt at a run that was made again |
 | `runs.parquet`, `attempts.parquet`, `means.parquet`, `effects.parquet`, `fidelity.parquet`, `confirmation.parquet`, `agreement.parquet`, `predictions.parquet`, `findings.parquet` | tables over all runs |
@@ -47,6 +47,7 @@ Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parq
 | `memory_bytes`, `peak_memory_bytes`, `oom_kills` | limit of the run's control group [B], the most it held [B], processes killed for want of memory |
 | `profiles` | SHA-256 of each disk's profile, by disk |
 | `disks` | by disk: profile name, `time_scale`, and the profile as it was emulated |
+| `place` | of a run on virtual nodes: `nodes` with addresses and disks, `put_up` (or `set` anew), and by disk `emulated` (the profile it was put up with) and `changed_before` (what was changed before this run) |
 | `state` | `finished`, `failed` (status other than 0, or a signal) or `timed-out` |
 | `valid`, `reason` | whether the analysis uses the run, and why not |
 | `resident_share` | share of the disk's files in the page cache when the workload began, by disk |

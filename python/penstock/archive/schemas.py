@@ -147,7 +147,7 @@ _TABLES = (
             dev_minor | i64 | | device, minor number
             inode | u64 | | inode number; null of a path that could not be opened
             generation | u64 | | inode generation, tells a reused inode number
-            path | text | | path when it was first seen
+            path | text | | path when it was first seen; a directory, which is here if it was flushed, ends with `/`
             size_bytes | i64 | B | size when it was first seen
             disk_id | text | | the emulated disk it lies on, null elsewhere
             resident_pages | i64 | | pages of it in the page cache when it was first seen
@@ -539,13 +539,13 @@ _TABLES = (
         (*_RUN_KEY, "direction", "metric"),
         _columns("""
             direction | text | | `read` or `write`
-            metric | text | | `bytes`, `ops`, or `time` (mean of one request)
+            metric | text | | `bytes`, `ops`, `time` (mean of one request), or `p99` of 500 requests and more
             fio | f64 | (`unit`) | by fio
             disk | f64 | (`unit`) | by the disks' logs
             ratio | f64 | | disk over fio
             unit | text | | unit of both
             n | i64 | | requests that fio counted
-            agrees | bool | | within 5 %
+            agrees | bool | | within 5 % (`p99`: 15 %, which voids no run)
         """),
     ),
     TableSchema(
@@ -620,7 +620,7 @@ _TABLES = (
             ci_high | f64 | response's | high end
             effect_ci_low | f64 | response's | 95 % interval of the effect, low end
             effect_ci_high | f64 | response's | high end
-            variation_share | f64 | % | share of the total variation
+            variation_share | f64 | % | share of the total variation; null where a treatment has no valid run
             p_value | f64 | | two-sided, Student t
             aliases | text | | terms that this design cannot tell from it
             df | i64 | | degrees of freedom

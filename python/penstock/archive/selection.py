@@ -10,6 +10,9 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles
 from penstock.errors import BadInput
 
+#: verbs that leave a directory that holds no run, and a file by which it is known
+_OTHERS = {"predict": "prediction.json", "explore": "exploration.json"}
+
 EXPECTED = (
     "expected a bundle, as `penstock trace -o` leaves, or a study's results: OUT/runs/r001, "
     "OUT:r001, OUT:t01"
@@ -34,8 +37,9 @@ class Selection:
     def replicates(self) -> list[Path]:
         """Its runs, which are of one treatment. Raises BadInput for a study."""
         if self.kind == "study":
+            runs = f"of {_counted(len(self.runs))}" if self.runs else "without a valid run"
             raise BadInput(
-                f"{self.name}: found a study's results, of {_counted(len(self.runs))}; expected one of "
+                f"{self.name}: found a study's results, {runs}; expected one of "
                 f"them: {self.name}:r001 or {self.name}:t01"
             )
         return self.runs
@@ -80,6 +84,9 @@ def select(named: Path | str) -> Selection:
     if part is not None:
         return _part(name, *part)
     found = "neither of them" if path.is_dir() else "a file" if path.exists() else "nothing"
+    for verb, left in _OTHERS.items():
+        if (path / left).is_file():
+            found = f"what `penstock {verb}` wrote"
     raise BadInput(f"{name}: found {found}; {EXPECTED}")
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,11 @@ from penstock.archive.bundle import plain_words
 from penstock.archive.fio_job import JobCounts, write_jobs
 from penstock.archive.trace_rows import EVENT_COLUMNS, Numbers, TraceRows
 from penstock.errors import BadInput, PenstockError
+from penstock.plugins import TRACE_EXPORTERS
 from penstock.writing import whole_folder
 
 _native: Any = importlib.import_module("penstock._native")
 
-#: format → what -o names
-FORMATS = {
-    "perfetto": "a file for ui.perfetto.dev",
-    "paraver": "the .prv file; .pcf and .row lie beside it",
-    "json": "a file",
-    "jsonl": "a file, one event per line",
-    "fio": "a directory: jobs and I/O logs",
-}
 #: Perfetto's own limit is a little above
 PART_BYTES = 1_000_000_000 - (8 << 20)
 
@@ -42,12 +36,14 @@ def export(
     Memory does not grow with the number of events. Raises BadInput for a bundle without events, a format that
     is none, or a target that cannot be.
     """
-    if form not in FORMATS:
-        raise BadInput(f"found format {form!r}; expected {', '.join(FORMATS)}")
+    write = TRACE_EXPORTERS.load(form)
     rows = TraceRows(bundle)
     rows.need_events()
-    if form == "fio":
-        return _export_fio(rows, target)
+    return {"format": form, **write(rows, target, part_bytes)}
+
+
+def _file(form: str, rows: TraceRows, target: Path, part_bytes: int) -> dict[str, Any]:
+    """Writes the file `target`, and what the format has beside it."""
     if form == "paraver" and target.suffix != ".prv":
         target = target.with_name(target.name + ".prv")
     if target.is_dir():
@@ -55,14 +51,20 @@ def export(
     with whole_folder(target.absolute().parent) as draft:
         written = _write(rows, form, draft / target.name, part_bytes)
         names = sorted(p.name for p in draft.iterdir())
-    return {
-        "format": form,
-        "files": [str(target.parent / name) for name in names],
-        **written,
-    }
+    return {"files": [str(target.parent / name) for name in names], **written}
 
 
-def _export_fio(rows: TraceRows, target: Path) -> dict[str, Any]:
+#: a file for ui.perfetto.dev
+perfetto = partial(_file, "perfetto")
+#: the .prv file; .pcf and .row lie beside it
+paraver = partial(_file, "paraver")
+json_file = partial(_file, "json")
+#: one event per line
+jsonl = partial(_file, "jsonl")
+
+
+def fio(rows: TraceRows, target: Path, part_bytes: int) -> dict[str, Any]:
+    """Writes a directory: jobs and I/O logs."""
     if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
         raise BadInput(
             f"-o: {target} exists already; expected a directory to be made, or an empty one"
@@ -72,7 +74,7 @@ def _export_fio(rows: TraceRows, target: Path) -> dict[str, Any]:
         written = _write(rows, "fio", draft, 0, counts)
         write_jobs(draft, rows, counts, written)
         names = sorted(str(p.relative_to(draft)) for p in draft.rglob("*") if p.is_file())
-    return {"format": "fio", "files": [str(target / name) for name in names], **written}
+    return {"files": [str(target / name) for name in names], **written}
 
 
 def _write(

@@ -24,8 +24,8 @@ from penstock.campaign.certificate_again import JudgedAgain, judged_again
 from penstock.campaign.frozen import read_campaign
 from penstock.design.plan import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
+from penstock.spec.study import Study
 from penstock.study.load import load_study
-from penstock.study.model import Study
 from penstock.study.resolve import needs_cluster
 from penstock.workload.responses import measure
 
@@ -153,6 +153,7 @@ def headline(effects: pd.DataFrame | None, terms: int = 3) -> list[dict[str, Any
         return []
     rows = []
     of_terms = effects[effects["term"] != "residual"]
+    of_terms = of_terms[of_terms[["effect", "variation_share"]].notna().any(axis=1)]
     for _, group in of_terms.groupby("response", sort=False):
         largest = group.sort_values("variation_share", ascending=False).head(terms)
         columns = [
@@ -201,7 +202,7 @@ def _means(result: Analysis) -> None:
 
 
 def _predictions(result: Analysis, study: Study) -> None:
-    from penstock.predict.study import predict_study
+    from penstock.predict.study.predict import predict_study
 
     path = result.out / "predictions.parquet"
     path.unlink(missing_ok=True)

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.analyse.fidelity import RULES, certificate
-from penstock.analyse.fidelity_counters import fidelity_of_counters
 from penstock.analyse.fidelity_log import columns
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import undictionaried
 from penstock.archive.schemas import BUNDLE_KEYS
+from penstock.campaign.node_certificate import counted
 from penstock.campaign.run_disks import faults_of
 
 _NEEDED = ("device_requests", "disk_stats")
@@ -102,16 +102,8 @@ def _is_counted(bundle: Bundle, disk_id: str) -> bool:
 def _certificate(bundle: Bundle, disk_id: str, before: pa.Table) -> pa.Table:
     utilisation = bundle.table("utilisation") if "utilisation" in bundle.tables else None
     if _is_counted(bundle, disk_id):
-        about = _disk(bundle, disk_id)
-        facts = about.get("facts") or {}
-        return fidelity_of_counters(
-            bundle.table("throttle_counters"),
-            disk_id=disk_id,
-            backend=about["backend"],
-            capability=facts.get("capability_bps"),
-            unsupported=facts.get("unhonoured"),
-            utilisation=utilisation,
-        ).whole
+        counters = bundle.table("throttle_counters")
+        return counted(counters, disk_id, _disk(bundle, disk_id), utilisation).whole
     tables = {
         name: _of_disk(bundle.table(name), disk_id)
         for name in (*_NEEDED, "host_waits")

@@ -1,7 +1,7 @@
 """The order of effects of a campaign, and nothing else: what is done to a host is behind `Executor`.
 
 A round is a block of the plan. Every run of it is made once; then those whose first attempt is invalid for a
-reason that may pass (design.md DN-36) are made once more. What is on disk already is not made again.
+reason that may pass are made once more. What is on disk already is not made again.
 """
 
 from __future__ import annotations

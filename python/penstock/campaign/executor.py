@@ -36,10 +36,10 @@ from penstock.host.directories import make_directory, remove_directory
 from penstock.host.facts import host_facts
 from penstock.host.journal import Entry, Journal
 from penstock.host.launch import Finished, launch
-from penstock.host.state import passable_runtime_dir, runtime_dir
-from penstock.study.model import Study
+from penstock.spec.study import Study
+from penstock.spec.template import names_in
+from penstock.state import passable_runtime_dir, runtime_dir
 from penstock.study.resolve import ResolvedDisk, ResolvedNode, ResolvedRun, resolve
-from penstock.study.template import names_in
 from penstock.workload.measured import Measured
 from penstock.workload.responses import measure
 
@@ -310,7 +310,9 @@ class HostExecutor:
             if work.stage is not None:
                 work.used = work.stage.used()
             if self._observers is not None:
-                work.observation = self._observers.finish(work.bundle)
+                done = work.finished
+                run = (done.start_ns, done.end_ns) if done is not None else None
+                work.observation = self._observers.finish(work.bundle, run)
             if work.stage is not None:
                 work.observation.disks = work.stage.end(
                     work.observation.observed.get("utilisation"), work.used.cpu_ns
@@ -582,7 +584,7 @@ def last_words(path: Path) -> str:
 
 
 def note_interrupted(out: Path, run_id: str, number: int) -> None:
-    """Notes that an attempt was begun and not finished: the next one is `number` + 1 (DN-33)."""
+    """Notes that an attempt was begun and not finished: the next one is `number` + 1."""
     place = partial_path(out / "runs" / run_id)
     place.mkdir(parents=True, exist_ok=True)
     (place / ATTEMPT_FILE).write_text(f"{number}\n")

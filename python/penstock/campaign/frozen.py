@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock import __version__
 from penstock.design.plan import Plan
 from penstock.errors import BadInput
-from penstock.study.model import Study
+from penstock.spec.study import Study
+from penstock.version import version
 
 CAMPAIGN_SCHEMA = "penstock/campaign/1"
 
@@ -34,8 +34,10 @@ class Campaign:
     overrides: list[str]
     treatments: dict[str, dict[str, Any]]
     runs: dict[str, str]
+    #: what `auto` came to when the study was begun (`TimeScales`); None: nothing was left to us
+    time_scales: dict[str, Any] | None = None
     schema: str = CAMPAIGN_SCHEMA
-    penstock: str = __version__
+    penstock: str = version()
 
     def to_json(self) -> str:
         """As it is written."""
@@ -56,6 +58,7 @@ def campaign(
         overrides=overrides,
         treatments=treatments,
         runs={row.run_id: row.treatment_id for row in plan.rows},
+        time_scales=study.time_scales.model_dump() if study.time_scales is not None else None,
     )
 
 
@@ -92,10 +95,16 @@ def freeze(out: Path, study: Study, plan: Plan, facts: Campaign) -> None:
 
 
 def as_run(study: Study, overrides: list[str]) -> str:
-    """The text of the study as it is run: the file itself, or what `--set` and `--quick` made of it."""
-    if not overrides and not study.quick:
-        return study.source_text
+    """The text of the study as it is run: the file itself, or what `--set`, `--quick` and the numbers for
+    `time_scale: auto` made of it."""
     asked = [f"--set {o}" for o in overrides] + (["--quick"] if study.quick else [])
+    if study.time_scales is not None:
+        scales = study.time_scales
+        own = [f"{scale:g} of {name}" for name, scale in scales.own.items()]
+        together = [f"{scales.together:g}"] if scales.together is not None else []
+        asked.append(f"time_scale auto = {', '.join([*together, *own])}")
+    if not asked:
+        return study.source_text
     return f"# {study.source_path.name}, as run with {' '.join(asked)}\n{study.source_text}"
 
 

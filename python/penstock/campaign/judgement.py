@@ -1,4 +1,4 @@
-"""Whether a run may be used, decided before its responses are looked at (DN-36). Pure."""
+"""Whether a run may be used, decided before its responses are looked at. Pure."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _ending(evidence: Evidence) -> Judgement | None:
     if finished.exit_status == 0:
         if evidence.node_faults:
             return Judgement("failed", False, "; ".join(evidence.node_faults), False)
-        if evidence.oom_kills:  # the program went on without one of its processes (EM-06)
+        if evidence.oom_kills:  # the program went on without one of its processes
             kills = evidence.oom_kills
             reason = f"out of the memory of its group ({kills} processes killed)"
             return Judgement("failed", False, reason, False)

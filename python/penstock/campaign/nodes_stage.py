@@ -17,23 +17,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.analyse.fidelity import certificate
-from penstock.analyse.fidelity_counters import fidelity_of_counters
+from penstock.campaign.node_certificate import changes_of, node_certificate, put_up_with
 from penstock.campaign.reuse import changes_between
 from penstock.campaign.run_disks import DiskObservation, counters_table, faults_of
 from penstock.campaign.services import Services
-from penstock.campaign.stage import Used, Watched, Words
-from penstock.emulate.backends.fuse import INSTANT_PROFILE
-from penstock.emulate.check import check_cluster
-from penstock.emulate.events_table import events_table, failed
-from penstock.emulate.nodes import Cluster, RunningNode
-from penstock.emulate.spec import ClusterSpec, DiskSpec, Event
+from penstock.campaign.stage import Used, Words
+from penstock.emulate.cluster.cluster import Cluster, RunningNode
+from penstock.emulate.schedule.events_table import events_table, failed
 from penstock.errors import PenstockError
 from penstock.host.cgroup import members
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import Finished, launch
+from penstock.observe.observer import Watched
+from penstock.spec.check_cluster import check_cluster
+from penstock.spec.cluster import ClusterSpec, DiskSpec, Event
+from penstock.spec.template import Filling
 from penstock.study.resolve import ResolvedRun
-from penstock.study.template import Filling
 
 #: the phase whose mark a schedule of a study counts from, unless an event names another
 RUN = "run"
@@ -288,7 +287,7 @@ class NodesStage:
     def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
         """Counters, logs and certificate of every disk, and what became of the schedule."""
         seen = DiskObservation()
-        if self._cluster is None or self._spool is None:
+        if self._cluster is None or self._spec is None or self._spool is None:
             return seen
         spool, self._spool = self._spool, None
         changes = self._cluster.events()
@@ -306,14 +305,34 @@ class NodesStage:
                 parts.setdefault(name, []).append(tables[name])
             counters = _of_node(counters_table(disk_id, one["stats"]), disk_id)
             parts.setdefault("disk_stats", []).append(counters)
-            certificate = self._certificate(disk_id, one, tables, changes, utilisation, run_cpu_ns)
-            for name, table in certificate.items():
-                parts.setdefault(name, []).append(_of_node(table, disk_id))
-            if "fidelity" in certificate:
-                faults += faults_of(certificate["fidelity"])
+            judged = node_certificate(
+                disk_id,
+                one,
+                tables,
+                self._spec,
+                changes,
+                utilisation=utilisation,
+                run_cpu_ns=run_cpu_ns,
+            )
+            if judged is not None:
+                for name, table in (
+                    ("fidelity", judged.whole),
+                    ("fidelity_windows", judged.windows),
+                ):
+                    parts.setdefault(name, []).append(_of_node(table, disk_id))
+                faults += faults_of(judged.whole)
         self.about["disks"] = {
-            i: {"backend": o["backend"], "reason": o["reason"], "facts": o["facts"]}
-            | self._begun(i, changes)
+            i: {
+                "backend": o["backend"],
+                "reason": o["reason"],
+                "facts": o["facts"],
+                "emulated": put_up_with(self._spec, i),
+                "changed_before": [
+                    {k: e.get(k) for k in ("applied_ns", "asked", "error")}
+                    for e in changes_of(changes, i)
+                    if e["planned_ns"] < self._began_ns
+                ],
+            }
             for i, o in found.items()
         }
         seen.tables = {
@@ -325,54 +344,6 @@ class NodesStage:
             faults += failed(seen.tables["events"])
         seen.faults = tuple(faults)
         return seen
-
-    def _certificate(
-        self,
-        disk_id: str,
-        one: dict[str, Any],
-        tables: Mapping[str, pa.Table],
-        changes: list[dict[str, Any]],
-        utilisation: pa.Table | None,
-        run_cpu_ns: int | None,
-    ) -> dict[str, pa.Table]:
-        """`fidelity` and `fidelity_windows` of a disk, by what its back end recorded."""
-        if "throttle_counters" in tables:
-            facts = one.get("facts") or {}
-            counted = fidelity_of_counters(
-                tables["throttle_counters"],
-                disk_id=disk_id,
-                backend=one["backend"],
-                capability=facts.get("capability_bps"),
-                unsupported=facts.get("unhonoured"),
-                utilisation=utilisation,
-            )
-            return {"fidelity": counted.whole, "fidelity_windows": counted.windows}
-        if "device_requests" not in tables or self._spec is None:
-            return {}
-        found = certificate(
-            tables["device_requests"],
-            one["stats"],
-            self._profile(disk_id),
-            disk_id=disk_id,
-            utilisation=utilisation,
-            run_cpu_ns=run_cpu_ns,
-            events=_of_disk(changes, disk_id),
-            host_waits=tables.get("host_waits"),
-        )
-        return {"fidelity": found.whole, "fidelity_windows": found.windows}
-
-    def _profile(self, disk_id: str) -> dict[str, Any]:
-        """What a disk was put up with."""
-        node, _, name = disk_id.partition(".")
-        nodes = self._spec.nodes if self._spec else ()
-        found = (d.profile for n in nodes if n.name == node for d in n.disks if d.name == name)
-        return next(found, None) or INSTANT_PROFILE
-
-    def _begun(self, disk_id: str, changes: list[dict[str, Any]]) -> dict[str, Any]:
-        """What a disk was put up with, and how it was changed before this run: for who judges it again."""
-        before = [e for e in _of_disk(changes, disk_id) if e["planned_ns"] < self._began_ns]
-        kept = [{k: e.get(k) for k in ("applied_ns", "asked", "error")} for e in before]
-        return {"emulated": self._profile(disk_id), "changed_before": kept}
 
     def detach(self) -> None:
         """What still runs on the nodes ends; the cluster stays only where the next run may use it."""
@@ -441,12 +412,6 @@ def _of_node(table: pa.Table, disk_id: str) -> pa.Table:
     """A disk's table with the node that it belongs to."""
     names = pa.array([disk_id.partition(".")[0]] * table.num_rows, pa.string())
     return table.append_column("node_id", names)
-
-
-def _of_disk(changes: list[dict[str, Any]], disk_id: str) -> list[dict[str, Any]]:
-    node, _, name = disk_id.partition(".")
-    wanted = (node, "disk", name)
-    return [e for e in changes if (e["node"], e["resource"], e.get("name")) == wanted]
 
 
 def _events(events: list[dict[str, Any]]) -> pa.Table:

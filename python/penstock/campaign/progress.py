@@ -79,9 +79,11 @@ class RunProgress:
                 self._task, completed=self._ended, total=self._to_make, left=self.left()
             )
         treatment = " ".join(f"{name}={level}" for name, level in run.levels.items())
+        again = f" (attempt {outcome.attempt})" if outcome.attempt > 1 else ""
+        told = f"{self._ended}/{self._to_make} {run.run_id}{again} {treatment}"
         if not outcome.valid:
             word = "invalid" if outcome.state == "finished" else outcome.state
-            self.say(f"{run.run_id} {treatment}: {word}: {outcome.reason}")
+            more = "; made once more later" if outcome.repeatable and outcome.attempt == 1 else ""
+            self.say(f"{told}: {word}: {outcome.reason}{more}")
         elif self._bar is None:
-            count = f"{self._ended}/{self._to_make} {run.run_id}"
-            self.say(f"{count} {treatment} {outcome.wall_s:.1f} s, {self.left()}")
+            self.say(f"{told} {outcome.wall_s:.1f} s, {self.left()}".rstrip(", "))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from penstock.emulate.settings import Change
-from penstock.emulate.spec import ClusterSpec, DiskSpec, Limits, LinkSpec, NodeSpec
+from penstock.emulate.cluster.settings import Change
+from penstock.spec.cluster import ClusterSpec, DiskSpec, Limits, LinkSpec, NodeSpec
 
 
 def changes_between(old: ClusterSpec, new: ClusterSpec) -> list[Change] | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from penstock.analyse.timeouts import time_out_warnings
 from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.catalogue import Catalogue, index_path
 from penstock.archive.runs import attempts
@@ -32,18 +33,23 @@ from penstock.campaign.frozen import (
 from penstock.campaign.plain import refuse_unusable
 from penstock.campaign.prepared import PreparedData
 from penstock.campaign.progress import RunProgress
-from penstock.campaign.speed import profiles_of, ruled_out_words
-from penstock.design.plan import Plan, PlannedRun, make_plan, treatments_of
-from penstock.emulate.capacity import refuse_too_fast
-from penstock.emulate.wire import to_json
+from penstock.campaign.speed import (
+    profiles_of,
+    ruled_out_words,
+    speeds_of,
+    with_time_scales,
+)
+from penstock.design.plan import Plan, PlannedRun, make_plan
+from penstock.emulate.cluster.capacity import refuse_too_fast
+from penstock.emulate.cluster.wire import to_json
+from penstock.emulate.disks.floor import host_floor
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
-from penstock.host.state import state_dir
 from penstock.host.undo import undo
+from penstock.spec.study import Study
+from penstock.state import state_dir
 from penstock.study.load import load_study
-from penstock.study.model import Study
 from penstock.study.resolve import ResolvedDisk, ResolvedRun, resolve
-from penstock.study.timeouts import time_out_warnings
 
 if TYPE_CHECKING:
     from penstock.campaign.hosts.conduct import HostConductor
@@ -149,10 +155,13 @@ def run_loaded(
     SIGTERM ends the run at hand; what is finished is kept, and the result says `interrupted`.
     """
     began = time.monotonic()
-    plan = make_plan(study)
-    treatments = _treatments(study, plan)
     out = (out or Path(study.name)).resolve()
     before = _look(out, study, resume)
+    journal = Journal()
+    frozen = before.time_scales if before is not None else None
+    study, notes = with_time_scales(study, frozen, lambda: host_floor(journal))
+    plan = make_plan(study)
+    treatments = _treatments(study, plan)
     asked = campaign(study, plan, _described(study, treatments), list(overrides))
     with _locked(out):
         found = attempts(out)
@@ -162,23 +171,30 @@ def run_loaded(
             refuse_altered(before, asked, set(made), out)
             facts = _continued(before, asked)
         result = CampaignResult(out, facts.study_id, len(plan.rows))
-        never = {} if keep_going else _never_finished(plan.rows, made)
+        finished = None if keep_going else _finished_treatments(plan, made)
+        never = {} if finished is None else _never_finished(plan, made, finished)
         made = {i: m for i, m in made.items() if i not in never}
         to_make = still_to_make(plan.rows, made)
         progress = RunProgress(
             len(to_make), plan.estimated_s * len(to_make) / len(plan.rows), quiet
         )
-        journal = Journal()
+        for note in notes:
+            progress.say(note)
         for left in undo(journal):
             progress.say(
                 f"put back from an earlier run: {left.kind} {left.target} ({left.outcome})"
             )
-        for warning in time_out_warnings(study, treatments_of(plan)) if to_make else ():
+        for warning in time_out_warnings(treatments.values()) if to_make else ():
             progress.say(f"warning: {warning}")
         if to_make:
             refuse_unusable(d for r in treatments.values() for d in r.disks)
             profiles = profiles_of(treatments.values())
-            for warning in [*refuse_too_fast(profiles, journal), *ruled_out_words(profiles)]:
+            unequal = speeds_of(study, treatments.values()).unequal()
+            for warning in [
+                *refuse_too_fast(profiles, journal),
+                *ruled_out_words(profiles),
+                *unequal,
+            ]:
                 progress.say(f"warning: {warning}")
             place = work.work_directory(out)
             sizes = [directory_bytes(b.path) for b in found]
@@ -201,7 +217,7 @@ def run_loaded(
                         progress,
                         catalogues,
                         never,
-                        keep_going,
+                        finished,
                     )
             finally:
                 done = len({b.manifest["run_id"] for b in attempts(out)})
@@ -227,16 +243,14 @@ def _make(
     progress: RunProgress,
     catalogues: list[Catalogue],
     never: dict[str, int],
-    keep_going: bool,
+    finished: set[str] | None,
 ) -> None:
     """Makes the runs; on an interrupt, or where it stops by itself, the result says so."""
     out = result.out
     (out / "runs").mkdir(exist_ok=True)
     place = work.work_directory(out)
     sizes = [directory_bytes(b.path) for b in found]
-    treatment = {r.run_id: r.treatment_id for r in plan.rows}
-    finished = {treatment[i] for i, m in made.items() if m.outcome.state == "finished"}
-    listener = _Telling(progress, catalogues, out, result, None if keep_going else finished)
+    listener = _Telling(progress, catalogues, out, result, finished)
     begun = {**never, **interrupted_attempts(out)}
     try:
         with _interrupts(), progress, _beside_others(out, progress.say):
@@ -273,15 +287,19 @@ def _on_hosts(
     return HostConductor(study.hosts, said, out, listener, progress.say)
 
 
+#: runs in a row that the host spoilt, after which a campaign waits for a quieter one
+SPOILT_IN_A_ROW = 12
+
+
 class _FailedError(Exception):
-    """A workload failed by itself before its treatment had a finished run."""
+    """What is to be mended before it is worth going on."""
 
 
 class _Telling:
     """Passes on what happens to the progress display and to the catalogues.
 
     `finished`: the treatments that have a finished run; one that has none stops the campaign when its
-    workload fails. None: nothing does.
+    workload fails, and so do many runs in a row that the host spoilt. None: nothing does.
     """
 
     def __init__(
@@ -297,6 +315,7 @@ class _Telling:
         self._catalogues = catalogues
         self._out = out
         self._result = result
+        self._spoilt = 0
 
     def begun(self, run: PlannedRun, attempt: int) -> None:
         self._progress.begun(run, attempt)
@@ -311,6 +330,12 @@ class _Telling:
         self._progress.ended(run, outcome)
         if self._finished is None:
             return
+        self._spoilt = self._spoilt + 1 if outcome.repeatable else 0
+        if self._spoilt >= SPOILT_IN_A_ROW:
+            raise _FailedError(
+                f"{self._spoilt} runs in a row are invalid, {run.run_id} because {outcome.reason}: go on "
+                "with --resume when the host has less to do, or now with --keep-going"
+            )
         if outcome.state == "finished":
             self._finished.add(run.treatment_id)
         elif run.treatment_id not in self._finished:
@@ -322,23 +347,37 @@ class _Telling:
             )
 
 
-def _never_finished(rows: Sequence[PlannedRun], made: Mapping[str, Made]) -> dict[str, int]:
-    """The failed runs of treatments without a finished one, with their last attempt."""
-    treatment = {r.run_id: r.treatment_id for r in rows}
-    finished = {treatment[i] for i, m in made.items() if m.outcome.state == "finished"}
-    return {i: m.outcome.attempt for i, m in made.items() if treatment[i] not in finished}
+def _finished_treatments(plan: Plan, made: Mapping[str, Made]) -> set[str]:
+    """The treatments that have a finished run."""
+    return {
+        row.treatment_id
+        for row in plan.rows
+        if row.run_id in made and made[row.run_id].outcome.state == "finished"
+    }
+
+
+def _never_finished(plan: Plan, made: Mapping[str, Made], finished: set[str]) -> dict[str, int]:
+    """The failed runs of the other treatments, with their last attempt."""
+    return {
+        row.run_id: made[row.run_id].outcome.attempt
+        for row in plan.rows
+        if row.run_id in made and row.treatment_id not in finished
+    }
 
 
 def _treatments(study: Study, plan: Plan) -> dict[str, ResolvedRun]:
-    """Every treatment of the plan, resolved. Raises BadInput for what cannot be run yet."""
-    return {r.treatment_id: resolve(study, r.levels) for r in plan.rows}
+    """Every treatment of the plan, resolved once. Raises BadInput for what cannot be run yet."""
+    levels = {r.treatment_id: r.levels for r in plan.rows}
+    return {treatment_id: resolve(study, mine) for treatment_id, mine in levels.items()}
 
 
 def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, dict[str, Any]]:
     """What each treatment is, as far as it alters a run: what a resumed campaign compares."""
     common = {
         "settle": study.settle.model_dump(mode="json"),
-        "observers": study.observers.model_dump(mode="json"),
+        "observers": study.observers.model_dump(
+            mode="json", exclude=None if study.observers.others else {"others"}
+        ),
         "seed": study.design.seed,
     }
     return {
@@ -396,7 +435,8 @@ def _look(out: Path, study: Study, resume: bool) -> Campaign | None:
 
 def _continued(before: Campaign, asked: Campaign) -> Campaign:
     """The campaign goes on under the name it began with."""
-    return Campaign(**{**vars(asked), "study_id": before.study_id})
+    scales = asked.time_scales or before.time_scales
+    return Campaign(**{**vars(asked), "study_id": before.study_id, "time_scales": scales})
 
 
 def _made(found: list[Bundle]) -> dict[str, Made]:
@@ -466,9 +506,10 @@ def _beside_others(out: Path, say: Callable[[str], None]) -> Iterator[None]:
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{out} (process {os.getpid()})".encode(), 0)
-        except OSError:
+            with contextlib.suppress(OSError):  # a full disk: then it is not named
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{out} (process {os.getpid()})".encode(), 0)
+        except BlockingIOError:
             other = os.pread(fd, 4096, 0).decode(errors="backslashreplace")
             say(
                 f"warning: another study is at work on this host: {other}; what one does to processors and "

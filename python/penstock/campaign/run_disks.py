@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from penstock.analyse.fidelity import certificate
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
-from penstock.emulate.disk import DiskServer, EmulatedDisk
-from penstock.emulate.disk_log import read_disk_log
-from penstock.emulate.events_table import events_table, failed
+from penstock.emulate.disks.request_log import read_disk_log
+from penstock.emulate.disks.server import DiskServer, EmulatedDisk
+from penstock.emulate.schedule.events_table import events_table, failed
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal
 from penstock.study.resolve import ResolvedDisk

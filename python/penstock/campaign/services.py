@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.emulate.nodes import RunningNode
+from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
-from penstock.study.model import Service
+from penstock.spec.study import Service
 
 _LOOK_EVERY_S = 0.02
 _END_WITHIN_S = 10.0

@@ -1,4 +1,4 @@
-"""The state that a run starts from: written back, cold (or warm) as declared, and proven so (DN-35)."""
+"""The state that a run starts from: written back, cold (or warm) as declared, and proven so."""
 
 from __future__ import annotations
 

@@ -1,17 +1,92 @@
-"""What a study's emulated disks are: whether this host can be as fast, and for what a profile says itself
-that it is not to be used."""
+"""What a study's emulated disks are: the time scales that are left to us, whether this host can be as fast,
+and for what a profile says itself that it is not to be used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from penstock.emulate.disks.floor import kept_floor
 from penstock.errors import BadInput
-from penstock.host.floor import kept_floor
-from penstock.profile.honour import check_honourable, too_fast_when_loaded
+from penstock.profile.honour import (
+    HostLimits,
+    check_honourable,
+    nearest_honest_time_scale,
+    too_fast_when_loaded,
+)
 from penstock.profile.model import StorageProfile, ruled_out
-from penstock.study.model import Study
-from penstock.study.resolve import ResolvedRun, resolve
+from penstock.spec.study import Study, TimeScales
+from penstock.study.disk_speeds import DiskSpeeds, disk_speeds
+from penstock.study.resolve import ResolvedRun, profile_of
+from penstock.study.time_scales import Asked, asked, decided
+
+
+def _nearest(study: Study, wanted: Asked, floor: HostLimits) -> dict[str, float]:
+    """The nearest honest time scale of each profile of these disks, on top of what it is slowed already."""
+    found = {}
+    for name in (*wanted.together, *wanted.own):
+        profile = StorageProfile.from_dict(profile_of(study, name))
+        found[name] = nearest_honest_time_scale(profile, floor) / profile.time_scale
+    return found
+
+
+def with_time_scales(
+    study: Study, frozen: Mapping[str, Any] | None, floor: Callable[[], HostLimits]
+) -> tuple[Study, list[str]]:
+    """The study with a number for each `auto`, and what to say of it: the nearest honest time scale of each
+    profile that says it of its own, of those that say it together the largest, as what is compared must share
+    one.
+
+    Numbers that are `frozen` with a campaign stay, whatever this host can do; `floor` is asked for what they
+    lack alone.
+    """
+    wanted = asked(study)
+    if wanted.nothing:
+        return study, []
+    chosen, why = TimeScales.model_validate(frozen or {}), ""
+    lacks_together = bool(wanted.together) and chosen.together is None
+    if lacks_together or set(wanted.own) - set(chosen.own):
+        nearest = _nearest(study, wanted, floor())
+        if lacks_together:
+            together = max(nearest[name] for name in wanted.together)
+            chosen = chosen.model_copy(update={"together": together})
+            needs = [f"{name} {nearest[name]:g}" for name in wanted.together]
+            why = f" (nearest honest: {', '.join(needs)})"
+        own = {name: nearest[name] for name in wanted.own}
+        chosen = chosen.model_copy(update={"own": {**own, **chosen.own}})
+    said = [f"{chosen.together:g} for all its disks{why}"] if wanted.together else []
+    said += [f"{chosen.own[name]:g} for {name}" for name in wanted.own]
+    kept = ", as when the study was begun" if frozen else ""
+    return decided(study, chosen), [f"time_scale auto is {', '.join(said)}{kept}"]
+
+
+def as_planned(study: Study) -> tuple[Study, list[str]]:
+    """As `with_time_scales`, by the floor that is kept; nothing is measured, without one nothing decided."""
+    floor = kept_floor()
+    if asked(study).nothing:
+        return study, []
+    if floor is None:
+        return study, [
+            "time_scale auto is decided by penstock run: how fast emulated disks can be on this host is not "
+            "known (penstock doctor measures it)"
+        ]
+    return with_time_scales(study, None, lambda: floor)
+
+
+def speeds_of(study: Study, treatments: Iterable[ResolvedRun]) -> DiskSpeeds:
+    """At which speed the disks of treatments run."""
+    rows = [
+        (
+            run.treatment,
+            {
+                d.disk_id: {"profile": d.profile_name, "time_scale": d.time_scale}
+                for d in run.disks
+                if d.emulated
+            },
+        )
+        for run in treatments
+    ]
+    return disk_speeds(study.document, rows)
 
 
 def profiles_of(treatments: Iterable[ResolvedRun]) -> list[StorageProfile]:
@@ -21,9 +96,9 @@ def profiles_of(treatments: Iterable[ResolvedRun]) -> list[StorageProfile]:
     return [StorageProfile.from_dict(profile) for profile in profiles.values()]
 
 
-def what_run_says(study: Study, treatments: Iterable[dict[str, str]]) -> list[str]:
+def what_run_says(treatments: Iterable[ResolvedRun]) -> list[str]:
     """What `penstock run` would refuse or warn of in the disks' profiles. Nothing is measured."""
-    profiles = profiles_of(_resolved(study, treatments))
+    profiles = profiles_of(treatments)
     found = ruled_out_words(profiles)
     floor = kept_floor()
     if profiles and floor is None:
@@ -50,9 +125,3 @@ def ruled_out_words(profiles: Iterable[StorageProfile]) -> list[str]:
         for name, what in found.items()
         if what
     ]
-
-
-def _resolved(study: Study, treatments: Iterable[dict[str, str]]) -> Iterator[ResolvedRun]:
-    for levels in treatments:
-        with suppress(BadInput, KeyError):  # said when it is resolved to be run
-            yield resolve(study, levels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from penstock.campaign.run_disks import DiskObservation, RunDisks
 from penstock.host.cgroup import RunCgroup, create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import Finished, launch
+from penstock.observe.observer import Watched
 from penstock.study.resolve import ResolvedRun
 
 
@@ -29,18 +30,6 @@ class Words:
     user: str | None
     directory: str | None
     env: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Watched:
-    """What observers look at: the group whose members are traced (None: no tracing), groups by name for the
-    monitor, counter pages and devices of the emulated disks by disk_id."""
-
-    scope: RunCgroup | int | None
-    group: RunCgroup | None
-    nodes: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
-    pages: Mapping[str, Path] = field(default_factory=dict)
-    devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
 @dataclass

@@ -45,7 +45,7 @@ def confirmation(
 def own_numbers(
     seen: Observation, resolved: ResolvedRun, run_dir: Path, stdout: str
 ) -> pa.Table | None:
-    """The table `second_source` of a run of fio: its own numbers beside the disks' (EM-08).
+    """The table `second_source` of a run of fio: its own numbers beside the disks'.
 
     None unless fio read and wrote directly and left its report: else the page cache lies in between.
     """

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 from penstock.archive.removal import WORK_MARK
-from penstock.host.state import passable_state_dir
+from penstock.state import passable_state_dir
 
 
 def work_directory(out: Path) -> Path:

@@ -22,6 +22,18 @@ from typer.main import get_group
 
 from penstock.errors import BadInput, PenstockError
 
+#: libraries that only some verbs need, and the extra of the package that brings them
+EXTRAS = {
+    "fastapi": "serve",
+    "uvicorn": "serve",
+    "httpx": "serve",
+    "sklearn": "learn",
+    "threadpoolctl": "learn",
+    "distributed": "hosts",
+    "dask": "hosts",
+    "cryptography": "serve,hosts",
+}
+
 #: what Typer raises for options and arguments that it cannot use (it has no public name)
 _UsageError: Any = typer.BadParameter.__base__
 
@@ -137,9 +149,9 @@ def _build() -> typer.Typer:
         ),
     ) -> None:
         if version:
-            from penstock import __version__
+            from penstock.version import version as installed
 
-            print(__version__)
+            print(installed())
             raise typer.Exit
 
     for verb, line in VERBS.items():
@@ -191,6 +203,12 @@ def main() -> None:
         _report(PenstockError(_what_failed(error)))
         _forget_output()
         sys.exit(1)
+    except ImportError as error:
+        lacking = _what_is_not_installed(error)
+        if lacking is None:
+            raise
+        _report(PenstockError(lacking))
+        sys.exit(1)
     except MemoryError:
         _report(PenstockError("there is not memory enough for this"))
         sys.exit(1)
@@ -225,6 +243,18 @@ def _what_failed(error: OSError) -> str:
     """`/data/x: No space left on device`; without a file it was what is printed."""
     reason = error.strerror or str(error)
     return f"{error.filename}: {reason}" if error.filename else f"cannot go on: {reason}"
+
+
+def _what_is_not_installed(error: ImportError) -> str | None:
+    """What is to be installed, where it is an optional library or one of the system."""
+    library = (error.name or "").split(".")[0]
+    if isinstance(error, ModuleNotFoundError) and library in EXTRAS:
+        return f"this needs {library}: pip install 'penstock[{EXTRAS[library]}]'"
+    if ".so" in str(error) and "cannot open shared object" in str(error):
+        return (
+            f"a library of the system is missing: {error}; Debian: apt-get install libelf1 zlib1g"
+        )
+    return None
 
 
 def _forget_output() -> None:

@@ -86,9 +86,9 @@ def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
     import pyarrow.parquet as pq
 
     from penstock.analyse.trace_findings import findings_of
-    from penstock.analyse.words import basis_in_words
-    from penstock.observe.trace.again import patterns_again
-    from penstock.observe.trace.summary import printable
+    from penstock.errors import printable
+    from penstock.observe.trace.verdicts.remake import patterns_again
+    from penstock.text import basis_in_words
 
     if (bundle / "io_events.parquet").exists():
         table, _ = patterns_again(bundle)

@@ -25,8 +25,8 @@ def command(
     from penstock.analyse.trace_compare import Run, compare_runs
     from penstock.archive.selection import select
     from penstock.archive.whole import check_manifest, reading
-    from penstock.observe.trace.compare_words import show, show_replicates
     from penstock.observe.trace.replay import distance_of
+    from penstock.observe.trace.show.compare import show, show_replicates
 
     named = select(a), select(b)
     if all(side.is_trace for side in named):

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import typer
 
 from penstock.errors import BadInput
+from penstock.terminal import mib, plain_table, show
 
 T = TypeVar("T")
 
@@ -45,10 +46,10 @@ def up(
     as_json: bool = _JSON,
 ) -> None:
     """Serve a directory at the speed of a profile until `disk down`."""
-    from penstock.emulate import standing
-    from penstock.emulate.disk_words import patch_of
-    from penstock.study.units import parse_size
-    from penstock.study.values import parse_owner
+    from penstock.emulate.disks import standing
+    from penstock.platform.disk_keys import patch_of
+    from penstock.spec.quantities import parse_owner
+    from penstock.spec.units import parse_size
 
     disk = standing.up(
         profile,
@@ -86,8 +87,8 @@ def set_(
     bad_space.{share,mode,seed,op}, faults, credits, volatile, profile.
     Example: set /mnt/d limits.read=10MiB/s limits.write=max slow.factor=10
     """
-    from penstock.emulate import standing
-    from penstock.emulate.disk_words import patch_of
+    from penstock.emulate.disks import standing
+    from penstock.platform.disk_keys import patch_of
 
     named = [w for w in words if "=" not in w or (w.startswith("profile=") and w != "profile=max")]
     profiles = [word.removeprefix("profile=") for word in named]
@@ -116,17 +117,18 @@ def schedule(
     as_json: bool = _JSON,
 ) -> None:
     """Give a disk changes over time, from now on; its server makes them without anyone."""
-    from penstock.emulate import standing, timeline_show
-    from penstock.emulate.schedule import read_schedule
+    from penstock.emulate.disks import standing
+    from penstock.emulate.schedule import show
+    from penstock.platform.schedule import read_schedule
     from penstock.profile.load import load_profile
 
     events = read_schedule(file, lambda name: json.loads(load_profile(name).json))
     if dry_run:
         if svg is not None:
-            svg.write_text(timeline_show.svg(events))
-        rows = timeline_show.rows(events)
+            svg.write_text(show.svg(events))
+        rows = show.rows(events)
         print(
-            json.dumps({"events": rows}) if as_json else timeline_show.text(events),
+            json.dumps({"events": rows}) if as_json else show.text(events),
             end="\n" * as_json,
         )
         return
@@ -140,7 +142,7 @@ def mark(
     phase: str = typer.Argument(help="The phase that begins."),
 ) -> None:
     """Say that a phase begins: changes planned after it get their time."""
-    from penstock.emulate import standing
+    from penstock.emulate.disks import standing
 
     print(f"{mount}: {standing.mark(mount, phase)} changes waited for {phase}")
 
@@ -151,7 +153,7 @@ def events(
     as_json: bool = _JSON,
 ) -> None:
     """What was changed on a disk, how late, and what is planned."""
-    from penstock.emulate import standing
+    from penstock.emulate.disks import standing
 
     found = standing.events(mount)
     if as_json:
@@ -170,7 +172,7 @@ def cut(
     as_json: bool = _JSON,
 ) -> None:
     """Cut the power: what was not flushed is lost, open files are dead, the disk comes back."""
-    from penstock.emulate import standing
+    from penstock.emulate.disks import standing
 
     found = standing.power_cut(mount, mode="torn" if torn else "lost", seed=seed)
     if as_json:
@@ -191,7 +193,7 @@ def status(
     as_json: bool = _JSON,
 ) -> None:
     """The disks that are up, with their counters, and what disks left whose server has died."""
-    from penstock.emulate import standing
+    from penstock.emulate.disks import standing
 
     disks = standing.status(mount)
     dead = standing.dead() if mount is None else []
@@ -216,7 +218,7 @@ def down(
     as_json: bool = _JSON,
 ) -> None:
     """Take a disk down; its files stay in the backing directory."""
-    from penstock.emulate import standing
+    from penstock.emulate.disks import standing
 
     last = standing.down(mount, force=force)
     if as_json:
@@ -226,32 +228,27 @@ def down(
 
 
 def _show(disks: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from penstock.emulate.schedule.show import changed_words
+    from penstock.text import at_speed
 
-    from penstock.emulate.timeline_show import changed_words
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("mount", "profile", "slower"):
-        table.add_column(heading)
-    for heading in ("reads", "writes", "read MiB", "written MiB", "busy %", "late %"):
-        table.add_column(heading, justify="right")
+    numbers = ("reads", "writes", "read MiB", "written MiB", "busy %", "late %")
+    table = plain_table(("mount", "profile"), numbers)
+    table.columns[1].no_wrap = True  # a long path is folded instead
     for disk in disks:
         s = disk["stats"]
         up_ns = max(1, s["t_ns"] - s["since_ns"])
         requests = max(1, s["reads"] + s["writes"] + s["flushes"])
         table.add_row(
             disk["mount"],
-            disk["profile"],
-            f"× {disk['time_scale']:g}",
+            at_speed(disk["profile"], disk["time_scale"]),
             str(s["reads"]),
             str(s["writes"]),
-            f"{s['read_bytes'] / 2**20:.1f}",
-            f"{s['written_bytes'] / 2**20:.1f}",
+            mib(s["read_bytes"]),
+            mib(s["written_bytes"]),
             f"{100 * s['busy_ns'] / up_ns:.1f}",
             f"{100 * s['late_count'] / requests:.1f}",
         )
-    Console(width=100).print(table)
+    show(table)
     for disk in disks:
         changed = changed_words(disk["settings"], disk["stats"])
         if changed:
@@ -266,16 +263,12 @@ def _option(name: str, text: str, parse: Callable[[str], T]) -> T:
 
 
 def _show_events(found: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from penstock.emulate.timeline_show import in_words
+    from penstock.emulate.schedule.show import in_words
 
     now_ns = found["t_ns"]
-    table = Table(box=None, pad_edge=False)
-    for heading in ("when [s]", "late [ms]", "change", "error"):
-        table.add_column(heading, justify="right" if "[" in heading else "left")
-
+    table = plain_table((), ("when [s]", "late [ms]"))
+    table.add_column("change")
+    table.add_column("error")
     for event in found["events"]:
         late_ms = (event["applied_ns"] - event["planned_ns"]) / 1e6
         when_s = (event["applied_ns"] - now_ns) / 1e9
@@ -289,5 +282,5 @@ def _show_events(found: dict[str, Any]) -> None:
         on = event.get("phase") or event.get("metric")
         when = on if on else f"+{(event['at_ns'] - now_ns) / 1e9:.3f}"
         table.add_row(when, "", ", ".join(in_words(event["patch"])), "planned")
-    Console(width=100).print(table)
+    show(table)
     print(f"in force: {', '.join(found['active']) or 'nothing beside the profile'}")

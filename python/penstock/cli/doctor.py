@@ -14,7 +14,7 @@ import typer
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.host.floor import HostFloor
+    from penstock.emulate.disks.floor import HostFloor
     from penstock.host.probe import Feature
 
 _MARKS = {"supported": "yes", "unsupported": "no", "unknown": "?"}
@@ -35,8 +35,8 @@ def command(
     refresh: bool = typer.Option(False, "--refresh", help="Measure the floors anew."),
 ) -> None:
     """What this host can do, its honest floors, and what to do about the rest."""
+    from penstock.emulate.disks.floor import host_floor
     from penstock.host.facts import host_facts
-    from penstock.host.floor import host_floor
     from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES
     from penstock.host.probe import probe_host
 
@@ -82,6 +82,7 @@ def command(
         print(f"  writing           {floor.write_bps / 2**20:8.0f} MiB/s")
         print(f"  4 KiB requests    {floor.iops:8.0f} /s")
         print(f"  with programs     {floor.loaded_iops:8.0f} /s that keep it fully busy")
+        print(f"  one that waits    {floor.loop_service_ns / 1e3:8.0f} us service time")
 
 
 def runs_here(features: list[Feature]) -> dict[str, bool]:

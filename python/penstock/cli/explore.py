@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -23,10 +22,9 @@ if TYPE_CHECKING:
 
     from penstock.platform.hosts import Platform
     from penstock.predict.explore.recommend import Recommendation
-    from penstock.predict.explore.run import Exploration, Question
+    from penstock.predict.explore.run import Exploration
     from penstock.predict.explore.simulate import Simulated
     from penstock.predict.explore.space import Space
-    from penstock.predict.explore.space_file import Located, SpaceFile
     from penstock.report import prediction_words
     from penstock.workload.workflow import Workload
 
@@ -108,6 +106,7 @@ def command(
     seeds until told apart, and recommends one configuration, or says which to run.
     """
     from penstock.platform.hosts import load_platform
+    from penstock.predict.explore.asked import asked, plan_of
     from penstock.predict.explore.document import document
     from penstock.predict.explore.recommend import recommend
     from penstock.predict.explore.record import Record
@@ -124,7 +123,7 @@ def command(
         raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
     said = SpaceFile(()) if space_file is None else read_space_file(space_file)
     space = make_space([*said.axes, *(parse_axis(text) for text in vary)])
-    question = _question(space, said, constraints, objective)
+    question = asked(space, said, constraints, objective)
     model = None if size_model is None else SizeModel.parse(size_model)
     where = load_platform(platform, overrides)
     workload = read_workload(workflow, size_model=model)
@@ -135,7 +134,7 @@ def command(
     ):
         record = Record(space, by, output, bar.advanced)
         check(question, settings, space, by)
-        resumed = record.open(_plan(workload, where, space), resume)
+        resumed = record.open(plan_of(workload, where, space), resume)
         try:
             found = explore(record, question, settings, bar)
         finally:
@@ -160,28 +159,6 @@ def command(
         raise typer.Exit(130)
 
 
-def _question(
-    space: Space, said: SpaceFile, constraints: list[str], objective: str | None
-) -> Question:
-    from penstock.predict.explore.expression import parse_constraint, parse_objective
-    from penstock.predict.explore.run import Question
-
-    keys = tuple(
-        key
-        for axis in space.axes
-        for key in axis.keys
-        if key.endswith(".count") or all(level.magnitude is not None for level in axis.levels)
-    )
-    conditions = [parse_constraint(c.text, c.at, keys) for c in said.constraints]
-    conditions += [parse_constraint(text, None, keys) for text in constraints]
-    wanted: Located | None = said.objective
-    if objective is not None:
-        return Question(parse_objective(objective, None, keys), tuple(conditions))
-    if wanted is not None:
-        return Question(parse_objective(wanted.text, wanted.at, keys), tuple(conditions))
-    return Question(None, tuple(conditions))
-
-
 @contextlib.contextmanager
 def _evaluator(
     workload: Workload,
@@ -203,21 +180,6 @@ def _evaluator(
     )  # what is wrong with the input is told before anything starts
     with connected(cluster, insecure=insecure) as client:
         yield Clustered(workload, platform, space, client)
-
-
-def _plan(workload: Workload, platform: Platform, space: Space) -> dict[str, Any]:
-    """What evaluations depend on."""
-    profiles = json.dumps([platform.plain, platform.document, platform.profiles], sort_keys=True)
-    return {
-        "schema": "penstock/exploration-plan/1",
-        "workload": _hash(json.dumps(workload.to_dict(), sort_keys=True)),
-        "platform": _hash(profiles),
-        "axes": space.to_dict()["axes"],
-    }
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _write(

@@ -22,10 +22,11 @@ def command(
 
     What the source cannot know is said, and stands in the bundle's manifest.
     """
-    from penstock.observe.trace import foreign, foreign_words
+    from penstock.observe.trace.foreign.bundle import import_trace
+    from penstock.observe.trace.foreign.summary import as_document, show
 
-    judged = foreign.import_trace(files, output, form)
+    judged = import_trace(files, output, form)
     if as_json:
-        print(json.dumps(foreign_words.as_document(judged)))
+        print(json.dumps(as_document(judged)))
     else:
-        foreign_words.show(judged)
+        show(judged)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.errors import BadInput
-from penstock.study.units import parse_duration
+from penstock.spec.units import parse_duration
 
 if TYPE_CHECKING:
     from penstock.predict.blackbox.model import BlackBoxModel
@@ -60,11 +60,11 @@ def command(
     if place.is_file():
         found = load_model(place)
         if (model, depth, leaves) != ("cart", None, 24):
-            from penstock.predict.blackbox.learn import retrained
+            from penstock.predict.blackbox.model import retrained
 
             found = retrained(found, chosen=model, depth=depth, leaves=leaves)
     else:
-        from penstock.predict.blackbox import learn
+        from penstock.campaign import learn
         from penstock.predict.blackbox import space as spaces
 
         if place.exists() and not place.is_dir():

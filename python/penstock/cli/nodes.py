@@ -7,13 +7,16 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from penstock.errors import BadInput, PenstockError
+from penstock.terminal import mib, plain_table, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 app = typer.Typer(
     help="Virtual nodes without a study: put up, watched, changed, entered, taken down.",
@@ -34,30 +37,26 @@ def up(
     as_json: bool = _JSON,
 ) -> None:
     """Put the nodes of a platform file up, with their disks and links, until `nodes down`."""
-    from penstock.emulate.capacity import warnings
-    from penstock.emulate.nodes import Cluster
-    from penstock.host.journal import Journal
-    from penstock.platform.emulation import cluster_spec
-    from penstock.platform.hosts import load_platform
+    from penstock import Cluster
 
-    spec = cluster_spec(load_platform(platform, changes, predicted=False))
-    if name is not None:
-        spec = replace(spec, name=name)
-    if runtime is not None:
-        if runtime not in ("auto", "namespaces", "runc"):
-            raise BadInput(f"--runtime: found {runtime!r}; expected auto, namespaces or runc")
-        spec = replace(spec, runtime=runtime)  # type: ignore[arg-type]
-    if ssh:
-        spec = replace(spec, nodes=tuple(replace(node, ssh=True) for node in spec.nodes))
-    for warning in warnings(spec):
-        print(f"penstock: warning: {warning}", file=sys.stderr)
+    if runtime not in (None, "auto", "namespaces", "runc"):
+        raise BadInput(f"--runtime: found {runtime!r}; expected auto, namespaces or runc")
     with _progress() as progress:
-        cluster = Cluster.up(spec, Journal(), outlive=True, progress=progress)
+        cluster = Cluster.of_platform(
+            platform,
+            changes,
+            name=name,
+            runtime=runtime,  # type: ignore[arg-type]  # one of the three, as checked above
+            ssh=ssh,
+            outlive=True,
+            warn=lambda warning: print(f"penstock: warning: {warning}", file=sys.stderr),
+            progress=progress,
+        )
     if as_json:
         print(json.dumps(cluster.described))
         return
     nodes = list(cluster.nodes.values())
-    print(f"{spec.name}: {len(nodes)} node{'s' * (len(nodes) != 1)} up")
+    print(f"{cluster.name}: {len(nodes)} node{'s' * (len(nodes) != 1)} up")
     _say_login(cluster.described)
 
 
@@ -68,7 +67,7 @@ def status(
     as_json: bool = _JSON,
 ) -> None:
     """The nodes that are up: state, use of processors and memory, disks, links, and how fairly they share."""
-    from penstock.emulate.nodes import Cluster, registered
+    from penstock.emulate.cluster.cluster import Cluster, registered
 
     name = _one_of(cluster, chosen)
     names = [name] if name is not None else list(registered())
@@ -102,8 +101,8 @@ def exec_(
 
     Options go before the nodes. Output of several nodes has their names before each line.
     """
-    from penstock.emulate.nodes import Cluster
-    from penstock.emulate.together import run_in
+    from penstock.emulate.cluster.cluster import Cluster
+    from penstock.emulate.cluster.parallel import run_in
 
     nodes, argv = _divided(words)
     added = {"TERM": os.environ["TERM"]} if sys.stdin.isatty() and "TERM" in os.environ else {}
@@ -120,8 +119,8 @@ def cp(
     as_json: bool = _JSON,
 ) -> None:
     """Copy a file or a directory into nodes, or out of one."""
-    from penstock.emulate.copying import copy
-    from penstock.emulate.nodes import Cluster
+    from penstock.emulate.cluster.cluster import Cluster
+    from penstock.emulate.cluster.copying import copy
 
     nodes = copy(Cluster.find(cluster), source, target)
     if as_json:
@@ -141,8 +140,8 @@ def set_(
     link.NETWORK.{out,in,delay,loss,…}; of a node with one network, as in a platform file, bandwidth,
     latency, loss, …. Example: set 'n-*' cpus=0.5 n-3 disk.data.limits.read=5MB/s
     """
-    from penstock.emulate.nodes import Cluster
-    from penstock.emulate.words import changes_of
+    from penstock.emulate.cluster.change_arguments import changes_of
+    from penstock.emulate.cluster.cluster import Cluster
 
     applied = Cluster.find(cluster).change(changes_of(words))
     wrong = [one for one in applied if one["error"]]
@@ -168,7 +167,7 @@ def down(
     as_json: bool = _JSON,
 ) -> None:
     """Take nodes down, with their disks and links; files in directories of your own stay."""
-    from penstock.emulate.nodes import Cluster, registered
+    from penstock.emulate.cluster.cluster import Cluster, registered
 
     one = _one_of(cluster, chosen)
     if everything and one is not None:
@@ -215,7 +214,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def _brief(resource: str, found: dict[str, Any]) -> str:
-    from penstock.emulate.timeline_show import changed_words
+    from penstock.emulate.schedule.show import changed_words
 
     if resource == "network":
         said = _asked(found)
@@ -253,40 +252,24 @@ def _say_login(described: dict[str, Any]) -> None:
 
 
 def _show(status: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     nodes = status["nodes"]
     print(f"{status['cluster']} ({status['runtime']})")
-    table = Table(box=None, pad_edge=False)
-    for heading in ("node", "state", "addresses"):
-        table.add_column(heading)
-    for heading in ("CPU", "of", "MiB", "of", "killed", "read MiB", "written MiB"):
-        table.add_column(heading, justify="right")
+    numbers = ("CPU", "of", "MiB", "of", "killed", "read MiB", "written MiB")
+    table = plain_table(("node", "state", "addresses"), numbers)
     for node in nodes:
         table.add_row(*_row(node))
-    console = Console(width=100)
-    console.print(table)
-    for rows in (_disks(nodes), _links(nodes)):
-        if rows.row_count:
-            print()
-            console.print(rows)
+    show(table, _disks(nodes), _links(nodes))
     if status["jain_index"] is not None and status["jain_nodes"] > 1:
         print(
             f"processor time of {status['jain_nodes']} busy nodes: Jain index {status['jain_index']:.3f}"
         )
 
 
-def _disks(nodes: list[dict[str, Any]]) -> Any:
-    from rich.table import Table
+def _disks(nodes: list[dict[str, Any]]) -> Table:
+    from penstock.emulate.schedule.show import changed_words
+    from penstock.text import at_speed
 
-    from penstock.emulate.timeline_show import changed_words
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("node", "disk", "profile", "slower"):
-        table.add_column(heading)
-    for heading in ("read MiB", "written MiB"):
-        table.add_column(heading, justify="right")
+    table = plain_table(("node", "disk", "profile"), ("read MiB", "written MiB"))
     table.add_column("beside the profile")
     for node in nodes:
         for name, disk in node.get("disks", {}).items():
@@ -294,23 +277,20 @@ def _disks(nodes: list[dict[str, Any]]) -> Any:
             table.add_row(
                 node["name"],
                 name,
-                disk["profile"] or f"none ({disk['backend']})",
-                f"× {disk['time_scale']:g}",
-                f"{stats.get('read_bytes', 0) / 2**20:.1f}",
-                f"{stats.get('write_bytes', stats.get('written_bytes', 0)) / 2**20:.1f}",
+                at_speed(disk["profile"] or f"none ({disk['backend']})", disk["time_scale"]),
+                *map(mib, _transferred(stats)),
                 ", ".join(changed_words(disk["now"], stats)),
             )
     return table
 
 
-def _links(nodes: list[dict[str, Any]]) -> Any:
-    from rich.table import Table
+def _transferred(stats: dict[str, Any]) -> tuple[float, float]:
+    """Bytes read and written."""
+    return stats.get("read_bytes", 0), stats.get("written_bytes", 0)
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("node", "network", "address", "asked"):
-        table.add_column(heading)
-    for heading in ("sent MiB", "received MiB"):
-        table.add_column(heading, justify="right")
+
+def _links(nodes: list[dict[str, Any]]) -> Table:
+    table = plain_table(("node", "network", "address", "asked"), ("sent MiB", "received MiB"))
     for node in nodes:
         for name, link in node.get("links", {}).items():
             seen = link or {}
@@ -319,7 +299,7 @@ def _links(nodes: list[dict[str, Any]]) -> Any:
                 name,
                 node["addresses"].get(name, "-"),
                 ", ".join(_asked(seen.get("asked") or {})) or "no limit",
-                *(_mib(seen, way) for way in ("out_bytes", "in_bytes")),
+                *(mib(seen[k]) if k in seen else "-" for k in ("out_bytes", "in_bytes")),
             )
     return table
 
@@ -340,16 +320,11 @@ def _asked(patch: dict[str, Any]) -> list[str]:
     return said
 
 
-def _mib(seen: dict[str, Any], key: str) -> str:
-    return f"{seen[key] / 2**20:.1f}" if key in seen else "-"
-
-
 def _row(node: dict[str, Any]) -> list[str]:
     state = node["state"] + (f": {node['failure']}" if node["failure"] else "")
     cpu, memory = node.get("cpu", {}), node.get("memory", {})
-    stats = [d["stats"] or {} for d in node.get("disks", {}).values()]
-    read = sum(s.get("read_bytes", 0) for s in stats)
-    written = sum(s.get("write_bytes", s.get("written_bytes", 0)) for s in stats)
+    amounts = [_transferred(d["stats"] or {}) for d in node.get("disks", {}).values()]
+    read, written = (sum(one) for one in zip(*amounts, strict=True)) if amounts else (0, 0)
     hard = memory.get("hard")
     share = node["cpu_share"]
     return [
@@ -361,6 +336,6 @@ def _row(node: dict[str, Any]) -> list[str]:
         f"{memory.get('usage_bytes', 0) / 2**20:.0f}",
         "-" if hard is None else f"{hard / 2**20:.0f}",
         str(node.get("oom_kills", "-")),
-        f"{read / 2**20:.1f}",
-        f"{written / 2**20:.1f}",
+        mib(read),
+        mib(written),
     ]

@@ -17,19 +17,27 @@ def command(
     quick: bool = typer.Option(False, "--quick", help="The study's smallest honest version."),
 ) -> None:
     """Show what would run: runs, order, aliases, power, time. Nothing happens."""
-    from penstock.campaign.speed import what_run_says
+    from penstock.analyse.timeouts import time_out_warnings
+    from penstock.campaign.speed import as_planned, speeds_of, what_run_says
     from penstock.design.plan import make_plan, treatments_of
-    from penstock.design.show import plan_text
+    from penstock.design.show import paragraph, plan_text
     from penstock.study.load import load_study
-    from penstock.study.timeouts import time_out_warnings
+    from penstock.study.resolve import resolvable
 
-    loaded = load_study(study, overrides, quick)
+    loaded, notes = as_planned(load_study(study, overrides, quick))
     plan = make_plan(loaded)
-    treatments = treatments_of(plan)
-    warnings = [*time_out_warnings(loaded, treatments), *what_run_says(loaded, treatments)]
+    treatments = resolvable(loaded, treatments_of(plan))
+    speeds = speeds_of(loaded, treatments)
+    warnings = [
+        *time_out_warnings(treatments),
+        *what_run_says(treatments),
+        *speeds.unequal(),
+    ]
     if as_json:
-        print(json.dumps({**plan.to_json(), "warnings": warnings}, indent=2))
+        scales = loaded.time_scales.model_dump() if loaded.time_scales is not None else None
+        said = {"time_scales": scales, "notes": notes, "warnings": warnings}
+        print(json.dumps({**plan.to_json(), **said}, indent=2))
         return
-    print(plan_text(plan, loaded))
-    for warning in warnings:
-        print(f"\nWarning: {warning}")
+    print(plan_text(plan, loaded, speeds.label))
+    for text in [*(f"Note: {note}" for note in notes), *(f"Warning: {w}" for w in warnings)]:
+        print("\n" + paragraph(text))

@@ -48,7 +48,7 @@ def import_platform(
     With --from it is the platform that another program's FILE describes; what of that has no counterpart
     is named, and refused without --leave-out.
     """
-    from penstock.platform.importing import import_host
+    from penstock.campaign.import_platform import import_host
 
     base = _target(output, force)
     if foreign is not None:
@@ -83,13 +83,14 @@ def study_platform(
     as_json: bool = typer.Option(False, "--json", help="What `show --json` gives."),
 ) -> None:
     """The nodes of STUDY, in one of its treatments, as a platform file."""
-    from penstock.platform.hosts import Platform
+    from penstock.campaign.speed import as_planned
     from penstock.platform.show import platform_json
+    from penstock.spec.names import listed
+    from penstock.study.as_platform import platform_of
     from penstock.study.load import load_study
-    from penstock.study.names import listed
 
     base = _target(output, force)
-    read = load_study(study)
+    read, _ = as_planned(load_study(study))
     treatment = {f.name: f.levels[0].name for f in read.factors}
     for text in levels:
         name, equals, level = text.partition("=")
@@ -98,7 +99,7 @@ def study_platform(
             choices = "; ".join(f"{k}={listed(v)}" for k, v in known.items())
             raise BadInput(f"--level {text}: factor=level of this study is expected: {choices}")
         treatment[name] = level
-    platform = Platform.from_study(read, treatment, disk)
+    platform = platform_of(read, treatment, disk)
     if output is not None:
         write_whole(output, platform.to_yaml(base))
     if as_json:
@@ -112,7 +113,7 @@ def _import_foreign(
 ) -> None:
     from penstock.platform.from_distem import read_distem
     from penstock.platform.from_simgrid import read_simgrid
-    from penstock.study.source import read_input
+    from penstock.spec.source import read_input
 
     readers = {"distem": read_distem, "simgrid": read_simgrid}
     if kind not in readers:

@@ -41,7 +41,7 @@ def command(
     """Draw one figure from the tables in OUT."""
     from penstock.archive.selection import is_study
     from penstock.archive.whole import reading
-    from penstock.errors import BadInput, PenstockError
+    from penstock.errors import BadInput
     from penstock.report import style
 
     if is_study(out):
@@ -49,7 +49,7 @@ def command(
         try:
             content = _of_study(out, kind, width, response, run, target.suffix.lstrip("."))
         except style.NotDrawn as missing:
-            raise PenstockError(f"{kind} cannot be drawn: {missing}") from None
+            raise BadInput(f"{kind} cannot be drawn: {missing}") from None
     else:
         with reading(out, *([beside] if beside else [])) as traces:
             if output is None and kind == "offsets" and beside is None and not as_json:

@@ -15,7 +15,7 @@ import typer
 
 from penstock.errors import BadInput
 from penstock.predict.intervals import DRAWS, LEVEL, exact
-from penstock.study.units import parse_duration
+from penstock.spec.units import parse_duration
 from penstock.writing import check_target, whole_file, whole_folder
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.predict.calibration import Pair
     from penstock.predict.prediction import Prediction
     from penstock.report import prediction_words
+    from penstock.study.disk_speeds import DiskSpeeds
 
 _WIDTH = 100
 _MOST_ROWS = 40
@@ -110,7 +111,7 @@ def command(
         raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
     from penstock.platform.hosts import load_platform
     from penstock.predict.calibration import default_store
-    from penstock.predict.network import predict
+    from penstock.predict.queue_network.predict import predict
     from penstock.workload.read import read_workload
     from penstock.workload.sizes import SizeModel
 
@@ -185,7 +186,7 @@ def _pairs(calibration: Path | None, platform: str, *, missing_ok: bool) -> list
 def _write(
     made: Prediction, text: str, output: Path | None, html: Path | None, perfetto: Path | None
 ) -> list[Path]:
-    from penstock.predict.perfetto import write_trace
+    from penstock.predict.queue_network.perfetto import write_trace
     from penstock.report.prediction import write_figures, write_page
 
     written = []
@@ -277,8 +278,12 @@ def _table(console: Console, table: prediction_words.Table) -> None:
 
 def _study(study: Path, basis: list[str], as_json: bool) -> None:
     """Every treatment of a study, beside what was measured where it was run."""
-    from penstock.predict.study import predict_plan, predict_study, score
+    from penstock.analyse.outcome import Outcome
+    from penstock.campaign.speed import as_planned, speeds_of
+    from penstock.design.plan import make_plan, treatments_of
+    from penstock.predict.study.predict import predict_plan, predict_study, score
     from penstock.study.load import load_study
+    from penstock.study.resolve import resolvable
 
     if study.is_dir():
         if not (study / "plan.json").is_file():
@@ -286,10 +291,13 @@ def _study(study: Path, basis: list[str], as_json: bool) -> None:
                 f"{study} holds no plan.json; give the directory of a study that was run"
             )
         frame = predict_study(study, basis)
+        speeds = Outcome.read(study).speeds
     elif _is_workflow(study):
         raise BadInput(f"{study}: found a workflow; expected --platform PLATFORM with it")
     elif study.is_file():
-        frame = predict_plan(load_study(study))
+        planned, _ = as_planned(load_study(study))
+        frame = predict_plan(planned)
+        speeds = speeds_of(planned, resolvable(planned, treatments_of(make_plan(planned))))
     else:
         raise BadInput(f"no study {study}")
     result = score(frame)
@@ -299,7 +307,7 @@ def _study(study: Path, basis: list[str], as_json: bool) -> None:
         summary = {"within": result.within, "treatments": result.treatments, "share": reached}
         print(json.dumps({"predictions": rows, "score": summary}))
         return
-    _show(frame.to_dict("records"), result.treatments)
+    _show(frame.to_dict("records"), result.treatments, speeds)
     if result.treatments:
         print(
             f"{result.hits} of {result.treatments} predictions within {result.within:.0%} of what was "
@@ -317,9 +325,11 @@ def _is_workflow(path: Path) -> bool:
     return b"penstock/workload/" in head or b"schemaVersion" in head
 
 
-def _show(rows: list[dict[object, object]], measured: int) -> None:
+def _show(rows: list[dict[object, object]], measured: int, speeds: DiskSpeeds) -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from penstock.text import at_speed
 
     fixed = {"treatment_id", "response", "unit", "predicted", "ci_low", "ci_high", "source", "note"}
     fixed |= {"measured_mean", "measured_n", "ratio", "basis_treatment", "is_basis", "calibration"}
@@ -332,7 +342,9 @@ def _show(rows: list[dict[object, object]], measured: int) -> None:
     for name in ["predicted", "90 % from", "to", *(("measured", "ratio", "") if measured else ())]:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        cells = [str(row[name]) for name in ["treatment_id", *factors, *several]]
+        cells = [str(row["treatment_id"])]
+        cells += [at_speed(str(row[f]), speeds.label(f, str(row[f]))) for f in factors]
+        cells += [str(row[name]) for name in several]
         cells += [_number(row[k]) for k in ("predicted", "ci_low", "ci_high")]
         if measured:
             cells += [_number(row["measured_mean"]), _number(row["ratio"])]

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -84,8 +84,8 @@ def command(
         )
     if shutil.which("fio") is None:
         raise PenstockError("fio is missing; install it (Debian: apt-get install fio)")
+    from penstock.campaign.measure_profile import FULL, QUICK, profile_study
     from penstock.campaign.run import run_loaded
-    from penstock.profile.measure import FULL, QUICK, profile_study
 
     study = profile_study(directory, QUICK if quick else FULL)
     with _place(None if file is not None else output) as out:
@@ -113,8 +113,9 @@ def command(
 def _tell(what: str, profile: str, as_json: bool) -> None:
     """Prints all ready profiles, or one; `check` measures the host if need be, and ends with 3 where the
     profile is faster than that."""
-    from penstock.host.floor import host_floor, kept_floor
-    from penstock.profile import check_honourable, describe, load_profile, ready_names
+    from penstock.emulate.cluster.capacity import refuse_too_fast
+    from penstock.emulate.disks.floor import kept_floor
+    from penstock.profile import describe, load_profile, ready_names
 
     if what == "list":
         floor = kept_floor()
@@ -127,21 +128,21 @@ def _tell(what: str, profile: str, as_json: bool) -> None:
         print(json.dumps(rows) if as_json else "\n".join(lines))
         return
     chosen = load_profile(profile)
-    floor = host_floor() if what == "check" else kept_floor()
-    found = describe.whole(chosen, floor)
-    too_fast = ""
-    if what == "check" and floor is not None:
+    said: dict[str, Any] = {}
+    if what == "check":
         try:
-            check_honourable(chosen, floor)
+            said = {"too_fast": "", "warnings": refuse_too_fast([chosen])}
         except BadInput as error:
-            too_fast = str(error)
+            said = {"too_fast": str(error), "warnings": []}
+    found = describe.whole(chosen, kept_floor())
     if as_json:
-        print(json.dumps({**found, "too_fast": too_fast} if what == "check" else found))
+        print(json.dumps(found | said))
     else:
         print("\n".join(describe.whole_lines(found)))
-        if too_fast:
-            print(f"{too_fast[0].upper()}{too_fast[1:]}.")
-    if too_fast:
+        for words in (said.get("too_fast"), *said.get("warnings", [])):
+            if words:
+                print(f"{words[0].upper()}{words[1:]}.")
+    if said.get("too_fast"):
         raise typer.Exit(3)
 
 
@@ -149,7 +150,6 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
     """The profile of a table on stdout or into a file, and on stderr how well it fits and what it advises."""
     from penstock.profile.advice import advice, cell_words, judged, not_to_be_used, verdict
     from penstock.profile.fit import profile_of
-    from penstock.profile.model import StorageProfile
     from penstock.profile.table import read_table
 
     table = read_table(path)
@@ -161,9 +161,7 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
     profile = profile_of(table.fit, name or table.name, source, words)
     rows = judged(profile, table.fit, table.judge)
     said, off = verdict(rows), not_to_be_used(rows)
-    values = profile.to_dict()
-    values["source"].append({"what": "how well it fits", "where": said})
-    profile = _with_limits(StorageProfile.from_dict(values), off)
+    profile = _with_verdict(profile, said, off)
     follows = advice(profile, [row.cell for row in rows])
     if output is not None:
         output.write_text(profile.json + "\n")
@@ -181,7 +179,7 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
             f"without it {held}",
             file=sys.stderr,
         )
-    for row in values["source"]:
+    for row in profile.to_dict()["source"]:
         if row["where"].startswith("assumed"):
             print(f"{row['what'][0].upper()}{row['what'][1:]}: {row['where']}.", file=sys.stderr)
     print(f"{said[0].upper()}{said[1:]}.", file=sys.stderr)
@@ -193,10 +191,9 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
 
 def _fitted(result: CampaignResult, name: str) -> Fit:
     """The fit to the valid runs; its source says what was left out, how well it fits, and what it misses."""
+    from penstock.campaign.measure_profile import measurements
     from penstock.profile.advice import Judged, not_to_be_used, verdict
     from penstock.profile.fit import fit_profile
-    from penstock.profile.measure import measurements
-    from penstock.profile.model import StorageProfile
 
     assert result.analysis is not None
     runs = result.analysis.runs
@@ -217,16 +214,15 @@ def _fitted(result: CampaignResult, name: str) -> Fit:
     print(f"penstock: {said}", file=sys.stderr)
     for what in off:
         print(f"penstock: not to be used for {what}", file=sys.stderr)
-    values = fit.profile.to_dict()
-    values["source"].append({"what": "how well it fits", "where": said})
-    return replace(fit, profile=_with_limits(StorageProfile.from_dict(values), off))
+    return replace(fit, profile=_with_verdict(fit.profile, said, off))
 
 
-def _with_limits(profile: StorageProfile, off: list[str]) -> StorageProfile:
-    """The profile, whose source says which cells it does not meet."""
+def _with_verdict(profile: StorageProfile, said: str, off: list[str]) -> StorageProfile:
+    """The profile, whose source says how well it fits and which cells it does not meet."""
     from penstock.profile.model import NOT_MET, StorageProfile
 
     values = profile.to_dict()
+    values["source"].append({"what": "how well it fits", "where": said})
     values["source"] += [{"what": what, "where": NOT_MET} for what in off]
     return StorageProfile.from_dict(values)
 
@@ -240,7 +236,7 @@ def _place(asked: Path | None) -> Iterator[Path]:
     from penstock.archive.catalogue import Catalogue, index_path
     from penstock.host.directories import make_directory, remove_directory
     from penstock.host.journal import Journal, new_token
-    from penstock.host.state import state_dir
+    from penstock.state import state_dir
 
     journal = Journal()
     entry = make_directory(state_dir() / f"profile-{new_token()}", journal)

@@ -23,7 +23,9 @@ def command(
     quick: bool = typer.Option(False, "--quick", help="The smallest honest version of the study."),
     resume: bool = typer.Option(False, "--resume", help="Go on; nothing finished is made again."),
     keep_going: bool = typer.Option(
-        False, "--keep-going", help="Go on where the first run of a treatment fails by itself."
+        False,
+        "--keep-going",
+        help="Go on where a treatment fails by itself, or the host spoils many runs.",
     ),
     overrides: list[str] = typer.Option([], "--set", metavar="A.B=C", help="Change the study."),
     fail_on: str | None = typer.Option(

@@ -173,14 +173,14 @@ def command(
     after `--`. Without a command, Ctrl-C ends the trace. A line written to $PENSTOCK_MARKS begins a phase.
     """
     if disk is not None or exact:
-        from penstock.observe.trace import disk_only
+        from penstock.campaign import trace_disk
 
         others = _given(context) - _WITH_DISK
         if disk is not None and others:
             raise BadInput(f"--disk: cannot be combined with {_options(context, others)}")
         if words:
             _must_be_there(words[0])
-        raise typer.Exit(disk_only.run(words or [], disk, output, exact=exact, as_json=as_json))
+        raise typer.Exit(trace_disk.run(words or [], disk, output, exact=exact, as_json=as_json))
     if mode not in MODES:
         raise BadInput(f"--mode: found {mode!r}; expected {' or '.join(MODES)}")
     named = bool(process or cgroup or files or inodes or directories)
@@ -205,9 +205,9 @@ def command(
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     if words:
         _must_be_there(words[0])
-    from penstock.observe.trace.scope import read_scope
-    from penstock.observe.trace.session import Session, trace_command, trace_running
-    from penstock.observe.trace.summary import as_document, show
+    from penstock.observe.trace.capture.scope import read_scope
+    from penstock.observe.trace.capture.session import Session, trace_command, trace_running
+    from penstock.observe.trace.show.summary import as_document, show
 
     scope = read_scope(
         processes=process,
@@ -247,7 +247,9 @@ def command(
         if as_json:
             print(json.dumps({"error": str(error)}))
         raise typer.Exit(_FAILED) from None
-    from penstock.observe.trace.found import findings_over  # after the run: it loads much
+    from penstock.observe.trace.verdicts.findings import (
+        findings_over,  # after the run: it loads much
+    )
 
     try:
         found = findings_over(traced)

@@ -176,7 +176,7 @@ def _model(sizes: str | None, seed: int) -> SizeModel | None:
 
 
 def _write(workload: Workload, output: Path, to: str) -> None:
-    from penstock.predict.words import counted
+    from penstock.text import counted
     from penstock.workload.save import save, text_of
 
     if str(output) == "-":

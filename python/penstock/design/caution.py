@@ -1,11 +1,11 @@
-"""What a design cannot tell, one sentence each (DN-30)."""
+"""What a design cannot tell, one sentence each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.study.model import Study
+from penstock.spec.study import Study
 
 if TYPE_CHECKING:
     from penstock.design.plan import Alias

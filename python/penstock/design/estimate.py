@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.study.model import Study
+from penstock.spec.study import Study
 
 if TYPE_CHECKING:
     from penstock.design.plan import PlannedRun

@@ -2,7 +2,7 @@
 
 A word is an integer: bit i set means that factor i is in it. The product of two words is their exclusive
 or; signs multiply. Factors keep the order of the study file; the first K−P that no generator defines are
-basic (DN-05), added factors take a word of basic factors.
+basic, added factors take a word of basic factors.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def parse_generator(text: str, names: Sequence[str]) -> Generator:
 
 
 def defining_relation(relations: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """All products of signed words (DN-07), the identity (word 0) included: word → sign."""
+    """All products of signed words, the identity (word 0) included: word → sign."""
     found = {0: 1}
     for word, sign in relations:
         found |= {w ^ word: s * sign for w, s in found.items()}
@@ -84,7 +84,7 @@ def defining_relation(relations: Iterable[tuple[int, int]]) -> dict[int, int]:
 
 
 def word_lengths(relation: Iterable[int], factors: int) -> list[int]:
-    """Word-length pattern: number of words of length 3, 4, … `factors` (DN-07)."""
+    """Word-length pattern: number of words of length 3, 4, … `factors`."""
     pattern = [0] * (factors + 1)
     for word in relation:
         pattern[length(word)] += word != 0
@@ -98,7 +98,7 @@ def resolution(relation: Iterable[int]) -> int | None:
 
 
 def choose_generators(factors: int, added: int) -> list[Generator]:
-    """Maximum resolution, then minimum aberration (DN-06); ties: shorter words, then alphabetical.
+    """Maximum resolution, then minimum aberration; ties: shorter words, then alphabetical.
 
     For each resolution from the Griesmer bound down, depth first over sets of `added` distinct words of the
     basic factors, bounded by the best pattern so far; `STEPS` nodes per resolution, which is exhaustive for

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ Matrix = NDArray[np.int8]
 
 
 def two_level(factors: int, generators: Sequence[Generator]) -> Matrix:
-    """Rows × factors of −1/+1 (DN-05): basic factors lexicographic, the first slowest, −1 before +1."""
+    """Rows × factors of −1/+1: basic factors lexicographic, the first slowest, −1 before +1."""
     added = {g.factor for g in generators}
     basic = [i for i in range(factors) if i not in added]
     rows = 1 << len(basic)
@@ -29,8 +30,12 @@ def two_level(factors: int, generators: Sequence[Generator]) -> Matrix:
     return matrix
 
 
-def mixed_levels(levels: Sequence[int]) -> Matrix:
-    """Rows × factors of level numbers 0, 1, …: full factorial, the first factor slowest."""
+def full(levels: Sequence[int], options: Mapping[str, Any], seed: int) -> Matrix:
+    """A kind of design (`penstock.plugins.DESIGNS`): treatments × factors of level numbers 0, 1, ….
+
+    `levels` is how many each factor has; `options` what the study says of this kind (nothing of this one);
+    `seed` what chance in it is to be drawn from. Here: all combinations, the first factor slowest.
+    """
     return np.array(list(itertools.product(*(range(n) for n in levels))), dtype=np.int8)
 
 
@@ -54,7 +59,7 @@ class Verified:
 def verify(
     matrix: Matrix, runs: int, resolution: int | None, names: Sequence[str] | None = None
 ) -> Verified:
-    """Brute force on the matrix (DN-09, DN-10): rows, P1–P3 of every contrast, constant words.
+    """Brute force on the matrix: rows, P1–P3 of every contrast, constant words.
 
     PenstockError names the column where the matrix is not what was asked for.
     """

@@ -14,7 +14,7 @@ ORDER_WHY = {
 
 
 def run_order(treatments: int, replicates: int, seed: int, order: str) -> list[tuple[int, int]]:
-    """(replicate from 1, treatment from 0) in running order (DN-21).
+    """(replicate from 1, treatment from 0) in running order.
 
     The shuffle of one replicate is NumPy's PCG64 permutation keyed by (seed, replicate) alone: replicates
     that are added later leave earlier ones as they were.

@@ -20,12 +20,13 @@ from penstock.design.generators import (
     resolution,
     word_lengths,
 )
-from penstock.design.matrix import Matrix, alias_words, mixed_levels, two_level, verify
+from penstock.design.matrix import Matrix, alias_words, two_level, verify
 from penstock.design.order import ORDER_WHY, run_order
-from penstock.errors import BadInput
-from penstock.study.model import Factor, Study
+from penstock.errors import BadInput, PenstockError
+from penstock.plugins import DESIGNS
+from penstock.spec.study import Factor, Study
 
-#: aliases are listed up to this many factors (DN-08)
+#: aliases are listed up to this many factors
 ALIAS_ORDER = 3
 
 
@@ -119,17 +120,19 @@ def make_plan(study: Study) -> Plan:
     factors = list(study.factors)
     names = [f.name for f in factors]
     two = all(len(f.levels) == 2 for f in factors)
-    generators = _generators(study, names) if two else []
+    generators = _generators(study, names) if two and study.design.kind == "full" else []
+    kind = study.design.kind
+    regular = two and kind == "full"
     matrix = (
         two_level(len(factors), generators)
-        if two
-        else mixed_levels([len(f.levels) for f in factors])
+        if regular
+        else _of_kind(study, [len(f.levels) for f in factors])
     )
     relation = defining_relation(g.relation for g in generators)
     grade = resolution(relation)
-    if two:
+    if regular:
         relation = verify(matrix, 1 << (len(factors) - len(generators)), grade, names).relation
-    rows = _rows(study, matrix)
+    rows = _rows(study, matrix, regular)
     seconds, why = estimate(study, rows)
     aliases = _aliases(matrix, names, relation) if two and generators else []
     power = power_of(len(matrix), study.design.replicates, study.design.noise, len(generators))
@@ -158,8 +161,19 @@ def make_plan(study: Study) -> Plan:
         estimated_s=seconds,
         estimate_why=why,
         power=power,
-        cautions=cautions(study, grade, aliases, power, two_level=two),
+        cautions=cautions(study, grade, aliases, power, two_level=regular),
     )
+
+
+def _of_kind(study: Study, levels: list[int]) -> Matrix:
+    """The matrix of a kind of design by level numbers; PenstockError where that is no design."""
+    design = study.design
+    made = np.asarray(DESIGNS.load(design.kind)(levels, design.options, design.seed))
+    if made.ndim != 2 or not len(made) or made.shape[1] != len(levels):
+        raise PenstockError(f"the design {design.kind} gave a matrix of {made.shape}")
+    if (made < 0).any() or (made >= np.array(levels)).any():
+        raise PenstockError(f"the design {design.kind} names levels that the factors do not have")
+    return made.astype(np.int8)
 
 
 def _by_length(item: tuple[int, int]) -> tuple[int, list[int]]:
@@ -180,7 +194,7 @@ def _generators(study: Study, names: list[str]) -> list[Generator]:
 
 
 def quick_fraction(factors: int) -> int:
-    """The largest P (DN-06 generators) that keeps resolution IV or more; 0 if none does."""
+    """The largest P that keeps resolution IV or more; 0 if none does."""
     best = 0
     for added in range(1, factors):
         try:
@@ -238,16 +252,16 @@ def _in_words(first: int, others: list[tuple[int, int]], longer: int, names: lis
     return f"What is reported as {what} is {what}{parts}; they cannot be separated by this design."
 
 
-def _rows(study: Study, matrix: Matrix) -> list[PlannedRun]:
+def _rows(study: Study, matrix: Matrix, signs: bool) -> list[PlannedRun]:
+    """`signs`: the matrix is of −1 and +1, not of level numbers."""
     factors, replicates = study.factors, study.design.replicates
-    two = all(len(f.levels) == 2 for f in factors)
     width = max(2, len(str(len(matrix))))
     rows: list[PlannedRun] = []
     order = run_order(len(matrix), replicates, study.design.seed, study.design.order)
     digits = max(3, len(str(len(order))))
     for place, (replicate, standard) in enumerate(order, start=1):
         values = [int(v) for v in matrix[standard]]
-        numbers = [(v + 1) // 2 for v in values] if two else values
+        numbers = [(v + 1) // 2 for v in values] if signs else values
         rows.append(
             PlannedRun(
                 run_id=f"r{place:0{digits}d}",

@@ -1,4 +1,4 @@
-"""Power of a two-level design: what differences it can find (DN-25)."""
+"""Power of a two-level design: what differences it can find."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def detectable(goal: float, runs: int, replicates: int, level: float = 0.05) -> 
 
 
 def half_width(runs: int, replicates: int, confidence: float = 0.95) -> float:
-    """Half the interval of a coefficient q, in standard deviations (DN-15)."""
+    """Half the interval of a coefficient q, in standard deviations."""
     df = runs * (replicates - 1)
     return float(stats.t.ppf((1 + confidence) / 2, df)) / math.sqrt(runs * replicates)
 
 
 def cautious_sigma(s: float, pilot_runs: int) -> float:
-    """Upper estimate of σ from a pilot of `pilot_runs` runs of one row (DN-26)."""
+    """Upper estimate of σ from a pilot of `pilot_runs` runs of one row."""
     df = pilot_runs - 1
     return s * math.sqrt(float(df / stats.chi2.ppf(0.20, df)))
 

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.design.caution import roman
 from penstock.design.plan import Plan
-from penstock.study import platform_words
-from penstock.study.model import Study
+from penstock.spec import describe
+from penstock.spec.study import Study
+from penstock.text import at_speed
 
 WIDTH = 100
+#: factor and level → time scale of the disks that it says
+Scales = Callable[[str, str], float]
 
 
-def plan_text(plan: Plan, study: Study) -> str:
-    """What would run, for reading in a terminal."""
-    return "\n".join(line.rstrip() for line in _lines(plan, study))
+def plan_text(plan: Plan, study: Study, scales: Scales = lambda _factor, _level: 1.0) -> str:
+    """What would run, for reading in a terminal; levels with the speed of their disks, as `scales` has it."""
+    return "\n".join(line.rstrip() for line in _lines(plan, study, scales))
+
+
+def paragraph(text: str) -> str:
+    """Text in lines as wide as a plan's; no name or path is broken."""
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def duration(seconds: float) -> str:
@@ -27,15 +35,15 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _lines(plan: Plan, study: Study) -> Iterator[str]:
+def _lines(plan: Plan, study: Study, scales: Scales) -> Iterator[str]:
     yield f"{plan.study_id}"
     yield from _wrapped(study.question)
     yield ""
-    yield from _factors(plan)
+    yield from _factors(plan, scales)
     yield ""
     yield from _design(plan)
     yield ""
-    yield from _runs(plan)
+    yield from _runs(plan, scales)
     yield from _platform(study.document)
     if plan.aliases:
         yield ""
@@ -52,13 +60,13 @@ def _lines(plan: Plan, study: Study) -> Iterator[str]:
 
 
 def _platform(document: dict[str, Any]) -> Iterator[str]:
-    if platform_words.is_plain(document) and not platform_words.hosts(document):
+    if describe.is_plain(document) and not describe.hosts(document):
         return
     for title, rows in (
-        ("Nodes", platform_words.nodes(document)),
-        ("Networks", platform_words.networks(document)),
-        ("What changes during a run", platform_words.schedule(document)),
-        ("What runs where", platform_words.services(document)),
+        ("Nodes", describe.nodes(document)),
+        ("Networks", describe.networks(document)),
+        ("What changes during a run", describe.schedule(document)),
+        ("What runs where", describe.services(document)),
     ):
         if rows:
             yield ""
@@ -66,7 +74,7 @@ def _platform(document: dict[str, Any]) -> Iterator[str]:
         for row in rows:
             first, *others = [v for v in row.values() if v]
             yield from _wrapped(f"{first}: {'; '.join(others)}" if others else first, "- ")
-    names = platform_words.hosts(document)
+    names = describe.hosts(document)
     if names:
         yield ""
         yield "Hosts"
@@ -78,12 +86,15 @@ def _wrapped(text: str, mark: str = "") -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="  " + mark, subsequent_indent=blank)
 
 
-def _factors(plan: Plan) -> Iterator[str]:
+def _factors(plan: Plan, scales: Scales) -> Iterator[str]:
     yield "Factors (first level -1, second +1)" if plan.two_level else "Factors"
     for factor in plan.factors:
         unit = f" [{factor.unit}]" if factor.unit else ""
         levels = ", ".join(
-            level.name if level.name == str(level.value) else f"{level.name} ({level.value})"
+            at_speed(
+                level.name if level.name == str(level.value) else f"{level.name} ({level.value})",
+                scales(factor.name, level.name),
+            )
             for level in factor.levels
         )
         yield from textwrap.wrap(
@@ -109,10 +120,15 @@ def _design(plan: Plan) -> Iterator[str]:
     yield from _wrapped(f"order (seed {plan.seed}): {plan.order_why}")
 
 
-def _runs(plan: Plan) -> Iterator[str]:
+def _runs(plan: Plan, scales: Scales) -> Iterator[str]:
     names = [f.name for f in plan.factors]
     rows = [
-        [r.run_id, str(r.replicate), r.treatment_id, *(r.levels[n] for n in names)]
+        [
+            r.run_id,
+            str(r.replicate),
+            r.treatment_id,
+            *(at_speed(r.levels[n], scales(n, r.levels[n])) for n in names),
+        ]
         for r in plan.rows
     ]
     yield "Runs, in the order they will be made"

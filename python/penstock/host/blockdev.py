@@ -61,7 +61,7 @@ def device_of(path: str | os.PathLike[str]) -> BlockDevice:
 
 
 def settings(device: BlockDevice) -> dict[str, Any]:
-    """Scheduler, readahead, write cache, queue depth and largest request of a device (EM-45)."""
+    """Scheduler, readahead, write cache, queue depth and largest request of a device."""
 
     def text(name: str) -> str:
         try:

@@ -1,6 +1,7 @@
 """Long-lived parts (disk, tracer, sampler; nodes): started, asked and stopped from here.
 
-As a module it is also their entry point: `python -m penstock.host.daemon KIND CONFIG.json`.
+As a module it is also the entry point of those that are native: `python -m penstock.host.daemon KIND
+CONFIG.json`. One in Python has a module of its own for that, which begins with `begun`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.processes import TOKEN_VARIABLE, Identity
-from penstock.host.state import closed, runtime_dir
+from penstock.state import closed, runtime_dir
 from penstock.writing import write_whole
 
 KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes")
@@ -164,11 +165,13 @@ def start_daemon(
     log_path: str | os.PathLike[str] | None = None,
     *,
     run: str | None = None,
+    module: str = "penstock.host.daemon",
 ) -> Daemon:
     """Starts a daemon and returns when it is ready; `config` gets `socket`, `owner_pid` if it lacks them.
 
     With `outlive_owner` true in `config` the daemon answers for itself in the journal and stays when this
-    process ends. Its output goes to `log_path` (default: in the runtime directory).
+    process ends. Its output goes to `log_path` (default: in the runtime directory); `module` is its entry
+    point.
     Raises PenstockError with the end of its log if it does not get ready.
     """
     if kind not in KINDS:
@@ -194,7 +197,7 @@ def start_daemon(
     words = [
         sys.executable,
         "-m",
-        "penstock.host.daemon",
+        module,
         kind,
         str(settings),
         "--ready-fd",
@@ -277,15 +280,19 @@ def _log_tail(path: Path | None, lines: int = 3) -> str:
         return ""
 
 
-def main(words: list[str]) -> int:
-    """Entry point of a daemon process: KIND CONFIG.json [--ready-fd N]."""
+def begun(words: list[str]) -> tuple[str, dict[str, Any]]:
+    """Kind and settings by the words of a daemon, KIND CONFIG.json [--ready-fd N]; names its process."""
     kind, config_path, *rest = words
     config = json.loads(Path(config_path).read_text())
     if rest[:1] == ["--ready-fd"]:
         config["ready_fd"] = int(rest[1])
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"penstock-{kind}".encode(), 0, 0, 0)
-    if kind == "nodes":
-        return _hold_nodes(config)
+    return kind, config
+
+
+def main(words: list[str]) -> int:
+    """Entry point of the process of a native daemon."""
+    kind, config = begun(words)
     os.umask(0o077)
     run = getattr(importlib.import_module("penstock._native"), f"{kind}_main", None)
     if run is None:
@@ -296,22 +303,6 @@ def main(words: list[str]) -> int:
         run(json.dumps(config))
     except (RuntimeError, OSError, ValueError) as error:
         print(f"penstock-{kind}: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _hold_nodes(config: dict[str, Any]) -> int:
-    """The supervisor of virtual nodes; what makes them is forked off while this process is small."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from penstock.host import spawner
-
-    makes = spawner.start()
-    from penstock.emulate.supervisor import nodes_main
-
-    try:
-        nodes_main(config, makes)
-    except (PenstockError, RuntimeError, OSError, ValueError) as error:
-        print(f"penstock-nodes: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -8,10 +8,10 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from penstock import __version__
 from penstock.host.cgroup import hierarchies
 from penstock.host.mounts import mount_of
 from penstock.host.processes import boot_id
+from penstock.version import version
 
 
 def _text(path: str | Path) -> str:
@@ -43,7 +43,7 @@ def host_facts(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "host_id": host_id(),
         "boot_id": boot_id(),
-        "penstock": __version__,
+        "penstock": version(),
         "python": platform.python_version(),
         "system": _os_name(),
         "kernel": platform.release(),

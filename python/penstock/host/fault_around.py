@@ -12,8 +12,8 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts, unmount
-from penstock.host.state import runtime_dir
 from penstock.host.undo import put_back
+from penstock.state import runtime_dir
 
 _SETTING = "fault_around_bytes"
 _ONE_PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.study.privileges import CAPABILITIES
+from penstock.spec.privileges import CAPABILITIES
 
 #: what a node is, as docs/emulation.md and `penstock doctor` say it
 ISOLATES = (

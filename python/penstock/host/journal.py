@@ -30,7 +30,7 @@ from typing import Any, Literal, get_args
 
 from penstock.errors import PenstockError
 from penstock.host.processes import Identity
-from penstock.host.state import state_dir
+from penstock.state import state_dir
 
 Kind = Literal[
     "mount",

@@ -18,7 +18,7 @@ from typing import IO
 from penstock.errors import PenstockError
 from penstock.host.cgroup import RunCgroup
 from penstock.host.journal import new_token
-from penstock.host.state import runtime_dir
+from penstock.state import runtime_dir
 
 #: $1: where to say what failed, $2: how many groups; enters each, then becomes the command
 _ENTER = (

@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.mounts import mounts_at, unmount
 from penstock.host.namespaces import in_a_thread
-from penstock.host.state import runtime_dir
+from penstock.state import runtime_dir
 
 _CLONE_NEWNET = 0x40000000
 _MS_BIND = 4096

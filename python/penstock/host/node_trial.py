@@ -13,7 +13,7 @@ from penstock.host.cgroup import hierarchies
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Journal
 from penstock.host.spawner import ENTER
-from penstock.host.state import state_dir
+from penstock.state import state_dir
 
 _KINDS = {
     "mount": namespaces.CLONE_NEWNS,

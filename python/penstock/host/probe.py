@@ -24,6 +24,7 @@ from penstock.host import system_calls
 from penstock.host.bpf_trial import Verdict, trials
 from penstock.host.cgroup import create_run_cgroup, hierarchies
 from penstock.host.directories import make_directory, remove_directory
+from penstock.host.disk_backends import no_cgroup1, no_cgroup2, no_fuse
 from penstock.host.facts import lockdown
 from penstock.host.journal import Journal
 from penstock.host.mounts import unmount
@@ -35,7 +36,7 @@ from penstock.host.node_trial import (
     overlay_trouble,
     veth_trouble,
 )
-from penstock.host.state import runtime_dir, state_dir
+from penstock.state import runtime_dir, state_dir
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -263,16 +264,12 @@ def _kernel(_: Journal) -> Iterator[Feature]:
 
 
 def _disks(_: Journal) -> Iterator[Feature]:
-    from penstock.emulate.backends.choice import offers
-
-    found = offers()
-    uses = {
-        "fuse": "disks of the model: latency, limits, faults",
-        "cgroup2": "limits of a loop device, on all data paths",
-        "cgroup1": "limits of a loop device, direct I/O and cold reads",
-    }
-    for name, use in uses.items():
-        missing = str(getattr(found, name))
+    rows = (
+        ("fuse", no_fuse(), "disks of the model: latency, limits, faults"),
+        ("cgroup2", no_cgroup2(), "limits of a loop device, on all data paths"),
+        ("cgroup1", no_cgroup1(), "limits of a loop device, direct I/O and cold reads"),
+    )
+    for name, missing, use in rows:
         verdict: Verdict = "unsupported" if missing else "supported"
         remedy = "the other back ends serve where they can" if missing else ""
         yield Feature("disk", f"back end {name}", verdict, missing, remedy, use)

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from penstock.errors import printable
+from penstock.host.mounts import parse_mountinfo
+
 #: environment variable by which a process of ours is recognised, with all that it starts
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 #: how long processes are waited for into which programs are being loaded [s]
@@ -144,11 +147,12 @@ def _await_exit(held: dict[int, Identity], wait_s: float) -> None:
 def users_of(directory: str | os.PathLike[str]) -> list[tuple[int, str]]:
     """Other processes (pid, name) with files of `directory`'s file system open or mapped, or at work in it.
 
-    No file is looked at but those of /proc: another file system that does not answer holds nobody up.
+    No file is looked at but those of /proc: another file system that does not answer holds nobody up. A name
+    has escapes for what cannot be printed.
     """
     where = os.path.realpath(directory)
-    device = os.stat(where).st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
+    number = os.stat(where).st_dev
+    device = (os.major(number), os.minor(number))
     known: dict[str, frozenset[str]] = {}
     found = []
     for entry in Path("/proc").iterdir():
@@ -157,32 +161,28 @@ def users_of(directory: str | os.PathLike[str]) -> list[tuple[int, str]]:
         with contextlib.suppress(OSError):
             namespace = os.readlink(entry / "ns/mnt")
             if namespace not in known:
-                known[namespace] = _mounts_of(entry, wanted)
-            if known[namespace] and _uses(entry, where, wanted, known[namespace]):
-                found.append((int(entry.name), (entry / "comm").read_text().rstrip("\n")))
+                seen = parse_mountinfo(_text(entry / "mountinfo"))
+                known[namespace] = frozenset(str(m.mount_id) for m in seen if m.device == device)
+            if known[namespace] and _uses(entry, where, device, known[namespace]):
+                found.append((int(entry.name), printable(_text(entry / "comm").rstrip("\n"))))
     return sorted(found)
 
 
-def _mounts_of(process: Path, device: str) -> frozenset[str]:
-    """Ids of the mounts of a file system, as a process sees them (proc_pid_mountinfo(5))."""
-    rows = (line.split() for line in (process / "mountinfo").read_text().splitlines())
-    return frozenset(row[0] for row in rows if row[2] == device)
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "surrogateescape")
 
 
-def _uses(process: Path, where: str, device: str, mounts: frozenset[str]) -> bool:
+def _uses(process: Path, where: str, device: tuple[int, int], mounts: frozenset[str]) -> bool:
     for link in ("cwd", "root"):
         at = os.readlink(process / link)
         if at == where or at.startswith(f"{where}/"):
             return True
     for fd in (process / "fdinfo").iterdir():
         with contextlib.suppress(OSError):
-            lines = (line.split() for line in fd.read_text().splitlines())
-            if any(row[0] == "mnt_id:" and row[1] in mounts for row in lines if len(row) > 1):
+            facts = dict(line.split(":", 1) for line in _text(fd).splitlines() if ":" in line)
+            if facts.get("mnt_id", "").strip() in mounts:
                 return True
-    major, _, minor = device.partition(":")
-    short = f"{int(major):02x}:{int(minor):02x}"
-    return any(
-        row[3] == short
-        for line in (process / "maps").read_text().splitlines()
-        if (row := line.split())
-    )
+    mapped = "{:02x}:{:02x}".format(*device)
+    # a name's own line feeds are escaped there; other ends of line are not
+    rows = (line.split() for line in _text(process / "maps").split("\n") if line)
+    return any(row[3] == mapped for row in rows)

@@ -17,7 +17,7 @@ from penstock.host.journal import KINDS, Entry, Journal
 from penstock.host.mounts import mounts_at, unmount
 from penstock.host.netns import take_namespace
 from penstock.host.processes import Identity, boot_id
-from penstock.host.state import runtime_dir
+from penstock.state import runtime_dir
 
 #: what ends with a boot; directories and files stay
 _OF_THE_BOOT = set(KINDS) - {"directory", "file"}

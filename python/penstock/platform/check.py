@@ -21,9 +21,9 @@ from penstock.platform.stores import DEFAULT, STORES
 from penstock.platform.uncertain import check_assumed, check_estimates
 from penstock.profile.load import load_profile
 from penstock.profile.model import StorageProfile
-from penstock.study.machine import MachineFile, NamedNetworkFile
-from penstock.study.names import listed, suggestion
-from penstock.study.source import Path, Source
+from penstock.spec.machine import MachineFile, NamedNetworkFile
+from penstock.spec.names import listed, suggestion
+from penstock.spec.source import Path, Source
 
 Profiles = dict[str, dict[str, Any]]
 

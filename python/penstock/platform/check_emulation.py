@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.emulate.check import keys_of
-from penstock.emulate.conditions import METRICS
 from penstock.platform.emulation import MAIN, events_of
-from penstock.study.machine import (
+from penstock.spec.check_cluster import keys_of
+from penstock.spec.condition import METRICS
+from penstock.spec.machine import (
     EventFile,
     InterfaceFile,
     MachineFile,
@@ -22,9 +22,9 @@ from penstock.study.machine import (
     StallFile,
     WireFile,
 )
-from penstock.study.names import listed, suggestion
-from penstock.study.source import Path, Source
-from penstock.study.units import parse_duration, parse_size
+from penstock.spec.names import listed, suggestion
+from penstock.spec.source import Path, Source
+from penstock.spec.units import parse_duration, parse_size
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,31}")
 #: what an event may change, by which of its keys
@@ -350,7 +350,7 @@ def _condition(source: Source, path: Path, event: EventFile, nodes: dict[str, Ma
 def _twice(
     source: Source, schedule: Sequence[EventFile], at: Path, nodes: dict[str, Machines]
 ) -> None:
-    """Two values of one key at one time (EM-24)."""
+    """Two values of one key at one time."""
     said: dict[tuple[object, ...], int] = {}
     for i, event in enumerate(schedule):
         if event.when is not None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from penstock.platform.lower import merge
 from penstock.platform.paths import get
-from penstock.study.names import listed
-from penstock.study.source import Path, Source
-from penstock.study.units import parse_frequency, parse_power, parse_price
+from penstock.spec.names import listed
+from penstock.spec.source import Path, Source
+from penstock.spec.units import parse_frequency, parse_power, parse_price
 
 
 def check_power(source: Source, path: Path, power: dict[str, Any], *, written: bool) -> None:

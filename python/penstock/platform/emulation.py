@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import ValidationError
 
-from penstock.emulate.check import check_cluster
-from penstock.emulate.spec import (
-    BackendName,
+from penstock.errors import BadInput
+from penstock.platform.profiles import scaled
+from penstock.spec.check_cluster import check_cluster
+from penstock.spec.cluster import (
     ClusterSpec,
     Delay,
     DiskSpec,
@@ -28,9 +29,7 @@ from penstock.emulate.spec import (
     Resource,
     When,
 )
-from penstock.errors import BadInput
-from penstock.platform.profiles import scaled
-from penstock.study.machine import (
+from penstock.spec.machine import (
     BadSpaceFile,
     DiskFile,
     EventFile,
@@ -45,9 +44,9 @@ from penstock.study.machine import (
     SlowNowAndThenFile,
     StallFile,
     WireFile,
+    time_scale_of,
 )
-from penstock.study.units import parse_duration, parse_share, parse_size
-from penstock.study.values import (
+from penstock.spec.quantities import (
     MAX,
     flag_of,
     parse_cpuset,
@@ -57,6 +56,7 @@ from penstock.study.values import (
     parse_portion,
     parse_size_or_max,
 )
+from penstock.spec.units import parse_duration, parse_share, parse_size
 
 if TYPE_CHECKING:
     from penstock.platform.file import LinkFile
@@ -202,7 +202,7 @@ def _node(
 
 def disk_spec(disk: DiskFile, profiles: Profiles, base_dir: Path) -> DiskSpec:
     """One disk in numbers, its profile scaled."""
-    scale = float(disk.time_scale)
+    scale = time_scale_of(disk)
     profile = None
     if disk.profile is not None:
         profile = scaled(dict(profiles(disk.profile)), scale)
@@ -214,7 +214,7 @@ def disk_spec(disk: DiskFile, profiles: Profiles, base_dir: Path) -> DiskSpec:
         directory=base_dir / disk.directory if disk.directory is not None else None,
         size_bytes=parse_size(disk.size) if disk.size is not None else None,
         mount=disk.mount,
-        backend=cast(BackendName, disk.backend or "auto"),
+        backend=disk.backend or "auto",
         limits=limits_of(disk.limits),
         readahead_bytes=parse_size(disk.readahead)
         if disk.readahead is not None

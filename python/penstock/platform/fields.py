@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from penstock.study.fields import expect, quantity
-from penstock.study.units import (
+from penstock.spec.fields import expect, quantity
+from penstock.spec.units import (
     parse_bandwidth,
     parse_duration,
     parse_frequency,

@@ -26,9 +26,9 @@ from penstock.platform.fields import (
     Window,
 )
 from penstock.platform.stores import STORES
-from penstock.study.fields import expect
-from penstock.study.machine import EmulatedPart, Engine, ImpairmentFile, MachineFile, Peers
-from penstock.study.values import Flag, Part, Text
+from penstock.spec.fields import expect
+from penstock.spec.machine import EmulatedPart, Engine, ImpairmentFile, MachineFile, Peers
+from penstock.spec.quantities import Flag, Part, Text
 
 
 def _name(text: str) -> str:

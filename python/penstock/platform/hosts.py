@@ -17,11 +17,11 @@ from pydantic import ValidationError
 from penstock.errors import BadInput, Mistake
 from penstock.platform.check import check, check_nodes, has_roles
 from penstock.platform.file import PlatformFile
-from penstock.platform.fromstudy import study_document
 from penstock.platform.lower import Host, Lowering, expand
 from penstock.platform.paths import NoPath, dotted, find, get, put
 from penstock.platform.power import Power, Price
 from penstock.platform.profiles import ready_names
+from penstock.platform.schedule import expand_in
 from penstock.platform.uncertain import (
     Assumed,
     Estimate,
@@ -34,10 +34,9 @@ from penstock.platform.uncertain import (
     ranged,
     stripped,
 )
-from penstock.study.machine import NodeFile
-from penstock.study.mistakes import in_order, note
-from penstock.study.model import Study
-from penstock.study.source import Path, Position, Source, dump, read_input, read_source, read_value
+from penstock.spec.machine import NodeFile
+from penstock.spec.mistakes import in_order, note
+from penstock.spec.source import Path, Position, Source, dump, read_input, read_source, read_value
 
 PAGE = "docs/platform-file.md"
 _STORAGES = (("profile",), ("disk",), ("read", "write"))
@@ -86,7 +85,7 @@ class Platform:
 
     @property
     def power(self) -> dict[str, Power]:
-        """What each host draws, by its name; without hosts that do not count (PR-E-1) or of which nothing
+        """What each host draws, by its name; without hosts that do not count or of which nothing
         was said."""
         return {h.name: h.power for h in self.hosts if h.power is not None}
 
@@ -134,23 +133,13 @@ class Platform:
         """The platform with each estimate drawn from its interval, with `assumptions` those as well."""
         document = drawn(self.document, rng, assumptions=assumptions, chosen=self.chosen)
         source = _copy(self.source, document)
-        return _read(source, self.base_dir, self.profiles, self.chosen)
+        return platform_from(source, self.base_dir, self.profiles, self.chosen)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], base_dir: FilePath | str = ".") -> Platform:
         """A platform of the file's plain values. BadInput with every mistake."""
         source = Source(str(document.get("name", "platform")), copy.deepcopy(dict(document)))
-        return _read(source, FilePath(base_dir), {}, frozenset(), first=True)
-
-    @classmethod
-    def from_study(
-        cls, study: Study, levels: Mapping[str, str], disk: str | None = None
-    ) -> Platform:
-        """The nodes of a study in the treatment `levels` (factor → level) as a platform; each stores on its
-        disk `disk`, by default its first with a profile. BadInput where none has one."""
-        document = study_document(study, levels, disk)
-        source = Source(str(study.source_path), document)
-        return _read(source, study.base_dir, study.profiles, frozenset())
+        return platform_from(source, FilePath(base_dir), {}, frozenset(), first=True)
 
 
 def load_platform(
@@ -189,7 +178,7 @@ def read_platform(
     if values:
         _put_all(source, values)
     chosen = frozenset(find(source.value, p) for p in values)
-    return _read(source, path.parent.resolve(), {}, chosen, first=True, predicted=predicted)
+    return platform_from(source, path.parent.resolve(), {}, chosen, first=True, predicted=predicted)
 
 
 def moved(value: Any, old: FilePath, new: FilePath) -> Any:
@@ -218,7 +207,7 @@ def _with(platform: Platform, values: Mapping[str, tuple[Any, str]]) -> Platform
     source = _copy(platform.source, copy.deepcopy(platform.document))
     _put_all(source, values)
     chosen = platform.chosen | {find(source.value, p) for p in values}
-    return _read(source, platform.base_dir, platform.profiles, frozenset(chosen))
+    return platform_from(source, platform.base_dir, platform.profiles, frozenset(chosen))
 
 
 def _copy(source: Source, document: dict[str, Any]) -> Source:
@@ -309,7 +298,7 @@ def _short(source: Source, holder: dict[str, Any], path: Path, inner: str) -> No
                 table[(*path, inner, *known[len(path) :])] = table[known]
 
 
-def _read(
+def platform_from(
     source: Source,
     base_dir: FilePath,
     known: dict[str, dict[str, Any]],
@@ -320,8 +309,6 @@ def _read(
 ) -> Platform:
     """Checks everything, the ends of ranges too when it is read for the `first` time; BadInput with every
     mistake. Profiles that are `known` are not read again."""
-    from penstock.emulate.schedule import expand_in
-
     _expand_short(source)
     expand_in(source, base_dir)
     plain = stripped(source.value)
@@ -358,7 +345,7 @@ def _check_ends(
         changed = copy.deepcopy({k: v for k, v in plain.items() if k != "assumed"})
         put(changed, find(changed, name), value)
         try:
-            _read(
+            platform_from(
                 Source(source.file, changed), base_dir, profiles, frozenset(), predicted=predicted
             )
         except BadInput as error:

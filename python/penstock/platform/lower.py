@@ -18,8 +18,8 @@ from penstock.platform.file import (
 from penstock.platform.power import Power, Price, chosen_state, power_of, price_of
 from penstock.platform.profiles import scaled
 from penstock.platform.stores import DEFAULT, STORES
-from penstock.study.machine import MachineFile, NodeFile
-from penstock.study.units import (
+from penstock.spec.machine import MachineFile, NodeFile, time_scale_of
+from penstock.spec.units import (
     parse_bandwidth,
     parse_duration,
     parse_share,
@@ -321,7 +321,7 @@ class Lowering:
         limits: dict[str, float] = {}
         if storage.disk is not None:
             disk = next(d for d in host.node.disks if d.name == storage.disk)
-            name, scale = disk.profile, float(disk.time_scale)
+            name, scale = disk.profile, time_scale_of(disk)
             if disk.limits is not None:
                 limits = {k: v for k, v in limits_patch(disk.limits).items() if v is not None}
         key = (str(name), scale * slower)

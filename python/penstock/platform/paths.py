@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.platform.file import PlatformFile
-from penstock.study.mistakes import keys_at, schema_at
-from penstock.study.names import listed, suggestion
-from penstock.study.source import Path
+from penstock.spec.mistakes import keys_at, schema_at
+from penstock.spec.names import listed, suggestion
+from penstock.spec.source import Path
 
 #: by which of its keys an element of a list is called
 _NAMES = ("group", "name", "frequency")

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 
 from penstock.platform.file import PowerFile, PriceFile, StateFile
-from penstock.study.units import parse_frequency, parse_power, parse_price, parse_share
+from penstock.spec.units import parse_frequency, parse_power, parse_price, parse_share
 
 
 @dataclass(frozen=True)
 class Power:
-    """What one host draws, in watts: `idle_w` always, the others above idle (PR-E-1, seed 003 eq. 3.4).
+    """What one host draws, in watts: `idle_w` always, the others above idle (Costa 2014, eq. 3.4).
 
     `proportional` (0…1) is the share of the idle power that is drawn only while the host is busy; with
     `cap` the whole never exceeds `peak_w`.

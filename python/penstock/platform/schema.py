@@ -13,7 +13,7 @@ from penstock.platform.fields import (
     UNCERTAIN,
 )
 from penstock.platform.file import PlatformFile
-from penstock.study.schema import with_short_events
+from penstock.platform.schedule_expansion import EXPANSIONS, FEATURES
 
 _VALUE = {"type": ["string", "number"]}
 _ESTIMATE = {
@@ -55,6 +55,19 @@ _SHORT = {
     "NetworkFile": {"type": "string", "pattern": BANDWIDTH_PATTERN, "description": "A bandwidth."},
     "AssumedFile": {"type": "string", "description": "A path; the value is taken as within 50%."},
 }
+
+
+def with_short_events(event: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a change (`event`), or of an entry that is written short and may stand for many."""
+    plain = sorted(event["properties"])
+    known = sorted({*plain, *EXPANSIONS, *FEATURES})
+    short = {
+        "type": "object",
+        "description": "Keys with dots, or a trace, ramp, pattern, random or markov: docs/emulation.md.",
+        "propertyNames": {"anyOf": [{"enum": known}, {"pattern": r"^[a-z_]+(\.[a-z_]+)+$"}]},
+        "not": {"propertyNames": {"enum": plain}},
+    }
+    return {"anyOf": [event, short]}
 
 
 def platform_schema() -> dict[str, Any]:

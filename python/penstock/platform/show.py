@@ -11,6 +11,7 @@ from rich.table import Table
 
 from penstock.platform.hosts import Platform
 from penstock.platform.lower import Host
+from penstock.text import at_speed
 
 _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _RATES = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
@@ -123,9 +124,7 @@ def _storage(storage: dict[str, Any]) -> str:
     space = "" if storage["capacity_bytes"] is None else f", {size_text(storage['capacity_bytes'])}"
     if "profile" in storage:
         profile = storage["profile"]
-        scale = profile.get("time_scale", 1)
-        slower = "" if scale == 1 else f" ({scale:g} times slower)"
-        return f"storage: {profile['name']}{slower}{space}"
+        return f"storage: {at_speed(profile['name'], profile.get('time_scale', 1))}{space}"
     servers = "" if storage["servers"] == 1 else f", {storage['servers']} servers"
     read, write = service_text(storage["read"]), service_text(storage["write"])
     both = f"storage: {read}" if read == write else f"storage: read {read}; write {write}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 #: key for key as in the platform file; `mosastore` holds the defaults of the format. Sources of the values:
-#: mosastore: seed 003 L570-571, L675-677, L1682; hdfs: dfs.blocksize, dfs.replication and the client's
+#: mosastore: Costa 2014; hdfs: dfs.blocksize, dfs.replication and the client's
 #: packet of 64 KiB (hdfs-default.xml); moosefs: chunks of at most 64 MiB, goal 2 (mfsmaster manual);
 #: gluster: whole files placed by hash, the client writes every replica (replica 3, administrator guide);
 #: cephfs: objects of 4 MiB, pool size 3, the primary writes the others (file layouts, architecture).

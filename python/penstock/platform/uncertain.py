@@ -14,12 +14,12 @@ import numpy as np
 from penstock.platform.fields import UNCERTAIN
 from penstock.platform.file import PlatformFile
 from penstock.platform.paths import NoPath, dotted, find, get, put
-from penstock.study.mistakes import entry_at
-from penstock.study.names import suggestion
-from penstock.study.source import Path, Source
-from penstock.study.units import Unit, parse_quantity, parse_share
+from penstock.spec.mistakes import entry_at
+from penstock.spec.names import suggestion
+from penstock.spec.source import Path, Source
+from penstock.spec.units import Unit, parse_quantity, parse_share
 
-#: what an estimate may say (PR-I-5)
+#: what an estimate may say
 ESTIMATE_KEYS = "value low high level n method date host kernel converged clamped note".split()
 #: what else is known of an assumption without a range
 DEFAULT_WITHIN = 0.5
@@ -37,7 +37,7 @@ class Assumed(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured value with its interval (PR-I-5); numbers are in `unit`, empty for a plain number."""
+    """A measured value with its interval; numbers are in `unit`, empty for a plain number."""
 
     path: str
     value: float

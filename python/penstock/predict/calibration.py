@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BadInput
-from penstock.host.state import state_dir
 from penstock.predict.intervals import Interval, calibrate, conformal_scores
 from penstock.predict.prediction import Prediction
+from penstock.state import state_dir
 
 SCHEMA = "penstock/calibration/1"
 

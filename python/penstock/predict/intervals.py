@@ -1,5 +1,5 @@
 """Prediction intervals of one single run: from simulated draws by order statistics, from measured pairs
-by split-conformal calibration (PR-U-1)."""
+by split-conformal calibration."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def exact(share: float) -> Fraction:
 
 
 def conformal_rank(n: int, level: float = LEVEL) -> int:
-    """k = ceil((n+1) · level) in exact arithmetic; k > n means unbounded (PR-U-1)."""
+    """k = ceil((n+1) · level) in exact arithmetic; k > n means unbounded."""
     return math.ceil((n + 1) * exact(level))
 
 

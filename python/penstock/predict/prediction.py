@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.predict.applies import Applies
-from penstock.predict.cost import Cost
-from penstock.predict.energy import Energy
 from penstock.predict.intervals import Interval
+from penstock.predict.queue_network.applies import Applies
+from penstock.predict.queue_network.cost import Cost
+from penstock.predict.queue_network.energy import Energy
 
 SCHEMA = "penstock/prediction/1"
 
@@ -225,7 +225,7 @@ def mean_numbers(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def ranked_stations(runs: Sequence[Row]) -> list[Row]:
-    """Stations of several outcomes, most of the critical path first, then the busiest (PR-O-2).
+    """Stations of several outcomes, most of the critical path first, then the busiest.
 
     Adds `critical_share`: its seconds on the critical path over the makespan, run by run.
     """

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.analyse.words import size
 from penstock.errors import BadInput
 from penstock.profile.cells import Cell, Measurements
 from penstock.profile.fit import profile_of, simulated_cell
 from penstock.profile.model import StorageProfile
+from penstock.text import size
 
 #: from here on a fitted rate is off
 OFF = 0.10

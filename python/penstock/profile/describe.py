@@ -6,11 +6,15 @@ import math
 import textwrap
 from typing import Any
 
-from penstock.analyse.words import duration, quantity, size
-from penstock.profile.honour import HostLimits, nearest_honest_time_scale
+from penstock.profile.honour import (
+    LARGE_BYTES,
+    SMALL_BYTES,
+    HostLimits,
+    nearest_honest_time_scale,
+)
 from penstock.profile.model import StorageProfile, ruled_out
+from penstock.text import duration, quantity, size
 
-SMALL_BYTES, LARGE_BYTES = 4096, 1 << 20
 _KINDS = [(op, sequential) for op in ("read", "write") for sequential in (True, False)]
 
 

@@ -26,8 +26,8 @@ import numpy as np
 
 from penstock.errors import BadInput, Mistake
 from penstock.profile.cells import Cell, Measurements
-from penstock.study.source import read_input, read_source
-from penstock.study.units import parse_duration, parse_quantity, parse_size
+from penstock.spec.source import read_input, read_source
+from penstock.spec.units import parse_duration, parse_quantity, parse_size
 
 WHAT = "a table of operation, pattern, size and rate, as CSV or YAML"
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}

@@ -9,15 +9,17 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from penstock import __version__
-from penstock.predict import words
+from penstock.predict import quantities
 from penstock.predict.explore.describe import axis_word, describe, spaced
 from penstock.predict.explore.recommend import Recommendation
 from penstock.predict.explore.run import Exploration
 from penstock.report import exploration_words as told
 from penstock.report import render, style
 from penstock.report.exploration_figures import FIGURES
+from penstock.report.glossary import explained
 from penstock.report.prediction_words import Table
+from penstock.text import listed
+from penstock.version import version
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class _Plate:
 
 def write_page(found: Exploration, rec: Recommendation, named: Named, path: Path) -> None:
     """Writes the page: one file that needs nothing else, for wide and narrow screens, light and dark."""
-    path.write_text(page(found, rec, named), encoding="utf-8")
+    path.write_text(explained(page(found, rec, named)), encoding="utf-8")
 
 
 def page(found: Exploration, rec: Recommendation, named: Named) -> str:
@@ -57,7 +59,7 @@ def page(found: Exploration, rec: Recommendation, named: Named) -> str:
         front=front,
         front_note=front.title,
         thinned=len(found.admissible) > 1000,
-        metrics=words.listed(metrics, "and"),
+        metrics=listed(metrics, "and"),
         metric=told.metric_word(told.main_metric(found)),
         chosen=rec.candidate is not None,
         matters=told.matters_table(found),
@@ -68,7 +70,7 @@ def page(found: Exploration, rec: Recommendation, named: Named) -> str:
         draws=0 if found.robust is None else found.robust.draws,
         levels=told.level_tables(found, 40),
         facts=_facts(found, rec),
-        version=__version__,
+        version=version(),
         css=Markup(_text("page.css")),
         js=Markup(_text("page.js")),
     )
@@ -127,9 +129,9 @@ def _robust(found: Exploration) -> Table | None:
     rows = [
         (
             describe(found.space, c),
-            words.share(r.share_good(c)),
-            words.share(r.mean_regret(c)),
-            words.share(r.worst_regret(c)),
+            quantities.share(r.share_good(c)),
+            quantities.share(r.mean_regret(c)),
+            quantities.share(r.worst_regret(c)),
         )
         for c in ordered
     ]
@@ -159,7 +161,7 @@ def _facts(found: Exploration, rec: Recommendation) -> list[tuple[str, str]]:
     if judgement.get("interval"):
         i = judgement["interval"]
         high = float("inf") if i["high"] is None else i["high"]
-        told_range = words.seconds_range(i["low"], high)
+        told_range = quantities.seconds_range(i["low"], high)
         facts.append(
             ("one run of the best", f"{100 * i['level']:.0f} % between {told_range}; {i['method']}")
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.predict import words
+from penstock.predict import quantities
 from penstock.predict.explore.describe import axis_word, describe, spaced
 from penstock.predict.explore.run import Exploration
 from penstock.predict.explore.space import Candidate
@@ -20,11 +20,15 @@ def metric_word(metric: str) -> str:
 def amount(found: Exploration, metric: str, value: float) -> str:
     """A value of a metric with its unit."""
     if metric == "makespan_s":
-        return words.seconds(value)
+        return quantities.seconds(value)
     if metric == "cost":
         currency = found.record.evaluator.currency
-        return words.money(value, currency) if value >= 1 else f"{words.digits(value)} {currency}"
-    return words.joules(value)
+        return (
+            quantities.money(value, currency)
+            if value >= 1
+            else f"{quantities.digits(value)} {currency}"
+        )
+    return quantities.joules(value)
 
 
 def front_table(
@@ -103,7 +107,7 @@ def matters_table(found: Exploration) -> Table:
             worst = max(effect.levels, key=lambda level: level.loss)
             cells += [
                 f"{over(1 + worst.loss, 1)} ({spaced(worst.label)})" if worst.loss > 5e-4 else "0",
-                words.share(effect.share),
+                quantities.share(effect.share),
             ]
         rows.append((axis_word(axes[name]), *cells))
     columns = [c for m in found.metrics for c in (f"#{_METRICS[m]}: worst level", "#share")]
@@ -192,13 +196,13 @@ def over(value: float, best: float) -> str:
     if not best > 0 or value / best - 1 < 5e-4:
         return ""
     ratio = value / best
-    return f"{words.digits(ratio, 2)}×" if ratio >= 2 else f"+{_loss(ratio - 1)}"
+    return f"{quantities.digits(ratio, 2)}×" if ratio >= 2 else f"+{_loss(ratio - 1)}"
 
 
 def _loss(share: float) -> str:
     if share >= 1:
-        return f"{words.digits(100 * share, 3)} %"
-    return f"{words.digits(100 * share, 1 if share < 0.01 else 2)} %"
+        return f"{quantities.digits(100 * share, 3)} %"
+    return f"{quantities.digits(100 * share, 1 if share < 0.01 else 2)} %"
 
 
 def _signed(share: float) -> str:

@@ -9,14 +9,15 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from penstock import __version__
 from penstock.analyse.findings import answering, write_findings
 from penstock.analyse.outcome import Outcome
 from penstock.errors import PenstockError
 from penstock.report import sections
 from penstock.report.figures.series import selected_runs
+from penstock.report.glossary import explained
 from penstock.report.nodes import nodes
 from penstock.report.plates import plates
+from penstock.version import version
 
 
 def write_report(out_dir: Path | str) -> Path:
@@ -28,18 +29,24 @@ def write_report(out_dir: Path | str) -> Path:
     outcome = Outcome.read(out_dir)
     found = write_findings(outcome)
     main = outcome.responses[0].name if outcome.responses else None
+    said = answering(outcome, found)
+    cost = sections.cost_of_main(outcome)
+    rest = [f for f in found if f.code != "design-caution" and f not in said]
+    shown, more = sections.findings_in_two(rest)
     page = template("report.html.j2").render(
         title=outcome.name,
         study_id=outcome.study_id,
         question=outcome.question,
-        answer=answering(outcome, found),
+        answer=said,
         ranked=sections.ranked(outcome),
         tiles=sections.tiles(outcome),
-        findings=found,
+        findings=shown,
+        more_findings=more,
         main=main,
         figures=plates(outcome, outcome.path / "figures"),
         levels=sections.level_means(outcome),
-        captions={"costs": sections.costs_caption(outcome), **sections.effects_captions(outcome)},
+        costs=sections.costs_table(outcome, cost),
+        captions={"costs": sections.costs_caption(cost), **sections.effects_captions(outcome)},
         factors=len(outcome.factors),
         responses=[
             {"name": r.name, "title": sections.response_title(r)} for r in outcome.responses
@@ -55,14 +62,14 @@ def write_report(out_dir: Path | str) -> Path:
         aliases=sections.aliases(outcome),
         cautions=[f.statement for f in found if f.code == "design-caution"],
         repeat=sections.repeat(outcome),
-        anova=sections.anova(outcome),
+        anova={t["response"]: t for t in sections.anova(outcome)},
         all_runs=sections.all_runs(outcome),
-        version=__version__,
+        version=version(),
         css=Markup(text_of("page.css")),
         js=Markup(text_of("page.js")),
     )
     path = outcome.path / "report.html"
-    path.write_text(page, encoding="utf-8")
+    path.write_text(explained(page), encoding="utf-8")
     return path
 
 

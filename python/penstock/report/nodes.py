@@ -6,8 +6,8 @@ from typing import Any
 
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.straggler import held_up
-from penstock.analyse.words import duration, times
-from penstock.study import platform_words
+from penstock.spec import describe
+from penstock.text import duration, times
 
 Table = dict[str, Any]
 
@@ -16,13 +16,13 @@ def nodes(outcome: Outcome) -> dict[str, Table | None] | None:
     """Tables `nodes`, `networks`, `schedule`, `services`, `disks`, `stragglers`, `hosts`; each None
     if it is empty; None of a study of one plain node, or where no study was kept."""
     document = outcome.study
-    if not document or (platform_words.is_plain(document) and not platform_words.hosts(document)):
+    if not document or (describe.is_plain(document) and not describe.hosts(document)):
         return None
     found = {
-        "nodes": _table(platform_words.nodes(document)),
-        "networks": _table(platform_words.networks(document)),
-        "schedule": _table(platform_words.schedule(document)),
-        "services": _table(platform_words.services(document)),
+        "nodes": _table(describe.nodes(document)),
+        "networks": _table(describe.networks(document)),
+        "schedule": _table(describe.schedule(document)),
+        "services": _table(describe.services(document)),
         "disks": _table(_disks(outcome)),
         "stragglers": _table(_stragglers(outcome)),
         "hosts": _table(_hosts(outcome)),
@@ -70,7 +70,7 @@ def _stragglers(outcome: Outcome) -> list[dict[str, str]]:
 
 def _hosts(outcome: Outcome) -> list[dict[str, str]]:
     runs = outcome.runs
-    if runs is None or "host_id" not in runs or not platform_words.hosts(outcome.study):
+    if runs is None or "host_id" not in runs or not describe.hosts(outcome.study):
         return []
     return [
         {

@@ -15,16 +15,28 @@ from penstock.report import figures, render, style
 Key = tuple[str, str | None]
 #: drawn for the main response only: its question, and what the other figures of a response also show
 MAIN_ONLY = ("costs", "pareto", "fraction")
+#: drawn from more marks in a panel than this: of fewer, the page's table says more
+FEW = 3
+TABLED = ("costs", "pareto", "effects", "responses", "predictions", "fidelity")
 
 
 @dataclass(frozen=True)
 class Plate:
-    """One figure: its SVG for wide and narrow pages, or the reason why there is none."""
+    """One figure: its SVG for wide and narrow pages, or the reason why there is none.
+
+    `told`: a table of the page says the same.
+    """
 
     name: str
     wide: str = ""
     narrow: str = ""
     reason: str = ""
+    told: bool = False
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is a picture."""
+        return bool(self.wide)
 
 
 def plates(outcome: Outcome, folder: Path | None) -> dict[Key, Plate]:
@@ -66,6 +78,8 @@ def plate(outcome: Outcome, key: Key, folder: Path | None) -> Plate:
     title = f"{kind} of {response}" if response else kind
     try:
         wide = figures.draw(outcome, kind, style.WIDE_INCHES, response)
+        if kind in TABLED and style.most_marks(wide) <= FEW:
+            return Plate(name, told=True)
         narrow = figures.draw(outcome, kind, style.NARROW_INCHES, response)
         if folder is not None:
             for extension in ("svg", "pdf"):

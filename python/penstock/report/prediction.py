@@ -10,12 +10,14 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from penstock import __version__
-from penstock.predict import words
+from penstock.predict import quantities
 from penstock.predict.prediction import Prediction
 from penstock.report import prediction_words as told
 from penstock.report import render, style
+from penstock.report.glossary import explained
 from penstock.report.prediction_figures import FIGURES, draw
+from penstock.text import listed
+from penstock.version import version
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class _Plate:
 
 def write_page(prediction: Prediction, path: Path) -> None:
     """Writes the page: one file that needs nothing else, for wide and narrow screens, light and dark."""
-    path.write_text(page(prediction), encoding="utf-8")
+    path.write_text(explained(page(prediction)), encoding="utf-8")
 
 
 def page(prediction: Prediction) -> str:
@@ -47,11 +49,11 @@ def page(prediction: Prediction) -> str:
         bytes=told.bytes_sentence(p),
         sensitivity=told.sensitivity_table(p),
         energy=_energy(p),
-        left_out=words.listed(list(p.energy.left_out)[:6]) if p.energy is not None else "",
+        left_out=listed(list(p.energy.left_out)[:6]) if p.energy is not None else "",
         frequencies=told.frequency_table(p),
         cost=_cost(p),
         facts=_facts(p),
-        version=__version__,
+        version=version(),
         css=Markup(_text("page.css")),
         js=Markup(_text("page.js")),
     )
@@ -87,21 +89,25 @@ def _plate(p: Prediction, name: str) -> _Plate:
 
 def _tiles(p: Prediction) -> list[dict[str, str]]:
     i = p.interval
-    found = [(words.seconds(p.makespan_s), "predicted time", "")]
+    found = [(quantities.seconds(p.makespan_s), "predicted time", "")]
     if i.low < i.high:
         found.append(
             (
-                words.seconds_range(i.low, i.high, "–"),
-                f"{words.percent(i.level)} of runs between",
+                quantities.seconds_range(i.low, i.high, "–"),
+                f"{quantities.percent(i.level)} of runs between",
                 "",
             )
         )
     if p.bottleneck is not None:
-        found.append((words.share(p.bottleneck.utilisation), f"{p.bottleneck.station} busy", ""))
+        found.append(
+            (quantities.share(p.bottleneck.utilisation), f"{p.bottleneck.station} busy", "")
+        )
     if p.cost is not None:
-        found.append((words.money(p.cost.amount, p.cost.currency), f"{p.cost.hosts} hosts", ""))
+        found.append(
+            (quantities.money(p.cost.amount, p.cost.currency), f"{p.cost.hosts} hosts", "")
+        )
     if p.energy_j is not None:
-        found.append((words.joules(p.energy_j), "energy", ""))
+        found.append((quantities.joules(p.energy_j), "energy", ""))
     warn = "" if p.applies.verdict == "ok" else "warn"
     found.append((p.applies.verdict, "model applies", warn))
     return [dict(zip(("value", "label", "mark"), row, strict=True)) for row in found]
@@ -119,11 +125,11 @@ def _energy(p: Prediction) -> told.Table | None:
     }
     total = p.energy.total_j or 1.0
     rows = [
-        (names[k], words.joules(v), words.share(v / total))
+        (names[k], quantities.joules(v), quantities.share(v / total))
         for k, v in p.energy.by_state().items()
         if v
     ]
-    rows.append(("all", words.joules(p.energy.total_j), ""))
+    rows.append(("all", quantities.joules(p.energy.total_j), ""))
     return told.Table("Energy", ("state", "#energy", "#share"), tuple(rows))
 
 
@@ -132,14 +138,14 @@ def _cost(p: Prediction) -> str:
         return ""
     how = "by the started hour" if p.cost.started_hours else "by the second"
     return (
-        f"{words.money(p.cost.amount, p.cost.currency)}: {p.cost.hosts} hosts for "
-        f"{words.seconds(p.makespan_s)}, paid {how}."
+        f"{quantities.money(p.cost.amount, p.cost.currency)}: {p.cost.hosts} hosts for "
+        f"{quantities.seconds(p.makespan_s)}, paid {how}."
     )
 
 
 def _facts(p: Prediction) -> list[tuple[str, Any]]:
     i = p.interval
-    found = [("interval", i.method), ("what varied", words.listed(list(i.sources)))]
+    found = [("interval", i.method), ("what varied", listed(list(i.sources)))]
     found.append(("simulated", told.effort(p)))
     found.append(("chunk requests of one run", f"{p.requests:,.0f}"))
     seeds = p.seeds

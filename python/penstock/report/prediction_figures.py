@@ -13,9 +13,9 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from penstock.predict import words
-from penstock.predict.perfetto import slots_of
+from penstock.predict import quantities
 from penstock.predict.prediction import Prediction
+from penstock.predict.queue_network.perfetto import slots_of
 from penstock.report import style
 from penstock.report.style import NotDrawn
 
@@ -145,10 +145,10 @@ def _bars(
 
 
 def _task_words(task: Row) -> str:
-    parts = [f"{name} {words.seconds(task[key])}" for key, name, _ in _PARTS if task.get(key)]
-    took = words.seconds(task["end_s"] - task["start_s"])
+    parts = [f"{name} {quantities.seconds(task[key])}" for key, name, _ in _PARTS if task.get(key)]
+    took = quantities.seconds(task["end_s"] - task["start_s"])
     path = ", on the critical path" if task.get("critical") else ""
-    begun = words.seconds(task["start_s"])
+    begun = quantities.seconds(task["start_s"])
     told = f"{task['name']} ({task['stage']}) on {task['host']}: {took} from {begun}{path}"
     return f"{told}. {', '.join(parts)}"
 
@@ -204,8 +204,9 @@ def utilisation(prediction: Prediction, width: float) -> Figure:
         )
         more = f" (busiest of {per} hosts)" if per > 1 else ""
         told = (
-            f"{row['name']}: {words.share(row['utilisation'])} busy, mean wait "
-            f"{words.seconds(row['wait_mean_s'])}, mean queue {words.digits(row['queue_mean'])}{more}"
+            f"{row['name']}: {quantities.share(row['utilisation'])} busy, mean wait "
+            f"{quantities.seconds(row['wait_mean_s'])}, "
+            f"mean queue {quantities.digits(row['queue_mean'])}{more}"
         )
         style.tips(fig, cell[0], [told])
         if marked:
@@ -220,7 +221,7 @@ def utilisation(prediction: Prediction, width: float) -> Figure:
             )
         if len(columns) <= (5 if small else 12):
             colour = style.PAPER if share > 0.55 else style.INK
-            label = words.share(row["utilisation"])
+            label = quantities.share(row["utilisation"])
             axes.text(x, y, label, ha="center", va="center", fontsize=7.5, color=colour)
     axes.set_xlim(-0.6, len(columns) - 0.4)
     axes.set_ylim(len(kinds) - 0.4, -0.6)
@@ -253,15 +254,17 @@ def stages(prediction: Prediction, width: float) -> Figure:
                 continue
             bar = axes.barh(y, value, left=left, height=0.66, color=colour, linewidth=0)
             style.tips(
-                fig, bar[0], [f"{row['name']}: {name} {words.seconds(value)} of a mean task"]
+                fig, bar[0], [f"{row['name']}: {name} {quantities.seconds(value)} of a mean task"]
             )
             left += value
         rest = float(row["task_mean_s"]) - left
         if rest > 1e-3 * float(row["task_mean_s"]):
             bar = axes.barh(y, rest, left=left, height=0.66, color=style.GRID, linewidth=0)
-            style.tips(fig, bar[0], [f"{row['name']}: other {words.seconds(rest)} of a mean task"])
+            style.tips(
+                fig, bar[0], [f"{row['name']}: other {quantities.seconds(rest)} of a mean task"]
+            )
         axes.annotate(
-            f"{row['tasks']:,.0f} × {words.seconds(row['task_mean_s'])}",
+            f"{row['tasks']:,.0f} × {quantities.seconds(row['task_mean_s'])}",
             (max(left, float(row["task_mean_s"])), y),
             xytext=(4, 0),
             textcoords="offset points",

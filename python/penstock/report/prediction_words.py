@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.predict import words
+from penstock.predict import quantities
 from penstock.predict.prediction import LATENCY, Prediction
+from penstock.text import counted, shortened
 
 Row = dict[str, Any]
 
@@ -28,17 +29,17 @@ class Table:
 def answer(prediction: Prediction) -> str:
     """The prediction in one sentence: time and interval, bottleneck, cost and energy."""
     p = prediction
-    count = words.digits_apart(p.interval.low, p.interval.high)
-    told = f"{words.named(p.workload)} takes {words.seconds(p.makespan_s, count)}{interval(p)}"
+    count = quantities.digits_apart(p.interval.low, p.interval.high)
+    told = f"{shortened(p.workload)} takes {quantities.seconds(p.makespan_s, count)}{interval(p)}"
     if p.bottleneck is not None:
-        busy = f", {words.share(p.bottleneck.utilisation)} busy"
+        busy = f", {quantities.share(p.bottleneck.utilisation)} busy"
         told += f"; the bottleneck is {p.bottleneck.words}"
         told += busy if p.bottleneck.station != LATENCY else ""
     paid = []
     if p.cost is not None:
-        paid.append(words.money(p.cost.amount, p.cost.currency))
+        paid.append(quantities.money(p.cost.amount, p.cost.currency))
     if p.energy_j is not None:
-        paid.append(words.joules(p.energy_j))
+        paid.append(quantities.joules(p.energy_j))
     return told + (f"; {', '.join(paid)}." if paid else ".")
 
 
@@ -51,7 +52,7 @@ def interval(prediction: Prediction) -> str:
     if i.low == i.high:
         return " (every run alike)"
     reached = i.level if calibrated or i.attained >= i.level else i.attained
-    return f" ({words.percent(reached)} between {words.seconds_range(i.low, i.high)})"
+    return f" ({quantities.percent(reached)} between {quantities.seconds_range(i.low, i.high)})"
 
 
 def stage_table(prediction: Prediction) -> Table:
@@ -59,20 +60,20 @@ def stage_table(prediction: Prediction) -> Table:
     rows = []
     for s in prediction.stages:
         tasks = s["tasks"] or 1
-        parts = [words.seconds(s[k] / tasks) for k in ("compute_s", "read_s", "write_s")]
+        parts = [quantities.seconds(s[k] / tasks) for k in ("compute_s", "read_s", "write_s")]
         other = (s["launch_s"] + s["manager_s"]) / tasks
-        span = words.seconds(s["end_s"] - s["start_s"])
+        span = quantities.seconds(s["end_s"] - s["start_s"])
         moved = s["read_bytes"] + s["written_bytes"]
-        local = words.share(s["local_bytes"] / moved) if moved else "–"
+        local = quantities.share(s["local_bytes"] / moved) if moved else "–"
         rows.append(
             (
-                words.named(str(s["name"])),
+                shortened(str(s["name"])),
                 f"{s['tasks']:,.0f}",
-                words.seconds(s["start_s"]),
+                quantities.seconds(s["start_s"]),
                 span,
-                words.seconds(s["task_mean_s"]),
+                quantities.seconds(s["task_mean_s"]),
                 *parts,
-                words.seconds(other),
+                quantities.seconds(other),
                 local,
             )
         )
@@ -92,15 +93,15 @@ def stage_table(prediction: Prediction) -> Table:
 
 
 def station_table(prediction: Prediction, top: int = TOP) -> Table:
-    """The stations with most of the critical path, then the busiest (PR-O-2)."""
+    """The stations with most of the critical path, then the busiest."""
     rows = [
         (
             str(s["name"]),
-            words.share(s["utilisation"]),
-            words.share(s["critical_share"]),
-            words.seconds(s["wait_mean_s"]),
-            words.seconds(s["wait_max_s"]),
-            words.digits(s["queue_mean"]),
+            quantities.share(s["utilisation"]),
+            quantities.share(s["critical_share"]),
+            quantities.seconds(s["wait_mean_s"]),
+            quantities.seconds(s["wait_max_s"]),
+            quantities.digits(s["queue_mean"]),
             f"{s['requests']:,.0f}",
         )
         for s in prediction.stations[:top]
@@ -122,10 +123,11 @@ def bytes_sentence(prediction: Prediction) -> str:
     b = prediction.bytes
     local = b["read_local"] + b["written_local"]
     moved = b["read"] + b["written"]
-    share = f", {words.share(local / moved)} of it local" if moved else ""
+    share = f", {quantities.share(local / moved)} of it local" if moved else ""
     return (
-        f"{words.size(b['read'])} read and {words.size(b['written'])} written{share}; "
-        f"{words.size(b['network'])} crossed the network; {words.size(b['stored'])} stored at the end."
+        f"{quantities.size(b['read'])} read and {quantities.size(b['written'])} written{share}; "
+        f"{quantities.size(b['network'])} crossed the network; "
+        f"{quantities.size(b['stored'])} stored at the end."
     )
 
 
@@ -136,10 +138,12 @@ def measure_sentence(prediction: Prediction) -> str:
         return ""
     if m["path"] is None:
         return f"Nothing to measure: {m['why']}."
-    width = f"from {words.seconds(m['width_s'])} to {words.seconds(m['width_if_known_s'])}"
+    width = (
+        f"from {quantities.seconds(m['width_s'])} to {quantities.seconds(m['width_if_known_s'])}"
+    )
     return (
         f"Measure next: {m['path']} ({m['why']}). Known, the interval would narrow by "
-        f"{words.share(m['narrows'])}, {width}. How: {m['method']}."
+        f"{quantities.share(m['narrows'])}, {width}. How: {m['method']}."
     )
 
 
@@ -151,7 +155,7 @@ def sensitivity_table(prediction: Prediction, top: int = 40) -> Table:
             str(r["value"]),
             _range(str(r["low"]), str(r["high"])),
             _range(_signed(r["change_low"]), _signed(r["change_high"])),
-            words.digits(r["elasticity"], 2) if r["elasticity"] is not None else "–",
+            quantities.digits(r["elasticity"], 2) if r["elasticity"] is not None else "–",
         )
         for r in (prediction.sensitivity or [])[:top]
     ]
@@ -166,9 +170,9 @@ def frequency_table(prediction: Prediction) -> Table:
     rows = [
         (
             str(s["frequency"]),
-            words.seconds(s["makespan_s"]),
-            "–" if s["energy_j"] is None else words.joules(s["energy_j"]),
-            "–" if s["cost"] is None else words.money(s["cost"], currency),
+            quantities.seconds(s["makespan_s"]),
+            "–" if s["energy_j"] is None else quantities.joules(s["energy_j"]),
+            "–" if s["cost"] is None else quantities.money(s["cost"], currency),
         )
         for s in states
     ]
@@ -181,9 +185,9 @@ def measured_sentence(prediction: Prediction) -> str:
     if m is None:
         return ""
     where = "inside" if m["inside"] else "outside"
-    runs = words.counted(m["pairs"], "pair")
+    runs = counted(m["pairs"], "pair")
     return (
-        f"Measured: {words.seconds(m['measured_s'])}, {where} the interval; the prediction is "
+        f"Measured: {quantities.seconds(m['measured_s'])}, {where} the interval; the prediction is "
         f"{_signed(m['ratio'] - 1)} off. Kept in {m['store']}, which holds {runs}."
     )
 
@@ -191,8 +195,8 @@ def measured_sentence(prediction: Prediction) -> str:
 def effort(prediction: Prediction) -> str:
     """What the prediction itself took."""
     p = prediction
-    runs = words.counted(p.simulations, "simulated run")
-    return f"{runs}, {words.counted(p.events, 'event')}, {words.seconds(p.wall_s)}"
+    runs = counted(p.simulations, "simulated run")
+    return f"{runs}, {counted(p.events, 'event')}, {quantities.seconds(p.wall_s)}"
 
 
 def _range(low: str, high: str) -> str:
@@ -211,4 +215,4 @@ def _signed(share: float | None) -> str:
         return "does not end"
     if abs(share) < 0.0005:
         return "0 %"
-    return f"{'+' if share > 0 else '−'}{words.digits(abs(100 * share), 2)} %"
+    return f"{'+' if share > 0 else '−'}{quantities.digits(abs(100 * share), 2)} %"

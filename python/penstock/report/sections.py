@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from penstock.analyse.costs import NO_COST, factor_cost, focal_factor
+from penstock.analyse.costs import NO_COST, FactorCost, factor_cost, focal_factor
 from penstock.analyse.effect_findings import is_sure
-from penstock.analyse.findings import agreement, observer_receipts
+from penstock.analyse.finding import Finding
+from penstock.analyse.findings import LEAST_JUDGED, agreement, assumed, observer_receipts
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.words import listed, quantity, term_words
 from penstock.report.figures.effects import of_levels
 from penstock.report.figures.series import busiest, verdicts
+from penstock.study.disk_speeds import scale_of
+from penstock.text import at_speed, listed, quantity, term_words, times
 
 Table = dict[str, Any]
 
@@ -78,8 +80,9 @@ def tiles(outcome: Outcome) -> list[dict[str, str]]:
             }
         )
     if outcome.predictions is not None and "ratio" in outcome.predictions:
-        within, judged, _ = agreement(outcome.predictions)
-        if judged:
+        known = outcome.predictions[~assumed(outcome.predictions)]
+        within, judged, _ = agreement(known)
+        if judged >= LEAST_JUDGED:
             found.append(
                 {
                     "value": f"{100 * within / judged:.0f} %",
@@ -104,37 +107,61 @@ def tiles(outcome: Outcome) -> list[dict[str, str]]:
     return found
 
 
-def costs_caption(outcome: Outcome) -> str:
-    """What the figure of costs shows."""
+def cost_of_main(outcome: Outcome) -> FactorCost | None:
+    """What the focal factor costs in the first response."""
     for response in outcome.responses[:1]:
-        focal = focal_factor(outcome, response.name)
-        cost = factor_cost(outcome, response, focal) if focal else None
-        if cost:
-            return (
-                f"What {cost.level} costs beside {cost.other} in {response.name}, under each combination "
-                "of the other factors: ratio of the geometric means of the replicates with 95 % interval "
-                f"(spread pooled over treatments). In the grey band, up to {NO_COST:.2f}×, it is called "
-                "no cost."
-            )
-    return ""
+        if focal := focal_factor(outcome, response.name):
+            return factor_cost(outcome, response, focal)
+    return None
+
+
+def costs_caption(cost: FactorCost | None) -> str:
+    """What the figure of costs shows, and the table in its place."""
+    if cost is None:
+        return ""
+    return (
+        f"What {cost.level} costs beside {cost.other} in {cost.response}, under each combination "
+        "of the other factors: ratio of the geometric means of the replicates with 95 % interval "
+        f"(spread pooled over treatments). Up to {NO_COST:.2f}× is called no cost."
+    )
+
+
+def costs_table(outcome: Outcome, cost: FactorCost | None) -> Table | None:
+    """The figure of costs as a table: for the few combinations that make no picture."""
+    if cost is None or len(cost.cells) < 2:
+        return None
+    rows = [
+        _row(outcome.phrase(c.where), times(c.ratio), f"{times(c.low)} to {times(c.high)}")
+        for c in sorted(cost.cells, key=lambda cell: -cell.ratio)
+    ]
+    return _table(["with", f"#cost of {cost.level}", "#95 % interval"], rows)
 
 
 #: treatments shown before the rest is folded away
 _SHOWN = 12
+#: findings of severity info shown before the rest is folded away
+_SHOWN_FINDINGS = 4
+
+
+def findings_in_two(found: list[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """What is shown and what is folded away: every warning and error is shown, in the order given."""
+    calm = [f for f in found if f.severity == "info"][_SHOWN_FINDINGS:]
+    return [f for f in found if f not in calm], calm
 
 
 def ranked(outcome: Outcome) -> Table | None:
     """Treatments by the study's first response, the best first, with their means of every response."""
-    heads, cells = ranked_columns(outcome)
+    heads, cells = ranked_columns(outcome, by_factor=True)
     if len(cells) < 2:
         return None
     rows = [_row(*c, mark="best" if i == 0 else "") for i, c in enumerate(cells)]
     found = _table(heads, rows[:_SHOWN])
     found["more"] = rows[_SHOWN:]
+    main = ranking(outcome, outcome.responses[0])
+    sure = " with 95 % intervals (Student t, spread pooled over treatments)" if main.df else ""
     found["note"] = (
-        "Means of the valid runs with 95 % intervals (Student t, spread pooled over treatments). Behind: "
-        "how many times better the best is; “as good” cannot be told from it and is at most 5 % worse, "
-        "“undecided” cannot be told from it. Numbers: means.parquet."
+        f"Means of the valid runs{sure}. Behind: how many times better the best is; “as good” cannot be "
+        "told from it and is at most 5 % worse, “undecided” cannot be told from it. Numbers: means.parquet."
     )
     return found
 
@@ -142,8 +169,9 @@ def ranked(outcome: Outcome) -> Table | None:
 def level_means(outcome: Outcome) -> Table | None:
     """The mean of every response at each level of each factor."""
     heads = ["factor", "level"]
-    for number, response in enumerate(outcome.responses):
-        heads += mean_heads(response, first=number == 0)
+    intervals = [n == 0 and ranking(outcome, r).df > 0 for n, r in enumerate(outcome.responses)]
+    for response, interval in zip(outcome.responses, intervals, strict=True):
+        heads += mean_heads(response, interval)
     rows = []
     for factor in outcome.factors:
         by_response = [
@@ -152,12 +180,12 @@ def level_means(outcome: Outcome) -> Table | None:
         ]
         for level in factor.levels:
             cells = [
-                mean_cells(means.get(level), first=number == 0)
-                for number, means in enumerate(by_response)
+                mean_cells(means.get(level), interval)
+                for means, interval in zip(by_response, intervals, strict=True)
             ]
             if any(any(c) for c in cells):
                 name = term_words(factor.name) if level == factor.levels[0] else ""
-                rows.append(_row(name, level, *(c for each in cells for c in each)))
+                rows.append(_row(name, factor.label(level), *(c for each in cells for c in each)))
     if not rows or len(outcome.factors) < 2:
         return None
     note = "Means of the treatments' means, over the combinations of the other factors that all levels have."
@@ -170,11 +198,13 @@ def effects_captions(outcome: Outcome) -> dict[str, str]:
         return {
             "pareto": "Share of the variation that each term explains; hollow where not significant at 95 %.",
             "effects": "Mean at each level with its 95 % interval, averaged over the other factors.",
+            "folded": "The means as a picture, and the table of effects",
         }
     return {
         "pareto": "Size of each effect, those that explain most first, with their share of the variation; "
         "beyond the dashed limit it is significant at 95 %. Effects are differences of means.",
         "effects": "Effects with sign and 95 % Student-t interval: difference of means, level to level.",
+        "folded": "With sign and interval, and as a table",
     }
 
 
@@ -232,6 +262,7 @@ def prediction(outcome: Outcome) -> Table | None:
     names = [r.name for r in outcome.responses if (table["response"] == r.name).any()]
     rows = []
     sentences = []
+    without: dict[str, None] = {}
     for response in outcome.responses:
         mine = table[table["response"] == response.name]
         if mine.empty:
@@ -243,13 +274,23 @@ def prediction(outcome: Outcome) -> Table | None:
         named = " and ".join(
             f"{b} ({outcome.phrase(outcome.levels(b)) or 'levels unknown'})" for b in bases
         )
-        sentences.append(
-            f"{response.name}: from the traces of {named} and the disk profiles alone, "
-            f"{within} of {judged} other treatments ({100 * within / max(1, judged):.0f} %) came within "
-            f"15 % (the bar is 85 %); the worst is {worst:.2f} of the measurement."
-        )
+        if assumed(mine).any():
+            sentences.append(
+                f"{response.name}: nothing in the trace comes near its number, so it is assumed to follow "
+                "the whole run, and its predictions are not judged."
+            )
+        elif judged:
+            share = f" ({100 * within / judged:.0f} %)" if judged >= LEAST_JUDGED else ""
+            sentences.append(
+                f"{response.name}: from the traces of {named} and the disk profiles alone, "
+                f"{within} of {judged} other treatments{share} came within "
+                f"15 % (the bar is 85 %); the worst is {worst:.2f} of the measurement."
+            )
         for r in mine.to_dict("records"):
             treatment = str(r["treatment_id"])
+            if not math.isfinite(float(r["predicted"])):
+                without[outcome.phrase(outcome.levels(treatment)) or treatment] = None
+                continue
             ratio = float(r.get("ratio", math.nan))
             off = math.isfinite(ratio) and abs(ratio - 1) > 0.15
             is_basis = treatment in bases
@@ -271,15 +312,18 @@ def prediction(outcome: Outcome) -> Table | None:
     return _table(
         ["", "treatment", "response", "#predicted", "#interval", "#measured", "#ratio"],
         rows,
-        sentence=" ".join([*_score_of_all(table), *sentences, *_left_out(table)]),
+        sentence=" ".join([*_score_of_all(table), *sentences]),
+        without="; ".join(without),
+        model=_left_out(table),
         responses=names,
     )
 
 
 def _score_of_all(table: pd.DataFrame) -> list[str]:
     """Hits of all responses together, where there are several."""
+    table = table[~assumed(table)]
     within, judged, _ = agreement(table)
-    if table["response"].nunique() < 2 or not judged:
+    if table["response"].nunique() < 2 or judged < LEAST_JUDGED:
         return []
     return [
         f"{within} of {judged} predictions ({100 * within / judged:.0f} %) came within 15 % of the "
@@ -287,14 +331,13 @@ def _score_of_all(table: pd.DataFrame) -> list[str]:
     ]
 
 
-def _left_out(table: pd.DataFrame) -> list[str]:
+def _left_out(table: pd.DataFrame) -> str:
     """What the model is and leaves out, in its own words, each once."""
     notes: list[str] = []
     if "note" in table:
         notes = [str(note) for note in table["note"].dropna().unique()]
     parts = dict.fromkeys(p.strip() for note in notes for p in note.split(";") if p.strip())
-    words = "; ".join(parts)
-    return [f"The model: {words}."] if words else []
+    return "; ".join(parts)
 
 
 def fractions(outcome: Outcome) -> list[Table]:
@@ -570,9 +613,7 @@ def _profiles(manifest: dict[str, Any]) -> dict[str, str]:
     found = {}
     for disk_id, disk in disks.items():
         name = str(disk.get("profile") or disk_id)
-        scale = disk.get("time_scale")
-        if scale and float(scale) != 1:
-            name += f", time × {float(scale):g}"
+        name = at_speed(name, scale_of(disk) or 1.0)
         found[name] = str(hashes.get(disk_id, ""))
     return found
 
@@ -619,11 +660,11 @@ def anova(outcome: Outcome) -> list[Table]:
             rows.append(
                 _row(
                     term_words(str(r["term"])),
-                    _number(r.get("coefficient")),
-                    _number(r.get("effect")),
-                    interval,
                     _number(r.get("variation_share"), 2),
                     p_words,
+                    _number(r.get("effect")),
+                    interval,
+                    _number(r.get("coefficient")),
                     _number(r.get("df"), 0),
                     term_words(str(r.get("aliases") or "")) if not residual else "",
                     mark="" if sure else "quiet",
@@ -633,19 +674,26 @@ def anova(outcome: Outcome) -> list[Table]:
             _table(
                 [
                     "term",
-                    f"#q ({response.unit})" if response.unit else "#q",
-                    f"#effect ({response.unit})" if response.unit else "#effect",
-                    "#95 % interval of effect",
                     "#variation (%)",
                     "#p",
+                    f"#effect ({response.unit})" if response.unit else "#effect",
+                    "#95 % interval",
+                    f"#q ({response.unit})" if response.unit else "#q",
                     "#df",
                     "aliases",
                 ],
                 rows,
-                title=response_title(response),
+                response=response.name,
             )
         )
-    return found
+    return [_without_empty(table) for table in found]
+
+
+def _without_empty(table: Table) -> Table:
+    """Without the columns in which nothing stands."""
+    told = [i for i in range(len(table["columns"])) if any(r["cells"][i] for r in table["rows"])]
+    rows = [{**r, "cells": [r["cells"][i] for i in told]} for r in table["rows"]]
+    return {**table, "columns": [table["columns"][i] for i in told], "rows": rows}
 
 
 def all_runs(outcome: Outcome) -> Table | None:
@@ -653,13 +701,14 @@ def all_runs(outcome: Outcome) -> Table | None:
     runs = outcome.runs
     if runs is None:
         return None
-    names = [f.name for f in outcome.factors if f.name in runs]
-    columns = ["run", "treatment", "#replicate", *names]
+    factors = [f for f in outcome.factors if f.name in runs]
+    columns = ["run", "treatment", "#replicate", *(f.name for f in factors)]
     columns += [f"#{r.name} ({r.unit})" if r.unit else f"#{r.name}" for r in outcome.responses]
     columns += ["valid", "reason"]
     rows = []
     for r in runs.to_dict("records"):
-        cells = [r.get("run_id"), r.get("treatment_id"), r.get("replicate"), *(r[n] for n in names)]
+        cells = [r.get("run_id"), r.get("treatment_id"), r.get("replicate")]
+        cells += [f.label(str(r[f.name])) for f in factors]
         cells += [_number(r.get(x.name)) for x in outcome.responses]
         cells += ["yes" if r.get("valid") else "no", r.get("reason") or ""]
         rows.append(_row(*cells, mark="" if r.get("valid") else "warn"))

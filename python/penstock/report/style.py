@@ -5,6 +5,8 @@ Colours are after Okabe and Ito, *Color Universal Design* (2008). No meaning is 
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,8 +165,26 @@ def tips(fig: Figure, artist: Any, texts: list[str]) -> None:
     artist.set_gid(gid)
     known[gid] = texts
     fig.penstock_tips = known  # type: ignore[attr-defined]
+    marks: Counter[int] = getattr(fig, "penstock_marks", None) or Counter()
+    marks[id(artist.axes)] += len(texts)
+    fig.penstock_marks = marks  # type: ignore[attr-defined]
 
 
-def named_axis(name: str, unit: str) -> str:
-    """`bandwidth (MiB/s)`: an axis label with its unit."""
-    return f"{name} ({unit})" if unit else name
+def most_marks(fig: Figure) -> int:
+    """How many marks with a hover text the fullest panel of a figure has."""
+    marks: dict[int, int] = getattr(fig, "penstock_marks", {})
+    return max(marks.values(), default=0)
+
+
+def wrapped(text: str, inches: float, size: float, bold: bool = True) -> str:
+    """A text in lines of at most that width, after commas first, in a font of `size` points."""
+    letters = max(8, int(inches * 72 / (size * (0.7 if bold else 0.62))))
+    lines: list[str] = []
+    for part in text.split(", "):
+        if lines and len(lines[-1]) + len(part) + 3 <= letters:
+            lines[-1] += f", {part}"
+            continue
+        if lines:
+            lines[-1] += ","
+        lines += textwrap.wrap(part, letters) or [part]
+    return "\n".join(lines)

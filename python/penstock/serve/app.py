@@ -12,7 +12,6 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 
-from penstock import __version__
 from penstock.archive.bundle import command_line
 from penstock.errors import BadInput, PenstockError
 from penstock.serve import api
@@ -21,6 +20,7 @@ from penstock.serve.gate import Gate
 from penstock.serve.index import View
 from penstock.serve.page import list_page, live_page, report_page, trace_page
 from penstock.serve.traces import Served
+from penstock.version import version
 
 _FAR = float(1 << 62)
 _Number = Annotated[int, Path(ge=0, lt=1 << 63)]
@@ -63,7 +63,7 @@ def application(
 
     app = FastAPI(
         title="penstock",
-        version=__version__,
+        version=version(),
         lifespan=lifespan,
         redirect_slashes=False,
         docs_url=None,

@@ -10,12 +10,13 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from penstock.design.generators import NoFraction, largest_fraction, parse_generator
+from penstock.plugins import WORKLOAD_PARSERS
+from penstock.spec.names import BUILT_IN, RESERVED, listed, name_fault, suggestion
+from penstock.spec.source import Path, Source
+from penstock.spec.units import parse_unit
 from penstock.study.check_platform import check_names, check_platform
-from penstock.study.names import BUILT_IN, RESERVED, listed, name_fault, suggestion
 from penstock.study.references import Names, level_values, templates
-from penstock.study.source import Path, Source
-from penstock.study.units import parse_unit
-from penstock.workload.parsers import NAMES, parser
+from penstock.workload.parsers import parser
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORKLOAD_TEXTS = ("prepare", "command", "after", "directory")
@@ -154,11 +155,11 @@ def _workload(source: Source, document: dict[str, Any], names: Names) -> None:
         if isinstance(service, dict):
             _service(source, ("workload", "services", i), service, names, services[:i])
     name = workload.get("parser", "none")
-    if isinstance(name, str) and name.strip() and name not in NAMES:
+    if isinstance(name, str) and name.strip() and name not in WORKLOAD_PARSERS:
         source.mistake(
             ("workload", "parser"),
             f"the unknown parser '{name}'",
-            f"{listed(list(NAMES))}{suggestion(name, list(NAMES))}",
+            f"{listed(list(WORKLOAD_PARSERS))}{suggestion(name, list(WORKLOAD_PARSERS))}",
         )
 
 
@@ -201,7 +202,7 @@ def _service(
 def _responses(source: Source, document: dict[str, Any], names: Names) -> None:
     parser_name = _mapping(document, "workload").get("parser", "none")
     known: dict[str, str] | None = None
-    if isinstance(parser_name, str) and parser_name in NAMES:
+    if isinstance(parser_name, str) and parser_name in WORKLOAD_PARSERS:
         known = {**parser(parser_name).RESPONSES, "wall_s": "s"}
     taken = {f.lower(): f"the factor '{f}'" for f in names.factors}
     for name, body in _mapping(document, "responses").items():

@@ -14,14 +14,14 @@ from pydantic import ValidationError
 from penstock.errors import BadInput
 from penstock.platform.check_emulation import Machines, check_emulation, networks_of
 from penstock.platform.profiles import read_profile, ready_names
-from penstock.study.file import PlatformFile
-from penstock.study.machine import NodeFile, node_names
-from penstock.study.mistakes import expected_of
-from penstock.study.names import BUILT_IN, listed, suggestion
+from penstock.spec.machine import NodeFile, PlatformFile, node_names
+from penstock.spec.mistakes import expected_of
+from penstock.spec.names import BUILT_IN, listed, suggestion
+from penstock.spec.quantities import AUTO, is_template
+from penstock.spec.source import Path, Source
+from penstock.spec.template import filled_in, names_in
 from penstock.study.references import Names, filled
-from penstock.study.source import Path, Source
-from penstock.study.template import filled_in, names_in
-from penstock.study.values import is_template
+from penstock.study.time_scales import entry, possible
 
 #: treatments of which the platform is checked as a whole
 _MOST_WHOLE = 256
@@ -111,7 +111,9 @@ def check_platform(
     for i, node in enumerate(_nodes(document)):
         for j, disk in enumerate(_list(node.get("disks")) if isinstance(node, dict) else []):
             if isinstance(disk, dict):
-                _profile_or_directory(source, (*_AT, "nodes", i, "disks", j), disk)
+                at: Path = (*_AT, "nodes", i, "disks", j)
+                _profile_or_directory(source, at, disk)
+                _time_scales(source, at, disk, names)
     platform = document.get("platform")
     used: dict[str, None] = {}
     for path, text in _texts(platform, ()):
@@ -121,13 +123,43 @@ def check_platform(
             for value, where in filled(source, (*_AT, *path), text, names):
                 if is_profile:
                     _profile(source, where, value, base_dir, profiles)
-                elif expected := _refusal(platform, path, value):
+                elif expected := _auto_by_factor(path, value) or _refusal(platform, path, value):
                     source.mistake(where, f"'{value}'", expected)
             used.update(dict.fromkeys(f for f in names.factors if f in names_of(text)))
             names.used |= known
     if len(source.mistakes) == before and isinstance(platform, dict):
         _wholes(source, platform, names, list(used))
     return profiles
+
+
+def _auto_by_factor(path: Path, value: str) -> str:
+    """What is expected instead of `auto` as a factor's level: what it comes to is no treatment's own."""
+    if "time_scale" in path[-2:] and value.strip() == AUTO:
+        return "a number above 0, such as 4; auto stands in time_scale itself"
+    return ""
+
+
+def _time_scales(source: Source, path: Path, disk: dict[str, Any], names: Names) -> None:
+    """What is wrong with time scales that are said for each profile of a disk."""
+    said = disk.get("time_scale")
+    if not isinstance(said, dict) or disk.get("profile") is None:
+        return
+    of_disk = list(possible(disk["profile"], names.factors))
+    if not of_disk:
+        return  # noted with the profile
+    known = list(dict.fromkeys(key for levels, profile in of_disk for key in (*levels, profile)))
+    for key in said:
+        if key not in known:
+            found = f"'{key}', which is no profile of this disk"
+            expected = f"{listed(known)}{suggestion(key, known)}"
+            source.mistake((*path, "time_scale", key), found, expected, key=True)
+    for levels, profile in of_disk:
+        if entry(said, levels, profile) is None:
+            source.mistake(
+                (*path, "time_scale"),
+                f"no time_scale of '{profile}'",
+                "a number or auto for each profile that the disk can have",
+            )
 
 
 def names_of(text: str) -> list[str]:

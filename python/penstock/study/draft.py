@@ -6,8 +6,8 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from penstock.study.names import BUILT_IN
-from penstock.study.template import doubled
+from penstock.spec.names import BUILT_IN
+from penstock.spec.template import doubled
 from penstock.workload.parsers import fio
 
 _KNOWN = ("data", *BUILT_IN)
@@ -25,7 +25,8 @@ question: >
 # What is varied. Texts below refer to a factor by {{name}}; the first level is coded -1, the second +1.
 # Any text below may use a factor, so anything can be one: an option of the program, a size, a count.
 factors:
-  disk:   {{levels: [hdd-7200, sata-ssd]}}     # storage profiles; also: nvme, network-volume, own JSON file
+  disk:   {{levels: [hdd-7200, network-volume]}}   # storage profiles, or own JSON files; faster ones
+                                               # (sata-ssd, nvme) need a larger time_scale
   memory: {{levels: [256MiB, 1GiB]}}           # page cache included
 
 design:
@@ -40,7 +41,7 @@ platform:
       disks:
         - name: data              # the commands below call its directory {{data}}
           profile: "{{disk}}"
-          time_scale: 4           # four times slower than the real device: what a small host can keep up with
+          time_scale: 4           # four times slower than the real device; auto: as this host needs it
 
 workload:
 {prepare}  mutates: true         # the command changes the prepared data: every run gets a fresh copy

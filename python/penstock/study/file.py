@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, create_model
 
-from penstock.study.fields import expect
-from penstock.study.machine import EmulatedPart, NetworkPart, NodeFile, Patterns
-from penstock.study.values import (
+from penstock.plugins import DESIGNS, OBSERVERS
+from penstock.spec.fields import expect
+from penstock.spec.machine import Patterns, PlatformFile
+from penstock.spec.quantities import (
     TEXT_OR_NUMBER,
     Duration,
     Interval,
@@ -64,7 +65,14 @@ class FractionFile(Part):
 
 
 def _kind_tag(value: Any) -> str:
-    return "full" if isinstance(value, str) else "fraction"
+    if isinstance(value, str):
+        return "full"
+    added = set(DESIGNS) - {"full"}
+    return (
+        "other"
+        if isinstance(value, dict) and len(value) == 1 and set(value) <= added
+        else "fraction"
+    )
 
 
 def _full(value: Any) -> Any:
@@ -86,7 +94,8 @@ Kind = Annotated[
     Annotated[Literal["full"], BeforeValidator(_full), Tag("full")]
     | Annotated[
         FractionFile, BeforeValidator(_mapping_or("full, or {fraction: 1}")), Tag("fraction")
-    ],
+    ]
+    | Annotated[dict[str, dict[str, Any]], Tag("other")],
     Discriminator(_kind_tag),
 ]
 
@@ -94,7 +103,9 @@ Kind = Annotated[
 class DesignFile(Part):
     """Which treatments are run, how often, in which order."""
 
-    kind: Kind = Field(description="full, or {fraction: P} for 2^(K−P) treatments.")
+    kind: Kind = Field(
+        description="full, {fraction: P} for 2^(K−P) treatments, or {NAME: …} that another package adds."
+    )
     generators: list[Text] = Field(
         [], description="Own generators of the fraction, such as `jobs = disk*pattern*block`."
     )
@@ -105,13 +116,6 @@ class DesignFile(Part):
         description="interleaved: each replicate is a complete shuffled pass; standard: not shuffled.",
     )
     noise: Share = Field("5%", description="Assumed variation between runs, for the power figures.")
-
-
-class PlatformFile(EmulatedPart):
-    """What the workload runs on."""
-
-    nodes: list[NodeFile] = Field(min_length=1, description="Nodes; at least one.")
-    network: NetworkPart | None = Field(None, description="The network net, in which all are.")
 
 
 class QuickFile(Part):
@@ -238,7 +242,9 @@ class ResponseFile(Part):
 class MonitorFile(Part):
     """The sampler."""
 
-    interval: Interval = Field("1s", description="Period, 10ms to 1h.")
+    interval: Interval = Field(
+        "1s", description="Period, 10ms to 1h; at most 100ms in a run that ends within ten seconds."
+    )
 
 
 class TraceFile(Part):
@@ -247,13 +253,34 @@ class TraceFile(Part):
     mode: Literal["trace", "pattern"] = Field("trace", description="Every event, or patterns only.")
 
 
-class ObserversFile(Part):
+class _Observers(Part):
     """What watches each run."""
 
     monitor: MonitorFile | None = Field(
         MonitorFile.model_validate({}), description="Samples of the host and the run; null: none."
     )
     trace: TraceFile | None = Field(None, description="I/O calls of the run; null: none.")
+
+    def others(self) -> dict[str, dict[str, Any]]:
+        """What is said of those that other packages add."""
+        added = set(type(self).model_fields) - set(_Observers.model_fields)
+        said = {name: getattr(self, name) for name in sorted(added)}
+        return {name: settings for name, settings in said.items() if settings is not None}
+
+
+if TYPE_CHECKING:
+    ObserversFile = _Observers
+else:
+    ObserversFile = create_model(
+        "ObserversFile",
+        __base__=_Observers,
+        __doc__=_Observers.__doc__,
+        **{
+            name: (dict[str, Any] | None, Field(None, description="Added by another package."))
+            for name in OBSERVERS
+            if name not in _Observers.model_fields
+        },
+    )
 
 
 class SettleFile(Part):

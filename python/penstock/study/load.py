@@ -10,18 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock.errors import BadInput
-from penstock.study.check import check
-from penstock.study.file import (
-    FactorFile,
-    FractionFile,
-    JsonFile,
-    RegexFile,
-    ResponseFile,
-    ServiceFile,
-    StudyFile,
-)
-from penstock.study.mistakes import in_order, note
-from penstock.study.model import (
+from penstock.spec.mistakes import in_order, note
+from penstock.spec.source import dump, read_input, read_source
+from penstock.spec.study import (
     DesignSpec,
     Factor,
     Hosts,
@@ -38,12 +29,21 @@ from penstock.study.model import (
     Worker,
     Workload,
 )
+from penstock.spec.template import doubled
+from penstock.spec.units import parse_duration, parse_share
+from penstock.study.check import check
+from penstock.study.file import (
+    FactorFile,
+    FractionFile,
+    JsonFile,
+    RegexFile,
+    ResponseFile,
+    ServiceFile,
+    StudyFile,
+)
 from penstock.study.override import apply_override, apply_quick
 from penstock.study.platform_file import include_platform
 from penstock.study.references import level_values
-from penstock.study.source import dump, read_input, read_source
-from penstock.study.template import doubled
-from penstock.study.units import parse_duration, parse_share
 
 
 def load_study(
@@ -73,7 +73,7 @@ def read_study(
     if not isinstance(source.value, dict):
         source.mistake((), "no mapping", "a study: keys such as name, factors, design, workload")
         raise BadInput(mistakes=source.mistakes)
-    from penstock.emulate.schedule import expand_in
+    from penstock.platform.schedule import expand_in
 
     base = (base_dir or path.parent).resolve()
     for text in overrides:
@@ -175,7 +175,10 @@ def _factor(name: str, body: FactorFile) -> Factor:
 
 def _design(file: StudyFile) -> DesignSpec:
     design = file.design
+    other = next(iter(design.kind.items())) if isinstance(design.kind, dict) else ("full", {})
     return DesignSpec(
+        kind=other[0],
+        options=other[1],
         fraction=design.kind.fraction if isinstance(design.kind, FractionFile) else 0,
         generators=tuple(design.generators),
         replicates=design.replicates,
@@ -201,6 +204,7 @@ def _observers(file: StudyFile) -> Observers:
     return Observers(
         monitor=MonitorSpec(interval_s=parse_duration(monitor.interval)) if monitor else None,
         trace=TraceSpec(mode=trace.mode) if trace else None,
+        others=file.observers.others(),
     )
 
 

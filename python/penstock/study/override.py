@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import BadInput, Mistake
-from penstock.study.source import Position, Source, read_value
+from penstock.spec.source import Position, Source, read_value
 
 
 def apply_override(source: Source, text: str) -> None:

@@ -6,8 +6,8 @@ import copy
 from pathlib import Path as FilePath
 from typing import Any
 
-from penstock.study.machine import EmulatedPart, ImpairmentFile, MachineFile
-from penstock.study.source import Path, Source
+from penstock.spec.machine import EmulatedPart, ImpairmentFile, MachineFile
+from penstock.spec.source import Path, Source
 
 _AT: Path = ("platform",)
 _OF_NETWORK = ("latency", "subnet", "matrix", "host", "engine", *ImpairmentFile.model_fields)

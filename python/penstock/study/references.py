@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.study.names import BUILT_IN, OF_NODES, listed, suggestion
-from penstock.study.source import Path, Source
-from penstock.study.template import LoneBrace, fill, names_in
+from penstock.spec.names import BUILT_IN, OF_NODES, listed, suggestion
+from penstock.spec.source import Path, Source
+from penstock.spec.template import LoneBrace, fill, names_in
 
 #: most fillings of one text that are looked at
 _MOST_FILLINGS = 4096

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from penstock.emulate.spec import ClusterSpec
 from penstock.errors import BadInput
 from penstock.platform.profiles import read_profile, scaled
-from penstock.study.file import PlatformFile
-from penstock.study.machine import DiskFile, NodeFile, node_names
-from penstock.study.mistakes import expected_of
-from penstock.study.model import Service, Study
-from penstock.study.names import BUILT_IN
-from penstock.study.template import Filling, doubled, fill, fill_line, filled_in, names_in
-from penstock.study.units import parse_size
+from penstock.spec.cluster import ClusterSpec
+from penstock.spec.machine import DiskFile, NodeFile, PlatformFile, node_names, time_scale_of
+from penstock.spec.mistakes import expected_of
+from penstock.spec.names import BUILT_IN
+from penstock.spec.study import Service, Study
+from penstock.spec.template import Filling, doubled, fill, fill_line, filled_in, names_in
+from penstock.spec.units import parse_size
+from penstock.study.time_scales import picked
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,21 @@ class ResolvedRun:
         return Filling(values, frozenset({"nodes"}))
 
 
+def resolvable(study: Study, treatments: Iterable[Mapping[str, str]]) -> list[ResolvedRun]:
+    """Those treatments that can be resolved; what is wrong with others is said when they are to be run."""
+    found = []
+    for levels in treatments:
+        with contextlib.suppress(BadInput, KeyError):
+            found.append(resolve(study, levels))
+    return found
+
+
 def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
     """The run of `treatment` (factor → level name), factors filled in. KeyError for an unknown level."""
     values = {f.name: str(f.level(treatment[f.name]).value) for f in study.factors}
     early = {**values, "study_dir": str(study.base_dir)}
     work = study.workload
-    platform = _platform(study, early)
+    platform = _platform(study, treatment, early)
     return ResolvedRun(
         treatment={f.name: treatment[f.name] for f in study.factors},
         nodes=tuple(
@@ -183,9 +193,11 @@ def _kept(text: str, values: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     return text.replace("{{", "{{{{").replace("}}", "}}}}"), known | later
 
 
-def _platform(study: Study, values: Mapping[str, str]) -> PlatformFile:
+def _platform(
+    study: Study, treatment: Mapping[str, str], values: Mapping[str, str]
+) -> PlatformFile:
     """The study's platform with every factor filled in. BadInput where that makes no platform."""
-    said = filled_in(study.document["platform"], values)
+    said = filled_in(picked(study.document["platform"], treatment, values), values)
     try:
         return PlatformFile.model_validate(said)
     except ValidationError as error:
@@ -222,13 +234,14 @@ def _cluster(study: Study, platform: PlatformFile) -> ClusterSpec:
         machines,
         networks,
         platform.schedule,
-        lambda name: _profile(study, name),
+        lambda name: profile_of(study, name),
         base_dir=study.base_dir,
         runtime=platform.runtime,
     )
 
 
-def _profile(study: Study, name: str) -> dict[str, Any]:
+def profile_of(study: Study, name: str) -> dict[str, Any]:
+    """A profile that the study refers to, as it is. BadInput if there is none."""
     known = study.profiles.get(name)
     return known if known is not None else read_profile(name, study.base_dir)
 
@@ -247,13 +260,13 @@ def _disk(study: Study, node: str, disk: DiskFile) -> ResolvedDisk:
     if disk.profile is None:
         directory = study.base_dir / disk.directory if disk.directory is not None else None
         return ResolvedDisk(disk.name, node, "", 1.0, {}, size_bytes, disk.mount, directory)
-    time_scale = float(disk.time_scale)
+    time_scale = time_scale_of(disk)
     return ResolvedDisk(
         name=disk.name,
         node=node,
         profile_name=disk.profile,
         time_scale=time_scale,
-        profile=scaled(_profile(study, disk.profile), time_scale),
+        profile=scaled(profile_of(study, disk.profile), time_scale),
         size_bytes=size_bytes,
         mount=disk.mount,
     )

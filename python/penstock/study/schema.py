@@ -6,7 +6,7 @@ import json
 from importlib import resources
 from typing import Any
 
-from penstock.emulate.expand import EXPANSIONS, FEATURES
+from penstock.platform.schema import with_short_events
 from penstock.study.file import StudyFile
 
 #: a platform by its file
@@ -26,19 +26,6 @@ _BY_FILE = [
         },
     },
 ]
-
-
-def with_short_events(event: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a change (`event`), or of an entry that is written short and may stand for many."""
-    plain = sorted(event["properties"])
-    known = sorted({*plain, *EXPANSIONS, *FEATURES})
-    short = {
-        "type": "object",
-        "description": "Keys with dots, or a trace, ramp, pattern, random or markov: docs/emulation.md.",
-        "propertyNames": {"anyOf": [{"enum": known}, {"pattern": r"^[a-z_]+(\.[a-z_]+)+$"}]},
-        "not": {"propertyNames": {"enum": plain}},
-    }
-    return {"anyOf": [event, short]}
 
 
 def study_schema() -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Two applications as the seed describes them: BLAST (003 L1154-1166) and Montage (003 Table 3.4).
+"""Two applications as Costa 2014 describes them: BLAST and Montage (table 3.4).
 
-Neither sizes of BLAST's files nor any computing time is in the seed: those are assumed, here, before any
+Neither sizes of BLAST's files nor any computing time is given there: those are assumed, here, before any
 comparison, and listed in docs/workload-file.md.
 """
 
@@ -23,7 +23,7 @@ from penstock.workload.workflow import (
 
 #: assumed: bytes of BLAST's database, by size
 DATABASE_BYTES = {"small": 100 * MIB, "medium": 1000 * MIB, "large": 10000 * MIB}
-#: images of Montage by size; large is the seed's
+#: images of Montage by size; large is the published one
 IMAGES = {"small": 10, "medium": 96, "large": 955}
 
 _QUERY_BYTES, _ANSWER_BYTES = 1000, 5000
@@ -33,7 +33,7 @@ _KB, _MB, _GB = 10**3, 10**6, 10**9
 _HEADER_BYTES = 5760
 _GOLDEN = 0.6180339887498949
 
-#: share of a task's time that is input and output [003 Table 3.4]
+#: share of a task's time that is input and output [Costa 2014, Table 3.4]
 _IO_SHARE = {
     "mProject": 0.10,
     "mImgTbl": 0.05,
@@ -59,7 +59,7 @@ def blast(
 ) -> Workload:
     """`width` searches of `queries` queries each in one database, and one task that joins the answers.
 
-    Database and queries are in the store before the run [003 L1154]. `query_s`: seconds that one query
+    Database and queries are in the store before the run [Costa 2014]. `query_s`: seconds that one query
     computes (assumed). Optimised: `replicas` of the database, answers on one node.
     """
     if width < 1 or queries < 1 or database_bytes < 0 or not 0 <= query_s < float("inf"):
@@ -87,7 +87,7 @@ def blast(
 def montage(
     images: int = IMAGES["medium"], *, optimised: bool = False, io_bps: float = 100e6
 ) -> Workload:
-    """Montage of so many images, with the stages, files per task and file sizes of the seed's Table 3.4.
+    """Montage of so many images, with the stages, files per task and file sizes of the published table 3.4.
 
     The table's 955 images have 2,833 overlaps: each image overlaps with the next three. A task computes as
     long as its share of input and output says if that runs at `io_bps` bytes per second (assumed).

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from penstock.study.source import Path
+from penstock.spec.source import Path
 from penstock.workload.graph import circle
 from penstock.workload.workflow import Task, Workload
 

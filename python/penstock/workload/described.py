@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
-from penstock.study.source import Path
+from penstock.spec.source import Path
 from penstock.workload.check import MOST_BYTES, MOST_SECONDS, problems, unprintable
 from penstock.workload.distribution import wrong_with
 from penstock.workload.document import Document, shown

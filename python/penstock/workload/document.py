@@ -15,7 +15,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from penstock.errors import BadInput, Mistake
-from penstock.study.source import Path, Position, Source, read_input, read_source
+from penstock.spec.source import Path, Position, Source, read_input, read_source
 
 #: mistakes told at once
 MOST_MISTAKES = 20

@@ -1,6 +1,6 @@
 """The three layouts of WfFormat as one: what an instance says of its tasks and files, and where it says it.
 
-Source: the JSON schemas and READMEs of github.com/wfcommons/WfFormat, releases 1.4, 1.5 and 1.6 (PR-W-5).
+Source: the JSON schemas and READMEs of github.com/wfcommons/WfFormat, releases 1.4, 1.5 and 1.6.
 1.4 is flat, with files and run times inside each task and parents by task name; 1.5 and 1.6 keep
 `specification` and `execution` apart, with files by id and parents by task id.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.study.source import Path
+from penstock.spec.source import Path
 from penstock.workload.check import MOST_BYTES
 from penstock.workload.document import Document, shown
 

@@ -1,4 +1,4 @@
-"""Who waits for whom among traced tasks: a reader for the last writers of its files, in time (PR-W-3).
+"""Who waits for whom among traced tasks: a reader for the last writers of its files, in time.
 
 A task that reads what another one finished writing only after the task itself had begun (a driver that
 starts programs and reads their results) is cut there: what it did before, and what it did with the result. A

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.study.model import Response
-from penstock.study.units import convert
+from penstock.spec.study import Response
+from penstock.spec.units import convert
 from penstock.workload.measured import Measured
 from penstock.workload.parsers import json as json_text
 from penstock.workload.parsers import parser, regex

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from penstock.predict import words
+from penstock.text import counted, shortened
 from penstock.workload.distribution import mean_s
 from penstock.workload.graph import named
 from penstock.workload.workflow import Operation, Workload
@@ -93,7 +93,7 @@ def _levels(workload: Workload) -> list[dict[str, Any]]:
 
 
 def _aggregated(workload: Workload) -> dict[str, int]:
-    """Reads and writes before and after those that follow each other in a file are merged [PR-W-4]."""
+    """Reads and writes before and after those that follow each other in a file are merged."""
     before = after = 0
     for task in workload.tasks:
         last: Operation | None = None
@@ -116,9 +116,9 @@ def show(workload: Workload, aggregate: bool = False) -> None:
     console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
     moved = found["bytes"]
     console.print(
-        f"{words.named(found['name'])}: {words.counted(found['tasks'], 'task')} in "
-        f"{words.counted(len(found['stages']), 'stage')}, {words.counted(found['files'], 'file')}, "
-        f"{words.counted(found['operations'], 'operation')}"
+        f"{shortened(found['name'])}: {counted(found['tasks'], 'task')} in "
+        f"{counted(len(found['stages']), 'stage')}, {counted(found['files'], 'file')}, "
+        f"{counted(found['operations'], 'operation')}"
     )
     console.print(
         f"{size(moved['preloaded'])} there before, {size(moved['read'])} read, "
@@ -131,7 +131,7 @@ def show(workload: Workload, aggregate: bool = False) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for row in found["stages"][:_MOST_STAGES]:
         table.add_row(
-            words.named(row["stage"]),
+            shortened(row["stage"]),
             str(row["first_level"]),
             f"{row['tasks']:,}",
             f"{row['compute_s']:,.4g}",

@@ -1,9 +1,9 @@
 """Synthetic workloads of one access pattern each: pipeline, reduce, broadcast, scatter, gather, checkpoint.
 
-The patterns are those of the seed (003 Table 2.2, L1092-1121; scatter and gather it never measured). With
-`optimised` the files carry the hints of a workflow-optimised store (WOSS, 003 L675-677, L1086), without them
+The patterns are those of Costa 2014, Table 2.2 (scatter and gather it never measured). With
+`optimised` the files carry the hints of a workflow-optimised store (WOSS, Costa 2014), without them
 they lie as the store's default says (DSS). Sizes: medium is ten times small, large ten times medium, as
-published in docs/workload-file.md (MiB where the seed says MB).
+published in docs/workload-file.md (MiB where that says MB).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _Builder:
 
 
 def pipeline(shape: Shape, stages: int = 3) -> Workload:
-    """`width` chains of `stages` tasks; each reads what the one before wrote and writes as much [L1092]."""
+    """`width` chains of `stages` tasks; each reads what the one before wrote and writes as much."""
     if stages < 1:
         raise BadInput(f"{stages} stages; at least 1 is expected")
     made = _Builder("pipeline", shape)
@@ -137,7 +137,7 @@ def pipeline(shape: Shape, stages: int = 3) -> Workload:
 
 
 def reduce(shape: Shape) -> Workload:
-    """`width` tasks write a file each, one task reads them all and writes as much [L1104-1110, L1260]."""
+    """`width` tasks write a file each, one task reads them all and writes as much."""
     made = _Builder("reduce", shape)
     parts = []
     for i in range(shape.width):
@@ -155,7 +155,7 @@ def reduce(shape: Shape) -> Workload:
 
 
 def broadcast(shape: Shape, replicas: int = 2) -> Workload:
-    """One task writes a file, `width` tasks read all of it and write a tenth of it each [L1114-1121].
+    """One task writes a file, `width` tasks read all of it and write a tenth of it each.
 
     Optimised: `replicas` copies of that file, local results.
     """
@@ -175,7 +175,7 @@ def broadcast(shape: Shape, replicas: int = 2) -> Workload:
 def scatter(shape: Shape) -> Workload:
     """One task writes a file of `width` parts, `width` tasks read one part each and write as much.
 
-    Optimised: every part's chunks lie on one node (`scatter`, in chunks of 1 MiB; 003 L677).
+    Optimised: every part's chunks lie on one node (`scatter`, in chunks of 1 MiB; Costa 2014).
     """
     made = _Builder("scatter", shape)
     whole = ("whole", shape.file_bytes * shape.width)
@@ -215,7 +215,7 @@ def gather(shape: Shape) -> Workload:
 def checkpoint(
     shape: Shape, rounds: int = 3, every_s: float = 10.0, shared: bool = False
 ) -> Workload:
-    """`width` processes compute for `every_s` seconds and write a checkpoint, `rounds` times [003 L646-652].
+    """`width` processes compute for `every_s` seconds and write a checkpoint, `rounds` times [Costa 2014].
 
     A file of its own for each writer and round (N-N), or with `shared` one file a round of which each
     writes its part (N-1). They do not wait for each other.

@@ -1,4 +1,4 @@
-"""Traced runs as workloads: operations on files, computing between them, who waits for whom (PR-W-3).
+"""Traced runs as workloads: operations on files, computing between them, who waits for whom.
 
 Tasks are processes (or threads, or whole commands). Bytes are those that the calls moved; a task's time
 outside of calls is computing, but for a command's first process, which waits for those that it started; the
@@ -259,7 +259,7 @@ def _task_names(steps: Steps, line: Lineage, stages: list[str]) -> list[str]:
 
 
 def replaced(workload: Workload, again: Workload) -> Workload:
-    """The workload with the stages of `again` in the place of its own ones [seed 003 L1550; PR-W-2].
+    """The workload with the stages of `again` in the place of its own ones [Costa 2014].
 
     Raises BadInput if `again` has a stage that the workload has not, or if a file that a replaced stage
     wrote is now missing, new, or of another size: what reads it must then be traced again, too.

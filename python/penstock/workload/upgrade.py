@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock import __version__
+from penstock.version import version
 from penstock.workload.distribution import mean_s
 from penstock.workload.graph import levels
 from penstock.workload.instance import OWN, file_id_of, identifier, task_ids
@@ -88,7 +88,7 @@ def instance_of(workload: Workload) -> dict[str, Any]:
         "name": workload.name,
         "description": "A workload of penstock; its operations are kept in the properties `penstock`",
         "schemaVersion": VERSION,
-        "runtimeSystem": {"name": "penstock", "version": __version__},
+        "runtimeSystem": {"name": "penstock", "version": version()},
         OWN: {"name": workload.name, "files": [file.to_dict() for file in workload.files]},
         "workflow": {
             "specification": {"tasks": tasks, "files": files},

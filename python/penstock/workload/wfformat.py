@@ -1,4 +1,4 @@
-"""WfFormat 1.4, 1.5 and 1.6 as workloads (PR-W-5).
+"""WfFormat 1.4, 1.5 and 1.6 as workloads.
 
 An instance has no list of operations: a task reads all its inputs, computes, and writes all its outputs.
 Its run time was measured with its input and output: the part that is computing is `avgCPU` of it (at most
@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from penstock.study.source import Path
+from penstock.spec.source import Path
 from penstock.workload.check import problems
 from penstock.workload.described import workload_of
 from penstock.workload.document import Document
@@ -82,7 +82,7 @@ def _waits(instance: Instance, workload: Workload) -> list[list[str]]:
 
 
 def compute_s(job: Job, io_share: float | None = None) -> float:
-    """Seconds that a task computes at speed 1 [PR-W-5; ours]."""
+    """Seconds that a task computes at speed 1 [ours]."""
     if job.runtime_s is None:
         return 0.0
     if io_share is not None:

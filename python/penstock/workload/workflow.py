@@ -2,7 +2,7 @@
 
 A = (start, tasks), task = (machine, compute, overhead, operations, dependencies), operation = (type, file,
 size, offset): the description is independent of the store and of the deployment, so that one of them
-serves to predict several [seed 003 L977-985; PR-W-1, PR-W-2]. What happens between two operations of a
+serves to predict several [Costa 2014]. What happens between two operations of a
 task is an operation `compute` of its own, instead of a timestamp on every operation.
 """
 
@@ -36,7 +36,7 @@ Time = float | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """How a file is to be laid out, over the store's default; None: not said [seed 003 L675-677, PR-M-10].
+    """How a file is to be laid out, over the store's default; None: not said [Costa 2014].
 
     `group`: files of one group go to one node; `scatter`: nodes that consecutive blocks go round; `host`:
     where a preloaded file lies.

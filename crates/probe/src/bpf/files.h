@@ -79,8 +79,10 @@ static __noinline int describe(struct file *file, struct introduction *draft)
 	struct inode *inode = BPF_CORE_READ(file, f_inode);
 	struct address_space *mapping = BPF_CORE_READ(inode, i_mapping);
 	struct inode *contents = inode;
+	__u32 kind = BPF_CORE_READ(inode, i_mode) & S_IFMT;
 
-	if ((BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFBLK) { /* behind its node */
+	draft->directory = kind == S_IFDIR;
+	if (kind == S_IFBLK) { /* behind its node */
 		mapping = BPF_CORE_READ(file, f_mapping);
 		contents = BPF_CORE_READ(mapping, host);
 	}

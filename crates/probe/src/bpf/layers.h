@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What layers.bpf.c and its reader share; the same in layers.rs and observe/trace/layers.py. */
+/* What layers.bpf.c and its reader share; the same in layers.rs and observe/trace/layers/tables.py. */
 #ifndef PENSTOCK_LAYERS_H
 #define PENSTOCK_LAYERS_H
 

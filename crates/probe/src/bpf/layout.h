@@ -188,7 +188,8 @@ struct introduction {
 	__u32 path_bytes;
 	__u8 unlinked;
 	__u8 complete; /* the walk reached the root */
-	__u8 pad[2];
+	__u8 directory; /* one that was flushed */
+	__u8 pad;
 	__u8 path[PATH_BYTES + NAME_BYTES];
 };
 

@@ -377,6 +377,8 @@ static __noinline int by_descriptor(struct pt_regs *regs, __u64 number, struct c
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct known_file known = {};
 	struct file *file = file_of(task, regs->di);
+	struct inode *inode;
+	__u32 mode;
 
 	switch (number) {
 	case NR_FSYNC:
@@ -410,12 +412,17 @@ static __noinline int by_descriptor(struct pt_regs *regs, __u64 number, struct c
 	}
 	if (!file)
 		return no_file(call, books);
-	if (!has_storage(FIELD(file, f_inode))) {
+	inode = FIELD(file, f_inode);
+	mode = FIELD(inode, i_mode);
+	if (!of_storage(mode)) {
 		if (call->op == OP_SYNCFS)
 			return keep_rare(call, 0, books); /* of a directory: the file system */
-		COUNT(books, SOURCE_RARE, seen);
-		COUNT(books, SOURCE_RARE, filtered);
-		return 0;
+		/* a name is safe when its directory was flushed */
+		if ((mode & S_IFMT) != S_IFDIR || (call->op != OP_FSYNC && call->op != OP_FDATASYNC)) {
+			COUNT(books, SOURCE_RARE, seen);
+			COUNT(books, SOURCE_RARE, filtered);
+			return 0;
+		}
 	}
 	call->flags = call_flags(file);
 	recall(file, &known, books);

@@ -147,7 +147,7 @@ impl Engine<'_> {
         end - run.offset.max(begin).min(end)
     }
 
-    /// What the client's cache does not have of the chunks `first..end`; what is fetched is kept (PR-W-4).
+    /// What the client's cache does not have of the chunks `first..end`; what is fetched is kept.
     fn through_cache(&mut self, task: u32, first: u64, end: u64) {
         let run = &self.runs[task as usize];
         let (host, file, write) = (run.host, run.file, run.write);

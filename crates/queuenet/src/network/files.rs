@@ -1,4 +1,4 @@
-//! What the manager knows: where every chunk of every file is, and what room the nodes have (PR-M-10, M-11).
+//! What the manager knows: where every chunk of every file is, and what room the nodes have.
 //!
 //! A write that needs new chunks gets one [`Segment`]: a short list of nodes and a rule, not an entry per chunk, so
 //! that a file of terabytes costs no more than its stripe.
@@ -438,7 +438,7 @@ impl Nodes {
                 Some(host) => self.index[host as usize],
                 None => self.shuffled(1, &mut draws)[0],
             };
-            // attempted, if there is space (003 L675)
+            // attempted, if there is space (Costa 2014)
             if own != NONE && self.free(own) >= bytes {
                 pinned = Some(own);
             } else {

@@ -1,4 +1,4 @@
-//! A client's cache of whole chunks, the longest unused leaving first (PR-W-4; 003 L997-1001).
+//! A client's cache of whole chunks, the longest unused leaving first (Costa 2014).
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -11,11 +11,11 @@
 //!  └────────────────────────────┘               └────────────────────────────┘
 //! ```
 //!
-//! Every queue is first come first served and unbounded (003 L890-892). A message to another host is cut into frames:
+//! Every queue is first come first served and unbounded (Costa 2014). A message to another host is cut into frames:
 //! each is served by the sender's out-queue, crosses the network with a latency and is served by the receiver's
 //! in-queue in order of arrival, so that senders interleave; the request joins the component's queue with its last
-//! frame (003 L916). Within a host a message takes the loopback as a whole (003 L920). The protocol of open, read and
-//! write is that of 003 L1017-1038; the equations and names are those of `docs/model.md`.
+//! frame (Costa 2014). Within a host a message takes the loopback as a whole (Costa 2014). The protocol of open, read and
+//! write is that of Costa 2014; the equations and names are those of `docs/model.md`.
 //!
 //! An *event* is one completion of a service at one queue. Statistics are streamed: memory depends on what is under
 //! way at once and on the number of tasks, never on the number of events. One run is single-threaded and a pure

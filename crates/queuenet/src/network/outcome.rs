@@ -52,7 +52,7 @@ pub struct Stage {
     pub remote_bytes: u64,
 }
 
-/// A queue's row of the bottleneck table (PR-O-2).
+/// A queue's row of the bottleneck table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StationRow {
     pub name: String,

@@ -31,7 +31,7 @@ pub struct Network {
     pub preprocess: Preprocess,
 }
 
-/// A machine: a network component and any of client, storage, manager (PR-M-1).
+/// A machine: a network component and any of client, storage, manager.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostText {
@@ -175,7 +175,7 @@ pub struct Fabric {
     pub rack_uplink_bps: Option<f64>,
 }
 
-/// How replicas come about (PR-M-9; table 2.1, 003 L570).
+/// How replicas come about (table 2.1, Costa 2014).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Replication {
@@ -213,7 +213,7 @@ pub enum Allocation {
     None,
 }
 
-/// Which replica is read (PR-M-8).
+/// Which replica is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadReplica {
@@ -251,7 +251,7 @@ fn striped() -> PlacementKind {
     PlacementKind::Striped
 }
 
-/// Sizes of what is sent (PR-M-4, M-5).
+/// Sizes of what is sent.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Protocol {
@@ -270,7 +270,7 @@ impl Default for Protocol {
     }
 }
 
-/// Who gets which machine (PR-S-1).
+/// Who gets which machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum SchedulerKind {
@@ -303,7 +303,7 @@ impl Default for Scheduler {
     }
 }
 
-/// What starting a task costs (PR-W-6; 003 L1472, L1726).
+/// What starting a task costs (Costa 2014).
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Launch {
@@ -313,7 +313,7 @@ pub struct Launch {
     pub stagger: Duration,
 }
 
-/// What is done to operations before they are simulated (PR-W-4).
+/// What is done to operations before they are simulated.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Preprocess {

@@ -1,4 +1,4 @@
-//! Which task runs where and when (PR-S-1; 003 L1011, L1086).
+//! Which task runs where and when (Costa 2014).
 //!
 //! No task that waits could run on a machine that is idle: when a task becomes ready it is placed at once if it can
 //! be, and when a machine becomes idle the longest waiting task that may run there gets it.

@@ -1,5 +1,5 @@
 //! Links that several hosts share: racks' up- and downlinks and the core, each first come first served by frame
-//! (003 L929; what the seed lacked, L1472). Every frame is an event of its own here: no merging.
+//! (Costa 2014; what it lacked). Every frame is an event of its own here: no merging.
 
 use super::engine::{kind, shared_station, Engine, Leg, Message, Stage, FABRIC};
 use super::time::Ticks;

@@ -1,5 +1,5 @@
 //! Components at work: manager, storage nodes with their replicas, and what a delivered message sets off
-//! (PR-M-7 to M-9; 003 L1017-1038, table 3.3).
+//! (Costa 2014, table 3.3).
 
 use penstock_station::{Op, Request};
 
@@ -244,7 +244,7 @@ impl Engine<'_> {
         self.send(now, slot);
     }
 
-    /// Replicas that the node of this message has to see to (PR-M-9).
+    /// Replicas that the node of this message has to see to.
     fn copies_from(&self, slot: u32) -> std::ops::Range<u16> {
         let message = &self.messages[slot as usize];
         let replicas = self.files[self.runs[message.task as usize].file as usize]

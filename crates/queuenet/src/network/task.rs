@@ -1,4 +1,4 @@
-//! The application driver: a task's way through its operations (003 L1009-1013, L1038; PR-W-1, PR-W-4).
+//! The application driver: a task's way through its operations (Costa 2014).
 
 use super::engine::{add_up, draw, kind, station, Engine, Leg, Message, Stage, SLOTS};
 use super::outcome::Span;

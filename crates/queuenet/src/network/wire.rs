@@ -1,4 +1,4 @@
-//! Messages between components: out-queue, in-queue, loopback, shared links (PR-M-4; 003 L916, L920).
+//! Messages between components: out-queue, in-queue, loopback, shared links (Costa 2014).
 //!
 //! The out-queue is first come first served at a fixed rate, so when a message's turn comes all its frames' departures
 //! are known. Only the message whose turn it is has an entry in the heap. Merged, this entry stands for its last frame,

@@ -1,4 +1,4 @@
-//! What is to run: tasks with storage operations, files with hints (`penstock/workload/1`; 003 L977-1001, table 3.2).
+//! What is to run: tasks with storage operations, files with hints (`penstock/workload/1`; Costa 2014, table 3.2).
 
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ struct FileText {
     hints: Option<HintsText>,
 }
 
-/// Tags of a file (003 L672-677): what is given overrides the store's default.
+/// Tags of a file (Costa 2014): what is given overrides the store's default.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HintsText {
@@ -50,7 +50,7 @@ pub struct HintsText {
     pub host: Option<String>,
 }
 
-/// Where chunks go (PR-M-10).
+/// Where chunks go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlacementKind {
@@ -550,7 +550,7 @@ fn end_of(place: &str, offset: u64, size: u64) -> Result<u64, SimulationError> {
 }
 
 /// Merges immediately subsequent operations of one kind on one file where the second begins at the end of the first
-/// (PR-W-4; 003 L993-996: ten writes of 256 KiB become one of 2.5 MiB).
+/// (Costa 2014: ten writes of 256 KiB become one of 2.5 MiB).
 pub(super) fn aggregated(operations: &[Operation]) -> Vec<Operation> {
     let mut merged: Vec<Operation> = Vec::with_capacity(operations.len());
     for next in operations {

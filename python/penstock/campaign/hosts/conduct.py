@@ -29,7 +29,7 @@ from penstock.campaign.hosts.remote import Assignment, end_study, make_run, read
 from penstock.campaign.hosts.tls import Authority, security
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
-from penstock.study.model import Hosts, Worker
+from penstock.spec.study import Hosts, Worker
 
 _UP_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.2

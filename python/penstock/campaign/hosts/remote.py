@@ -16,8 +16,8 @@ from penstock.design.plan import PlannedRun
 from penstock.errors import BadInput, PenstockError
 from penstock.host.clocks import clock_row
 from penstock.host.journal import Journal
-from penstock.host.state import state_dir
 from penstock.host.undo import undo
+from penstock.state import state_dir
 from penstock.study.load import read_study
 
 

@@ -8,7 +8,7 @@
 """
 
 from penstock.emulate.backends.base import Applied, Backend, Group, Place, UpDisk
-from penstock.emulate.backends.choice import Choice, Offers, choose, offers
+from penstock.emulate.backends.choice import Choice, choose
 from penstock.emulate.backends.table import Backends
 
 __all__ = [
@@ -17,9 +17,7 @@ __all__ = [
     "Backends",
     "Choice",
     "Group",
-    "Offers",
     "Place",
     "UpDisk",
     "choose",
-    "offers",
 ]

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from penstock.emulate.spec import DiskSpec, Limits
 from penstock.errors import BadInput
-from penstock.host.journal import Entry, Values
+from penstock.host.journal import Entry, Journal, Values
+from penstock.spec.cluster import DiskSpec, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.emulate.disks.server import DiskServer
 
 #: the four limits; a patch names those it changes, `None` or "max" takes one away
 LIMIT_KEYS = ("read_bps", "write_bps", "read_iops", "write_iops")
@@ -105,13 +107,13 @@ class UpDisk(Protocol):
         """What became of scheduled events: the fields of `Applied` each."""
 
     def stats(self, *, closing: bool = False) -> dict[str, Any]:
-        """Counters since `up` or `begin`: at least read_bytes, write_bytes, reads, writes.
+        """Counters since `up` or `begin`: at least read_bytes, written_bytes, reads, writes.
 
         `closing`: nothing more will come; what the certificate wants measured after a run is added.
         """
 
     def facts(self) -> dict[str, Any]:
-        """File system, options, scheduler, readahead, write cache, queue depth (EM-45); JSON values."""
+        """File system, options, scheduler, readahead, write cache, queue depth; JSON values."""
 
     def begin(self, spool_dir: Path) -> None:
         """A run begins: counters to zero, what the certificate needs is recorded from now on."""
@@ -123,10 +125,50 @@ class UpDisk(Protocol):
         """Takes the disk away and gives its last counters. What was synced to it stays in its files."""
 
 
+#: what a patch may say to a throttled device; everything else needs the model
+_OF_A_THROTTLE = {"limits", "readahead"}
+
+
+def shape_of(disk: DiskSpec) -> list[str]:
+    """What of a disk's request only the model can give, in words; empty for plain limits."""
+    words = []
+    if disk.profile is not None:
+        words.append(f"the latency of profile {disk.profile_name or 'given'}")
+    words += sorted(set(disk.patch) - _OF_A_THROTTLE)
+    return words
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who has disks put up (a cluster, a study): its journal, a private directory, the disk server that it
+    has already; with `outlive` what is put up stays when this process ends."""
+
+    journal: Journal
+    home: Path
+    server: DiskServer | None = None
+    outlive: bool = False
+    run: str | None = None
+
+
 class Backend(Protocol):
-    """A way to make disks. `up` undoes what it did if it fails; `stop` takes down what is still up."""
+    """A way to make disks: a row of `penstock.plugins.DISK_BACKENDS`, made once for each owner.
+
+    `up` undoes what it did if it fails; `stop` takes down what is still up.
+    """
 
     name: str
+    #: why it is taken for a disk that asks for no more than limits
+    why: str
+
+    def __init__(self, owner: Owner) -> None: ...
+
+    @classmethod
+    def missing(cls) -> str:
+        """What this host lacks for it; empty if nothing. Changes nothing."""
+
+    @classmethod
+    def refusal(cls, disk: DiskSpec) -> str:
+        """What of a disk's request it cannot honour, in words; empty if all."""
 
     def up(self, disk: DiskSpec, place: Place) -> UpDisk:
         """Puts a disk up. Raises BadInput for what it cannot do, PenstockError where the host refuses."""

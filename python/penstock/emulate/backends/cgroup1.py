@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+from penstock.emulate.backends.base import LIMIT_KEYS, limits_dict
 from penstock.emulate.backends.counters import Counts
 from penstock.emulate.backends.throttled import Throttle, ThrottledBackend, ThrottledDisk
-from penstock.emulate.spec import DiskSpec
 from penstock.host.blockdev import BlockDevice
 from penstock.host.cgroup import Write
+from penstock.host.disk_backends import no_cgroup1
+from penstock.spec.cluster import DiskSpec
 
 NOT_CHARGED = "the blkio hierarchy does not charge write-back to its writer"
 
@@ -72,6 +75,22 @@ class Cgroup1Backend(ThrottledBackend):
 
     name = "cgroup1"
 
+    @classmethod
+    def missing(cls) -> str:
+        """What this host lacks for the blkio throttle."""
+        return no_cgroup1()
+
+    @classmethod
+    def refusal(cls, disk: DiskSpec) -> str:
+        """As every throttle, and no limits of buffered writes."""
+        shape = super().refusal(disk)
+        if not shape and disk.io != "direct" and _limits_writes(disk):
+            return (
+                "the blkio hierarchy does not charge write-back to its writer, so a limit of buffered "
+                "writes is not honoured"
+            )
+        return shape
+
     def throttle(self, group: Path, device: BlockDevice) -> Throttle:
         """The blkio throttle of a group's directory."""
         return BlkioThrottle(group, device)
@@ -80,6 +99,11 @@ class Cgroup1Backend(ThrottledBackend):
         """Says what is not honoured."""
         disk.unhonoured = {"write": NOT_CHARGED}
         return [] if spec.io == "direct" else [f"{NOT_CHARGED}: buffered writes are not limited"]
+
+
+def _limits_writes(disk: DiskSpec) -> bool:
+    asked: dict[str, Any] = limits_dict(disk.limits) | dict(disk.patch.get("limits") or {})
+    return any(asked.get(name) not in (None, "max") for name in LIMIT_KEYS if "write" in name)
 
 
 def _file(name: str) -> str:

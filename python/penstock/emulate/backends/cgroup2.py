@@ -15,11 +15,12 @@ from pathlib import Path
 from penstock.emulate.backends.base import Group
 from penstock.emulate.backends.counters import Counts
 from penstock.emulate.backends.throttled import Throttle, ThrottledBackend, ThrottledDisk
-from penstock.emulate.spec import DiskSpec
 from penstock.errors import BadInput, PenstockError
 from penstock.host.blockdev import BlockDevice
 from penstock.host.cgroup import Write
+from penstock.host.disk_backends import no_cgroup2
 from penstock.host.journal import new_token
+from penstock.spec.cluster import DiskSpec
 
 _KEYS = {
     "read_bps": "rbps",
@@ -75,6 +76,11 @@ class Cgroup2Backend(ThrottledBackend):
 
     name = "cgroup2"
 
+    @classmethod
+    def missing(cls) -> str:
+        """What this host lacks for `io.max`."""
+        return no_cgroup2()
+
     def throttle(self, group: Path, device: BlockDevice) -> Throttle:
         """`io.max` of a group's directory. Raises BadInput where the group lacks the controller."""
         if not (group / "io.max").exists():
@@ -85,7 +91,7 @@ class Cgroup2Backend(ThrottledBackend):
         return IoMax(group, device)
 
     def check(self, disk: ThrottledDisk, spec: DiskSpec) -> list[str]:
-        """Tries whether write-back is charged to the group (EM-07)."""
+        """Tries whether write-back is charged to the group."""
         assert disk.group is not None
         share = charged_share(disk.group, disk.mount, disk.throttle)
         if share >= CHARGED_SHARE:
@@ -104,7 +110,7 @@ def charged_share(group: Group, mount: Path, throttle: Throttle) -> float:
     enters = [p for p in group.enter_args() if p.startswith(str(group.paths["blkio"]))]
     if not enters:
         raise PenstockError(f"no cgroup.procs in {group.paths['blkio']}")
-    before = throttle.counts().write_bytes
+    before = throttle.counts().written_bytes
     try:
         done = subprocess.run(
             ["/bin/sh", "-c", _WRITE, "sh", enters[0], str(path), str(TRIAL_BYTES >> 10)],
@@ -116,6 +122,6 @@ def charged_share(group: Group, mount: Path, throttle: Throttle) -> float:
             raise PenstockError(f"the trial of write-back charging failed: {done.stderr.strip()}")
         with path.open("rb") as file:
             os.fsync(file.fileno())
-        return (throttle.counts().write_bytes - before) / TRIAL_BYTES
+        return (throttle.counts().written_bytes - before) / TRIAL_BYTES
     finally:
         path.unlink(missing_ok=True)

@@ -26,7 +26,7 @@ COLUMNS = {
 #: length of a window [s]
 WINDOW_S = 1.0
 #: delivered above this multiple of a limit, over so many whole windows in a row: the limit is not in force
-#: (EM-41). One alone may be a throttle that makes up for the window before, and setting a limit again lets
+#:. One alone may be a throttle that makes up for the window before, and setting a limit again lets
 #: out what waits for it.
 NOT_APPLIED, IN_A_ROW = 1.3, 2
 
@@ -36,7 +36,7 @@ class Counts:
     """Bytes and operations of a group on a device since it was made."""
 
     read_bytes: int = 0
-    write_bytes: int = 0
+    written_bytes: int = 0
     reads: int = 0
     writes: int = 0
 
@@ -114,7 +114,7 @@ class Recorder:
             return
         for direction, amount, ops in (
             ("read", delivered.read_bytes, delivered.reads),
-            ("write", delivered.write_bytes, delivered.writes),
+            ("write", delivered.written_bytes, delivered.writes),
         ):
             bps, iops = limits.get(f"{direction}_bps"), limits.get(f"{direction}_iops")
             self._rows.append(

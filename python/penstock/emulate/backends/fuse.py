@@ -15,13 +15,15 @@ from penstock.emulate.backends.base import (
     Applied,
     Cause,
     LimitPatch,
+    Owner,
     Place,
     limits_dict,
 )
-from penstock.emulate.disk import DiskServer, EmulatedDisk
-from penstock.emulate.spec import DiskSpec, Limits
+from penstock.emulate.disks.server import DiskServer, EmulatedDisk
+from penstock.host.disk_backends import no_fuse
 from penstock.host.facts import storage_facts
-from penstock.host.journal import Entry, Journal, Values
+from penstock.host.journal import Entry, Values
+from penstock.spec.cluster import DiskSpec, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,16 +45,29 @@ UNSEEN_SYNCS = ("sync", "syncfs")
 
 
 class FuseBackend:
-    """Disks of one disk server. `own`: the server ends with `stop`."""
+    """Disks of one disk server: of the owner's, else of one that ends with `stop`."""
 
     name = "fuse"
+    why = "the model delivers limits evenly, on all paths"
 
-    def __init__(self, journal: Journal, *, server: DiskServer, own: bool = True) -> None:
-        self._journal = journal
-        self._server = server
-        self._own = own
+    def __init__(self, owner: Owner) -> None:
+        self._journal = owner.journal
+        self._own = owner.server is None
+        self._server = owner.server or DiskServer(
+            owner.journal, owner.home, outlive_owner=owner.outlive, run=owner.run
+        )
         self._lock = threading.Lock()
         self._up: dict[str, FuseDisk] = {}
+
+    @classmethod
+    def missing(cls) -> str:
+        """What this host lacks for the disk server."""
+        return no_fuse()
+
+    @classmethod
+    def refusal(cls, disk: DiskSpec) -> str:
+        """Nothing: it serves whatever a disk may ask."""
+        return ""
 
     @property
     def server(self) -> DiskServer:
@@ -217,7 +232,7 @@ class FuseDisk:
 
     def end(self) -> dict[str, pa.Table]:
         """The request log as the table `device_requests`, what the host did meanwhile as `host_waits`."""
-        from penstock.emulate.disk_log import host_waits_table, read_disk_log
+        from penstock.emulate.disks.request_log import host_waits_table, read_disk_log
 
         if self._log is None:
             return {}

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.emulate.backends.base import Place
-from penstock.emulate.spec import DiskSpec
 from penstock.errors import BadInput, PenstockError
 from penstock.host.blockdev import BlockDevice, device_of
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.loop import LoopDevice, attach, detach, holders
 from penstock.host.mounts import mounts_at, unmount
-from penstock.host.state import runtime_dir
+from penstock.spec.cluster import DiskSpec
+from penstock.state import runtime_dir
 
 #: size of a disk that does not say [bytes]; the file is sparse
 SIZE_BYTES = 1 << 30

@@ -1,25 +1,17 @@
-"""The table of back ends, and one of each for an owner of disks, made when first needed."""
+"""The back ends of an owner of disks, made when first needed."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from penstock.emulate.backends.base import Backend, Place, UpDisk
-from penstock.emulate.backends.choice import Choice, Offers, choose, offers
-from penstock.emulate.disk import DiskServer
-from penstock.emulate.spec import DiskSpec
+from penstock.emulate.backends.base import Backend, Owner, Place, UpDisk
+from penstock.emulate.backends.choice import Choice, choose, missing_here
+from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal import Journal
-
-#: name → module and class; a new back end is a new file and a line here
-TABLE: dict[str, tuple[str, str]] = {
-    "fuse": ("penstock.emulate.backends.fuse", "FuseBackend"),
-    "cgroup2": ("penstock.emulate.backends.cgroup2", "Cgroup2Backend"),
-    "cgroup1": ("penstock.emulate.backends.cgroup1", "Cgroup1Backend"),
-}
+from penstock.plugins import DISK_BACKENDS
+from penstock.spec.cluster import DiskSpec
 
 
 class Backends:
@@ -37,28 +29,24 @@ class Backends:
         server: DiskServer | None = None,
         outlive: bool = False,
         run: str | None = None,
-        found: Offers | None = None,
+        lacking: Mapping[str, str] | None = None,
     ) -> None:
-        self._journal = journal
-        self._state_dir = state_dir
-        self._server = server
-        self._outlive = outlive
-        self._run = run
-        self._found = found
+        self._owner = Owner(journal, state_dir, server, outlive, run)
+        self._lacking = lacking
         self._made: dict[str, Backend] = {}
         #: by disk_id: which back end, and why (for the manifest)
         self.choices: dict[str, Choice] = {}
 
     @property
-    def found(self) -> Offers:
-        """What this host offers, probed once."""
-        if self._found is None:
-            self._found = offers()
-        return self._found
+    def lacking(self) -> Mapping[str, str]:
+        """What this host lacks for each back end, probed once."""
+        if self._lacking is None:
+            self._lacking = missing_here()
+        return self._lacking
 
     def choose(self, disk: DiskSpec) -> Choice:
         """Which back end serves a disk here, and why; BadInput where none can."""
-        return choose(disk, self.found)
+        return choose(disk, self.lacking)
 
     def up(self, disk: DiskSpec, place: Place) -> UpDisk:
         """Puts a disk up by the back end that `choose` names."""
@@ -70,9 +58,7 @@ class Backends:
     def backend(self, name: str) -> Backend:
         """The owner's back end of that name."""
         if name not in self._made:
-            module, kind = TABLE[name]
-            make: Callable[..., Backend] = getattr(importlib.import_module(module), kind)
-            self._made[name] = make(self._journal, **self._arguments(name))
+            self._made[name] = DISK_BACKENDS.load(name)(self._owner)
         return self._made[name]
 
     def stop(self) -> None:
@@ -80,11 +66,3 @@ class Backends:
         with contextlib.ExitStack() as stack:
             while self._made:
                 stack.callback(self._made.popitem()[1].stop)
-
-    def _arguments(self, name: str) -> dict[str, Any]:
-        if name != "fuse":
-            return {"run": self._run}
-        server = self._server or DiskServer(
-            self._journal, self._state_dir, outlive_owner=self._outlive, run=self._run
-        )
-        return {"server": server, "own": self._server is None}

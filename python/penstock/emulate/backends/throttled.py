@@ -19,18 +19,20 @@ from penstock.emulate.backends.base import (
     Applied,
     Cause,
     LimitPatch,
+    Owner,
     Place,
     limits_dict,
+    shape_of,
 )
 from penstock.emulate.backends.counters import Counter, Counts, Recorder, as_table
 from penstock.emulate.backends.image import ImageDisk, put_up
 from penstock.emulate.backends.timetable import Timetable
-from penstock.emulate.spec import DiskSpec, Limits
 from penstock.errors import BadInput, PenstockError
 from penstock.host.blockdev import BlockDevice, settings
 from penstock.host.cgroup import Write, altering, text_of
 from penstock.host.facts import storage_facts
-from penstock.host.journal import Entry, Journal, Values, new_token
+from penstock.host.journal import Entry, Values, new_token
+from penstock.spec.cluster import DiskSpec, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 #: written and read to find out what a device does without limits [bytes]
 _TRIED_BYTES = 4 << 20
-#: a limit above this share of what the device can do is not what bounds it (EM-35)
+#: a limit above this share of what the device can do is not what bounds it
 DEVICE_BOUND = 0.8
 
 
@@ -66,13 +68,20 @@ class ThrottledBackend:
 
     name = ""
     controller = "blkio"
+    why = "limits of a throttled device, in slices of some 100 ms"
 
-    def __init__(self, journal: Journal, *, run: str | None = None) -> None:
-        self._journal = journal
-        self._run = run
+    def __init__(self, owner: Owner) -> None:
+        self._journal = owner.journal
+        self._run = owner.run
         self._up: dict[str, ThrottledDisk] = {}
         self._timetable: Timetable | None = None
         self._capability: dict[int, dict[str, float]] = {}
+
+    @classmethod
+    def refusal(cls, disk: DiskSpec) -> str:
+        """A throttle has limits and nothing else."""
+        shape = shape_of(disk)
+        return f"{cls.name} throttles a device and has no {', '.join(shape)}" if shape else ""
 
     def throttle(self, group: Path, device: BlockDevice) -> Throttle:
         """The limits of a device for a group's directory."""
@@ -117,7 +126,7 @@ class ThrottledBackend:
         return self._capability[device]
 
     def _crowded(self, new: ThrottledDisk) -> list[str]:
-        """Says where limits of all disks of one device ask more than it can do (EM-18, EM-35)."""
+        """Says where limits of all disks of one device ask more than it can do."""
         beside = [d for d in self._up.values() if d.capability_bps is new.capability_bps]
         notes = []
         for direction, able in new.capability_bps.items():
@@ -260,7 +269,7 @@ class ThrottledDisk:
         return (self.throttle.counts() - self._before).as_dict()
 
     def facts(self) -> dict[str, Any]:
-        """Kernel, file system, mount options and the device's settings (EM-45)."""
+        """Kernel, file system, mount options and the device's settings."""
         return {
             "kernel": platform.release(),
             **storage_facts(self.mount),

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 
 
 class Timetable:
-    """Calls what is due, in order of time; of equal times in the order they were given (EM-24)."""
+    """Calls what is due, in order of time; of equal times in the order they were given."""
 
     def __init__(self) -> None:
         self._due: list[tuple[int, int, Callable[[], None]]] = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.emulate.spec import NetworkSpec
 from penstock.errors import BadInput
+from penstock.spec.cluster import NetworkSpec
 
 #: where subnets come from that nobody gave
 POOL = ipaddress.IPv4Network("10.88.0.0/16")

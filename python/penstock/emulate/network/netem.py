@@ -7,9 +7,9 @@ import struct
 from functools import cache
 from typing import Any
 
-from penstock.emulate.network.way import Way
-from penstock.emulate.spec import Delay
+from penstock.emulate.network.direction import Way
 from penstock.host.netlink import attribute, attributes
+from penstock.spec.cluster import Delay
 
 _native: Any = importlib.import_module("penstock._native")
 

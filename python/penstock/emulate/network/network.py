@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.emulate.network.addresses import Allotment, subnets
-from penstock.emulate.network.ask import check_delays, check_network, check_offered, engine_of
+from penstock.emulate.network.direction import FLOOR_S, as_patch, ways_of
 from penstock.emulate.network.fabric import Fabric, host_subnets
 from penstock.emulate.network.patch import checked, impairs, patched
 from penstock.emulate.network.port import Interface, Port
 from penstock.emulate.network.relay import Relay
-from penstock.emulate.network.way import FLOOR_S, as_patch, ways_of
-from penstock.emulate.spec import Event, LinkSpec, NetworkSpec, NodeSpec
+from penstock.emulate.network.support import check_delays, check_network, check_offered, engine_of
 from penstock.errors import BadInput
 from penstock.host.journal import Entry, Journal
 from penstock.host.netlink import Netlink, set_link
+from penstock.spec.cluster import Event, LinkSpec, NetworkSpec, NodeSpec
 
 
 @dataclass(frozen=True)

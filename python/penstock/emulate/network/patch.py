@@ -8,8 +8,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from penstock.emulate.network.qdisc import MOST_BPS
-from penstock.emulate.spec import Delay, LinkSpec
 from penstock.errors import BadInput
+from penstock.spec.cluster import Delay, LinkSpec
 
 RATES = ("out_bps", "in_bps")
 DELAYS = ("delay", "in_delay")

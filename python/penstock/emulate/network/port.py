@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
+from penstock.emulate.network.direction import Direction, Way, as_patch, ways_of
 from penstock.emulate.network.fabric import Fabric
 from penstock.emulate.network.netem import same
 from penstock.emulate.network.qdisc import End
 from penstock.emulate.network.relay import Relay
-from penstock.emulate.network.way import Direction, Way, as_patch, ways_of
-from penstock.emulate.spec import LinkSpec
 from penstock.errors import PenstockError
 from penstock.host.netlink import Netlink, add_address, set_link
+from penstock.spec.cluster import LinkSpec
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import struct
 from dataclasses import replace
 
 from penstock.emulate.network import netem
-from penstock.emulate.network.way import Way
+from penstock.emulate.network.direction import Way
 from penstock.host.netlink import (
     ACK,
     CREATE,

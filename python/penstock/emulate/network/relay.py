@@ -7,10 +7,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from penstock.emulate.network.way import SHARES, Direction, Way
-from penstock.emulate.spec import Delay
+from penstock.emulate.network.direction import SHARES, Direction, Way
 from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Journal
+from penstock.spec.cluster import Delay
 
 
 class Relay:

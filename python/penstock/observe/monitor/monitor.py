@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput, PenstockError
 from penstock.host.cgroup import RunCgroup
 from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Journal
 from penstock.observe.monitor.samples import read_samples
 from penstock.observe.monitor.utilisation import utilisation
+from penstock.observe.observer import Seen, Watched
 
 #: the shortest and the default interval of a study [ns]
 SHORTEST_INTERVAL_NS = 10_000_000
@@ -89,7 +92,7 @@ class Monitor:
         if self._daemon is None or self._spool is None:
             raise PenstockError("the monitor was not started")
         receipt = self._daemon.call("stop")
-        samples = read_samples(self._spool)
+        samples, receipt["used_ns"] = _of_use(read_samples(self._spool), receipt)
         links = link_capacities()
         tables = {"samples": samples, "utilisation": utilisation(samples, link_bps=links)}
         receipt |= {
@@ -117,6 +120,20 @@ class Monitor:
         self.close()
 
 
+def _of_use(samples: pa.Table, receipt: Mapping[str, Any]) -> tuple[pa.Table, int]:
+    """The samples that tell of a recording, evenly spaced, and their interval [ns].
+
+    One that ended in its beginning keeps all; a longer one the first of each interval that it asked for.
+    """
+    start_ns, interval_ns = int(receipt["start_ns"]), int(receipt["interval_ns"])
+    if int(receipt["end_ns"]) - start_ns <= int(receipt["beginning_ns"]):
+        return samples, int(receipt["close_ns"])
+    taken_ns = samples.column("t_ns").to_numpy()
+    times = np.unique(taken_ns)
+    _, first = np.unique((times - start_ns) // interval_ns, return_index=True)
+    return samples.filter(pa.array(np.isin(taken_ns, times[first]))), interval_ns
+
+
 def _complete(receipt: Mapping[str, Any], samples: pa.Table) -> str:
     """'complete' (at least 99 % of the samples, no gap over 5 intervals), else 'partial' or 'unusable'."""
     expected, made = int(receipt["expected"]), int(receipt["samples"])
@@ -140,3 +157,24 @@ def link_capacities() -> dict[str, float]:
         if megabits > 0:
             found[interface.name] = megabits * 1e6 / 8
     return found
+
+
+class MonitorObserver:
+    """The monitor around the runs of a study. Settings: `interval_s`."""
+
+    def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
+        interval_ns = round(float(settings["interval_s"]) * 1e9)
+        self._monitor = Monitor(journal, home, interval_ns).open()
+
+    def start(self, watched: Watched, out_dir: Path) -> None:
+        """Begins to sample a run's groups, its emulated disks and the host."""
+        self._monitor.start(watched.group, watched.pages, out_dir, nodes=watched.nodes)
+
+    def finish(self, bundle: Bundle, run: tuple[int, int] | None) -> Seen:
+        """Tables `samples` and `utilisation`."""
+        sampled = self._monitor.stop()
+        return Seen(sampled.tables, sampled.receipt, int(sampled.receipt.get("missed", 0)))
+
+    def stop(self) -> None:
+        """Ends the sampler."""
+        self._monitor.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.errors import BadInput
-from penstock.observe.trace.tracer import TraceResult
+from penstock.observe.trace.capture.tracer import TraceResult
 
 _KEY_BYTES = 16
 _DIGITS = 12

@@ -19,7 +19,7 @@ from penstock.archive.trace_rows import TraceRows
 from penstock.errors import BadInput, PenstockError
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Journal, new_token
-from penstock.observe.trace.session import Session, Traced, trace_command
+from penstock.observe.trace.capture.session import Session, Traced, trace_command
 
 SPEEDS = ("original", "max")
 

@@ -1,6 +1,6 @@
 """The learners, with scikit-learn's interface: a readable CART, and gradient boosting as its challenger.
 
-CART: Breiman, Friedman, Olshen, Stone 1984, as the seed uses it (004 L138-142, PR-B-2). What is learnt is
+CART: Breiman, Friedman, Olshen, Stone 1984, as Mytilinis 2015 uses it. What is learnt is
 kept as plain arrays, so that a model saved as JSON predicts exactly what it predicted before.
 """
 

@@ -1,6 +1,6 @@
 """Conformal intervals: how far a learnt value may be off, from residuals of points it was not learnt from.
 
-*Split* (PR-U-1) is `penstock.predict.intervals.conformal_half_width`: the k-th smallest |residual| of points
+*Split* is `penstock.predict.intervals.conformal_half_width`: the k-th smallest |residual| of points
 set aside; the next exchangeable point lies inside with probability of at least `level`.
 *Cross-conformal* (CV+; jackknife+ where every fold is one point): no point is set aside. Guaranteed is
 1 − 2 (1 − level) (for K folds less than that by at most sqrt(2/n)), usual is `level` itself

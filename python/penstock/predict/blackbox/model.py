@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Overlap:
-    """How computing overlaps with reading on this storage: ω, and from how many runs (PR-B-5)."""
+    """How computing overlaps with reading on this storage: ω, and from how many runs."""
 
     overlap: float
     runs: int
@@ -255,3 +255,11 @@ def guarantee(model: BlackBoxModel, level: float = LEVEL) -> str:
     """What the model's intervals promise, in words."""
     exact(level)
     return model.conformal.guarantee(level)
+
+
+def retrained(model: BlackBoxModel, **options: Any) -> BlackBoxModel:
+    """The same points learnt again with other options of `learnt`."""
+    said = {"chosen": model.chosen, "storage": model.storage, **options}
+    again = learnt(model.space, model.points, model.throughput_bps.tolist(), **said)
+    again.overlap, again.cpu_s_per_byte = model.overlap, model.cpu_s_per_byte
+    return again

@@ -1,4 +1,4 @@
-"""Which points are measured: Algorithm 1 of the seed (004 L100-120), sub-sampling, adaptive choice."""
+"""Which points are measured: Algorithm 1 of Mytilinis 2015, sub-sampling, adaptive choice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def algorithm_1(
     profile: Callable[[Point, Storage], float],
     train: Callable[[Sequence[Point], Sequence[float]], Model],
 ) -> dict[Storage, Model]:
-    """One model per storage, from the performance of every point of the subspace P (004 L108-118)."""
+    """One model per storage, from the performance of every point of the subspace P (Mytilinis 2015)."""
     return {s: train(points, [profile(p, s) for p in points]) for s in storages}
 
 
@@ -64,7 +64,7 @@ def thinned(
     """The values of a dimension to keep: others hardly vary from what lies between their neighbours.
 
     Ends stay. Greedy: the value that is furthest (as a ratio) from the line between the kept ones around it
-    is added while it is further than `tolerance` (004 L106, L120; the rule is ours).
+    is added while it is further than `tolerance` (Mytilinis 2015; the rule is ours).
     """
     at = np.log2(1 + np.asarray(values, dtype=float))
     log = np.log(np.asarray(throughput, dtype=float))

@@ -12,7 +12,7 @@ from penstock.errors import BadInput
 from penstock.predict.blackbox.model import LEVEL, BlackBoxModel
 from penstock.predict.blackbox.space import Point, value_of
 from penstock.predict.blackbox.tasks import TaskTime, scan_s, with_computing
-from penstock.study.units import parse_duration, parse_size
+from penstock.spec.units import parse_duration, parse_size
 
 #: tasks → what they are in terms of the model
 KINDS = {
@@ -36,7 +36,7 @@ def task_time(
     """Predicted time of a task [s] with its interval.
 
     `kind` and its sizes [bytes] are those of `KINDS`. Without `cpu_s` the time is that of the storage alone:
-    a lower bound where a program computes (PR-B-4). With `cpu_s`, the processor time of the task [s] (of the
+    a lower bound where a program computes. With `cpu_s`, the processor time of the task [s] (of the
     slowest node in a job), computing is added; `overlap` (0…1) is by default what was measured on this
     storage, else 0. BadInput for an unknown kind or what it does not take.
     """

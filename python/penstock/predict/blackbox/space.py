@@ -1,4 +1,4 @@
-"""What is varied: the dimensions of the published table I, and one point of them (004 L120-130, PR-B-1).
+"""What is varied: the dimensions of the published table I, and one point of them (Mytilinis 2015).
 
 `clients` are those at work *beside* the measured one, each with the same pattern on data of its own: 0 is a
 program alone on the storage. The throughput of a point is that of one client.
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BadInput
-from penstock.study.source import Source, read_source
-from penstock.study.units import parse_size
+from penstock.spec.source import Source, read_source
+from penstock.spec.units import parse_size
 
 MIB = 1 << 20
 _SKEW = re.compile(r"skew-(\d{1,3})-(\d{1,3})")
@@ -108,7 +108,7 @@ class Space:
 
 
 DEFAULT = Space()
-#: the published ranges (004 L125-130)
+#: the published ranges (Mytilinis 2015)
 TABLE_I = Space(data_bytes=(64 * MIB, 256 * MIB, 1024 * MIB, 4096 * MIB), clients=(0, 1, 2, 3, 4))
 QUICK = Space(clients=(0, 2), request_bytes=(4096, MIB), data_bytes=(32 * MIB, 128 * MIB))
 

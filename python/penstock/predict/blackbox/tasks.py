@@ -1,4 +1,4 @@
-"""Time of a task from throughput (PR-B-3), computing added (PR-B-5). Bytes, seconds, bytes per second."""
+"""Time of a task from throughput, computing added. Bytes, seconds, bytes per second."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mapreduce_s(
     reduce_write_bps: float,
 ) -> float:
     """In_m/(n X_r) + Out_m/(n X_w) + In_r/(q X_r') + Out_r/(q X_w'), q = min(reducers, n); sizes are of the
-    whole job, throughputs of one node at that concurrency (PR-B-3)."""
+    whole job, throughputs of one node at that concurrency."""
     q = min(reducers, nodes)
     return (
         map_in / (nodes * map_read_bps)
@@ -39,7 +39,7 @@ def mapreduce_s(
 
 
 def with_computing(io_s: float, cpu_s: float, overlap: float) -> float:
-    """T = T_io + T_cpu − ω min(T_io, T_cpu): ω = 0 one after the other, 1 the longer of both (PR-B-5)."""
+    """T = T_io + T_cpu − ω min(T_io, T_cpu): ω = 0 one after the other, 1 the longer of both."""
     return io_s + cpu_s - overlap * min(io_s, cpu_s)
 
 
@@ -56,7 +56,7 @@ def fitted_overlap(
 
 
 def accuracy(predicted: float, actual: float) -> float:
-    """1 − |predicted − actual| / actual (PR-B-4)."""
+    """1 − |predicted − actual| / actual."""
     return 1 - abs(predicted - actual) / actual
 
 

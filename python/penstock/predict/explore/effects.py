@@ -136,7 +136,7 @@ def best_over(
 
 
 def regret(predicted: Sequence[float], actual: Sequence[float]) -> float:
-    """actual(predicted best) / actual(best) - 1 of the same configurations (PR-X-3); 0 is a right choice.
+    """actual(predicted best) / actual(best) - 1 of the same configurations; 0 is a right choice.
 
     Ties of the prediction go to the first. Raises ValueError where there is nothing to compare.
     """

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import BadInput, Mistake
-from penstock.study.names import listed, suggestion
-from penstock.study.source import Position
+from penstock.spec.names import listed, suggestion
+from penstock.spec.source import Position
 
 Values = Mapping[str, float]
 _Compiled = Callable[[Values], float]
@@ -134,7 +134,7 @@ def parse_constraint(
 
 
 def parse_objective(text: str, at: Position | None = None, keys: tuple[str, ...] = ()) -> Objective:
-    """`time`, `cost`, `energy`, or `min EXPR` / `max EXPR` (a utility, 003 eq. 1.1); BadInput."""
+    """`time`, `cost`, `energy`, or `min EXPR` / `max EXPR` (a utility, Costa 2014, eq. 1.1); BadInput."""
     where = at or Position(f"--objective {text}", 1, 1)
     given = text.strip()
     if given in SHORT:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from penstock.study.source import read_value
-from penstock.study.units import parse_size
+from penstock.spec.source import read_value
+from penstock.spec.units import parse_size
 
 #: more levels than this on one axis are a slip of the pen
 MOST_LEVELS = 1000

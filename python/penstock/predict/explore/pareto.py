@@ -1,4 +1,4 @@
-"""The Pareto set: configurations that no other one beats in everything (PR-X-2, 003 L2327)."""
+"""The Pareto set: configurations that no other one beats in everything (Costa 2014)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recommendation: one sentence with numbers and how sure they are, or why there is none (PR-X-3).
+"""The recommendation: one sentence with numbers and how sure they are, or why there is none.
 
 Rules:
 - With an objective the best admissible configuration is recommended; without one the knee of the Pareto
@@ -7,7 +7,7 @@ Rules:
   more than that after all seeds, it is undecided, and up to three are named to be run.
 - If what is assumed of the platform is drawn within its range and the recommended configuration loses more
   than 5 % in more than one draw of ten, it is undecided as well.
-- Where the model does not apply (PR-U-3, `outside`) there is none, but the reason.
+- Where the model does not apply (`outside`) there is none, but the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.predict import words
+from penstock.predict import quantities
 from penstock.predict.explore.compare import INDIFFERENCE, ratio_interval
 from penstock.predict.explore.describe import describe
 from penstock.predict.explore.evaluate import DRAWN
@@ -25,6 +25,7 @@ from penstock.predict.explore.record import candidate_id
 from penstock.predict.explore.robust import ENOUGH, TOLERATED
 from penstock.predict.explore.run import Exploration
 from penstock.predict.explore.space import Candidate
+from penstock.text import listed
 
 RULE = (
     "the configuration nearest to the best time, cost and energy at once (Euclidean distance of the "
@@ -184,7 +185,7 @@ def _knee(found: Exploration, best: Candidate, notes: list[str]) -> Recommendati
         beside = min(found.front, key=lambda c: found.record.mean(c)[last])
         ratios = _ratios(found, beside, best)
         word = {"cost": "cheapest", "energy_j": "most frugal", "makespan_s": "next"}[last]
-        far = words.listed([r.words for r in ratios if abs(r.ratio - 1) >= 0.0005])
+        far = listed([r.words for r in ratios if abs(r.ratio - 1) >= 0.0005])
         text = f"{name}: the fastest; the {word} ({describe(found.space, beside)}) is {far}."
     else:
         beside = fastest
@@ -222,7 +223,7 @@ def _best(found: Exploration, best: Candidate, notes: list[str]) -> Recommendati
     if cheaper is not None:
         beside = cheaper
         ratios = _ratios(found, cheaper, best)
-        told = words.listed([r.words for r in ratios if abs(r.ratio - 1) >= 0.0005])
+        told = listed([r.words for r in ratios if abs(r.ratio - 1) >= 0.0005])
         notes = [f"{describe(found.space, cheaper)} is {told}.", *notes]
     return Recommendation(
         "decided", text + ".", best, (), tuple(notes), tuple(ratios), beside, _rule(found)
@@ -231,17 +232,17 @@ def _best(found: Exploration, best: Candidate, notes: list[str]) -> Recommendati
 
 def _told(found: Exploration, candidate: Candidate) -> str:
     mean = found.record.mean(candidate)
-    parts = [words.seconds(mean["makespan_s"])]
+    parts = [quantities.seconds(mean["makespan_s"])]
     if "cost" in found.metrics:
-        parts.append(words.money(mean["cost"], found.record.evaluator.currency))
+        parts.append(quantities.money(mean["cost"], found.record.evaluator.currency))
     if "energy_j" in found.metrics:
-        parts.append(words.joules(mean["energy_j"]))
+        parts.append(quantities.joules(mean["energy_j"]))
     return ", ".join(parts)
 
 
 def _metrics(found: Exploration, last: str = "or") -> str:
     names = {"makespan_s": "time", "cost": "cost", "energy_j": "energy"}
-    return words.listed([names[m] for m in found.metrics], last)
+    return listed([names[m] for m in found.metrics], last)
 
 
 def _cheaper(found: Exploration, best: Candidate) -> Candidate | None:
@@ -323,18 +324,18 @@ def _indifferent(found: Exploration, best: Candidate) -> str:
         if labels:
             more = ", …" if len(labels) > 3 else ""
             names.append(f"{axis.name} ({', '.join(labels[:3])}{more})")
-    return f"Exactly the same with another {words.listed(names, 'or')}."
+    return f"Exactly the same with another {listed(names, 'or')}."
 
 
 def _times(metric: str, ratio: float) -> str:
     more, less, often = _WORDS[metric]
     if ratio >= 2:
-        return f"{words.digits(ratio, 2)} times {often}"
+        return f"{quantities.digits(ratio, 2)} times {often}"
     return f"{_percent(ratio - 1)} {more}" if ratio > 1 else f"{_percent(1 - ratio)} {less}"
 
 
 def _percent(share: float) -> str:
-    return f"{words.digits(100 * share, 1 if share < 0.01 else 2)} %"
+    return f"{quantities.digits(100 * share, 1 if share < 0.01 else 2)} %"
 
 
 def _whole(share: float) -> str:
@@ -342,4 +343,4 @@ def _whole(share: float) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{words.digits(100 * value, 2)} %"
+    return f"{quantities.digits(100 * value, 2)} %"

@@ -32,7 +32,7 @@ from penstock.predict.explore.search import ENGINES, drive, grid
 from penstock.predict.explore.space import Candidate, Space
 from penstock.predict.explore.yardstick import ByKnee, ByObjective, Yardstick
 
-#: the whole grid while it has no more points than this (PR-X-1) and takes no longer than this
+#: the whole grid while it has no more points than this and takes no longer than this
 GRID_POINTS, GRID_S = 100_000, 600.0
 #: configurations of a search without a budget: 2 % of the space, at least and at most
 SEARCH_SHARE, SEARCH_LEAST, SEARCH_MOST = 0.02, 400, 5000

@@ -1,4 +1,4 @@
-"""Search engines over a space: exhaustive grid, recursive random search, genetic algorithm (PR-X-1).
+"""Search engines over a space: exhaustive grid, recursive random search, genetic algorithm.
 
 An engine is a generator: it yields a batch of candidates and is sent their losses (what is to be made
 small; infinity for those that cannot be built or break a constraint). It never decides what an evaluation
@@ -77,7 +77,7 @@ def recursive_random(
     patience: int = 6,
     shrink: float = 0.5,
 ) -> Engine:
-    """Recursive random search after Ye and Kalyanaraman (2003), the engine that 003 L2325 names.
+    """Recursive random search after Ye and Kalyanaraman (2003), the engine that Costa 2014 names.
 
     Exploration draws n = ln(1 - confidence) / ln(1 - promising) samples of the whole space (44 by default):
     with that confidence one of them lies in the best `promising` share. Exploitation samples a neighbourhood
@@ -152,7 +152,7 @@ def genetic(
     offspring: int = 8,
     fresh_start: int = 12,
 ) -> Engine:
-    """Genetic algorithm with survival of the best of parents and children (003 L2325).
+    """Genetic algorithm with survival of the best of parents and children (Costa 2014).
 
     Parents by tournaments of three, uniform crossover, each gene mutated with probability 1 / axes: a small
     step on ordered axes, mostly, else any other level. A child that was already there mutates again, so no

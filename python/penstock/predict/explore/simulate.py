@@ -9,13 +9,13 @@ from typing import Any
 
 from penstock.errors import BadInput, PenstockError
 from penstock.platform.hosts import Platform
-from penstock.predict.cost import run_cost
-from penstock.predict.energy import run_energy
 from penstock.predict.explore.compose import Composer, Hosts
 from penstock.predict.explore.evaluate import DRAWN, Measure
 from penstock.predict.explore.space import Candidate, Space
-from penstock.predict.network import predict
-from penstock.predict.uncertainty import sampled, uncertain_values
+from penstock.predict.queue_network.cost import run_cost
+from penstock.predict.queue_network.energy import run_energy
+from penstock.predict.queue_network.predict import predict
+from penstock.predict.queue_network.uncertainty import sampled, uncertain_values
 from penstock.profile.model import native
 from penstock.workload.workflow import Workload
 

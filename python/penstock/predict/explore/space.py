@@ -2,7 +2,7 @@
 
 One axis is one decision: the number of hosts of a group, how hosts are split between two groups, a setting
 of the store, a disk profile, a frequency (provisioning, partitioning and configuration in one search,
-PR-X-1; 003 L360-362).
+Costa 2014).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.predict.explore.levels import (
     quantity,
     show,
 )
-from penstock.study.source import Position, Source
+from penstock.spec.source import Position, Source
 
 #: index of the level of each axis, in the order of the axes
 Candidate = tuple[int, ...]

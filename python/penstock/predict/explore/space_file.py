@@ -15,8 +15,8 @@ from pathlib import Path
 
 from penstock.errors import BadInput
 from penstock.predict.explore.space import Axis, axes_of_source
-from penstock.study.names import listed, suggestion
-from penstock.study.source import Position, read_source
+from penstock.spec.names import listed, suggestion
+from penstock.spec.source import Position, read_source
 
 _KEYS = ["penstock_space", "vary", "constraints", "objective"]
 

@@ -18,7 +18,7 @@ from penstock.report.style import NotDrawn
 #: lines in a panel at most: those with the most bytes
 LINES = 4
 #: fewer seconds than this are no course of time
-FEWEST = 3
+FEWEST = 4
 #: windows with so few requests say nothing about a rate
 FEWEST_REQUESTS = 5
 _OFF = ("not-honoured", "host-saturated")
@@ -28,7 +28,7 @@ MB = 1e6
 def delivered(outcome: Outcome, width: float, run_ids: list[str] | None = None) -> Figure:
     """Rate of each disk and direction while it had work [MB/s] over the run; a mark where it was off.
 
-    Raises NotDrawn where no run has `fidelity_windows` of three seconds or more.
+    Raises NotDrawn where no run has `fidelity_windows` of four seconds or more.
     """
     wanted = run_ids or series.selected_runs(outcome, "fidelity_windows", 4)
     found = {run_id: _lines(outcome, run_id) for run_id in wanted}
@@ -60,7 +60,7 @@ def delivered(outcome: Outcome, width: float, run_ids: list[str] | None = None) 
         for when in _changes(outcome, run_id):
             axes.axvline((when - t0) / 1e9, color=style.MUTED, lw=0.8, ls=":")
         axes.set_title(
-            series.panel_title(outcome, run_id, columns), fontsize=8, fontweight="normal"
+            series.panel_title(outcome, run_id, width / columns), fontsize=8, fontweight="normal"
         )
         axes.set_xlabel(f"time (s), {run_id}", fontsize=8)
         if index % columns == 0:

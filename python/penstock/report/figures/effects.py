@@ -1,4 +1,4 @@
-"""Effects: bars with intervals, Pareto with its limit, interactions, full against half (DN-19)."""
+"""Effects: bars with intervals, Pareto with its limit, interactions, full against half."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from penstock.analyse.effect_findings import is_sure
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.words import quantity, term_words, times
 from penstock.report import style
+from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn
+from penstock.text import quantity, term_words, times
 
 
 def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
@@ -33,7 +34,9 @@ def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
     table = outcome.effects[outcome.effects["response"] == response.name]
     table = table[outcome.is_effect(table["term"]) & table["variation_share"].notna()].copy()
     if table.empty:
-        raise NotDrawn(f"effects.parquet has no estimate for {response.name}")
+        raise NotDrawn(
+            f"effects on {response.name} cannot be compared: combinations have no valid run"
+        )
     for column in ("effect_ci_low", "effect_ci_high"):
         if column not in table:
             table[column] = np.nan
@@ -104,9 +107,7 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
         axes.tick_params(axis="y", labelsize=7)
     axes.invert_yaxis()
     gap = "\n" if style.narrow(width) else " "
-    axes.set_xlabel(
-        style.named_axis(f"effect on {response.name},{gap}level to level", response.unit)
-    )
+    axes.set_xlabel(response_axis(outcome, response, f"effect on {{}},{gap}level to level"))
     style.grid(axes, "x")
     _term_legend(fig, [])
     return fig
@@ -142,13 +143,20 @@ def _level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
                 for m in found
             ],
         )
-        labels = [m.levels[name] for m in found]
+        labels = [outcome.factor(name).label(m.levels[name]) for m in found]
         long = len(labels) * max(map(len, labels)) > (20 if small else 68) / columns
-        axes.set_xticks(at, labels, rotation=30 if long else 0, ha="right" if long else "center")
+        lines = _under(labels, width / columns)
+        slanted = long and max(line.count("\n") for line in lines) > 3
+        axes.set_xticks(
+            at,
+            labels if slanted else lines,
+            rotation=30 if slanted else 0,
+            ha="right" if slanted else "center",
+        )
         axes.set_xlim(-0.5, len(found) - 0.5)
-        axes.set_title(term_words(name))
+        axes.set_title(style.wrapped(term_words(name), width / columns - 0.4, 9.5))
         if index % columns == 0:
-            axes.set_ylabel(style.named_axis(response.name, response.unit))
+            axes.set_ylabel(response_axis(outcome, response, upright=True))
         style.grid(axes, "y")
     for spare in range(len(means), rows * columns):
         grid[spare // columns][spare % columns].set_visible(False)
@@ -221,7 +229,7 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     if by_share:
         axes.set_xlabel(f"share of the variation of {response.name} (%)")
     else:
-        axes.set_xlabel(style.named_axis(f"|effect| on {response.name}", response.unit))
+        axes.set_xlabel(response_axis(outcome, response, "|effect| on {}"))
     style.grid(axes, "x")
     return fig
 
@@ -233,7 +241,9 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
     """
     table = terms_of(outcome, response)
     pairs = table[table["term"].astype(str).str.count(":") == 1]
-    chosen = list(pairs["term"].astype(str))[: 3 if style.narrow(width) else 6]
+    # those of less than a hundredth of the variation are parallel to the eye
+    worth = max(1, int((pairs["variation_share"] >= 1).sum()))
+    chosen = list(pairs["term"].astype(str))[: min(worth, 3 if style.narrow(width) else 6)]
     runs = outcome.measured
     if not chosen or response.name not in runs:
         raise NotDrawn("there is no two-factor interaction to show")
@@ -271,13 +281,16 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
                     for v, m in zip(across.levels, shown, strict=True)
                 ],
             )
-        axes.set_xticks(range(len(across.levels)), [across.phrase(v) for v in across.levels])
+        names = _under([across.phrase(v) for v in across.levels], width / columns)
+        axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.3, len(across.levels) - 0.7)
         share = float(pairs.loc[pairs["term"] == term, "variation_share"].iloc[0])
-        axes.set_title(f"{term_words(term)}  {share:.1f} %")
+        axes.set_title(
+            style.wrapped(f"{term_words(term)}, {share:.1f} %", width / columns - 0.4, 9.5)
+        )
         style.grid(axes, "y")
         if index % columns == 0:
-            axes.set_ylabel(style.named_axis(response.name, response.unit))
+            axes.set_ylabel(response_axis(outcome, response, upright=True))
     for spare in range(len(chosen), rows * columns):
         grid[spare // columns][spare % columns].set_visible(False)
     grid[0][0].yaxis.set_major_formatter(FuncFormatter(style.plain_number))
@@ -286,7 +299,7 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
     for row in grid:
         for axes in row:
             if axes.get_visible():
-                axes.legend(loc="upper left", handlelength=2.4, borderaxespad=0.1)
+                axes.legend(loc="best", handlelength=2.4, borderaxespad=0.1)
     return fig
 
 
@@ -409,7 +422,12 @@ def fraction(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     if style.narrow(width):
         axes.tick_params(axis="y", labelsize=7.5)
     axes.invert_yaxis()
-    axes.set_xlabel(style.named_axis(f"effect on {response.name}", response.unit))
+    axes.set_xlabel(response_axis(outcome, response, "effect on {}"))
     style.grid(axes, "x")
     fig.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=1)
     return fig
+
+
+def _under(labels: list[str], inches: float) -> list[str]:
+    """Labels of ticks side by side, in lines that fit a panel of that width."""
+    return [style.wrapped(label, (inches - 0.6) / len(labels), 8, False) for label in labels]

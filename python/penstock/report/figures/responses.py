@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from penstock.analyse.costs import focal_factor
 from penstock.analyse.findings import AGREEMENT_LIMIT
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.words import quantity
 from penstock.report import style
+from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn
+from penstock.text import quantity
 
 
 def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
@@ -81,9 +82,11 @@ def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
             )
     else:
         axes.set_yticks(range(len(order)), [labels[t] for t in order])
-    axes.set_xlabel(style.named_axis(response.name, response.unit) + (", log scale" if log else ""))
+    axes.set_xlabel(response_axis(outcome, response) + (", log scale" if log else ""))
     style.grid(axes, "both")
-    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=1 if small else 4)
+    handles, names = axes.get_legend_handles_labels()
+    beside = 1 if small else max(1, int(width * 12 // (max(map(len, names), default=1) + 5)))
+    fig.legend(handles, names, loc="outside upper left", ncols=min(4, beside))
     return fig
 
 
@@ -175,8 +178,8 @@ def predictions(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
         style.log_axis(axes.xaxis)
         style.log_axis(axes.yaxis)
     axes.set_aspect("equal")
-    axes.set_xlabel(style.named_axis(f"measured {response.name}", response.unit))
-    axes.set_ylabel(style.named_axis(f"predicted {response.name}", response.unit))
+    axes.set_xlabel(response_axis(outcome, response, "measured {}"))
+    axes.set_ylabel(response_axis(outcome, response, "predicted {}", upright=True))
     style.grid(axes)
     axes.legend(loc="upper left", fontsize=7.5 if style.narrow(width) else 8.5)
     return fig

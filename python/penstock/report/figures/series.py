@@ -18,6 +18,10 @@ from penstock.report.style import NotDrawn
 #: points drawn per panel at most; extremes are always among them
 POINTS_PER_PANEL = 1800
 PANELS = 6
+#: and as few as these, once every combination of verdicts is among them
+FEWEST_PANELS = 3
+#: fewer samples than this are no course of time
+FEWEST_SAMPLES = 4
 
 
 def selected_runs(outcome: Outcome, table: str, n: int = PANELS) -> list[str]:
@@ -51,6 +55,8 @@ def _selected(outcome: Outcome, table: str, n: int) -> list[str]:
             ),
         )
         if str(levels[best]) in treatments and chosen:
+            break
+        if len(chosen) >= FEWEST_PANELS and classes[best] in verdicts_seen:
             break
         candidates.remove(best)
         chosen.append(best)
@@ -117,7 +123,7 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
             axes.text(
                 0.5, 0.5, "no event", transform=axes.transAxes, ha="center", color=style.MUTED
             )
-            axes.set_title(outcome.phrase(outcome.levels(run_id)) or run_id)
+            axes.set_title(panel_title(outcome, run_id, width / columns), fontsize=9)
             continue
         counts = table["file_id"].value_counts()
         mine = table[table["file_id"] == counts.index[0]]
@@ -133,8 +139,8 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
         axes.set_ylim(-0.04 * top, 1.04 * top)
         unit = marks.byte_axis(axes.yaxis, 0, top, 5)
         judged = ", ".join(f"{d}s {c}" for d, c in verdicts(outcome, run_id)) or "not judged"
-        axes.set_title(judged, fontsize=9)
-        label = panel_title(outcome, run_id, columns)
+        axes.set_title(style.wrapped(judged, width / columns - 0.5, 9), fontsize=9)
+        label = panel_title(outcome, run_id, width / columns)
         note = f"{run_id}: {label}\nshown {drawn:,} of {len(y):,}"
         axes.set_xlabel(f"request number\n{note}", fontsize=8)
         axes.xaxis.set_major_formatter(FuncFormatter(style.plain_number))
@@ -158,11 +164,9 @@ def begin(outcome: Outcome, run_id: str, axes: Any, otherwise_ns: float) -> floa
     return t0
 
 
-def panel_title(outcome: Outcome, run_id: str, columns: int) -> str:
-    """The run's levels, in two lines where panels stand side by side; its name where it has none."""
-    levels = list(outcome.levels(run_id).items())
-    halves = [dict(levels[:2]), dict(levels[2:])] if len(levels) > 2 else [dict(levels)]
-    return (",\n" if columns > 1 else ", ").join(outcome.phrase(h) for h in halves) or run_id
+def panel_title(outcome: Outcome, run_id: str, inches: float) -> str:
+    """The run's levels in lines that fit a panel of that width; its name where it has none."""
+    return style.wrapped(outcome.phrase(outcome.levels(run_id)) or run_id, inches - 0.4, 8, False)
 
 
 _KINDS = (
@@ -178,6 +182,10 @@ def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None
     chosen = run_ids or selected_runs(outcome, "utilisation")
     if not chosen:
         raise NotDrawn("no run has a table utilisation: the study was not monitored")
+    if not run_ids:
+        chosen = [r for r in chosen if _samples(outcome, r) >= FEWEST_SAMPLES]
+    if not chosen:
+        raise NotDrawn("the runs were too short for the monitor's interval")
     columns = 1 if style.narrow(width) else min(3, len(chosen))
     rows = math.ceil(len(chosen) / columns)
     fig = style.figure(width, 2.15 * rows + 0.45)
@@ -202,7 +210,9 @@ def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None
                 label=name,
             )
             drawn.setdefault(name, handle[0])
-        axes.set_title(panel_title(outcome, run_id, columns), fontsize=8, fontweight="normal")
+        axes.set_title(
+            panel_title(outcome, run_id, width / columns), fontsize=8, fontweight="normal"
+        )
         axes.set_xlabel(f"time (s), {run_id}", fontsize=8)
         if index % columns == 0:
             axes.set_ylabel("utilisation (%)")
@@ -216,6 +226,11 @@ def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None
         drawn.values(), drawn.keys(), loc="outside upper left", ncols=1 if columns == 1 else 4
     )
     return fig
+
+
+def _samples(outcome: Outcome, run_id: str) -> int:
+    table = outcome.table(run_id, "utilisation")
+    return 0 if table is None else int(table["t_ns"].nunique())
 
 
 def percent_of(table: pd.DataFrame, kind: str) -> pd.DataFrame:
@@ -254,7 +269,7 @@ def fidelity(outcome: Outcome, width: float) -> Figure:
     if not panels:
         raise NotDrawn("no metric of fidelity.parquet has both an asked and a delivered value")
     counts = [p["metric"].nunique() for p in panels]
-    fig = style.figure(width, 0.6 + 0.5 * len(panels) + 0.42 * sum(counts))
+    fig = style.figure(width, 0.6 + 0.5 * len(panels) + 0.27 * sum(counts))
     grid = fig.subplots(len(panels), 1, squeeze=False, height_ratios=[c + 0.3 for c in counts])
     gap = "\n" if style.narrow(width) else " "
     seen: dict[str, Any] = {}

@@ -38,6 +38,13 @@
       }).forEach(function (row) { body.appendChild(row); });
     });
   });
+  function unfold() { // a link to what is folded away
+    var at = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    var folded = at && at.closest("details");
+    if (folded && !folded.open) { folded.open = true; at.scrollIntoView(); }
+  }
+  window.addEventListener("hashchange", unfold);
+  unfold();
   window.addEventListener("beforeprint", function () {
     document.querySelectorAll("details").forEach(function (d) { d.open = true; });
   });

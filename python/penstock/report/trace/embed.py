@@ -7,9 +7,9 @@ import json
 import zlib
 from typing import Any
 
-from penstock.analyse.words import phase as phase_in_words
 from penstock.report.trace.gather import Drawing
 from penstock.report.trace.run import Bundle
+from penstock.text import phase as phase_in_words
 
 #: a file that is used for less of the run than this has a clock of its own
 _WIDE = 0.3

@@ -8,14 +8,16 @@ from typing import Any
 
 from markupsafe import Markup
 
-from penstock import __version__
 from penstock.analyse.trace_findings import findings_of
 from penstock.archive.bundle import command_line
+from penstock.errors import printable
+from penstock.report.glossary import explained
 from penstock.report.html import template, text_of
 from penstock.report.trace import sections
 from penstock.report.trace.embed import head_of, packed, script_json
 from penstock.report.trace.gather import Gathered, gather
 from penstock.report.trace.run import Bundle
+from penstock.version import version
 
 _SCRIPTS = ("page.js", "trace_read.js", "trace_clock.js", "trace_draw.js", "trace_figure.js")
 
@@ -62,9 +64,9 @@ def trace_page(bundle: Bundle, gathered: Gathered | None, *, served: bool = Fals
         for drawing in drawings
         if gathered is not None
     ]
-    return template("trace.html.j2").render(
-        title=sections.printable(command_line(manifest)[:300]) or "a running system",
-        closing=sections.printable(str(manifest.get("closing") or "No closing sentence was kept.")),
+    page = template("trace.html.j2").render(
+        title=printable(command_line(manifest)[:300]) or "a running system",
+        closing=printable(str(manifest.get("closing") or "No closing sentence was kept.")),
         state=_state(manifest),
         tiles=sections.tiles(bundle, gathered),
         findings=_findings(bundle),
@@ -76,11 +78,12 @@ def trace_page(bundle: Bundle, gathered: Gathered | None, *, served: bool = Fals
         evidence=sections.evidence(bundle, drawings),
         receipt=sections.receipt(bundle),
         repeat=sections.repeat(bundle),
-        version=__version__,
+        version=version(),
         connect=Markup("; connect-src 'self'") if served else "",
         css=Markup(text_of("page.css") + text_of("trace.css")),
         scripts=[Markup(script) for script in scripts(served=served)],
     )
+    return explained(page)
 
 
 def _findings(bundle: Bundle) -> list[dict[str, str]]:
@@ -88,8 +91,8 @@ def _findings(bundle: Bundle) -> list[dict[str, str]]:
         {
             "code": f.code,
             "severity": f.severity,
-            "statement": sections.printable(f.statement),
-            "what_to_do": sections.printable(f.what_to_do or ""),
+            "statement": printable(f.statement),
+            "what_to_do": printable(f.what_to_do or ""),
         }
         for f in findings_of(bundle.path)
     ]
@@ -101,7 +104,7 @@ def _state(manifest: dict[str, Any]) -> str:
     if status not in (0, None):
         parts.append(f"The command ended with status {status}.")
     if manifest.get("reason"):
-        parts.append(sections.printable(f"{manifest['reason']}."))
+        parts.append(printable(f"{manifest['reason']}."))
     return " ".join(parts)
 
 

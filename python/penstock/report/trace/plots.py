@@ -9,14 +9,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, printable
 from penstock.report import style
 from penstock.report.figures import marks
 from penstock.report.style import NotDrawn
 from penstock.report.trace.columns import _KIND, SYNC, WRITE, batches
 from penstock.report.trace.gather import Totals, totals_of
 from penstock.report.trace.run import MOST_FLUSHES, Bundle
-from penstock.report.trace.sections import printable
 
 KINDS = ("offsets", "offsets-time", "clock", "before-after")
 #: marks drawn in one panel at most; extremes are always among them

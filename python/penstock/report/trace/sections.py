@@ -6,21 +6,17 @@ import shlex
 from typing import Any
 
 from penstock.analyse.served import Served
-from penstock.analyse.words import FAULTS, basis_in_words, duration, percent, size
 from penstock.archive.bundle import command_line
+from penstock.errors import printable
 from penstock.report.trace.gather import Drawing, Gathered, Totals, time_of
 from penstock.report.trace.run import Bundle, Row
+from penstock.text import FAULTS, basis_in_words, duration, percent, size
 
 #: rows of the table of files that are shown at once
 SHOWN_FILES = 12
 #: of all time: files with less are folded away
 WORTH_A_LOOK = 0.005
 MOST_FILES = 500
-
-
-def printable(text: str) -> str:
-    """A file's name with control and direction characters as escapes: it can pretend nothing."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def name_of(bundle: Bundle, file_id: int) -> str:
@@ -64,7 +60,8 @@ def files(bundle: Bundle, gathered: Gathered | None) -> dict[str, Any]:
     every = max(1, sum(r["time_ns"] for r in rows))
     busy = sum(1 for r in rows if r["time_ns"] >= WORTH_A_LOOK * every)
     for row in rows:
-        row["share"] = percent(row["time_ns"] / every) if row["time_ns"] else ""
+        share = percent(row["time_ns"] / every) if row["time_ns"] else ""
+        row["share"] = share.replace("less than ", "<")
     return {
         "rows": rows[:MOST_FILES],
         "first": max(min(busy, SHOWN_FILES), 3),

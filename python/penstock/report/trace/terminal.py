@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.analyse.words import size
 from penstock.report.trace.columns import _KIND, WRITE, batches
 from penstock.report.trace.gather import Totals
+from penstock.text import size
 
 #: bit of each dot of a braille character, from its top row, left and right
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])

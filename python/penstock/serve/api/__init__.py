@@ -6,8 +6,8 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from penstock import __version__
 from penstock.serve.api import clusters, disks, host, jobs, live
+from penstock.version import version
 
 PREFIX = "/api/v1"
 
@@ -18,7 +18,7 @@ def router(book: jobs.Book) -> APIRouter:
 
     @api.get("", summary="Which version this is")
     def front_door() -> dict[str, Any]:
-        return {"penstock": __version__, "api": 1}
+        return {"penstock": version(), "api": 1}
 
     for part in (clusters.router(book), disks.router(book), host.router(), live.router()):
         api.include_router(part)

@@ -11,14 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.analyse.fidelity import certificate, is_valid
-from penstock.analyse.fidelity_counters import fidelity_of_counters
-from penstock.emulate.backends.fuse import INSTANT_PROFILE
-from penstock.emulate.nodes import Cluster
-from penstock.emulate.spec import ClusterSpec
-from penstock.emulate.wire import from_json
+from penstock.analyse.fidelity import is_valid
+from penstock.campaign.node_certificate import node_certificate
+from penstock.emulate.cluster.cluster import Cluster
+from penstock.emulate.cluster.wire import from_json
 from penstock.errors import BadInput
-from penstock.host.state import state_dir
+from penstock.spec.cluster import ClusterSpec
+from penstock.state import state_dir
 
 _UTILISATION = pa.schema(
     [
@@ -87,43 +86,15 @@ def _judged(
     changes: list[dict[str, Any]],
     utilisation: pa.Table,
 ) -> dict[str, Any]:
-    node, _, name = disk_id.rpartition(".")
     tables = {k: pq.read_table(path) for k, path in one["tables"].items()}
-    facts = one.get("facts") or {}
-    if "throttle_counters" in tables:
-        counted = fidelity_of_counters(
-            tables["throttle_counters"],
-            disk_id=disk_id,
-            backend=one["backend"],
-            capability=facts.get("capability_bps"),
-            unsupported=facts.get("unhonoured"),
-            utilisation=utilisation,
-        )
-        whole, windows = counted.whole, counted.windows
-    elif "device_requests" in tables:
-        profile = next(
-            d.profile for n in spec.nodes if n.name == node for d in n.disks if d.name == name
-        )
-        mine = [
-            e for e in changes if (e["node"], e["resource"], e.get("name")) == (node, "disk", name)
-        ]
-        judged = certificate(
-            tables["device_requests"],
-            one["stats"],
-            profile or INSTANT_PROFILE,
-            disk_id=disk_id,
-            utilisation=utilisation,
-            events=mine,
-            host_waits=tables.get("host_waits"),
-        )
-        whole, windows = judged.whole, judged.windows
-    else:
+    judged = node_certificate(disk_id, one, tables, spec, changes, utilisation=utilisation)
+    if judged is None:
         return {"backend": one["backend"], "valid": None, "reason": "nothing was recorded"}
-    valid, reason = is_valid(whole)
+    valid, reason = is_valid(judged.whole)
     return {
         "backend": one["backend"],
         "valid": valid,
         "reason": reason,
-        "fidelity": whole.to_pylist(),
-        "windows": windows.to_pylist(),
+        "fidelity": judged.whole.to_pylist(),
+        "windows": judged.windows.to_pylist(),
     }

@@ -18,17 +18,17 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from penstock.emulate.cluster.cluster import Cluster, RunningNode, registered
+from penstock.emulate.cluster.settings import Change
+from penstock.emulate.cluster.wire import from_json
 from penstock.emulate.network.patch import check_patch
-from penstock.emulate.nodes import Cluster, RunningNode, registered
-from penstock.emulate.settings import Change
-from penstock.emulate.spec import ClusterSpec, Event
-from penstock.emulate.wire import from_json
 from penstock.errors import BadInput
 from penstock.host.journal import Journal
 from penstock.serve.api import models
 from penstock.serve.api.certificate import certify
 from penstock.serve.api.jobs import Book, Prefer
 from penstock.serve.gate import allow
+from penstock.spec.cluster import ClusterSpec, Event
 
 #: nodes that a command runs in at the same time
 _AT_ONCE = 64

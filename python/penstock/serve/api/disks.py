@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, HTTPException
 
-from penstock.emulate import standing
+from penstock.emulate.disks import standing
 from penstock.serve.api import models
 from penstock.serve.api.clusters import events_of
 from penstock.serve.api.jobs import Book, Prefer

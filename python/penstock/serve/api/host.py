@@ -7,10 +7,10 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from penstock.emulate.network.offers import offers
+from penstock.emulate.network.capabilities import offers
 from penstock.host.journal import Journal
-from penstock.host.state import state_dir
 from penstock.host.undo import undo
+from penstock.state import state_dir
 
 
 def router() -> APIRouter:

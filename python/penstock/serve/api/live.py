@@ -12,8 +12,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from penstock.emulate import standing
-from penstock.emulate.nodes import Cluster, registered
+from penstock.emulate.cluster.cluster import Cluster, registered
+from penstock.emulate.disks import standing
 from penstock.errors import PenstockError
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.errors import BadInput
 from penstock.host.processes import Identity
-from penstock.host.state import closed, runtime_dir
+from penstock.state import closed, runtime_dir
 
 _SHORTEST = 16
 

@@ -1,4 +1,4 @@
-"""Parsers: what a program reports of its own run. One file each, found by name.
+"""Parsers: what a program reports of its own run. One file each, a row of `plugins.WORKLOAD_PARSERS`.
 
 Protocol of a parser module:
 
@@ -11,18 +11,14 @@ Protocol of a parser module:
 
 from __future__ import annotations
 
-import importlib
 from typing import cast
 
+from penstock.plugins import WORKLOAD_PARSERS
 from penstock.workload.measured import JobSpec, Measured, ParserModule
 
-__all__ = ["NAMES", "JobSpec", "Measured", "ParserModule", "parser"]
-
-#: name in the study file → module
-_MODULES = {"fio": "fio", "pgbench": "pgbench", "none": "wall", "wall": "wall"}
-NAMES = tuple(_MODULES)
+__all__ = ["JobSpec", "Measured", "ParserModule", "parser"]
 
 
 def parser(name: str) -> ParserModule:
-    """The parser called `name`; KeyError if there is none."""
-    return cast(ParserModule, importlib.import_module(f"{__name__}.{_MODULES[name]}"))
+    """The parser called `name`; BadInput if there is none."""
+    return cast(ParserModule, WORKLOAD_PARSERS.load(name))

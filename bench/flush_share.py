@@ -1,0 +1,210 @@
+"""How much of a run goes to flushes: what `penstock trace` says beside what strace counts.
+
+A SQLite loader (journal mode x synchronous), PostgreSQL (synchronous_commit) and RocksDB (sync) on an
+emulated 7200 rpm drive, each run under `penstock trace -- strace -f -c -w`, so that both see the same
+flushes. The share of flushes is their time, of all threads, over the wall time of the run.
+
+A case holds if the median share is within 2 points of strace's, and the trace's findings speak of flushes
+where they take a fifth of the run and more, and only there. Planted: flushes of directories left out, as a
+tracer that knows only files would. Status 1 if a case misses or the plant is not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import record
+from penstock.analyse.trace_findings import findings_of
+from penstock.emulate.disks.server import DiskServer
+from penstock.host.journal import Journal
+from penstock.profile import load_profile
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT_POINTS, TOLD = 2.0, 0.2
+FLUSHES = ("fsync", "fdatasync", "sync_file_range", "msync", "syncfs", "sync")
+SPEAK_OF_FLUSHES = ("trace-fsync-storm", "trace-flush-bound")
+LOADER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute(f"PRAGMA journal_mode = {sys.argv[2]}")
+db.execute(f"PRAGMA synchronous = {sys.argv[3]}")
+db.execute("CREATE TABLE IF NOT EXISTS t (a INTEGER PRIMARY KEY, b TEXT)")
+for first in range(int(sys.argv[4])):
+    with db:
+        db.executemany("INSERT INTO t (b) VALUES (?)", (("x" * 200,) for _ in range(50)))
+"""
+PGBENCH = """
+. "$1/examples/postgres/server.sh"
+pg_start "$2/pg"
+PGOPTIONS="-c synchronous_commit=$3" as "$bin/pgbench" -h "$sockets" -U postgres -n -c 1 -t "$4" postgres
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program by its words, in which `{at}` is the disk; `anew`: what each run finds empty there."""
+
+    name: str
+    words: tuple[str, ...]
+    anew: str = ""
+
+
+def sqlite(journal: str, synchronous: str, transactions: int) -> Case:
+    """The loader, which makes so many transactions."""
+    words = (sys.executable, "-c", LOADER, "{at}/db/t.db", journal, synchronous, str(transactions))
+    return Case(f"SQLite, {journal}, synchronous {synchronous}", words, "db")
+
+
+def postgres(commit: str, transactions: int) -> Case:
+    """pgbench's own transactions, one client; its server starts and stops within."""
+    words = ("bash", "-ceu", PGBENCH, "pgbench", str(ROOT), "{at}", commit, str(transactions))
+    return Case(f"PostgreSQL, synchronous_commit {commit}", words)
+
+
+def rocks(sync: int, entries: int) -> Case:
+    """db_bench, which writes so many entries."""
+    job = ("--benchmarks=fillrandom", f"--num={entries}", f"--sync={sync}", "--threads=1")
+    return Case(f"RocksDB, sync {sync}", ("db_bench", "--db={at}/rocks", *job), "rocks")
+
+
+def cases(quick: bool) -> list[Case]:
+    """All, or one of each program."""
+    less = 3 if quick else 1
+    found = [sqlite("DELETE", "FULL", 60 // less), sqlite("WAL", "OFF", 3000 // less)]
+    if not quick:
+        found += [
+            sqlite("WAL", "FULL", 120),
+            sqlite("DELETE", "OFF", 1500),
+            sqlite("WAL", "NORMAL", 1500),
+        ]
+    if list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
+        found += [postgres("on", 300 // less)] + ([] if quick else [postgres("off", 3000)])
+    if shutil.which("db_bench"):
+        found += [rocks(1, 400 // less)] + ([] if quick else [rocks(0, 50_000)])
+    return found
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Time of flushes over the wall time of a run: by strace, by the trace, by the trace without directories;
+    and whether the trace's findings are right."""
+
+    strace: float
+    trace: float
+    of_files: float
+    right: bool
+
+
+def once(words: Sequence[str], work: Path) -> Shares:
+    """One run, seen by both."""
+    bundle, told = work / "bundle", work / "strace"
+    shutil.rmtree(bundle, ignore_errors=True)
+    counts = ["strace", "-f", "--seccomp-bpf", "-c", "-w", "-e", f"trace={','.join(FLUSHES)}"]
+    traced = [sys.executable, "-m", "penstock", "trace", "-o", str(bundle), "--"]
+    subprocess.run([*traced, *counts, "-o", str(told), *words], check=True, capture_output=True)
+    wall_s = json.loads((bundle / "manifest.json").read_text())["responses"]["wall_s"]["value"]
+    lines = re.findall(r"^\s*[\d.]+\s+([\d.]+)\s+\d+\s+\d+.*\s(\w+)$", told.read_text(), re.M)
+    by_strace = sum(float(seconds) for seconds, call in lines if call in FLUSHES) / wall_s
+    files = pq.read_table(bundle / "files.parquet").to_pylist()
+    paths = {r["file_id"]: r["path"] or "" for r in files}
+    rows = pq.read_table(bundle / "operations.parquet").to_pylist()
+    flushed = [(paths.get(r["file_id"], ""), r["time_ns"]) for r in rows if r["op"] in FLUSHES]
+    whole = sum(ns for _, ns in flushed) / 1e9 / wall_s
+    of_files = sum(ns for path, ns in flushed if not path.endswith("/")) / 1e9 / wall_s
+    speaks = any(f.code in SPEAK_OF_FLUSHES for f in findings_of(bundle))
+    return Shares(by_strace, whole, of_files, speaks == (whole >= TOLD))
+
+
+def measured(case: Case, mount: Path, work: Path, rounds: int) -> list[Shares]:
+    """All runs of a case."""
+    words = [word.replace("{at}", str(mount)) for word in case.words]
+    found = []
+    for _ in range(rounds):
+        if case.anew:
+            shutil.rmtree(mount / case.anew, ignore_errors=True)
+            (mount / case.anew).mkdir()
+        os.sync()
+        found.append(once(words, work))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one case of each program, one run")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each case")
+    parser.add_argument("--only", default="", help="cases whose name has this")
+    record.option(parser)
+    arguments = parser.parse_args()
+    rounds = 1 if arguments.quick else arguments.rounds
+    rows: list[record.Row] = []
+    held, of, planted = 0, 0, 0.0
+    with tempfile.TemporaryDirectory(prefix="penstock-flushes-") as place:
+        base = Path(place)
+        base.chmod(0o755)  # PostgreSQL's own user goes through it
+        for name in ("backing", "mount"):
+            (base / name).mkdir(mode=0o755)
+        chosen = [c for c in cases(arguments.quick) if arguments.only in c.name]
+        if any(c.name.startswith("PostgreSQL") for c in chosen):
+            prepare = ROOT / "examples" / "postgres" / "prepare.sh"
+            subprocess.run(
+                [str(prepare), str(base / "backing"), "1", "1"], check=True, capture_output=True
+            )
+        with DiskServer(Journal(), base / "state") as server:
+            server.add("flushes", base / "mount", base / "backing", load_profile("hdd-7200"))
+            for case in chosen:
+                made = measured(case, base / "mount", base, rounds)
+                by_trace, by_files, counted = (
+                    100 * statistics.median(values)
+                    for values in zip(*((r.trace, r.of_files, r.strace) for r in made), strict=True)
+                )
+                right = sum(r.right for r in made)
+                holds = abs(by_trace - counted) <= LIMIT_POINTS and right == len(made)
+                planted = max(planted, counted - by_files)
+                held, of = held + holds, of + 1
+                print(
+                    f"{case.name}: {by_trace:.1f} % by the trace, {counted:.1f} % by strace, "
+                    f"{right} of {len(made)} findings right{'' if holds else '  MISSED'}",
+                    flush=True,
+                )
+                for name, values in (
+                    ("trace", [r.trace for r in made]),
+                    ("strace", [r.strace for r in made]),
+                ):
+                    shares = [100 * value for value in values]
+                    rows.append(record.row(case.name, name, "flushes", shares, "%"))
+    found = planted > LIMIT_POINTS
+    print(
+        f"without flushes of directories: {planted:.1f} points off, {'found' if found else 'NOT FOUND'}"
+    )
+    total = record.share(
+        "runs",
+        "",
+        f"flushes within {LIMIT_POINTS:g} points of strace, told where they matter",
+        held,
+        of,
+    )
+    record.keep(
+        arguments.record,
+        [{**total, "quoted": True}, *rows],
+        {"flushes of directories left out": found},
+    )
+    return 0 if held == of and found else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,366 @@
+"""penstock from Python: what the command line does, with tables as DataFrames.
+
+    import penstock
+
+    study = penstock.Study.load("disks.study.yaml")
+    study.plan()                          # a row for each run
+    campaign = study.run("out")           # or penstock.run("disks.study.yaml", "out")
+    print(*campaign.answer, sep="\\n")
+    campaign.effects, campaign.runs       # DataFrames; columns as in docs/formats.md
+
+    penstock.Campaign("out").findings     # of a study that was run before
+    penstock.trace(["sqlite3", "t.db", "vacuum"], "bundle").patterns
+    penstock.predict_workflow("flow.json", "platform.yaml").makespan_s
+    with penstock.Disk("hdd-7200", "files", "mnt", time_scale=2): ...
+
+Errors are `penstock.errors.BadInput` for what can be mended in a file or an argument, else PenstockError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.errors import BadInput
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from penstock.campaign.run import CampaignResult
+    from penstock.design.plan import Plan
+    from penstock.predict.explore.run import Exploration
+    from penstock.predict.prediction import Prediction
+    from penstock.spec.study import Study as CheckedStudy
+
+PathLike = str | Path
+
+
+class Study:
+    """A study file, checked."""
+
+    def __init__(self, checked: CheckedStudy, overrides: Sequence[str] = ()) -> None:
+        #: the checked study: factors, design, platform, workload, responses
+        self.checked = checked
+        self._overrides = list(overrides)
+
+    @classmethod
+    def load(cls, path: PathLike, overrides: Sequence[str] = (), *, quick: bool = False) -> Study:
+        """The study in `path`; `overrides` such as `design.replicates=3`, `quick` as `--quick`.
+
+        Raises BadInput with file, line, what was found and what was expected.
+        """
+        from penstock.study.load import load_study
+
+        return cls(load_study(Path(path), list(overrides), quick), overrides)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.checked.name
+
+    @property
+    def question(self) -> str:
+        """What it asks."""
+        return self.checked.question
+
+    @cached_property
+    def design(self) -> Plan:
+        """The plan with all that it knows: aliases, power, cautions, estimated time."""
+        from penstock.design.plan import make_plan
+
+        return make_plan(self.checked)
+
+    def plan(self) -> pd.DataFrame:
+        """The runs in their order: a row each, with a column for each factor."""
+        import pandas as pd
+
+        rows = []
+        for run in self.design.rows:
+            facts = {k: v for k, v in vars(run).items() if k not in ("levels", "coded")}
+            rows.append(facts | run.levels)
+        return pd.DataFrame(rows)
+
+    def run(
+        self,
+        out: PathLike | None = None,
+        *,
+        resume: bool = False,
+        quiet: bool = False,
+        keep_going: bool = False,
+    ) -> Campaign:
+        """Makes the runs that are still to be made, then analysis and report, in `out` (`./NAME`).
+
+        Needs root for emulated disks and observers. As `penstock run`: raises BadInput for what cannot be
+        run, PenstockError where the host refuses; what was stopped says so in `campaign.result`.
+        """
+        from penstock.campaign.run import run_loaded
+
+        result = run_loaded(
+            self.checked,
+            Path(out) if out is not None else None,
+            resume=resume,
+            overrides=self._overrides,
+            quiet=quiet,
+            keep_going=keep_going,
+        )
+        return Campaign(result.out, result)
+
+
+def run(
+    study: PathLike, out: PathLike | None = None, overrides: Sequence[str] = (), **options: Any
+) -> Campaign:
+    """Loads a study and runs it; `quick`, and the options of `Study.run`."""
+    quick = bool(options.pop("quick", False))
+    return Study.load(study, overrides, quick=quick).run(out, **options)
+
+
+class Campaign:
+    """A study that was run: what lies in its directory.
+
+    Tables are DataFrames whose columns `docs/formats.md` describes; one that was not made is empty. Raises
+    BadInput for a directory that holds no study's results.
+    """
+
+    def __init__(self, out: PathLike, result: CampaignResult | None = None) -> None:
+        from penstock.campaign.frozen import read_campaign
+
+        self.out = Path(out)
+        #: what `run` came to; None of a campaign that was opened
+        self.result = result
+        if read_campaign(self.out) is None:
+            raise BadInput(
+                f"{self.out}: found no campaign; expected the directory of `penstock run -o`"
+            )
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row for each run: levels, responses, validity and its reason."""
+        return self._table("runs")
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        """Treatments ranked by each response, and means of levels, with intervals."""
+        return self._table("means")
+
+    @cached_property
+    def effects(self) -> pd.DataFrame:
+        """Effects of factors and their interactions on each response, with intervals."""
+        return self._table("effects")
+
+    @cached_property
+    def fidelity(self) -> pd.DataFrame:
+        """What each emulated disk delivered beside what was asked."""
+        return self._table("fidelity")
+
+    @cached_property
+    def predictions(self) -> pd.DataFrame:
+        """Every treatment as predicted from the trace of one."""
+        return self._table("predictions")
+
+    @cached_property
+    def findings(self) -> pd.DataFrame:
+        """Statements with code, severity, evidence and what to do."""
+        return self._table("findings")
+
+    @property
+    def answer(self) -> list[str]:
+        """The answer in sentences, the recommendation first."""
+        from penstock.analyse.findings import answer
+        from penstock.analyse.outcome import Outcome
+
+        return answer(Outcome.read(self.out))
+
+    @property
+    def report(self) -> Path:
+        """The page."""
+        return self.out / "report.html"
+
+    def analyse(self) -> Campaign:
+        """Computes tables, answer and report anew from the runs' bundles; gives what it is then."""
+        from penstock.campaign.analysis import analyse
+
+        analyse(self.out)
+        return Campaign(self.out)
+
+    def trace(self, run_id: str) -> Trace:
+        """The trace of a run that was traced."""
+        return Trace(self.out / "runs" / run_id)
+
+    def _table(self, name: str) -> pd.DataFrame:
+        return _read(self.out / f"{name}.parquet")
+
+    def __repr__(self) -> str:
+        return f"Campaign({str(self.out)!r}, {len(self.runs)} runs)"
+
+
+class Trace:
+    """A traced run: the directory of `penstock trace -o`, or of a study's run."""
+
+    def __init__(self, bundle: PathLike) -> None:
+        from penstock.archive.bundle import Bundle
+
+        self.path = Path(bundle)
+        #: what the run was: command, host, receipts, times
+        self.manifest: dict[str, Any] = Bundle.open(self.path).manifest
+
+    @cached_property
+    def files(self) -> pd.DataFrame:
+        """The files that were used."""
+        return _read(self.path / "files.parquet")
+
+    @cached_property
+    def patterns(self) -> pd.DataFrame:
+        """In which order each file was read and written, by whom, and what it took."""
+        return _read(self.path / "patterns.parquet")
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        """Every call, of mode `trace`: many rows."""
+        return _read(self.path / "io_events.parquet")
+
+    @property
+    def closing(self) -> str:
+        """Where the time of reads and writes went, and what to try."""
+        return str(self.manifest.get("closing", ""))
+
+    @cached_property
+    def findings(self) -> pd.DataFrame:
+        """What it costs, why, and what to try."""
+        from dataclasses import asdict
+
+        import pandas as pd
+
+        from penstock.analyse.trace_findings import findings_of
+
+        return pd.DataFrame([asdict(f) for f in findings_of(self.path)])
+
+
+def trace(
+    command: Sequence[str],
+    output: PathLike,
+    *,
+    mode: Literal["count", "pattern", "trace"] = "pattern",
+    quiet: bool = False,
+) -> Trace:
+    """Runs a command under the tracer; the bundle is left at `output`, which is not there yet. Needs root.
+
+    With `quiet` the command's stdout goes to stderr. Raises PenstockError where tracing is not possible.
+    """
+    from penstock.observe.trace import RING_BYTES
+    from penstock.observe.trace.capture.session import Session, trace_command
+
+    path = Path(output)
+    if path.exists():
+        raise BadInput(f"{path} exists already; expected a path that does not")
+    session = Session(mode, RING_BYTES, 0, path, quiet, layers=mode == "trace")
+    trace_command(list(command), session)
+    return Trace(path)
+
+
+def predict_workflow(
+    workflow: PathLike, platform: PathLike, overrides: Sequence[str] = (), **options: Any
+) -> Prediction:
+    """What a workflow would take on a platform; `overrides` such as `hosts.nodes.count=14`.
+
+    `options`: `seeds`, `level`, `detail`, `threads` and others of `predict.queue_network.predict.predict`.
+    """
+    from penstock.platform.hosts import load_platform
+    from penstock.predict.queue_network.predict import predict as predicted
+    from penstock.workload.read import read_workload
+
+    return predicted(
+        read_workload(workflow), load_platform(Path(platform), list(overrides)), **options
+    )
+
+
+def explore(
+    workflow: PathLike,
+    platform: PathLike,
+    vary: Sequence[str],
+    *,
+    objective: str | None = None,
+    constraints: Sequence[str] = (),
+    out: PathLike | None = None,
+    seeds: int = 20,
+    budget: int | None = None,
+) -> Exploration:
+    """Which configuration is best: `vary` such as `hosts.app.count=2..18`, as `penstock explore --vary`."""
+    from penstock.platform.hosts import load_platform
+    from penstock.predict.explore.asked import asked, plan_of
+    from penstock.predict.explore.record import Record
+    from penstock.predict.explore.run import Settings, check
+    from penstock.predict.explore.run import explore as explored
+    from penstock.predict.explore.simulate import Simulated
+    from penstock.predict.explore.space import make_space, parse_axis
+    from penstock.predict.explore.space_file import SpaceFile
+    from penstock.workload.read import read_workload
+
+    space = make_space([parse_axis(text) for text in vary])
+    question = asked(space, SpaceFile(()), constraints, objective)
+    where, work = load_platform(Path(platform), []), read_workload(workflow)
+    evaluator = Simulated(work, where, space, 0)
+    settings = Settings(budget=budget, most_seeds=seeds)
+    silent = _Silent()
+    record = Record(space, evaluator, Path(out) if out is not None else None, silent.advanced)
+    check(question, settings, space, evaluator)
+    record.open(plan_of(work, where, space), resume=False)
+    try:
+        return explored(record, question, settings, silent)
+    finally:
+        record.close()
+
+
+class _Silent:
+    """Progress that nobody sees."""
+
+    def stage(self, what: str, total: int | None) -> None:
+        """A stage begins."""
+
+    def advanced(self, n: int) -> None:
+        """Some more is done."""
+
+
+class Disk:
+    """An emulated disk for the length of a `with`: files in `backing`, seen at `mount`. Needs FUSE.
+
+    `profile` is the name of a ready one, a file, or `none`; `changes` as of `penstock disk set`.
+    """
+
+    def __init__(self, profile: str, backing: PathLike, mount: PathLike, **options: Any) -> None:
+        self.profile = profile
+        self.backing = Path(backing)
+        self.mount = Path(mount)
+        self._options = options
+        self.described: dict[str, Any] = {}
+
+    def __enter__(self) -> Disk:
+        from penstock.emulate.disks import standing
+
+        self.described = standing.up(self.profile, self.backing, self.mount, **self._options)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from penstock.emulate.disks import standing
+
+        standing.down(self.mount)
+
+    def set(self, **patch: Any) -> dict[str, Any]:
+        """Changes it while it is used."""
+        from penstock.emulate.disks import standing
+
+        return standing.change(self.mount, patch)
+
+    def stats(self) -> dict[str, Any]:
+        """Its counters."""
+        from penstock.emulate.disks import standing
+
+        (disk,) = standing.status(self.mount)
+        return dict(disk["stats"])
+
+
+def _read(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_parquet(path) if path.exists() else pd.DataFrame()

@@ -1,0 +1,132 @@
+"""Whether a host can carry a cluster: what its nodes may use together, beside what there is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from penstock.errors import BadInput, PenstockError
+from penstock.host.journal import Journal
+from penstock.profile.honour import check_honourable, too_fast_when_loaded
+from penstock.profile.model import StorageProfile
+from penstock.spec.cluster import ClusterSpec
+
+#: share of a capability up to which limits are delivered; above it the device decides, not the limit
+HONEST_SHARE = 0.8
+
+
+class Floor(Protocol):
+    """What emulated disks can do here together (`host.floor.HostFloor`)."""
+
+    @property
+    def read_bps(self) -> float:
+        """Bytes per second."""
+
+    @property
+    def write_bps(self) -> float:
+        """Bytes per second."""
+
+    @property
+    def iops(self) -> float:
+        """Requests per second."""
+
+
+def warnings(spec: ClusterSpec, floor: Floor | None = None) -> list[str]:
+    """In words, where the sums of what nodes may use exceed what the host has; empty if nowhere."""
+    return [*_memory(spec), *_processors(spec), *_disks(spec, floor), *_shared(spec)]
+
+
+def _shared(spec: ClusterSpec) -> Iterator[str]:
+    users: dict[str, list[str]] = {}
+    for node in spec.nodes:
+        for disk in node.disks:
+            if disk.directory is not None:
+                at = os.path.realpath(disk.directory)
+                users.setdefault(at, []).append(f"{disk.name} of {node.name}")
+    for at, disks in users.items():
+        if len(disks) > 1:
+            yield (
+                f"{len(disks)} disks keep their files in {at} ({disks[0]}, {disks[1]}, …): what one "
+                "writes the others may not see"
+            )
+
+
+def _memory(spec: ClusterSpec) -> Iterator[str]:
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    asked = sum(node.memory_bytes or 0 for node in spec.nodes)
+    if asked > HONEST_SHARE * there:
+        yield (
+            f"memory limits of the nodes are {asked / 2**30:.1f} GiB together, more than "
+            f"{HONEST_SHARE:.0%} of the host's {there / 2**30:.1f} GiB"
+        )
+
+
+def _processors(spec: ClusterSpec) -> Iterator[str]:
+    there = len(os.sched_getaffinity(0))
+    shares = [
+        (node.cpus or len(node.cpuset or range(there))) * (node.cpu_ratio or 1.0)
+        for node in spec.nodes
+        if node.cpus is not None or node.cpu_ratio is not None
+    ]
+    if sum(shares) > there:
+        yield (
+            f"nodes are promised {sum(shares):g} processors together, the host has {there}: busy nodes "
+            "share them; `penstock nodes status` says how evenly"
+        )
+
+
+def _disks(spec: ClusterSpec, floor: Floor | None) -> Iterator[str]:
+    limits = [disk.limits for node in spec.nodes for disk in node.disks]
+    for name, capable in (
+        ("read_bps", "read_bps"),
+        ("write_bps", "write_bps"),
+        ("read_iops", "iops"),
+        ("write_iops", "iops"),
+    ):
+        asked = sum(getattr(one, name) or 0.0 for one in limits)
+        if not asked:
+            continue
+        if floor is None:
+            floor = _measured()
+            if floor is None:
+                return
+        there = getattr(floor, capable)
+        if asked > HONEST_SHARE * there:
+            scale, unit = (2**20, "MiB/s") if name.endswith("bps") else (1.0, "requests/s")
+            yield (
+                f"{name} limits of the disks are {asked / scale:.0f} {unit} together, more than "
+                f"{HONEST_SHARE:.0%} of the {there / scale:.0f} {unit} that emulated disks can do here: "
+                "not all can be delivered at once"
+            )
+
+
+def _measured() -> Floor | None:
+    from penstock.emulate.disks.floor import host_floor
+
+    try:
+        return host_floor()
+    except PenstockError:
+        return None
+
+
+def refuse_too_fast(
+    profiles: Iterable[StorageProfile], journal: Journal | None = None
+) -> list[str]:
+    """Raises BadInput, naming the nearest honest time scale, if a profile is faster than the host.
+
+    Gives a warning for each that is so while programs keep it fully busy. Before one is refused, the floors
+    are measured again: those that are kept may be of a busy moment.
+    """
+    from penstock.emulate.disks.floor import host_floor
+
+    warnings = []
+    for profile in profiles:
+        floor = host_floor(journal)
+        try:
+            check_honourable(profile, floor)
+        except BadInput:
+            floor = host_floor(journal, refresh=True)
+            check_honourable(profile, floor)
+        warnings.append(too_fast_when_loaded(profile, floor))
+    return list(filter(None, warnings))

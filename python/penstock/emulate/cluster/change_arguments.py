@@ -1,0 +1,151 @@
+"""Changes of nodes as words of a command line: `NODE… key=value…`, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.emulate.cluster.settings import Change
+from penstock.errors import BadInput
+from penstock.host.node_group import parse_cpuset
+from penstock.platform import disk_keys
+from penstock.platform.disk_keys import OF_DISKS, complete
+from penstock.spec.units import (
+    parse_bandwidth,
+    parse_duration,
+    parse_share,
+    parse_size,
+)
+
+Reader = Callable[[str], Any]
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("a number") from None
+
+
+def _ratio(text: str) -> float:
+    return parse_share(text) if text.endswith("%") else _number(text)
+
+
+def _cpuset(text: str) -> list[int]:
+    try:
+        return list(parse_cpuset(text))
+    except ValueError:
+        raise ValueError("processors such as 0-1 or 0,2") from None
+
+
+#: key → resource, key of the patch, what reads the value
+_OF_NODES: dict[str, tuple[Any, str, Reader]] = {
+    "cpus": ("cpu", "cpus", _number),
+    "cpuset": ("cpu", "cpuset", _cpuset),
+    "cpu_ratio": ("cpu", "ratio", _ratio),
+    "memory": ("memory", "hard", parse_size),
+    "memory_soft": ("memory", "soft", parse_size),
+    "state": ("node", "state", str),
+}
+_OF_LINKS: dict[str, tuple[str, Reader]] = {
+    "out": ("out_bps", parse_bandwidth),
+    "in": ("in_bps", parse_bandwidth),
+    "delay": ("delay", parse_duration),
+    "in_delay": ("in_delay", parse_duration),
+    **{
+        way + share: (way + share, parse_share)
+        for way in ("", "in_")
+        for share in ("loss", "duplicate", "corrupt", "reorder")
+    },
+}
+
+
+#: words of a platform file's network, as those of a node's only link
+_OF_PLATFORMS = {
+    "bandwidth": ("link.out", "link.in"),
+    "latency": ("link.delay",),
+    **{word: (f"link.{word}",) for word in ("loss", "duplicate", "corrupt", "reorder")},
+}
+
+
+def changes_of(words: Sequence[str]) -> list[Change]:
+    """The changes that words ask for: values hold for the nodes named before them, up to the next names.
+
+    Raises BadInput that says which word is wrong and what was expected.
+    """
+    groups: list[tuple[list[str], list[str]]] = []
+    for word in words:
+        if "=" in word:
+            if not groups:
+                raise BadInput(f"found {word!r} before any node; expected NODE… key=value…")
+            groups[-1][1].append(word)
+        elif groups and not groups[-1][1]:
+            groups[-1][0].append(word)
+        else:
+            groups.append(([word], []))
+    if not groups or not groups[-1][1]:
+        raise BadInput("found nothing to be set; expected NODE… key=value…")
+    return [change for nodes, said in groups for change in _of_group(tuple(nodes), said)]
+
+
+def _of_group(nodes: tuple[str, ...], said: list[str]) -> list[Change]:
+    patches: dict[tuple[Any, str | None], dict[str, Any]] = {}
+    for word in _in_full(said):
+        key, _, text = word.partition("=")
+        resource, name, path, reader = _meaning(key, text)
+        value = _value(word, text, reader)
+        patch = patches.setdefault((resource, name), {})
+        for part in path[:-1]:
+            patch = patch.setdefault(part, {})
+        if path[-1] in patch:
+            raise BadInput(f"{key} is said twice for {', '.join(nodes)}")
+        patch[path[-1]] = value
+    for (resource, _), whole in patches.items():
+        if resource == "disk":
+            complete(whole)
+    return [Change(nodes, resource, patch, name) for (resource, name), patch in patches.items()]
+
+
+def _in_full(said: list[str]) -> list[str]:
+    """The words, those of a platform file as those of a link."""
+    found = []
+    for word in said:
+        key, _, text = word.partition("=")
+        found += [f"{one}={text}" for one in _OF_PLATFORMS.get(key, (key,))]
+    return found
+
+
+def _meaning(key: str, text: str) -> tuple[Any, str | None, tuple[str, ...], Reader]:
+    if key in _OF_NODES:
+        resource, patched, reader = _OF_NODES[key]
+        return resource, None, (patched,), reader
+    kind, _, rest = key.partition(".")
+    if kind == "disk" and "." in rest:
+        name, _, feature = rest.partition(".")
+        path = disk_keys.where(feature, text)
+        return "disk", name, path, lambda value: _said(disk_keys.value_of(key, value, feature))
+    if kind == "link" and rest:
+        network, _, part = rest.rpartition(".")
+        if part in _OF_LINKS:
+            patched, reader = _OF_LINKS[part]
+            return "network", network or None, (patched,), reader
+    known = [
+        *_OF_NODES,
+        *_OF_PLATFORMS,
+        *(f"disk.NAME.{k}" for k in OF_DISKS),
+        *(f"link.NETWORK.{k}" for k in _OF_LINKS),
+    ]
+    raise BadInput(f"found {key!r}; expected one of {', '.join(known)}")
+
+
+def _said(value: Any) -> Any:
+    return "max" if value is None else value
+
+
+def _value(word: str, text: str, reader: Reader) -> Any:
+    if text == "max" and not word.startswith("disk."):
+        return "max"
+    try:
+        return reader(text)
+    except ValueError as error:
+        raise BadInput(f"{word}: found {text!r}; expected {error}, or max") from None

@@ -1,0 +1,469 @@
+"""Clusters of virtual nodes, as programs use them: put up, entered, changed, watched, taken down.
+
+The nodes are held by a supervisor process; this module asks it. Clusters that outlive the command share one
+supervisor; a conductor has one of its own, which ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock.emulate.cluster.capacity import refuse_too_fast, warnings
+from penstock.emulate.cluster.enter import Entrance, enter_words
+from penstock.emulate.cluster.settings import Change
+from penstock.emulate.cluster.wire import to_json
+from penstock.errors import BadInput, PenstockError, Refused
+from penstock.host.daemon import Daemon, connect, start_daemon
+from penstock.host.journal import Journal
+from penstock.host.launch import Finished, launch
+from penstock.host.node_group import NodeGroup
+from penstock.host.processes import Identity, start_ticks
+from penstock.profile.model import StorageProfile
+from penstock.spec.check_cluster import check_cluster, matching
+from penstock.spec.cluster import ClusterSpec, Event
+from penstock.state import closed, runtime_dir
+
+Progress = Callable[[str, int, int], None]
+#: longest that putting up, or taking down, a large cluster may take [s]
+_PATIENCE_S = 900.0
+
+
+@dataclass(frozen=True)
+class RunningDisk:
+    """A disk of a node: `at` on the host, `mount` inside, `directory` holds its files."""
+
+    name: str
+    disk_id: str
+    at: Path
+    mount: str
+    directory: Path
+    backend: str
+    device: tuple[int, int]
+    #: page of its counters, of a disk of the model
+    page: Path | None = None
+
+
+@dataclass
+class RunningNode:
+    """A node that is up: `pid` of its first process, its control group, addresses by network, disks."""
+
+    name: str
+    state: str
+    pid: int
+    cgroup: NodeGroup
+    addresses: dict[str, str]
+    image: Path | None
+    entrance: Entrance | None
+    disks: dict[str, RunningDisk] = field(default_factory=dict)
+    failure: str = ""
+    start_ticks: int = 0
+
+    @property
+    def address(self) -> str | None:
+        """Its address in the first of its networks."""
+        return next(iter(self.addresses.values()), None)
+
+    def enter(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+    ) -> list[str]:
+        """Words that run a command inside the node, in its control group; status: the command's own.
+
+        `env` and what `enter_words` adds is its environment, `cwd` a directory of the node. Raises Refused
+        if it is not up.
+        """
+        if self.entrance is None:
+            why = f": {self.failure}" if self.failure else ""
+            raise Refused(f"node {self.name} is {self.state}{why}")
+        if start_ticks(self.pid) != self.start_ticks:  # its pid may be another's by now
+            raise Refused(f"node {self.name} has died")
+        if self.cgroup.frozen():
+            raise Refused(f"node {self.name} is frozen; state=running thaws it")
+        return enter_words(self.entrance, argv, env=env, cwd=cwd, user=user)
+
+    def run(self, argv: Sequence[str], **options: Any) -> Finished:
+        """Runs a command inside to its end; `env`, `cwd`, `user`, and what `host.launch.launch` takes."""
+        words = {k: options.pop(k) for k in ("env", "cwd", "user") if k in options}
+        return launch(self.enter(argv, **words), None, **options)
+
+
+class Cluster:
+    """A cluster that is up, and the supervisor that holds it."""
+
+    def __init__(self, name: str, daemon: Daemon, *, outlive: bool) -> None:
+        self.name = name
+        self._daemon = daemon
+        self._outlive = outlive
+        self._described: dict[str, Any] = {}
+        self._asking = threading.Lock()
+
+    @classmethod
+    def up(
+        cls,
+        spec: ClusterSpec,
+        journal: Journal,
+        *,
+        outlive: bool,
+        progress: Progress | None = None,
+        run: str | None = None,
+    ) -> Cluster:
+        """Puts a cluster up, or nothing of it. With `outlive` it stays when this process ends.
+
+        Raises BadInput for what makes no sense, PenstockError where the host refuses.
+        """
+        check_cluster(spec)
+        said = {"spec": to_json(spec)}
+        if outlive:
+            with _lock():
+                _check_free(spec.name)
+                daemon = _standing() or _started(journal, outlive=True)
+                try:
+                    daemon.call("reserve", **said)
+                except BaseException:
+                    _stop_if_idle(daemon, journal)
+                    raise
+        else:
+            _check_free(spec.name)
+            daemon = _started(journal, outlive=False, run=run)
+        cluster = cls(spec.name, daemon, outlive=outlive)
+        try:
+            if not outlive:
+                daemon.call("reserve", **said)
+            with _watched(daemon, spec.name, progress):
+                cluster._described = daemon.call("up", _PATIENCE_S, cluster=spec.name)
+            daemon.call("keep", cluster=spec.name)
+        except BaseException as error:
+            cluster._abandon(journal, interrupted=not isinstance(error, PenstockError))
+            raise
+        return cluster
+
+    @classmethod
+    def of_platform(
+        cls,
+        platform: str | Path,
+        overrides: Sequence[str] = (),
+        *,
+        name: str | None = None,
+        runtime: Literal["auto", "namespaces", "runc"] | None = None,
+        ssh: bool = False,
+        outlive: bool = False,
+        warn: Callable[[str], None] | None = None,
+        progress: Progress | None = None,
+    ) -> Cluster:
+        """Puts up the nodes of a platform file, with their disks and links; `overrides` are its `--set`.
+
+        Raises BadInput for a mistake in the file, and where a disk is faster than this host can be.
+        """
+        from penstock.platform.emulation import cluster_spec
+        from penstock.platform.hosts import load_platform
+
+        spec = cluster_spec(load_platform(Path(platform), list(overrides), predicted=False))
+        spec = replace(spec, name=name or spec.name, runtime=runtime or spec.runtime)
+        if ssh:
+            spec = replace(spec, nodes=tuple(replace(node, ssh=True) for node in spec.nodes))
+        disks = [disk for node in spec.nodes for disk in node.disks]
+        profiles = {
+            (d.profile_name, d.time_scale): d.profile for d in disks if d.profile is not None
+        }
+        journal = Journal()
+        too_fast = refuse_too_fast(map(StorageProfile.from_dict, profiles.values()), journal)
+        for warning in [*warnings(spec), *too_fast]:
+            if warn is not None:
+                warn(warning)
+        return cls.up(spec, journal, outlive=outlive, progress=progress)
+
+    @classmethod
+    def find(cls, name: str | None = None) -> Cluster:
+        """The cluster of that name, or the only one that is up. Raises BadInput if there is none."""
+        found = registered()
+        if name is None and len(found) == 1:
+            name = next(iter(found))
+        if name is None:
+            names = ", ".join(found) or "none"
+            raise BadInput(f"which cluster? There are {names}" if found else "no cluster is up")
+        if name not in found:
+            raise BadInput(f"no cluster {name} is up; there are {', '.join(found) or 'none'}")
+        cluster = cls(name, found[name], outlive=True)
+        cluster.refresh()
+        return cluster
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's."""
+        return self._daemon.pid
+
+    @property
+    def home(self) -> Path:
+        """The directory of its nodes' files."""
+        return Path(self._described["home"])
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The cluster in JSON values, as it was when last asked."""
+        return self._described
+
+    @property
+    def nodes(self) -> dict[str, RunningNode]:
+        """Its nodes by name, as they were when last asked (`refresh`)."""
+        return {node["name"]: _running(node) for node in self._described["nodes"]}
+
+    def refresh(self) -> None:
+        """Asks anew for pids, states and addresses."""
+        self._described = self._ask("describe")
+
+    def chosen(self, patterns: Sequence[str]) -> list[RunningNode]:
+        """The nodes that names and patterns stand for. Raises BadInput for one that fits none."""
+        nodes = self.nodes
+        return [nodes[name] for name in matching(patterns, nodes)]
+
+    def exec(self, node: str, argv: Sequence[str], **options: Any) -> Finished:
+        """Runs a command in a node to its end (`RunningNode.run`)."""
+        return self.chosen([node])[0].run(argv, **options)
+
+    def set(
+        self, nodes: Sequence[str], resource: str, name: str | None, patch: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Changes one resource of some nodes at once; gives what was applied and found, per node."""
+        return self.change([Change(tuple(nodes), resource, dict(patch), name)])  # type: ignore[arg-type]
+
+    def change(self, changes: Sequence[Change]) -> list[dict[str, Any]]:
+        """Makes changes, the same or different ones, in one request; all are checked before the first."""
+        said = [
+            {"nodes": list(c.nodes), "resource": c.resource, "patch": c.patch, "name": c.name}
+            for c in changes
+        ]
+        return list(self._ask("set", changes=said)["applied"])
+
+    def schedule(self, events: Sequence[Event], start_ns: int | None = None) -> int:
+        """Hands events over; they go on without this process. Gives the time they count from [ns]."""
+        said = [to_json(event) for event in events]
+        return int(self._ask("schedule", events=said, start_ns=start_ns)["start_ns"])
+
+    def mark(self, phase: str) -> int:
+        """A phase begins; gives how many events waited for it."""
+        return int(self._ask("mark", phase=phase)["events"])
+
+    def events(self) -> list[dict[str, Any]]:
+        """What became of the events: node, planned, applied, verified [ns], asked, found, error."""
+        return list(self._ask("events")["events"])
+
+    def waiting(self) -> list[str]:
+        """The events that still wait for a phase or a condition, in words."""
+        return list(self._ask("events")["waiting"])
+
+    def networks(self) -> list[dict[str, Any]]:
+        """Its networks: subnet, who carries them, delays between nodes, what the relay counts."""
+        return list(self._ask("networks")["networks"])
+
+    def set_delays(self, network: str, delays: Mapping[tuple[str, str], float]) -> None:
+        """Changes one-way delays of pairs of nodes [s], both ways unless the other is given too."""
+        said = [[a, b, s] for (a, b), s in delays.items()]
+        self._ask("delays", network=network, delays=said)
+
+    def spec_json(self) -> dict[str, Any]:
+        """The specification that it was put up with, in JSON values (`wire.from_json` reads them)."""
+        return dict(self._ask("spec")["spec"])
+
+    def status(self) -> list[dict[str, Any]]:
+        """The nodes with their use of processors, memory, disks and links."""
+        return list(self.whole_status()["nodes"])
+
+    def whole_status(self) -> dict[str, Any]:
+        """The same with the cluster's own: `jain_index` of the nodes that wanted processors."""
+        return self._ask("status")
+
+    def begin(self, spool: Path) -> None:
+        """A run begins: disks count from zero, and record in `spool` what a certificate needs."""
+        self._ask("begin", spool=str(spool.absolute()))
+
+    def end(self, spool: Path) -> dict[str, dict[str, Any]]:
+        """The run has ended: by disk `stats`, `facts`, `backend`, `reason`, and `tables` (Parquet files)."""
+        return dict(self._ask("end", spool=str(spool.absolute()))["disks"])
+
+    @property
+    def above(self) -> Path | None:
+        """The control group above all nodes' in the unified hierarchy; None where there is none."""
+        found = self._described.get("above")
+        return Path(found) if found else None
+
+    def freeze(self, *nodes: str) -> list[dict[str, Any]]:
+        """Stops nodes where they are."""
+        return self.set(nodes or ("*",), "node", None, {"state": "frozen"})
+
+    def unfreeze(self, *nodes: str) -> list[dict[str, Any]]:
+        """Lets frozen nodes go on."""
+        return self.set(nodes or ("*",), "node", None, {"state": "running"})
+
+    def down(self, progress: Progress | None = None) -> None:
+        """Takes the cluster down, and ends the supervisor with its last one."""
+        if not self._outlive:
+            with _watched(self._daemon, self.name, progress):
+                self._ask("down", _PATIENCE_S)
+            _stop(self._daemon, Journal())
+            return
+        with _lock():
+            with _watched(self._daemon, self.name, progress):
+                self._ask("down", _PATIENCE_S)
+            _stop_if_idle(self._daemon, Journal())
+
+    def _ask(self, cmd: str, timeout_s: float = 120.0, **arguments: Any) -> dict[str, Any]:
+        with self._asking:
+            return self._daemon.call(cmd, timeout_s, cluster=self.name, **arguments)
+
+    def _abandon(self, journal: Journal, *, interrupted: bool) -> None:
+        """What could not be put up is taken down by the supervisor; one that is interrupted is told to."""
+        with contextlib.suppress(PenstockError, OSError):
+            if interrupted:  # its connection still waits for `up`
+                self._daemon.hang_up()
+                with contextlib.suppress(PenstockError):
+                    self._daemon.call("down", _PATIENCE_S, cluster=self.name)
+            if self._outlive:
+                with _lock():
+                    _stop_if_idle(self._daemon, journal)
+            else:
+                _stop(self._daemon, journal)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+
+def registered() -> dict[str, Daemon]:
+    """The clusters that are up on this host, with who holds each."""
+    return {f["cluster"]: connect("nodes", f["pid"], f["socket"]) for f in _register()}
+
+
+def _started(journal: Journal, *, outlive: bool, run: str | None = None) -> Daemon:
+    """A supervisor of nodes."""
+    module = "penstock.emulate.cluster.daemon"
+    return start_daemon("nodes", {"outlive_owner": outlive}, journal, run=run, module=module)
+
+
+def _register() -> list[dict[str, Any]]:
+    """What the supervisors that run have written down of their clusters."""
+    found = []
+    for path in sorted(runtime_dir().glob("cluster-*.json")):
+        try:
+            facts = json.loads(path.read_text())
+            holder = Identity(facts["boot_id"], facts["pid"], facts["start"])
+        except (OSError, ValueError, KeyError):
+            continue
+        if holder.alive:
+            found.append(facts)
+    return found
+
+
+def _check_free(name: str) -> None:
+    if name in registered():
+        raise BadInput(
+            f"a cluster {name} is up already; `penstock nodes down {name}` takes it down"
+        )
+
+
+def _running(said: dict[str, Any]) -> RunningNode:
+    group = NodeGroup(
+        said["group"],
+        {controller: Path(path) for controller, path in said["paths"].items()},
+        said["memory_bytes"],
+        said["missing"],
+        said["group_token"],
+    )
+    disks = {
+        name: RunningDisk(
+            name,
+            disk["disk_id"],
+            Path(disk["at"]),
+            disk["mount"],
+            Path(disk["directory"]),
+            disk["backend"],
+            (disk["device"][0], disk["device"][1]),
+            Path(disk["page"]) if disk.get("page") else None,
+        )
+        for name, disk in said["disks"].items()
+    }
+    image = Path(said["image"]) if said["image"] else None
+    return RunningNode(
+        said["name"],
+        said["state"],
+        said["pid"],
+        group,
+        said["addresses"],
+        image,
+        Entrance(**said["entrance"]) if said["entrance"] else None,
+        disks,
+        said["failure"],
+        said["start_ticks"],
+    )
+
+
+@contextlib.contextmanager
+def _watched(daemon: Daemon, name: str, progress: Progress | None) -> Iterator[None]:
+    """Tells `progress` what is being done meanwhile, over a connection of its own."""
+    if progress is None:
+        yield
+        return
+    over = threading.Event()
+    other = connect("nodes", daemon.pid, daemon.socket_path)
+
+    def look() -> None:
+        with contextlib.suppress(PenstockError):
+            while not over.wait(0.1):
+                said = other.call("progress", cluster=name)
+                progress(said["what"], said["done"], said["total"])
+        other.hang_up()
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join(timeout=5.0)
+
+
+def _standing() -> Daemon | None:
+    """The supervisor of clusters that outlive the command, if it runs."""
+    for facts in _register():
+        if facts.get("standing"):
+            return connect("nodes", facts["pid"], facts["socket"])
+    return None
+
+
+def _stop_if_idle(daemon: Daemon, journal: Journal) -> None:
+    """Ends a supervisor without clusters, and closes the journal entries that name it."""
+    with contextlib.suppress(PenstockError):
+        if daemon.call("ping")["clusters"]:
+            return
+    _stop(daemon, journal)
+
+
+def _stop(daemon: Daemon, journal: Journal) -> None:
+    """Ends a supervisor, or sees to what a dead one left of its files; its clusters are for `undo`."""
+    entries = [e for e in journal.open_entries() if e.facts.get("pid") == daemon.pid]
+    daemon.stop()
+    for entry in entries:
+        if entry.kind == "process":
+            journal.undone(entry)
+    token = daemon.socket_path.stem.rpartition("-")[2]
+    for path in runtime_dir().glob(f"*{token}*"):
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _lock() -> Iterator[None]:
+    with open(runtime_dir() / "standing-nodes.lock", "w", opener=closed) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

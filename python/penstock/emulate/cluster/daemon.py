@@ -1,0 +1,31 @@
+"""Entry point of the process that holds virtual nodes: `python -m penstock.emulate.cluster.daemon nodes
+CONFIG.json`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from penstock.errors import PenstockError
+from penstock.host.daemon import begun
+
+
+def main(words: list[str]) -> int:
+    """Runs the supervisor; what makes nodes is forked off while this process is small."""
+    _, config = begun(words)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from penstock.host import spawner
+
+    makes = spawner.start()
+    from penstock.emulate.cluster.supervisor import nodes_main
+
+    try:
+        nodes_main(config, makes)
+    except (PenstockError, RuntimeError, OSError, ValueError) as error:
+        print(f"penstock-nodes: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

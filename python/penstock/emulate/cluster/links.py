@@ -1,0 +1,186 @@
+"""The networks of a cluster as its supervisor drives them; brought up when the first node has a link."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from penstock.emulate.network import Network
+from penstock.emulate.network.direction import as_patch, ways_of
+from penstock.emulate.network.patch import patched
+from penstock.emulate.network.support import check_offered
+from penstock.errors import BadInput, PenstockError
+from penstock.host.journal import Entry, Journal, Values
+from penstock.spec.cluster import ClusterSpec, LinkSpec, NetworkSpec, NodeSpec
+
+
+class Links:
+    """Attaches nodes to the cluster's networks and changes their links."""
+
+    def __init__(self, spec: ClusterSpec, journal: Journal) -> None:
+        self._spec = spec
+        self._journal = journal
+        self._network: Network | None = None
+        #: (node, network) → address: a node that comes back has those that it had
+        self._addresses: dict[tuple[str, str], str] = {}
+        #: the links of nodes that are stopped, as they were left and changed since
+        self._kept: dict[str, dict[str, LinkSpec]] = {}
+        #: a change finds a node attached or stopped, nothing in between
+        self._lock = threading.RLock()
+
+    def up(self) -> None:
+        """Puts the networks up that nodes are on. Raises BadInput, PenstockError."""
+        used = {link.network for node in self._spec.nodes for link in node.links}
+        reached = {n.links[0].network for n in self._spec.nodes if n.ssh and n.links}
+        specs = [_reached(n, reached) for n in self._spec.networks if n.name in used]
+        if specs:
+            self._network = Network.up(
+                specs,
+                self._journal,
+                nodes=self._spec.nodes,
+                events=self._spec.events,
+                run=self._spec.name,
+            )
+
+    def attach(self, node: NodeSpec, pid: int) -> dict[str, str]:
+        """Gives the node whose first process is `pid` its links; addresses by network."""
+        with self._lock:
+            return self._attach(node, pid)
+
+    def _attach(self, node: NodeSpec, pid: int) -> dict[str, str]:
+        addresses: dict[str, str] = {}
+        if self._network is not None:
+            for link in node.links:
+                key = (node.name, link.network)
+                had = self._addresses.get(key)
+                wanted = self._kept.get(node.name, {}).get(link.network, link)
+                wanted = replace(wanted, address=had) if had else wanted
+                addresses[link.network] = str(self._network.attach(node.name, pid, wanted).address)
+                self._addresses[key] = addresses[link.network]
+            self._kept.pop(node.name, None)
+        return addresses
+
+    def altering(
+        self, node: str, network: str | None, patch: dict[str, Any]
+    ) -> list[tuple[Entry, Values]]:
+        """What a patch of a link changes, for the journal."""
+        if self._network is None:
+            return []
+        before: dict[str, Any] = {}
+        with contextlib.suppress(BadInput):  # of a node that is stopped
+            before = self._network.asked(node, network)
+        return [(self._network.entry, {f"link {node} {network or ''}".strip(): (before, patch)})]
+
+    def set(
+        self, changes: Sequence[tuple[str, str | None, dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
+        """Changes links, all checked before the first; the fields of `Applied` of each.
+
+        Those of a stopped node are what it has when it comes back.
+        """
+        with self._lock:
+            return self._set(changes)
+
+    def _set(
+        self, changes: Sequence[tuple[str, str | None, dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
+        if self._network is None:
+            raise BadInput(f"node {changes[0][0]} is on no network")
+        planned_ns = time.monotonic_ns()
+        kept = {n: self._patched(*c) for n, c in enumerate(changes) if c[0] in self._kept}
+        live = [c for n, c in enumerate(changes) if n not in kept]
+        made = iter(self._network.set_links(live) if live else ())
+        answers = []
+        for number, (node, _, patch) in enumerate(changes):
+            if number in kept:
+                link = kept[number]
+                self._kept[node][link.network] = link
+                found = as_patch(ways_of(link))
+                now = time.monotonic_ns()
+                times = {"planned_ns": planned_ns, "applied_ns": now, "verified_ns": now}
+                read = {k: found[k] for k in patch}
+                answers.append({**times, "asked": patch, "found": read, "error": ""})
+            else:
+                change = next(made)
+                answers.append(
+                    {
+                        "planned_ns": change.planned_ns,
+                        "applied_ns": change.applied_ns,
+                        "verified_ns": change.verified_ns,
+                        "asked": change.asked,
+                        "found": change.found,
+                        "error": "",
+                    }
+                )
+        return answers
+
+    def _patched(self, node: str, network: str | None, patch: dict[str, Any]) -> LinkSpec:
+        of_node = self._kept[node]
+        if network is None and len(of_node) == 1:
+            network = next(iter(of_node))
+        if network not in of_node:
+            names = ", ".join(of_node) or "none"
+            raise BadInput(f"node {node}: found network {network!r}; expected {names}")
+        link = patched(of_node[network], patch)
+        check_offered(next(n for n in self._spec.networks if n.name == network), link)
+        return link
+
+    def detached(self, node: str) -> None:
+        """The node's namespace is gone, and its interfaces with it; how they were is kept."""
+        if self._network is None:
+            return
+        with self._lock:
+            if node not in self._kept:
+                self._kept[node] = self._as_it_is(node)
+            self._network.detach(node)
+
+    def _as_it_is(self, node: str) -> dict[str, LinkSpec]:
+        assert self._network is not None
+        spec = next(n for n in self._spec.nodes if n.name == node)
+        links = {}
+        for link in spec.links:
+            links[link.network] = link
+            with contextlib.suppress(BadInput):  # one that was never attached
+                links[link.network] = patched(link, self._network.asked(node, link.network))
+        return links
+
+    def counters(self, node: str, network: str) -> dict[str, int] | None:
+        """Packets and bytes of a link, None where it does not tell."""
+        if self._network is not None:
+            with contextlib.suppress(PenstockError, OSError):
+                return self._network.counters(node, network)
+        return None
+
+    def status(self, node: str, network: str) -> dict[str, Any] | None:
+        """The same, with what the link is asked for (`asked`, the keys of a patch)."""
+        seen = self.counters(node, network)
+        if seen is None or self._network is None:
+            return seen
+        return {**seen, "asked": self._network.asked(node, network)}
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The networks that are up."""
+        return [] if self._network is None else self._network.describe()
+
+    def set_delays(self, network: str, delays: dict[tuple[str, str], float]) -> None:
+        """Changes one-way delays of pairs of nodes [s]."""
+        if self._network is None:
+            raise BadInput("the cluster has no network")
+        asked = [[*pair, delay_s] for pair, delay_s in delays.items()]
+        self._journal.alter([(self._network.entry, {f"delays {network}": (None, asked)})])
+        self._network.set_delays(network, delays)
+
+    def down(self) -> None:
+        """Takes the networks down."""
+        if self._network is not None:
+            self._network.down()
+            self._network = None
+
+
+def _reached(network: NetworkSpec, reached: set[str]) -> NetworkSpec:
+    """The host itself is on a network whose nodes it is to log in to."""
+    return replace(network, host=True) if network.name in reached else network

@@ -1,0 +1,473 @@
+"""A cluster as its supervisor holds it: put up, changed, watched and taken down."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.emulate.backends import Applied
+from penstock.emulate.backends.base import Cause
+from penstock.emulate.cluster import changing
+from penstock.emulate.cluster.disks import NodeDisks, describe
+from penstock.emulate.cluster.enter import Entrance
+from penstock.emulate.cluster.links import Links
+from penstock.emulate.cluster.settings import Change, NodeSettings
+from penstock.emulate.cluster.sshd import Sshd
+from penstock.errors import BadInput, PenstockError
+from penstock.host import system_calls
+from penstock.host.directories import make_directory, remove_directory
+from penstock.host.isolation import Isolation, isolation_of
+from penstock.host.journal import Entry, Journal
+from penstock.host.namespaces import bind_into
+from penstock.host.node_group import NodeGroup, NodeGroups, create_node_groups
+from penstock.host.node_root import Bind, NodeRoot
+from penstock.host.oci import RuncMaker, missing
+from penstock.host.processes import start_ticks
+from penstock.host.spawner import Birth, Spawner
+from penstock.spec.check_cluster import matching
+from penstock.spec.cluster import ClusterSpec, NodeSpec
+from penstock.state import passable_state_dir
+
+#: directories of the host that a node has one of its own of
+_PRIVATE = ("/tmp/", "/run/")
+#: the Python that runs penstock and its commands, where a node's own directories would hide it
+_OWN_PYTHON = tuple(
+    Bind(place, place, read_only=True)
+    for place in dict.fromkeys(
+        (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[3]))
+    )
+    if place.startswith(_PRIVATE)
+)
+_GONE_WITHIN_S = 10.0
+#: nodes that are asked for together
+_BATCH = 25
+
+
+@dataclass
+class HeldNode:
+    """One node: its state, its first process, its group, and what it is to be like."""
+
+    spec: NodeSpec
+    state: str = "created"
+    pid: int = 0
+    pidfd: int = -1
+    #: of its first process: with the pid it cannot be taken for another
+    start_ticks: int = 0
+    since_ns: int = 0
+    cpu_at_start_ns: int = 0
+    failure: str = ""
+    addresses: dict[str, str] = field(default_factory=dict)
+    group: NodeGroup | None = None
+    settings: NodeSettings | None = None
+    isolation: Isolation | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name, which is its host name."""
+        return self.spec.name
+
+
+class HeldCluster:
+    """The nodes of one cluster. One thread changes it at a time (`lock`)."""
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        journal: Journal,
+        spawner: Spawner,
+        token: str,
+    ) -> None:
+        self.spec = spec
+        self.lock = threading.RLock()
+        self.nodes = {node.name: HeldNode(node) for node in spec.nodes}
+        self.home = passable_state_dir() / "clusters" / f"{spec.name}-{token}"
+        self.runtime = runtime_of(spec)
+        self._unwanted = threading.Event()
+        self.progress: tuple[str, int, int] = ("", 0, 0)
+        self._journal = journal
+        self._runc: RuncMaker | None = None
+        self._maker: Spawner | RuncMaker = spawner
+        if self.runtime == "runc":
+            self._maker = self._runc = RuncMaker(self.home, journal, spec.name)
+        self._token = token
+        self._home_entry: Entry | None = None
+        self._groups: NodeGroups | None = None
+        self._disks = NodeDisks(self.home, journal, spec.name)
+        self._links = Links(spec, journal)
+        self._sshd = Sshd(self.home / "ssh", spec)
+        #: called when a node got another first process, or none
+        self.changed: Callable[[], object] = lambda: None
+
+    @property
+    def journal(self) -> Journal:
+        """What its changes are written down in first."""
+        return self._journal
+
+    def announce(self, what: str, asked: Any) -> None:
+        """Writes down what the cluster is asked to do later. Raises JournalFailure where that is not
+        possible."""
+        if self._groups is not None:
+            self._journal.alter([(self._groups.entry, {what: (None, asked)})])
+
+    @property
+    def disks(self) -> NodeDisks:
+        """Its nodes' disks."""
+        return self._disks
+
+    @property
+    def links(self) -> Links:
+        """Its networks."""
+        return self._links
+
+    def up(self) -> None:
+        """Puts everything up, or nothing: what fails takes the rest down again."""
+        with self.lock:
+            self._up()
+
+    def _up(self) -> None:
+        try:
+            self._make_home()
+            self._make_groups()
+            self._make_disks()
+            self._links.up()
+            self._start(list(self.nodes.values()))
+        except BaseException:
+            with contextlib.suppress(PenstockError, OSError):
+                self.down()
+            raise
+
+    def _say(self, what: str, done: int, total: int) -> None:
+        """Says how far it is; whoever wants it down meanwhile need not wait for the rest."""
+        self.progress = (what, done, total)
+        if self._unwanted.is_set() and what != "ending":
+            raise PenstockError(f"{self.spec.name} is taken down before it was up")
+
+    def _make_home(self) -> None:
+        self.home.parent.mkdir(mode=0o711, exist_ok=True)
+        self._home_entry = make_directory(self.home, self._journal, self.spec.name)
+        (self.home / "root").mkdir()
+        self._write_hosts()
+        for name in self.nodes:
+            for part in ("changes", "work", "tmp"):
+                (self.home / "nodes" / name / part).mkdir(parents=True)
+            (self.home / "nodes" / name / "tmp").chmod(0o1777)
+            changes = self.home / "nodes" / name / "changes"
+            changes.chmod(0o755)
+            (changes / "etc").mkdir(mode=0o755)
+            (changes / "etc" / "hostname").write_text(f"{name}\n")
+        for node in self.nodes.values():
+            node.isolation = isolation_of(node.spec.privileges)
+            if not (at := self._filter(node)).exists():
+                at.write_bytes(system_calls.compiled(node.isolation.capabilities))
+
+    def _filter(self, node: HeldNode) -> Path:
+        """The filter of system calls of a node, and of those with the same capabilities."""
+        assert node.isolation is not None
+        return self.home / f"system-calls-{node.isolation.bits:x}"
+
+    def _make_groups(self) -> None:
+        self._say("groups", 0, len(self.nodes))
+        self._groups = create_node_groups(
+            self.spec.name, self.nodes, self._journal, everywhere=self._runc is not None
+        )
+        for node in self.nodes.values():
+            node.state = "configuring"
+            node.group = self._groups.groups[node.name]
+            node.settings = NodeSettings(node.spec, node.group)
+        first = [
+            (node.settings.group, node.settings.writes(resource, patch))
+            for node in self.nodes.values()
+            if node.settings is not None
+            for resource, patch in node.settings.first().items()
+        ]
+        devices = [
+            (node.group, node.group.device_writes(node.isolation.device_rules))
+            for node in self.nodes.values()
+            if self._runc is None and node.group is not None and node.isolation is not None
+        ]
+        first += devices
+        self._journal.alter(each for group, writes in first for each in group.altering(writes))
+        for node in self.nodes.values():
+            if node.settings is not None:
+                node.settings.begin()
+        for group, writes in devices:
+            group.write(writes)
+        self._journal.found(
+            made for group, writes in first for made in group.made_of(path for path, _ in writes)
+        )
+
+    def _make_disks(self) -> None:
+        total = sum(len(node.spec.disks) for node in self.nodes.values())
+        done = 0
+        for node in self.nodes.values():
+            assert node.group is not None
+            for disk in node.spec.disks:
+                self._say("disks", done, total)
+                self._disks.up(node.spec, node.group, disk)
+                done += 1
+            node.state = "ready"
+
+    def _start(self, nodes: list[HeldNode]) -> None:
+        """Gives these nodes their first process, links and servers."""
+        for first in range(0, len(nodes), _BATCH):
+            some = nodes[first : first + _BATCH]
+            self._say("nodes", first, len(nodes))
+            answers = self._maker.make({node.name: self._birth(node) for node in some})
+            for node in some:
+                answer = answers[node.name]
+                if isinstance(answer, int):
+                    self._started(node, answer)
+            wrong = [f"node {n.name}: {a}" for n in some if isinstance(a := answers[n.name], str)]
+            if wrong:
+                raise PenstockError("\n".join(wrong))
+        for number, node in enumerate(nodes):
+            self._say("links", number, len(nodes))
+            node.addresses = self._links.attach(node.spec, node.pid)
+        self._write_hosts()
+        for node in nodes:
+            if node.spec.ssh:
+                self._sshd.start(node.name, self.entrance(node), node.addresses)
+        self._sshd.ready(node.name for node in nodes)
+        for node in nodes:
+            node.state = "running"
+        self._say("", len(nodes), len(nodes))
+
+    def _started(self, node: HeldNode, pid: int) -> None:
+        node.pid = pid
+        node.failure = ""
+        try:
+            node.pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise PenstockError(f"node {node.name} died while it was started") from None
+        node.start_ticks = start_ticks(pid) or 0
+        node.since_ns = time.monotonic_ns()
+        node.cpu_at_start_ns = (node.group.cpu_ns() or 0) if node.group else 0
+
+    def _birth(self, node: HeldNode) -> Birth:
+        at = self.home / "nodes" / node.name
+        assert node.group is not None
+        root = NodeRoot(
+            lower=str(node.spec.image or "/"),
+            changes=str(at / "changes"),
+            work=str(at / "work"),
+            at=str(self.home / "root"),
+            tmp=str(at / "tmp"),
+            hosts=str(self.home / "hosts"),
+            binds=(
+                *(_OWN_PYTHON if node.spec.image is None else ()),
+                *(Bind(source, target) for source, target in node.spec.shared),
+                *self._disks.binds(node.name),
+            ),
+        )
+        assert node.isolation is not None
+        filter_ = str(self._filter(node))
+        return Birth(node.name, node.group.entrances(), root, self._token, node.isolation, filter_)
+
+    def entrance(self, node: HeldNode) -> Entrance:
+        """How a command comes into a node that is up."""
+        assert node.group is not None
+        assert node.isolation is not None
+        groups = node.group.entrances()
+        return Entrance(node.pid, groups, node.isolation.bits, str(self._filter(node)))
+
+    def _write_hosts(self) -> None:
+        """One file for all nodes, written in place: it is mounted in each of them."""
+        lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+        for node in self.nodes.values():
+            for number, (network, address) in enumerate(node.addresses.items()):
+                names = (
+                    f"{node.name} {node.name}.{network}"
+                    if number == 0
+                    else f"{node.name}.{network}"
+                )
+                lines.append(f"{address} {names}")
+        (self.home / "hosts").write_text("\n".join(lines) + "\n")
+
+    def chosen(self, patterns: Iterable[str]) -> list[HeldNode]:
+        """The nodes that names and patterns stand for. Raises BadInput for one that fits none."""
+        return [self.nodes[name] for name in matching(patterns, self.nodes)]
+
+    def change(self, changes: Sequence[Change]) -> list[dict[str, Any]]:
+        """Makes changes, each on all of its nodes; an error is in the answer of the node it befell.
+
+        Raises BadInput, before the first is made, for what makes no sense.
+        """
+        return changing.change(self, changes)
+
+    def fire(self, change: Change, planned_ns: int, cause: Cause) -> list[dict[str, Any]]:
+        """As `change`, of one that was due at `planned_ns`: what makes no sense is in the answers, too."""
+        nodes = self.chosen(change.nodes)
+        return changing.make(self, [(change, node) for node in nodes], planned_ns, cause)
+
+    def set_state(self, node: HeldNode, wanted: str) -> dict[str, Any]:
+        """Churn: `up`, `down`, `frozen`, `running`; the fields of `Applied` but the planned time."""
+        with self.lock:
+            if node.group is None:
+                raise PenstockError(f"node {node.name} is {node.state}")
+            if wanted == "down":
+                self._stop(node)
+            elif wanted == "frozen":
+                self._must_run(node)
+                node.group.freeze(True)
+                node.state = "frozen"
+            elif node.state == "frozen":
+                node.group.freeze(False)
+                node.state = "running"
+            elif wanted == "up" and node.state in ("stopped", "failed"):
+                self._start([node])
+            else:
+                self._must_run(node)
+            applied = time.monotonic_ns()
+            self.changed()
+            return {
+                "applied_ns": applied,
+                "verified_ns": time.monotonic_ns(),
+                "error": "",
+                "asked": {"state": wanted},
+                "found": {"state": node.state},
+            }
+
+    def cut_power(
+        self, node: HeldNode, disk: str | None, patch: dict[str, Any], cause: Cause
+    ) -> Applied:
+        """Cuts a disk's power; the node, if it is up, sees the disk that is mounted anew."""
+        with self.lock:
+            self._disks.check_cut(node.name, disk)
+            applied = self._disks.patch(node.name, disk, patch, cause)
+            if node.pid:
+                bind_into(node.pid, self._disks.again(node.name, disk))
+            return applied
+
+    @staticmethod
+    def _must_run(node: HeldNode) -> None:
+        if node.state not in ("running", "frozen"):
+            why = f": {node.failure}" if node.failure else ""
+            raise PenstockError(f"node {node.name} is {node.state}{why}")
+
+    def _stop(self, node: HeldNode) -> None:
+        """Ends a node's processes at once, as if its power went."""
+        pidfd, node.pidfd = node.pidfd, -1
+        if node.group is not None:
+            if node.state == "frozen":
+                node.group.freeze(False)
+            node.group.kill()
+        if pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+        if self._runc is not None:
+            self._runc.forget(node.name)
+        self._links.detached(node.name)
+        self._sshd.forget(node.name)
+        node.pid, node.state = 0, "stopped"
+
+    def failed(self, node: HeldNode) -> None:
+        """Its first process has ended without our doing."""
+        with self.lock:
+            if node.pidfd < 0 or not _has_ended(node.pidfd):
+                return  # stopped by us meanwhile, and perhaps started again
+            kills = node.group.oom_kills() if node.group is not None else 0
+            with contextlib.suppress(PenstockError):
+                self._stop(node)
+            node.state = "failed"
+            node.failure = "killed for want of memory" if kills else "its first process was killed"
+
+    def describe(self) -> dict[str, Any]:
+        """What a client needs to work with the nodes."""
+        return {
+            "cluster": self.spec.name,
+            "runtime": self.runtime,
+            "home": str(self.home),
+            "ssh": self._sshd.describe(),
+            "above": str(self._groups.above) if self._groups and self._groups.above else None,
+            "nodes": [
+                {
+                    "name": node.name,
+                    "state": node.state,
+                    "failure": node.failure,
+                    "pid": node.pid,
+                    "start_ticks": node.start_ticks,
+                    "addresses": node.addresses,
+                    "image": str(node.spec.image) if node.spec.image else None,
+                    "group": node.group.name if node.group else "",
+                    "group_token": node.group.token if node.group else "",
+                    "paths": {c: str(p) for c, p in node.group.paths.items()} if node.group else {},
+                    "missing": node.group.missing if node.group else [],
+                    "entrance": asdict(self.entrance(node)) if node.pid else None,
+                    "memory_bytes": node.spec.memory_bytes,
+                    "disks": {n: describe(d) for n, d in self._disks.of(node.name).items()},
+                }
+                for node in self.nodes.values()
+            ],
+        }
+
+    def down(self) -> None:
+        """Takes everything down; what cannot be is left to `penstock undo`, and named."""
+        self._unwanted.set()
+        with self.lock, contextlib.ExitStack() as stack:
+            # in the order of this list from its end
+            if self._home_entry is not None:
+                stack.callback(remove_directory, self._home_entry, self._journal)
+                self._home_entry = None
+            if self._groups is not None:
+                stack.callback(self._groups.remove)
+                self._groups = None
+            stack.callback(self._disks.down)
+            if self._runc is not None:
+                stack.callback(self._runc.forget_all)
+            stack.callback(self._links.down)
+            stack.callback(self._end_all)
+
+    def _end_all(self) -> None:
+        held = []
+        total = len(self.nodes)
+        for number, node in enumerate(self.nodes.values()):
+            self._say("ending", number, total)
+            if node.state == "frozen" and node.group is not None:
+                with contextlib.suppress(PenstockError):
+                    node.group.freeze(False)
+            pidfd, node.pidfd = node.pidfd, -1
+            if pidfd >= 0:
+                held.append(pidfd)
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            node.pid, node.state = 0, "stopped"
+        self._sshd.forget_all()
+        _await_end(held)
+
+
+def runtime_of(spec: ClusterSpec) -> str:
+    """What makes the nodes: what is asked for, else runc where it is there (ADR 0030)."""
+    lacking = missing()
+    if spec.runtime == "runc" and lacking:
+        raise BadInput(f"runtime runc: {lacking}; expected runtime: namespaces")
+    return "namespaces" if lacking or spec.runtime == "namespaces" else "runc"
+
+
+def _has_ended(pidfd: int) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _await_end(pidfds: list[int]) -> None:
+    poller = select.poll()
+    for fd in pidfds:
+        poller.register(fd, select.POLLIN)
+    waiting = set(pidfds)
+    until = time.monotonic() + _GONE_WITHIN_S
+    while waiting and time.monotonic() < until:
+        for fd, _ in poller.poll(200):
+            poller.unregister(fd)
+            waiting.discard(fd)
+    for fd in pidfds:
+        os.close(fd)

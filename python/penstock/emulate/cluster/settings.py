@@ -1,0 +1,151 @@
+"""Changes of a node while it runs: what is asked, checked; processors and memory, applied and read back."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.errors import BadInput, PenstockError
+from penstock.host.cgroup import Write
+from penstock.host.node_group import NodeGroup
+from penstock.spec.check_cluster import check_cpu, check_memory, check_state
+from penstock.spec.cluster import NodeSpec, Resource
+
+#: read back, a share of processors may differ by what the kernel's microseconds allow
+_CPU_TOLERANCE = 0.005
+
+
+@dataclass(frozen=True)
+class Change:
+    """A patch of one resource of some nodes (names or patterns); `name` of a disk or network."""
+
+    nodes: tuple[str, ...]
+    resource: Resource
+    patch: dict[str, Any]
+    name: str | None = None
+
+    def check(self) -> None:
+        """Raises BadInput that names every mistake that can be seen without the nodes."""
+        where = f"{', '.join(self.nodes)}: {self.resource}"
+        checks = {"cpu": check_cpu, "memory": check_memory, "node": check_state}
+        wrong = list(checks[self.resource](self.patch, where)) if self.resource in checks else []
+        if not self.patch:
+            wrong.append(f"{where}: nothing to be changed")
+        if wrong:
+            raise BadInput("\n".join(wrong))
+
+
+@dataclass
+class NodeSettings:
+    """What a node's processors and memory are to be; patches change single values and keep the others.
+
+    `cpu_ratio` r makes each processor of the node work r of the time, in turns of 20 ms: the node's quota is
+    r times its processors (`cpus`, else those of `cpuset`, else the host's).
+    """
+
+    spec: NodeSpec
+    group: NodeGroup
+    cpus: float | None = None
+    cpuset: tuple[int, ...] | None = None
+    ratio: float | None = None
+    hard: int | None = None
+    soft: int | None = None
+
+    def first(self) -> dict[str, dict[str, Any]]:
+        """What the specification says, as patches by resource."""
+        spec = self.spec
+        cpu = {"cpus": spec.cpus, "cpuset": spec.cpuset, "ratio": spec.cpu_ratio}
+        memory = {"hard": spec.memory_bytes, "soft": spec.memory_soft_bytes}
+        patches = {}
+        for resource, patch in (("cpu", cpu), ("memory", memory)):
+            said = {key: value for key, value in patch.items() if value is not None}
+            if said:
+                patches[resource] = said
+        return patches
+
+    def begin(self) -> None:
+        """Applies what the specification says. Raises PenstockError where the host refuses."""
+        for resource, patch in self.first().items():
+            answer = self.verified(resource, patch, self.change(resource, patch))
+            if answer["error"]:
+                raise PenstockError(f"node {self.spec.name}: {answer['error']}")
+
+    def writes(self, resource: str, patch: dict[str, Any]) -> list[Write]:
+        """What `change` writes, for the journal. Raises as `change` does."""
+        wanted = self._with(patch)
+        if resource == "cpu":
+            of_set = self.group.cpuset_writes(wanted.cpuset) if "cpuset" in patch else []
+            return [*of_set, *self.group.cpu_writes(wanted.quota())]
+        if wanted.soft is not None and wanted.hard is not None and wanted.soft > wanted.hard:
+            raise BadInput(f"soft memory limit {wanted.soft} is above the hard one {wanted.hard}")
+        return self.group.memory_writes(wanted.hard, wanted.soft)
+
+    def change(self, resource: str, patch: dict[str, Any]) -> int:
+        """Changes what the patch names, which the journal was told of; gives the time [ns].
+
+        What is refused is as it was before.
+        """
+        self.group.write(self.writes(resource, patch))
+        wanted = self._with(patch)
+        for key in patch:
+            setattr(self, key, getattr(wanted, key))
+        return time.monotonic_ns()
+
+    def _with(self, patch: dict[str, Any]) -> NodeSettings:
+        values: dict[str, Any] = {k: None if v == "max" else v for k, v in patch.items()}
+        if values.get("cpuset") is not None:
+            values["cpuset"] = tuple(values["cpuset"])
+        return replace(self, **values)
+
+    def verified(self, resource: str, patch: dict[str, Any], applied_ns: int) -> dict[str, Any]:
+        """What a change has become, read back: the fields of `Applied` but the planned time."""
+        found = self.found(resource)
+        return {
+            "applied_ns": applied_ns,
+            "verified_ns": time.monotonic_ns(),
+            "asked": patch,
+            "found": found,
+            "error": self._difference(resource, found),
+        }
+
+    def processors(self) -> float:
+        """Processors' worth of time without the ratio."""
+        there = len(self.cpuset or os.sched_getaffinity(0))
+        return min(self.cpus, there) if self.cpus is not None else float(there)
+
+    def quota(self) -> float | None:
+        """Processors' worth of time that the node gets; None: no limit."""
+        if self.ratio is None or self.ratio == 1.0:
+            return self.cpus
+        return self.ratio * self.processors()
+
+    def found(self, resource: str) -> dict[str, Any]:
+        """What is in force, read back."""
+        if resource == "cpu":
+            return {
+                "cpus": self.group.cpus(),
+                "cpuset": list(self.group.cpuset()),
+                "ratio": self.ratio,
+            }
+        hard, soft = self.group.memory()
+        return {"hard": hard, "soft": soft}
+
+    def _difference(self, resource: str, found: dict[str, Any]) -> str:
+        if resource == "cpu":
+            asked, has = self.quota(), found["cpus"]
+            same = asked == has or (asked and has and abs(asked - has) <= _CPU_TOLERANCE * asked)
+            if not same:
+                return f"asked for {asked} processors, found {has}"
+            if self.cpuset is not None and tuple(found["cpuset"]) != tuple(
+                sorted(set(self.cpuset))
+            ):
+                return f"asked for processors {self.cpuset}, found {found['cpuset']}"
+            return ""
+        page = os.sysconf("SC_PAGE_SIZE")
+        for key, asked in (("hard", self.hard), ("soft", self.soft)):
+            rounded = None if asked is None else asked // page * page
+            if found[key] != rounded:
+                return f"asked for a {key} limit of {asked} bytes, found {found[key]}"
+        return ""

@@ -1,0 +1,70 @@
+"""What a cluster's nodes are doing: states, processors, memory, disks, links, and how evenly they share."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError
+from penstock.host.cgroup import members
+
+if TYPE_CHECKING:
+    from penstock.emulate.cluster.running import HeldCluster, HeldNode
+
+#: a node that used less of a processor than this did not ask for one
+_IDLE_SHARE = 0.01
+
+
+def jain_index(shares: Sequence[float]) -> float | None:
+    """Jain's fairness index (sum x)^2 / (n sum x^2): 1 where all have the same, 1/n where one has all.
+
+    None without a share above 0 (Jain, Chiu, Hawe: A Quantitative Measure of Fairness, 1984).
+    """
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares > 0 else None
+
+
+def cluster_status(held: HeldCluster) -> dict[str, Any]:
+    """The status of a cluster in JSON values; shares of processors are means since each node started."""
+    nodes = [_node(held, node) for node in held.nodes.values()]
+    shares = [n["cpu_share"] for n in nodes if n["cpu_share"] and n["cpu_share"] >= _IDLE_SHARE]
+    return {
+        "cluster": held.spec.name,
+        "runtime": held.runtime,
+        "t_ns": time.monotonic_ns(),
+        "nodes": nodes,
+        "jain_index": jain_index(shares),
+        "jain_nodes": len(shares),
+    }
+
+
+def _node(held: HeldCluster, node: HeldNode) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "name": node.name,
+        "state": node.state,
+        "failure": node.failure,
+        "pid": node.pid,
+        "addresses": node.addresses,
+        "cpu_share": None,
+    }
+    group, settings = node.group, node.settings
+    if group is None or settings is None:
+        return said
+    with contextlib.suppress(OSError, PenstockError, ValueError):
+        cpu_ns = group.cpu_ns()
+        up_ns = time.monotonic_ns() - node.since_ns
+        if cpu_ns is not None and node.since_ns and up_ns > 0:
+            said["cpu_share"] = max(0, cpu_ns - node.cpu_at_start_ns) / up_ns
+        memory = group.memory_stat()
+        said |= {
+            "cpu": settings.found("cpu")
+            | {"used_ns": cpu_ns, "throttled_ns": group.throttled_ns()},
+            "memory": settings.found("memory") | memory,
+            "oom_kills": memory.get("oom_kills", 0),
+            "processes": len(members(group.directories[-1:])),
+        }
+    said["disks"] = held.disks.status(node.name)
+    said["links"] = {name: held.links.status(node.name, name) for name in node.addresses}
+    return said

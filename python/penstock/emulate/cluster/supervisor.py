@@ -1,0 +1,375 @@
+"""The daemon `penstock-nodes`: holds clusters of virtual nodes and changes them at their times.
+
+It speaks one JSON object per line on a unix socket, as the other daemons do. It started everything that
+there is of its clusters, so the undo journal names it as their owner: when it dies, `penstock undo` takes
+everything away. With an owner (the conductor) it takes everything down itself when that process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.emulate.cluster.running import HeldCluster, HeldNode
+from penstock.emulate.cluster.settings import Change
+from penstock.emulate.cluster.status import cluster_status
+from penstock.emulate.cluster.wire import from_json, to_json
+from penstock.emulate.schedule.timeline import Timeline
+from penstock.errors import BadInput, PenstockError
+from penstock.host.control import lines, listen, may_ask
+from penstock.host.journal import Journal, unclosed
+from penstock.host.processes import TOKEN_VARIABLE, Identity
+from penstock.host.spawner import Spawner
+from penstock.spec.check_cluster import check_cluster
+from penstock.spec.cluster import ClusterSpec, Event
+from penstock.state import runtime_dir
+from penstock.writing import write_whole
+
+#: how often memory above a soft limit is pressed where the kernel does not do so itself
+_PRESS_EVERY_S = 0.2
+#: a supervisor that nobody asks anything, and that holds nothing, ends
+_IDLE_S = 5.0
+
+
+class Supervisor:
+    """The clusters of one process, and the commands that act on them."""
+
+    def __init__(self, config: dict[str, Any], spawner: Spawner) -> None:
+        self._config = config
+        self._spawner = spawner
+        self._token = os.environ.get(TOKEN_VARIABLE, "") or "untokened"
+        self._journal = Journal()
+        self._clusters: dict[str, HeldCluster] = {}
+        self._timelines: dict[str, Timeline] = {}
+        self._lock = threading.RLock()
+        #: clusters that whoever asked for them has not seen up yet, by the connection that asked
+        self._unkept: dict[str, int] = {}
+        self._connections = 0
+        self._ending = threading.Event()
+        self._changed, self._change = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def serve(self) -> None:
+        """Until it is told to shut down, or its owner has gone."""
+        listener = listen(Path(self._config["socket"]))
+        listener.settimeout(0.5)
+        for run in (self._watch, self._press):
+            threading.Thread(target=run, daemon=True).start()
+        if (ready := self._config.get("ready_fd")) is not None:
+            os.write(ready, b"ready\n")
+            os.close(ready)
+        idle_since = time.monotonic()
+        while not self._ending.is_set():
+            with contextlib.suppress(TimeoutError):
+                connection, _ = listener.accept()
+                if not may_ask(connection):
+                    connection.close()
+                    continue
+                connection.settimeout(None)
+                threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+                continue
+            if self._clusters or self._connections:
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since > _IDLE_S:
+                break
+        with self._lock:
+            self._ending.set()
+        listener.close()
+        self._end()
+        self._leave_no_trace()
+
+    def _converse(self, connection: socket.socket) -> None:
+        self._connections += 1
+        me = id(connection)
+        try:
+            with connection, contextlib.suppress(OSError):
+                for line in lines(connection):
+                    answer = self._answer(line, me)
+                    connection.sendall(json.dumps(answer).encode() + b"\n")
+                    if self._ending.is_set():
+                        return
+        finally:
+            self._connections -= 1
+            for name in [n for n, asker in list(self._unkept.items()) if asker == me]:
+                with contextlib.suppress(PenstockError, OSError, KeyError):
+                    self._forget(name)
+
+    def _answer(self, line: bytes, asker: int) -> dict[str, Any]:
+        try:
+            asked = json.loads(line.decode())
+            if not isinstance(asked, dict):
+                raise BadInput('no object such as {"cmd": "ping"}')
+            command = _COMMANDS.get(asked.pop("cmd", None))
+            if command is None:
+                raise BadInput("no such command")
+            if command is Supervisor.reserve:
+                asked["asker"] = asker
+            return {"ok": True, **command(self, **asked)}
+        except PenstockError as error:
+            return {"ok": False, "error": str(error), "bad_input": isinstance(error, BadInput)}
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            return {"ok": False, "error": f"{where}{error.strerror or error}"}
+        except (TypeError, ValueError, KeyError) as error:
+            return {"ok": False, "error": f"{type(error).__name__}: {error}", "bad_input": True}
+        except RecursionError:
+            return {"ok": False, "error": "found it nested too deeply", "bad_input": True}
+
+    def ping(self) -> dict[str, Any]:
+        """Who answers, and what it holds."""
+        return {
+            "pid": os.getpid(),
+            "clusters": list(self._clusters),
+            "unkept": list(self._unkept),
+        }
+
+    def shutdown(self) -> dict[str, Any]:
+        """Takes everything down and ends."""
+        with self._lock:
+            self._ending.set()
+        self._end()
+        return {}
+
+    def reserve(self, spec: dict[str, Any], asker: int) -> dict[str, Any]:
+        """Takes the name of a cluster that is to be put up next; refuses mistakes.
+
+        Until it is `kept` it goes with the connection that asked: nobody else knows of it.
+        """
+        read = from_json(ClusterSpec, spec)
+        check_cluster(read)
+        with self._lock:
+            if self._ending.is_set():
+                raise PenstockError("it is just ending; try again")
+            if read.name in self._clusters:
+                raise BadInput(f"a cluster {read.name} is up already")
+            cluster = HeldCluster(read, self._journal, self._spawner, self._token)
+            cluster.changed = self._poke
+            for node in read.nodes:
+                for disk in node.disks:
+                    cluster.disks.choose(disk)
+            self._clusters[read.name] = cluster
+            self._unkept[read.name] = asker
+            self._timelines[read.name] = Timeline(cluster)
+            self._register(read.name)
+        return {"cluster": read.name}
+
+    def up(self, cluster: str) -> dict[str, Any]:
+        """Puts a reserved cluster up, and begins its schedule."""
+        held = self._cluster(cluster)
+        try:
+            held.up()
+            self._poke()
+            if held.spec.events:
+                self._timelines[cluster].add(list(held.spec.events))
+        except BaseException:
+            self._forget(cluster)
+            raise
+        return held.describe()
+
+    def keep(self, cluster: str) -> dict[str, Any]:
+        """Whoever asked for it has seen it up."""
+        self._cluster(cluster)
+        self._unkept.pop(cluster, None)
+        return {}
+
+    def progress(self, cluster: str) -> dict[str, Any]:
+        """What is being done, how much of it is done, and of how much."""
+        what, done, total = self._cluster(cluster).progress
+        return {"what": what, "done": done, "total": total}
+
+    def describe(self, cluster: str) -> dict[str, Any]:
+        """What a client needs to work with the nodes."""
+        return self._cluster(cluster).describe()
+
+    def networks(self, cluster: str) -> dict[str, Any]:
+        """The cluster's networks as they are."""
+        return {"networks": self._cluster(cluster).links.describe()}
+
+    def delays(self, cluster: str, network: str, delays: list[list[Any]]) -> dict[str, Any]:
+        """Changes delays from node to node: from, to, seconds."""
+        self._cluster(cluster).links.set_delays(network, {(a, b): s for a, b, s in delays})
+        return {}
+
+    def spec(self, cluster: str) -> dict[str, Any]:
+        """The specification that the cluster was put up with."""
+        return {"spec": to_json(self._cluster(cluster).spec)}
+
+    def status(self, cluster: str) -> dict[str, Any]:
+        """The nodes' states, their use of processors and memory, disks and links."""
+        return cluster_status(self._cluster(cluster))
+
+    def set(self, cluster: str, changes: list[dict[str, Any]]) -> dict[str, Any]:
+        """Makes changes: all are checked before the first is made."""
+        held = self._cluster(cluster)
+        read = [from_json(Change, change) for change in changes]
+        with held.lock:
+            applied = held.change(read)
+        self._poke()
+        return {"applied": applied}
+
+    def schedule(
+        self, cluster: str, events: list[dict[str, Any]], start_ns: int | None = None
+    ) -> dict[str, Any]:
+        """Adds events; their time counts from `start_ns` (CLOCK_MONOTONIC; default: now)."""
+        self._cluster(cluster)
+        read = [from_json(Event, event) for event in events]
+        return {"start_ns": self._timelines[cluster].add(read, start_ns)}
+
+    def mark(self, cluster: str, phase: str) -> dict[str, Any]:
+        """A phase begins now: events that wait for it get their time."""
+        self._cluster(cluster)
+        return {"events": self._timelines[cluster].mark(phase)}
+
+    def events(self, cluster: str) -> dict[str, Any]:
+        """What became of the events: per node planned, applied, verified [ns], asked, found, error;
+        and in words those that still wait for a phase or a condition."""
+        held = self._cluster(cluster)
+        made = self._timelines[cluster].made() + held.disks.events()
+        return {
+            "events": sorted(made, key=lambda e: int(e["planned_ns"])),
+            "waiting": self._timelines[cluster].waiting(),
+        }
+
+    def begin(self, cluster: str, spool: str) -> dict[str, Any]:
+        """A run begins: disks count from zero and record what a certificate needs."""
+        self._cluster(cluster).disks.begin(Path(spool))
+        return {}
+
+    def end(self, cluster: str, spool: str) -> dict[str, Any]:
+        """The run has ended: by disk its counters, facts, and its tables as files of `spool`."""
+        return {"disks": self._cluster(cluster).disks.end(Path(spool))}
+
+    def down(self, cluster: str) -> dict[str, Any]:
+        """Takes a cluster down; `last` says that none is left."""
+        self._cluster(cluster)
+        self._forget(cluster)
+        left = unclosed()
+        if left is not None:
+            raise left
+        return {"last": not self._clusters}
+
+    def _cluster(self, name: str) -> HeldCluster:
+        with self._lock:
+            if name not in self._clusters:
+                raise BadInput(f"no cluster {name} is up here")
+            return self._clusters[name]
+
+    def _forget(self, name: str) -> None:
+        held = self._clusters[name]
+        self._timelines[name].stop()
+        try:
+            held.down()
+        finally:
+            with self._lock:
+                self._clusters.pop(name, None)
+                self._timelines.pop(name, None)
+                self._unkept.pop(name, None)
+                self._registered(name).unlink(missing_ok=True)
+            self._poke()
+
+    def _registered(self, name: str) -> Path:
+        return runtime_dir() / f"cluster-{name}.{self._token}.json"
+
+    def _register(self, name: str) -> None:
+        """The token in its name lets `penstock undo` remove the file with the process."""
+        own = Identity.own()
+        about = {
+            **vars(own),
+            "cluster": name,
+            "socket": self._config["socket"],
+            "standing": bool(self._config.get("outlive_owner")),
+        }
+        write_whole(self._registered(name), json.dumps(about))
+
+    def _poke(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._change, b"x")
+
+    def _watch(self) -> None:
+        """Sees nodes die, and the owner."""
+        owner = self._owner()
+        while not self._ending.is_set():
+            poller = select.poll()
+            poller.register(self._changed, select.POLLIN)
+            if owner is not None:
+                poller.register(owner, select.POLLIN)
+            nodes: dict[int, tuple[HeldCluster, HeldNode]] = {}
+            for held in list(self._clusters.values()):
+                for node in held.nodes.values():
+                    if node.pidfd >= 0:
+                        nodes[node.pidfd] = (held, node)
+                        poller.register(node.pidfd, select.POLLIN)
+            for fd, _ in poller.poll():
+                if fd == self._changed:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._changed, 4096)
+                elif fd == owner:
+                    self._ending.set()
+                    return
+                elif fd in nodes:
+                    held, node = nodes[fd]
+                    if node.pidfd == fd:
+                        held.failed(node)
+
+    def _owner(self) -> int | None:
+        if self._config.get("outlive_owner"):
+            return None
+        try:
+            return os.pidfd_open(int(self._config["owner_pid"]))
+        except OSError:
+            self._ending.set()
+            return None
+
+    def _press(self) -> None:
+        while not self._ending.wait(_PRESS_EVERY_S):
+            for held in list(self._clusters.values()):
+                for node in held.nodes.values():
+                    settings = node.settings
+                    if settings is not None and settings.soft is not None and node.pid:
+                        with contextlib.suppress(OSError):
+                            settings.group.press()
+
+    def _end(self) -> None:
+        for name in list(self._clusters):
+            try:
+                self._forget(name)
+            except (PenstockError, OSError, KeyError) as error:
+                print(f"penstock-nodes: taking {name} down: {error}", flush=True)
+
+    def _leave_no_trace(self) -> None:
+        """Nobody may be there who would close our entry of the journal, and remove our files."""
+        for entry in self._journal.open_entries():
+            if entry.kind == "process" and entry.token == self._token:
+                self._journal.undone(entry)
+        for path in runtime_dir().glob(f"nodes-{self._token}.*"):
+            path.unlink(missing_ok=True)
+
+
+_COMMANDS: dict[str | None, Callable[..., dict[str, Any]]] = {
+    name: getattr(Supervisor, name)
+    for name in (
+        *("ping", "shutdown", "reserve", "up", "keep", "progress", "describe", "spec"),
+        *("networks", "delays"),
+        *("status", "set", "schedule", "mark", "events", "begin", "end", "down"),
+    )
+}
+
+
+def nodes_main(config: dict[str, Any], spawner: Spawner) -> None:
+    """The daemon's life. Raises RuntimeError if it cannot begin."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    supervisor = Supervisor(config, spawner)
+    signal.signal(signal.SIGTERM, lambda *_: supervisor._ending.set())
+    supervisor.serve()
+    time.sleep(0)  # lets the last answer go out
+    spawner.close()

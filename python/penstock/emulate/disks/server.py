@@ -1,0 +1,351 @@
+"""Emulated disks: the disk server of one owner, and the disks it serves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BadInput, PenstockError, Refused
+from penstock.host.daemon import Daemon, start_daemon
+from penstock.host.journal import Entry, Journal, Values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: share of a node's memory that dirty pages of one disk may take (vm.dirty_ratio of Linux)
+DIRTY_SHARE = 0.2
+#: most dirty pages of one disk where the node's memory is not limited [bytes]
+MOST_DIRTY_BYTES = 64 << 20
+#: least, so that write-back still comes in large requests [bytes]
+LEAST_DIRTY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class EmulatedDisk:
+    """A disk that is up."""
+
+    disk_id: str
+    mount: Path
+    backing: Path
+    #: device number that files on it carry (major, minor)
+    device: tuple[int, int]
+    #: page with its counters, to be mapped
+    stats_file: Path
+    #: path overhead taken off arrivals, by direction: base_ns, per_byte_ns
+    compensation: dict[str, dict[str, float]]
+
+
+def dirty_bytes(memory_bytes: int | None) -> int:
+    """Most dirty pages of a disk of a node with that memory [bytes]."""
+    if memory_bytes is None:
+        return MOST_DIRTY_BYTES
+    share = int(DIRTY_SHARE * memory_bytes)
+    return max(LEAST_DIRTY_BYTES, min(MOST_DIRTY_BYTES, share))
+
+
+def profile_object(profile: Any) -> dict[str, Any]:
+    """A StorageProfile as the server wants it, from a model, a mapping or JSON text."""
+    if hasattr(profile, "to_dict"):
+        return dict(profile.to_dict())
+    if isinstance(profile, str | bytes):
+        profile = json.loads(profile)
+    if not isinstance(profile, Mapping):
+        raise TypeError(f"not a storage profile: {type(profile).__name__}")
+    return dict(profile)
+
+
+class DiskServer:
+    """One server process for all disks of its owner; started at the first `add`.
+
+    Everything done to the host is journalled first. Stopping it takes all its disks down.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        state_dir: str | os.PathLike[str],
+        *,
+        owner_pid: int | None = None,
+        outlive_owner: bool = False,
+        readers: int = 2,
+        timers: int = 2,
+        run: str | None = None,
+    ) -> None:
+        self._journal = journal
+        self._dir = Path(state_dir)
+        self._config = {
+            "owner_pid": owner_pid or os.getpid(),
+            "outlive_owner": outlive_owner,
+            "readers": readers,
+            "timers": timers,
+            "stats_dir": str(self._dir / "disk-stats"),
+        }
+        self._run = run
+        self._daemon: Daemon | None = None
+        self._disks: dict[str, EmulatedDisk] = {}
+        self._entries: dict[str, Entry] = {}
+
+    @property
+    def daemon(self) -> Daemon:
+        """The server process, started when first needed."""
+        if self._daemon is None:
+            self._dir.mkdir(parents=True, exist_ok=True)
+            self._daemon = start_daemon(
+                "disk", self._config, self._journal, self._dir / "disk-server.log", run=self._run
+            )
+        return self._daemon
+
+    def adopt(self, daemon: Daemon) -> None:
+        """Serves by a server that runs already, and knows its disks from the journal."""
+        self._daemon = daemon
+        for entry in self._journal.open_entries():
+            if entry.kind == "mount" and entry.owner.pid == daemon.pid and "disk_id" in entry.facts:
+                self._entries[str(entry.facts["disk_id"])] = entry
+
+    @property
+    def disks(self) -> dict[str, EmulatedDisk]:
+        """The disks that are up, by name."""
+        return dict(self._disks)
+
+    def add(
+        self,
+        disk_id: str,
+        mount: str | os.PathLike[str],
+        backing: str | os.PathLike[str],
+        profile: Any,
+        *,
+        log: str | os.PathLike[str] | None = None,
+        seed: int = 0,
+        plant: Mapping[str, float] | None = None,
+        durable: bool = False,
+        memory_bytes: int | None = None,
+        readahead_bytes: int = 128 * 1024,
+        max_background: int = 128,
+        calibrate: bool = True,
+        size_bytes: int | None = None,
+        owner: tuple[int, int] | None = None,
+        shared: bool = False,
+        volatile: bool = False,
+        patch: Mapping[str, Any] | None = None,
+        run: str | None = None,
+    ) -> EmulatedDisk:
+        """Serves `backing` at `mount` at the speed of `profile` (already scaled in time).
+
+        `memory_bytes` of the node bounds the dirty pages; without `calibrate` no path overhead is taken off.
+        `plant`, for checks: `slow_by` (share by which it is slower than its profile and than it thinks),
+        `reply_sleep_s`, `timer_late_s` (before each reply), `lock_held_s` (the disk's lock, once a second).
+        `size_bytes`: room of the disk
+        (None: the host's). `owner` (uid, gid) sees the files of the backing directory's owner as its own,
+        and nobody leaves there what acts on the host: setuid or setgid files, capabilities, devices.
+        `shared`: mount namespaces that have the mount point follow. `volatile`: what is not flushed is
+        kept apart, so that `power_cut` can take it. `patch`: what is changed from the beginning.
+        Raises BadInput where a directory cannot be used, PenstockError where the host refuses.
+        """
+        places = {
+            "mount point": Path(mount).absolute(),
+            "backing directory": Path(backing).absolute(),
+        }
+        for what, path in places.items():
+            _check_directory(what, path)
+        mount_path, backing_path = places.values()
+        daemon = self.daemon
+        entry = self._journal.plan("mount", mount_path, run=run or self._run)
+        try:
+            answer = daemon.call(
+                "add",
+                disk_id=disk_id,
+                mount=str(mount_path),
+                backing=str(backing_path),
+                profile=profile_object(profile),
+                log=None if log is None else str(Path(log).absolute()),
+                seed=seed,
+                plant=None if plant is None else dict(plant),
+                durable=durable,
+                readahead_bytes=readahead_bytes,
+                max_background=max_background,
+                dirty_bytes=dirty_bytes(memory_bytes),
+                compensation=None if calibrate else NO_COMPENSATION,
+                token=entry.token,
+                size_bytes=size_bytes,
+                owner=None if owner is None else {"uid": owner[0], "gid": owner[1]},
+                shared=shared,
+                volatile=volatile,
+                patch=None if patch is None else dict(patch),
+            )
+            self._journal.done(entry, disk_id=disk_id)
+            if self._config["outlive_owner"]:
+                self._journal.hand_over(entry, daemon.pid)
+        except BaseException:
+            if _is_mounted(mount_path, entry.token):
+                with contextlib.suppress(PenstockError):
+                    daemon.call("remove", disk_id=disk_id, hurry=True)
+            if not _is_mounted(mount_path, entry.token):
+                self._journal.undone(entry)
+            raise
+        disk = EmulatedDisk(
+            disk_id=disk_id,
+            mount=mount_path,
+            backing=backing_path,
+            device=(int(answer["dev"][0]), int(answer["dev"][1])),
+            stats_file=Path(str(self._config["stats_dir"])) / f"{disk_id}.stats",
+            compensation=answer["compensation"],
+        )
+        self._disks[disk_id] = disk
+        self._entries[disk_id] = entry
+        return disk
+
+    def set(
+        self, disk_id: str, profile: Any, *, seed: int = 0, slow_by: float | None = None
+    ) -> None:
+        """Changes a disk's profile from now on."""
+        self.announce(disk_id, {"profile": profile_object(profile).get("name"), "seed": seed})
+        self.daemon.call(
+            "set", disk_id=disk_id, profile=profile_object(profile), seed=seed, slow_by=slow_by
+        )
+
+    def patch(
+        self, disk_id: str, patch: Mapping[str, Any], *, planned_ns: int | None = None
+    ) -> dict[str, Any]:
+        """Changes a disk now, reads it back and gives planned_ns, applied_ns, verified_ns, asked, found.
+
+        `patch` as in docs/emulation.md: absent keys stay, None or "max" puts back. Raises PenstockError
+        for what makes no sense; nothing has changed then.
+        """
+        self.announce(disk_id, dict(patch))
+        return self.daemon.call("patch", disk_id=disk_id, patch=dict(patch), planned_ns=planned_ns)
+
+    def schedule(
+        self, disk_id: str, events: Iterable[Mapping[str, Any]], *, replace: bool = False
+    ) -> None:
+        """Plans changes, which the server then makes by itself: `{"at_ns": CLOCK_MONOTONIC, "patch": …}`,
+        `{"phase", "after_ns", "patch"}` or `{"metric", "above" or "below", "after_ns", "patch"}`.
+
+        All or, where one makes no sense, none. `replace` drops what was planned before.
+        """
+        listed = [dict(event) for event in events]
+        self.announce(disk_id, {"schedule": {"events": len(listed), "replace": replace}})
+        self.daemon.call("schedule", disk_id=disk_id, events=listed, replace=replace)
+
+    def altering(self, disk_id: str, asked: Any) -> list[tuple[Entry, Values]]:
+        """What `asked` changes on a disk, for the journal: beside what is in force now."""
+        if disk_id not in self._entries:
+            raise PenstockError(
+                f"the undo journal {self._journal.path} does not know the disk {disk_id}; expected the one "
+                "by which it was put up ($PENSTOCK_STATE)"
+            )
+        now = self.daemon.call("events", disk_id=disk_id)["settings"]
+        return [(self._entries[disk_id], {f"disk {disk_id}": (now, asked)})]
+
+    def announce(self, disk_id: str, asked: Any) -> None:
+        """Tells the journal of a change of a disk. Raises JournalFailure where it cannot be told."""
+        self._journal.alter(self.altering(disk_id, asked))
+
+    def mark(self, phase: str, *, disk_id: str | None = None, t_ns: int | None = None) -> int:
+        """A phase has begun (now, or at `t_ns`); gives how many planned changes it has set off."""
+        answer = self.daemon.call("mark", disk_id=disk_id, phase=phase, t_ns=t_ns)
+        return int(answer["fired"])
+
+    def events(self, disk_id: str) -> dict[str, Any]:
+        """`events`: the changes made, with planned_ns, applied_ns, verified_ns, asked, found, error, active;
+        `pending`: those planned; `active` and `settings`: what is in force."""
+        return self.daemon.call("events", disk_id=disk_id)
+
+    def power_cut(self, disk_id: str, *, mode: str = "lost", seed: int = 0) -> dict[str, Any]:
+        """Takes the power away and gives it back: what was not flushed is `lost` or `torn`, files that are
+        open are dead, the mount is a new one. Gives what was lost. The disk must be volatile."""
+        self.announce(disk_id, {"power_cut": mode})
+        answer = self.daemon.call("power_cut", disk_id=disk_id, mode=mode, seed=seed)
+        disk = self._disks.get(disk_id)
+        if disk is not None:
+            device = (int(answer["dev"][0]), int(answer["dev"][1]))
+            self._disks[disk_id] = replace(disk, device=device)
+        return answer
+
+    def log(self, disk_id: str, path: str | os.PathLike[str] | None) -> None:
+        """Switches a disk's request log: closes the one that is open, opens `path` unless None."""
+        where = None if path is None else str(Path(path).absolute())
+        self.daemon.call("log", disk_id=disk_id, path=where)
+
+    def stats(self, disk_id: str, *, closing: bool = False) -> dict[str, Any]:
+        """A disk's counters: ns, bytes and counts since `add` or `reset`.
+
+        `closing`: nothing more will come. The way through the kernel is measured once more, as `path_after`
+        (like `compensation`; absent if nobody used the disk, or if it does not answer).
+        """
+        stats = self.daemon.call("stats", disk_id=disk_id)
+        if closing and any(stats[done] for done in ("reads", "writes", "flushes")):
+            with contextlib.suppress(Refused):
+                stats["path_after"] = self.daemon.call("path", disk_id=disk_id)
+        return stats
+
+    def host_waits(self, disk_id: str) -> pa.Table:
+        """What the host did to the server since `add` or `reset`, for the table `host_waits`."""
+        from penstock.emulate.disks.request_log import host_waits_table
+
+        return host_waits_table(disk_id, self.daemon.call("host_waits", disk_id=disk_id))
+
+    def reset(self, disk_id: str) -> None:
+        """Zeroes a disk's counters and forgets its draws and positions."""
+        self.daemon.call("reset", disk_id=disk_id)
+
+    def remove(self, disk_id: str, *, hurry: bool = False) -> dict[str, Any]:
+        """Takes a disk down (lazily when files are open) and gives its last counters.
+
+        With `hurry`, what is still to be written back takes no time of the disk's.
+        """
+        answer = self.daemon.call("remove", disk_id=disk_id, hurry=hurry)
+        self._disks.pop(disk_id, None)
+        entry = self._entries.pop(disk_id, None)
+        if entry is not None:
+            self._journal.undone(entry)
+        return dict(answer["stats"])
+
+    def list(self) -> list[dict[str, Any]]:
+        """The disks the server knows."""
+        return list(self.daemon.call("list")["disks"])
+
+    def stop(self) -> None:
+        """Takes all disks down and ends the server."""
+        if self._daemon is not None:
+            self._daemon.stop()
+            self._daemon = None
+        self._disks.clear()
+        for disk_id in list(self._entries):
+            entry = self._entries.pop(disk_id)
+            if not _is_mounted(Path(entry.target), entry.token):
+                self._journal.undone(entry)
+
+    def __enter__(self) -> DiskServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+NO_COMPENSATION = {
+    "read": {"base_ns": 0.0, "per_byte_ns": 0.0},
+    "write": {"base_ns": 0.0, "per_byte_ns": 0.0},
+}
+
+
+def _check_directory(what: str, path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise BadInput(f"{what} {path} does not exist") from error
+    except OSError as error:
+        raise PenstockError(f"{what} {path}: {error.strerror}; try `penstock undo`") from error
+    if not stat.S_ISDIR(mode):
+        raise BadInput(f"{what} {path} is not a directory")
+
+
+def _is_mounted(point: Path, token: str) -> bool:
+    from penstock.host.mounts import mounts_at
+
+    return any(mount.source == f"penstock:{token}" for mount in mounts_at(point))

@@ -1,0 +1,377 @@
+"""Disks that stand without a study: one server process of their own, which outlives the command.
+
+The server is found again by the file `standing-disks.json` in the runtime directory, which names its
+process (pid and start time) and its control socket. It ends with its last disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.emulate.backends.fuse import INSTANT_PROFILE
+from penstock.emulate.cluster.capacity import refuse_too_fast
+from penstock.emulate.disks.server import DiskServer
+from penstock.errors import BadInput, PenstockError
+from penstock.host.daemon import Daemon, connect
+from penstock.host.journal import Entry, Journal
+from penstock.host.mounts import mounts_at
+from penstock.host.processes import Identity, users_of
+from penstock.platform.schedule import for_disk
+from penstock.profile.honour import SMALL_BYTES
+from penstock.profile.load import load_profile
+from penstock.profile.model import StorageProfile
+from penstock.spec.cluster import Event
+from penstock.state import closed, runtime_dir
+from penstock.writing import write_whole
+
+if TYPE_CHECKING:
+    from penstock.analyse.fidelity_path import Vague
+
+#: instead of a profile's name: the disk takes no time of its own
+NO_PROFILE = "none"
+
+
+def up(
+    profile: str,
+    backing: Path,
+    mount: Path,
+    *,
+    time_scale: float = 1.0,
+    durable: bool = False,
+    slow_by: float = 0.0,
+    patch: Mapping[str, Any] | None = None,
+    size_bytes: int | None = None,
+    owner: tuple[int, int] | None = None,
+    shared: bool = False,
+    volatile: bool = False,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Puts a disk up and gives its description; options as of `DiskServer.add`.
+
+    `profile` may be NO_PROFILE: then the disk takes no time of its own, but for what `patch` says.
+    Raises BadInput for a bad directory or profile, also for one that is faster than this host can be.
+    """
+    journal = Journal()
+    served, warnings = _served(profile, time_scale, journal)
+    with _lock():
+        server = DiskServer(journal, runtime_dir(), outlive_owner=True)
+        running = _running()
+        if running is not None:
+            server.adopt(running)
+        disk_id = "standing-" + os.fspath(mount.absolute()).strip("/").replace("/", "-")
+        before = {d["disk_id"] for d in server.list()}
+        if disk_id in before:
+            raise BadInput(f"a disk is up at {mount} already; `penstock disk set` changes it")
+        add = partial(
+            server.add,
+            disk_id,
+            mount,
+            backing,
+            served,
+            durable=durable,
+            plant={"slow_by": slow_by},
+            patch=patch,
+            size_bytes=size_bytes,
+            owner=owner,
+            shared=shared,
+            volatile=volatile,
+            seed=seed,
+        )
+        try:
+            disk = add()
+            if _vague(disk.compensation, served):
+                # It may have been a busy moment.
+                server.remove(disk_id)
+                disk = add()
+            if found := _vague(disk.compensation, served):
+                server.remove(disk_id)
+                raise BadInput(_refusal(found, profile, time_scale))
+        except BaseException:
+            if running is None:
+                server.stop()
+            raise
+        if running is None:
+            _remember(server.daemon)
+    return {
+        "disk_id": disk_id,
+        "mount": str(disk.mount),
+        "backing": str(disk.backing),
+        "profile": profile,
+        "time_scale": time_scale,
+        "device": list(disk.device),
+        "pid": server.daemon.pid,
+        "stats_file": str(disk.stats_file),
+        "compensation": disk.compensation,
+        "warnings": warnings,
+    }
+
+
+def _vague(ways: Mapping[str, Any], served: str) -> list[Vague]:
+    from penstock.analyse.fidelity_path import vague
+
+    profile = StorageProfile.from_json(served)
+    means = {op: 1e9 * profile.moments(op, False, SMALL_BYTES).mean for op in ("read", "write")}
+    return vague(ways, means)
+
+
+def _refusal(found: list[Vague], profile: str, time_scale: float) -> str:
+    """In words: twice found so, and the time scale at which it would do."""
+    worst = max(found, key=lambda way: way.share)
+    honest = math.ceil(time_scale * worst.too_vague)
+    return (
+        f"profile {profile} at time_scale {time_scale:g}: {worst.words}; "
+        f"on this host, as busy as it is now, its time_scale must be {honest} or more"
+    )
+
+
+def change(
+    mount: Path, patch: Mapping[str, Any], profile: str | None = None, *, time_scale: float = 1.0
+) -> dict[str, Any]:
+    """Changes the disk at `mount` now: what `patch` names, and its profile if one is given.
+
+    Gives planned_ns, applied_ns, verified_ns, asked and found.
+    """
+    whole, journal = dict(patch), Journal()
+    if profile is not None:
+        whole["profile"] = json.loads(_served(profile, time_scale, journal)[0])
+    server, disk = _served_at(mount, journal)
+    if "power_cut" in whole:
+        if len(whole) > 1:
+            raise BadInput("power_cut stands alone; expected no other change beside it")
+        asked_ns = time.monotonic_ns()
+        cut = server.power_cut(disk["disk_id"])
+        times = {"planned_ns": asked_ns, "applied_ns": cut["off_ns"], "verified_ns": cut["on_ns"]}
+        return {**times, "asked": whole, "found": {"power_cut": cut["lost"]}}
+    return server.patch(disk["disk_id"], whole)
+
+
+def schedule(mount: Path, events: list[Event], *, replace: bool = False) -> int:
+    """Gives the disk at `mount` its events, from now on; its server keeps to them by itself. How many."""
+    server, disk = _served_at(mount, Journal())
+    planned = for_disk(events, time.monotonic_ns())
+    if not planned:
+        raise BadInput("the schedule has no change of a disk")
+    server.schedule(disk["disk_id"], planned, replace=replace)
+    return len(planned)
+
+
+def mark(mount: Path, phase: str) -> int:
+    """A phase begins now for the disk at `mount`; gives how many changes waited for it."""
+    daemon, disk = _find(mount)
+    return int(daemon.call("mark", disk_id=disk["disk_id"], phase=phase)["fired"])
+
+
+def events(mount: Path) -> dict[str, Any]:
+    """What was changed on the disk at `mount`, what is planned, what is in force; see `DiskServer.events`."""
+    daemon, disk = _find(mount)
+    return daemon.call("events", disk_id=disk["disk_id"])
+
+
+def power_cut(mount: Path, *, mode: str = "lost", seed: int = 0) -> dict[str, Any]:
+    """Cuts the power of the disk at `mount`; see `DiskServer.power_cut`."""
+    server, disk = _served_at(mount, Journal())
+    return server.power_cut(disk["disk_id"], mode=mode, seed=seed)
+
+
+def status(mount: Path | None = None) -> list[dict[str, Any]]:
+    """The standing disks (or the one at `mount`) with their counters as `stats`."""
+    if mount is not None:
+        daemon, disk = _find(mount)
+        disks = [disk]
+    else:
+        running = _running()
+        if running is None:
+            return []
+        daemon, disks = running, daemon_disks(running)
+    return [
+        {
+            **d,
+            "stats": daemon.call("stats", disk_id=d["disk_id"]),
+            "active": daemon.call("events", disk_id=d["disk_id"])["active"],
+        }
+        for d in disks
+    ]
+
+
+def dead() -> list[dict[str, Any]]:
+    """Mounts of disks whose server has died: `mount`, and the `pid` that the server had.
+
+    They answer nothing any more; `penstock.host.undo` takes them away.
+    """
+    return [
+        {"mount": entry.target, "pid": entry.owner.pid}
+        for entry in Journal().open_entries()
+        if entry.kind == "mount" and not entry.owner.alive and _is_served(entry)
+    ]
+
+
+def _is_served(entry: Entry) -> bool:
+    """Whether a disk server's mount, made by what the entry says, is there."""
+    return any(
+        mount.fstype == "fuse.penstock" and mount.source == f"penstock:{entry.token}"
+        for mount in mounts_at(entry.target)
+    )
+
+
+def down(mount: Path, *, force: bool = False) -> dict[str, Any]:
+    """Takes the disk at `mount` down and gives its last counters; the last one ends the server.
+
+    Unless `force`, raises PenstockError with their names while programs have files or directories of it open.
+    """
+    journal = Journal()
+    with _lock():
+        daemon, disk = _find(mount)
+        users = [] if force else users_of(mount)
+        if users:
+            some = ", ".join(f"{name} (process {pid})" for pid, name in users[:5])
+            more = f" and {len(users) - 5} more" if len(users) > 5 else ""
+            raise PenstockError(
+                f"{mount} is in use by {some}{more}; end them first, or take it away from them with --force"
+            )
+        last = daemon.call("remove", disk_id=disk["disk_id"])
+        entries = [e for e in journal.open_entries() if e.owner.pid == daemon.pid]
+        for entry in entries:
+            if entry.kind == "mount" and entry.facts.get("disk_id") == disk["disk_id"]:
+                journal.undone(entry)
+        if not daemon_disks(daemon):
+            daemon.stop()
+            for entry in entries:
+                if entry.kind == "process":
+                    journal.undone(entry)
+            _state_file().unlink(missing_ok=True)
+    return dict(last["stats"])
+
+
+def record(mount: Path, log: Path | None, *, exact: bool = False) -> dict[str, Any]:
+    """Switches the request log of the disk at `mount`, to `log` or off; gives the disk's description.
+
+    With `exact`, files opened from now on bypass the page cache, until this is called again without.
+    """
+    daemon, disk = _find(mount)
+    daemon.call("exact", disk_id=disk["disk_id"], on=exact)
+    daemon.call("log", disk_id=disk["disk_id"], path=None if log is None else str(log))
+    return {**disk, "stats": daemon.call("stats", disk_id=disk["disk_id"])}
+
+
+@dataclass
+class Recording:
+    """A disk whose requests are logged: its description before, and `after` once that is over."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+@contextlib.contextmanager
+def recording(mount: Path, log: Path, *, exact: bool, journal: Journal) -> Iterator[Recording]:
+    """Within it the disk at `mount` logs its requests to `log`, see `record`; a crash is for `undo`.
+
+    Raises BadInput where there is no disk, or another command records there.
+    """
+    daemon, disk = _find(mount)
+    server = Identity.of(daemon.pid)
+    with _lock():
+        for open_entry in journal.open_entries():
+            if open_entry.kind == "recording" and open_entry.target == disk["mount"]:
+                if open_entry.owner.alive:
+                    raise BadInput(
+                        f"--disk: {mount} is being traced already, by process {open_entry.owner.pid}"
+                    )
+                journal.undone(open_entry)  # what it had switched on is switched anew
+        about = {"disk_id": disk["disk_id"], "socket": str(daemon.socket_path), "log": str(log)}
+        about |= {"pid": daemon.pid, "start": server.start if server is not None else 0}
+        entry = journal.plan("recording", disk["mount"], new=about)
+    try:
+        before = record(mount, log, exact=exact)
+        made = Recording(before, before)
+        journal.done(entry)
+        yield made
+    finally:
+        after = record(mount, None)
+        journal.undone(entry)
+    made.after = after
+
+
+def daemon_disks(daemon: Daemon) -> list[dict[str, Any]]:
+    """The disks a server knows."""
+    return sorted(daemon.call("list")["disks"], key=lambda d: str(d["mount"]))
+
+
+def _served(profile: str, time_scale: float, journal: Journal) -> tuple[str, list[str]]:
+    """A profile's JSON, scaled, and warnings. Raises BadInput where this host cannot honour it."""
+    if profile == NO_PROFILE:
+        return json.dumps(INSTANT_PROFILE), []
+    served = _scaled(profile, time_scale)
+    return served, refuse_too_fast([StorageProfile.from_json(served)], journal)
+
+
+def _scaled(profile: str, time_scale: float) -> str:
+    from penstock.profile.model import native
+
+    text = load_profile(profile).json
+    if time_scale == 1.0:
+        return text
+    try:
+        return str(native.profile_scaled(text, time_scale))
+    except ValueError as error:
+        raise BadInput(f"profile {profile} at time scale {time_scale:g}: {error}") from error
+
+
+def _find(mount: Path) -> tuple[Daemon, dict[str, Any]]:
+    wanted = os.path.realpath(mount)
+    running = _running()
+    if running is not None:
+        for disk in daemon_disks(running):
+            if os.path.realpath(disk["mount"]) == wanted:
+                return running, disk
+    for left in dead():
+        if left["mount"] == os.path.abspath(mount):
+            raise BadInput(
+                f"the server of the disk at {mount} is gone (process {left['pid']} has died); "
+                "`penstock undo` takes the mount away, its files are in the backing directory"
+            )
+    raise BadInput(f"no disk of `penstock disk up` is at {mount}")
+
+
+def _served_at(mount: Path, journal: Journal) -> tuple[DiskServer, dict[str, Any]]:
+    """The server of the disk at `mount` as one that tells the journal, and the disk."""
+    daemon, disk = _find(mount)
+    server = DiskServer(journal, runtime_dir(), outlive_owner=True)
+    server.adopt(daemon)
+    return server, disk
+
+
+def _state_file() -> Path:
+    return runtime_dir() / "standing-disks.json"
+
+
+def _remember(daemon: Daemon) -> None:
+    identity = Identity.of(daemon.pid)
+    assert identity is not None
+    facts = {**vars(identity), "socket": str(daemon.socket_path)}
+    write_whole(_state_file(), json.dumps(facts))
+
+
+def _running() -> Daemon | None:
+    try:
+        facts = json.loads(_state_file().read_text())
+        identity = Identity(facts["boot_id"], facts["pid"], facts["start"])
+    except (OSError, ValueError, KeyError):
+        return None
+    return connect("disk", identity.pid, facts["socket"]) if identity.alive else None
+
+
+@contextlib.contextmanager
+def _lock() -> Iterator[None]:
+    with open(runtime_dir() / "standing-disks.lock", "w", opener=closed) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

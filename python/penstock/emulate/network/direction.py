@@ -1,0 +1,68 @@
+"""One direction of a link in numbers: its bandwidth, and what becomes of packets on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from penstock.spec.cluster import Delay, LinkSpec
+
+#: what a link's latency is without any delay: less is not put on top of it [s]
+FLOOR_S = 50e-6
+
+SHARES = ("loss", "duplicate", "corrupt", "reorder")
+Direction = Literal["out", "in"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """`bps` [bytes/s], None: no limit; shares are probabilities per packet."""
+
+    bps: float | None = None
+    delay: Delay = Delay()  # noqa: RUF009 - frozen
+    loss: float = 0.0
+    duplicate: float = 0.0
+    corrupt: float = 0.0
+    reorder: float = 0.0
+
+    @property
+    def shared(self) -> bool:
+        """Whether single packets are lost, doubled, damaged or put out of order."""
+        return any(getattr(self, share) for share in SHARES)
+
+    @property
+    def impaired(self) -> bool:
+        """Whether anything but bandwidth is asked for."""
+        return self.shared or matters(self.delay)
+
+    def without_rate(self) -> Way:
+        """The same without a limit of bandwidth."""
+        return replace(self, bps=None)
+
+
+def matters(delay: Delay) -> bool:
+    """Whether a delay is more than the way itself takes."""
+    return delay.mean_s > FLOOR_S or delay.jitter_s > 0
+
+
+def way_of(link: LinkSpec, direction: Direction) -> Way:
+    """One direction of a link."""
+    before = "" if direction == "out" else "in_"
+    values: dict[str, Any] = {share: getattr(link, before + share) for share in SHARES}
+    return Way(getattr(link, f"{direction}_bps"), getattr(link, f"{before}delay"), **values)
+
+
+def ways_of(link: LinkSpec) -> dict[Direction, Way]:
+    """Both directions of a link."""
+    return {"out": way_of(link, "out"), "in": way_of(link, "in")}
+
+
+def as_patch(ways: dict[Direction, Way]) -> dict[str, Any]:
+    """Both directions with the keys of a patch."""
+    found: dict[str, Any] = {}
+    for direction, way in ways.items():
+        before = "" if direction == "out" else "in_"
+        found[f"{direction}_bps"] = way.bps
+        found[f"{before}delay"] = vars(way.delay).copy()
+        found |= {before + share: getattr(way, share) for share in SHARES}
+    return found

@@ -1,0 +1,149 @@
+"""Conditions that an event waits for: a disk's counter, a line of a log, the mark of a phase."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from penstock.emulate.backends.base import Cause
+from penstock.errors import BadInput, PenstockError
+from penstock.spec.cluster import Event
+from penstock.spec.condition import METRICS, fires_again
+
+if TYPE_CHECKING:
+    from penstock.emulate.cluster.running import HeldCluster
+
+#: how often conditions are looked at [s]
+EVERY_S = 0.01
+#: another word for a counter
+_ALSO = {"write_bytes": "written_bytes"}
+
+
+def in_words(event: Event) -> str:
+    """What an event waits for, and what it then changes."""
+    condition, phase = event.when.condition or {}, event.when.phase
+    if phase is None and condition.get("phase") is not None:
+        phase = str(condition["phase"])
+    if phase is not None:
+        waits = f"the phase {phase}"
+    elif condition.get("log") is not None:
+        waits = f"a line of {condition['log']} that fits {condition['regex']!r}"
+    else:
+        bound = "above" if condition.get("above") is not None else "below"
+        waits = f"{condition['metric']} of {condition['disk']} {bound} {condition[bound]}"
+    what = event.resource if event.name is None else f"{event.resource} {event.name}"
+    return f"{waits}: {what} of {', '.join(event.nodes)}"
+
+
+class Watch:
+    """One event that waits for its condition: a counter, a line of a log, or the mark of a phase."""
+
+    def __init__(self, event: Event, held: HeldCluster) -> None:
+        assert event.when.condition is not None
+        self.event = event
+        self.again = fires_again(event.when.condition)
+        self.fired = False
+        self._held = held
+        self._asked = event.when.condition
+        log = self._asked.get("log")
+        self._log = None if log is None else _Log(str(log), str(self._asked.get("regex") or ""))
+        #: the counter did not hold when it was looked at last
+        self._armed = True
+        if self._asked.get("metric") is not None:
+            self._refuse_unknown()
+
+    @property
+    def phase(self) -> str | None:
+        """The phase whose mark it waits for, if it does."""
+        phase = self._asked.get("phase")
+        return None if phase is None else str(phase)
+
+    def seen(self) -> list[Cause]:
+        """What has come to hold since this was asked last: each is a reason to make the event.
+
+        A counter is one again when it did not hold in between; each line of a log is one. What cannot be
+        told does not hold.
+        """
+        found: list[Cause] = []
+        with contextlib.suppress(OSError, PenstockError):
+            if self._asked.get("metric") is not None:
+                found = self._metric()
+            elif self._log is not None:
+                found = [Cause("log", line) for line in self._log.lines()]
+        return found if self.again else found[:1]
+
+    def _refuse_unknown(self) -> None:
+        """Raises BadInput for a counter that this disk, which is up, does not have."""
+        node, disk = self._disk()
+        found, stats = self._held.disks.of(node).get(disk), None
+        with contextlib.suppress(PenstockError, OSError):
+            stats = None if found is None else found.up.stats()
+        if stats is not None and _value(stats, str(self._asked["metric"])) is None:
+            raise BadInput(
+                f"metric found {self._asked['metric']!r}; the disk {self._asked['disk']} has "
+                + ", ".join(m for m in METRICS if m in stats)
+            )
+
+    def _disk(self) -> tuple[str, str]:
+        node, _, disk = str(self._asked["disk"]).rpartition(".")
+        return node, disk
+
+    def _metric(self) -> list[Cause]:
+        node, disk = self._disk()
+        metric = str(self._asked["metric"])
+        found = self._held.disks.of(node).get(disk)
+        value = None if found is None else _value(found.up.stats(), metric)
+        if value is None:
+            return []
+        bound = "above" if self._asked.get("above") is not None else "below"
+        asked = self._asked[bound]
+        holds = value > asked if bound == "above" else value < asked
+        fires, self._armed = holds and self._armed, not holds
+        words = f"{metric} of {self._asked['disk']} {value:.15g}, {bound} {asked:g}"
+        return [Cause("metric", words)] if fires else []
+
+
+class _Log:
+    """The lines of a log that fit a pattern, each once it is whole; it may be begun anew meanwhile."""
+
+    def __init__(self, path: str, pattern: str) -> None:
+        self._path = path
+        self._pattern = re.compile(pattern)
+        #: the log as it was looked at last: its inode, how far it was read, what begins a line there
+        self._inode, self._read_to, self._rest = 0, 0, b""
+        with contextlib.suppress(OSError), open(path, "rb") as log:
+            there = os.fstat(log.fileno())
+            self._inode, self._read_to = there.st_ino, there.st_size
+            self._rest = _last_line(log, there.st_size)
+
+    def lines(self) -> list[str]:
+        """Those that have ended since; of what was there before, none but the last, if it had not ended."""
+        with open(self._path, "rb") as log:
+            there = os.fstat(log.fileno())
+            if there.st_ino != self._inode or there.st_size < self._read_to:  # begun anew
+                self._inode, self._read_to, self._rest = there.st_ino, 0, b""
+            log.seek(self._read_to)
+            more = log.read(1 << 20)
+        self._read_to += len(more)
+        *ended, self._rest = (self._rest + more).split(b"\n")
+        texts = (line.decode(errors="replace").rstrip("\r") for line in ended)
+        return [text for text in texts if self._pattern.search(text)]
+
+
+def _last_line(log: BinaryIO, size_bytes: int) -> bytes:
+    """What stands behind the last end of a line."""
+    at, rest = size_bytes, b""
+    while at > 0 and b"\n" not in rest:
+        step = min(at, 1 << 16)
+        at -= step
+        log.seek(at)
+        rest = log.read(step) + rest
+    return rest.rpartition(b"\n")[2]
+
+
+def _value(stats: Mapping[str, Any], metric: str) -> float | None:
+    value = stats.get(metric, stats.get(_ALSO.get(metric, "")))
+    return value if isinstance(value, int | float) else None

@@ -1,0 +1,61 @@
+"""The table `events`: what was changed while a run lasted, when, and what was found afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+#: the table `events` (archive/schemas.py) without the columns that a bundle adds
+EVENTS_SCHEMA = pa.schema(
+    [
+        ("resource", pa.string()),
+        ("name", pa.string()),
+        ("planned_ns", pa.int64()),
+        ("applied_ns", pa.int64()),
+        ("verified_ns", pa.int64()),
+        ("asked", pa.string()),
+        ("found", pa.string()),
+        ("error", pa.string()),
+        ("active", pa.string()),
+        ("cause", pa.string()),
+        ("cause_text", pa.string()),
+    ]
+)
+
+
+def events_table(made: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pa.Table:
+    """Rows of (resource, name, change), in the order of their times.
+
+    A change has planned_ns, applied_ns, verified_ns, asked, found, error, cause (kind, text) and perhaps
+    active (names), as the disk server and the nodes' supervisor give them.
+    """
+    rows = sorted(made, key=lambda row: int(row[2]["applied_ns"]))
+    columns = [
+        [resource for resource, _, _ in rows],
+        [name for _, name, _ in rows],
+        *([int(c[key]) for _, _, c in rows] for key in ("planned_ns", "applied_ns", "verified_ns")),
+        *([_json(c.get(key)) for _, _, c in rows] for key in ("asked", "found")),
+        [str(c.get("error") or "") for _, _, c in rows],
+        [",".join(c.get("active") or ()) for _, _, c in rows],
+        *([str(c["cause"][key]) for _, _, c in rows] for key in ("kind", "text")),
+    ]
+    arrays = [
+        pa.array(column, field.type) for column, field in zip(columns, EVENTS_SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=EVENTS_SCHEMA)
+
+
+def failed(table: pa.Table) -> list[str]:
+    """One text for each change that failed: such a run is not valid."""
+    return [
+        f"{row['name'] or row['resource']}: {row['asked']} failed: {row['error']}"
+        for row in table.to_pylist()
+        if row["error"]
+    ]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,57 @@
+"""What watches a run: the protocol of the rows of `penstock.plugins.OBSERVERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from penstock.archive.bundle import Bundle
+from penstock.host.cgroup import RunCgroup
+from penstock.host.journal import Journal
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What observers look at: the group whose members are traced (None: no tracing), groups by name for the
+    monitor, counter pages and devices of the emulated disks by disk_id."""
+
+    scope: RunCgroup | int | None
+    group: RunCgroup | None
+    nodes: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
+    pages: Mapping[str, Path] = field(default_factory=dict)
+    devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+
+@dataclass
+class Seen:
+    """What one observer saw of a run: small tables by name, its receipt, how much it lost, the file of a
+    table that it wrote into the bundle by itself, and what it adds to the manifest."""
+
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    receipt: dict[str, Any] = field(default_factory=dict)
+    lost: int = 0
+    events_path: Path | None = None
+    manifest: dict[str, Any] = field(default_factory=dict)
+
+
+class Observer(Protocol):
+    """Watches runs one after the other: `start` and `finish` for each run of a study, then `stop`.
+
+    It says nothing to the host that the journal was not told of, and what it keeps per event lies in a file.
+    """
+
+    def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
+        """`home` is a private directory; `settings` is what the study says of it. BadInput for wrong ones."""
+
+    def start(self, watched: Watched, out_dir: Path) -> None:
+        """A run begins; what is spooled lies in `out_dir`."""
+
+    def finish(self, bundle: Bundle, run: tuple[int, int] | None) -> Seen:
+        """The run has ended. `run`: begin and end of the program [CLOCK_MONOTONIC ns]."""
+
+    def stop(self) -> None:
+        """Ends what it started; also where it was never begun."""

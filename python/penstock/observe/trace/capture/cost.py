@@ -1,0 +1,368 @@
+"""What tracing costs: the kernel's account of our programs, what the hooks cost beside it, paired runs.
+
+The estimate in every receipt is the run time that the kernel measured of each program, in windows of the
+recording (crates/probe/src/meter.rs), and for every run that the target caused what the way to the program
+costs, which no account of programs holds: the tracepoint, the system call's slow path, the event of a fault.
+That is found on this machine by loops that go on while programs come and go that find nothing to do, on
+first use and when asked for again; the file `trace-cost.json` in the state directory keeps it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.host.cgroup import create_run_cgroup
+from penstock.host.daemon import start_daemon
+from penstock.host.journal import Journal
+from penstock.writing import write_whole
+
+ROUNDS = 6  # the range of six differences holds their median with 1 - 2 / 2**6 = 97 %
+_INTERVAL_S = 0.08
+_QUICK = 0.1  # of the blocks of an interval: what else the machine does only makes them slower
+
+#: of the development machine (bench/trace_overhead.py), hooks included
+_ELSEWHERE_NS = {"count": 130.0, "pattern": 200.0, "trace": 300.0}
+
+#: calls that do nothing, and faults of a mapped file's pages, in turns; says for every block of each when it
+#: ended and what one took [ns]
+_LOOP = """
+import mmap, os, resource, sys, time
+fd, out = os.open(sys.argv[1], os.O_RDONLY), sys.stdout
+clock, read = time.monotonic_ns, os.pread
+mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+while True:
+    began = clock()
+    for _ in range(500):
+        read(fd, 0, 0)
+    ended = clock()
+    out.write(f"calls {ended} {(ended - began) / 500}\\n")
+    took, faults = 0, -resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(64):
+        mapped.madvise(mmap.MADV_DONTNEED)
+        began = clock()
+        mapped[::65536]
+        took += clock() - began
+    faults += resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    out.write(f"others {clock()} {took / faults}\\n")
+"""
+_FILE_BYTES = 8 * 65536
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """What one run of a program costs beyond what it does for the target [ns].
+
+    `hook` is what a run makes a task slower that is not traced, `low` and `high` its range over the rounds;
+    `account` is what it takes longer still while the kernel keeps its account; `idle` is what that says of
+    such a run, its own clock readings included.
+    """
+
+    hook: float
+    low: float
+    high: float
+    account: float
+    idle: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The costs of a run of a program of system calls, and of the others."""
+
+    calls: RunCost
+    others: RunCost
+    rounds: int
+    basis: str
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Cost:
+        """From its JSON form; raises TypeError or KeyError where it is none."""
+        groups = {name: RunCost(**document[name]) for name in GROUPS}
+        return cls(**{**document, **groups})
+
+
+GROUPS = ("calls", "others")
+
+
+def _of_another_machine(why: str) -> Cost:
+    basis = f"of another machine, within a factor of two: {why}"
+    calls, others = RunCost(45.0, 22.0, 90.0, 60.0, 70.0), RunCost(150.0, 75.0, 300.0, 60.0, 70.0)
+    return Cost(calls, others, 0, basis)
+
+
+def cost_of(mode: str, journal: Journal, state_dir: Path, *, again: bool = False) -> Cost:
+    """What a run costs in a mode, as kept in `state_dir`; measured now (about 4 s) if it is not there.
+
+    `again` measures in any case. Raises PenstockError if the programs cannot be loaded.
+    """
+    kept = state_dir / "trace-cost.json"
+    key = f"{os.uname().release} {mode}"
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        if not again:
+            return Cost.read(json.loads(kept.read_text())[key])
+    try:
+        cost = _measured(mode, journal)
+    except BusyError as error:
+        print("penstock: too busy for that now; the next trace tries again", file=sys.stderr)
+        return _of_another_machine(str(error))
+    known: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):
+        known = dict(json.loads(kept.read_text()))
+    with contextlib.suppress(
+        PenstockError
+    ):  # where it cannot be kept it is measured again the next time
+        write_whole(kept, json.dumps(known | {key: asdict(cost)}, indent=1))
+    return cost
+
+
+def _measured(mode: str, journal: Journal) -> Cost:
+    print(
+        f"penstock: measuring what the hooks of mode {mode} cost on this host (some seconds, kept)",
+        file=sys.stderr,
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-cost-") as name,
+        create_run_cgroup("cost", None, journal) as nobody,
+    ):
+        file, told = Path(name) / "file", Path(name) / "told"
+        file.write_bytes(os.urandom(_FILE_BYTES))
+        with told.open("wb") as sink:
+            loop = subprocess.Popen(
+                [sys.executable, "-S", "-c", _LOOP, file], stdout=sink, stdin=subprocess.DEVNULL
+            )
+        try:
+            rounds = [
+                _round(mode, journal, nobody.cgroup_id, Path(name), number % 2 == 1)
+                for number in range(ROUNDS)
+            ]
+        finally:
+            loop.kill()
+            loop.wait()
+        lines = [line.split() for line in told.read_text().splitlines()]
+    blocks: dict[str, list[tuple[int, float]]] = {group: [] for group in GROUPS}
+    for line in lines:
+        if len(line) == 3:
+            blocks[line[0]].append((int(line[1]), float(line[2])))
+    runs = {"calls": 1, "others": 0} if mode == "count" else {"calls": 2, "others": 3}
+    basis = "the kernel's account of our programs, and what their hooks cost on this machine"
+    calls, others = (_run_cost(blocks, rounds, group, runs[group]) for group in GROUPS)
+    return Cost(calls, others, ROUNDS, basis)
+
+
+class BusyError(PenstockError):
+    """The loop hardly ran."""
+
+
+_Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Intervals without the programs, with them armed, and with the kernel's account of them; its receipt."""
+
+    off: _Span
+    armed: _Span
+    accounted: _Span
+    receipt: dict[str, Any]
+
+
+def _round(mode: str, journal: Journal, nobody: int, place: Path, first_on: bool) -> _Round:
+    """One round, armed for a group that has no member."""
+
+    def on() -> tuple[_Span, _Span, dict[str, Any]]:
+        with start_daemon("tracer", {"mode": mode, "ring_bytes": 8 << 20}, journal) as daemon:
+            target: dict[str, Any] = {
+                "cgroup_id": nobody,
+                "spool": str(place / "spool"),
+                "files": str(place / "names"),
+            }
+            daemon.call("arm", **target)  # while the target does nothing, the first window lasts
+            accounted = _let_pass()
+            receipt = daemon.call("disarm")
+            daemon.call("arm", **target, target={"unmetered": True})
+            return _let_pass(), accounted, receipt
+
+    off = None if first_on else _let_pass()
+    armed, accounted, receipt = on()
+    return _Round(off or _let_pass(), armed, accounted, receipt)
+
+
+def _let_pass() -> _Span:
+    began = time.monotonic_ns()
+    time.sleep(_INTERVAL_S)
+    return began, time.monotonic_ns()
+
+
+def _run_cost(
+    blocks: Mapping[str, Sequence[tuple[int, float]]],
+    rounds: Sequence[_Round],
+    group: str,
+    runs: int,
+) -> RunCost:
+    """Medians over the rounds, and the range of the first, of loops whose turn meets `runs` programs."""
+    if not runs:
+        return RunCost(0.0, 0.0, 0.0, 0.0, 0.0)
+    quick = partial(_quick, blocks[group])
+    hooks = [max(quick(r.armed) - quick(r.off), 0.0) / runs for r in rounds]
+    account = [max(quick(r.accounted) - quick(r.armed), 0.0) / runs for r in rounds]
+    idle = [_idle(r.receipt["metering"][group]) for r in rounds]
+    figures = [statistics.median(hooks), min(hooks), max(hooks)]
+    figures += [statistics.median(account), statistics.median(idle)]
+    return RunCost(*(round(ns, 1) for ns in figures))
+
+
+def _idle(sums: Mapping[str, Any]) -> float:
+    """Mean run time by the kernel's account."""
+    return float(sums["time_ns"] / max(sums["runs"], 1))
+
+
+def _quick(blocks: Sequence[tuple[int, float]], span: _Span) -> float:
+    inside = sorted(ns for ended, ns in blocks if span[0] + 2_000_000 < ended < span[1])
+    if not inside:
+        raise BusyError("this one was too busy to be measured")
+    quick: float = inside[int(_QUICK * len(inside))]
+    return quick
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A command with and without tracing, in pairs: seconds, and the share by which it took longer."""
+
+    without_s: list[float]
+    with_s: list[float]
+    share: float
+    low: float
+    high: float
+    limit: float
+
+    @property
+    def verdict(self) -> str:
+        """`above` the limit where all of the interval is, `within` where it is and no wider than the limit.
+
+        Else `undecided`.
+        """
+        if self.low > self.limit:
+            return "above"
+        narrow = self.high - self.low <= self.limit
+        return "within" if narrow and self.high <= self.limit else "undecided"
+
+    def as_document(self) -> dict[str, Any]:
+        """For receipts: shares of the time without tracing."""
+        return asdict(self) | {"verdict": self.verdict, "pairs": len(self.with_s)}
+
+
+def paired_runs(
+    without: Callable[[], float], traced: Callable[[], float], pairs: int, limit: float
+) -> Paired:
+    """Runs both, each giving its seconds, in pairs of alternating order (AB, BA, AB, …).
+
+    The share is the median of the pairs' differences over the median time without; its 95 % interval is
+    by order statistics, infinitely wide below six pairs. `limit` is a share.
+    """
+    off, on = [], []
+    for number in range(pairs):
+        if number % 2:
+            on.append(traced())
+            off.append(without())
+        else:
+            off.append(without())
+            on.append(traced())
+    base = statistics.median(off)
+    share, low, high = interval([(b - a) / base for a, b in zip(off, on, strict=True)])
+    return Paired(off, on, share, low, high, limit)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Median and its 95 % interval (Conover 1999, section 3.2), which is infinite below six values."""
+    from scipy.stats import binom
+
+    ordered = sorted(values)
+    n = len(ordered)
+    if n < 6:
+        return statistics.median(ordered), float("-inf"), float("inf")
+    low = max(int(binom.ppf(0.025, n, 0.5)) - 1, 0)
+    return statistics.median(ordered), ordered[low], ordered[n - 1 - low]
+
+
+@dataclass(frozen=True)
+class Added:
+    """Nanoseconds that tracing took from the target, with the interval of windows and hooks."""
+
+    ns: float
+    low: float
+    high: float
+
+    def __add__(self, other: Added) -> Added:
+        return Added(self.ns + other.ns, self.low + other.low, self.high + other.high)
+
+
+def added_by_programs(metering: Mapping[str, Any], cost: Cost) -> Added | None:
+    """What the programs took from the target, by the windows of a receipt; None where there was none.
+
+    The kernel's time of all runs less that of so many idle ones is what was done for the target; for the runs
+    that it caused the way to the programs is added, and where the account was on what that took. The interval
+    holds the change from window to window and the range of the hooks' cost.
+    """
+    if not metering["windows"]:
+        return None
+    error = 1.96 * metering["error_ns"]
+    added = Added(0.0, -error, error)
+    for group, run in [("calls", cost.calls), ("others", cost.others)]:
+        sums = metering[group]
+        body = max(sums["time_ns"] - sums["runs"] * run.idle, 0.0)
+        body += sums["accounted"] * run.account
+        added += Added(*(body + sums["own"] * ns for ns in (run.hook, run.low, run.high)))
+    return Added(added.ns, max(added.low, 0.0), added.high)
+
+
+def estimate(
+    receipt: dict[str, Any], cost: Cost, wall_ns: int, cpu_ns: int | None = None
+) -> dict[str, Any]:
+    """The receipt's words on what tracing added to the target, and the reader's share.
+
+    `added_share` is of the target's time without tracing: of the wall time, or of its processor time `cpu_ns`
+    where it had more than one processor's.
+    """
+    wall_ns = max(wall_ns, 1)
+    calls = receipt["kept"] + receipt["lost"]
+    metering = receipt.get("metering")
+    added = metering and added_by_programs(metering, cost)
+    basis = cost.basis
+    if not added:
+        ns = calls * _ELSEWHERE_NS[receipt["mode"]]
+        added = Added(ns, ns / 2, ns * 2)
+        why = (metering or {}).get("refused") or "the kernel gave no account of our programs"
+        basis = f"operations × ns of another machine, within a factor of two: {why}"
+    return shares(added, calls, max(wall_ns, cpu_ns or 0)) | {
+        "added_ns_basis": basis,
+        "tracer_cpu_share": receipt["cpu_ns"] / wall_ns,
+        "wall_ns": wall_ns,
+        "busy_ns": max(wall_ns, cpu_ns or 0),
+    }
+
+
+def shares(added: Added, calls: int, busy_ns: int) -> dict[str, Any]:
+    """What was added as in receipts: in all, per operation, and of the time that was without it."""
+
+    def share(ns: float) -> float:
+        return ns / max(busy_ns - ns, busy_ns / 100)
+
+    return {
+        "added_ns": added.ns,
+        "added_ns_interval": [added.low, added.high],
+        "added_ns_per_call": added.ns / max(calls, 1),
+        "added_share": share(added.ns),
+        "added_share_interval": [share(added.low), share(added.high)],
+    }

@@ -1,0 +1,71 @@
+"""Files whose events were not kept: what their counters say, and how the choice was made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.observe.trace.verdicts.patterns import Row, judge_spool
+from penstock.text import percent
+
+#: what files are compared by
+MEASURES = ("requests", "bytes")
+#: `basis` of a verdict that rests on counters because the file was not chosen
+COUNTERS = "counters"
+
+DECISIONS = pa.schema(
+    [
+        ("t_ns", pa.int64()),
+        ("window_ns", pa.int64()),
+        ("file_id", pa.int64()),
+        ("kept", pa.bool_()),
+        ("share", pa.float64()),
+        ("requests", pa.int64()),
+        ("bytes", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+def beside(spool: Path) -> tuple[Path, Path]:
+    """Where the daemon leaves the streams of files not chosen, and its decisions."""
+    return spool.with_suffix(".streams"), spool.with_suffix(".decisions")
+
+
+def read_decisions(spool: Path) -> pa.Table:
+    """Table `decisions` (docs/formats.md); a torn last line is left out."""
+    text = beside(spool)[1].read_text(encoding="ascii")
+    rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return pa.Table.from_pylist(rows, DECISIONS)
+
+
+def judge_counters(spool: Path) -> tuple[list[Row], pa.Table]:
+    """Verdicts, with basis `counters`, on what was counted instead of recorded; table `epochs` of it."""
+    rows, epochs = judge_spool(beside(spool)[0])
+    return [row | {"basis": COUNTERS} for row in rows if row["calls"]], epochs
+
+
+def left_to_counters(rows: list[Row]) -> dict[str, int]:
+    """For the receipt, from the verdicts: {counted_files, counted, counted_bytes}."""
+    counted = [row for row in rows if row["basis"] == COUNTERS and row["phase"] is None]
+    return {
+        "counted_files": len({row["file_id"] for row in counted}),
+        "counted": sum(row["calls"] for row in counted),
+        "counted_bytes": sum(row["done_bytes"] for row in counted),
+    }
+
+
+def in_words(receipt: dict[str, Any]) -> str:
+    """One sentence on what was left to counters."""
+    hot = receipt["hot"]
+    if not hot["decisions"]:
+        return "It ended before files were chosen: every call was recorded."
+    kept = percent(hot["share"])
+    return (
+        f"Chosen {hot['decisions']} times: the fewest files that cover {kept} of the {hot['by']}. "
+        f"{hot['counted']} of {receipt['kept']} operations, on {hot['counted_files']} other files, are in "
+        "counters, not in io_events."
+    )

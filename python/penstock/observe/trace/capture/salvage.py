@@ -1,0 +1,110 @@
+"""What a tracer that ended before its time has left: its spool, and a receipt that says what is missing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.observe.trace.capture.events import EVENT
+
+#: events at the end of the spool among which the last one is
+_LATEST = 1 << 18
+#: the kernel's hook by which a page-cache miss is seen
+_ADDED = "mm_filemap_add_to_page_cache"
+
+
+def salvaged_receipt(
+    spool: Path, mode: str, group: int, started_ns: int, reason: str
+) -> dict[str, Any]:
+    """A receipt for what lies in the spool; `incomplete` says why it is not the daemon's own.
+
+    `group` is the number of the traced control group, `started_ns` when it was armed (time.monotonic_ns).
+    In mode trace the events are there up to the last visit of the rings; in the others only epochs that
+    were handed over.
+    """
+    kept = spool.stat().st_size // EVENT.itemsize if mode == "trace" and spool.exists() else 0
+    ended_ns = time.monotonic_ns()
+    last_ns = _last_ns(spool, kept) if kept else started_ns
+    return {
+        "mode": mode,
+        "seen": kept,
+        "kept": kept,
+        "filtered": 0,
+        "lost": 0,
+        "incomplete": reason,
+        "lost_intervals": [{"start_ns": last_ns, "end_ns": ended_ns, "lost": None}],
+        "per_probe": {},
+        "compat_calls": 0,
+        "nameless_files": 0,
+        "marks_lost": 0,
+        "presences_lost": 0,
+        "overflowed": 0,
+        "spooled": kept,
+        "in_flight": 0,
+        "streams": 0,
+        "hot": None,
+        "cpu_ns": 0,
+        "recorded_ns": last_ns - started_ns,
+        "hooks": {},
+        "ring_bytes": 0,
+        "cgroups": {"0": group},
+        "bpf": [],
+    }
+
+
+def _last_ns(spool: Path, events: int) -> int:
+    """When the last of the spooled events ended."""
+    first = max(0, events - _LATEST)
+    told = np.fromfile(spool, EVENT, count=events - first, offset=first * EVENT.itemsize)
+    return int((told["t_ns"] + told["latency_ns"]).max())
+
+
+def what_is_missing(receipt: dict[str, Any]) -> str:
+    """A sentence for the summary and the manifest, empty where all is there."""
+    said = []
+    if receipt.get("incomplete"):
+        said.append(f"The trace is incomplete: {receipt['incomplete']}.")
+    if receipt.get("spool_failure"):
+        unwritten = receipt["lost_unspooled"]
+        what = f"{unwritten:,} operations could not be written and count as lost"
+        if not unwritten:
+            what = "What is told beside the operations could not all be written"
+        said.append(f"{what}: {receipt['spool_failure']}.")
+    if receipt.get("marks_lost"):
+        said.append(
+            f"{receipt['marks_lost']:,} lines written to $PENSTOCK_MARKS were more than a trace takes "
+            "and begin no phase."
+        )
+    if receipt.get("presences_lost"):
+        said.append(
+            f"Of what processes had mapped at their end {receipt['presences_lost']:,} pieces were lost: "
+            "table mapped has lower bounds and no coverage."
+        )
+    return " ".join(said)
+
+
+def what_layers_miss(layers: Mapping[str, Any]) -> str:
+    """The same of what was watched under the calls, from its own receipt."""
+    said = []
+    if layers.get("incomplete"):
+        said.append(f"What lay under the calls is incomplete: {layers['incomplete']}.")
+    if layers.get("lost"):
+        said.append(
+            f"{layers['lost']:,} of {layers['seen']:,} records of page cache and block devices were "
+            "lost: misses may count as hits, and requests may be missing."
+        )
+    without = sorted({str(what) for what in (layers.get("missing") or {}).values() if what})
+    if without:
+        said.append(f"This kernel does not tell under the calls: {'; '.join(without)}.")
+    if misses_unseen(layers):
+        said.append("Whatever was read counts as a hit of the page cache.")
+    return " ".join(said)
+
+
+def misses_unseen(layers: Mapping[str, Any]) -> bool:
+    """Whether no page that came into the page cache was seen, so that none counts as missed."""
+    return _ADDED in (layers.get("missing") or {})

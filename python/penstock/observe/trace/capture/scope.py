@@ -1,0 +1,269 @@
+"""What is traced, as the user says it and as the programs in the kernel are told.
+
+Kinds combine by AND, several of one kind by OR. Files and directories are told as an anchor (a directory
+that is there, by device and inode) and the names below it, so that what is made later matches too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.host.cgroup import Hierarchies, hierarchies
+from penstock.host.mounts import mounts
+
+_TAIL_BYTES = 256
+_ENDING_BYTES = 24
+_INITIAL_PID_NAMESPACE = "pid:[4026531836]"
+#: v1 controllers by which a process is looked for, those that containers are given first
+_BY_PREFERENCE = ("memory", "pids", "blkio", "devices", "freezer", "cpu", "cpuacct", "cpuset")
+
+Place = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group that is there: its number, its directory, and its v1 controller (None: unified).
+
+    `level` is its depth in a v1 hierarchy, None in the unified one.
+    """
+
+    number: int
+    directory: Path
+    controller: str | None = None
+    level: int | None = None
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Everything that says what is traced; the default is all files of the command."""
+
+    processes: tuple[int, ...] = ()
+    group: Group | None = None
+    paths: tuple[Path, ...] = ()
+    directories: tuple[Path, ...] = ()
+    numbers: tuple[tuple[int, int], ...] = ()
+    endings: tuple[str, ...] = ()
+    only: str | None = None
+    words: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def by_file(self) -> bool:
+        """Whether it names files in any way."""
+        return bool(self.paths or self.directories or self.numbers or self.endings)
+
+    def for_programs(self, observers: Sequence[int] = ()) -> dict[str, Any]:
+        """The `scope` of the tracer daemon's configuration. Raises BadInput for a path that cannot be met."""
+        return {
+            "by_process": bool(self.processes),
+            "controller": self.group.controller if self.group else None,
+            "observers": list(observers),
+            "numbers": [_place(*number) for number in self.numbers],
+            "paths": [_wanted("--file", path) for path in self.paths],
+            "directories": [_wanted("--dir", path) for path in self.directories],
+            "endings": [os.fsencode(ending).hex() for ending in self.endings],
+            "only": self.only,
+        }
+
+
+def read_scope(
+    *,
+    processes: Iterable[int] = (),
+    group: str | None = None,
+    files: Iterable[Path] = (),
+    inodes: Iterable[str] = (),
+    directories: Iterable[Path] = (),
+    endings: Iterable[str] = (),
+    only: str | None = None,
+) -> Scope:
+    """A scope from the words of the command line. Raises BadInput naming the option."""
+    processes, files, inodes = tuple(processes), tuple(files), tuple(inodes)
+    directories, endings = tuple(directories), tuple(endings)
+    words = {
+        "processes": list(processes),
+        "cgroup": group,
+        "files": [str(path) for path in files],
+        "inodes": list(inodes),
+        "directories": [str(path) for path in directories],
+        "endings": list(endings),
+        "only": only,
+    }
+    if only not in (None, "read", "write"):
+        raise BadInput(f"--only: found {only!r}; expected read or write")
+    for process in processes:
+        _process_is_there(process)
+    for path in files:
+        if path.is_dir():
+            raise BadInput(f"--file: {path} is a directory; expected a file (or use --dir)")
+    for path in directories:
+        if path.exists() and not path.is_dir():
+            raise BadInput(f"--dir: {path} is a file; expected a directory (or use --file)")
+    for ending in endings:
+        if not 0 < len(os.fsencode(ending)) <= _ENDING_BYTES or "/" in ending:
+            raise BadInput(f"--ext: found {ending!r}; expected 1 to {_ENDING_BYTES} bytes, no /")
+    return Scope(
+        processes=processes,
+        group=find_group(group) if group is not None else None,
+        paths=files,
+        directories=directories,
+        numbers=tuple(_number(text) for text in inodes),
+        endings=endings,
+        only=only,
+        words={key: value for key, value in words.items() if value},
+    )
+
+
+def _process_is_there(process: int) -> None:
+    if os.readlink("/proc/self/ns/pid") != _INITIAL_PID_NAMESPACE:
+        raise BadInput(
+            "-p: process numbers here are those of a PID namespace, which the kernel side does not "
+            "know; run penstock outside of it, or use --cgroup"
+        )
+    if not Path(f"/proc/{process}").exists():
+        raise BadInput(f"-p: found {process}; expected a process that is running")
+    with open(f"/proc/{process}/status") as status:
+        group = next(int(line.split()[1]) for line in status if line.startswith("Tgid:"))
+    if group != process:
+        raise BadInput(f"-p: {process} is a thread of process {group}; expected a process")
+
+
+def _number(text: str) -> tuple[int, int]:
+    """(device, inode) from MAJOR:MINOR:INODE, or DEVICE:INODE with stat(1)'s one number."""
+    parts = text.split(":")
+    if not all(part.isdigit() for part in parts) or len(parts) not in (2, 3):
+        raise BadInput(f"--inode: found {text!r}; expected MAJOR:MINOR:INODE or DEVICE:INODE")
+    *device, inode = map(int, parts)
+    major, minor = device if len(device) == 2 else (os.major(device[0]), os.minor(device[0]))
+    if major >= 1 << 12 or minor >= 1 << 20 or inode >= 1 << 64:
+        raise BadInput(
+            f"--inode: found {text!r}; expected numbers that a device and an inode can have"
+        )
+    return major << 20 | minor, inode
+
+
+def _place(device: int, inode: int) -> Place:
+    return {"device": device, "inode": inode}
+
+
+def place_of(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """(device, inode) as the kernel has them; stat(2) may show others (btrfs, overlayfs).
+
+    The device is that of the mount, major << 20 | minor. Raises OSError if it is not there.
+    """
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        facts = dict(
+            line.split(":", 1)
+            for line in Path(f"/proc/self/fdinfo/{handle}").read_text().splitlines()
+        )
+    finally:
+        os.close(handle)
+    device = os.major(status.st_dev) << 20 | os.minor(status.st_dev)
+    for mount in mounts():
+        if str(mount.mount_id) == facts.get("mnt_id", "").strip():
+            major, minor = mount.device
+            device = major << 20 | minor
+    return device, int(facts.get("ino", status.st_ino))
+
+
+def _wanted(option: str, path: Path) -> dict[str, Any]:
+    """A path as an anchor that is there and the names below it."""
+    whole = Path(os.path.realpath(path))
+    anchor, below = whole, b""
+    if option == "--file" or not whole.is_dir():
+        while True:
+            below += os.fsencode(anchor.name) + b"\0"
+            anchor = anchor.parent
+            if anchor.is_dir():
+                break
+    if len(below) > _TAIL_BYTES:
+        raise BadInput(
+            f"{option}: {path}: {len(below)} bytes of its path are not there yet; expected at most "
+            f"{_TAIL_BYTES}: make its directory first"
+        )
+    try:
+        wanted = {"anchor": _place(*place_of(anchor)), "tail": below.hex()}
+        if option == "--file" and whole.exists():
+            wanted["number"] = _place(*place_of(whole))
+    except OSError as error:
+        raise BadInput(f"{option}: {path}: {error.strerror}") from error
+    return wanted
+
+
+def find_group(text: str, found: Hierarchies | None = None) -> Group:
+    """A control group by its directory (unified or v1), by a process in it, or by a container's id.
+
+    Raises BadInput with what is possible instead.
+    """
+    found = found or hierarchies()
+    if "/" in text or Path(text).is_dir():
+        return _group_at(Path(os.path.realpath(text)), found)
+    if text.isdigit() and Path(f"/proc/{text}").exists():
+        return _group_of_process(int(text), found)
+    if re.fullmatch(r"[A-Za-z0-9_.-]{3,}", text):
+        return _group_of_container(text, found)
+    raise BadInput(f"--cgroup: found {text!r}; expected a directory, a container or a process")
+
+
+def _group_at(directory: Path, found: Hierarchies) -> Group:
+    try:
+        number = directory.stat().st_ino
+    except OSError as error:
+        raise BadInput(f"--cgroup: {directory}: {error.strerror}") from error
+    if found.unified is not None and directory.is_relative_to(found.unified):
+        return Group(number, directory)
+    for controller, top in found.v1.items():
+        if directory.is_relative_to(top.resolve()):
+            return Group(
+                number, directory, controller, len(directory.relative_to(top.resolve()).parts)
+            )
+    roots = sorted({*map(str, found.v1.values()), *([str(found.unified)] if found.unified else [])})
+    raise BadInput(
+        f"--cgroup: {directory} is in no hierarchy with a controller; expected a directory below "
+        f"one of {', '.join(roots) or 'a mounted hierarchy'}"
+    )
+
+
+def _group_of_process(process: int, found: Hierarchies) -> Group:
+    """The innermost group that a process is in, the unified hierarchy first."""
+    member: dict[str, str] = {}
+    for line in Path(f"/proc/{process}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        member |= dict.fromkeys(controllers.split(","), path)
+    tops = {"": found.unified, **found.v1}
+    for controller in ("", *_BY_PREFERENCE):
+        top, path = tops.get(controller), member.get(controller, "/")
+        if top is not None and path != "/" and (top / path.lstrip("/")).is_dir():
+            return _group_at((top / path.lstrip("/")).resolve(), found)
+    raise BadInput(
+        f"--cgroup: process {process} is in the root group of every hierarchy; use -p {process}"
+    )
+
+
+def _group_of_container(name: str, found: Hierarchies) -> Group:
+    """The group that a container runtime named after the container's id or name."""
+    for top in dict.fromkeys([found.unified, *(found.v1.get(c) for c in _BY_PREFERENCE)]):
+        if top is None:
+            continue
+        hits = [
+            Path(place) / inner
+            for place, inners, _ in os.walk(top)
+            for inner in inners
+            if name in inner
+        ]
+        outermost = [hit for hit in hits if not any(other in hit.parents for other in hits)]
+        if len(outermost) > 1:
+            listed = ", ".join(map(str, sorted(outermost)[:4]))
+            raise BadInput(f"--cgroup: {name!r} is in the name of several groups: {listed}")
+        if outermost:
+            return _group_at(outermost[0].resolve(), found)
+    raise BadInput(
+        f"--cgroup: no control group is named after {name!r}; expected a directory, a container's "
+        "id or a process of it"
+    )

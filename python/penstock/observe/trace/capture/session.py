@@ -1,0 +1,424 @@
+"""One traced command, group or process tree, from its scope to its bundle."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.archive.bundle import Bundle, partial_path
+from penstock.errors import BadInput, PenstockError
+from penstock.host import namespaces
+from penstock.host.cgroup import RunCgroup, create_run_cgroup, hierarchies
+from penstock.host.clocks import clock_row
+from penstock.host.directories import make_directory, marker, remove_directory
+from penstock.host.fault_around import single_page_faults
+from penstock.host.journal import Journal, new_token
+from penstock.host.launch import launch
+from penstock.host.mounts import unmount
+from penstock.observe.trace.anonymize import Anonymizer
+from penstock.observe.trace.capture.cost import Paired
+from penstock.observe.trace.capture.interrupts import Interrupts
+from penstock.observe.trace.capture.notices import phases_of
+from penstock.observe.trace.capture.output import Output, Straight, copied
+from penstock.observe.trace.capture.paired import calibrated
+from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
+from penstock.observe.trace.capture.scope import Scope, place_of
+from penstock.observe.trace.capture.tracer import Tracer, TraceResult
+from penstock.observe.trace.layers.tables import watching, with_layers
+from penstock.observe.trace.show.live import live_summary
+from penstock.state import passable_runtime_dir, state_dir
+
+MARKS_VARIABLE = "PENSTOCK_MARKS"
+_NULL = os.makedev(1, 3)
+
+
+@dataclass(frozen=True)
+class Session:
+    """How to trace: mode, ring size [bytes], planted loss, where the bundle goes, stdout kept free, scope.
+
+    Without the features in `require` nothing is started. With `calibrate` the command runs so many times
+    with and without tracing before; with a `key_file` all names leave hashed.
+    `live`: True tells what is seen while it runs, None on a terminal only, False never.
+    With `layers` what lies under the calls is watched, too; with `mmap_exact` no page is mapped around a
+    fault. `hot` (hot.MEASURES) keeps only the events of the files that are used most by it.
+    """
+
+    mode: str
+    ring_bytes: int
+    drop_every: int
+    output: Path | None
+    quiet: bool
+    scope: Scope = field(default_factory=Scope)
+    require: tuple[str, ...] = ()
+    layers: bool = False
+    mmap_exact: bool = False
+    live: bool | None = None
+    calibrate: int = 0
+    key_file: Path | None = None
+    hot: str | None = None
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What was traced: a command or none, how it ended, what was seen.
+
+    `interrupted` names the signal that ended it early; `outlived` counts the command's processes that were
+    still there when it ended, and were ended with it. `unwritten` says why there is no bundle though one
+    was asked for. Of what is `anonymous` nobody is told the command.
+    """
+
+    words: list[str]
+    exit_status: int
+    start_ns: int
+    end_ns: int
+    mode: str
+    result: TraceResult
+    bundle: Path | None
+    interrupted: str | None = None
+    outlived: int = 0
+    unwritten: str | None = None
+    anonymous: bool = False
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from start to end."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+def trace_command(words: list[str], session: Session) -> Traced:
+    """Runs a command in a control group of its own, armed before it begins.
+
+    Ctrl-C goes on to the command, a second one ends it; both leave a report.
+    Raises PenstockError if tracing is not possible here.
+    """
+    journal = Journal()
+    paired = _paired(words, session, session.scope.for_programs())
+    with _new_bundle(journal, session, words) as bundle:
+        return _traced_command(words, session, journal, bundle, paired)
+
+
+def _traced_command(
+    words: list[str],
+    session: Session,
+    journal: Journal,
+    bundle: Bundle | None,
+    paired: Paired | None,
+) -> Traced:
+    scope = session.scope.for_programs()
+    anonymizer = Anonymizer(session.key_file) if session.key_file else None
+    with contextlib.ExitStack() as stack:
+        tracer = stack.enter_context(_tracer(journal, session, scope))
+        group = stack.enter_context(create_run_cgroup("trace", None, journal))
+        layers = stack.enter_context(watching(journal, state_dir(), session.layers))
+        marks = stack.enter_context(_node_of_marks(journal))
+        if session.mmap_exact:
+            stack.enter_context(single_page_faults(journal))
+        tracer.arm(group, target={"marks": _place(marks)})
+        if layers is not None:
+            layers.arm(group.cgroup_id)
+        clocks = [clock_row("start")]
+        with (
+            _stdout(session, bundle, group) as output,
+            _live(tracer, session),
+            Interrupts(group.pids) as interrupts,
+        ):
+            environment = {MARKS_VARIABLE: str(marks)}
+            finished = launch(words, group, stdout=output.sink, stdin=None, extra_env=environment)
+        outlived = len(group.pids())
+        clocks.append(clock_row("end"))
+        if layers is not None:
+            layers.halt(salvage=True)
+        run = finished.start_ns, finished.end_ns
+        result = with_layers(tracer.disarm(bundle, run=run, salvage=True), layers)
+        result = _with_losses_below(result)
+        if output.unwritten is not None:
+            result.receipt.setdefault("unwritten", output.unwritten)
+        if paired is not None:
+            result.receipt["paired"] = paired.as_document()
+        if anonymizer is not None:
+            result = anonymizer.result(result)
+    traced = Traced(
+        words,
+        finished.exit_status,
+        finished.start_ns,
+        finished.end_ns,
+        session.mode,
+        result,
+        None,
+        interrupts.name,
+        outlived,
+        anonymous=anonymizer is not None,
+    )
+    return _finish(bundle, traced, session, clocks)
+
+
+def _paired(words: list[str], session: Session, scope: dict[str, Any]) -> Paired | None:
+    if not session.calibrate:
+        return None
+
+    def told(done: int, whole: int) -> None:
+        print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
+
+    def load(journal: Journal) -> Tracer:
+        return _tracer(journal, session, scope)
+
+    return calibrated(words, load, session.calibrate, told)
+
+
+def trace_running(seconds: float | None, session: Session) -> Traced:
+    """Traces what runs already: the scope's processes, its control group, or whoever uses its files.
+
+    For `seconds`, until Ctrl-C, or until the processes or the group are gone.
+    """
+    journal = Journal()
+    with _new_bundle(journal, session, []) as bundle:
+        return _traced_running(seconds, session, journal, bundle)
+
+
+def _traced_running(
+    seconds: float | None, session: Session, journal: Journal, bundle: Bundle | None
+) -> Traced:
+    scope = session.scope
+    group = scope.group
+    number = group.number if group is not None else _root_group()
+    observers = () if group is not None or scope.processes else (os.getpid(),)
+    target = {
+        "processes": list(scope.processes),
+        "level": group.level if group is not None else None,
+    }
+    anonymizer = Anonymizer(session.key_file) if session.key_file else None
+    with _tracer(journal, session, scope.for_programs(observers)) as tracer:
+        tracer.arm(number, target=target)
+        clocks = [clock_row("start")]
+        start_ns = time.monotonic_ns()
+        with Interrupts() as interrupts:
+            if seconds is None:
+                print("penstock: tracing until Ctrl-C", file=sys.stderr)
+            until = None if seconds is None else time.monotonic() + seconds
+            with _live(tracer, session):
+                while not interrupts.wait(until) and (until is None or time.monotonic() < until):
+                    if not tracer.alive:
+                        break
+                    if scope.processes and tracer.status()["processes"] == 0:
+                        break
+                    if group is not None and not group.directory.exists():
+                        break
+        end_ns = time.monotonic_ns()
+        clocks.append(clock_row("end"))
+        result = tracer.disarm(bundle, run=(start_ns, end_ns), salvage=True)
+        if anonymizer is not None:
+            result = anonymizer.result(result)
+    traced = Traced([], 0, start_ns, end_ns, session.mode, result, None)
+    return _finish(bundle, traced, session, clocks)
+
+
+def _root_group() -> int:
+    unified = hierarchies().unified
+    if unified is None:
+        raise PenstockError(
+            "tracing needs the unified control-group hierarchy (mount -t cgroup2), by which the "
+            "kernel side tells processes apart"
+        )
+    return unified.stat().st_ino
+
+
+def _live(tracer: Tracer, session: Session) -> contextlib.AbstractContextManager[None]:
+    named = session.key_file is None
+    return live_summary(tracer.beside(), session.live, quiet=session.quiet, named=named)
+
+
+def _place(path: Path) -> dict[str, int]:
+    device, inode = place_of(path)
+    return {"device": device, "inode": inode}
+
+
+@contextlib.contextmanager
+def _node_of_marks(journal: Journal) -> Iterator[Path]:
+    """A null device that anyone may write to: what is written is seen as it is written, and kept nowhere.
+
+    In a file system of its own, because that of the runtime directory need not have devices.
+    """
+    place = make_directory(passable_runtime_dir() / f"marks-{new_token()}", journal, mode=0o711)
+    entry = journal.plan("mount", place.target)
+    try:
+        yield _null_device(Path(place.target), entry.token)
+    finally:
+        if os.path.ismount(place.target):
+            unmount(place.target)
+        journal.undone(entry)
+        remove_directory(place, journal)
+
+
+def _null_device(place: Path, token: str) -> Path:
+    path = place / "marks"
+    try:
+        flags = namespaces.MS_NOSUID | namespaces.MS_NOEXEC
+        options = "size=4k,nr_inodes=2,mode=711"
+        namespaces.mount(f"penstock:{token}", str(place), "tmpfs", flags, options)
+        os.mknod(path, stat.S_IFCHR | 0o600, _NULL)
+        path.chmod(0o222)
+    except OSError as error:
+        raise PenstockError(f"$PENSTOCK_MARKS: {error}") from error
+    return path
+
+
+def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer:
+    if os.geteuid() != 0:
+        raise PenstockError(
+            "tracing needs root (CAP_BPF, CAP_PERFMON); run it with sudo. Without it, put the files on an "
+            "emulated disk (penstock disk up) and use penstock trace --disk MOUNT -- COMMAND"
+        )
+    try:
+        return Tracer(
+            journal,
+            state_dir(),
+            session.mode,
+            ring_bytes=session.ring_bytes,
+            drop_every=session.drop_every,
+            scope=scope,
+            require=session.require,
+            hot={"by": session.hot} if session.hot else None,
+        )
+    except PenstockError as error:
+        if session.require and ("no feature" in str(error) or "lets us see no" in str(error)):
+            raise BadInput(f"--require: {error}") from error
+        raise
+
+
+@contextlib.contextmanager
+def _stdout(
+    session: Session, bundle: Bundle | None, group: RunCgroup
+) -> Iterator[Output | Straight]:
+    """Where the command's stdout goes: with --json to stderr, with a bundle to the bundle as well."""
+    ours = sys.stderr.fileno() if session.quiet else None
+    if bundle is None:
+        yield Straight(ours)
+        return
+    onward = ours if ours is not None else sys.stdout.fileno()
+    with copied(bundle.path / "stdout.txt", onward, lambda: bool(group.pids())) as output:
+        yield output
+
+
+@contextlib.contextmanager
+def _new_bundle(journal: Journal, session: Session, words: list[str]) -> Iterator[Bundle | None]:
+    """The bundle to be written, if one was asked for; nothing is left of it where the block raises.
+
+    Where we are killed `undo` removes what had been written: it is no bundle yet.
+    """
+    if session.output is None:
+        yield None
+        return
+    token = new_token()
+    entry = journal.plan("directory", partial_path(session.output.absolute()), token=token)
+    try:
+        bundle = Bundle.create(session.output, {"command": words, "run_id": "r001"})
+        (bundle.path / marker(token)).touch()
+    except OSError as error:
+        journal.undone(entry)
+        raise BadInput(
+            f"-o: {session.output}: {error.strerror}; expected a path to write"
+        ) from None
+    except PenstockError:
+        journal.undone(entry)
+        raise
+    journal.done(entry)
+    try:
+        yield bundle
+    except BaseException:
+        bundle.discard()
+        raise
+    finally:
+        journal.undone(entry)
+
+
+def _with_losses_below(result: TraceResult) -> TraceResult:
+    """The closing sentence also says what is not known of the layers under the calls."""
+    missing = what_layers_miss(result.receipt.get("layers") or {})
+    return dataclasses.replace(result, closing=f"{result.closing} {missing}".rstrip())
+
+
+def _finish(
+    bundle: Bundle | None,
+    traced: Traced,
+    session: Session,
+    clocks: list[dict[str, int | str]],
+) -> Traced:
+    if bundle is None:
+        return traced
+    unwritten = traced.result.receipt.get("unwritten")
+    try:
+        if unwritten is None:
+            return _written(bundle, traced, session, clocks)
+    except OSError as error:
+        unwritten = f"{error.filename or bundle.path}: {error.strerror or error}"
+    bundle.discard()
+    return dataclasses.replace(traced, unwritten=unwritten)
+
+
+def _written(
+    bundle: Bundle, traced: Traced, session: Session, clocks: list[dict[str, int | str]]
+) -> Traced:
+    """With its bundle finished."""
+    import pyarrow as pa
+
+    result, end_ns = traced.result, traced.end_ns
+    for name, table in result.tables.items():
+        bundle.write_table(name, table)
+    bundle.write_table("clocks", pa.Table.from_pylist([row | _OWN_CLOCK for row in clocks]))
+    phases = phases_of(result.marks, traced.start_ns, end_ns)
+    bundle.write_table("phases", pa.Table.from_pylist(phases))
+    lost = result.receipt["lost"]
+    missing = what_is_missing(result.receipt)
+    missing += " " + what_layers_miss(result.receipt.get("layers") or {})
+    facts: dict[str, Any] = {
+        "state": "finished" if traced.exit_status == 0 else "failed",
+        "exit_status": traced.exit_status,
+        "interrupted": traced.interrupted,
+        "outlived": traced.outlived,
+        "filters": session.scope.words,
+        "losses": {"trace": lost} | _lost_below(result.receipt),
+        "reason": "; ".join(
+            filter(None, [f"{lost} events lost" if lost else "", missing.strip(" .")])
+        ),
+        "receipts": {"trace": result.receipt},
+        "responses": {"wall_s": {"value": traced.wall_s, "unit": "s"}},
+        "closing": result.closing,
+        "times": {"start_ns": traced.start_ns, "end_ns": end_ns},
+    }
+    if session.key_file is not None:
+        facts |= {"command": [], "filters": [], "anonymous": True}
+        (bundle.path / "stdout.txt").unlink(missing_ok=True)
+    bundle.manifest.update(facts)
+    for ours in bundle.path.glob(marker("*")):
+        ours.unlink()
+    made = bundle.finish()
+    _write_page(made)
+    return dataclasses.replace(traced, bundle=made)
+
+
+def _lost_below(receipt: dict[str, Any]) -> dict[str, int]:
+    layers = receipt.get("layers")
+    return {} if layers is None else {"layers": int(layers["lost"])}
+
+
+def _write_page(bundle: Path) -> None:
+    """The bundle's page. What was traced is kept whether or not it can be drawn."""
+    from penstock.report.trace.page import write_trace_report
+
+    try:
+        write_trace_report(bundle)
+    except (PenstockError, OSError) as error:
+        print(
+            f"penstock: no page: {error}; `penstock report {bundle}` tries again", file=sys.stderr
+        )
+
+
+_OWN_CLOCK: dict[str, int | str] = {"offset_ns": 0, "offset_bound_ns": 0}

@@ -1,0 +1,360 @@
+"""The tracer daemon, armed around a run."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.archive.bundle import Bundle
+from penstock.errors import PenstockError
+from penstock.host.cgroup import RunCgroup
+from penstock.host.daemon import connect, start_daemon
+from penstock.host.directories import make_directory, remove_directory
+from penstock.host.journal import Entry, Journal, new_token
+from penstock.observe.observer import Seen, Watched
+from penstock.observe.trace import MODES, RING_BYTES
+from penstock.observe.trace.capture.announced import announcements
+from penstock.observe.trace.capture.cost import cost_of, estimate
+from penstock.observe.trace.capture.counts import closing_of_counts, read_counts
+from penstock.observe.trace.capture.events import ENCODINGS, SpoolReader, files_table, write_events
+from penstock.observe.trace.capture.events import SCHEMA as EVENTS_SCHEMA
+from penstock.observe.trace.capture.hot import judge_counters, left_to_counters, read_decisions
+from penstock.observe.trace.capture.names import read_names
+from penstock.observe.trace.capture.notices import Mark, marks_of, phases_of, threads_table
+from penstock.observe.trace.capture.salvage import salvaged_receipt, what_is_missing
+from penstock.observe.trace.layers.coverage import mapped_before, mapped_table
+from penstock.observe.trace.show.closing import closing_sentence
+from penstock.observe.trace.show.live import Source
+from penstock.observe.trace.verdicts.patterns import judge_spool, patterns_table, verdicts
+
+_native: Any = importlib.import_module("penstock._native")
+
+#: a daemon that hangs up is ending
+_ENDS_WITHIN_S = 2.0
+#: kinds of hook, the one preferred first; `auto` takes the first that the kernel lets us use
+HOOKS = ("auto", "fentry", "tp_btf", "raw_tp", "tracepoint")
+
+
+@dataclass(frozen=True)
+class TraceResult:
+    """What tracing one run left: tables `files`, `patterns`, in memory; `io_events` in a file; the receipt.
+
+    `verdicts` are the rows behind `patterns`, one per file, direction and basis; `closing` is the
+    sentence. `events` is how many `io_events` there are and `events_path` where: nowhere in mode
+    pattern, or without a bundle. `marks` is what the program wrote to $PENSTOCK_MARKS, `flushes` are rows of
+    direction `sync` beside the verdicts.
+    """
+
+    tables: dict[str, pa.Table]
+    receipt: dict[str, Any]
+    verdicts: list[dict[str, Any]] = field(repr=False)
+    closing: str
+    events: int = 0
+    events_path: Path | None = None
+    marks: list[Mark] = field(default_factory=list)
+    flushes: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    others_ns: int = 0
+
+
+class Tracer:
+    """Loads the BPF programs once; armed and disarmed for each run.
+
+    `mode` is `trace` (every call is recorded), `pattern` (counters of steps and sizes) or `count` (calls
+    and bytes). `ring_bytes` is for all CPUs together. `hooks` is the only kind of hook to use (HOOKS);
+    without the features in `require` it does not begin. `drop_every` plants losses and `deny` refusals,
+    for tests; `hot` (mode trace) has the daemon keep events of the most used files only: `by` (hot.MEASURES),
+    `share`, `first_s`, `first_requests`, `every_s`, each with a default. `streams` (mode pattern, for tests)
+    is how many sequences are counted in the kernel; calls of others come one by one (0: 65,536). `scope` is
+    what is traced of the group (`Scope.for_programs`), all by default.
+    Raises PenstockError if the kernel refuses.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        state_dir: Path,
+        mode: str = "trace",
+        *,
+        ring_bytes: int = RING_BYTES,
+        drop_every: int = 0,
+        hooks: str = "auto",
+        require: Sequence[str] = (),
+        deny: Sequence[str] = (),
+        scope: Mapping[str, Any] | None = None,
+        hot: Mapping[str, Any] | None = None,
+        streams: int = 0,
+    ):
+        if mode not in MODES:
+            raise ValueError(f"no tracing mode {mode}: it is one of {', '.join(MODES)}")
+        self.mode = mode
+        self._spool = Path(state_dir) / "spool"
+        self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._cost = cost_of(mode, journal, Path(state_dir))
+        config = {"mode": mode, "ring_bytes": ring_bytes, "drop_every": drop_every}
+        config |= {"streams": streams}
+        config |= {"hooks": hooks, "require": list(require), "deny": list(deny)}
+        config |= {"scope": dict(scope)} if scope else {}
+        config |= {"hot": dict(hot)} if hot is not None else {}
+        self._journal = journal
+        self._daemon = start_daemon("tracer", config, journal)
+        self._started_ns = 0
+        self._group = 0
+        self._cgroup: RunCgroup | None = None
+        self._start_cpu_ns: int | None = None
+        self._where: Entry | None = None
+        self._disks: Mapping[tuple[int, int], str] = {}
+
+    @property
+    def pid(self) -> int:
+        """Of the daemon."""
+        return self._daemon.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the daemon still runs."""
+        return self._daemon.alive
+
+    def arm(
+        self,
+        cgroup: RunCgroup | int,
+        out_dir: Path | None = None,
+        disks: Mapping[tuple[int, int], str] | None = None,
+        target: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Records from now on what the group's members do, and those of groups inside it.
+
+        `disks` maps the device (major, minor) of an emulated disk's mount to its disk_id. The spool lies in
+        `out_dir` (default: the state directory) until `disarm`. `target` is what only this recording has:
+        `processes` (roots of trees), `level` (of a v1 group), `marks` (device, inode of the file of marks).
+        """
+        number = cgroup if isinstance(cgroup, int) else cgroup.cgroup_id
+        if number == 0:
+            raise PenstockError(
+                "tracing needs the unified control-group hierarchy (mount -t cgroup2), "
+                "by which the kernel side tells the run's processes from others"
+            )
+        base = Path(out_dir) if out_dir is not None else self._spool
+        base.mkdir(parents=True, exist_ok=True)
+        self._forget()
+        self._where = make_directory(base / f"trace-{new_token()}", self._journal)
+        self._disks = dict(disks or {})
+        self._daemon.call(
+            "arm",
+            cgroup_id=number,
+            spool=str(self._spooled("events")),
+            files=str(self._spooled("files")),
+            target=dict(target or {}),
+        )
+        self._started_ns, self._group = time.monotonic_ns(), number
+        self._cgroup = None if isinstance(cgroup, int) else cgroup
+        self._start_cpu_ns = self._cpu_ns()
+
+    def status(self) -> dict[str, Any]:
+        """Counts so far: seen, kept, filtered, lost, spooled."""
+        return self._daemon.call("status")
+
+    def disarm(
+        self,
+        bundle: Bundle | None = None,
+        phases: Mapping[str, tuple[int, int]] | None = None,
+        *,
+        run: tuple[int, int] | None = None,
+        salvage: bool = False,
+    ) -> TraceResult:
+        """Stops recording; tables, verdicts and the receipt of what was recorded.
+
+        The events go into `bundle` as table `io_events`, part by part: memory does not grow with them.
+        `phases` (name: first and last time [ns]) are judged by themselves too; default: those marked.
+        `run`: begin and end of the program [ns], of which shares are told; default: since `arm`.
+        With `salvage` a daemon that has died leaves what it had spooled (receipt: `incomplete`), and a bundle
+        that cannot be written is done without (receipt: `unwritten`).
+        """
+        if self._where is None:
+            raise PenstockError("the tracer is not armed")
+        spool, names = self._spooled("events"), self._spooled("files")
+        receipt = self._disarmed(spool, salvage)
+        wall_ns = time.monotonic_ns() - self._started_ns
+        cpu_ns = self._cpu_ns()
+        if cpu_ns is not None and self._start_cpu_ns is not None:
+            cpu_ns -= self._start_cpu_ns
+        receipt["run_ns"] = run[1] - run[0] if run else wall_ns
+        told = spool, names, wall_ns, cpu_ns
+        try:
+            with _without_collector():
+                try:
+                    return self._result(receipt, *told, bundle, dict(phases or {}))
+                except OSError as error:
+                    if bundle is None or not salvage:
+                        raise
+                    receipt["unwritten"] = f"{error.filename or bundle.path}: {error.strerror}"
+                    return self._result(receipt, *told, None, dict(phases or {}))
+        finally:
+            self._forget()
+
+    def _disarmed(self, spool: Path, salvage: bool) -> dict[str, Any]:
+        try:
+            return self._daemon.call("disarm")
+        except PenstockError:
+            if not salvage or not self._daemon.gone(_ENDS_WITHIN_S):
+                raise
+            reason = (
+                "the tracer ended before the trace did; what it had not written yet, and what came "
+            )
+            reason += "after, is missing"
+            return salvaged_receipt(spool, self.mode, self._group, self._started_ns, reason)
+
+    def stop(self) -> None:
+        """Ends the daemon; nothing stays loaded, nor what was spooled and not asked for."""
+        try:
+            self._daemon.stop()
+        finally:
+            self._forget()
+
+    def beside(self) -> Source:
+        """How to look at the recording while it goes on, from another thread."""
+        daemon = connect("tracer", self.pid, self._daemon.socket_path)
+        events, files, sample = map(self._spooled, ("events", "files", "sample"))
+        return Source(daemon, self.mode, events, files, sample)
+
+    def _cpu_ns(self) -> int | None:
+        return None if self._cgroup is None else self._cgroup.cpu_ns()
+
+    def _spooled(self, name: str) -> Path:
+        if self._where is None:
+            raise PenstockError("the tracer is not armed")
+        return Path(self._where.target) / name
+
+    def _forget(self) -> None:
+        """Removes the spool."""
+        if self._where is not None:
+            where, self._where = self._where, None
+            with contextlib.suppress(OSError, PenstockError):
+                remove_directory(where, self._journal)
+
+    def __enter__(self) -> Tracer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _result(
+        self,
+        receipt: dict[str, Any],
+        spool: Path,
+        names_path: Path,
+        wall_ns: int,
+        cpu_ns: int | None,
+        bundle: Bundle | None,
+        phases: dict[str, tuple[int, int]],
+    ) -> TraceResult:
+        told = announcements(names_path)
+        files = files_table(told, self._disks)
+        names = read_names(told)
+        highest = pc.max(files["file_id"]).as_py() or 0
+        not_opened = names.not_opened(highest + receipt["nameless_files"] + 1)
+        files = pa.concat_tables([files, not_opened.select(files.column_names).cast(files.schema)])
+        paths = dict(
+            zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)
+        )
+        marks = marks_of(told)
+        if not phases:
+            by_marks = phases_of(marks, self._started_ns, self._started_ns + wall_ns)[1:]
+            phases = {row["phase_id"]: (row["start_ns"], row["end_ns"]) for row in by_marks}
+        tables = {
+            "files": files,
+            "file_names": names.table(),
+            "operations": names.sums(),
+            "threads": threads_table(told),
+        }
+        events, events_path = 0, None
+        if self.mode == "trace":
+            judge = _native.Judge(list(phases.values()))
+            cgroups = {int(slot): number for slot, number in receipt["cgroups"].items()}
+            reader = SpoolReader(spool, cgroups, judge, names.numbers())
+            events = reader.events
+            if bundle is None:
+                reader.judge_only()
+            else:
+                with bundle.table_writer("io_events", EVENTS_SCHEMA, ENCODINGS) as writer:
+                    write_events(reader, writer)
+                events_path = bundle.path / "io_events.parquet"
+                lost = receipt["presences_lost"]
+                tables["mapped"] = mapped_table(names_path, events_path, lost)
+            rows = verdicts(judge)
+            if receipt["hot"]:
+                counted, tables["epochs"] = judge_counters(spool)
+                rows += counted
+                tables["decisions"] = read_decisions(spool)
+                receipt["hot"] |= left_to_counters(rows)
+        elif self.mode == "count":
+            rows = read_counts(spool)
+        else:
+            rows, tables["epochs"] = judge_spool(spool)
+        tables["patterns"] = patterns_table(rows, paths, list(phases))
+        rows = [row for row in rows if row["phase"] is None]
+        receipt = dict(receipt) | estimate(receipt, self._cost, wall_ns, cpu_ns)
+        if self.mode == "count":
+            closing = closing_of_counts(rows, paths, receipt["lost"])
+        else:
+            sums = [*rows, *names.flushes()]
+            before = mapped_before(names_path)
+            receipt["already_mapped_bytes"] = {str(n): nbytes for n, nbytes in before.items()}
+            closing = closing_sentence(
+                sums,
+                paths,
+                receipt["run_ns"],
+                receipt["lost"],
+                others_ns=names.others_ns(),
+                before=before,
+            )
+        closing = " ".join(filter(None, [closing, what_is_missing(receipt)]))
+        told = events, events_path, marks, names.flushes(), names.others_ns()
+        return TraceResult(tables, receipt, rows, closing, *told)
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Python's cycle collector off: it would go through the rows of 100,000 files again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class TraceObserver:
+    """The tracer around the runs of a study. Settings: `mode`."""
+
+    def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
+        self._tracer = Tracer(journal, home, str(settings["mode"]))
+
+    def start(self, watched: Watched, out_dir: Path) -> None:
+        """Records what the members of the run's group do. PenstockError where nodes have no group above."""
+        if watched.scope is None or watched.scope == 0:
+            raise PenstockError(
+                "several nodes cannot be traced here: their control groups have none of their own "
+                "above them (the unified hierarchy holds the controllers); take trace out of observers"
+            )
+        self._tracer.arm(watched.scope, out_dir, watched.devices)
+
+    def finish(self, bundle: Bundle, run: tuple[int, int] | None) -> Seen:
+        """The events into `bundle`; verdicts, files and the closing sentence."""
+        traced = self._tracer.disarm(bundle, run=run)
+        lost = int(traced.receipt.get("lost", 0))
+        closing = {"closing": traced.closing}
+        return Seen(traced.tables, traced.receipt, lost, traced.events_path, closing)
+
+    def stop(self) -> None:
+        """Ends the daemon."""
+        self._tracer.stop()

@@ -1,0 +1,1 @@
+"""Recordings that the tracer did not make, as bundles of their own."""

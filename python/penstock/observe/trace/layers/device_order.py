@@ -1,0 +1,94 @@
+"""Verdicts in the order in which a device got the requests, and why they are not those of the calls."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.observe.trace.capture.events import NUMBERS
+from penstock.observe.trace.verdicts.patterns import Row, verdicts
+
+_native: Any = importlib.import_module("penstock._native")
+
+_IN_ORDER = frozenset({"consecutive", "sequential", "interleaved", "reverse", "strided"})
+_SAVED = 0.9  # the device got less than this share of the bytes that were asked for
+
+
+def judge_device(requests: pa.Table, number_of: Mapping[str, int]) -> list[Row]:
+    """Rows as `verdicts` gives, with `basis` `device`, from the table `device_requests`.
+
+    The file of a request is its `file_id`, or where there is none the number that `number_of` gives its
+    `file`; requests on no known file are left out, and so are flushes.
+    """
+    count = requests.num_rows
+    names = requests.column_names
+    file_id = np.zeros(count, np.int64)
+    if "file_id" in names:
+        file_id = _plain(requests["file_id"])
+    if "file" in names:
+        known = requests["file"].cast(pa.string()).combine_chunks().dictionary_encode()
+        numbers = [number_of.get(name, 0) for name in known.dictionary.to_pylist()] or [0]
+        by_name = np.array(numbers, np.int64)[known.indices.fill_null(0).to_numpy()]
+        by_name[known.indices.is_null().to_numpy(zero_copy_only=False)] = 0
+        file_id = np.where(file_id > 0, file_id, by_name)
+    direction = np.array(requests["op"].cast(pa.string()).to_pylist(), object)
+    kept = np.flatnonzero((file_id > 0) & ((direction == "read") | (direction == "write")))
+    t_ns = _plain(requests["t_ns"])
+    kept = kept[np.argsort(t_ns[kept], kind="stable")]
+    write = direction[kept] == "write"
+    op = np.where(write, NUMBERS["pwrite64"], NUMBERS["pread64"]).astype(np.uint8)
+    size = _plain(requests["size_bytes"])[kept]
+    took = _plain(requests["done_ns"])[kept] - t_ns[kept]
+    none = np.zeros(len(kept), np.int64)
+    judge = _native.Judge()
+    judge.feed(
+        *(t_ns[kept], op, file_id[kept], _plain(requests["offset_bytes"])[kept], size),
+        *(none, np.maximum(took, 0), none, np.zeros(len(kept), np.uint8)),
+    )
+    rows = verdicts(judge)
+    for row in rows:
+        row["basis"] = "device"
+        row["threads"] = []
+    return rows
+
+
+def explain(device: Row, calls: Row | None) -> dict[str, Any]:
+    """Why the device's order is not the program's: `reason`, where it differs, and the ratios for it.
+
+    `readahead` and `merge`: fewer, larger requests in order; `cache`: part of the bytes never came;
+    `reorder`: orderly calls that arrive without order, or the other way round.
+    """
+    if calls is None:
+        return {}
+    got, asked = device["together"], calls["together"]
+    bytes_ratio = got["bytes"] / max(asked["bytes"], 1)
+    size_ratio = got["median_size_bytes"] / max(asked["median_size_bytes"], 1)
+    ratios = {"bytes_ratio": round(bytes_ratio, 4), "size_ratio": round(size_ratio, 4)}
+    if "insufficient" in (got["class"], asked["class"]):
+        return ratios
+    if got["class"] == asked["class"] and size_ratio < 2 and bytes_ratio >= _SAVED:
+        return ratios
+    if size_ratio >= 2 and got["class"] in _IN_ORDER:
+        reason = "readahead" if device["direction"] == "read" else "merge"
+    elif bytes_ratio < _SAVED:
+        reason = "cache"
+    else:
+        reason = "reorder"
+    return ratios | {"reason": reason, "of_calls": asked["class"]}
+
+
+def with_reasons(device: list[Row], calls: list[Row]) -> list[Row]:
+    """The device's rows, each with `explain` in its evidence."""
+    by_file = {(row["file_id"], row["direction"]): row for row in calls if row["basis"] == "calls"}
+    for row in device:
+        found = explain(row, by_file.get((row["file_id"], row["direction"])))
+        row["together"]["evidence"] |= found
+    return device
+
+
+def _plain(column: pa.ChunkedArray) -> Any:
+    return np.ascontiguousarray(column.fill_null(0).to_numpy(), np.int64)

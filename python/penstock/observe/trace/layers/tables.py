@@ -1,0 +1,327 @@
+"""What lay under the calls of a run: page cache, block requests, write-back, and the files' own layout.
+
+A daemon of its own watches the page cache and the block layer while a control group is traced; afterwards
+its records are joined with the traced operations (`layers_join`), and the files are asked for their
+residency and extents (`layers_files`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.analyse.served import Served, served_by
+from penstock.archive.sql import Database
+from penstock.errors import PenstockError
+from penstock.host.daemon import start_daemon
+from penstock.host.journal import Entry, Journal, new_token
+from penstock.observe.trace.capture.cost import Added, shares
+from penstock.observe.trace.capture.salvage import what_is_missing
+from penstock.observe.trace.capture.tracer import TraceResult
+from penstock.observe.trace.layers.device_order import judge_device, with_reasons
+from penstock.observe.trace.layers.files import extents_table, residency_table
+from penstock.observe.trace.layers.join import RECORD, Joined, join
+from penstock.observe.trace.show.closing import already_mapped, closing_sentence, of_paths
+from penstock.observe.trace.verdicts.patterns import patterns_table
+
+#: added ns of a program's run, by name (kernel.bpf_stats_enabled on the development machine)
+NOMINAL_NS = {
+    "layer_added": 300,
+    "layer_dirtied": 300,
+    "layer_direct": 200,
+    "layer_part": 250,
+    "layer_part_done": 60,
+    "layer_request": 150,
+    "layer_issued": 90,
+    "layer_completed": 700,
+}
+#: what the kernel's account takes of each run for itself
+_ACCOUNT_NS = 60
+#: of a block device's `stat` file: the number of the field that counts sectors, by direction
+_SECTOR_FIELDS = {"read": 2, "write": 6}
+#: in place of what a daemon would have told that has died or failed
+_SALVAGED: dict[str, Any] = {
+    **dict.fromkeys(("seen", "kept", "lost", "cpu_ns"), 0),
+    "missing": {},
+    "devices": [],
+    "bpf": [],
+}
+_ENDS_WITHIN_S = 2.0  # a daemon that hangs up is ending
+_DIRECTIONS = {0: "read", 1: "write", 7: "write", 9: "write"}
+
+
+@dataclass(frozen=True)
+class LayersResult:
+    """Tables `device_requests`, `cache_use`, `writeback`, `residency`, `extents`; the receipt."""
+
+    tables: dict[str, pa.Table]
+    receipt: dict[str, Any]
+
+
+class Layers:
+    """Loads the programs once; armed and disarmed around each run.
+
+    `drop_every` plants losses, for tests. Raises PenstockError if the kernel refuses.
+    """
+
+    def __init__(self, journal: Journal, state_dir: Path, *, drop_every: int = 0):
+        self._journal = journal
+        self._spool_dir = Path(state_dir) / "spool"
+        self._spool_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._daemon = start_daemon("layers", {"drop_every": drop_every}, journal)
+        self._spool: Path | None = None
+        self._entry: Entry | None = None
+        self._receipt: dict[str, Any] | None = None
+        self._before: dict[str, dict[str, int]] = {}
+        self._after: dict[str, dict[str, int]] = {}
+
+    def arm(self, cgroup_id: int, out_dir: Path | None = None) -> None:
+        """Records from now on what lies under the operations of a control group (its number)."""
+        base = Path(out_dir) if out_dir is not None else self._spool_dir
+        token = new_token()
+        self._spool = base / f"layers-{token}"
+        self._entry = self._journal.plan("file", self._spool, token=token)
+        self._receipt = None
+        self._daemon.call("arm", cgroup_id=cgroup_id, spool=str(self._spool))
+        self._before = device_sectors()
+
+    def halt(self, *, salvage: bool = False) -> None:
+        """Stops recording. `disarm` does so too; here it can be done before tables are made.
+
+        With `salvage` a daemon that has died or failed leaves what it had spooled (receipt: `incomplete`).
+        """
+        if self._spool is None:
+            raise PenstockError("the layers are not armed")
+        if self._receipt is None:
+            self._after = device_sectors()
+            try:
+                self._receipt = self._daemon.call("disarm")
+            except PenstockError as error:
+                if not salvage:
+                    raise
+                gone = self._daemon.gone(_ENDS_WITHIN_S)
+                why = "it ended before the trace did" if gone else str(error)
+                self._receipt = _SALVAGED | {"incomplete": why}
+
+    def disarm(self, files: pa.Table, events: Path | None = None) -> LayersResult:
+        """Stops recording and joins with the run's `files` and, in mode trace, its `io_events` (a path)."""
+        self.halt()
+        assert self._spool is not None
+        assert self._receipt is not None
+        try:
+            whole = self._spool.stat().st_size // RECORD.itemsize
+            records = np.fromfile(self._spool, RECORD, count=whole)
+        finally:
+            self._forget()
+        joined = join(records, files, events)
+        tables = {
+            "device_requests": joined.requests,
+            "writeback": joined.writeback,
+            "residency": residency_table(files),
+            "extents": extents_table(files),
+        }
+        if joined.cache_use is not None:
+            tables["cache_use"] = joined.cache_use
+        return LayersResult(tables, self._told(self._receipt, joined))
+
+    def stop(self) -> None:
+        """Ends the daemon; nothing stays loaded, nor what was spooled and not asked for."""
+        try:
+            self._daemon.stop()
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Removes the spool."""
+        if self._spool is not None and self._entry is not None:
+            with contextlib.suppress(OSError):
+                self._spool.unlink(missing_ok=True)
+                self._journal.undone(self._entry)
+        self._spool = self._entry = None
+
+    def __enter__(self) -> Layers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _told(self, receipt: dict[str, Any], joined: Joined) -> dict[str, Any]:
+        calls = estimated_calls(receipt)
+        estimated = sum(NOMINAL_NS[name] * count for name, count in calls.items())
+        metering = receipt.get("metering") or {}
+        measured = bool(metering.get("windows"))
+        # of every run, beyond the two readings of the clock that the account itself is
+        told = metering.get("others") or {"time_ns": 0, "runs": 0}
+        ns = max(told["time_ns"] - told["runs"] * _ACCOUNT_NS, 0.0)
+        return {
+            "seen": receipt["seen"],
+            "kept": receipt["kept"],
+            "lost": receipt["lost"],
+            "missing": receipt["missing"],
+            "conservation": conservation(
+                receipt["devices"], self._before, self._after, joined.attributed_bytes
+            ),
+            "joins": joined.counts,
+            "left_out": joined.left_out,
+            "added_ns": ns if measured else estimated,
+            "added_ns_basis": "the kernel's BPF statistics" if measured else "counts × nominal ns",
+            "cpu_ns": receipt["cpu_ns"],
+            "incomplete": receipt.get("incomplete") or _unwritten(receipt),
+        }
+
+
+def _unwritten(receipt: dict[str, Any]) -> str | None:
+    """Why not all of the records are there though the daemon is."""
+    if not receipt.get("spool_failure"):
+        return None
+    return f"{receipt['lost_unspooled']:,} records could not be written: {receipt['spool_failure']}"
+
+
+def estimated_calls(receipt: dict[str, Any]) -> dict[str, int]:
+    """How often each program ran at least, by what it left: records and requests of devices."""
+    requests = sum(row["requests"] for row in receipt["devices"])
+    return {
+        "layer_added": receipt["seen"],
+        "layer_request": requests,
+        "layer_issued": requests,
+        "layer_completed": requests,
+        "layer_part_done": requests,
+    }
+
+
+def device_sectors() -> dict[str, dict[str, int]]:
+    """Bytes that each block device has read and written since boot, by its own counters."""
+    counters = {}
+    for name in os.listdir("/sys/block"):
+        with contextlib.suppress(OSError):
+            fields = Path("/sys/block", name, "stat").read_text().split()
+            counters[name] = {d: int(fields[n]) * 512 for d, n in _SECTOR_FIELDS.items()}
+    return counters
+
+
+def conservation(
+    counted: list[dict[str, int]],
+    before: dict[str, dict[str, int]],
+    after: dict[str, dict[str, int]],
+    attributed: dict[tuple[str, str], int],
+) -> list[dict[str, Any]]:
+    """Per device and direction: bytes by its counters, bytes we saw, of those attributed and not.
+
+    `difference_share` is how far what we saw is from the counters (0: nothing is missing).
+    """
+    seen: dict[tuple[str, str], int] = {}
+    for row in counted:
+        direction = _DIRECTIONS.get(row["op"])
+        if direction is not None:
+            key = (disk_name(row["major"], row["minor"]), direction)
+            seen[key] = seen.get(key, 0) + row["bytes"]
+    rows = []
+    for name, counters in after.items():
+        for direction, value in counters.items():
+            device = value - before.get(name, {}).get(direction, 0)
+            bytes_seen = seen.get((name, direction), 0)
+            if not device and not bytes_seen:
+                continue
+            known = attributed.get((name, direction), 0)
+            rows.append(
+                {
+                    "disk_id": name,
+                    "direction": direction,
+                    "device_bytes": device,
+                    "seen_bytes": bytes_seen,
+                    "attributed_bytes": known,
+                    "unattributed_bytes": bytes_seen - known,
+                    "difference_share": (bytes_seen - device) / max(device, 1),
+                }
+            )
+    return rows
+
+
+def disk_name(major: int, minor: int) -> str:
+    """Name of a block device in /sys/block, `major:minor` where it is gone."""
+    try:
+        return Path(os.readlink(f"/sys/dev/block/{major}:{minor}")).name
+    except OSError:
+        return f"{major}:{minor}"
+
+
+def served_under(
+    tables: Mapping[str, pa.Table], events: Path, layers: dict[str, Any], only: int | None = None
+) -> list[Served]:
+    """What served the calls of each file (or of `only`), from tables that are not in a bundle yet."""
+    wanted = {
+        name: tables[name] for name in ("cache_use", "files", "device_requests") if name in tables
+    }
+    base = Database({"io_events": events, **wanted})
+    return served_by(base.ask, base.columns, layers, only)
+
+
+@contextlib.contextmanager
+def watching(journal: Journal, state_dir: Path, wanted: bool) -> Iterator[Layers | None]:
+    """Layers, loaded, or None where they are not wanted."""
+    if not wanted:
+        yield None
+        return
+    with Layers(journal, state_dir) as layers:
+        yield layers
+
+
+def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:
+    """A trace's result with the tables of the layers, verdicts in device order, and their receipt."""
+    if layers is None:
+        return result
+    under = layers.disarm(result.tables["files"], result.events_path)
+    tables = result.tables | under.tables
+    if "device_requests" in under.tables:
+        below = with_reasons(judge_device(under.tables["device_requests"], {}), result.verdicts)
+        files = result.tables["files"].select(["file_id", "path"]).to_pylist()
+        found = patterns_table(below, {row["file_id"]: row["path"] for row in files})
+        tables["patterns"] = pa.concat_tables([result.tables["patterns"], found])
+    return dataclasses.replace(
+        result,
+        tables=tables,
+        receipt=_with_cost_below(result.receipt, under.receipt) | {"layers": under.receipt},
+        closing=_closing(result, tables, under.receipt),
+    )
+
+
+def _with_cost_below(receipt: dict[str, Any], layers: dict[str, Any]) -> dict[str, Any]:
+    """The tracer's receipt with what the programs under the calls took, too."""
+    below = float(layers["added_ns"])
+    low, high = receipt["added_ns_interval"]
+    added = Added(receipt["added_ns"], low, high) + Added(below, below, below)
+    return receipt | shares(added, receipt["kept"] + receipt["lost"], receipt["busy_ns"])
+
+
+def _closing(result: TraceResult, tables: dict[str, pa.Table], layers: dict[str, Any]) -> str:
+    """The closing sentence, with what served the calls that most time went to."""
+    listed = result.tables["files"].select(["file_id", "path"]).to_pylist()
+    paths = {row["file_id"]: row["path"] for row in listed}
+    rows = of_paths([*result.verdicts, *result.flushes], paths)
+    top = max(rows, key=lambda row: row["time_ns"], default=None)
+    if top is None or top["direction"] == "sync" or result.events_path is None:
+        return result.closing
+    receipt = result.receipt
+    found = served_under(tables, result.events_path, layers, only=top["file_id"])
+    by_row = {(row.file_id, row.direction, row.basis): row for row in found}
+    served = by_row.get((top["file_id"], top["direction"], top["basis"]))
+    if top["files"] > 1:  # they are those of one of its files
+        served = None
+    said = closing_sentence(
+        rows,
+        paths,
+        receipt["run_ns"],
+        receipt["lost"],
+        served,
+        result.others_ns,
+        already_mapped(receipt),
+    )
+    return " ".join(filter(None, [said, what_is_missing(receipt)]))

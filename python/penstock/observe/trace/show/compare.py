@@ -1,0 +1,157 @@
+"""A comparison of two traces for the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from penstock.analyse.replicates import Measured, Replicated
+from penstock.analyse.trace_compare import SPOKEN, Comparison, Difference, Ratio, Side
+from penstock.errors import printable
+from penstock.observe.trace.show.summary import tail
+from penstock.text import duration, size
+
+_SHOWN = 10
+#: of the time on files: a file with less on either side is not shown, unless it matters
+_LITTLE = 0.01
+_MARK = "* differs by at least a twentieth of the time on files"
+_BY = {
+    "identity": "matched by inode: it has another path in B",
+    "name": "matched by name: it lies elsewhere in B",
+    "role": "matched by its share of the bytes: it is another file in B",
+}
+
+
+_WIDTHS = {"": 7, "class": 17, "requests": 9, "bytes": 9, "time": 9, "mean": 19, "p99": 19}
+
+
+def show(found: Comparison) -> None:
+    """Prints what matters, then A, B and the ratio of each file and direction, at most 100 columns wide."""
+    console = Console(width=100, highlight=False)
+    console.print(Text(printable(found.closing)))
+    console.print()
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, width in _WIDTHS.items():
+        justify: Any = "left" if name in ("", "class") else "right"
+        table.add_column(name, width=width, no_wrap=True, justify=justify)
+    table.add_row(*_WIDTHS, style="bold")
+    console.print(table)
+    for row in found.differences[:_SHOWN]:
+        by = "" if row.matched_by == "path" else f" ({_BY.get(row.matched_by, row.matched_by)})"
+        mark = "* " if row.matters else ""
+        again = _made_again(row)
+        console.print(Text(f"{mark}{SPOKEN[row.direction]} of {printable(row.path)}{again}{by}"))
+        rows = Table(box=None, pad_edge=False, show_header=False)
+        for name, width in _WIDTHS.items():
+            rows.add_column(
+                width=width, no_wrap=True, justify="left" if name in ("", "class") else "right"
+            )
+        rows.add_row("  A", *_cells(row.a))
+        rows.add_row("  B", *_cells(row.b))
+        if row.ratios:
+            rows.add_row("  B/A", "", *_ratios(row))
+        console.print(rows)
+    rest = len(found.differences) - _SHOWN
+    if rest > 0:
+        console.print(f"and {rest} with a smaller change (--json gives all)", style="dim")
+    if any(row.matters for row in found.differences[:_SHOWN]):
+        console.print(_MARK, style="dim")
+    if found.distance is not None:
+        console.print()
+        d = found.distance
+        console.print(
+            f"distance {d.mean:.3f}: sizes {d.sizes:.3f}, steps {d.steps:.3f}, "
+            f"share of reads {d.read_share:.3f}, classes {d.classes:.3f}"
+        )
+
+
+def show_replicates(found: Replicated) -> None:
+    """Prints what differs, then means of A and B and their ratio, at most 100 columns wide."""
+    console = Console(width=100, highlight=False)
+    for sentence in found.conclusion:
+        console.print(Text(printable(sentence)))
+    console.print()
+    for side, name, levels, disks, runs in zip(
+        "AB", (found.a, found.b), found.levels, found.disks, found.runs, strict=True
+    ):
+        of_levels = ", ".join(f"{factor} {level}" for factor, level in levels.items())
+        if disks:
+            of_levels += "; " + ", ".join(f"{disk}: {words}" for disk, words in disks.items())
+        console.print(Text(printable(f"{side}: {name} ({of_levels}), {', '.join(runs)}")))
+    console.print()
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", overflow="fold")
+    for name in ("A", "B", "B/A"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for response in found.responses:
+        unit = f", {response.unit}" if response.unit else ""
+        table.add_row(
+            Text(printable(response.name + unit)),
+            *(f"{mean:.4g}" for mean in response.means),
+            _of_replicates(response),
+        )
+    least = _LITTLE * max(found.on_files.means) if found.on_files is not None else 0.0
+    large = [row for row in found.files if row.matters or max(row.time.means) >= least]
+    for row in large[:_SHOWN]:
+        mark = "* " if row.matters else ""
+        table.add_row(
+            Text(f"{mark}{SPOKEN[row.direction]} of {tail(printable(row.path), 40)}"),
+            *(duration(mean) if mean else "-" for mean in row.time.means),
+            _of_replicates(row.time),
+        )
+    console.print(table)
+    rest = len(found.files) - len(large[:_SHOWN])
+    if rest > 0:
+        console.print(
+            f"and {rest} with a smaller change or little time (--json gives all)", style="dim"
+        )
+    if any(row.matters for row in large[:_SHOWN]):
+        console.print(f"{_MARK}, and by more than the runs do", style="dim")
+
+
+def _of_replicates(measured: Measured) -> str:
+    if measured.interval is not None:
+        return _ratio(measured.interval)
+    return f"{measured.ratio:.3g}" if measured.ratio is not None else ""
+
+
+def _made_again(row: Difference) -> str:
+    """How often the path's file was made again, where it was."""
+    counts = [side["files"] if side else 0 for side in (row.a, row.b)]
+    if max(counts) <= 1:
+        return ""
+    return (
+        f" × {counts[0]} files"
+        if counts[0] == counts[1]
+        else f" × {counts[0]} and {counts[1]} files"
+    )
+
+
+def _cells(side: Side | None) -> list[str]:
+    if side is None:
+        return ["-"] * 6
+    kind = str(side["class"] or "?") + (f" ({side['k']})" if side.get("k") else "")
+    p99 = side.get("p99_ns")
+    return [
+        kind,
+        str(side["requests"]),
+        size(side["bytes"]),
+        duration(side["time_ns"]),
+        duration(side["mean_ns"]),
+        duration(p99) if p99 is not None else "?",
+    ]
+
+
+def _ratios(row: Difference) -> list[str]:
+    return [_ratio(row.ratios.get(n)) for n in ("requests", "bytes", "time_ns", "mean", "p99")]
+
+
+def _ratio(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return ""
+    if ratio.low == ratio.high:
+        return f"{ratio.value:.3g}"
+    return f"{ratio.value:.2g} [{ratio.low:.2g}, {ratio.high:.2g}]"

@@ -1,0 +1,302 @@
+"""What a trace has seen so far, while it runs: on stderr, once a second, with a first verdict early on.
+
+On a terminal a table, or one line drawn again where the command writes to the terminal, too; elsewhere plain
+lines. Nothing that goes wrong here disturbs the trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from penstock.host.daemon import Daemon
+from penstock.observe.trace.capture.events import EVENT
+from penstock.observe.trace.verdicts.patterns import judge_events, judge_spool, sentence
+from penstock.text import size as size_in_words
+
+_EVERY_S = 1.0
+_LOOKS_EVERY_S = 0.25  # until the first verdict
+_FIRST_AFTER_S, _FIRST_REQUESTS = 1.0, 10_000
+_FILES = 3
+_EVENTS = 20_000  # the latest, judged in mode trace
+_JUDGED = 32  # calls that a verdict needs
+_NAMES = 1 << 16
+_PATH = 40
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where to ask: a connection of our own to the tracer, its spool and names, a file for samples."""
+
+    daemon: Daemon
+    mode: str
+    spool: Path
+    names: Path
+    sample: Path
+
+
+@contextlib.contextmanager
+def live_summary(
+    source: Source, wanted: bool | None, *, quiet: bool = False, named: bool = True
+) -> Iterator[None]:
+    """Tells what was seen so far, until the block is left.
+
+    `wanted`: True everywhere, False nowhere, None where stderr is a terminal. `quiet`: stdout is not the
+    command's, whose output goes to stderr instead. Unless `named`, files are told by number.
+    """
+    if wanted is False or (wanted is None and not sys.stderr.isatty()):
+        yield
+        return
+    teller = _Teller(source, _output(quiet), _Names(source.names, named))
+    teller.start()
+    try:
+        yield
+    finally:
+        teller.stop()
+
+
+class _Teller:
+    """The thread that asks and writes."""
+
+    def __init__(self, source: Source, output: _Plain, names: _Names):
+        self._source = source
+        self._output = output
+        self._names = names
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="live", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join(timeout=5.0)
+
+    def _run(self) -> None:
+        # whatever happens here is nothing to the trace, which goes on
+        with contextlib.suppress(Exception):
+            try:
+                self._tell()
+            finally:
+                self._output.close()
+                self._source.daemon.hang_up()
+                self._source.sample.unlink(missing_ok=True)
+
+    def _tell(self) -> None:
+        started = time.monotonic()
+        due, first = started + _EVERY_S, True
+        before: tuple[float, Row] = (started, {"seen": 0, "bytes": 0, "cpu_ns": 0})
+        while not self._ended.wait(self._pause_s(due, first)):
+            now = time.monotonic()
+            if now < due and not (first and self._asked(top=0)["kept"] >= _FIRST_REQUESTS):
+                continue
+            status = self._asked(top=4 * _FILES)
+            rows = told_rows(status, _verdicts(self._source), self._names)
+            if first:
+                verdict = first_verdict(rows, now - started)
+                if verdict is not None:
+                    self._output.line(verdict)
+                    first = False
+            if now >= due:
+                self._output.show(summary(status, before, now, now - started), rows)
+                before = now, status
+                due = now + _EVERY_S
+
+    @staticmethod
+    def _pause_s(due: float, first: bool) -> float:
+        left_s = max(0.01, due - time.monotonic())
+        return min(_LOOKS_EVERY_S, left_s) if first else left_s
+
+    def _asked(self, top: int) -> Row:
+        return self._source.daemon.call(
+            "status", timeout_s=5.0, top=top, sample=str(self._source.sample)
+        )
+
+
+def summary(status: Row, before: tuple[float, Row], now: float, elapsed_s: float) -> str:
+    """Elapsed time, counts, rates since `before` (time [s] and answer) and the tracer's CPU, in one line."""
+    since_s = max(now - before[0], 1e-6)
+    calls, done, cpu = (
+        (status[key] - before[1][key]) / since_s for key in ("seen", "bytes", "cpu_ns")
+    )
+    return (
+        f"{elapsed_s:.1f} s: seen {status['seen']}, kept {status['kept']}, lost {status['lost']}; "
+        f"{calls:.0f} calls/s, {size_in_words(done)}/s; tracer {cpu / 1e7:.1f} % CPU"
+    )
+
+
+def first_verdict(rows: list[Row], elapsed_s: float) -> str | None:
+    """One line about the file with most time of those that can be judged; None while there is none."""
+    for row in rows:
+        verdict = row["verdict"]
+        if verdict is not None and verdict["class"] not in ("insufficient", "counted"):
+            return (
+                f"so far, after {elapsed_s:.1f} s: {row['path']}, {row['direction']}: "
+                f"{sentence(verdict)}"
+            )
+    return None
+
+
+def told_rows(status: Row, verdicts: dict[tuple[int, str], Row], names: _Names) -> list[Row]:
+    """The first files of an answer, with path and the verdict on their latest requests, None without one.
+
+    Files with too few calls to judge are left out where there are others.
+    """
+    rows = [row for row in status["top"] if row["calls"] >= _JUDGED] or status["top"][:1]
+    paths = names.read()
+    return [
+        row
+        | {
+            "path": _shown(paths.get(row["file_id"]) or f"file {row['file_id']}"),
+            "verdict": verdicts.get((row["file_id"], row["direction"])),
+        }
+        for row in rows[:_FILES]
+    ]
+
+
+def _verdicts(source: Source) -> dict[tuple[int, str], Row]:
+    if source.mode == "pattern":
+        judged, _ = judge_spool(source.sample)
+    elif source.mode == "trace":
+        judged = judge_events(_latest_events(source.spool))
+    else:
+        return {}
+    # calls before faults, where a file has both
+    judged.sort(key=lambda row: row["basis"] == "calls")
+    return {(row["file_id"], row["direction"]): row["together"] for row in judged}
+
+
+def _latest_events(spool: Path) -> Any:
+    """The last events of the spool, by their start; those of the end of a write under way are left out."""
+    with open(spool, "rb") as file:
+        whole = file.seek(0, 2) // EVENT.itemsize
+        file.seek(max(0, whole - _EVENTS) * EVENT.itemsize)
+        raw = file.read(min(whole, _EVENTS) * EVENT.itemsize)
+    events = np.frombuffer(raw[: len(raw) // EVENT.itemsize * EVENT.itemsize], EVENT)
+    return events[np.argsort(events["t_ns"], kind="stable")]
+
+
+class _Names:
+    """Paths by number of file, as they are announced: what is new is read each time."""
+
+    def __init__(self, path: Path, named: bool):
+        self._path = path
+        self._named = named
+        self._read = 0
+        self._found: dict[int, str] = {}
+
+    def read(self) -> dict[int, str]:
+        """The paths known by now."""
+        if self._named and len(self._found) < _NAMES:
+            with open(self._path, "rb") as lines:
+                lines.seek(self._read)
+                for line in lines:
+                    if not line.endswith(b"\n"):
+                        break
+                    self._read += len(line)
+                    row = json.loads(line)
+                    if "file_id" in row and row.get("path_hex"):
+                        path = os.fsdecode(bytes.fromhex(row["path_hex"]))
+                        self._found.setdefault(row["file_id"], path)
+        return self._found
+
+
+def _shown(path: str) -> str:
+    from penstock.errors import printable
+
+    text = printable(path)
+    return text if len(text) <= _PATH else "…" + text[1 - _PATH :]
+
+
+def _words(row: Row) -> str:
+    verdict = row["verdict"]
+    kind = verdict["class"] if verdict else "not judged"
+    time_s = f" in {row['time_ns'] / 1e9:.3g} s" if row["time_ns"] else ""
+    return f"{row['path']} {row['direction']} {kind}, {row['calls']} calls{time_s}"
+
+
+def _output(quiet: bool) -> _Plain:
+    if not sys.stderr.isatty():
+        return _Plain(sys.stderr)
+    if sys.stdout.isatty() or quiet:
+        return _OneLine(sys.stderr)
+    return _Table(sys.stderr)
+
+
+class _Plain:
+    """Lines without control characters."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+        print(f"penstock: {text}", file=self._stream, flush=True)
+
+    def show(self, counts: str, rows: list[Row]) -> None:
+        """The state now."""
+        self.line("; ".join([counts, *map(_words, rows)]))
+
+    def close(self) -> None:
+        """Leaves the place as it was found."""
+
+
+class _OneLine(_Plain):
+    """One line, drawn again in its place, for a terminal that the command may write to."""
+
+    _CLEAR = "\r\x1b[K"
+
+    def line(self, text: str) -> None:
+        self._stream.write(self._CLEAR)
+        super().line(text)
+
+    def show(self, counts: str, rows: list[Row]) -> None:
+        text = "; ".join([counts, *map(_words, rows[:1])])
+        width = shutil.get_terminal_size().columns - 1
+        self._stream.write(self._CLEAR + text[:width])
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.write(self._CLEAR)
+        self._stream.flush()
+
+
+class _Table(_Plain):
+    """A table in its place, for a terminal that is ours alone."""
+
+    def __init__(self, stream: TextIO):
+        from rich.console import Console
+        from rich.live import Live
+
+        super().__init__(stream)
+        self._console = Console(file=stream, highlight=False)
+        self._live = Live(
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=False
+        )
+        self._live.start()
+
+    def line(self, text: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text(f"penstock: {text}"))
+
+    def show(self, counts: str, rows: list[Row]) -> None:
+        from rich.text import Text
+
+        self._live.update(Text("\n".join([counts, *map(_words, rows)])), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()

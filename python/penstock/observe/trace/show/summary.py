@@ -1,0 +1,240 @@
+"""A traced command for a terminal and as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from penstock.archive.trace_rows import first_of_path
+from penstock.errors import printable
+from penstock.observe.trace.capture.hot import in_words
+from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
+from penstock.observe.trace.capture.session import Traced
+from penstock.observe.trace.show.closing import named, of_paths
+from penstock.text import FAULTS, basis_in_words, duration
+from penstock.text import size as size_in_words
+
+if TYPE_CHECKING:
+    from penstock.analyse.findings import Finding
+
+_SHOWN = 12
+_FINDINGS = 3
+_JUDGED = 32  # calls that a verdict needs
+
+
+def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, Any]:
+    """The JSON of `penstock trace --json`."""
+    receipt = traced.result.receipt
+    layers = receipt.get("layers") or {}
+    return {
+        "command": [] if traced.anonymous else traced.words,
+        "exit_status": traced.exit_status,
+        "wall_s": traced.wall_s,
+        "interrupted": traced.interrupted,
+        "outlived": traced.outlived,
+        "mode": traced.mode,
+        "files": file_rows(traced),
+        "seen": receipt["seen"],
+        "kept": receipt["kept"],
+        "filtered": receipt["filtered"],
+        "lost_events": receipt["lost"],
+        "lost_below": layers.get("lost"),
+        "overhead": {
+            "added_ns_per_call": receipt["added_ns_per_call"],
+            "added_ns_basis": receipt["added_ns_basis"],
+            "added_share": receipt["added_share"],
+            "tracer_cpu_ns": receipt["cpu_ns"],
+            "tracer_cpu_share": receipt["tracer_cpu_share"],
+            "hooks": receipt["hooks"],
+            "ring_bytes": receipt["ring_bytes"],
+            "per_probe": receipt["per_probe"],
+            "paired": receipt.get("paired"),
+        },
+        "hot": receipt.get("hot"),
+        "incomplete": what_is_missing(receipt) or None,
+        "incomplete_below": what_layers_miss(layers) or None,
+        "closing": traced.result.closing,
+        "findings": [asdict(finding) for finding in findings],
+        "bundle": str(traced.bundle) if traced.bundle else None,
+    }
+
+
+def file_rows(traced: Traced) -> list[dict[str, Any]]:
+    """One row per path, the one with most time first; `files` is how many files it was."""
+    first_of = first_of_path(dict(_paths(traced)))
+    made = Counter(first_of.values())
+    files = {row["file_id"]: row for row in traced.result.tables["files"].to_pylist()}
+    names = _further_names(traced)
+    rows: dict[int, dict[str, Any]] = {}
+    most: dict[tuple[int, str], int] = {}
+    for judged in [*traced.result.verdicts, *traced.result.flushes]:
+        number, direction = judged["file_id"], judged["direction"]
+        number = first_of.get(number, number)
+        known = files.get(number, {})
+        row = rows.setdefault(
+            number,
+            {
+                "path": known.get("path"),
+                "files": made[number] or 1,
+                "names": names.get(number, []),
+                "dev_major": known.get("dev_major"),
+                "dev_minor": known.get("dev_minor"),
+                "inode": known.get("inode"),
+                "size_bytes": known.get("size_bytes"),
+                "disk_id": known.get("disk_id"),
+                **dict.fromkeys(("reads", "writes", "read_bytes", "written_bytes"), 0),
+                **dict.fromkeys(("read_time_ns", "write_time_ns", "errors"), 0),
+                **dict.fromkeys(("flushes", "flush_time_ns"), 0),
+                "read_pattern": None,
+                "write_pattern": None,
+                "read_evidence": None,
+                "write_evidence": None,
+                "joint_pattern": None,
+                "joint_evidence": None,
+            },
+        )
+        if direction == "sync":
+            row["flushes"] += judged["calls"]
+            row["flush_time_ns"] += judged["time_ns"]
+            continue
+        writing = direction == "write"
+        row["writes" if writing else "reads"] += judged["calls"]
+        row["written_bytes" if writing else "read_bytes"] += judged["done_bytes"]
+        row[f"{direction}_time_ns"] += judged["time_ns"]
+        row["errors"] += judged["errors"]
+        # several verdicts differ in basis: the one on most calls speaks for the file
+        if judged["calls"] >= most.get((number, direction), 0):
+            most[number, direction] = judged["calls"]
+            row[f"{direction}_pattern"] = judged["together"]["class"]
+            row[f"{direction}_evidence"] = _evidence(judged)
+            both = judged.get("both")
+            if both:
+                row["joint_pattern"] = both["class"]
+                row["joint_evidence"] = {k: v for k, v in both.items() if k != "class"}
+    spent = ("read_time_ns", "write_time_ns", "flush_time_ns")
+    return sorted(rows.values(), key=lambda row: -sum(row[name] for name in spent))
+
+
+def _further_names(traced: Traced) -> dict[int, list[str]]:
+    """Links by which files were opened or that were made, beside the path of their first use."""
+    found: dict[int, list[str]] = {}
+    table = traced.result.tables.get("file_names")
+    for row in table.to_pylist() if table is not None else []:
+        if row["kind"] == "link" and row["path"] not in found.get(row["file_id"], []):
+            found.setdefault(row["file_id"], []).append(row["path"])
+    return found
+
+
+def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
+    together = {key: value for key, value in judged["together"].items() if key != "class"}
+    threads: dict[str, int] = {}
+    for thread in judged["threads"]:
+        threads[thread["class"]] = threads.get(thread["class"], 0) + 1
+    return together | {"threads": threads, "basis": basis_in_words(judged["basis"])}
+
+
+def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
+    """Prints the summary on stdout, at most 100 columns wide."""
+    width = min(Console().width, 100) if sys.stdout.isatty() else 100
+    console = Console(width=width, highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("file", no_wrap=True)
+    table.add_column("", no_wrap=True, min_width=5)
+    for name, least in (("calls", 5), ("bytes", 9), ("median", 8), ("time", 8)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=least)
+    table.add_column("pattern", no_wrap=True)
+    paths = dict(_paths(traced))
+    every = of_paths([*traced.result.verdicts, *traced.result.flushes], paths)
+    judged = sorted(every, key=lambda row: -row["time_ns"])
+    shown = [row for row in judged if row["calls"] >= _JUDGED][:_SHOWN] or judged[:3]
+    told: set[tuple[int, str]] = set()
+    for row in shown:
+        label = Text(tail(printable(named(row, paths.get(row["file_id"]))), 36))
+        if row["direction"] == "sync":
+            time_ms = f"{row['time_ns'] / 1e6:.3g} ms"
+            each = f"{duration(row['time_ns'] / max(row['calls'], 1))} each"
+            table.add_row(label, "flush", str(row["calls"]), "", "", time_ms, each)
+            continue
+        verdict = row["together"]
+        kind = _kind(verdict)
+        kind += ", counted" if row["basis"] == "counters" else ""
+        kind += f", {basis_in_words(FAULTS)}" if row["basis"] == FAULTS else ""
+        table.add_row(
+            label,
+            row["direction"],
+            str(row["calls"]),
+            size_in_words(row["done_bytes"]),
+            size_in_words(verdict["median_size_bytes"]),
+            f"{row['time_ns'] / 1e6:.3g} ms",
+            kind,
+        )
+        both = row.get("both")
+        if both and both["class"] != "insufficient" and (row["file_id"], row["basis"]) not in told:
+            told.add((row["file_id"], row["basis"]))
+            table.add_row(label, "both", str(both["requests"]), "", "", "", _kind(both))
+    console.print(table)
+    rest = len(judged) - len(shown)
+    if rest > 0:
+        console.print(f"and {rest} with less (--json or -o gives all)", style="dim")
+    receipt = traced.result.receipt
+    console.print()
+    console.print(Text(printable(traced.result.closing)))
+    for finding in findings[:_FINDINGS]:
+        line = Text(f"{finding.code}: ", style="bold")
+        line.append(printable(finding.statement), style="not bold")
+        console.print(line)
+        if finding.what_to_do:
+            console.print(Text(f"  → {finding.what_to_do}"))
+    if receipt.get("hot"):
+        console.print(Text(in_words(receipt)))
+    lost = receipt["lost"]
+    console.print(
+        Text(
+            f"seen {receipt['seen']}, kept {receipt['kept']}, left out "
+            f"{receipt['filtered']}, lost {lost}; about {100 * receipt['added_share']:.2g} % added, "
+            f"tracer {receipt['cpu_ns'] / 1e6:.0f} ms CPU"
+        ),
+        style="bold red" if lost else "dim",
+    )
+    paired = receipt.get("paired")
+    if paired:
+        console.print(Text(_in_words(paired)))
+    if traced.interrupted:
+        console.print(Text(f"ended early by {traced.interrupted}"), style="bold")
+    if traced.outlived:
+        console.print(
+            Text(f"{traced.outlived} processes outlived the command; they were ended with it"),
+            style="bold",
+        )
+    if traced.bundle:
+        console.print(Text(f"bundle: {traced.bundle}"), style="dim")
+
+
+def _kind(verdict: Mapping[str, Any]) -> str:
+    return str(verdict["class"]) + (f" ({verdict['k']})" if verdict["k"] else "")
+
+
+def _in_words(paired: Mapping[str, Any]) -> str:
+    """What runs with and without tracing in turns said."""
+    low, share, high = (100 * paired[name] for name in ("low", "share", "high"))
+    said = f"{paired['pairs']} pairs of runs: {share:+.2f} % [{low:+.2f}, {high:+.2f}] with tracing"
+    return f"{said}; less than {100 * paired['limit']:.1f} %: {paired['verdict']}"
+
+
+def _paths(traced: Traced) -> list[tuple[int, str | None]]:
+    files = traced.result.tables["files"]
+    return list(
+        zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)
+    )
+
+
+def tail(text: str, most: int) -> str:
+    """The end of a text that is longer than `most`, the part that tells paths apart."""
+    return text if len(text) <= most else "…" + text[1 - most :]

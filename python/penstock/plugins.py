@@ -1,0 +1,130 @@
+"""What can be added without a change elsewhere: tables of names, ours before those of other packages.
+
+A row is `name → module` or `name → module:attribute`, imported when it is first used. Other packages add
+rows by entry points of the group `penstock.TABLE`; none of them takes the name of a row of ours.
+docs/extending.md has the protocol of each table, `penstock.testing` checks that a row keeps to it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from penstock.errors import BadInput, PenstockError
+
+
+class Table(Mapping[str, str]):
+    """Names and where what they name is: a mapping, in order of preference."""
+
+    def __init__(self, name: str, what: str, rows: Mapping[str, str]) -> None:
+        self.name = name
+        self.what = what
+        self._own = dict(rows)
+
+    @cached_property
+    def _rows(self) -> dict[str, str]:
+        from importlib.metadata import entry_points
+
+        rows = dict(self._own)
+        for point in entry_points(group=f"penstock.{self.name}"):
+            rows.setdefault(point.name, point.value)
+        return rows
+
+    def __getitem__(self, name: str) -> str:
+        return self._own.get(name) or self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def load(self, name: str) -> Any:
+        """What `name` names. BadInput for a name that is none; PenstockError where it cannot be imported."""
+        try:
+            module, _, attribute = self[name].partition(":")
+        except KeyError:
+            raise BadInput(f"found {self.what} {name!r}; expected {', '.join(self)}") from None
+        try:
+            found = importlib.import_module(module)
+            return getattr(found, attribute) if attribute else found
+        except (ImportError, AttributeError) as error:
+            if name in self._own:
+                raise
+            raise PenstockError(f"the {self.what} {name} ({self[name]}): {error}") from error
+
+
+#: what makes disks for nodes and studies, the first that can serve a disk is taken
+DISK_BACKENDS = Table(
+    "disk-backends",
+    "back end",
+    {
+        "fuse": "penstock.emulate.backends.fuse:FuseBackend",
+        "cgroup2": "penstock.emulate.backends.cgroup2:Cgroup2Backend",
+        "cgroup1": "penstock.emulate.backends.cgroup1:Cgroup1Backend",
+    },
+)
+
+#: what watches a run; they end in the opposite order of their beginning
+OBSERVERS = Table(
+    "observers",
+    "observer",
+    {
+        "monitor": "penstock.observe.monitor.monitor:MonitorObserver",
+        "trace": "penstock.observe.trace.capture.tracer:TraceObserver",
+    },
+)
+
+#: what reads a program's own report
+WORKLOAD_PARSERS = Table(
+    "workload-parsers",
+    "parser",
+    {
+        "fio": "penstock.workload.parsers.fio",
+        "pgbench": "penstock.workload.parsers.pgbench",
+        "none": "penstock.workload.parsers.wall",
+        "wall": "penstock.workload.parsers.wall",
+    },
+)
+
+#: a trace in another program's format
+TRACE_EXPORTERS = Table(
+    "trace-exporters",
+    "format",
+    {
+        "perfetto": "penstock.archive.trace_export:perfetto",
+        "paraver": "penstock.archive.trace_export:paraver",
+        "json": "penstock.archive.trace_export:json_file",
+        "jsonl": "penstock.archive.trace_export:jsonl",
+        "fio": "penstock.archive.trace_export:fio",
+    },
+)
+
+#: what is said of a trace, in this order where several weigh the same
+TRACE_FINDINGS = Table(
+    "trace-findings",
+    "finding of a trace",
+    {
+        name: f"penstock.analyse.trace_findings:{name}"
+        for name in (
+            "lost",
+            "bound",
+            "random_reads",
+            "disorder",
+            "fragmented",
+            "rereads",
+            "flushes",
+            "alone",
+            "small",
+            "unaligned",
+            "overhead",
+        )
+    },
+)
+
+#: from factors to treatments
+DESIGNS = Table("designs", "kind of design", {"full": "penstock.design.matrix:full"})
+
+TABLES = (DISK_BACKENDS, OBSERVERS, WORKLOAD_PARSERS, TRACE_EXPORTERS, TRACE_FINDINGS, DESIGNS)

@@ -1,0 +1,15 @@
+"""Labels of axes that carry a response."""
+
+from __future__ import annotations
+
+from penstock.analyse.outcome import Outcome, ResponseUnit
+
+
+def response_axis(
+    outcome: Outcome, response: ResponseUnit, words: str = "{}", upright: bool = False
+) -> str:
+    """`bandwidth (MiB/s), disk at ¼ speed`: the response in `words` with its unit, and the disks' speed, in
+    two lines where the axis stands upright."""
+    name = words.format(response.name)
+    said = f"{name} ({response.unit})" if response.unit else name
+    return (",\n" if upright else ", ").join(filter(None, [said, outcome.speeds.beside_axis]))

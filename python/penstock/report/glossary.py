@@ -1,0 +1,97 @@
+"""The words of a page, explained in it: each links to an entry that the page carries with it.
+
+`templates/glossary.md` is the only text of it; `docs/glossary.md` is a copy (`make manual`).
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import re
+from dataclasses import dataclass
+from importlib import resources
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word, the other forms in which it stands in a text, and what it means."""
+
+    name: str
+    forms: tuple[str, ...]
+    meaning: str
+
+    @property
+    def anchor(self) -> str:
+        """Where its entry stands in the page."""
+        return "word-" + re.sub(r"\W+", "-", self.name.lower())
+
+
+_ENTRY = re.compile(r"^- \*\*(?P<name>[^*]+)\*\*(?: \((?P<forms>[^)]+)\))?: (?P<meaning>.+)$", re.M)
+#: what is passed over whole (links, what others wrote, drawings, what a script writes), a tag, a text
+_PART = re.compile(
+    r"<(?P<skip>head|script|style|svg|nav|header|footer|table|dl|pre|code|bdi|a|summary|button|label|h1)\b.*?</(?P=skip)>"
+    r"|<p class=\"(?:shown|hint)\".*?</p>|<[^>]*>|[^<]+",
+    re.DOTALL,
+)
+
+
+@functools.cache
+def words() -> tuple[Word, ...]:
+    """All entries, in the order of the page."""
+    folder = resources.files("penstock.report") / "templates"
+    text = (folder / "glossary.md").read_text(encoding="utf-8")
+    return tuple(
+        Word(m["name"], tuple(filter(None, (m["forms"] or "").split(", "))), m["meaning"])
+        for m in _ENTRY.finditer(text)
+    )
+
+
+@functools.cache
+def _forms() -> tuple[re.Pattern[str], dict[str, Word]]:
+    by_form = {form.lower(): word for word in words() for form in (word.name, *word.forms)}
+    longest_first = sorted(by_form, key=len, reverse=True)
+    one = "|".join(re.escape(html.escape(form)) for form in longest_first)
+    # not inside a path, a name, an option or a key: flush.log, --flush, flush_us, /flush
+    return re.compile(rf"(?<![\w./=&#-])({one})(?![\w/=-]|\.\w)", re.I), by_form
+
+
+def explained(page: str) -> str:
+    """The page with the first use of each word in a section linked, and the entries of these at its end."""
+    pattern, by_form = _forms()
+    used: set[str] = set()
+    here: set[str] = set()
+
+    def link(found: re.Match[str]) -> str:
+        word = by_form[found[0].lower()]
+        if word.name in here:
+            return found[0]
+        here.add(word.name)
+        used.add(word.name)
+        return f'<a class="word" href="#{word.anchor}">{found[0]}</a>'
+
+    def part(found: re.Match[str]) -> str:
+        text = found[0]
+        if text.startswith("<section"):
+            here.clear()
+        return text if text.startswith("<") else pattern.sub(link, text)
+
+    begin, main, rest = page.partition("<main>")
+    body, end, tail = rest.rpartition("</main>")
+    if not (main and end):
+        return page
+    body = _PART.sub(part, body)
+    return begin + main + body + _section(used) + end + tail
+
+
+def _section(used: set[str]) -> str:
+    rows = "".join(
+        f'<dt id="{word.anchor}">{html.escape(word.name)}</dt><dd>{html.escape(word.meaning)}</dd>\n'
+        for word in sorted(words(), key=lambda word: word.name.lower())
+        if word.name in used
+    )
+    if not rows:
+        return ""
+    return (
+        '<section id="words"><h2>Words</h2>\n<details><summary>What the words with dots below them '
+        f'mean</summary><dl class="glossary">{rows}</dl></details>\n</section>\n'
+    )

@@ -1,0 +1,348 @@
+"""Whether a cluster's specification can be put up: every mistake at once, before anything is touched."""
+
+from __future__ import annotations
+
+import fnmatch
+import ipaddress
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec
+from penstock.spec.condition import check_condition
+from penstock.spec.privileges import parse_privilege
+
+_CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_DISK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+#: less, and a shell does not start [bytes]
+LEAST_MEMORY_BYTES = 4 << 20
+#: where a disk would hide what a node needs
+_TAKEN = ("/", "/proc", "/sys", "/dev", "/run", "/etc", "/tmp", "/bin", "/usr", "/lib")
+#: keys of a patch, by resource, that are decided here; those of disks and networks are their own
+CPU_KEYS = ("cpus", "cpuset", "ratio")
+MEMORY_KEYS = ("hard", "soft")
+NODE_STATES = ("up", "down", "frozen", "running")
+
+
+def check_cluster(spec: ClusterSpec) -> None:
+    """Raises BadInput that names every mistake of a specification."""
+    wrong = list(_cluster(spec))
+    if wrong:
+        raise BadInput("\n".join(wrong))
+
+
+def matching(patterns: Iterable[str], nodes: Iterable[str]) -> list[str]:
+    """The nodes that names or patterns (`*`, `?`) stand for, in their own order.
+
+    Raises BadInput for one that fits none.
+    """
+    names = list(nodes)
+    known = nodes if isinstance(nodes, Mapping) else set(names)
+    chosen: set[str] = set()
+    for pattern in patterns:
+        if pattern in known:
+            chosen.add(pattern)
+            continue
+        words = "".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in pattern)
+        found = [name for name in names if re.fullmatch(words, name)]
+        if not found:
+            raise BadInput(f"no node {pattern!r}; there are {_some(names)}")
+        chosen.update(found)
+    if len(chosen) == 1:
+        return list(chosen)
+    return [name for name in names if name in chosen]
+
+
+def check_cpu(patch: dict[str, object], where: str) -> Iterator[str]:
+    """Mistakes of a patch of processors."""
+    known = set(os.sched_getaffinity(0))
+    for key, value in patch.items():
+        if key not in CPU_KEYS:
+            yield f"{where}: found {key!r}; expected any of {', '.join(CPU_KEYS)}"
+        elif value is None or value == "max":
+            continue
+        elif key == "cpuset":
+            asked = set(value) if isinstance(value, list | tuple) else set()
+            if not asked or not asked <= known:
+                yield f"{where}: cpuset found {value!r}; expected processors of {sorted(known)}"
+        elif not _positive(value) or float(value) < 0.001:  # type: ignore[arg-type]
+            yield f"{where}: {key} found {value!r}; expected a number of at least 0.001"
+        elif key == "ratio" and float(value) > 1:  # type: ignore[arg-type]
+            yield f"{where}: cpu ratio found {value!r}; expected a share in ]0, 1]"
+
+
+def check_memory(patch: dict[str, object], where: str) -> Iterator[str]:
+    """Mistakes of a patch of memory."""
+    for key, value in patch.items():
+        if key not in MEMORY_KEYS:
+            yield f"{where}: found {key!r}; expected any of {', '.join(MEMORY_KEYS)}"
+        elif value is None or value == "max":
+            continue
+        elif not isinstance(value, int) or isinstance(value, bool) or value < LEAST_MEMORY_BYTES:
+            yield f"{where}: {key} memory found {value!r}; expected at least 4 MiB, in bytes"
+    hard, soft = patch.get("hard"), patch.get("soft")
+    if isinstance(hard, int) and isinstance(soft, int) and soft > hard:
+        yield f"{where}: soft memory limit {soft} is above the hard one {hard}"
+
+
+def check_state(patch: dict[str, object], where: str) -> Iterator[str]:
+    """Mistakes of a patch of a node itself."""
+    for key, value in patch.items():
+        if key != "state":
+            yield f"{where}: found {key!r}; expected state"
+        elif value not in NODE_STATES:
+            yield f"{where}: state found {value!r}; expected any of {', '.join(NODE_STATES)}"
+
+
+def _cluster(spec: ClusterSpec) -> Iterator[str]:
+    if not _CLUSTER.fullmatch(spec.name):
+        yield f"cluster name: found {spec.name!r}; expected letters, digits, _ and -, at most 32"
+    if not spec.nodes:
+        yield "found no node; expected at least one"
+    yield from _twice("node", (node.name for node in spec.nodes))
+    yield from _twice("network", (network.name for network in spec.networks))
+    networks: dict[str, Any] = {}
+    for network in spec.networks:
+        try:
+            networks[network.name] = network.subnet and ipaddress.ip_network(network.subnet)
+        except ValueError as error:
+            yield f"network {network.name}: found subnet {network.subnet!r}; {error}"
+    subnets = [(name, subnet) for name, subnet in networks.items() if subnet]
+    for number, (name, subnet) in enumerate(subnets):
+        for other, other_subnet in subnets[:number]:
+            if subnet.version == other_subnet.version and subnet.overlaps(other_subnet):
+                yield f"network {name}: {subnet} overlaps {other_subnet} of {other}"
+    addresses = Counter(
+        (link.network, link.address) for node in spec.nodes for link in node.links if link.address
+    )
+    for (name, address), times in addresses.items():
+        if times > 1:
+            yield f"network {name}: address {address} is given to {times} nodes"
+    for node in spec.nodes:
+        yield from _node(node, networks)
+    yield from check_events(spec.events, Targets({node.name: node for node in spec.nodes}))
+
+
+class Targets:
+    """Which nodes' disks and links events are meant for; the same question is answered once."""
+
+    def __init__(self, nodes: Mapping[str, NodeSpec]) -> None:
+        self.nodes = nodes
+        self._known: dict[tuple[Any, ...], dict[str | None, tuple[str, ...]]] = {}
+
+    def of(self, event: Event) -> dict[str | None, tuple[str, ...]]:
+        """By the name of a disk or network (None for other resources) the chosen nodes that have it.
+
+        The name of a disk may be a pattern. Raises BadInput if no chosen node has one that fits.
+        """
+        key = (event.nodes, event.resource, event.name)
+        if key not in self._known:
+            self._known[key] = self._find(event)
+        return self._known[key]
+
+    def _find(self, event: Event) -> dict[str | None, tuple[str, ...]]:
+        chosen = matching(event.nodes, self.nodes)
+        if event.resource not in ("disk", "network"):
+            return {None: tuple(chosen)}
+        found: dict[str | None, tuple[str, ...]] = {}
+        there: dict[str, None] = {}
+        for node in chosen:
+            for name in names_of(self.nodes[node], event.resource):
+                there[name] = None
+                if fnmatch.fnmatchcase(name, event.name or ""):
+                    found[name] = (*found.get(name, ()), node)
+        if not found:
+            names = _some(list(there)) or "none"
+            raise BadInput(
+                f"{', '.join(event.nodes)}: no {event.resource} {event.name!r}; there are {names}"
+            )
+        return found
+
+
+def names_of(node: NodeSpec, resource: str) -> list[str]:
+    """The names of a node's disks, or of the networks that it is on."""
+    if resource == "disk":
+        return [disk.name for disk in node.disks]
+    return [link.network for link in node.links] if resource == "network" else []
+
+
+def check_events(events: Iterable[Event], targets: Targets) -> list[str]:
+    """Mistakes of a schedule: of single events, and two patches of one key at one time."""
+    numbered = list(enumerate(events))
+    names = list(targets.nodes)
+    wrong = []
+    for number, event in numbered:
+        where = f"event {number}"
+        mistakes = list(check_event(event, names, where))
+        if not mistakes:
+            mistakes += _watched(event, targets.nodes, where)
+            try:
+                targets.of(event)
+            except BadInput as error:
+                mistakes.append(f"{where}: {error}")
+        wrong += mistakes
+    return wrong or list(_same_twice(numbered, targets))
+
+
+def _watched(event: Event, nodes: Mapping[str, NodeSpec], where: str) -> Iterator[str]:
+    condition = event.when.condition or {}
+    if condition.get("metric") is not None:
+        node, _, disk = str(condition["disk"]).rpartition(".")
+        if node not in nodes or disk not in names_of(nodes[node], "disk"):
+            known = [f"{n}.{d}" for n in nodes for d in names_of(nodes[n], "disk")]
+            found = f"{where}: the condition's disk {condition['disk']!r}"
+            yield f"{found}; expected one of {_some(known) or 'none, there are no disks'}"
+
+
+def _same_twice(events: Iterable[tuple[int, Event]], targets: Targets) -> Iterator[str]:
+    """Two patches of the same key at the same time: which should hold cannot be known."""
+    seen: dict[tuple[Any, ...], int] = {}
+    for number, event in events:
+        when = (event.when.at_s, event.when.phase, repr(event.when.condition))
+        keys = list(keys_of(event.patch))
+        for name, nodes in targets.of(event).items():
+            for node in nodes:
+                whose = (when, event.resource, name, node)
+                for key in keys:
+                    whole, dot, _ = key.partition(".")
+                    first = next(
+                        (
+                            seen[*whose, other]
+                            for other in (key, whole if dot else f"{whole}.")
+                            if seen.get((*whose, other), number) != number
+                        ),
+                        None,
+                    )
+                    if first is not None:
+                        yield (
+                            f"events {first} and {number} change {key} of {node} at the same time"
+                        )
+                    seen.setdefault((*whose, key), number)
+                    if dot:
+                        seen.setdefault((*whose, f"{whole}."), number)
+
+
+def keys_of(patch: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """The keys that a patch sets, each limit and each part of a delay for itself."""
+    for key, value in patch.items():
+        if isinstance(value, Mapping) and key in ("limits", "delay"):
+            yield from keys_of(value, f"{key}.")
+        else:
+            yield f"{above}{key}"
+
+
+def check_event(event: Event, names: list[str], where: str) -> Iterator[str]:
+    """Mistakes of one event."""
+    try:
+        matching(event.nodes, names)
+    except BadInput as error:
+        yield f"{where}: {error}"
+    at_s = event.when.at_s
+    if not math.isfinite(at_s) or at_s < 0:
+        yield f"{where}: time found {at_s!r}; expected seconds from 0 on"
+    if event.when.condition is not None:
+        yield from check_condition(event.when.condition, where)
+    if not event.patch:
+        yield f"{where}: changes nothing"
+    checks = {"cpu": check_cpu, "memory": check_memory, "node": check_state}
+    if event.resource in checks:
+        yield from checks[event.resource](event.patch, where)
+    elif event.name is None:
+        yield f"{where}: expected the name of the {event.resource}"
+
+
+def _node(node: NodeSpec, networks: dict[str, Any]) -> Iterator[str]:
+    where = f"node {node.name}"
+    if not _NODE.fullmatch(node.name):
+        yield f"node name: found {node.name!r}; expected letters, digits, -, _ and ., at most 63"
+    if node.image is not None and not os.path.isdir(node.image):
+        yield f"{where}: image {node.image} is not a directory"
+    cpu = {"cpus": node.cpus, "cpuset": node.cpuset, "ratio": node.cpu_ratio}
+    yield from check_cpu({k: v for k, v in cpu.items() if v is not None}, where)
+    yield from check_memory({"hard": node.memory_bytes, "soft": node.memory_soft_bytes}, where)
+    yield from _twice(f"{where}: disk", (disk.name for disk in node.disks))
+    yield from _twice(f"{where}: mount point", (mount_point(disk) for disk in node.disks))
+    yield from _twice(f"{where}: link to network", (link.network for link in node.links))
+    for privilege in node.privileges:
+        try:
+            parse_privilege(privilege)
+        except ValueError as error:
+            yield f"{where}: privileges: found {privilege!r}; expected {error}"
+    for disk in node.disks:
+        yield from _disk(disk, f"{where}: disk {disk.name}")
+    for link in node.links:
+        yield from _link(link, networks, f"{where}: link {link.network}")
+
+
+def mount_point(disk: DiskSpec) -> str:
+    """Where the node sees a disk."""
+    return os.path.normpath(disk.mount or f"/disks/{disk.name}")
+
+
+def _disk(disk: DiskSpec, where: str) -> Iterator[str]:
+    if not _DISK.fullmatch(disk.name):
+        yield f"{where}: found that name; expected letters, digits, _ and -, at most 32"
+    at = mount_point(disk)
+    if (
+        not at.startswith("/")
+        or at in _TAKEN
+        or at.startswith(("/proc/", "/sys/", "/dev/", "/run/"))
+    ):
+        yield f"{where}: mount point found {disk.mount!r}; expected an absolute path of its own"
+    if disk.directory is not None and not os.path.isdir(disk.directory):
+        yield f"{where}: {disk.directory} is not a directory"
+    if not _positive(disk.time_scale):
+        yield f"{where}: time scale found {disk.time_scale!r}; expected a number above 0"
+    for name, value in vars(disk.limits).items():
+        if value is not None and not _positive(value):
+            yield f"{where}: {name} found {value!r}; expected a number above 0"
+
+
+def _link(link: LinkSpec, networks: dict[str, Any], where: str) -> Iterator[str]:
+    if link.network not in networks:
+        yield f"{where}: no such network; there are {_some(list(networks))}"
+    subnet = networks.get(link.network)
+    if link.address is not None:
+        try:
+            address = ipaddress.ip_address(link.address.partition("/")[0])
+        except ValueError:
+            yield f"{where}: found address {link.address!r}; expected one such as 10.88.1.5"
+        else:
+            if subnet and address not in subnet:
+                yield f"{where}: address {link.address} is not in {subnet}"
+    for name in ("out_bps", "in_bps"):
+        value = getattr(link, name)
+        if value is not None and not _positive(value):
+            yield f"{where}: {name} found {value!r}; expected bytes per second above 0"
+    for name in ("loss", "duplicate", "corrupt", "reorder"):
+        value = getattr(link, name)
+        if not 0 <= value <= 1:
+            yield f"{where}: {name} found {value!r}; expected a probability"
+    for name in ("mean_s", "jitter_s"):
+        value = getattr(link.delay, name)
+        if not math.isfinite(value) or value < 0:
+            yield f"{where}: delay {name} found {value!r}; expected seconds from 0 on"
+
+
+def _twice(what: str, names: Iterable[str]) -> Iterator[str]:
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield f"{what} {name} is there {times} times"
+
+
+def _positive(value: object) -> bool:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value > 0
+    )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

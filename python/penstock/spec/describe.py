@@ -1,0 +1,159 @@
+"""A study's nodes, links, schedule, services and hosts in words, for the plan and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.text import at_speed
+
+Row = dict[str, str]
+#: in the order in which they are said
+_WIRE = ("bandwidth", "out", "in", "latency", "jitter", "loss", "duplicate", "corrupt", "reorder")
+
+
+def is_plain(document: Mapping[str, Any]) -> bool:
+    """Whether the study has one node that says no more than memory, processors and profiles."""
+    platform = document.get("platform") or {}
+    nodes = platform.get("nodes") or []
+    keys = {k for n in nodes for k in n} | {
+        k for n in nodes for d in n.get("disks") or () for k in d
+    }
+    plain = {
+        "name",
+        "memory",
+        "cpus",
+        "disks",
+        "profile",
+        "directory",
+        "time_scale",
+        "size",
+        "mount",
+    }
+    return len(nodes) == 1 and not keys - plain and not set(platform) - {"nodes"}
+
+
+def nodes(document: Mapping[str, Any]) -> list[Row]:
+    """One row for each entry of nodes: `node`, `machine`, `disks`, `links`."""
+    found = []
+    for node in (document.get("platform") or {}).get("nodes") or []:
+        count = node.get("count")
+        name = str(node["name"]) if count is None else f"{node['name']}-… ({count})"
+        keys = ("memory", "memory_soft", "cpus", "cpuset", "cpu_ratio", "image", "ssh")
+        machine = [
+            f"{k.replace('_', ' ')} {_value(node[k])}" for k in keys if node.get(k) is not None
+        ]
+        if node.get("privileges"):
+            machine.append(f"privileges {' '.join(node['privileges'])}")
+        disks = [_disk(d) for d in node.get("disks") or []]
+        links = [
+            " ".join([str(i.get("network", "net")), _wire(i)]).strip()
+            for i in node.get("interfaces") or [{"network": "net"}]
+        ]
+        found.append(
+            {
+                "node": name,
+                "machine": ", ".join(machine),
+                "disks": "; ".join(disks),
+                "links": "; ".join(links),
+            }
+        )
+    return found
+
+
+def networks(document: Mapping[str, Any]) -> list[Row]:
+    """One row for each network of which anything is said: `network`, `packets`."""
+    platform = document.get("platform") or {}
+    said = [{"name": "net", **platform["network"]}] if platform.get("network") else []
+    found = []
+    for network in [*said, *(platform.get("networks") or [])]:
+        words = [_wire(network)]
+        if network.get("subnet"):
+            words.append(str(network["subnet"]))
+        if network.get("matrix"):
+            words.append(
+                "; ".join(
+                    f"{a} to {b} {latency}"
+                    for a, peers in network["matrix"].items()
+                    for b, latency in peers.items()
+                )
+            )
+        found.append({"network": str(network["name"]), "packets": ", ".join(w for w in words if w)})
+    return found
+
+
+def schedule(document: Mapping[str, Any]) -> list[Row]:
+    """One row for each entry of the schedule: `when`, `nodes`, `change`."""
+    found = []
+    for event in (document.get("platform") or {}).get("schedule") or []:
+        when = f"{event.get('at', '0s')} after {event.get('phase', 'run')}"
+        if event.get("when"):
+            when = "when " + _value(event["when"])
+        who = event.get("nodes", "*")
+        skip = ("at", "phase", "when", "nodes")
+        change = [f"{k} {_value(v)}" for k, v in event.items() if k not in skip]
+        who = ", ".join(who) if isinstance(who, list) else str(who)
+        found.append({"when": when, "nodes": who, "change": ", ".join(change)})
+    return found
+
+
+def services(document: Mapping[str, Any]) -> list[Row]:
+    """One row for each service and for the command: `what`, `on`, `command`."""
+    workload = document.get("workload") or {}
+    found = [
+        {
+            "what": f"service {s['name']}",
+            "on": _where(s.get("on")),
+            "command": " ".join(str(s["command"]).split()),
+        }
+        for s in workload.get("services") or []
+    ]
+    command = " ".join(str(workload.get("command", "")).split())
+    return [*found, {"what": "command", "on": _where(workload.get("on")), "command": command}]
+
+
+def hosts(document: Mapping[str, Any]) -> list[str]:
+    """Names of the hosts that make the runs; none where this one does."""
+    return [str(w["name"]) for w in (document.get("hosts") or {}).get("workers") or []]
+
+
+def _where(on: Any) -> str:
+    if not on:
+        return "the first node"
+    return ", ".join(on) if isinstance(on, list) else str(on)
+
+
+def _disk(disk: Mapping[str, Any]) -> str:
+    words = [str(disk["name"])]
+    if disk.get("profile") is not None:
+        words.append(_at_speed(str(disk["profile"]), disk.get("time_scale", 1)))
+    elif disk.get("directory") is not None:
+        words.append(f"directory {disk['directory']}")
+    for key in ("size", "backend", "limits", "readahead", "features"):
+        if disk.get(key) is not None:
+            words.append(f"{key} {_value(disk[key])}")
+    return f"{words[0]}: {', '.join(words[1:])}" if words[1:] else words[0]
+
+
+def _at_speed(profile: str, scale: Any) -> str:
+    """A profile with its speed; where that is varied or decided later, with what the study says."""
+    if isinstance(scale, Mapping):
+        return f"{profile} (time_scale {', '.join(f'{k} {v}' for k, v in scale.items())})"
+    try:
+        return at_speed(profile, float(scale))
+    except (TypeError, ValueError):
+        return f"{profile} (time_scale {scale})"
+
+
+def _wire(wire: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k} {wire[k]}" for k in _WIRE if wire.get(k) is not None)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{k} {_value(v)}" for k, v in value.items())
+    if isinstance(value, list):
+        return "; ".join(_value(v) for v in value)
+    return (
+        {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    )

@@ -1,0 +1,171 @@
+"""What Pydantic says about a file, in our words and with its place."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from penstock.errors import Mistake
+from penstock.spec.names import suggestion
+from penstock.spec.source import Source
+
+
+def in_order(mistakes: list[Mistake]) -> list[Mistake]:
+    """In the order of the file, at most one per place and finding."""
+    once: dict[tuple[str, int, int, str], Mistake] = {}
+    for m in mistakes:
+        once.setdefault((m.file, m.line, m.column, m.found), m)
+    return sorted(once.values(), key=lambda m: (m.file, m.line, m.column))
+
+
+#: where a file says which version of its format it is
+_VERSIONS = (("penstock",), ("penstock_platform",))
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "dict_type": "a mapping (key: value)",
+    "model_type": "a mapping (key: value)",
+    "model_attributes_type": "a mapping (key: value)",
+    "list_type": "a list",
+}
+_BOUNDS = {
+    "greater_than_equal": ("ge", "a number of at least {}"),
+    "greater_than": ("gt", "a number above {}"),
+    "less_than_equal": ("le", "a number of at most {}"),
+    "less_than": ("lt", "a number below {}"),
+}
+
+
+def _located(source: Source, detail: ErrorDetails) -> tuple[str | int, ...]:
+    """The path in the file: Pydantic's own, without the names of union members."""
+    node: Any = source.value
+    path: list[str | int] = []
+    steps = detail["loc"]
+    for i, step in enumerate(steps):
+        inside = (isinstance(node, dict) and step in node) or (
+            isinstance(node, list) and isinstance(step, int) and step < len(node)
+        )
+        if inside:
+            path.append(step)
+            node = node[step]
+        elif i == len(steps) - 1 and detail["type"] == "missing":
+            path.append(step)
+    return tuple(path)
+
+
+def note(source: Source, detail: ErrorDetails, model: type[BaseModel], page: str) -> None:
+    """Adds to `source` what Pydantic found wrong against `model`, which `page` documents."""
+    path, kind = _located(source, detail), detail["type"]
+    if kind == "missing":
+        here, name = path[:-1], str(path[-1])
+        what = _described(model, here, name, page)
+        above = f" in {_dotted(here)}" if here else ""
+        source.mistake(here, f"no '{name}'{above}", f"the key {name}: {what}", key=True)
+    elif kind == "extra_forbidden":
+        known = keys_at(model, path[:-1])
+        name = str(path[-1])
+        expected = f"one of {', '.join(known)}{suggestion(name, known)}"
+        source.mistake(path, f"the unknown key '{name}'", expected, key=True)
+    else:
+        source.mistake(path, _found(detail["input"]), expected_of(detail))
+
+
+def expected_of(detail: ErrorDetails) -> str:
+    """What Pydantic expected, in our words."""
+    context = detail.get("ctx", {})
+    kind = detail["type"]
+    if kind == "expected":
+        return str(context["expected"])
+    if kind in _EXPECTED:
+        return _EXPECTED[kind]
+    if detail["loc"] in _VERSIONS:
+        return "1, the only version of this format"
+    if kind in _BOUNDS:
+        key, text = _BOUNDS[kind]
+        return text.format(context[key])
+    if kind == "literal_error":
+        choices = str(context["expected"]).replace("'", "")
+        return choices + suggestion(str(detail["input"]), re.split(r", | or ", choices))
+    if kind == "too_short":
+        return "at least one entry"
+    return detail["msg"][:1].lower() + detail["msg"][1:]
+
+
+def _found(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return f"a mapping ({', '.join(map(str, value))[:60]})" if value else "an empty mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    if isinstance(value, str):
+        return f"'{value[:80]}'" if value.strip() else "an empty text"
+    return str(value)
+
+
+def _dotted(path: Sequence[str | int]) -> str:
+    return ".".join(map(str, path))
+
+
+@functools.cache
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema(by_alias=True)
+
+
+def schema_at(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, Any]:
+    """The JSON Schema of what stands at `path`; empty where nothing may."""
+    return _deref(entry_at(model, path), _schema_of(model))
+
+
+def entry_at(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, Any]:
+    """As `schema_at`, as the key itself is described: choices and references as they are."""
+    whole = _schema_of(model)
+    node: dict[str, Any] = whole
+    for step in path:
+        node = _child(_deref(node, whole), step, whole)
+    return node
+
+
+def _deref(node: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node:
+        node = whole["$defs"][node["$ref"].rpartition("/")[2]]
+    for choices in (node.get("anyOf"), node.get("oneOf")):
+        if choices and "properties" not in node:
+            objects = [_deref(c, whole) for c in choices]
+            merged: dict[str, Any] = {}
+            for o in objects:
+                merged |= o.get("properties", {})
+            extra = next((o for o in objects if "additionalProperties" in o), {})
+            return {"properties": merged, **({} if merged else extra)}
+    return node
+
+
+def _child(node: dict[str, Any], step: str | int, whole: dict[str, Any]) -> dict[str, Any]:
+    properties = node.get("properties", {})
+    if step in properties:
+        found: dict[str, Any] = properties[step]
+        return found
+    if isinstance(step, int) and isinstance(node.get("items"), dict):
+        return dict(node["items"])
+    extra = node.get("additionalProperties")
+    return extra if isinstance(extra, dict) else {}
+
+
+def keys_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
+    """The keys that `model` knows at `path`."""
+    return list(schema_at(model, path).get("properties", {}))
+
+
+def _described(model: type[BaseModel], path: Sequence[str | int], name: str, page: str) -> str:
+    entry = schema_at(model, path).get("properties", {}).get(name, {})
+    text = str(entry.get("description", f"see {page}"))
+    return text[:1].lower() + text[1:].rstrip(".")

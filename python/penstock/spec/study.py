@@ -1,0 +1,236 @@
+"""The study as everybody else reads it: checked, with defaults filled in and units parsed.
+
+`study/file.py` mirrors the YAML; `study/load.py` turns one into the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from penstock.spec.machine import PlatformFile
+
+__all__ = [
+    "DesignSpec",
+    "Factor",
+    "Hosts",
+    "Level",
+    "MonitorSpec",
+    "Observers",
+    "Ready",
+    "Response",
+    "ResponseSource",
+    "Service",
+    "Settle",
+    "Study",
+    "TimeScales",
+    "TraceSpec",
+    "Worker",
+    "Workload",
+]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Level(_Frozen):
+    """One level of a factor: its name in tables and the value that templates get."""
+
+    name: str
+    value: str | int | float
+
+
+class Factor(_Frozen):
+    """What is varied; the first level is coded −1, the second +1."""
+
+    name: str
+    levels: tuple[Level, ...]
+    unit: str | None = None
+    change_cost_s: float = 0.0
+
+    def level(self, name: str) -> Level:
+        """The level called `name`; KeyError if there is none."""
+        for level in self.levels:
+            if level.name == name:
+                return level
+        raise KeyError(f"factor {self.name} has no level {name}")
+
+
+class DesignSpec(_Frozen):
+    """Which runs: 2^(K−`fraction`) treatments (0: full), or those of `kind`, `replicates` times.
+
+    `order` is drawn from `seed`; `options` is what the study says of a kind that is not `full`.
+    """
+
+    kind: str = "full"
+    options: dict[str, Any] = {}
+    fraction: int = 0
+    generators: tuple[str, ...] = ()
+    replicates: int = 2
+    seed: int = 1
+    order: Literal["interleaved", "standard"] = "interleaved"
+    noise: float = 0.05
+
+
+class Ready(_Frozen):
+    """How a service shows that it is up: a port, a text in its output, or a command that succeeds."""
+
+    port: int | None = None
+    log: str | None = None
+    command: str | None = None
+
+
+class Service(_Frozen):
+    """A command that must be up on nodes before the measured one; ended by pid after it."""
+
+    name: str
+    command: str
+    on: tuple[str, ...] = ()
+    ready: Ready | None = None
+    within_s: float = 60.0
+    stop: str = "TERM"
+    user: str | None = None
+
+
+class Workload(_Frozen):
+    """What is run. Texts are templates; see `study/resolve.py` for filling them in."""
+
+    prepare: str | None = None
+    mutates: bool | Literal["contents"] = True
+    command: str
+    after: str | None = None
+    timeout_s: float = 600.0
+    expected_s: float | None = None
+    parser: str = "none"
+    user: str | None = None
+    env: dict[str, str] = {}
+    directory: str | None = None
+    #: nodes that the command runs on: names and patterns; empty: the first
+    on: tuple[str, ...] = ()
+    services: tuple[Service, ...] = ()
+
+
+class ResponseSource(_Frozen):
+    """Where a response comes from: a parser's `key`, a `regex` with one group, or a `json` path."""
+
+    kind: Literal["key", "regex", "json"]
+    key: str | None = None
+    regex: str | None = None
+    json_path: str | None = None
+    file: str = "stdout"
+
+
+class Response(_Frozen):
+    """What is measured of each run, in `unit`."""
+
+    name: str
+    source: ResponseSource
+    unit: str
+    better: Literal["higher", "lower"]
+
+
+class MonitorSpec(_Frozen):
+    """The sampler's period."""
+
+    interval_s: float = 1.0
+
+
+class TraceSpec(_Frozen):
+    """The tracer's mode."""
+
+    mode: Literal["trace", "pattern"] = "trace"
+
+
+class Observers(_Frozen):
+    """What watches each run; None: not used."""
+
+    monitor: MonitorSpec | None = MonitorSpec()
+    trace: TraceSpec | None = None
+    #: settings of those that other packages add, by name
+    others: dict[str, dict[str, Any]] = {}
+
+    def by_name(self) -> dict[str, dict[str, Any]]:
+        """Settings of each that is used."""
+        own = {"monitor": self.monitor, "trace": self.trace}
+        return {n: s.model_dump() for n, s in own.items() if s is not None} | self.others
+
+
+class Settle(_Frozen):
+    """The state that each run starts from."""
+
+    sync: bool = True
+    drop_caches: bool = True
+    resident_at_most: float | None = 0.01
+    resident_at_least: float | None = None
+    idle_s: float = 0.0
+
+
+class Worker(_Frozen):
+    """A host that makes runs: over ssh, in a network namespace of this host, or this host itself."""
+
+    name: str
+    ssh: str | None = None
+    ssh_options: tuple[str, ...] = ()
+    netns: str | None = None
+    python: str | None = None
+
+
+class Hosts(_Frozen):
+    """The hosts of a study, and the address at which they find the conductor."""
+
+    listen: str
+    workers: tuple[Worker, ...]
+
+
+class TimeScales(_Frozen):
+    """What `auto` came to: one number for all disks that say it of all their profiles `together`, and by
+    profile those that say it of each its `own`."""
+
+    together: float | None = None
+    own: dict[str, float] = {}
+
+
+class Study(_Frozen):
+    """A checked study. `document` is the file as plain values, after `--set` and `--quick`; `time_scales` is
+    what was decided in it."""
+
+    name: str
+    question: str
+    factors: tuple[Factor, ...]
+    design: DesignSpec
+    platform: PlatformFile
+    workload: Workload
+    responses: tuple[Response, ...]
+    observers: Observers = Observers()
+    settle: Settle = Settle()
+    hosts: Hosts | None = None
+    quick: bool = False
+    source_path: Path
+    base_dir: Path
+    source_text: str
+    document: dict[str, Any]
+    profiles: dict[str, dict[str, Any]] = {}
+    time_scales: TimeScales | None = None
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of what the study says (comments and layout aside) and of its storage profiles."""
+        said = json.dumps([self.document, self.profiles], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(said.encode()).hexdigest()
+
+    @property
+    def study_id(self) -> str:
+        """Name and the first 8 hexadecimal digits of the hash."""
+        return f"{self.name}-{self.hash[:8]}"
+
+    def factor(self, name: str) -> Factor:
+        """The factor called `name`; KeyError if there is none."""
+        for factor in self.factors:
+            if factor.name == name:
+                return factor
+        raise KeyError(f"no factor {name}")

@@ -1,0 +1,141 @@
+"""At which speed the disks of a study run, by the level that says their profile, and whether what is compared
+shares one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.spec.template import LoneBrace, names_in
+from penstock.study.references import level_values
+from penstock.text import listed, speed
+
+#: factor → level, and disk → what a manifest says of it
+Row = tuple[Mapping[str, str], Mapping[str, Any]]
+#: what is wrong with a comparison of disks at different speeds
+NO_DIFFERENCE_OF_DEVICES = "what lies between them is not the difference of the devices"
+#: named of one speed at most
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class DiskSpeeds:
+    """`by_level`: factor → level → time scales of the disks whose profile the factor says; `runs`: of each
+    kind of run the disk, the profile and the time scale of all its emulated disks."""
+
+    by_level: dict[str, dict[str, set[float]]] = field(default_factory=dict)
+    runs: list[tuple[tuple[str, str, float], ...]] = field(default_factory=list)
+
+    def label(self, factor: str, level: str) -> float:
+        """The time scale that a level's name goes with; 1 where it says no profile, or one of several."""
+        scales = self.by_level.get(factor, {}).get(level, set())
+        return next(iter(scales)) if len(scales) == 1 else 1.0
+
+    @property
+    def scales(self) -> list[float]:
+        """All time scales, each once, the fastest first."""
+        return sorted({scale for run in self.runs for _, _, scale in run})
+
+    @property
+    def several(self) -> bool:
+        """Whether a run has more than one emulated disk."""
+        return any(len(run) > 1 for run in self.runs)
+
+    @property
+    def beside_axis(self) -> str:
+        """What an axis says beside its unit, where every disk ran at one speed and no level tells it."""
+        if self.by_level or len(self.scales) != 1 or self.scales == [1.0]:
+            return ""
+        return f"disk{'s' * self.several} at {speed(self.scales[0])}"
+
+    def unequal(self) -> list[str]:
+        """One text for each factor whose levels do not share one time scale, and for disks of one run."""
+        found = []
+        for factor, levels in self.by_level.items():
+            told = _by_speed([(level, frozenset(scales)) for level, scales in levels.items()])
+            if len(told) > 1:
+                found.append(_unequal(f"the levels of {factor}", told))
+        for run in self.runs:
+            told = _by_speed([(f"{disk}: {name}", frozenset([scale])) for disk, name, scale in run])
+            if len(told) > 1:
+                found.append(_unequal("the disks of a run", told))
+                break
+        return found
+
+
+def _by_speed(named: list[tuple[str, frozenset[float]]]) -> list[str]:
+    """What has the same time scales together: `network-volume and sata-ssd at ¼ speed`."""
+    groups: dict[frozenset[float], list[str]] = {}
+    for name, scales in named:
+        groups.setdefault(scales, []).append(name)
+    found = []
+    for scales, names in groups.items():
+        more = len(names) - _MOST_NAMED
+        few = [*names[:_MOST_NAMED], f"{more} more"] if more > 0 else names
+        found.append(f"{listed(few)} at {listed([speed(s) for s in sorted(scales)])}")
+    return found
+
+
+def _unequal(what: str, told: list[str]) -> str:
+    return f"{what} do not share one time scale ({', '.join(told)}): {NO_DIFFERENCE_OF_DEVICES}"
+
+
+def disk_speeds(document: Mapping[str, Any], rows: Iterable[Row]) -> DiskSpeeds:
+    """The speeds of runs, each with its levels and its disks; `document` is the study as plain values."""
+    declared = document.get("factors")
+    factors = {
+        str(name): [level for _, level, _ in level_values(body.get("levels"))]
+        for name, body in (declared.items() if isinstance(declared, Mapping) else ())
+        if isinstance(body, Mapping)
+    }
+    says = _factors_of_profiles(document)
+    by_level: dict[str, dict[str, set[float]]] = {}
+    runs: dict[tuple[tuple[str, str, float], ...], None] = {}
+    for levels, disks in rows:
+        run = []
+        for disk_id, disk in disks.items():
+            scale = scale_of(disk)
+            if scale is None:
+                continue
+            run.append((str(disk_id), str(disk.get("profile")), scale))
+            for factor in _of(disk_id, says):
+                if factor in levels:
+                    of_factor = by_level.setdefault(
+                        factor, {level: set() for level in factors.get(factor, [])}
+                    )
+                    of_factor.setdefault(str(levels[factor]), set()).add(scale)
+        runs.setdefault(tuple(run))
+    met = {f: {v: s for v, s in levels.items() if s} for f, levels in by_level.items()}
+    return DiskSpeeds(met, [run for run in runs if run])
+
+
+def scale_of(disk: Any) -> float | None:
+    """The time scale of a disk as a manifest says it; None of a plain directory."""
+    scale = disk.get("time_scale") if isinstance(disk, Mapping) else None
+    return float(scale) if isinstance(scale, int | float) and scale > 0 else None
+
+
+def _of(disk_id: str, says: Mapping[tuple[str, str], set[str]]) -> set[str]:
+    """The factors that say the profile of `node.disk`; nodes that are alike are NAME-0, NAME-1, …"""
+    node, dot, disk = str(disk_id).rpartition(".")
+    if not dot:
+        return {f for (_, name), factors in says.items() if name == disk for f in factors}
+    return says.get((node, disk)) or says.get((node.rpartition("-")[0], disk)) or set()
+
+
+def _factors_of_profiles(document: Mapping[str, Any]) -> dict[tuple[str, str], set[str]]:
+    platform = document.get("platform")
+    found: dict[tuple[str, str], set[str]] = {}
+    nodes = platform.get("nodes") if isinstance(platform, Mapping) else None
+    for node in nodes if isinstance(nodes, list) else []:
+        disks = node.get("disks") if isinstance(node, Mapping) else None
+        for disk in disks if isinstance(disks, list) else []:
+            if not isinstance(disk, Mapping):
+                continue
+            try:
+                named = set(names_in(str(disk.get("profile") or "")))
+            except LoneBrace:
+                continue
+            found[str(node.get("name")), str(disk.get("name"))] = named
+    return found

@@ -1,0 +1,134 @@
+"""Time scales of a study's disks: a number, one for each profile or level, or `auto`.
+
+`auto` is decided once, when the study is first run, and is a number in the study from then on.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.spec.machine import PlatformFile
+from penstock.spec.quantities import AUTO
+from penstock.spec.source import dump
+from penstock.spec.study import Study, TimeScales
+from penstock.spec.template import LoneBrace, fill, names_in
+
+#: most profiles of one disk that are looked at
+_MOST = 4096
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Profiles whose disks say `auto`: of all of them `together`, or of each its `own`."""
+
+    together: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no disk says it."""
+        return not (self.together or self.own)
+
+
+def possible(
+    profile: Any, factors: Mapping[str, Mapping[str, Any]], study_dir: str = "."
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every profile that a template can become, with the names of the levels that it is so at.
+
+    `factors`: name → level → value. Nothing of a template that is none.
+    """
+    try:
+        known = [f for f in names_in(str(profile)) if f in factors]
+        for chosen in itertools.islice(
+            itertools.product(*(factors[f].items() for f in known)), _MOST
+        ):
+            values = {f: str(value) for f, (_, value) in zip(known, chosen, strict=True)}
+            yield (
+                tuple(level for level, _ in chosen),
+                fill(str(profile), {**values, "study_dir": study_dir}),
+            )
+    except (LoneBrace, KeyError):
+        return
+
+
+def entry(said: Mapping[str, Any], levels: tuple[str, ...], profile: str) -> str | None:
+    """The key of `said` that holds for a profile: a level that it is so at, else the profile itself."""
+    return next((key for key in (*levels, profile) if key in said), None)
+
+
+def picked(
+    platform: Mapping[str, Any], treatment: Mapping[str, str], values: Mapping[str, str]
+) -> dict[str, Any]:
+    """The platform as written, with the one time scale that each disk has in a treatment (factor → level).
+
+    `values`: what templates get.
+    """
+    found = copy.deepcopy(dict(platform))
+    for disk in _disks(found):
+        said = disk.get("time_scale")
+        if isinstance(said, dict) and disk.get("profile") is not None:
+            levels = tuple(treatment[f] for f in names_in(disk["profile"]) if f in treatment)
+            key = entry(said, levels, fill(disk["profile"], values))
+            if key is not None:
+                disk["time_scale"] = said[key]
+    return found
+
+
+def asked(study: Study) -> Asked:
+    """The profiles of which a study leaves the time scale to us, each once, in its order."""
+    together: dict[str, None] = {}
+    own: dict[str, None] = {}
+    for disk in _disks(study.document["platform"]):
+        said = disk.get("time_scale")
+        for levels, profile in _profiles(study, disk):
+            if said == AUTO:
+                together.setdefault(profile)
+            elif isinstance(said, dict) and said.get(entry(said, levels, profile)) == AUTO:
+                own.setdefault(profile)
+    return Asked(tuple(together), tuple(own))
+
+
+def decided(study: Study, chosen: TimeScales) -> Study:
+    """The study with the numbers in the place of `auto`; itself where none is asked for."""
+    if asked(study).nothing:
+        return study
+    document = copy.deepcopy(study.document)
+    for disk in _disks(document["platform"]):
+        said = disk.get("time_scale")
+        if said == AUTO and chosen.together is not None and disk.get("profile") is not None:
+            disk["time_scale"] = _plain(chosen.together)
+        if isinstance(said, dict):
+            of_key: dict[str, float] = {}
+            for levels, profile in _profiles(study, disk):
+                key = entry(said, levels, profile)
+                if key is not None and said[key] == AUTO and profile in chosen.own:
+                    of_key[key] = max(chosen.own[profile], of_key.get(key, 0.0))
+            said.update({key: _plain(scale) for key, scale in of_key.items()})
+    return study.model_copy(
+        update={
+            "document": document,
+            "platform": PlatformFile.model_validate(document["platform"]),
+            "source_text": dump(document),
+            "time_scales": chosen,
+        }
+    )
+
+
+def _plain(scale: float) -> float | int:
+    return int(scale) if scale == int(scale) else scale
+
+
+def _profiles(study: Study, disk: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+    if disk.get("profile") is None:
+        return []
+    factors = {f.name: {v.name: v.value for v in f.levels} for f in study.factors}
+    return list(possible(disk["profile"], factors, str(study.base_dir)))
+
+
+def _disks(platform: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for node in platform.get("nodes") or []:
+        yield from node.get("disks") or []

@@ -1,0 +1,41 @@
+"""Plain tables on the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.table import Table
+
+#: columns that a printed table has at most
+WIDTH = 100
+
+
+def plain_table(words: Iterable[str], numbers: Iterable[str] = ()) -> Table:
+    """A table without lines; headings of columns of words, and then of numbers, which end at the right."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in words:
+        table.add_column(heading)
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def show(*tables: Table) -> None:
+    """Prints those that have rows, with a line between them."""
+    from rich.console import Console
+
+    console = Console(width=WIDTH)
+    for number, table in enumerate(t for t in tables if t.row_count):
+        if number:
+            console.print()
+        console.print(table)
+
+
+def mib(nbytes: float) -> str:
+    """Bytes as MiB, one decimal."""
+    return f"{nbytes / 2**20:.1f}"

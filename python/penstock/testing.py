@@ -1,0 +1,169 @@
+"""Whether what another package adds keeps to its protocol: one check for each table of `penstock.plugins`.
+
+A check does what penstock does with a row, and raises AssertionError with what is wrong. They are for the
+tests of a package that adds something, and hold for our own rows:
+
+    from penstock import testing
+    testing.check_parser(my_parser, stdout="ops 12\\n", gives={"ops"})
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.analyse.finding import Finding
+from penstock.analyse.traced_run import TracedRun
+from penstock.archive.bundle import Bundle
+from penstock.archive.trace_rows import TraceRows
+from penstock.emulate.backends.base import Backend, Owner, Place
+from penstock.errors import PenstockError
+from penstock.host.cgroup import RunCgroup
+from penstock.host.journal import Journal
+from penstock.host.mounts import mounts_at
+from penstock.observe.observer import Observer, Watched
+from penstock.spec.cluster import DiskSpec
+from penstock.spec.units import convert
+from penstock.workload.measured import JobSpec, Measured, ParserModule
+
+#: any file that a program may leave, and that no parser may take for its report
+_NOT_A_REPORT = ("", "\0\xff\n", "{", "nan inf -1 1e999\n" * 3)
+
+
+def check_parser(
+    parser: ParserModule | ModuleType,
+    *,
+    stdout: str = "",
+    stderr: str = "",
+    run_dir: Path | None = None,
+    gives: Collection[str] = (),
+) -> dict[str, Measured]:
+    """A parser on what its program prints; `gives`: responses that it has to find. Gives what it found."""
+    assert parser.RESPONSES, "it names no response"
+    for unit in parser.RESPONSES.values():
+        convert(1.0, unit, unit)
+    with tempfile.TemporaryDirectory() as scratch:
+        where = run_dir or Path(scratch)
+        found: dict[str, Measured] = parser.parse(where, stdout, stderr, 1.0)
+        for name, measured in found.items():
+            assert name in parser.RESPONSES, f"{name} is not in RESPONSES"
+            convert(measured.value, measured.unit, parser.RESPONSES[name])
+        assert set(gives) <= set(found), f"not found: {', '.join(set(gives) - set(found))}"
+        for text in _NOT_A_REPORT:
+            try:
+                parser.parse(Path(scratch), text, text, 1.0)
+            except PenstockError:
+                continue
+            assert not gives, f"{text[:20]!r} is no report of it; a PenstockError was expected"
+    jobs = parser.operations("a-program --with 'some words'")
+    assert jobs is None or all(isinstance(job, JobSpec) for job in jobs)
+    return found
+
+
+def check_design(design: Any, options: Mapping[str, Any] | None = None) -> None:
+    """A kind of design on factors of two, three and mixed levels: levels that there are, the same by seed."""
+    for levels in ([2], [2, 2, 2], [3, 2], [4, 3, 2, 2]):
+        made = np.asarray(design(levels, dict(options or {}), 7))
+        assert made.ndim == 2, f"a matrix of {made.ndim} dimensions"
+        assert made.shape[1] == len(levels), f"{made.shape[1]} columns of {len(levels)} factors"
+        assert len(made), "no treatments"
+        assert len(np.unique(made, axis=0)) == len(made), "a treatment stands there twice"
+        for place, count in enumerate(levels):
+            seen = {int(v) for v in made[:, place]}
+            assert seen <= set(range(count)), f"levels {seen} of a factor with {count}"
+            assert len(seen) > 1, f"the factor {place} has one level only"
+        again = np.asarray(design(levels, dict(options or {}), 7))
+        assert np.array_equal(made, again), "another matrix from the same seed"
+
+
+def check_exporter(export: Any, bundle: Path) -> dict[str, Any]:
+    """An exporter on a bundle of `penstock trace --mode trace -o`: writes what it names, and all events."""
+    rows = TraceRows(bundle)
+    with tempfile.TemporaryDirectory() as scratch:
+        written: dict[str, Any] = export(rows, Path(scratch) / "out", 1 << 30)
+        assert written["files"], "no file is named"
+        for name in written["files"]:
+            path = Path(name)
+            assert path.is_relative_to(scratch), f"{path} lies elsewhere"
+            assert path.is_file(), f"{path} is not there"
+    events = sum(len(batch["t_ns"]) for batch in TraceRows(bundle).event_batches())
+    told = written["events"] + sum(written.get("skipped", {}).values())
+    assert told == events, f"{told} of {events} events, what it says it skipped included"
+    return written
+
+
+def check_finding(rule: Any, bundles: Sequence[Path]) -> list[Finding]:
+    """A finding of traces on bundles: sentences with a code, a severity and what carries them."""
+    made: list[Finding] = []
+    for bundle in bundles:
+        made += rule(TracedRun(bundle))
+    for finding in made:
+        assert finding.severity in ("info", "warning", "error"), finding.severity
+        assert finding.code == finding.code.lower(), finding.code
+        assert finding.statement.endswith("."), finding.statement
+        assert isinstance(finding.evidence, dict), "evidence is a dictionary"
+    return made
+
+
+def check_observer(make: Any, settings: Mapping[str, Any], group: RunCgroup | None = None) -> None:
+    """An observer around two runs, the second without a program: tables that Parquet takes, and a receipt."""
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch)
+        journal = Journal(place / "journal.jsonl")
+        observer: Observer = make(journal, place, settings)
+        try:
+            for n, run in enumerate(((1, 2), None)):
+                bundle = Bundle.create(place / f"r{n}", {"run_id": f"r{n}"})
+                observer.start(Watched(group, group), bundle.path)
+                seen = observer.finish(bundle, run)
+                for name, table in seen.tables.items():
+                    assert isinstance(table, pa.Table), f"{name} is no table"
+                    pq.write_table(table, place / f"{n}-{name}.parquet")
+                assert isinstance(seen.receipt, dict), "the receipt is no dictionary"
+                assert seen.lost >= 0
+        finally:
+            observer.stop()
+        assert not journal.open_entries(), "it left the host changed"
+
+
+def check_backend(make: type[Backend], disk: DiskSpec | None = None) -> None:
+    """A back end with one disk: what is written is there and stays, and the host is as it was. Needs root."""
+    disk = disk or DiskSpec("d")
+    assert not make.missing(), make.missing()
+    assert not make.refusal(disk), make.refusal(disk)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        base = Path(scratch)
+        for part in ("mount", "files", "home"):
+            (base / part).mkdir()
+        journal = Journal(base / "journal.jsonl")
+        backend = make(Owner(journal, base / "home"))
+        try:
+            up = backend.up(disk, Place("n1.d", base / "mount", base / "files"))
+            assert up.backend == make.name
+            assert up.mount == base / "mount"
+            up.begin(base / "home")
+            (up.mount / "file").write_bytes(b"penstock")
+            assert (up.mount / "file").read_bytes() == b"penstock"
+            assert {"read_bytes", "written_bytes", "reads", "writes"} <= set(up.stats(closing=True))
+            for name, table in up.end().items():
+                assert isinstance(table, pa.Table), f"{name} is no table"
+            before = up.read_back()
+            try:
+                up.patch({"no-such-feature": 1})
+            except PenstockError:
+                pass
+            else:
+                raise AssertionError("it took a patch of a feature that there is not")
+            assert up.read_back() == before, "a refused patch changed something"
+            up.down()
+        finally:
+            backend.stop()
+        assert not mounts_at(base / "mount"), "it is still mounted"
+        assert not journal.open_entries(), "it left the host changed"

@@ -1,0 +1,128 @@
+"""What another package adds, in a real study and a real trace; and our own rows by the same checks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import testing
+from penstock.archive.runs import bundles
+from penstock.host.cgroup import create_run_cgroup
+from penstock.host.journal import Journal
+from penstock.plugins import DISK_BACKENDS, OBSERVERS, TRACE_EXPORTERS, TRACE_FINDINGS
+from penstock.spec.cluster import DiskSpec
+
+from .node_ground import NODES, Ground, one_ground
+from .tracing import NEEDS_TRACER, trace
+
+__all__ = ["one_ground"]  # a fixture
+
+pytestmark = NODES
+TOYS = Path(__file__).parents[1] / "plugins"
+STUDY = """
+penstock: 1
+name: toys
+question: Which toy is the fastest?
+factors:
+  size: {levels: [1, 2]}
+  colour: {levels: [red, blue]}
+design: {kind: {toy: {runs: 2}}, replicates: 2}
+platform: {nodes: [{name: n, disks: [{name: d, profile: service-5ms, backend: toy}]}]}
+workload: {command: "echo {colour} > {n.d}/file && cat {n.d}/file && echo toy: {size}000", parser: toy}
+observers: {monitor: null, toy: {file: /proc/uptime}}
+responses: {toys: {from: toys, unit: 1/s, better: higher}}
+"""
+
+
+def with_toys(ground: Ground, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "penstock", *words]
+    env = {**ground.environment, "PYTHONPATH": str(TOYS)}
+    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=120)
+
+
+def test_a_study_on_one_node_with_a_toy_of_each_kind(ground: Ground) -> None:
+    before = ground.seen()
+    path = ground.where / "toys.study.yaml"
+    path.write_text(STUDY)
+    out = ground.where / "out"
+    done = with_toys(ground, "run", str(path), "-o", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["planned_runs"], result["valid_runs"]) == (4, 4), result["left_out"]
+    assert "toys" in result["answer"][0]
+    for bundle in bundles(out):
+        assert pq.read_table(bundle.path / "toys.parquet").num_rows == 1
+        assert bundle.manifest["receipts"]["toy"] == {"observer": "toy"}
+        (disk,) = bundle.manifest["disks"].values()
+        assert disk["backend"] == "toy"
+    with_toys(ground, "nodes", "down", "--all")
+    assert ground.seen()["mounts"] == before["mounts"]
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("traced")
+    line = ["dd", "if=/dev/zero", f"of={where / 'file'}", "bs=4k", "count=200", "oflag=dsync"]
+    bundle = where / "bundle"
+    trace(*line, options=("--mode", "trace", "-o", str(bundle)))
+    return bundle
+
+
+@pytest.mark.parametrize("form", sorted(TRACE_EXPORTERS))
+@NEEDS_TRACER[1]
+@NEEDS_TRACER[2]
+def test_our_exporters_keep_to_the_protocol(form: str, traced: Path) -> None:
+    testing.check_exporter(TRACE_EXPORTERS.load(form), traced)
+
+
+@pytest.mark.parametrize("name", sorted(TRACE_FINDINGS))
+@NEEDS_TRACER[1]
+@NEEDS_TRACER[2]
+def test_our_findings_keep_to_the_protocol(name: str, traced: Path) -> None:
+    testing.check_finding(TRACE_FINDINGS.load(name), [traced])
+
+
+def test_toys_of_a_trace(ground: Ground, traced: Path) -> None:
+    target = ground.where / "out.toy"
+    done = with_toys(ground, "export", str(traced), "toy", "-o", str(target), "--json")
+    assert done.returncode == 0, done.stderr
+    assert len(target.read_text().splitlines()) == json.loads(done.stdout)["events"]
+    analysed = with_toys(ground, "analyse", str(traced), "--json")
+    assert analysed.returncode == 0, analysed.stderr
+    assert any(f["code"] == "toy-files" for f in json.loads(analysed.stdout)["findings"])
+
+
+@pytest.mark.parametrize("name", ["monitor", "trace"])
+def test_our_observers_keep_to_the_protocol(name: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"monitor": {"interval_s": 0.1}, "trace": {"mode": "pattern"}}[name]
+    with create_run_cgroup("plugins", None, Journal(tmp_path / "journal.jsonl")) as group:
+        testing.check_observer(OBSERVERS.load(name), settings, group)
+
+
+def test_the_disk_server_keeps_to_the_protocol() -> None:
+    testing.check_backend(DISK_BACKENDS.load("fuse"))
+
+
+def test_a_back_end_that_leaves_its_mount_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(TOYS))
+    from penstock_toy.backend import ToyBackend, ToyDisk  # type: ignore[import-not-found]
+
+    testing.check_backend(ToyBackend, DiskSpec("d"))
+    unmounts = ToyDisk.down
+    left: list[Any] = []
+    monkeypatch.setattr(ToyDisk, "down", lambda self: left.append(self) or self.stats())
+    try:
+        with pytest.raises((AssertionError, OSError)):
+            testing.check_backend(ToyBackend, DiskSpec("d"))
+    finally:
+        for disk in left[:1]:
+            place = disk.mount.parent
+            unmounts(disk)
+            shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,297 @@
+"""`penstock explore` as a user meets it: one command from a workload and a platform to a decision."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.archive.documents import EXPLORATION
+from penstock.archive.schemas import TABLES
+from penstock.cli import main
+from penstock.platform.hosts import load_platform
+from penstock.predict.explore.cluster import Clustered, connected
+from penstock.predict.explore.simulate import Simulated
+from penstock.predict.explore.space import make_space, parse_axis
+from penstock.predict.queue_network.predict import predict
+from penstock.workload.read import read_workload
+from tests.model.explore_files import penstock, write_files
+
+VARY = ["--vary", "split=app:storage/10,13", "--vary", "store.chunk=256KiB,1MiB"]
+MORE = ["--vary", "store.replicas=1,2"]
+
+
+@pytest.fixture(scope="module")
+def explored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
+    """The directory that one exploration left, its JSON, and what it printed."""
+    folder = tmp_path_factory.mktemp("explore")
+    command = write_files(folder)
+    out = folder / "out"
+    done = penstock(*command, *VARY, *MORE, "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return out, json.loads((out / "exploration.json").read_text()), done.stdout
+
+
+def test_what_it_says_is_what_the_tables_say(
+    explored: tuple[Path, dict[str, Any], str],
+) -> None:
+    out, told, printed = explored
+    table = pd.read_parquet(out / "evaluations.parquet")
+    assert told["counts"]["configurations"] == 21 * 2 * 2
+    assert told["counts"]["evaluated"] == table["candidate_id"].nunique() == 80
+    assert told["counts"]["cannot_be_built"] == {"more replicas than storage hosts": 4}
+    means = table.groupby("candidate_id")[["makespan_s", "cost", "energy_j"]].mean()
+    for row in told["front"]:
+        mine = means.loc[row["candidate_id"]]
+        assert row["makespan_s"] == pytest.approx(mine["makespan_s"])
+        # nothing beats it in everything
+        assert not ((means <= mine).all(axis=1) & (means < mine).any(axis=1)).any()
+    rec = told["recommendation"]
+    assert rec["state"] in ("decided", "undecided")
+    assert " ".join(rec["text"].split()) in " ".join(printed.split())
+    assert all(len(line) <= 100 for line in printed.splitlines())
+    # a Caution of the model is passed on, or it applies
+    assert told["applies"]["verdict"] in ("ok", "caution")
+
+
+def test_the_numbers_of_a_configuration_are_those_of_predict(
+    explored: tuple[Path, dict[str, Any], str],
+) -> None:
+    out, _, _ = explored
+    table = pd.read_parquet(out / "evaluations.parquet")
+    where = load_platform(out.parent / "platform.yaml")
+    workload = read_workload(out.parent / "work.json")
+    for _, row in table[table["seed"] == 1].sample(4, random_state=1).iterrows():
+        app, storage = map(int, row["split"].split("+"))
+        values = {
+            "hosts.app.count": app,
+            "hosts.storage.count": storage,
+            "store.chunk": row["store.chunk"],
+            "store.replicas": int(row["store.replicas"]),
+        }
+        made = predict(workload, where.with_values(values), seeds=[1], explained=False)
+        assert made.makespan_s == row["makespan_s"]
+        assert made.energy_j == pytest.approx(row["energy_j"])
+        assert made.cost is not None
+        assert made.cost.amount == pytest.approx(row["cost"])
+        assert row["hosts"] == app + storage + 1
+
+
+def test_the_table_is_described(explored: tuple[Path, dict[str, Any], str]) -> None:
+    schema = pq.read_schema(explored[0] / "evaluations.parquet")
+    known = {c.name: c for c in TABLES["evaluations"].columns}
+    axes = {"split", "store.chunk", "store.replicas"}
+    assert set(schema.names) == set(known) | axes
+    for name, column in known.items():
+        assert schema.field(name).type == column.arrow
+        assert schema.field(name).metadata[b"meaning"].decode() == column.meaning
+    assert schema.metadata[b"penstock.key"] == b"candidate_id,seed,draw"
+
+
+def test_the_page_needs_nothing_else(explored: tuple[Path, dict[str, Any], str]) -> None:
+    out, told, _ = explored
+    page = (out / "exploration.html").read_text()
+    assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', page)
+    assert "://" not in page.replace("http://www.w3.org", "")
+    assert "Pareto front" in page
+    assert page.count('<svg class="plot"') == 4  # two figures, wide and narrow
+    sentence = told["recommendation"]["text"].split(":")[0]
+    assert sentence in page
+    for name in ("front.svg", "front.pdf", "decisions.svg", "decisions.pdf"):
+        assert (out / "figures" / name).stat().st_size > 1000
+    assert not (out / "evaluations.parts").exists()
+
+
+def test_json_objective_and_constraints(tmp_path: Path) -> None:
+    command = write_files(tmp_path)
+    done = penstock(
+        *command,
+        *VARY,
+        "--objective",
+        "time",
+        "--constraint",
+        "hosts <= 11",
+        "--constraint",
+        "makespan <= 10 min",
+        "--seeds",
+        "5",
+        "--json",
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["objective"] == "time"
+    assert told["counts"]["against_constraints"] == 24
+    assert {row["hosts"] for row in told["compared"]} == {11}
+    assert told["compared"][0]["verdict"] == "best"
+    described = {k.path.split("[")[0].split(".")[0] for k in EXPLORATION.keys}
+    assert set(told) == described
+    once = penstock(*command, *VARY, "--seeds", "1", "--json")
+    assert once.returncode == 0, once.stderr
+    alone = json.loads(once.stdout)
+    # one seed has no interval, so it decides nothing
+    assert alone["recommendation"]["state"] == "undecided"
+    assert alone["compared"][1]["difference"]["low"] is None
+
+
+@pytest.mark.long
+def test_threads_and_a_cluster_give_the_same(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    workload = read_workload(tmp_path / "work.json")
+    platform = load_platform(tmp_path / "platform.yaml")
+    space = make_space([parse_axis("split=app:storage/8"), parse_axis("store.replicas=1,2")])
+    here = Simulated(workload, platform, space)
+    candidates = [c for c in space if here.reason(c) is None]
+    wanted = here.evaluate(candidates, [1, 2])
+    for threads in (1, 2):
+        assert Simulated(workload, platform, space, threads).evaluate(candidates, [1, 2]) == wanted
+    assert [[m] for m, _ in wanted] == here.evaluate(candidates, [1])
+    with connected("local") as client:
+        assert client.scheduler.address.startswith("tls://")
+        there = Clustered(workload, platform, space, client)
+        assert there.evaluate(candidates, [1, 2]) == wanted
+
+
+SLOW = ["--vary", "split=app:storage/19", "--vary", "store.chunk=64KiB..1MiB*2"]
+SLOW += ["--vary", "store.replicas=1,2", "--vary", "store.stripe=1,2", "--seeds", "2"]
+SLOW += ["--engine", "grid"]
+
+
+def begun(command: list[str], out: Path) -> subprocess.Popen[str]:
+    """An exploration that has written its first parts."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *command, *SLOW, "-o", str(out), "-q"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(6000):
+        if len(list((out / "evaluations.parts").glob("0*.parquet"))) >= 3:
+            return process
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    raise AssertionError("nothing was evaluated")
+
+
+@pytest.mark.long
+def test_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    command = write_files(tmp_path, width=19, file_bytes=10 << 20)
+    out = tmp_path / "out"
+    process = begun(command, out)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    kept = sum(pq.read_metadata(p).num_rows for p in (out / "evaluations.parts").glob("0*.parquet"))
+    assert kept > 0
+
+    again = penstock(*command, *SLOW, "-o", str(out))
+    assert again.returncode == 2
+    assert "--resume goes on with it" in again.stderr
+    other = penstock(*command, *SLOW[2:], "-o", str(out), "--resume")
+    assert other.returncode == 2
+    assert "is of another axes" in other.stderr
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *command, *SLOW, "-o", str(out), "--resume", "-q"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(6000):
+        if (
+            len(list((out / "evaluations.parts").glob("0*.parquet"))) >= 6
+            or process.poll() is not None
+        ):
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    printed, complaints = process.communicate()
+    if process.returncode == 130:
+        assert "No recommendation: the exploration was stopped" in printed
+        assert "--resume" in complaints
+    assert not (out / "evaluations.parts").exists()
+    stopped = pd.read_parquet(out / "evaluations.parquet")
+    assert len(stopped) >= kept
+
+    done = penstock(*command, *SLOW, "-o", str(out), "--resume", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["counts"]["read_from_before"] == len(stopped)
+    whole = penstock(*command, *SLOW, "-o", str(tmp_path / "whole"), "--json")
+    assert json.loads(whole.stdout)["front"] == told["front"]
+    first, second = (pd.read_parquet(d / "evaluations.parquet") for d in (out, tmp_path / "whole"))
+    assert first.equals(second)
+
+
+def test_outside_the_model_there_is_no_recommendation(tmp_path: Path) -> None:
+    command = write_files(tmp_path)
+    done = penstock(*command, *VARY, "--set", "hosts.manager.manager.service=2s", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["applies"]["verdict"] == "outside"
+    assert told["recommendation"]["state"] == "none"
+    assert "saturated" in told["recommendation"]["text"]
+    assert told["recommendation"]["configuration"] is None
+
+
+def test_a_store_that_fills_up_is_no_choice(tmp_path: Path) -> None:
+    command = write_files(tmp_path)
+    # 12 inputs and 12 parts of 4 MiB and a result of 48 MiB: 144 MiB
+    capacity = ["--set", "hosts.storage.storage.capacity=40MiB"]
+    done = penstock(*command, "--vary", "split=app:storage/8", *capacity, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert sum(told["counts"]["failed"].values()) >= 3
+    assert any("the store is full" in reason for reason in told["counts"]["failed"])
+    assert told["front"]
+    for row in told["front"]:
+        assert int(row["levels"]["split"].split("+")[1]) >= 4
+    assert told["counts"]["admissible"] + sum(told["counts"]["failed"].values()) == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "nothing to vary"),
+        (["--vary", "store.chnk=1MiB"], "did you mean 'chunk'?"),
+        (["--vary", "store.chunk=1MiB..64KiB*2"], "the smaller end first"),
+        ([*VARY, "--objective", "cots"], "found 'cots'; expected time, cost, energy"),
+        ([*VARY, "--constraint", "cost <= 2 USD"], "expected EUR, the platform's currency"),
+        ([*VARY, "--constraint", "cost"], "expected a comparison"),
+        ([*VARY, "--engine", "grid", "--budget", "5"], "the budget is 5"),
+        ([*VARY, "--space", "none.yaml"], "no space file"),
+        ([*VARY, "--cluster", "nowhere://x:1", "--insecure"], "--cluster nowhere://x:1"),
+        ([*VARY, "--cluster", "tcp://127.0.0.1:1"], "found tcp, by which anyone on the way"),
+        ([*VARY, "--cluster", "127.0.0.1:1"], "found tcp, by which anyone on the way"),
+        ([*VARY, "--level", "1.5"], "level"),
+        ([*VARY, "--set", "store.chunk=x"], "--set store.chunk=x:1:1"),
+        (["--vary", "split=app:disks/9"], "'disks', which is not in hosts"),
+    ],
+)
+def test_bad_input_is_one_clear_error_and_leaves_nothing(
+    tmp_path: Path,
+    arguments: list[str],
+    complaint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = write_files(tmp_path)
+    out = tmp_path / "out"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["penstock", *command, *arguments, "-o", str(out)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    printed, complaints = capsys.readouterr()
+    assert left.value.code == 2
+    assert complaint in complaints
+    assert printed == ""
+    assert not out.exists()

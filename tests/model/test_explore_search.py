@@ -1,0 +1,135 @@
+"""The engines on a grid that the simulator itself computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.platform.hosts import read_platform
+from penstock.predict.explore.expression import parse_objective
+from penstock.predict.explore.record import Record
+from penstock.predict.explore.run import Question, Settings, explore
+from penstock.predict.explore.search import (
+    ENGINES,
+    Engine,
+    drive,
+    genetic,
+    random_search,
+    recursive_random,
+)
+from penstock.predict.explore.simulate import Simulated
+from penstock.predict.explore.space import Candidate, Space, make_space, parse_axis
+from penstock.workload.synthetic import Shape, reduce
+from tests.model.explore_files import PLATFORM
+from tests.unit.explore_example import Quiet
+
+AXES = (
+    "split=app:storage/19",
+    "store.chunk=64KiB..1MiB*2",
+    "store.replicas=1..3",
+    "store.stripe=1,2,3,4,6,8",
+    "store.window=1,2,4,unlimited",
+    "network.bandwidth=1 Gbit/s,2 Gbit/s",
+)
+#: time and cost both matter: cost x time is the product of hosts and squared time
+OBJECTIVE = "min cost * makespan_s"
+SHARE, SEEDS = 0.02, 10
+Start = Callable[[Space, np.random.Generator], Engine]
+
+
+@pytest.fixture(scope="module")
+def record() -> Record:
+    """Every configuration simulated once."""
+    space = make_space([parse_axis(a) for a in AXES])
+    platform = read_platform(PLATFORM.encode(), Path("platform.yaml"))
+    workload = reduce(Shape(width=12, file_bytes=1 << 20, compute_s=0.05))
+    made = Record(space, Simulated(workload, platform, space))
+    made.evaluate(list(space), [1])
+    return made
+
+
+@pytest.fixture(scope="module")
+def losses(record: Record) -> dict[Candidate, float]:
+    objective = parse_objective(OBJECTIVE)
+    return {c: objective.loss(record.mean(c)) for c in record.measures}
+
+
+def regrets(start: Start, record: Record, losses: dict[Candidate, float]) -> list[float]:
+    """Loss over the exhaustive optimum after 2 % of the evaluations, for each of ten seeds."""
+    best, budget = min(losses.values()), round(SHARE * len(losses))
+    found = []
+    for seed in range(SEEDS):
+        got: list[float] = []
+
+        def answer(batch: list[Candidate], got: list[float] = got) -> list[float]:
+            values = [losses.get(c, math.inf) for c in batch]
+            got += values
+            return values
+
+        assert (
+            drive(start(record.space, np.random.default_rng(seed)), answer, set(), budget) <= budget
+        )
+        found.append(min(got) / best - 1)
+    return found
+
+
+def test_the_grid_is_large_and_its_optimum_rare(
+    record: Record, losses: dict[Candidate, float]
+) -> None:
+    assert len(losses) >= 10_000
+    assert record.space.size == len(losses) + sum(record.reasons().values())
+    limit = 1.05 * min(losses.values())
+    near = sum(v <= limit for v in losses.values())
+    assert near / len(losses) < 0.005
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_within_5_percent_by_2_percent(
+    engine: str, record: Record, losses: dict[Candidate, float]
+) -> None:
+    assert max(regrets(ENGINES[engine], record, losses)) <= 0.05
+
+
+def uncentred(space: Space, rng: np.random.Generator) -> Engine:
+    """Recursive random search that never moves its centre to a better sample."""
+    inner = recursive_random(space, rng)
+    batch = next(inner)
+    values = yield batch
+    worst = max(v for v in values if math.isfinite(v))
+    while True:
+        batch = inner.send(values)
+        yield batch
+        values = [worst * 2] * len(batch)
+
+
+def eager(space: Space, rng: np.random.Generator) -> Engine:
+    """A genetic algorithm that keeps the worst."""
+    inner = genetic(space, rng)
+    batch = next(inner)
+    while True:
+        values = yield batch
+        batch = inner.send([-v if math.isfinite(v) else v for v in values])
+
+
+@pytest.mark.parametrize("broken", [random_search, uncentred, eager])
+def test_planted_failures_are_found(
+    broken: Start, record: Record, losses: dict[Candidate, float]
+) -> None:
+    assert max(regrets(broken, record, losses)) > 0.05
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_the_whole_exploration_keeps_to_the_budget_and_finds_it(
+    engine: str, record: Record, losses: dict[Candidate, float]
+) -> None:
+    budget = round(SHARE * len(losses))
+    mine = Record(record.space, record.evaluator)
+    settings = Settings(engine=engine, budget=budget, most_seeds=5)
+    found = explore(mine, Question(parse_objective(OBJECTIVE)), settings, Quiet())
+    assert len(mine.measures) <= budget
+    assert found.selection is not None
+    assert losses[found.selection.best.candidate] <= 1.05 * min(losses.values())

@@ -1,0 +1,49 @@
+"""The published scenarios' shapes hold (E-4), and a wrong platform is found out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+STUDIES = Path(__file__).parents[2] / "studies"
+sys.path.insert(0, str(STUDIES))
+sys.path.insert(0, str(STUDIES / "published"))
+
+import published  # noqa: E402
+import scenario  # noqa: E402
+
+from penstock.errors import PenstockError  # noqa: E402
+
+
+def failing(name: str, rows: published.Rows) -> list[str]:
+    return [
+        c["claim"] for c in published.judged(name, rows) if c["kind"] == "shape" and not c["holds"]
+    ]
+
+
+@pytest.mark.parametrize("name", ["reduce", "pipeline", "energy", "dvfs", "blast-cost"])
+def test_the_shape_is_the_published_one(name: str) -> None:
+    assert failing(name, published.predicted(name, seeds=3)) == []
+
+
+def test_the_seeds_best_split_and_chunk_of_blast() -> None:
+    chosen = {("14", "256KiB"), ("14", "1MiB"), ("14", "4MiB"), ("12", "256KiB"), ("16", "256KiB")}
+    every = dict(published.treatments("blast"))
+    assert chosen < set(every)
+    rows = {key: scenario.prediction(every[key], seeds=3) for key in (*chosen, ("1", "4MiB"))}
+    assert failing("blast", rows) == []
+
+
+def test_a_wrong_platform_turns_the_shape() -> None:
+    """Planted: a loopback slower than the network makes local files a mistake."""
+    rows = published.predicted("reduce", ["network.loopback=5 MB/s"], seeds=3)
+    assert failing("reduce", rows)
+
+
+def test_the_large_pipeline_does_not_fit_in_tb20_itself() -> None:
+    """Costa 2014: the machines' memory could not hold it."""
+    platform = STUDIES.parent / "examples" / "platforms" / "tb20.yaml"
+    with pytest.raises(PenstockError, match="full"):
+        scenario.prediction(["pipeline", "--size", "large", "--platform", str(platform)], seeds=3)

@@ -1,0 +1,19 @@
+"""An exporter: a line for each event of a trace, of its offset and size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from penstock.archive.trace_rows import TraceRows
+
+
+def export(rows: TraceRows, target: Path, part_bytes: int) -> dict[str, Any]:
+    """Writes `target`."""
+    count = 0
+    with target.open("w") as out:
+        for batch in rows.event_batches():
+            for offset, size in zip(batch["offset_bytes"], batch["size_bytes"], strict=True):
+                out.write(f"{offset} {size}\n")
+                count += 1
+    return {"files": [str(target)], "events": count}

@@ -1,0 +1,15 @@
+"""A finding: that a trace was looked at by a toy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.analyse.finding import Finding
+from penstock.analyse.traced_run import TracedRun
+
+
+def toy(run: TracedRun) -> Iterator[Finding]:
+    """Guard: runs without verdicts."""
+    if run.judged:
+        files = len({row.file_id for row in run.judged})
+        yield Finding("toy-files", "info", f"A toy counts {files} files.", {"patterns": {}})

@@ -1,0 +1,142 @@
+"""Answers of fractions, and of designs of which combinations have no valid run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pandas as pd
+
+from penstock.analyse.findings import findings
+from penstock.analyse.outcome import Outcome
+from penstock.campaign.analysis import Analysis, analyse
+from penstock.report.sections import prediction, tiles
+from tests.unit.planted_study import Levels, Planted
+
+ORDERS = {
+    "disk": ["hdd-7200", "sata-ssd"],
+    "journal": ["DELETE", "WAL"],
+    "sync": ["FULL", "NORMAL"],
+    "batch": ["1", "20"],
+}
+
+
+def _orders(levels: Levels) -> dict[str, float]:
+    rate = 20.0 if levels["disk"] == "hdd-7200" else 200.0
+    rate *= 3 if levels["sync"] == "NORMAL" else 1
+    return {"orders": rate * (5 if levels["batch"] == "20" else 1)}
+
+
+def orders(*lost: tuple[str, ...], **more: object) -> Planted:
+    """Orders per second by four factors; the `lost` combinations have no valid run."""
+    return Planted(
+        "On which disk must the order book be put, and which settings do I choose?",
+        ORDERS,
+        _orders,
+        {"orders": ("orders/s", "higher")},
+        failed=lambda v: tuple(v.values()) in lost,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def analysed(study: Planted, place: Path) -> Analysis:
+    return analyse(study.write(place / "out"), report=False)
+
+
+def said(result: Analysis) -> str:
+    return " ".join(f.statement for f in result.findings)
+
+
+LOST = (("sata-ssd", "WAL", "FULL", "1"), ("sata-ssd", "DELETE", "FULL", "20"))
+
+
+def test_a_broken_fraction_tells_no_effect(tmp_path: Path) -> None:
+    result = analysed(orders(*LOST, fraction=1), tmp_path)
+    (one,) = (f for f in result.findings if f.code == "effect-untold")
+    assert one.statement in result.answer
+    assert "of the 8 combinations of the half fraction 2 have no valid run (t05 and t07)" in said(
+        result
+    )
+    assert "What matters most" not in said(result)
+    assert "shows" not in said(result)
+    assert "may still be" not in said(result)
+
+
+def test_a_full_design_says_what_it_assumes(tmp_path: Path) -> None:
+    result = analysed(orders(LOST[0]), tmp_path)
+    assert (
+        "Of the 16 combinations 1 has no valid run (t13): effects on orders hold only if the interaction of "
+        "all 4 factors is 0, which cannot be known."
+    ) in result.answer
+    assert "What matters most" not in said(result)
+    assert "nan" not in said(result)
+
+
+def test_a_full_design_without_a_level_is_told_of_the_other(tmp_path: Path) -> None:
+    study = orders()
+    lost = Planted(**{**vars(study), "failed": lambda v: v["disk"] == "hdd-7200"})
+    result = analysed(lost, tmp_path)
+    assert (
+        "Effects of disk on orders cannot be told, and all others hold for sata-ssd alone."
+        in result.answer
+    )
+    assert "What matters most" not in said(result)
+
+
+def test_a_fraction_says_that_it_is_one(tmp_path: Path) -> None:
+    result = analysed(orders(fraction=1), tmp_path)
+    assert (
+        "8 of 16 combinations were run (half fraction, resolution IV): each effect is mixed with others, "
+        "e.g. batch with disk × journal × sync."
+    ) in result.answer[0]
+    assert "Not known: the 8 combinations that the half fraction left out" in " ".join(
+        result.answer
+    )
+
+
+def test_a_quick_run_says_that_it_is_one(tmp_path: Path) -> None:
+    result = analysed(orders(quick=True), tmp_path)
+    assert "8 of 16 combinations were run (the quick size: half fraction" in result.answer[0]
+
+
+def predicted(place: Path, note: str, ratios: list[float]) -> Outcome:
+    """An outcome with predictions of its one response: the basis, then others by their ratios."""
+    outcome = Outcome.read(analysed(orders(), place).out)
+    table = pd.DataFrame(
+        {
+            "treatment_id": [f"t{i:02d}" for i in range(1, len(ratios) + 2)],
+            "response": "orders",
+            "predicted": [10.0, *(10 * r for r in ratios)],
+            "measured_mean": 10.0,
+            "ratio": [1.0, *ratios],
+            "note": f"replay; orders is {note}",
+            "basis_treatment": "t01",
+            "is_basis": [True, *([False] * len(ratios))],
+        }
+    )
+    return dataclasses.replace(outcome, predictions=table)
+
+
+def judged(outcome: Outcome) -> tuple[str, bool, bool]:
+    """The sentence of the report, and whether there is a tile and a finding."""
+    section = prediction(outcome)
+    assert section is not None
+    tile = any(t["label"] == "predicted within 15 %" for t in tiles(outcome))
+    return section["sentence"], tile, any("prediction" in f.code for f in findings(outcome))
+
+
+def test_what_could_not_be_judged_is_not_scored(tmp_path: Path) -> None:
+    assert judged(predicted(tmp_path / "a", "writes", [math.nan] * 3)) == ("", False, False)
+    said, tile, found = judged(
+        predicted(tmp_path / "b", "assumed: the whole run, nothing explains", [0.5] * 4)
+    )
+    assert (tile, found) == (False, False)
+    assert said.startswith("orders: nothing in the trace comes near its number, so it is assumed")
+    assert "%" not in said
+    said, tile, found = judged(predicted(tmp_path / "c", "writes", [0.5]))
+    assert "0 of 1 other treatments came within 15 %" in said
+    assert (tile, found) == (False, False)
+    said, tile, found = judged(predicted(tmp_path / "d", "writes", [0.5, 1.0, 1.0]))
+    assert "2 of 3 other treatments (67 %) came within 15 %" in said
+    assert (tile, found) == (True, True)

@@ -1,0 +1,95 @@
+"""The words of a page lead to what they mean, in the page itself."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from penstock.analyse.fidelity_counters import __file__ as counters_file
+from penstock.report.glossary import explained, words
+from penstock.report.html import write_report
+from penstock.report.trace.page import write_trace_report
+from tests.unit.trace_page_example import events, write_bundle
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r'<a class="word" href="#([^"]+)">([^<]+)</a>')
+ENTRY = re.compile(r'<dt id="(word-[^"]+)">')
+
+
+def test_the_page_of_the_docs_is_the_one_of_the_package() -> None:
+    packed = ROOT / "python" / "penstock" / "report" / "templates" / "glossary.md"
+    assert (ROOT / "docs" / "glossary.md").read_text() == packed.read_text(), "make manual"
+
+
+def test_every_line_of_it_is_an_entry_and_none_is_there_twice() -> None:
+    lines = [n for n in (ROOT / "docs" / "glossary.md").read_text().splitlines() if n[:1] == "-"]
+    assert len(words()) == len(lines) > 40
+    forms = [form.lower() for word in words() for form in (word.name, *word.forms)]
+    assert sorted(set(forms)) == sorted(forms)
+    assert len({word.anchor for word in words()}) == len(lines)
+    parts = (ROOT / "docs" / "glossary.md").read_text().split("\n## ")[1:]
+    for part in parts:
+        names = [n[4 : n.index("**", 4)].lower() for n in part.splitlines() if n[:1] == "-"]
+        assert names == sorted(names)
+
+
+def test_what_a_reader_asked_for_is_in_it() -> None:
+    asked = """alias,block,confidence interval,effect,interaction,replicate,treatment,p99,page cache,
+        readahead,flush,queue depth,time scale,certificate,honoured"""
+    assert {each.strip() for each in asked.split(",")} <= {word.name for word in words()}
+    # verdicts that leave a run out are explained
+    verdicts = set(re.findall(r'"(not-honoured|host-saturated)"', Path(counters_file).read_text()))
+    assert len(verdicts) == 2
+    assert verdicts <= {word.name for word in words()}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The page of an old study, and that of a trace."""
+    place = tmp_path_factory.mktemp("pages")
+    out = shutil.copytree(ROOT / "tests/golden/access-patterns-archive", place / "out")
+    trace = write_bundle(place / "trace", events(300))
+    return {
+        "study": write_report(out).read_text(),
+        "trace": write_trace_report(trace).read_text(),
+    }
+
+
+@pytest.mark.parametrize("kind", ["study", "trace"])
+def test_every_word_that_is_marked_is_explained_and_no_other(
+    pages: dict[str, str], kind: str
+) -> None:
+    links, entries = LINK.findall(pages[kind]), ENTRY.findall(pages[kind])
+    assert len(entries) > (8 if kind == "study" else 3)
+    assert {anchor for anchor, _ in links} == set(entries)
+    assert len(entries) == len(set(entries))
+
+
+@pytest.mark.parametrize("kind", ["study", "trace"])
+def test_only_prose_is_marked(pages: dict[str, str], kind: str) -> None:
+    """The page without its links is the one that was made, entries apart."""
+    skipped = r"<(script|style|svg|table|pre|code|summary|nav)\b.*?</\1>"
+    for part in re.finditer(skipped, pages[kind], re.DOTALL):
+        assert 'class="word"' not in part[0]
+    for section in re.findall(r"<section.*?</section>", pages[kind], re.DOTALL):
+        named = [anchor for anchor, _ in LINK.findall(section)]
+        assert len(named) == len(set(named))
+
+
+def test_a_word_is_a_word() -> None:
+    page = '<main><section><p title="flush">{}</p></section></main>'
+    for said in ("flush.log", "/data/flush", "--flush", "flush_us", "&lt;flush-x&gt;", "flusher"):
+        assert explained(page.format(said)) == page.format(said), said
+    for said in ("a flush.", "Flushes, 3 of them", "(flush)"):
+        assert 'href="#word-flush"' in explained(page.format(said)), said
+    twice = explained(page.format("p99 of a treatment; p99 again"))
+    assert [text for _, text in LINK.findall(twice)] == ["p99", "treatment"]
+    assert ENTRY.findall(twice) == ["word-p99", "word-treatment"]
+
+
+def test_a_page_without_such_words_is_left_as_it_is() -> None:
+    for page in ("<main><p>nothing here</p></main>", "flush, but no page"):
+        assert explained(page) == page

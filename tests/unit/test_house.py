@@ -1,0 +1,175 @@
+"""The figures of the package's structure, on small packages with a planted circle."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import house
+
+
+def package_of(root: Path, **files: str) -> house.Package:
+    """A package `barn`; in the names of files `__` stands for a folder."""
+    (root / "barn").mkdir()
+    (root / "barn" / "__init__.py").write_text('"""A barn."""\n')
+    for name, text in files.items():
+        path = root / "barn" / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return house.read_package(root / "barn")
+
+
+STACK = {
+    "roof__tiles": "from barn.wall import bricks\nfrom barn.floor.boards import nail\n",
+    "wall__bricks": "import barn.floor.boards\nimport os\n",
+    "floor__boards": "nail = 1\n",
+}
+CLIMBS = {
+    "floor__planted": "def lay() -> None:\n    from ..roof.tiles import hang\n    hang()\n",
+}
+
+
+def test_rooms_that_stack_are_in_no_circle(tmp_path):
+    found = house.figures(package_of(tmp_path, **STACK))
+    assert found["modules"] == 4
+    assert found["circles_of_rooms"] == []
+    assert found["rooms_in_circles"] == 0
+
+
+def test_a_circle_planted_inside_a_function_is_found_with_its_edges(tmp_path):
+    package = package_of(tmp_path, **STACK, **CLIMBS)
+    (circle,) = house.figures(package)["circles_of_rooms"]
+    assert circle["rooms"] == ["floor", "roof", "wall"]
+    assert circle["edges"] == [
+        {"from": "floor", "to": "roof", "imports": 1},
+        {"from": "roof", "to": "floor", "imports": 1},
+        {"from": "roof", "to": "wall", "imports": 1},
+        {"from": "wall", "to": "floor", "imports": 1},
+    ]
+    assert house.edges(package, "floor", "roof") == [
+        house.Import(
+            "barn/floor/planted.py", 2, house.FUNCTION, "barn.floor.planted", "barn.roof.tiles"
+        )
+    ]
+
+
+def test_the_import_that_goes_up_is_the_planted_one(tmp_path):
+    package = package_of(tmp_path, **STACK, **CLIMBS)
+    (up,) = house.upward(package, (("floor",), ("wall",), ("roof",)))
+    assert (up.importer, up.imported) == ("barn.floor.planted", "barn.roof.tiles")
+
+
+def test_rooms_on_one_line_may_not_import_each_other(tmp_path):
+    package = package_of(tmp_path, **STACK)
+    (up,) = house.upward(package, (("floor",), ("wall", "roof")))
+    assert (up.importer, up.imported) == ("barn.roof.tiles", "barn.wall.bricks")
+
+
+def test_imports_are_told_apart_by_where_they_stand(tmp_path):
+    package = package_of(
+        tmp_path,
+        low__a="",
+        low__b="",
+        low__c="",
+        high__d=(
+            "from typing import TYPE_CHECKING\n"
+            "if TYPE_CHECKING:\n    from barn.low import a\nelse:\n    from barn.low import c\n"
+            "class D:\n    def use(self):\n        import barn.low.b\n"
+        ),
+    )
+    assert {i.imported: i.kind for i in package.imports} == {
+        "barn.low.a": house.TYPING,
+        "barn.low.b": house.FUNCTION,
+        "barn.low.c": house.MODULE,
+    }
+
+
+def test_a_module_that_a_string_names_makes_no_room_need_another(tmp_path):
+    package = package_of(tmp_path, low__a="STARTED = 'barn.high.d:main'\n", high__d="")
+    assert package.imports == []
+    assert house.figures(package)["modules_named_in_strings"] == 1
+
+
+def test_types_lists_of_features_schemas_and_untyped_dictionaries_are_counted(tmp_path):
+    package = package_of(
+        tmp_path,
+        emulate__a=(
+            "class EmulatedDisk: ...\nclass Diskette: ...\nclass NodesStage: ...\n"
+            "KEYS = ('readahead', 'faults', 'volatile')\nFEW = 1\n"
+            "def f(said: dict[str, Any]) -> dict[str, object]: ...\n"
+        ),
+        emulate__b="KEYS = ('readahead', 'faults')\nT = pa.schema([])\n",
+        archive__c="T = pa.schema([])\n",
+    )
+    found = house.figures(package)
+    assert found["types_called"] == {
+        "disk": ["barn.emulate.a.EmulatedDisk"],
+        "node": ["barn.emulate.a.NodesStage"],
+        "platform": [],
+    }
+    assert found["places_of_a_disk_feature"] == ["barn.emulate.a"]
+    assert found["schemas_outside_archive"] == {"barn.emulate.b": 1}
+    assert found["dict_str_any"] == 2
+    assert found["lines_by_room"]["emulate"] == {"modules": 2, "lines": 8}
+
+
+def test_every_room_of_the_package_has_its_place_and_imports_nothing_above_it():
+    package = house.read_package(house.PACKAGE)
+    order = house.order_of_rooms()
+    placed = {room for rooms in order for room in rooms} | {"__init__", "__main__"}
+    assert {package.room(module) for module in package.paths} <= placed
+    assert house.upward(package, order) == []
+    assert house.figures(package)["circles_of_rooms"] == []
+
+
+def test_import_linter_refuses_what_is_planted_inside_a_function(tmp_path):
+    contract = """[importlinter]
+root_package = barn
+[importlinter:contract:rooms]
+name = rooms
+type = layers
+containers = barn
+layers =
+    roof
+    wall
+    floor
+"""
+    (tmp_path / "contract.ini").write_text(contract)
+    package_of(tmp_path, **STACK)
+    for room in ("roof", "wall", "floor"):
+        (tmp_path / "barn" / room / "__init__.py").touch()
+
+    def linted() -> subprocess.CompletedProcess[str]:
+        words = [
+            sys.executable,
+            "-c",
+            "from importlinter.cli import lint_imports_command as c; c()",
+        ]
+        words += ["--no-cache", "--no-logo", "--config", "contract.ini"]
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert linted().returncode == 0
+    for name, text in CLIMBS.items():
+        (tmp_path / "barn" / f"{name.replace('__', '/')}.py").write_text(text)
+    found = linted()
+    assert found.returncode == 1
+    assert "barn.floor.planted -> barn.roof.tiles" in found.stdout
+
+
+def test_the_command_gives_the_figures_and_the_imports_between_two_rooms(
+    tmp_path, capsys: pytest.CaptureFixture[str]
+):
+    package_of(tmp_path, **STACK, **CLIMBS)
+    root = ["--root", str(tmp_path / "barn")]
+    house.main([*root, "--json"])
+    assert json.loads(capsys.readouterr().out)["rooms_in_circles"] == 3
+    house.main(root)
+    assert "circle of 3 rooms: floor, roof, wall" in capsys.readouterr().out
+    house.main([*root, "--edges", "floor", "roof"])
+    assert capsys.readouterr().out == (
+        "barn/floor/planted.py:2: barn.floor.planted → barn.roof.tiles (function)\n"
+    )

@@ -1,0 +1,166 @@
+"""What can be added: our own rows, and a package with one of each, keep to their protocols."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import testing
+from penstock.errors import BadInput, PenstockError
+from penstock.plugins import (
+    DESIGNS,
+    TABLES,
+    WORKLOAD_PARSERS,
+    Table,
+)
+from penstock.workload.parsers import fio
+
+PLUGINS = Path(__file__).parents[1] / "plugins"
+PROJECT = Path(__file__).parents[2]
+
+
+def with_toys(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Python, or `penstock` where the first word is no option, with the package of toys installed."""
+    line = [sys.executable, *(words if words[0] == "-c" else ("-m", "penstock", *words))]
+    env = {**os.environ, "PYTHONPATH": str(PLUGINS)}
+    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=120, **more)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda t: t.name)
+def test_every_row_of_ours_can_be_loaded(table: Table) -> None:
+    for name in table:
+        assert table.load(name) is not None
+    with pytest.raises(BadInput, match=f"found {table.what} 'toys'; expected"):
+        table.load("toys")
+
+
+def test_a_row_that_cannot_be_imported_is_named() -> None:
+    broken = Table("no-such-table", "thing", {})
+    broken.__dict__["_rows"] = {"bad": "no_such_module:x"}
+    with pytest.raises(PenstockError, match=r"the thing bad \(no_such_module:x\)"):
+        broken.load("bad")
+
+
+def test_nobody_takes_the_name_of_a_row_of_ours() -> None:
+    code = (
+        "from penstock.plugins import *\n"
+        "for t in TABLES: print(t.name, list(t))\n"
+        "print(OBSERVERS.load('toy').__module__, WORKLOAD_PARSERS.load('fio').__name__)"
+    )
+    done = with_toys("-c", code)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(TABLES) + 1
+    for line in lines[:-1]:
+        assert line.endswith("'toy']"), line
+    assert lines[-1] == "penstock_toy.observer penstock.workload.parsers.fio"
+
+
+def test_a_package_adds_one_of_each_and_nothing_else_names_it() -> None:
+    points = (PLUGINS / "penstock_toy-1.0.dist-info" / "entry_points.txt").read_text()
+    assert set(re.findall(r"^\[penstock\.(.+)\]$", points, re.MULTILINE)) == {
+        t.name for t in TABLES
+    }
+    for path in (PROJECT / "python").rglob("*.py"):
+        assert "toy" not in path.read_text().split(), path
+
+
+def test_the_toys_keep_to_their_protocols() -> None:
+    code = (
+        "from penstock import testing\n"
+        "from penstock.plugins import *\n"
+        "testing.check_parser(WORKLOAD_PARSERS.load('toy'), stdout='toy: 12\\n', gives={'toys'})\n"
+        "testing.check_design(DESIGNS.load('toy'))\n"
+        "testing.check_observer(OBSERVERS.load('toy'), {})\n"
+    )
+    done = with_toys("-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_our_rows_keep_to_their_protocols() -> None:
+    testing.check_design(DESIGNS.load("full"))
+    report = json.dumps({"jobs": [{"jobname": "j", "read": {"iops": 1}, "write": {}}]})
+    with pytest.raises((AssertionError, PenstockError)):
+        testing.check_parser(fio, stdout=report, gives={"no-such-response"})
+
+
+@pytest.mark.parametrize(
+    ("design", "says"),
+    [
+        (lambda levels, options, seed: np.zeros((2, 9)), "9 columns"),
+        (lambda levels, options, seed: np.full((1, len(levels)), 7), "levels"),
+        (lambda levels, options, seed: np.zeros((1, len(levels))), "one level only"),
+        (lambda levels, options, seed: np.zeros((2, len(levels))), "twice"),
+    ],
+)
+def test_a_wrong_design_is_found(design: Any, says: str) -> None:
+    with pytest.raises(AssertionError, match=says):
+        testing.check_design(design)
+
+
+class Parser:
+    """One that takes anything for its report."""
+
+    def __init__(self) -> None:
+        self.RESPONSES = {"ops": "1/s"}
+
+    def parse(self, run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, Any]:
+        from penstock.workload.measured import Measured
+
+        return {"ops": Measured(1.0, "1/s")}
+
+    def operations(self, command: str) -> None:
+        return None
+
+
+def test_a_parser_that_takes_anything_is_found() -> None:
+    with pytest.raises(AssertionError, match="no report of it"):
+        testing.check_parser(Parser(), stdout="ops 1", gives={"ops"})
+    with pytest.raises(AssertionError, match="not found"):
+        testing.check_parser(WORKLOAD_PARSERS.load("none"), gives={"ops"})
+
+
+STUDY = """
+penstock: 1
+name: toys
+question: Which toy is the fastest?
+factors:
+  size: {levels: [1, 2, 3]}
+  colour: {levels: [red, blue, green]}
+design: {kind: {toy: {runs: 3}}, replicates: 2}
+platform: {nodes: [{name: n, disks: [{name: d, profile: service-5ms, backend: toy}]}]}
+workload: {command: "echo {size} {colour} {n.d}", parser: toy}
+observers: {monitor: null, toy: {file: /proc/loadavg}}
+responses: {toys: {from: toys, unit: 1/s, better: higher}}
+"""
+
+
+def test_a_study_of_toys_is_planned(tmp_path: Path) -> None:
+    (tmp_path / "toys.study.yaml").write_text(STUDY)
+    done = with_toys("plan", "toys.study.yaml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    treatments = {tuple(row["levels"].values()) for row in plan["rows"]}
+    assert treatments == {("1", "red"), ("2", "blue"), ("3", "green")}
+
+
+@pytest.mark.parametrize("word", ["kind", "observers", "parser"])
+def test_without_the_package_its_words_are_mistakes(tmp_path: Path, word: str) -> None:
+    (tmp_path / "toys.study.yaml").write_text(STUDY)
+    line = [sys.executable, "-m", "penstock", "plan", "toys.study.yaml"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    told = {
+        "kind": "toy",
+        "observers": "the unknown key 'toy'",
+        "parser": "the unknown parser 'toy'",
+    }
+    assert told[word] in done.stderr

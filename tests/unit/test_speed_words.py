@@ -1,0 +1,228 @@
+"""How slowed disks are told: `sata-ssd at ¼ speed`, in answers, tables, figures; and the caution."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.analyse.findings import CODES
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.replicates import compare_replicates
+from penstock.archive.selection import select
+from penstock.campaign.analysis import Analysis, analyse
+from penstock.cli.disk import _show as show_disks
+from penstock.observe.trace.show.compare import show_replicates
+from penstock.report import figures, render, sections, style
+from penstock.report.figures.effects import effect_bars
+from penstock.study.disk_speeds import disk_speeds
+from penstock.text import at_speed
+from tests.unit.answered_studies import DISKS
+from tests.unit.planted_study import Doings, Planted
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        (1, "sata-ssd"),
+        (1.5, "sata-ssd at ⅔ speed"),
+        (2, "sata-ssd at ½ speed"),
+        (2.5, "sata-ssd at 1/2.5 speed"),
+        (3, "sata-ssd at ⅓ speed"),
+        (4.0, "sata-ssd at ¼ speed"),
+        (8, "sata-ssd at ⅛ speed"),
+        (12, "sata-ssd at 1/12 speed"),
+        (1500, "sata-ssd at 1/1500 speed"),
+        (0.5, "sata-ssd at 2× speed"),
+    ],
+)
+def test_a_disk_at_its_speed(scale: float, words: str) -> None:
+    assert at_speed("sata-ssd", scale) == words
+
+
+LOAD = {"hdd-7200": 130.0, "network-volume": 900.0, "sata-ssd": 5200.0}
+
+
+def three(processor_s: float | None = None, **scales: float) -> Planted:
+    """Three disks; `scales` by their first letters, 4 for others."""
+    return Planted(
+        "Which of the three disks is the fastest for this program?",
+        {"disk": list(DISKS)},
+        lambda levels: {"throughput": LOAD[levels["disk"]]},
+        doings=lambda _: Doings(10, processor_s, traced=False),
+        profile="{disk}",
+        time_scales=lambda levels: scales.get(levels["disk"].split("-")[0], 4),
+    )
+
+
+def analysed(planted: Planted, where: Path) -> Analysis:
+    return analyse(planted.write(where / "out"), report=False)
+
+
+def said(result: Analysis, code: str) -> str:
+    assert code in CODES
+    return " ".join(f.statement for f in result.findings if f.code == code)
+
+
+def test_answer_and_tables_name_the_speed(tmp_path: Path) -> None:
+    result = analysed(three(), tmp_path)
+    assert result.answer[0].startswith("Choose sata-ssd at ¼ speed: throughput ")
+    assert "network-volume at ¼ speed" in result.answer[0]
+    assert any("hdd-7200 at ¼ speed" in line for line in result.ranked)
+    outcome = Outcome.read(result.out)
+    table = sections.all_runs(outcome)
+    assert table is not None
+    assert table["rows"][0]["cells"][3].endswith(" at ¼ speed")
+    axes = effect_bars(outcome, outcome.responses[0], 7.6).axes[0]
+    assert [t.get_text() for t in axes.get_xticklabels()] == [f"{d} at ¼ speed" for d in DISKS]
+
+
+def test_levels_keep_their_names_in_tables(tmp_path: Path) -> None:
+    result = analysed(three(), tmp_path)
+    runs = pq.read_table(result.out / "runs.parquet").to_pandas()
+    assert set(runs["disk"]) == set(DISKS)
+    means = pq.read_table(result.out / "means.parquet").to_pandas()
+    assert "speed" not in " ".join(means["levels"])
+
+
+def test_full_speed_has_no_suffix_and_no_caution(tmp_path: Path) -> None:
+    result = analysed(three(9.0, hdd=1, network=1, sata=1), tmp_path)
+    assert "speed" not in " ".join(result.answer)
+    assert said(result, "time-scale") == said(result, "time-scales-differ") == ""
+
+
+def test_an_archive_without_disks_in_its_manifests_has_no_labels(tmp_path: Path) -> None:
+    planted = three()
+    out = planted.write(tmp_path / "out")
+    for path in out.glob("runs/*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        del manifest["disks"]
+        path.write_text(json.dumps(manifest))
+    assert "speed" not in " ".join(analyse(out, report=False).answer)
+
+
+def test_a_slowed_disk_is_cautioned_of(tmp_path: Path) -> None:
+    result = analysed(three(), tmp_path)
+    assert said(result, "time-scale").startswith(
+        "The disk ran at ¼ speed, the processor at full speed: "
+    )
+    assert said(result, "time-scale") in result.answer
+    assert said(result, "time-scales-differ") == ""
+    (found,) = (f for f in result.findings if f.code == "time-scale")
+    assert found.severity == "info"
+
+
+def test_much_processor_time_is_told_with_its_share(tmp_path: Path) -> None:
+    result = analysed(three(6.0), tmp_path)
+    (found,) = (f for f in result.findings if f.code == "time-scale")
+    assert "the program computed for 60 % of the run" in found.statement
+    assert "differences between disks shrink" in found.statement
+    assert found.severity == "warning"
+    assert "86 %" in found.detail  # 0.6 / (0.6 + 0.4 / 4)
+
+
+def test_little_processor_time_is_no_warning(tmp_path: Path) -> None:
+    result = analysed(three(0.2), tmp_path)
+    (found,) = (f for f in result.findings if f.code == "time-scale")
+    assert "for 2 % of the run" in found.statement
+    assert "shrink" not in found.statement
+    assert found.severity == "info"
+
+
+def test_levels_at_different_scales_are_told_so(tmp_path: Path) -> None:
+    result = analysed(three(hdd=1), tmp_path)
+    differ = said(result, "time-scales-differ")
+    assert (
+        "The levels of disk do not share one time scale (hdd-7200 at full speed, network-volume "
+        "and sata-ssd at ¼ speed)" in differ
+    )
+    assert result.answer.index(differ) == 1
+    (found,) = (f for f in result.findings if f.code == "time-scales-differ")
+    assert found.severity == "warning"
+    assert "hdd-7200 at full speed" not in result.answer[0]
+
+
+def one_disk(factors: dict[str, list[str]]) -> Planted:
+    return Planted(
+        "Which journal should it be?",
+        factors,
+        lambda levels: {"throughput": 100.0 + 50 * (levels["journal"] == "wal")},
+        time_scales=lambda _: 4,
+    )
+
+
+def test_one_disk_for_all_is_on_the_axis(tmp_path: Path) -> None:
+    result = analysed(one_disk({"journal": ["wal", "delete"]}), tmp_path)
+    assert result.answer[0].startswith("Choose wal: ")
+    assert said(result, "time-scale").startswith("The disk ran at ¼ speed")
+    outcome = Outcome.read(result.out)
+    axes = effect_bars(outcome, outcome.responses[0], 7.6).axes[0]
+    assert axes.get_ylabel() == "throughput (1/s),\ndisk at ¼ speed"
+
+
+def test_an_axis_with_a_speed_has_room(tmp_path: Path) -> None:
+    result = analysed(one_disk({"journal": ["wal", "delete"], "commit": ["full", "off"]}), tmp_path)
+    outcome = Outcome.read(result.out)
+    for kind in ("effects", "interactions", "pareto", "responses"):
+        for width in (style.WIDE_INCHES, style.NARROW_INCHES):
+            fig = figures.draw(outcome, kind, width)
+            assert any("disk at ¼ speed" in a.get_xlabel() + a.get_ylabel() for a in fig.axes)
+            render.published(fig, "png")
+            inside = fig.get_tightbbox()
+            assert min(inside.x0, inside.y0) * fig.dpi >= -2
+            assert inside.x1 * fig.dpi <= fig.bbox.x1 + 2
+            assert inside.y1 * fig.dpi <= fig.bbox.y1 + 2
+
+
+def test_speeds_are_of_the_factor_that_says_the_profile() -> None:
+    document = {
+        "platform": {
+            "nodes": [
+                {"name": "n", "count": 2, "disks": [{"name": "d", "profile": "{disk}"}]},
+                {"name": "m", "disks": [{"name": "d", "profile": "sata-ssd", "time_scale": 8}]},
+            ]
+        }
+    }
+    rows = [
+        (
+            {"disk": disk, "depth": depth},
+            {
+                "n-0.d": {"profile": disk, "time_scale": 4},
+                "n-1.d": {"profile": disk, "time_scale": 4},
+                "m.d": {"profile": "sata-ssd", "time_scale": 8},
+            },
+        )
+        for disk in ("a", "b")
+        for depth in ("1", "8")
+    ]
+    found = disk_speeds(document, rows)
+    assert found.label("disk", "a") == 4
+    assert found.label("depth", "1") == 1
+    (words,) = found.unequal()
+    assert "disks of a run do not share one time scale" in words
+
+
+def test_disk_status_says_the_speed(capsys: pytest.CaptureFixture[str]) -> None:
+    stats = dict.fromkeys(("reads", "writes", "flushes", "read_bytes", "written_bytes"), 0)
+    stats |= {"t_ns": 2, "since_ns": 1, "busy_ns": 0, "late_count": 0}
+    disk = {"mount": "/m", "profile": "sata-ssd", "time_scale": 4.0, "settings": {}, "stats": stats}
+    show_disks([disk])
+    assert "sata-ssd at ¼ speed" in capsys.readouterr().out
+
+
+def test_compared_treatments_say_their_speeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = three(hdd=1).write(tmp_path / "out")
+    plan = json.loads((out / "plan.json").read_text())
+    of_disk = {row["levels"]["disk"]: row["treatment_id"] for row in plan["rows"]}
+    a, b, c = (select(f"{out}:{of_disk[disk]}") for disk in DISKS)
+    different = compare_replicates(a, c)
+    assert different.disks == ({}, {"node1.data": "sata-ssd at ¼ speed"})
+    assert "node1.data ran at full speed in A and at ¼ speed in B" in different.conclusion[-1]
+    show_replicates(different)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "(disk sata-ssd; node1.data: sata-ssd at ¼ speed)" in shown
+    assert not any("speed" in sentence for sentence in compare_replicates(b, c).conclusion)

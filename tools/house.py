@@ -1,0 +1,336 @@
+"""Figures of the package's structure, from its sources alone: `python tools/house.py`.
+
+A room is what stands on the first level of the package: `penstock.analyse` with all that is in it, or a
+module such as `penstock.errors`. Room A needs room B when a module of A imports one of B. All imports
+count, also those inside functions and under TYPE_CHECKING; they are told apart. Modules that are only
+named in a string, to be started or loaded by name, are counted apart and make no room need another.
+
+    python tools/house.py                 the figures
+    python tools/house.py --edges A B     the imports that make room A need room B
+    python tools/house.py --up            the imports that go up, against the order of the rooms
+
+`--json` gives each of them as JSON; `--root` is the package's folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).parents[1]
+PACKAGE = PROJECT / "python" / "penstock"
+
+#: the features of a disk whose names mean nothing else, and how many of them make a list of features
+FEATURES = ("readahead", "faults", "bad_space", "read_only", "fail_stop", "credits", "volatile")
+A_LIST = 3
+
+#: kinds of imports
+MODULE, FUNCTION, TYPING = "module", "function", "typing"
+
+
+@dataclass(frozen=True, order=True)
+class Import:
+    """One import of one module of the package by another."""
+
+    file: str
+    line: int
+    #: where it stands: on the level of the module, in a function, or under TYPE_CHECKING
+    kind: str
+    importer: str
+    imported: str
+
+
+@dataclass
+class Package:
+    """Its modules by dotted name, as paths and as trees, and what they import of each other."""
+
+    name: str
+    paths: dict[str, Path]
+    trees: dict[str, ast.Module]
+    lines: dict[str, int]
+    imports: list[Import]
+
+    def room(self, module: str) -> str:
+        """The room of a module: the second part of its name."""
+        parts = module.split(".")
+        return parts[1] if len(parts) > 1 else "__init__"
+
+
+def read_package(root: Path) -> Package:
+    """The package in the folder `root`."""
+    paths = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = [root.name, *path.relative_to(root).with_suffix("").parts]
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    compiled = {f"{root.name}.{p.name.split('.')[0]}" for p in root.glob("*.so")}
+    trees, lines = {}, {}
+    for module, path in paths.items():
+        text = path.read_text()
+        trees[module], lines[module] = ast.parse(text, str(path)), len(text.splitlines())
+    package = Package(root.name, paths, trees, lines, [])
+    known = set(paths) | compiled | {f"{root.name}._native"}
+    for module, tree in trees.items():
+        file = paths[module].relative_to(root.parent).as_posix()
+        is_package = paths[module].name == "__init__.py"
+        for node, kind in _import_nodes(tree, MODULE):
+            for imported in sorted(set(_imported(node, module, is_package, known))):
+                if imported != module:
+                    package.imports.append(Import(file, node.lineno, kind, module, imported))
+    return package
+
+
+def _import_nodes(node: ast.AST, kind: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
+    """All imports below a node, and of which kind each is."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, kind
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _import_nodes(child, FUNCTION if kind == MODULE else kind)
+        elif isinstance(child, ast.If) and _is_type_checking(child.test):
+            for inner in child.body:
+                yield from _import_nodes(ast.Module([inner], []), TYPING)
+            for inner in child.orelse:
+                yield from _import_nodes(ast.Module([inner], []), kind)
+        else:
+            yield from _import_nodes(child, kind)
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
+        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
+    )
+
+
+def _imported(
+    node: ast.Import | ast.ImportFrom, module: str, is_package: bool, known: set[str]
+) -> Iterator[str]:
+    """The modules of the package that a statement imports: `from a import b` is of `a.b` if that is one."""
+    if isinstance(node, ast.Import):
+        yield from (found for alias in node.names if (found := _module(alias.name, known)))
+        return
+    base = node.module or ""
+    if node.level:
+        parts = module.split(".")
+        kept = len(parts) - node.level + is_package
+        base = ".".join([*parts[:kept], *([node.module] if node.module else [])])
+    for alias in node.names:
+        if (whole := f"{base}.{alias.name}") in known:
+            yield whole
+        elif found := _module(base, known):
+            yield found
+
+
+def _module(name: str, known: set[str]) -> str | None:
+    """The longest part of a dotted name that is a module of the package."""
+    parts = name.split(".")
+    names = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((n for n in names if n in known), None)
+
+
+def circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """The strongly connected components of more than one node, the largest first: each reaches all others."""
+    after: dict[str, set[str]] = {}
+    for a, b in edges:
+        after.setdefault(a, set()).add(b)
+        after.setdefault(b, set())
+    reached = {node: _reached(node, after) for node in after}
+    found = {tuple(sorted(b for b in reached[a] if a in reached[b])) for a in after}
+    return sorted((list(c) for c in found if len(c) > 1), key=lambda c: (-len(c), c))
+
+
+def _reached(start: str, after: dict[str, set[str]]) -> set[str]:
+    """The nodes that edges lead to from one, itself only where they lead back."""
+    reached: set[str] = set()
+    ahead = [start]
+    while ahead:
+        new = after[ahead.pop()] - reached
+        reached |= new
+        ahead += new
+    return reached
+
+
+def between_rooms(package: Package) -> list[Import]:
+    """The imports that go from one room to another."""
+    return [i for i in package.imports if package.room(i.importer) != package.room(i.imported)]
+
+
+def edges(package: Package, a: str, b: str) -> list[Import]:
+    """The imports that make room `a` need room `b`."""
+    rooms = (a, b)
+    return [
+        i
+        for i in between_rooms(package)
+        if (package.room(i.importer), package.room(i.imported)) == rooms
+    ]
+
+
+def order_of_rooms() -> list[list[str]]:
+    """The rooms from the bottom up, those of one line side by side: the contract in pyproject.toml."""
+    told = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = told["contracts"][0]["layers"]
+    return [["_native"], *([r.strip() for r in layer.split("|")] for layer in reversed(layers))]
+
+
+def upward(package: Package, order: Iterable[Iterable[str]]) -> list[Import]:
+    """The imports that an order of the rooms does not allow: up, or to a room on the same line."""
+    level = {room: n for n, rooms in enumerate(order) for room in rooms}
+    return [
+        i
+        for i in between_rooms(package)
+        if package.room(i.importer) in level
+        and level[package.room(i.importer)] <= level.get(package.room(i.imported), -1)
+    ]
+
+
+def figures(package: Package) -> dict[str, Any]:
+    """All figures of the structure; names beside counts where a count alone would not help."""
+    pairs = Counter(
+        (package.room(i.importer), package.room(i.imported)) for i in between_rooms(package)
+    )
+    rooms = circles(pairs)
+    inside = {room: n for n, circle in enumerate(rooms) for room in circle}
+    by_room: dict[str, dict[str, int]] = {}
+    for module, lines in package.lines.items():
+        row = by_room.setdefault(package.room(module), {"modules": 0, "lines": 0})
+        row["modules"] += 1
+        row["lines"] += lines
+    return {
+        "modules": len(package.paths),
+        "lines": sum(package.lines.values()),
+        "rooms_in_circles": len(inside),
+        "circles_of_rooms": [
+            {
+                "rooms": circle,
+                "edges": [
+                    {"from": a, "to": b, "imports": n}
+                    for (a, b), n in sorted(pairs.items())
+                    if a in inside and inside[a] == inside.get(b) == number
+                ],
+            }
+            for number, circle in enumerate(rooms)
+        ],
+        "circles_of_modules": circles((i.importer, i.imported) for i in package.imports),
+        "imports": dict(Counter(i.kind for i in package.imports)),
+        "imports_between_rooms": dict(Counter(i.kind for i in between_rooms(package))),
+        "imports_upward": len(upward(package, order_of_rooms())),
+        "modules_named_in_strings": sum(len(list(_named(package, m))) for m in package.trees),
+        "types_called": {
+            word: sorted(
+                f"{module}.{node.name}"
+                for module, tree in package.trees.items()
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ClassDef) and word.capitalize() in _words(node.name)
+            )
+            for word in ("disk", "node", "platform")
+        },
+        "places_of_a_disk_feature": sorted(
+            module for module, tree in package.trees.items() if len(_features(tree)) >= A_LIST
+        ),
+        "schemas_outside_archive": Counter(
+            module
+            for module, tree in package.trees.items()
+            if package.room(module) != "archive"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and ast.unparse(node.func) in ("pa.schema", "pyarrow.schema")
+        ),
+        "dict_str_any": _untyped(package),
+        "lines_by_room": dict(sorted(by_room.items(), key=lambda kv: -kv[1]["lines"])),
+    }
+
+
+def _named(package: Package, module: str) -> Iterator[str]:
+    """The modules that a module names in strings that hold nothing else (`penstock.a.b`, `penstock.a:f`)."""
+    for node in ast.walk(package.trees[module]):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name = node.value.partition(":")[0]
+            if "." in name and name != module and name in package.paths:
+                yield name
+
+
+def _words(name: str) -> list[str]:
+    """The words of a type's name, in the singular."""
+    return [w.removesuffix("s") for w in re.findall(r"[A-Z][a-z0-9]*", name)]
+
+
+def _features(tree: ast.Module) -> set[str]:
+    """Which features of a disk a module names: as a string, a field, a parameter or an argument."""
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(name)) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                found.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                found.add(name)
+    return found & set(FEATURES)
+
+
+def _untyped(package: Package) -> int:
+    """How many annotations say `dict[str, Any]` or `dict[str, object]`."""
+    return sum(
+        isinstance(node, ast.Subscript)
+        and ast.unparse(node) in ("dict[str, Any]", "dict[str, object]")
+        for tree in package.trees.values()
+        for node in ast.walk(tree)
+    )
+
+
+def _shown(found: dict[str, Any]) -> str:
+    types = found["types_called"]
+    rows = [
+        ("modules", found["modules"]),
+        ("lines", found["lines"]),
+        ("rooms in circles", found["rooms_in_circles"]),
+        ("modules in circles", sum(map(len, found["circles_of_modules"]))),
+        *((f"types called {word}", len(names)) for word, names in types.items()),
+        ("places of a disk feature", len(found["places_of_a_disk_feature"])),
+        ("schemas outside archive/", sum(found["schemas_outside_archive"].values())),
+        ("dict[str, Any]", found["dict_str_any"]),
+        *((f"imports, {k}", n) for k, n in found["imports"].items()),
+        *((f"imports between rooms, {k}", n) for k, n in found["imports_between_rooms"].items()),
+        ("imports upward", found["imports_upward"]),
+        ("modules named in strings", found["modules_named_in_strings"]),
+    ]
+    lines = [f"{what:34}{n:8}" for what, n in rows]
+    for circle in found["circles_of_rooms"]:
+        lines += ["", f"circle of {len(circle['rooms'])} rooms: {', '.join(circle['rooms'])}"]
+        lines += [f"    {e['from']:10} → {e['to']:10}{e['imports']:5}" for e in circle["edges"]]
+    lines += ["", f"{'room':12}{'modules':>8}{'lines':>8}"]
+    lines += [
+        f"{room:12}{row['modules']:8}{row['lines']:8}"
+        for room, row in found["lines_by_room"].items()
+    ]
+    return "\n".join(lines)
+
+
+def _listed(found: list[Import]) -> str:
+    return "\n".join(f"{i.file}:{i.line}: {i.importer} → {i.imported} ({i.kind})" for i in found)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description="Figures of the package's structure.")
+    parser.add_argument("--root", type=Path, default=PACKAGE, help="the package's folder")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--edges", nargs=2, metavar=("A", "B"), help="why room A needs room B")
+    parser.add_argument("--up", action="store_true", help="imports against the order of the rooms")
+    args = parser.parse_args(arguments)
+    package = read_package(args.root)
+    if args.edges or args.up:
+        found = edges(package, *args.edges) if args.edges else upward(package, order_of_rooms())
+        print(json.dumps([asdict(i) for i in found], indent=1) if args.json else _listed(found))
+        return
+    all_figures = figures(package)
+    print(json.dumps(all_figures, indent=1) if args.json else _shown(all_figures))
+
+
+if __name__ == "__main__":
+    main()
