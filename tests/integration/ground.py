@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from penstock.host.journal import Journal
+from tests.integration.known_host import with_known_host
 
 
 def prepared(tmp_path: Path) -> tuple[Path, dict[str, str]]:
@@ -13,7 +14,7 @@ def prepared(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     (tmp_path / "device").mkdir()
     environment = {
         **os.environ,
-        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_STATE": str(with_known_host(tmp_path / "state")),
         "PENSTOCK_RUNTIME": str(tmp_path / "run"),
     }
     environment.pop("PENSTOCK_ARCHIVE", None)

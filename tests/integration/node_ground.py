@@ -20,6 +20,7 @@ from penstock.host.cgroup import hierarchies
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts
 from penstock.host.undo import undo
+from tests.integration.known_host import with_known_host
 
 #: what a module of tests with virtual nodes is marked with
 NODES = [
@@ -56,7 +57,7 @@ class Ground:
         """In an empty directory; the paths are short, as a socket's must be."""
         environment = {
             **os.environ,
-            "PENSTOCK_STATE": str(where / "state"),
+            "PENSTOCK_STATE": str(with_known_host(where / "state")),
             "PENSTOCK_RUNTIME": str(where / "run"),
         }
         return cls(where, environment)

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.known_host import with_known_host
+
 pytestmark = [
     pytest.mark.host,
     pytest.mark.flaky(reruns=0),
@@ -73,7 +75,7 @@ class Ground:
         self.base.chmod(0o755)
         self.environment = {
             **os.environ,
-            "PENSTOCK_STATE": str(self.base / "state"),
+            "PENSTOCK_STATE": str(with_known_host(self.base / "state")),
             "PENSTOCK_RUNTIME": str(self.base / "run"),
         }
         self.environment.pop("PENSTOCK_ARCHIVE", None)

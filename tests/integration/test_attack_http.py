@@ -28,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from penstock.client import Client
 from penstock.serve.app import application
 from penstock.serve.traces import Served
+from tests.integration.known_host import with_known_host
 from tests.unit.trace_page_example import events, write_bundle
 
 pytestmark = [
@@ -73,7 +74,7 @@ class Server:
         bundle = write_bundle(place / "T", events(500))
         environment = {
             **os.environ,
-            "PENSTOCK_STATE": str(place / "state"),
+            "PENSTOCK_STATE": str(with_known_host(place / "state")),
             "PENSTOCK_RUNTIME": str(place / "run"),
         }
         (place / "cwd").mkdir()

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.integration.known_host import with_known_host
+
 STUDIES = Path(__file__).parents[2] / "studies"
 #: predicted over measured, and measured over what the disk's own rate gives, on a host shared with others
 BAND = (0.6, 1.6)
@@ -39,7 +41,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Answer]:
     where = tmp_path_factory.mktemp("blackbox")
     environment = {
         **os.environ,
-        "PENSTOCK_STATE": str(where / "state"),
+        "PENSTOCK_STATE": str(with_known_host(where / "state")),
         "PENSTOCK_RUNTIME": str(where / "run"),
     }
     environment.pop("PENSTOCK_ARCHIVE", None)

@@ -21,6 +21,7 @@ from penstock.errors import BadInput
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
 from tests.integration.disk_bench import HOST
+from tests.integration.known_host import with_known_host
 from tests.unit.test_speed import FLOOR, keep
 
 pytestmark = HOST
@@ -57,7 +58,8 @@ class Command:
 def disk(tmp_path: Path) -> Iterator[Command]:
     for name in "bm":
         (tmp_path / name).mkdir()
-    state = {"PENSTOCK_STATE": str(tmp_path / "state"), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
+    known = with_known_host(tmp_path / "state")
+    state = {"PENSTOCK_STATE": str(known), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
     command = Command(tmp_path, {**os.environ, **state})
     yield command
     if mounts_at(command.mount):

@@ -20,6 +20,7 @@ from penstock.host.isolation import DOES_NOT_ISOLATE, ISOLATES
 from penstock.host.journal import Journal
 from penstock.host.probe import PROBES, Feature, probe_host
 from penstock.profile import load_profile
+from tests.integration.known_host import with_known_host
 
 PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
 
@@ -28,7 +29,7 @@ PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
 def environment(tmp_path: Path) -> dict[str, str]:
     return {
         **os.environ,
-        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_STATE": str(with_known_host(tmp_path / "state")),
         "PENSTOCK_RUNTIME": str(tmp_path / "run"),
     }
 

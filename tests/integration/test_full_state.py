@@ -20,6 +20,7 @@ from penstock.host.cgroup import hierarchies
 from penstock.host.fault_around import single_page_faults
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts, mounts_at
+from tests.integration.known_host import with_known_host
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
 PLATFORM = """\
@@ -140,6 +141,7 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
     assert _libc.mount(b"t", point, b"tmpfs", 0, b"size=512k,mode=700") == 0
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
+    with_known_host(tmp_path / "state")
     there = Ground(tmp_path)
     yield there
     there.take_writes(True)

@@ -59,12 +59,21 @@ def takes(times: list[float], asked_s: float) -> str:
     return "right" if high <= most else "too slow" if low > most else "undecided"
 
 
+def messages(readings: Readings, server: int, client: int, address: str) -> list[float]:
+    """What 40 messages take, there and back, while the host had processors to carry them."""
+
+    def read() -> list[float]:
+        return round_trips(*connection(server, client, address), 40, 0.001)
+
+    return readings.valid(lambda: watched(read))
+
+
 def share_is(found: int, n: int, asked: float) -> bool:
     """Within five standard deviations of a binomial."""
     return abs(found - n * asked) < 5 * math.sqrt(n * asked * (1 - asked)) + 1
 
 
-def test_a_matrix_of_delays(journal: Journal) -> None:
+def test_a_matrix_of_delays(journal: Journal, readings: Readings) -> None:
     spec = NetworkSpec(
         delay_s=0.002, delays={("a", "b"): 0.005, ("a", "c"): 0.020, ("c", "a"): 0.001}
     )
@@ -73,19 +82,18 @@ def test_a_matrix_of_delays(journal: Journal) -> None:
         pid = dict(zip("abc", pids, strict=True))
         assert network.engine("net") == "relay"
         for one, other, asked_s in (("a", "b", 0.010), ("a", "c", 0.021), ("b", "c", 0.004)):
-            ends = connection(pid[other], pid[one], at[other].address)
-            times = round_trips(*ends, 20, 0.001)
+            times = messages(readings, pid[other], pid[one], at[other].address)
             assert takes(times, asked_s) == "right", (one, other, times)
             assert takes(times, 1.2 * asked_s) == "too fast"  # planted
             assert takes(times, 0.7 * asked_s) == "too slow"
         network.set_delays("net", {("a", "b"): 0.012})
-        times = round_trips(*connection(pid["b"], pid["a"], at["b"].address), 20, 0.001)
+        times = messages(readings, pid["b"], pid["a"], at["b"].address)
         assert takes(times, 0.024) == "right", times
         with pytest.raises(BadInput, match="'d'; there is none"):
             network.set_delays("net", {("a", "d"): 0.1})
 
 
-def test_a_live_link_is_delayed_and_freed(journal: Journal) -> None:
+def test_a_live_link_is_delayed_and_freed(journal: Journal, readings: Readings) -> None:
     with namespaces(2) as (a, b), Network.up([NetworkSpec()], journal) as network:
         network.attach("a", a)
         there = network.attach("b", b)
@@ -102,10 +110,10 @@ def test_a_live_link_is_delayed_and_freed(journal: Journal) -> None:
             "distribution": "constant",
         }
         assert receiving.recv(6) == b"before"
-        assert takes(round_trips(sending, receiving, 20, 0.001), 0.020) == "right"
+        assert min(round_trips(sending, receiving, 20, 0.001)) >= 0.020
+        assert takes(messages(readings, b, a, there.address), 0.020) == "right"
         network.set_link("a", None, {"delay": "max", "in_delay": None})
-        times = round_trips(*connection(b, a, there.address), 20, 0.001)
-        assert takes(times, 0.020) == "too fast"
+        assert takes(messages(readings, b, a, there.address), 0.020) == "too fast"
 
 
 def test_jitter_by_name_keeps_the_order(journal: Journal) -> None:

@@ -60,7 +60,7 @@ def test_a_study_on_one_node_with_a_toy_of_each_kind(ground: Ground) -> None:
     for bundle in bundles(out):
         assert pq.read_table(bundle.path / "toys.parquet").num_rows == 1
         assert bundle.manifest["receipts"]["toy"] == {"observer": "toy"}
-        (disk,) = bundle.manifest["disks"].values()
+        (disk,) = bundle.manifest["place"]["disks"].values()
         assert disk["backend"] == "toy"
     with_toys(ground, "nodes", "down", "--all")
     assert ground.seen()["mounts"] == before["mounts"]

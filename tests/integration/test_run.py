@@ -23,6 +23,7 @@ from penstock.archive.schemas import BUNDLE_KEYS, TABLES
 from penstock.host.cgroup import hierarchies
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts
+from tests.integration.known_host import with_known_host
 
 pytestmark = [
     pytest.mark.host,
@@ -166,27 +167,11 @@ NOTHING: dict[str, list[str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def floor(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The host's floors, measured once for all tests here."""
-    state = tmp_path_factory.mktemp("floor")
-    environment = {
-        **os.environ,
-        "PENSTOCK_STATE": str(state),
-        "PENSTOCK_RUNTIME": str(state / "run"),
-    }
-    line = "from penstock.emulate.disks.floor import host_floor; host_floor()"
-    subprocess.run([sys.executable, "-c", line], env=environment, check=True)
-    return state / "host-floor.json"
-
-
 @pytest.fixture
-def ground(tmp_path: Path, floor: Path) -> Ground:
-    (tmp_path / "state").mkdir()
-    shutil.copy(floor, tmp_path / "state")
+def ground(tmp_path: Path) -> Ground:
     environment = {
         **os.environ,
-        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_STATE": str(with_known_host(tmp_path / "state")),
         "PENSTOCK_RUNTIME": str(tmp_path / "run"),
     }
     environment.pop("PENSTOCK_ARCHIVE", None)

@@ -19,6 +19,7 @@ import pytest
 
 from penstock.client import Client
 from penstock.errors import BadInput
+from tests.integration.known_host import with_known_host
 
 pytestmark = [
     pytest.mark.host,
@@ -44,7 +45,7 @@ class Server:
         self.runtime = place / "run"
         environment = {
             **os.environ,
-            "PENSTOCK_STATE": str(place / "state"),
+            "PENSTOCK_STATE": str(with_known_host(place / "state")),
             "PENSTOCK_RUNTIME": str(self.runtime),
         }
         self.process = subprocess.Popen(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pandas as pd
 import pytest
 
 from penstock.host.journal import Journal
-from penstock.state import state_dir
+from tests.integration.known_host import with_known_host
 
 pytestmark = [
     pytest.mark.host,
@@ -27,8 +26,6 @@ ROOT = Path(__file__).parents[2]
 STEP = re.compile(
     r"^```\w+ (?P<file>\S+)\n(?P<text>.*?)^```$|^    (?P<command>\S[^\n]*)$", re.M | re.S
 )
-#: what is measured once on a host, and not again here
-MEASURED_ONCE = ("host-floor.json", "trace-cost.json")
 #: how the reader gets the program that is under test here
 SET_UP = ("make ", "export ")
 #: verbs that end with 1 where the host was too busy for all runs of a treatment, as the page says
@@ -42,10 +39,7 @@ def steps() -> list[tuple[str | None, str]]:
 
 
 def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir(mode=0o700)
-    for known in MEASURED_ONCE:
-        if (state_dir() / known).exists():
-            shutil.copy(state_dir() / known, tmp_path / "state" / known)
+    with_known_host(tmp_path / "state")
     for name, text in steps():
         if name is not None:
             (tmp_path / name).write_text(text)
