@@ -89,6 +89,26 @@ WORKLOAD_PARSERS = Table(
     },
 )
 
+#: what reads another tool's trace; the first that knows how a file begins is taken
+TRACE_IMPORTERS = Table(
+    "trace-importers",
+    "format",
+    {
+        name: f"penstock.observe.trace.foreign.importers:{name}"
+        for name in ("blktrace", "dxt", "iolog")
+    },
+)
+
+#: a description of what is to run
+WORKLOAD_FORMATS = Table(
+    "workload-formats",
+    "format",
+    {
+        "penstock": "penstock.workload.formats:own",
+        "wfformat": "penstock.workload.formats:wfformat",
+    },
+)
+
 #: a trace in another program's format
 TRACE_EXPORTERS = Table(
     "trace-exporters",
@@ -127,4 +147,13 @@ TRACE_FINDINGS = Table(
 #: from factors to treatments
 DESIGNS = Table("designs", "kind of design", {"full": "penstock.design.matrix:full"})
 
-TABLES = (DISK_BACKENDS, OBSERVERS, WORKLOAD_PARSERS, TRACE_EXPORTERS, TRACE_FINDINGS, DESIGNS)
+TABLES = (
+    DISK_BACKENDS,
+    OBSERVERS,
+    WORKLOAD_PARSERS,
+    WORKLOAD_FORMATS,
+    TRACE_IMPORTERS,
+    TRACE_EXPORTERS,
+    TRACE_FINDINGS,
+    DESIGNS,
+)

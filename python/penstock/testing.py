@@ -29,9 +29,15 @@ from penstock.host.cgroup import RunCgroup
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
 from penstock.observe.observer import Observer, Watched
+from penstock.observe.trace.foreign.bundle import write_recording
+from penstock.observe.trace.foreign.importers import Importer
+from penstock.observe.trace.foreign.recording import Recording
 from penstock.spec.cluster import DiskSpec
 from penstock.spec.units import convert
+from penstock.workload.document import document_of
+from penstock.workload.formats import Format
 from penstock.workload.measured import JobSpec, Measured, ParserModule
+from penstock.workload.workflow import Workload
 
 #: any file that a program may leave, and that no parser may take for its report
 _NOT_A_REPORT = ("", "\0\xff\n", "{", "nan inf -1 1e999\n" * 3)
@@ -81,6 +87,42 @@ def check_design(design: Any, options: Mapping[str, Any] | None = None) -> None:
             assert len(seen) > 1, f"the factor {place} has one level only"
         again = np.asarray(design(levels, dict(options or {}), 7))
         assert np.array_equal(made, again), "another matrix from the same seed"
+
+
+def check_importer(importer: Importer, files: Sequence[Path], events: int) -> Recording:
+    """An importer on the files of one trace: it knows them and nothing else, and reads all their events."""
+    assert importer.what, "it does not say what it reads"
+    assert any(importer.matches(path.read_bytes()[: 1 << 16]) for path in files), "not known"
+    for text in _NOT_A_REPORT:
+        assert not importer.matches(text.encode()), f"{text[:20]!r} is taken for a trace of it"
+    with tempfile.TemporaryDirectory() as scratch:
+        assert importer.parts(Path(scratch) / "nothing") == [], "a name of nothing has files"
+        recording = importer.read(files, Path(scratch))
+        judged = write_recording(None, recording)
+        assert judged.events == recording.counts["kept"] == events, f"{judged.events} events"
+        numbers = {row["file_id"] for row in recording.files}
+        assert {row["file_id"] for row in judged.verdicts} <= numbers, "a file without a name"
+        assert recording.basis in ("calls", "device"), recording.basis
+        assert {"format", "not_known"} <= recording.source.keys(), "`source` does not say enough"
+        wrong = Path(scratch) / "wrong"
+        wrong.write_bytes(files[0].read_bytes()[:40] + b"\0\xff not of this format")
+        try:
+            found = importer.read([wrong], Path(scratch))
+        except PenstockError:
+            return recording
+        assert found.counts["kept"] < events, "what is no trace of it is read as one"
+    return recording
+
+
+def check_format(form: Format, workload: Workload) -> str:
+    """A format of workloads: what it writes it knows and reads again as the same workload. Gives the text."""
+    text = form.text(workload)
+    document = document_of(text.encode(), "workload")
+    assert form.matches(document.value), "it does not know what it wrote"
+    assert not form.matches({}), "it takes anything"
+    found = form.read(document, size_model=None, io_share=None)
+    assert found.to_json() == workload.to_json(), "another workload than was written"
+    return text
 
 
 def check_exporter(export: Any, bundle: Path) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.observe.monitor.samples import SAMPLE_DTYPE, read_samples
 from penstock.observe.trace.capture.counts import COUNTER, read_counts
 from penstock.observe.trace.capture.events import EVENT, SpoolReader
-from penstock.observe.trace.foreign.bundle import import_trace
+from penstock.observe.trace.foreign.importers import import_trace
 from penstock.observe.trace.layers.join import RECORD, join
 from penstock.observe.trace.verdicts.patterns import judge_spool
 from penstock.platform import disk_keys
@@ -36,9 +36,8 @@ from penstock.profile.model import StorageProfile
 from penstock.study.load import read_study
 from penstock.workload.described import workload_of
 from penstock.workload.document import document_of
+from penstock.workload.formats import format_of
 from penstock.workload.parsers import fio, pgbench
-from penstock.workload.read import is_wfformat
-from penstock.workload.wfformat import workload_of_instance
 from tests.fuzz import daemons, mutate
 from tests.fuzz.drive import Feed, Target, stateless
 from tests.unit.test_platform_foreign import SIMGRID, distem
@@ -269,10 +268,11 @@ def _platform(data: bytes) -> None:
 
 def _workload(data: bytes) -> None:
     document = document_of(data, "fuzzed")
-    if is_wfformat(document):
-        workload_of_instance(document)
-    else:
+    found = format_of(document)
+    if found is None:
         workload_of(document)
+    else:
+        found.read(document, size_model=None, io_share=None)
 
 
 _WORKLOAD = {

@@ -18,9 +18,12 @@ from penstock.errors import BadInput, PenstockError
 from penstock.plugins import (
     DESIGNS,
     TABLES,
+    TRACE_IMPORTERS,
+    WORKLOAD_FORMATS,
     WORKLOAD_PARSERS,
     Table,
 )
+from penstock.workload.make import made
 from penstock.workload.parsers import fio
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
@@ -83,6 +86,54 @@ def test_the_toys_keep_to_their_protocols() -> None:
     )
     done = with_toys("-c", code)
     assert done.returncode == 0, done.stderr
+
+
+TRACE = "toy trace\n" + "".join(f"{1000 * n} /data/a {4096 * n} 4096\n" for n in range(40))
+
+
+def test_a_toy_trace_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text(TRACE)
+    code = (
+        "from pathlib import Path\n"
+        "from penstock import testing\n"
+        "from penstock.plugins import TRACE_IMPORTERS\n"
+        "testing.check_importer(TRACE_IMPORTERS.load('toy'), [Path('t')], 40)\n"
+    )
+    done = with_toys("-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = with_toys("import", "t", "-o", "b", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["source"]["format"], found["events"]) == ("toy", 40)
+    assert found["verdicts"][0]["class"] == "consecutive"
+    (tmp_path / "t").write_text(TRACE + "nothing\n")
+    done = with_toys("import", "t", "-o", "c", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "t:42: found 'nothing'; expected a call" in done.stderr
+
+
+def test_a_workload_in_a_toys_format(tmp_path: Path) -> None:
+    steps = (
+        ("workload", "make", "pipeline", "-o", "w.json"),
+        ("workload", "convert", "w.json", "--to", "toy", "-o", "boxed.json"),
+        ("workload", "convert", "boxed.json", "-o", "again.json"),
+    )
+    for words in steps:
+        done = with_toys(*words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert list(json.loads((tmp_path / "boxed.json").read_text())) == ["box"]
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "w.json").read_text()
+
+
+def test_our_importers_and_formats_keep_to_their_protocols(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("fio version 2 iolog\n/f add\n/f open\n/f read 0 4096\n/f close\n")
+    testing.check_importer(TRACE_IMPORTERS.load("iolog"), [log], 1)
+    with pytest.raises(AssertionError, match="not known"):
+        testing.check_importer(TRACE_IMPORTERS.load("dxt"), [log], 1)
+    workload = made("pipeline", "small", {})
+    for name in WORKLOAD_FORMATS:
+        testing.check_format(WORKLOAD_FORMATS.load(name), workload)
 
 
 def test_our_rows_keep_to_their_protocols() -> None:

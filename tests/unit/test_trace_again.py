@@ -13,7 +13,7 @@ import pytest
 
 from penstock import cli
 from penstock.archive.bundle import Bundle
-from penstock.observe.trace.foreign.bundle import import_trace
+from penstock.observe.trace.foreign.importers import import_trace
 from tests.unit.test_trace_import import blktrace
 from tests.unit.trace_example import START_NS, Row, event, write_bundle
 

@@ -19,7 +19,9 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.trace_export import export
 from penstock.errors import BadInput
 from penstock.observe.trace.capture.events import EVENT, NUMBERS
-from penstock.observe.trace.foreign.bundle import Foreign, Judged, import_trace, write_foreign
+from penstock.observe.trace.foreign.bundle import write_recording
+from penstock.observe.trace.foreign.importers import import_trace
+from penstock.observe.trace.foreign.recording import Recording
 from penstock.observe.trace.foreign.summary import as_document, show
 from tests.unit.trace_example import event, random_rows, write_bundle
 
@@ -359,13 +361,11 @@ def test_flushes_of_a_disk_are_time_like_any_other(
     (tmp_path / "spool").write_bytes(records.tobytes())
     files = [{"file_id": 1, "path": "/d/x"}]
     counts = {"seen": 200, "kept": 200, "filtered": 0, "lost": 0}
-    recording = Foreign(tmp_path / "spool", files, [], counts, "device", {"format": "disk log"})
-    written = write_foreign(None, recording, 1_000_000_000)
-    closing = written[3]
-    assert closing.startswith(
+    recording = Recording(tmp_path / "spool", files, [], counts, "device", {"format": "disk log"})
+    judged = write_recording(None, recording, 1_000_000_000)
+    assert judged.closing.startswith(
         "Most time goes to 100 flushes of /d/x, 4 ms each; requests take 41 %"
     )
-    judged = Judged(None, *written)
     (told,) = as_document(judged)["flushes"]
     assert told == {"path": "/d/x", "flushes": 100, "time_ns": 400_000_000}
     show(judged)

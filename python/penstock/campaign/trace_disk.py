@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
 from penstock.observe.trace.capture.events import EVENT, NUMBERS
 from penstock.observe.trace.capture.interrupts import Interrupts, in_sessions_of_children
-from penstock.observe.trace.foreign.bundle import Foreign, Judged, write_foreign
+from penstock.observe.trace.foreign.bundle import Judged, write_recording
+from penstock.observe.trace.foreign.recording import Recording
 from penstock.observe.trace.foreign.summary import as_document, show
 
 _FAILED = 125
@@ -102,7 +104,7 @@ def trace_on_disk(
         spool = folder / "spool"
         counts = _spool(log, spool) | {"lost": max(lost, 0)}
         counts["seen"] += counts["lost"]
-        recording = Foreign(
+        recording = Recording(
             spool,
             _files(Path(f"{log}.files"), spool, mount, before, disk_id),
             _threads(spool),
@@ -128,9 +130,9 @@ def trace_on_disk(
         )
         wall_ns = finished.end_ns - finished.start_ns
         if output is None:
-            return finished.exit_status, Judged(None, *write_foreign(None, recording, wall_ns))
+            return finished.exit_status, write_recording(None, recording, wall_ns)
         with Bundle.create(output, {"command": words, "run_id": "r001"}) as bundle:
-            judged = Judged(output, *write_foreign(bundle, recording, wall_ns))
+            judged = replace(write_recording(bundle, recording, wall_ns), bundle=output)
             bundle.manifest.update(
                 {
                     "state": "finished" if finished.exit_status == 0 else "failed",

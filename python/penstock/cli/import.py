@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+from penstock.plugins import TRACE_IMPORTERS
+
 
 def command(
     files: list[Path] = typer.Argument(
@@ -14,7 +16,9 @@ def command(
     ),
     output: Path = typer.Option(..., "-o", "--output", help="Where the bundle goes."),
     form: str = typer.Option(
-        None, "--format", help="blktrace, dxt or iolog; found out by itself if left away."
+        None,
+        "--format",
+        help=f"{', '.join(TRACE_IMPORTERS)}; found out by itself if left away.",
     ),
     as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
 ) -> None:
@@ -22,7 +26,7 @@ def command(
 
     What the source cannot know is said, and stands in the bundle's manifest.
     """
-    from penstock.observe.trace.foreign.bundle import import_trace
+    from penstock.observe.trace.foreign.importers import import_trace
     from penstock.observe.trace.foreign.summary import as_document, show
 
     judged = import_trace(files, output, form)

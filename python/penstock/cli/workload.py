@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.errors import BadInput
+from penstock.plugins import WORKLOAD_FORMATS
 
 if TYPE_CHECKING:
     from penstock.workload.sizes import SizeModel
@@ -20,7 +21,11 @@ app = typer.Typer(
 )
 
 _OUTPUT = typer.Option(..., "-o", "--output", help="The file to write; - for stdout.")
-_FORMAT = typer.Option("penstock", "--to", help="penstock (own schema) or wfformat (WfFormat 1.6).")
+_FORMAT = typer.Option(
+    "penstock",
+    "--to",
+    help=f"{', '.join(WORKLOAD_FORMATS)}: own schema, WfFormat 1.6, ones that were added.",
+)
 _JSON = typer.Option(False, "--json", help="One object on stdout.")
 
 
@@ -177,7 +182,7 @@ def _model(sizes: str | None, seed: int) -> SizeModel | None:
 
 def _write(workload: Workload, output: Path, to: str) -> None:
     from penstock.text import counted
-    from penstock.workload.save import save, text_of
+    from penstock.workload.formats import save, text_of
 
     if str(output) == "-":
         print(text_of(workload, to), end="")

@@ -9,6 +9,7 @@ from penstock.archive.selection import names_runs
 from penstock.errors import BadInput
 from penstock.workload.described import workload_of
 from penstock.workload.document import Document, read_document
+from penstock.workload.formats import format_of
 from penstock.workload.workflow import SCHEMA, Workload
 
 if TYPE_CHECKING:
@@ -33,22 +34,22 @@ def read_workload(
 
         return read_traced(place)
     document = read_document(place)
-    if is_wfformat(document):
-        from penstock.workload.wfformat import workload_of_instance
+    found = format_of(document)
+    if found is None or not found.estimates:
+        for given, what in ((size_model, "a size model"), (io_share, "an I/O share")):
+            if given is not None:
+                name = found.name if found else SCHEMA
+                raise BadInput(f"{place}: {what} is for WfFormat instances; this one is {name}")
+    if found is None:
+        _say_why(document)
+        return workload_of(document)
+    return found.read(document, size_model=size_model, io_share=io_share)
 
-        return workload_of_instance(document, size_model=size_model, io_share=io_share)
-    if size_model is not None:
-        raise BadInput(f"{place}: a size model is for WfFormat instances; this one is {SCHEMA}")
-    if io_share is not None:
-        raise BadInput(f"{place}: an I/O share is for WfFormat instances; this one is {SCHEMA}")
+
+def _say_why(document: Document) -> None:
+    """BadInput for what names no format at all; what names one that is none is judged as our own."""
     values = document.value
     if isinstance(values, dict) and "schema" not in values:
         expected = f"`schema: {SCHEMA}`, or `schemaVersion` of WfFormat"
         document.mistake((), "neither `schema` nor `schemaVersion`", expected)
         document.check()
-    return workload_of(document)
-
-
-def is_wfformat(document: Document) -> bool:
-    """Whether the document is an instance of WfFormat, of whatever version."""
-    return isinstance(document.value, dict) and "schemaVersion" in document.value

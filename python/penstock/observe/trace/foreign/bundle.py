@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,60 +28,14 @@ from penstock.observe.trace.capture.events import (
     write_events,
 )
 from penstock.observe.trace.capture.events import SCHEMA as EVENTS_SCHEMA
+from penstock.observe.trace.foreign.recording import Recording, Row
 from penstock.observe.trace.show.closing import closing_sentence
 from penstock.observe.trace.verdicts.patterns import patterns_table, verdicts
 from penstock.text import size as size_in_words
 
 _native: Any = importlib.import_module("penstock._native")
 
-Row = dict[str, Any]
-
-#: format → what it is
-SOURCES = {
-    "blktrace": "blktrace's binary files (one per processor), or `blkparse -d`",
-    "dxt": "the text of darshan-dxt-parser",
-    "iolog": "fio's I/O log, version 2 or 3",
-}
-
-_NOT_KNOWN = {
-    "blktrace": [
-        "which file a request belongs to: offsets are the device's",
-        "the program's own calls: this is what the page cache and the scheduler let through",
-        "CLOCK_MONOTONIC: times are from the start of the trace",
-    ],
-    "dxt": [
-        "times closer than 0.1 ms: such requests keep the order of the text",
-        "calls that failed, and open, close and sync",
-        "threads: a rank counts as one",
-    ],
-    "iolog": [
-        "latencies: they are 0",
-        "threads and processes: a log counts as one thread",
-        "errors: every request counts as done",
-    ],
-}
-
 _CHUNK = 1 << 20
-_REQUEST = np.dtype(
-    [(name, "<i8") for name in "queued issued done offset size op tid device".split()]
-)
-_DEVICE_OPS = {31: "read", 63: "write", 95: "flush"}
-
-
-@dataclass
-class Foreign:
-    """A recording as a spool with its names, `basis` being `calls` or `device`.
-
-    `files` and `threads` are rows of those tables; `counts` has seen, kept, filtered, lost.
-    """
-
-    spool: Path
-    files: list[Row]
-    threads: list[Row]
-    counts: dict[str, int]
-    basis: str
-    source: dict[str, Any]
-    tables: dict[str, pa.Table] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,49 +52,8 @@ class Judged:
     flushes: list[Row]
 
 
-def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -> Judged:
-    """Makes a bundle of another tool's trace at `output`.
-
-    Raises BadInput where a file cannot be read or is not what it should be; nothing is left then.
-    """
-    if form is not None and form not in SOURCES:
-        raise BadInput(f"--format: found {form!r}; expected {', '.join(SOURCES)}")
-    given = [found for path in paths for found in _files_of(path)]
-    kinds = {form or _kind(path) for path in given}
-    if len(kinds) != 1:
-        raise BadInput(f"found files of several kinds ({', '.join(sorted(kinds))}); expected one")
-    kind = kinds.pop()
-    with tempfile.TemporaryDirectory(prefix="penstock-import-") as folder:
-        spool, requests = Path(folder) / "spool", Path(folder) / "requests"
-        try:
-            text = _native.read_foreign_trace(kind, given, spool, requests)
-        except ValueError as error:
-            raise BadInput(str(error)) from error
-        except OSError as error:
-            raise BadInput(f"cannot be read: {error}") from error
-        found: dict[str, Any] = json.loads(text)
-        if found["kept"] == 0:
-            raise BadInput(f"{given[0]}: holds no reads or writes")
-        about = {"format": kind, "files": [str(p) for p in given], "about": found["about"]}
-        recording = Foreign(
-            spool,
-            found["files"],
-            found["threads"],
-            {name: found[name] for name in ("seen", "kept", "filtered", "lost")},
-            "device" if kind == "blktrace" else "calls",
-            about | {"not_known": _NOT_KNOWN[kind]},
-        )
-        if kind == "blktrace":
-            recording.tables["device_requests"] = _requests_table(requests)
-        with _bundle(output, {"command": [], "run_id": "r001"}) as bundle:
-            judged = write_foreign(bundle, recording)
-    return Judged(output, *judged)
-
-
-def write_foreign(
-    bundle: Bundle | None, recording: Foreign, wall_ns: int = 0
-) -> tuple[int, list[Row], list[Row], str, dict[str, Any], dict[str, int], list[Row]]:
-    """Judges a recording and fills the bundle, if there is one; gives what `Judged` holds after it."""
+def write_recording(bundle: Bundle | None, recording: Recording, wall_ns: int = 0) -> Judged:
+    """Judges a recording and fills the bundle, if there is one; who finishes it says where it lies."""
     judge = _native.Judge([])
     reader = SpoolReader(recording.spool, {}, judge)
     events = reader.events
@@ -179,7 +90,16 @@ def write_foreign(
             }
         )
         bundle.manifest.setdefault("times", {"start_ns": start, "end_ns": end})
-    return events, recording.files, rows, closing, recording.source, recording.counts, flushes
+    return Judged(
+        None,
+        events,
+        recording.files,
+        rows,
+        closing,
+        recording.source,
+        recording.counts,
+        flushes,
+    )
 
 
 def _span(spool: Path) -> tuple[int, int]:
@@ -221,7 +141,7 @@ def _flushes(spool: Path, basis: str) -> list[Row]:
     ]
 
 
-def _closing(rows: list[Row], paths: dict[int, str], wall_ns: int, recording: Foreign) -> str:
+def _closing(rows: list[Row], paths: dict[int, str], wall_ns: int, recording: Recording) -> str:
     lost = recording.counts["lost"]
     if not rows and recording.basis == "device":
         return "No read or write reached the device." + (f" {lost} records were lost." * (lost > 0))
@@ -249,37 +169,9 @@ def _closing(rows: list[Row], paths: dict[int, str], wall_ns: int, recording: Fo
 _PAST = {"read": "read", "write": "written"}
 
 
-def _files_of(path: Path) -> list[Path]:
-    """The file itself, or the parts of blktrace of that name in order of their processor."""
-    if path.is_file():
-        return [path]
-    parts = path.parent.glob(f"{path.name}.blktrace.*") if path.parent.is_dir() else iter(())
-    found = sorted((p for p in parts if p.suffix[1:].isdigit()), key=lambda p: int(p.suffix[1:]))
-    if not found:
-        raise BadInput(f"{path}: found no such file, and no {path.name}.blktrace.0")
-    return found
-
-
-def _kind(path: Path) -> str:
-    """The format of a file by how it begins."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(1 << 16)
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from error
-    if head[1:4] == b"\x74\x61\x65" or head[:3] == b"\x65\x61\x74":
-        return "blktrace"
-    if head.startswith(b"fio version"):
-        return "iolog"
-    if b"# DXT" in head or head.startswith(b"# darshan log version"):
-        return "dxt"
-    shown = "an empty file" if not head else repr(head[:24].decode("latin-1"))
-    wanted = "; or ".join(SOURCES.values())
-    raise BadInput(f"{path}: found {shown} at its beginning; expected {wanted}")
-
-
 @contextlib.contextmanager
-def _bundle(output: Path, manifest: dict[str, Any]) -> Iterator[Bundle]:
+def new_bundle(output: Path, manifest: dict[str, Any]) -> Iterator[Bundle]:
+    """A bundle where nothing is yet: BadInput where something is, PenstockError where nothing can be."""
     if output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     try:
@@ -317,26 +209,3 @@ def _threads_table(rows: list[Row]) -> pa.Table:
         for r in rows
     ]
     return pa.Table.from_pylist(made, schema=pa.schema(kinds))
-
-
-def _requests_table(path: Path) -> pa.Table:
-    """Table `device_requests` of what the reader of blktrace left."""
-    raw = np.fromfile(path, _REQUEST)
-    raw = raw[np.argsort(raw["queued"], kind="stable")]
-    open_ended = raw["done"] == 0
-    service = np.maximum(raw["done"] - raw["issued"], 0)
-    ops = np.array([_DEVICE_OPS.get(int(op), "read") for op in range(256)])
-    device = [f"{d >> 20}:{d & 0xFFFFF}" for d in raw["device"].tolist()]
-    return pa.table(
-        {
-            "t_ns": raw["queued"],
-            "done_ns": pa.array(raw["done"], mask=open_ended),
-            "service_ns": pa.array(service, mask=open_ended),
-            "wait_ns": raw["issued"] - raw["queued"],
-            "op": pa.array(ops[raw["op"]]).dictionary_encode(),
-            "device_offset_bytes": raw["offset"],
-            "size_bytes": raw["size"],
-            "tid": raw["tid"],
-            "disk_id": pa.array(device).dictionary_encode(),
-        }
-    )

@@ -1,0 +1,62 @@
+"""A recording that the tracer did not make, before it is judged: a spool of its records, and names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.observe.trace.capture.events import EVENT, NUMBERS
+
+Row = dict[str, Any]
+
+#: of what a call has besides its time, file and operation
+_FIELDS = ("offset_bytes", "size_bytes", "latency_ns", "tid")
+
+
+@dataclass
+class Recording:
+    """A spool with its names, `basis` being `calls` or `device`.
+
+    `files` and `threads` are rows of those tables; `counts` has seen, kept, filtered, lost; `source` has
+    `format`, and in `not_known` a line for each thing that such a source cannot know.
+    """
+
+    spool: Path
+    files: list[Row]
+    threads: list[Row]
+    counts: dict[str, int]
+    basis: str
+    source: dict[str, Any]
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+
+    @classmethod
+    def of_calls(
+        cls, folder: Path, calls: Iterable[Row], source: dict[str, Any], *, lost: int = 0
+    ) -> Recording:
+        """A recording of calls, in any order, whose spool lies in `folder`.
+
+        Each has `t_ns`, `op` (as in `io_events`: `read`, `pwrite64`, `fsync`, …) and `file`, a path;
+        `offset_bytes`, `size_bytes` (0 for a flush), `latency_ns` and `tid`, or 0. KeyError for another `op`.
+        """
+        numbers: dict[str, int] = {}
+        names: dict[int, Row] = {}
+        rows = sorted(calls, key=lambda call: call["t_ns"])
+        records = np.zeros(len(rows), EVENT)
+        for record, call in zip(records, rows, strict=True):
+            tid = call.get("tid", 0)
+            names.setdefault(tid, {"pid": tid, "tid": tid, "name": "", "first_ns": call["t_ns"]})
+            record["t_ns"], record["op"] = call["t_ns"], NUMBERS[call["op"]]
+            record["file_id"] = numbers.setdefault(call["file"], len(numbers) + 1)
+            for name in _FIELDS:
+                record[name] = call.get(name, 0)
+            record["pid"], record["done_bytes"] = tid, record["size_bytes"]
+        spool = folder / "spool"
+        records.tofile(spool)
+        files = [{"file_id": number, "path": path} for path, number in numbers.items()]
+        counts = {"seen": len(rows) + lost, "kept": len(rows), "filtered": 0, "lost": lost}
+        return cls(spool, files, list(names.values()), counts, "calls", source)
