@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
+from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput
 
 #: two witnesses agree when they differ by at most this share of the claim
@@ -24,19 +25,7 @@ ALL_FILES = "*"
 
 _SUMS = ["file", "direction", "bytes"]
 
-SCHEMA = pa.schema(
-    [
-        ("file", pa.string()),
-        ("direction", pa.string()),
-        ("by", pa.string()),
-        ("claimed_bytes", pa.int64()),
-        ("traced_bytes", pa.int64()),
-        ("disk_bytes", pa.int64()),
-        ("traced_ratio", pa.float64()),
-        ("disk_ratio", pa.float64()),
-        ("agrees", pa.bool_()),
-    ]
-)
+SCHEMA = TABLES["agreement"].arrow
 
 
 @dataclass(frozen=True)

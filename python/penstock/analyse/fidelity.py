@@ -58,6 +58,7 @@ from penstock.analyse.fidelity_log import (
 from penstock.analyse.fidelity_path import PATH_LIMIT, found_after, moved, taken_off, vague
 from penstock.analyse.host_waits import explained as explained_by
 from penstock.analyse.second_source import CONFIRM_LIMIT, confirm, confirm_fio
+from penstock.archive.schemas import TABLES
 
 __all__ = [
     "CONFIRM_LIMIT",
@@ -104,22 +105,7 @@ RANKS = 0.01
 
 _QUANTILES = (("p50", 0.5, 100), ("p95", 0.95, 200), ("p99", 0.99, 1000))
 
-FIDELITY_SCHEMA = pa.schema(
-    [
-        ("disk_id", pa.string()),
-        ("metric", pa.string()),
-        ("asked", pa.float64()),
-        ("delivered", pa.float64()),
-        ("ratio", pa.float64()),
-        ("unit", pa.string()),
-        ("n", pa.int64()),
-        ("verdict", pa.string()),
-        ("valid", pa.bool_()),
-        ("reason", pa.string()),
-        ("limit", pa.float64()),
-        ("rules", pa.int64()),
-    ]
-)
+FIDELITY_SCHEMA = TABLES["fidelity"].arrow
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from penstock.analyse.fidelity_log import Integers, Log, Schedule, busy_s, frame, is_late
+from penstock.archive.schemas import TABLES
 
 #: length of a window [s]
 WINDOW_S = 1.0
@@ -33,32 +34,7 @@ PRESSURE_LIMIT_PERCENT = 20.0
 #: a limit above this share of what the device can do is bound by the device
 CAPABILITY_SHARE = 0.8
 
-WINDOWS_SCHEMA = pa.schema(
-    [
-        ("disk_id", pa.string()),
-        ("backend", pa.string()),
-        ("t_ns", pa.int64()),
-        ("window_ns", pa.int64()),
-        ("direction", pa.string()),
-        ("asked_bps", pa.float64()),
-        ("delivered_bps", pa.float64()),
-        ("asked_iops", pa.float64()),
-        ("delivered_iops", pa.float64()),
-        ("ratio", pa.float64()),
-        ("ops", pa.int64()),
-        ("bytes", pa.int64()),
-        ("p50_ns", pa.float64()),
-        ("p95_ns", pa.float64()),
-        ("p99_ns", pa.float64()),
-        ("asked_p50_ns", pa.float64()),
-        ("asked_p95_ns", pa.float64()),
-        ("asked_p99_ns", pa.float64()),
-        ("late_share", pa.float64()),
-        ("active", pa.string()),
-        ("verdict", pa.string()),
-        ("reason", pa.string()),
-    ]
-)
+WINDOWS_SCHEMA = TABLES["fidelity_windows"].arrow
 _QUANTILES = (("p50", 0.5, 20), ("p95", 0.95, 200), ("p99", 0.99, 1000))
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from penstock.analyse.fidelity_log import frame as _frame
+from penstock.archive.schemas import TABLES
 
 #: above this disagreement of two witnesses both are doubted
 CONFIRM_LIMIT = 0.05
@@ -104,18 +105,7 @@ def _amount(value: float, unit: str) -> str:
 
 
 #: rows of `confirm_fio`
-FIO_SCHEMA = pa.schema(
-    [
-        ("direction", pa.string()),
-        ("metric", pa.string()),
-        ("fio", pa.float64()),
-        ("disk", pa.float64()),
-        ("ratio", pa.float64()),
-        ("unit", pa.string()),
-        ("n", pa.int64()),
-        ("agrees", pa.bool_()),
-    ]
-)
+FIO_SCHEMA = TABLES["second_source"].arrow
 
 
 def confirm_fio(

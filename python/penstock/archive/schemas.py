@@ -8,6 +8,7 @@ here. Types are Arrow's; text columns may be dictionary-encoded in a file.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -61,6 +62,10 @@ class TableSchema:
     def arrow(self) -> pa.Schema:
         """The schema without the key columns that a bundle adds."""
         return pa.schema([(c.name, c.arrow) for c in self.columns])
+
+    def arrow_with(self, types: Mapping[str, pa.DataType]) -> pa.Schema:
+        """The same, with other types for columns that would be large in these."""
+        return pa.schema([(c.name, types.get(c.name, c.arrow)) for c in self.columns])
 
 
 #: columns that every table of a bundle begins with
@@ -288,6 +293,7 @@ _TABLES = (
             service_ns | i64 | ns | service time drawn from the profile
             wait_ns | i64 | ns | time in the queue of the station
             lateness_ns | i64 | ns | done minus due, never below 0
+            compensation_ns | i64 | ns | the way through the kernel that was taken off the arrival
             op | text | | `read`, `write` or `flush`
             sequential | bool | | it begins where the one before ended
             offset_bytes | i64 | B | where in the file
@@ -302,8 +308,8 @@ _TABLES = (
             cgroup_id | u64 | | its control group
             source | text | | how the file is known: `page cache`, `direct`, `file system` (its own blocks), `none`
             join | text | | `exact`, `inferred` (several writers; or the thread is known, the file is not), `none`
+            error | i64 | | errno of a disk's answer, 0 for none
         """),
-        open_columns="further fields of the disk server's log, among them `error`: errno of the answer, 0 for none",
     ),
     TableSchema(
         "events",
@@ -480,6 +486,7 @@ _TABLES = (
             verdict | text | | `honoured`, `demand-bound`, `device-bound`, `burst`, `host-saturated`, `too-short`, `not-honoured`, `unsupported`
             valid | bool | | whether the run may be used
             reason | text | | why not
+            limit | f64 | | largest departure from what was asked, as a share, at which it is honoured
             rules | i64 | | version of the rules by which it was judged; tables without it: 1
         """),
         open_columns="further limits and intervals of the certificate",

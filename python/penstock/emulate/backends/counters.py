@@ -11,18 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: one row per window, disk and direction: `t_ns` its end, `window_ns` its length, what was delivered in it,
-#: and the limits that were set at its end (null: none)
-COLUMNS = {
-    "t_ns": "int64",
-    "window_ns": "int64",
-    "disk_id": "string",
-    "direction": "string",
-    "bytes": "int64",
-    "ops": "int64",
-    "limit_bps": "float64",
-    "limit_iops": "float64",
-}
 #: length of a window [s]
 WINDOW_S = 1.0
 #: delivered above this multiple of a limit, over so many whole windows in a row: the limit is not in force
@@ -61,8 +49,9 @@ def as_table(rows: list[dict[str, Any]]) -> pa.Table:
     """Rows of a recorder as the table `throttle_counters`."""
     import pyarrow as pa
 
-    fields = [(name, pa.type_for_alias(kind)) for name, kind in COLUMNS.items()]
-    return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+    from penstock.archive.schemas import TABLES
+
+    return pa.Table.from_pylist(rows, schema=TABLES["throttle_counters"].arrow)
 
 
 class Recorder:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.archive.schemas import TABLES
 from penstock.errors import PenstockError
 
 #: a record of the log, 80 bytes little-endian (crates/disk, module `log`); times in CLOCK_MONOTONIC ns
@@ -37,31 +38,14 @@ DISK_REQUEST_DTYPE = np.dtype(
 OPS = ("read", "write", "flush")
 
 #: the table `device_requests`
-DEVICE_REQUESTS_SCHEMA = pa.schema(
-    [
-        ("t_ns", pa.int64()),
-        ("due_ns", pa.int64()),
-        ("done_ns", pa.int64()),
-        ("service_ns", pa.int64()),
-        ("wait_ns", pa.int64()),
-        ("lateness_ns", pa.int64()),
-        ("compensation_ns", pa.int64()),
-        ("op", pa.dictionary(pa.int8(), pa.string())),
-        ("sequential", pa.bool_()),
-        ("offset_bytes", pa.int64()),
-        ("device_offset_bytes", pa.int64()),
-        ("size_bytes", pa.int64()),
-        ("visit", pa.int32()),
-        ("pid", pa.int32()),
-        ("file", pa.dictionary(pa.int32(), pa.string())),
-        ("disk_id", pa.dictionary(pa.int32(), pa.string())),
-        ("file_id", pa.int64()),
-        ("tid", pa.int64()),
-        ("cgroup_id", pa.uint64()),
-        ("source", pa.string()),
-        ("join", pa.string()),
-        ("error", pa.int64()),
-    ]
+DEVICE_REQUESTS_SCHEMA = TABLES["device_requests"].arrow_with(
+    {
+        "op": pa.dictionary(pa.int8(), pa.string()),
+        "visit": pa.int32(),
+        "pid": pa.int32(),
+        "file": pa.dictionary(pa.int32(), pa.string()),
+        "disk_id": pa.dictionary(pa.int32(), pa.string()),
+    }
 )
 #: columns that a disk's own log does not have
 _OF_BLOCK_DEVICES = frozenset({"file_id", "tid", "cgroup_id", "source", "join"})
@@ -145,17 +129,7 @@ def _batches(log: Path, names: dict[int, str], disk_id: str | None) -> Iterator[
         yield pa.RecordBatch.from_arrays(columns, schema=DEVICE_REQUESTS_SCHEMA)
 
 
-HOST_WAITS_SCHEMA = pa.schema(
-    [
-        ("disk_id", pa.string()),
-        ("t_ns", pa.int64()),
-        ("window_ns", pa.int64()),
-        ("waited_ns", pa.int64()),
-        ("stolen_ns", pa.int64()),
-        ("pressure_ns", pa.int64()),
-        ("overslept_ns", pa.int64()),
-    ]
-)
+HOST_WAITS_SCHEMA = TABLES["host_waits"].arrow
 
 
 def host_waits_table(disk_id: str, answer: Mapping[str, Any]) -> pa.Table:

@@ -8,22 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.archive.schemas import TABLES
+
 #: the table `events` (archive/schemas.py) without the columns that a bundle adds
-EVENTS_SCHEMA = pa.schema(
-    [
-        ("resource", pa.string()),
-        ("name", pa.string()),
-        ("planned_ns", pa.int64()),
-        ("applied_ns", pa.int64()),
-        ("verified_ns", pa.int64()),
-        ("asked", pa.string()),
-        ("found", pa.string()),
-        ("error", pa.string()),
-        ("active", pa.string()),
-        ("cause", pa.string()),
-        ("cause_text", pa.string()),
-    ]
-)
+EVENTS_SCHEMA = TABLES["events"].arrow
 
 
 def events_table(made: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pa.Table:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from penstock.archive.schemas import TABLES
 from penstock.errors import PenstockError
 
 #: one value of one series; little-endian
@@ -16,17 +17,7 @@ SAMPLE_DTYPE = np.dtype([("t_ns", "<i8"), ("series", "<u8"), ("value", "<f8")])
 
 _NAMED = {"series", "source", "entity", "metric", "unit", "cumulative"}
 
-SAMPLES_SCHEMA = pa.schema(
-    [
-        ("t_ns", pa.int64()),
-        ("source", pa.string()),
-        ("entity", pa.string()),
-        ("metric", pa.string()),
-        ("unit", pa.string()),
-        ("value", pa.float64()),
-        ("cumulative", pa.bool_()),
-    ]
-)
+SAMPLES_SCHEMA = TABLES["samples"].arrow
 
 
 def read_samples(spool: str | os.PathLike[str]) -> pa.Table:

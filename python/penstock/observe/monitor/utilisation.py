@@ -14,23 +14,15 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from penstock.archive.schemas import TABLES
+
 Array = npt.NDArray[np.float64]
 
 #: states of a processor, guest time left out because it is in `user` and `nice` already
 STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 IDLE_STATES = ("idle", "iowait")
 
-UTILISATION_SCHEMA = pa.schema(
-    [
-        ("t_ns", pa.int64()),
-        ("kind", pa.string()),
-        ("entity", pa.string()),
-        ("metric", pa.string()),
-        ("unit", pa.string()),
-        ("value", pa.float64()),
-        ("reset", pa.bool_()),
-    ]
-)
+UTILISATION_SCHEMA = TABLES["utilisation"].arrow
 
 
 def cpu_percent(delta: Mapping[str, Array | float]) -> Array:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.analyse.fidelity import is_valid
+from penstock.archive.schemas import TABLES
 from penstock.campaign.node_certificate import node_certificate
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.emulate.cluster.wire import from_json
@@ -19,15 +20,7 @@ from penstock.errors import BadInput
 from penstock.spec.cluster import ClusterSpec
 from penstock.state import state_dir
 
-_UTILISATION = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("entity", pa.string()),
-        ("unit", pa.string()),
-        ("t_ns", pa.int64()),
-        ("value", pa.float64()),
-    ]
-)
+_UTILISATION = TABLES["utilisation"].arrow
 #: clusters that are being watched: their disks count from zero meanwhile
 _watched: set[str] = set()
 _lock = threading.Lock()

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.archive.bundle import TableWriter
+from penstock.archive.schemas import TABLES
 from penstock.observe.trace.capture.announced import announcements, those_with
 
 _native: Any = importlib.import_module("penstock._native")
@@ -60,24 +61,7 @@ Events = npt.NDArray[np.void]
 _NAMED = pa.dictionary(pa.int8(), pa.string())
 
 #: columns of `io_events`, without the keys that a bundle adds
-SCHEMA = pa.schema(
-    [
-        ("t_ns", pa.int64()),
-        ("seq", pa.uint64()),
-        ("op", _NAMED),
-        ("direction", _NAMED),
-        ("file_id", pa.int64()),
-        ("offset_bytes", pa.int64()),
-        ("size_bytes", pa.int64()),
-        ("done_bytes", pa.int64()),
-        ("errno", pa.int64()),
-        ("latency_ns", pa.int64()),
-        ("pid", pa.int64()),
-        ("tid", pa.int64()),
-        ("cgroup_id", pa.uint64()),
-        ("flags", pa.int64()),
-    ]
-)
+SCHEMA = TABLES["io_events"].arrow_with({"op": _NAMED, "direction": _NAMED})
 
 #: how the columns lie in Parquet (docs/adr/0009): steps for what grows, values by number for what repeats
 ENCODINGS = {
@@ -145,20 +129,7 @@ def write_events(reader: SpoolReader, writer: TableWriter) -> int:
     return rows
 
 
-_FILES = pa.schema(
-    [
-        ("file_id", pa.int64()),
-        ("dev_major", pa.int64()),
-        ("dev_minor", pa.int64()),
-        ("inode", pa.uint64()),
-        ("generation", pa.uint64()),
-        ("path", pa.string()),
-        ("size_bytes", pa.int64()),
-        ("disk_id", pa.string()),
-        ("unlinked", pa.bool_()),
-        ("resident_pages", pa.int64()),
-    ]
-)
+_FILES = TABLES["files"].arrow
 
 
 def files_table(source: Path | pa.Table, disks: Mapping[tuple[int, int], str]) -> pa.Table:

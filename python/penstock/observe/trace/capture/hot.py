@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.archive.schemas import TABLES
 from penstock.observe.trace.verdicts.patterns import Row, judge_spool
 from penstock.text import percent
 
@@ -16,18 +17,7 @@ MEASURES = ("requests", "bytes")
 #: `basis` of a verdict that rests on counters because the file was not chosen
 COUNTERS = "counters"
 
-DECISIONS = pa.schema(
-    [
-        ("t_ns", pa.int64()),
-        ("window_ns", pa.int64()),
-        ("file_id", pa.int64()),
-        ("kept", pa.bool_()),
-        ("share", pa.float64()),
-        ("requests", pa.int64()),
-        ("bytes", pa.int64()),
-        ("reason", pa.string()),
-    ]
-)
+DECISIONS = TABLES["decisions"].arrow
 
 
 def beside(spool: Path) -> tuple[Path, Path]:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.archive.schemas import TABLES
 from penstock.observe.trace.capture.announced import announcements, those_with
 
-_THREADS = pa.schema(
-    [("tid", pa.int64()), ("pid", pa.int64()), ("program", pa.string()), ("first_ns", pa.int64())]
-)
+_THREADS = TABLES["threads"].arrow
 
 
 @dataclass(frozen=True)

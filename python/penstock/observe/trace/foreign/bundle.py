@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle
+from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.trace.capture.events import (
     DIRECTIONS,
@@ -71,7 +72,7 @@ def write_recording(bundle: Bundle | None, recording: Recording, wall_ns: int = 
     closing = _closing(rows + flushes, paths, wall_ns or end - start, recording)
     if bundle is not None:
         tables = {
-            "files": _files_table(recording.files),
+            "files": pa.Table.from_pylist(recording.files, TABLES["files"].arrow),
             "threads": _threads_table(recording.threads),
             "patterns": patterns_table(rows, paths),
             **recording.tables,
@@ -181,31 +182,6 @@ def new_bundle(output: Path, manifest: dict[str, Any]) -> Iterator[Bundle]:
         raise PenstockError(f"{output} cannot be written: {error.strerror or error}") from error
 
 
-def _files_table(rows: list[Row]) -> pa.Table:
-    kinds = [
-        ("file_id", pa.int64()),
-        ("dev_major", pa.int64()),
-        ("dev_minor", pa.int64()),
-        ("inode", pa.uint64()),
-        ("generation", pa.uint64()),
-        ("path", pa.string()),
-        ("size_bytes", pa.int64()),
-        ("disk_id", pa.string()),
-        ("unlinked", pa.bool_()),
-    ]
-    made = [{name: row.get(name) for name, _ in kinds} for row in rows]
-    return pa.Table.from_pylist(made, schema=pa.schema(kinds))
-
-
 def _threads_table(rows: list[Row]) -> pa.Table:
-    kinds = [
-        ("tid", pa.int64()),
-        ("pid", pa.int64()),
-        ("program", pa.string()),
-        ("first_ns", pa.int64()),
-    ]
-    made = [
-        {"tid": r["tid"], "pid": r["pid"], "program": r["name"], "first_ns": r["first_ns"]}
-        for r in rows
-    ]
-    return pa.Table.from_pylist(made, schema=pa.schema(kinds))
+    named = [row | {"program": row["name"]} for row in rows]
+    return pa.Table.from_pylist(named, TABLES["threads"].arrow)

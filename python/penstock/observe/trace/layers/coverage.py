@@ -11,19 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.archive.schemas import TABLES
+
 _PAGE = 4096
 _OPS = ["fault_read", "fault_write", "fault_around", "fault_around_write"]
 
-MAPPED = pa.schema(
-    [
-        ("file_id", pa.int64()),
-        ("pid", pa.int64()),
-        ("pages_before", pa.int64()),
-        ("pages_present", pa.int64()),
-        ("pages_seen", pa.int64()),
-        ("coverage", pa.float64()),
-    ]
-)
+MAPPED = TABLES["mapped"].arrow
 
 Pages = npt.NDArray[np.int64]
 

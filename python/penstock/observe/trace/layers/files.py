@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.archive.schemas import TABLES
 from penstock.host.residency import resident_pages_of
 
 #: no more files than this are opened at the end of a run, those named first
@@ -26,23 +27,8 @@ _EXTENT = struct.Struct("=QQQQQIIII")
 _LAST, _UNKNOWN, _INLINE = 0x1, 0x2, 0x200
 _BATCH = 512
 
-RESIDENCY = pa.schema(
-    [
-        ("file_id", pa.int64()),
-        ("moment", pa.string()),
-        ("resident_pages", pa.int64()),
-        ("pages", pa.int64()),
-    ]
-)
-EXTENTS = pa.schema(
-    [
-        ("file_id", pa.int64()),
-        ("count", pa.int64()),
-        ("contiguous_share", pa.float64()),
-        ("mapped_bytes", pa.int64()),
-        ("largest_bytes", pa.int64()),
-    ]
-)
+RESIDENCY = TABLES["residency"].arrow
+EXTENTS = TABLES["extents"].arrow
 
 
 def opened(files: pa.Table) -> Iterator[tuple[dict[str, Any], int]]:

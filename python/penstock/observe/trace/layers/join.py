@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.archive.schemas import TABLES
 from penstock.errors import PenstockError
 
 #: one record of the spool (crates/probe, layers.rs)
@@ -51,26 +52,8 @@ MOST_EVENTS = 20_000_000
 
 Records = npt.NDArray[np.void]
 
-CACHE_USE = pa.schema(
-    [
-        ("seq", pa.uint64()),
-        ("pages_hit", pa.int64()),
-        ("pages_readahead", pa.int64()),
-        ("pages_missed", pa.int64()),
-        ("requests", pa.int64()),
-        ("device_ns", pa.int64()),
-        ("join", pa.string()),
-    ]
-)
-WRITEBACK = pa.schema(
-    [
-        ("file_id", pa.int64()),
-        ("pid", pa.int64()),
-        ("cgroup_id", pa.uint64()),
-        ("bytes_dirtied", pa.int64()),
-        ("bytes_written", pa.int64()),
-    ]
-)
+CACHE_USE = TABLES["cache_use"].arrow
+WRITEBACK = TABLES["writeback"].arrow
 
 
 @dataclass(frozen=True)

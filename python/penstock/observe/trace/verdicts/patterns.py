@@ -18,32 +18,7 @@ from penstock.text import size as size_in_words
 
 _native: Any = importlib.import_module("penstock._native")
 
-_SCHEMA = pa.schema(
-    [
-        ("file_id", pa.int64()),
-        ("path", pa.string()),
-        ("direction", pa.string()),
-        ("tid", pa.int64()),
-        ("basis", pa.string()),
-        ("phase_id", pa.string()),
-        ("class", pa.string()),
-        ("k", pa.int64()),
-        ("requests", pa.int64()),
-        ("bytes", pa.int64()),
-        ("confidence", pa.float64()),
-        ("consecutive_share", pa.float64()),
-        ("forward_share", pa.float64()),
-        ("sequential_share", pa.float64()),
-        ("reverse_share", pa.float64()),
-        ("median_size_bytes", pa.float64()),
-        ("evidence", pa.string()),
-        ("sentence", pa.string()),
-        ("joint_class", pa.string()),
-        ("joint_k", pa.int64()),
-        ("joint_confidence", pa.float64()),
-        ("joint_sentence", pa.string()),
-    ]
-)
+_SCHEMA = TABLES["patterns"].arrow
 
 Row = dict[str, Any]
 
