@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -29,6 +29,10 @@ from penstock.study.load import load_study
 from penstock.study.resolve import needs_cluster
 from penstock.workload.responses import measure
 
+if TYPE_CHECKING:
+    from penstock.analyse.finding import Finding
+    from penstock.analyse.outcome import Outcome
+
 
 @dataclass
 class Analysis:
@@ -44,7 +48,8 @@ class Analysis:
     effects: pd.DataFrame | None = None
     answer: list[str] = field(default_factory=list)
     ranked: list[str] = field(default_factory=list)
-    findings: list[Any] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    outcome: Outcome | None = None
     report: Path | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -226,8 +231,8 @@ def _findings(result: Analysis) -> None:
     from penstock.analyse.means import ranked_lines
     from penstock.analyse.outcome import Outcome
 
-    result.findings = write_findings(result.out)
     outcome = Outcome.read(result.out)
+    result.findings, result.outcome = write_findings(outcome), outcome
     result.answer = answer(outcome, result.findings)
     result.ranked = ranked_lines(outcome)
 
@@ -235,7 +240,9 @@ def _findings(result: Analysis) -> None:
 def _report(result: Analysis) -> None:
     from penstock.report.html import write_report
 
-    result.report = write_report(result.out)
+    # what the findings could not be made of is said in the page's sections
+    found = None if result.outcome is None else result.findings
+    result.report = write_report(result.outcome or result.out, found)
 
 
 def _text(path: Path) -> str:

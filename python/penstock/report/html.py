@@ -9,6 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from penstock.analyse.finding import Finding
 from penstock.analyse.findings import answering, write_findings
 from penstock.analyse.outcome import Outcome
 from penstock.errors import PenstockError
@@ -20,14 +21,15 @@ from penstock.report.plates import plates
 from penstock.version import version
 
 
-def write_report(out_dir: Path | str) -> Path:
-    """Writes `OUT/report.html`, `OUT/figures/*.svg|pdf` and `OUT/findings.parquet`; returns the page.
+def write_report(results: Outcome | Path | str, found: list[Finding] | None = None) -> Path:
+    """Writes `OUT/report.html` and `OUT/figures/*.svg|pdf`; returns the page.
 
-    A table that is missing is said to be missing in its section. Raises `BadInput` where the directory
-    is not one of results.
+    `found`: the findings of these results; where they are not given they are made, and left in
+    `OUT/findings.parquet`. A table that is missing is said to be missing in its section. Raises `BadInput`
+    where the directory is not one of results.
     """
-    outcome = Outcome.read(out_dir)
-    found = write_findings(outcome)
+    outcome = results if isinstance(results, Outcome) else Outcome.read(results)
+    found = write_findings(outcome) if found is None else found
     main = outcome.responses[0].name if outcome.responses else None
     said = answering(outcome, found)
     cost = sections.cost_of_main(outcome)
