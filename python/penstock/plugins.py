@@ -67,6 +67,16 @@ DISK_BACKENDS = Table(
     },
 )
 
+#: what makes nodes, the first that lacks nothing is taken
+NODE_RUNTIMES = Table(
+    "node-runtimes",
+    "runtime",
+    {
+        "runc": "penstock.host.oci:RuncRuntime",
+        "namespaces": "penstock.host.spawner:NamespacesRuntime",
+    },
+)
+
 #: what watches a run; they end in the opposite order of their beginning
 OBSERVERS = Table(
     "observers",
@@ -149,6 +159,7 @@ DESIGNS = Table("designs", "kind of design", {"full": "penstock.design.matrix:fu
 
 TABLES = (
     DISK_BACKENDS,
+    NODE_RUNTIMES,
     OBSERVERS,
     WORKLOAD_PARSERS,
     WORKLOAD_FORMATS,

@@ -9,6 +9,7 @@ tests of a package that adds something, and hold for our own rows:
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from penstock.analyse.traced_run import TracedRun
 from penstock.archive.bundle import Bundle
 from penstock.archive.trace_rows import TraceRows
 from penstock.emulate.backends.base import Backend, Owner, Place
+from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import PenstockError
 from penstock.host.cgroup import RunCgroup
 from penstock.host.journal import Journal
@@ -32,7 +34,8 @@ from penstock.observe.observer import Observer, Watched
 from penstock.observe.trace.foreign.bundle import write_recording
 from penstock.observe.trace.foreign.importers import Importer
 from penstock.observe.trace.foreign.recording import Recording
-from penstock.spec.cluster import DiskSpec
+from penstock.plugins import NODE_RUNTIMES
+from penstock.spec.cluster import ClusterSpec, DiskSpec, NodeSpec
 from penstock.spec.units import convert
 from penstock.workload.document import document_of
 from penstock.workload.formats import Format
@@ -209,3 +212,35 @@ def check_backend(make: type[Backend], disk: DiskSpec | None = None) -> None:
             backend.stop()
         assert not mounts_at(base / "mount"), "it is still mounted"
         assert not journal.open_entries(), "it left the host changed"
+
+
+def check_runtime(name: str) -> None:
+    """A runtime, by its name in the table, with two nodes: each has a name, processes and files of its own,
+    comes back after it was stopped, and nothing is left of it on the host. Needs root."""
+    runtime = NODE_RUNTIMES.load(name)
+    assert not runtime.missing(), runtime.missing()
+    journal = Journal()
+    before = {entry.token for entry in journal.open_entries()}
+    spec = ClusterSpec(f"check-{os.getpid()}", (NodeSpec("one"), NodeSpec("two")), runtime=name)
+    cluster = Cluster.up(spec, journal, outlive=False)
+    try:
+        assert cluster.described["runtime"] == name
+        assert _said(cluster, "one", "hostname; touch /only-one") == "one\n"
+        seen = _said(cluster, "two", "ls -d /only-one /proc/[0-9]*").split()
+        assert "/only-one" not in seen, "the nodes have one root"
+        assert len(seen) < 10, "it sees processes that are not its own"
+        for state in ("down", "up"):
+            cluster.set(["one"], "node", None, {"state": state})
+        assert _said(cluster, "one", "hostname") == "one\n", "it did not come back"
+    finally:
+        cluster.down()
+    left = [entry for entry in journal.open_entries() if entry.token not in before]
+    assert not left, f"it left the host changed: {left}"
+
+
+def _said(cluster: Cluster, node: str, command: str) -> str:
+    """What a shell command prints inside a node."""
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "out"
+        cluster.exec(node, ["/bin/sh", "-c", command], stdout=out)
+        return out.read_text()

@@ -23,7 +23,7 @@ def main() -> None:
         for name in ("one", "two")
     )
     print("up", flush=True)
-    spec = ClusterSpec("gt", nodes, runtime=sys.argv[1])  # type: ignore[arg-type]
+    spec = ClusterSpec("gt", nodes, runtime=sys.argv[1])
     cluster = Cluster.up(spec, Journal(), outlive=True)
     print("set", flush=True)
     cluster.schedule(

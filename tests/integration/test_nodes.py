@@ -25,7 +25,7 @@ pytestmark = NODES
 
 def nodes_of(ground: Ground, *specs: NodeSpec, runtime: str = "auto") -> Cluster:
     """A cluster of this test's own, which ends with it."""
-    spec = ClusterSpec("gt", specs, runtime=runtime)  # type: ignore[arg-type]
+    spec = ClusterSpec("gt", specs, runtime=runtime)
     return Cluster.up(spec, ground.journal(), outlive=False)
 
 
@@ -242,7 +242,7 @@ def test_a_node_that_a_schedule_restarts_has_its_links_and_is_watched(ground: Gr
 @RUNTIMES
 def test_a_node_sees_its_disk_again_after_a_power_cut(ground: Ground, runtime: str) -> None:
     volatile = {"patch": {"volatile": True}}
-    disks = (DiskSpec("d", mount="/d", **volatile), DiskSpec("in", mount="/d/in"))  # type: ignore[arg-type]
+    disks = (DiskSpec("d", mount="/d", **volatile), DiskSpec("in", mount="/d/in"))
     with nodes_of(ground, NodeSpec("one", disks=disks, links=()), runtime=runtime) as cluster:
         said(cluster, "one", "echo 1 > /d/kept; sync /d/kept; echo 2 > /d/kept; echo 3 > /d/in/f")
         before = cluster.nodes["one"].disks["d"].device

@@ -16,7 +16,13 @@ from penstock import testing
 from penstock.archive.runs import bundles
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
-from penstock.plugins import DISK_BACKENDS, OBSERVERS, TRACE_EXPORTERS, TRACE_FINDINGS
+from penstock.plugins import (
+    DISK_BACKENDS,
+    NODE_RUNTIMES,
+    OBSERVERS,
+    TRACE_EXPORTERS,
+    TRACE_FINDINGS,
+)
 from penstock.spec.cluster import DiskSpec
 
 from .node_ground import NODES, Ground, one_ground
@@ -34,7 +40,7 @@ factors:
   size: {levels: [1, 2]}
   colour: {levels: [red, blue]}
 design: {kind: {toy: {runs: 2}}, replicates: 2}
-platform: {nodes: [{name: n, disks: [{name: d, profile: service-5ms, backend: toy}]}]}
+platform: {runtime: toy, nodes: [{name: n, disks: [{name: d, profile: service-5ms, backend: toy}]}]}
 workload: {command: "echo {colour} > {n.d}/file && cat {n.d}/file && echo toy: {size}000", parser: toy}
 observers: {monitor: null, toy: {file: /proc/uptime}}
 responses: {toys: {from: toys, unit: 1/s, better: higher}}
@@ -108,6 +114,23 @@ def test_our_observers_keep_to_the_protocol(name: str, tmp_path: Path) -> None:
 
 def test_the_disk_server_keeps_to_the_protocol() -> None:
     testing.check_backend(DISK_BACKENDS.load("fuse"))
+
+
+@pytest.mark.parametrize("name", sorted(NODE_RUNTIMES))
+def test_our_runtimes_keep_to_the_protocol(name: str, ground: Ground) -> None:
+    if lacking := NODE_RUNTIMES.load(name).missing():
+        pytest.skip(lacking)
+    before = ground.seen()
+    testing.check_runtime(name)
+    assert ground.seen()["mounts"] == before["mounts"]
+
+
+def test_a_toy_makes_nodes(ground: Ground) -> None:
+    code = "from penstock import testing; testing.check_runtime('toy')"
+    line = [sys.executable, "-c", code]
+    env = {**ground.environment, "PYTHONPATH": str(TOYS)}
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_back_end_that_leaves_its_mount_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

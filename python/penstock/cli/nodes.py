@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.errors import BadInput, PenstockError
+from penstock.plugins import NODE_RUNTIMES
 from penstock.terminal import mib, plain_table, show
 
 if TYPE_CHECKING:
@@ -32,21 +33,24 @@ def up(
     platform: Path = typer.Argument(help="A platform file: its hosts become nodes."),
     changes: list[str] = typer.Option([], "--set", help="Change a value of the file: a.b=c."),
     name: str | None = typer.Option(None, "--name", help="Of the cluster (default: the file's)."),
-    runtime: str | None = typer.Option(None, "--runtime", help="namespaces, runc or auto."),
+    runtime: str | None = typer.Option(
+        None, "--runtime", help=f"{', '.join(NODE_RUNTIMES)}; auto."
+    ),
     ssh: bool = typer.Option(False, "--ssh", help="An ssh server in every node."),
     as_json: bool = _JSON,
 ) -> None:
     """Put the nodes of a platform file up, with their disks and links, until `nodes down`."""
     from penstock import Cluster
 
-    if runtime not in (None, "auto", "namespaces", "runc"):
-        raise BadInput(f"--runtime: found {runtime!r}; expected auto, namespaces or runc")
+    if runtime not in (None, "auto", *NODE_RUNTIMES):
+        expected = ", ".join(["auto", *NODE_RUNTIMES])
+        raise BadInput(f"--runtime: found {runtime!r}; expected {expected}")
     with _progress() as progress:
         cluster = Cluster.of_platform(
             platform,
             changes,
             name=name,
-            runtime=runtime,  # type: ignore[arg-type]  # one of the three, as checked above
+            runtime=runtime,
             ssh=ssh,
             outlive=True,
             warn=lambda warning: print(f"penstock: warning: {warning}", file=sys.stderr),

@@ -23,7 +23,7 @@ from penstock.host.mounts import unmount
 from penstock.host.namespaces import MS_NODEV, mount
 from penstock.host.node_root import NodeRoot
 from penstock.host.processes import TOKEN_VARIABLE
-from penstock.host.spawner import PATH, Birth
+from penstock.host.spawner import PATH, Birth, Spawner
 from penstock.host.system_calls import oci
 
 _TOGETHER = 4
@@ -32,21 +32,23 @@ _STARTS_WITHIN_S = 30.0
 _FIRST = ["/bin/sh", "-c", "while :; do sleep 86400; done"]
 
 
-def missing() -> str:
-    """What lacks for this runtime, in words; empty if nothing."""
-    if shutil.which("runc") is None:
-        return "runc (Debian package runc) is not installed"
-    return ""
-
-
-class RuncMaker:
+class RuncRuntime:
     """The nodes of one cluster that runc makes. `home` holds bundles and the runtime's own state."""
 
-    def __init__(self, home: Path, journal: Journal, run: str) -> None:
+    all_groups = True
+
+    def __init__(self, home: Path, journal: Journal, run: str, spawner: Spawner) -> None:
         self._home = home
         self._journal = journal
         self._run = run
         self._mounted: dict[str, Entry] = {}
+
+    @staticmethod
+    def missing() -> str:
+        """runc itself."""
+        if shutil.which("runc") is None:
+            return "runc (Debian package runc) is not installed"
+        return ""
 
     def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
         """Makes these nodes, some at a time; gives a pid or, in words, what went wrong, for each."""

@@ -20,13 +20,16 @@ import socket
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.host import namespaces
 from penstock.host.isolation import Device, Isolation
 from penstock.host.mounts import mount_of
 from penstock.host.node_root import Bind, NodeRoot, assemble, mount_groups, mount_proc
 from penstock.host.processes import TOKEN_VARIABLE
+
+if TYPE_CHECKING:
+    from penstock.host.journal import Journal
 
 _PACKET = 1 << 18
 #: makes a process one of a node's (crates/enter)
@@ -89,6 +92,30 @@ class Spawner:
         self._socket.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
+
+
+class NamespacesRuntime:
+    """The nodes of one cluster that the small process makes; they leave nothing on the host."""
+
+    all_groups = False
+
+    def __init__(self, home: Path, journal: Journal, run: str, spawner: Spawner) -> None:
+        self._spawner = spawner
+
+    @staticmethod
+    def missing() -> str:
+        """Nothing but what every node needs."""
+        return ""
+
+    def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
+        """Asks it for all of them."""
+        return self._spawner.make(births)
+
+    def forget(self, name: str) -> None:
+        """Namespaces go with their processes."""
+
+    def forget_all(self) -> None:
+        """The same."""
 
 
 def start() -> Spawner:

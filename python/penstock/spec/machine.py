@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from penstock.errors import BadInput
-from penstock.plugins import DISK_BACKENDS
+from penstock.plugins import DISK_BACKENDS, NODE_RUNTIMES
 from penstock.spec.fields import expect
 from penstock.spec.quantities import (
     AUTO,
@@ -53,7 +53,7 @@ BadMode = Annotated[str, Words(("error", "flip", "zero"))]
 Noticed = Annotated[str, Words(("read", "write", "any"))]
 Fires = Annotated[str, Words(("every", "once"))]
 Churn = Annotated[str, Words(("up", "down", "freeze", "unfreeze"))]
-Runtime = Annotated[str, Words(("auto", "namespaces", "runc"))]
+Runtime = Annotated[str, Words(("auto", *NODE_RUNTIMES))]
 
 
 class LimitsFile(Part):

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from penstock.emulate.cluster.capacity import refuse_too_fast, warnings
 from penstock.emulate.cluster.enter import Entrance, enter_words
@@ -155,7 +155,7 @@ class Cluster:
         overrides: Sequence[str] = (),
         *,
         name: str | None = None,
-        runtime: Literal["auto", "namespaces", "runc"] | None = None,
+        runtime: str | None = None,
         ssh: bool = False,
         outlive: bool = False,
         warn: Callable[[str], None] | None = None,

@@ -22,7 +22,7 @@ from penstock.emulate.cluster.enter import Entrance
 from penstock.emulate.cluster.links import Links
 from penstock.emulate.cluster.settings import Change, NodeSettings
 from penstock.emulate.cluster.sshd import Sshd
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import PenstockError
 from penstock.host import system_calls
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.isolation import Isolation, isolation_of
@@ -30,9 +30,10 @@ from penstock.host.journal import Entry, Journal
 from penstock.host.namespaces import bind_into
 from penstock.host.node_group import NodeGroup, NodeGroups, create_node_groups
 from penstock.host.node_root import Bind, NodeRoot
-from penstock.host.oci import RuncMaker, missing
+from penstock.host.node_runtime import NodeRuntime, runtime_of
 from penstock.host.processes import start_ticks
 from penstock.host.spawner import Birth, Spawner
+from penstock.plugins import NODE_RUNTIMES
 from penstock.spec.check_cluster import matching
 from penstock.spec.cluster import ClusterSpec, NodeSpec
 from penstock.state import passable_state_dir
@@ -90,14 +91,12 @@ class HeldCluster:
         self.lock = threading.RLock()
         self.nodes = {node.name: HeldNode(node) for node in spec.nodes}
         self.home = passable_state_dir() / "clusters" / f"{spec.name}-{token}"
-        self.runtime = runtime_of(spec)
+        self.runtime = runtime_of(spec.runtime)
         self._unwanted = threading.Event()
         self.progress: tuple[str, int, int] = ("", 0, 0)
         self._journal = journal
-        self._runc: RuncMaker | None = None
-        self._maker: Spawner | RuncMaker = spawner
-        if self.runtime == "runc":
-            self._maker = self._runc = RuncMaker(self.home, journal, spec.name)
+        make = NODE_RUNTIMES.load(self.runtime)
+        self._maker: NodeRuntime = make(self.home, journal, spec.name, spawner)
         self._token = token
         self._home_entry: Entry | None = None
         self._groups: NodeGroups | None = None
@@ -177,7 +176,7 @@ class HeldCluster:
     def _make_groups(self) -> None:
         self._say("groups", 0, len(self.nodes))
         self._groups = create_node_groups(
-            self.spec.name, self.nodes, self._journal, everywhere=self._runc is not None
+            self.spec.name, self.nodes, self._journal, everywhere=self._maker.all_groups
         )
         for node in self.nodes.values():
             node.state = "configuring"
@@ -189,11 +188,16 @@ class HeldCluster:
             if node.settings is not None
             for resource, patch in node.settings.first().items()
         ]
-        devices = [
-            (node.group, node.group.device_writes(node.isolation.device_rules))
-            for node in self.nodes.values()
-            if self._runc is None and node.group is not None and node.isolation is not None
-        ]
+        # a runtime that enters all groups has its own word for devices
+        devices = (
+            []
+            if self._maker.all_groups
+            else [
+                (node.group, node.group.device_writes(node.isolation.device_rules))
+                for node in self.nodes.values()
+                if node.group is not None and node.isolation is not None
+            ]
+        )
         first += devices
         self._journal.alter(each for group, writes in first for each in group.altering(writes))
         for node in self.nodes.values():
@@ -364,8 +368,7 @@ class HeldCluster:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             os.close(pidfd)
-        if self._runc is not None:
-            self._runc.forget(node.name)
+        self._maker.forget(node.name)
         self._links.detached(node.name)
         self._sshd.forget(node.name)
         node.pid, node.state = 0, "stopped"
@@ -422,8 +425,7 @@ class HeldCluster:
                 stack.callback(self._groups.remove)
                 self._groups = None
             stack.callback(self._disks.down)
-            if self._runc is not None:
-                stack.callback(self._runc.forget_all)
+            stack.callback(self._maker.forget_all)
             stack.callback(self._links.down)
             stack.callback(self._end_all)
 
@@ -443,14 +445,6 @@ class HeldCluster:
             node.pid, node.state = 0, "stopped"
         self._sshd.forget_all()
         _await_end(held)
-
-
-def runtime_of(spec: ClusterSpec) -> str:
-    """What makes the nodes: what is asked for, else runc where it is there (ADR 0030)."""
-    lacking = missing()
-    if spec.runtime == "runc" and lacking:
-        raise BadInput(f"runtime runc: {lacking}; expected runtime: namespaces")
-    return "namespaces" if lacking or spec.runtime == "namespaces" else "runc"
 
 
 def _has_ended(pidfd: int) -> bool:

@@ -23,7 +23,7 @@ class PutUp(_Strict):
     spec: dict[str, Any] | None = None
     set: list[str] = []
     name: Name | None = None
-    runtime: Literal["auto", "namespaces", "runc"] | None = None
+    runtime: Name | None = None
     ssh: bool = False
 
 
