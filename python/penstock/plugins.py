@@ -154,6 +154,31 @@ TRACE_FINDINGS = Table(
     },
 )
 
+#: what is said of a study, in this order
+STUDY_FINDINGS = Table(
+    "study-findings",
+    "finding of a study",
+    {
+        "best": "penstock.analyse.study_findings:best",
+        "costs": "penstock.analyse.effect_findings:costs",
+        "effects": "penstock.analyse.effect_findings:effects",
+        "slowed": "penstock.analyse.slowed:slowed",
+        **{
+            name: f"penstock.analyse.study_findings:{name}"
+            for name in (
+                "reasons",
+                "stragglers",
+                "runs",
+                "fidelity",
+                "observers",
+                "predictions",
+                "fraction",
+                "cautions",
+            )
+        },
+    },
+)
+
 #: from factors to treatments
 DESIGNS = Table("designs", "kind of design", {"full": "penstock.design.matrix:full"})
 
@@ -166,5 +191,6 @@ TABLES = (
     TRACE_IMPORTERS,
     TRACE_EXPORTERS,
     TRACE_FINDINGS,
+    STUDY_FINDINGS,
     DESIGNS,
 )

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.analyse.finding import Finding
+from penstock.analyse.outcome import Outcome
 from penstock.analyse.traced_run import TracedRun
 from penstock.archive.bundle import Bundle
 from penstock.archive.trace_rows import TraceRows
@@ -144,11 +145,17 @@ def check_exporter(export: Any, bundle: Path) -> dict[str, Any]:
     return written
 
 
+def check_study_finding(rule: Any, outs: Sequence[Path]) -> list[Finding]:
+    """A finding of studies on their OUT directories, as `check_finding`."""
+    return _checked([f for out in outs for f in rule(Outcome.read(out))])
+
+
 def check_finding(rule: Any, bundles: Sequence[Path]) -> list[Finding]:
     """A finding of traces on bundles: sentences with a code, a severity and what carries them."""
-    made: list[Finding] = []
-    for bundle in bundles:
-        made += rule(TracedRun(bundle))
+    return _checked([f for bundle in bundles for f in rule(TracedRun(bundle))])
+
+
+def _checked(made: list[Finding]) -> list[Finding]:
     for finding in made:
         assert finding.severity in ("info", "warning", "error"), finding.severity
         assert finding.code == finding.code.lower(), finding.code

@@ -63,6 +63,8 @@ def test_a_study_on_one_node_with_a_toy_of_each_kind(ground: Ground) -> None:
     result = json.loads(done.stdout)
     assert (result["planned_runs"], result["valid_runs"]) == (4, 4), result["left_out"]
     assert "toys" in result["answer"][0]
+    codes = {f["code"]: f["statement"] for f in pq.read_table(out / "findings.parquet").to_pylist()}
+    assert codes["toy-runs"] == "A toy counts 4 runs."
     for bundle in bundles(out):
         assert pq.read_table(bundle.path / "toys.parquet").num_rows == 1
         assert bundle.manifest["receipts"]["toy"] == {"observer": "toy"}

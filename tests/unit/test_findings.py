@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.analyse.costs import factor_cost, focal_factor
+from penstock.analyse.finding import Finding
 from penstock.analyse.findings import (
     CODES,
     SEVERITIES,
-    Finding,
-    agreement,
     answer,
     findings,
     write_findings,
@@ -25,6 +24,7 @@ from penstock.analyse.findings import (
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.study_findings import agreement
 from penstock.campaign.analysis import analyse
 from penstock.errors import BadInput
 from penstock.text import cannot_exclude, difference, percents, quantity, times

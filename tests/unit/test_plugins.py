@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from penstock import testing
+from penstock.analyse.finding import Finding
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import (
     DESIGNS,
+    STUDY_FINDINGS,
     TABLES,
     TRACE_IMPORTERS,
     WORKLOAD_FORMATS,
@@ -25,6 +27,7 @@ from penstock.plugins import (
 )
 from penstock.workload.make import made
 from penstock.workload.parsers import fio
+from tests.unit.report_example import write_example
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 PROJECT = Path(__file__).parents[2]
@@ -134,6 +137,18 @@ def test_our_importers_and_formats_keep_to_their_protocols(tmp_path: Path) -> No
     workload = made("pipeline", "small", {})
     for name in WORKLOAD_FORMATS:
         testing.check_format(WORKLOAD_FORMATS.load(name), workload)
+
+
+def test_findings_of_studies_keep_to_their_protocol(tmp_path: Path) -> None:
+    out = write_example(tmp_path / "out", events=100)
+    made = [
+        f
+        for n in STUDY_FINDINGS
+        for f in testing.check_study_finding(STUDY_FINDINGS.load(n), [out])
+    ]
+    assert {"recommendation", "effect-dominant", "cost"} <= {f.code for f in made}
+    with pytest.raises(AssertionError):
+        testing.check_study_finding(lambda _: [Finding("x", "info", "no full stop", {})], [out])
 
 
 def test_our_rows_keep_to_their_protocols() -> None:

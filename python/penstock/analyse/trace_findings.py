@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.analyse.findings import Finding
+from penstock.analyse.finding import Finding
 from penstock.analyse.served import quick_ns
 from penstock.analyse.traced_run import Judged, TracedRun
 from penstock.plugins import TRACE_FINDINGS

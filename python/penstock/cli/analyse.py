@@ -13,7 +13,7 @@ from penstock.cli.run import check_fail_on, reaches
 from penstock.errors import BadInput
 
 if TYPE_CHECKING:
-    from penstock.analyse.findings import Finding
+    from penstock.analyse.finding import Finding
 
 
 def command(

@@ -11,10 +11,10 @@ import pandas as pd
 from penstock.analyse.costs import NO_COST, FactorCost, factor_cost, focal_factor
 from penstock.analyse.effect_findings import is_sure
 from penstock.analyse.finding import Finding
-from penstock.analyse.findings import LEAST_JUDGED, agreement, assumed, observer_receipts
 from penstock.analyse.fraction import half_against_full
 from penstock.analyse.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.study_findings import LEAST_JUDGED, agreement, assumed, observer_receipts
 from penstock.report.figures.effects import of_levels
 from penstock.report.figures.series import busiest, verdicts
 from penstock.study.disk_speeds import scale_of

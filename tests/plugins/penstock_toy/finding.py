@@ -1,10 +1,11 @@
-"""A finding: that a trace was looked at by a toy."""
+"""Findings: that a trace, or a study, was looked at by a toy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from penstock.analyse.finding import Finding
+from penstock.analyse.outcome import Outcome
 from penstock.analyse.traced_run import TracedRun
 
 
@@ -13,3 +14,10 @@ def toy(run: TracedRun) -> Iterator[Finding]:
     if run.judged:
         files = len({row.file_id for row in run.judged})
         yield Finding("toy-files", "info", f"A toy counts {files} files.", {"patterns": {}})
+
+
+def of_study(outcome: Outcome) -> Iterator[Finding]:
+    """Guard: studies without runs."""
+    if outcome.run_ids:
+        statement = f"A toy counts {len(outcome.run_ids)} runs."
+        yield Finding("toy-runs", "info", statement, {"table": "runs"})

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from penstock.analyse.costs import focal_factor
-from penstock.analyse.findings import AGREEMENT_LIMIT
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.study_findings import AGREEMENT_LIMIT
 from penstock.report import style
 from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn

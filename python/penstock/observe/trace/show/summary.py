@@ -22,7 +22,7 @@ from penstock.text import FAULTS, basis_in_words, duration
 from penstock.text import size as size_in_words
 
 if TYPE_CHECKING:
-    from penstock.analyse.findings import Finding
+    from penstock.analyse.finding import Finding
 
 _SHOWN = 12
 _FINDINGS = 3

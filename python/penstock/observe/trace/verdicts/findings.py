@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from penstock.analyse.findings import Finding
+from penstock.analyse.finding import Finding
 from penstock.analyse.trace_findings import findings_of
 from penstock.observe.trace.capture.session import Traced
 
