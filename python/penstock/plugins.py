@@ -41,6 +41,11 @@ class Table(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._rows)
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The names of our own rows."""
+        return tuple(self._own)
+
     def load(self, name: str) -> Any:
         """What `name` names. BadInput for a name that is none; PenstockError where it cannot be imported."""
         try:
@@ -107,6 +112,13 @@ TRACE_IMPORTERS = Table(
         name: f"penstock.observe.trace.foreign.importers:{name}"
         for name in ("blktrace", "dxt", "iolog")
     },
+)
+
+#: how a number is found in a text that a program left: a study's `from: {KIND: …}`
+RESPONSE_KINDS = Table(
+    "response-kinds",
+    "kind of response",
+    {name: f"penstock.workload.parsers.{name}" for name in ("regex", "json")},
 )
 
 #: a description of what is to run
@@ -187,6 +199,7 @@ TABLES = (
     NODE_RUNTIMES,
     OBSERVERS,
     WORKLOAD_PARSERS,
+    RESPONSE_KINDS,
     WORKLOAD_FORMATS,
     TRACE_IMPORTERS,
     TRACE_EXPORTERS,

@@ -93,6 +93,19 @@ def check_design(design: Any, options: Mapping[str, Any] | None = None) -> None:
         assert np.array_equal(made, again), "another matrix from the same seed"
 
 
+def check_response_kind(kind: Any, expression: str, text: str, number: float) -> None:
+    """A kind of response: finds the number in the text, and says where there is none."""
+    assert kind.WHAT, "it does not say what it takes"
+    assert not kind.expected(expression), f"{expression!r}: {kind.expected(expression)}"
+    assert kind.number(expression, text, "stdout") == number
+    for other in _NOT_A_REPORT:
+        try:
+            found = kind.number(expression, other, "stdout")
+        except PenstockError:
+            continue
+        raise AssertionError(f"{found} was found in {other[:20]!r}; a PenstockError was expected")
+
+
 def check_importer(importer: Importer, files: Sequence[Path], events: int) -> Recording:
     """An importer on the files of one trace: it knows them and nothing else, and reads all their events."""
     assert importer.what, "it does not say what it reads"

@@ -157,8 +157,8 @@ def test_any_program(tmp_path):
     (tmp_path / "out.json").write_text('{"rows": [{"n": 3}]}')
     kinds = [
         (response("ms", kind="key", key="wall_s"), 1500.0),
-        (response("MiB/s", kind="regex", regex=r"rate: ([0-9.]+)"), 2.5),
-        (response("rows", kind="json", json_path="rows.0.n", file="out.json"), 3.0),
+        (response("MiB/s", kind="regex", expression=r"rate: ([0-9.]+)"), 2.5),
+        (response("rows", kind="json", expression="rows.0.n", file="out.json"), 3.0),
     ]
     for r, value in kinds:
         found = measure([r], "none", tmp_path, "rate: 1\nrate: 2.5\n", "", 1.5)["r"]
@@ -168,10 +168,10 @@ def test_any_program(tmp_path):
 @pytest.mark.parametrize(
     "source",
     [
-        {"kind": "regex", "regex": "x ([0-9]+)"},
-        {"kind": "regex", "regex": "(rate)"},
-        {"kind": "json", "json_path": "a.b", "file": "out.json"},
-        {"kind": "json", "json_path": "a", "file": "none.json"},
+        {"kind": "regex", "expression": "x ([0-9]+)"},
+        {"kind": "regex", "expression": "(rate)"},
+        {"kind": "json", "expression": "a.b", "file": "out.json"},
+        {"kind": "json", "expression": "a", "file": "none.json"},
     ],
 )
 def test_what_a_program_did_not_report_is_said(tmp_path, source):

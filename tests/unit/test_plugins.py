@@ -18,6 +18,7 @@ from penstock.analyse.finding import Finding
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import (
     DESIGNS,
+    RESPONSE_KINDS,
     STUDY_FINDINGS,
     TABLES,
     TRACE_IMPORTERS,
@@ -89,6 +90,30 @@ def test_the_toys_keep_to_their_protocols() -> None:
     )
     done = with_toys("-c", code)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_response_that_a_toy_finds(tmp_path: Path) -> None:
+    code = (
+        "from penstock import testing\n"
+        "from penstock.plugins import RESPONSE_KINDS\n"
+        "testing.check_response_kind(RESPONSE_KINDS.load('toy'), 'ha', 'ha ha no', 2.0)\n"
+        "from penstock.study.load import load_study\n"
+        "from penstock.workload.responses import measure\n"
+        "study = load_study('toys.study.yaml')\n"
+        "print(measure(study.responses, 'none', None, 'ha ha', '', 1.0)['laughs'])\n"
+    )
+    asks = STUDY.replace("from: toys, unit: 1/s", "from: {toy: ha}, unit: laughs")
+    (tmp_path / "toys.study.yaml").write_text(asks.replace("{toys: {from", "{laughs: {from"))
+    done = with_toys("-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Measured(value=2.0, unit='laughs')\n"
+    (tmp_path / "toys.study.yaml").write_text(asks.replace("{toy: ha}", "{toy: ha ha}"))
+    done = with_toys("plan", "toys.study.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "found 'ha ha'; expected one word" in done.stderr
+    for name, words in (("regex", r"x=(\d+)"), ("json", "x")):
+        text = 'x=2 {"x": 1}\nx=3\n{"x": 3}'
+        testing.check_response_kind(RESPONSE_KINDS.load(name), words, text, 3.0)
 
 
 TRACE = "toy trace\n" + "".join(f"{1000 * n} /data/a {4096 * n} 4096\n" for n in range(40))

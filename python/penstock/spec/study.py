@@ -116,12 +116,12 @@ class Workload(_Frozen):
 
 
 class ResponseSource(_Frozen):
-    """Where a response comes from: a parser's `key`, a `regex` with one group, or a `json` path."""
+    """Where a response comes from: a parser's `key`, or what an `expression` of a kind finds in a `file`
+    (`penstock.plugins.RESPONSE_KINDS`)."""
 
-    kind: Literal["key", "regex", "json"]
+    kind: str
     key: str | None = None
-    regex: str | None = None
-    json_path: str | None = None
+    expression: str | None = None
     file: str = "stdout"
 
 

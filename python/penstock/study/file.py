@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, create_model
 
-from penstock.plugins import DESIGNS, OBSERVERS
+from penstock.plugins import DESIGNS, OBSERVERS, RESPONSE_KINDS
 from penstock.spec.fields import expect
 from penstock.spec.machine import Patterns, PlatformFile
 from penstock.spec.quantities import (
@@ -27,16 +27,6 @@ from penstock.spec.quantities import (
 def _study_name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text):
         raise expect("a name of letters, digits, '.', '_' and '-' (at most 64), such as my-study")
-    return text
-
-
-def _regex(text: str) -> str:
-    try:
-        groups = re.compile(text).groups
-    except re.error as error:
-        raise expect(f"a regular expression ({error})") from None
-    if groups != 1:
-        raise expect("a regular expression with exactly one group ( ), which holds the number")
     return text
 
 
@@ -193,47 +183,64 @@ class WorkloadFile(Part):
     quick: QuickFile | None = Field(None, description="What `--quick` changes.")
 
 
-class RegexFile(Part):
-    """A number found by a regular expression."""
+class TextFile(Part):
+    """A number in a text that the program left."""
 
-    regex: Annotated[Text, AfterValidator(_regex)] = Field(
-        description="Regular expression with one group; the last match counts."
-    )
+    expression: str
     file: Text = Field("stdout", description="stdout, stderr, or a file in {run_dir}.")
 
+    @property
+    def kind(self) -> str:
+        """How it is found: a row of `penstock.plugins.RESPONSE_KINDS`."""
+        return str(type(self).model_fields["expression"].alias)
 
-class JsonFile(Part):
-    """A number in a JSON text."""
 
-    json_path: Text = Field(alias="json", description="Path such as jobs.0.read.bw_bytes.")
-    file: Text = Field("stdout", description="stdout, stderr, or a file in {run_dir}.")
+def _in_a_text(kind: str) -> Any:
+    """The model of `{KIND: expression, file: …}`."""
+
+    def check(text: str) -> str:
+        if expected := RESPONSE_KINDS.load(kind).expected(text):
+            raise expect(expected)
+        return text
+
+    known = kind in RESPONSE_KINDS.own
+    what = RESPONSE_KINDS.load(kind).WHAT if known else "Added by another package."
+    field: Any = Annotated[Text, AfterValidator(check)], Field(alias=kind, description=what)
+    model = create_model(f"{kind.title()}File", __base__=TextFile, expression=field)
+    model.__doc__ = TextFile.__doc__
+    return Annotated[model, Tag(kind)]
 
 
 def _from_tag(value: Any) -> str:
     if isinstance(value, dict):
-        return "json" if "json" in value and "regex" not in value else "regex"
+        return next((kind for kind in RESPONSE_KINDS if kind in value), next(iter(RESPONSE_KINDS)))
     return "key"
+
+
+_FROM = ", ".join(["a response of the parser", *(f"{{{kind}: …}}" for kind in RESPONSE_KINDS)])
+_FROM = " or ".join(_FROM.rsplit(", ", 1))
 
 
 def _key(value: Any) -> Any:
     if not isinstance(value, str) or not value.strip():
-        raise expect("a response of the parser, {regex: …} or {json: …}")
+        raise expect(_FROM)
     return value
 
 
-From = Annotated[
-    Annotated[str, BeforeValidator(_key), Tag("key")]
-    | Annotated[RegexFile, Tag("regex")]
-    | Annotated[JsonFile, Tag("json")],
-    Discriminator(_from_tag),
-]
+if TYPE_CHECKING:
+    From = str | TextFile
+else:
+    From = Annotated[
+        Union[Annotated[str, BeforeValidator(_key), Tag("key")], *map(_in_a_text, RESPONSE_KINDS)],
+        Discriminator(_from_tag),
+    ]
 
 
 class ResponseFile(Part):
     """One response."""
 
     source: From = Field(
-        alias="from", description="A response of the parser, wall_s, {regex: …} or {json: …}."
+        alias="from", description=_FROM.replace("a response", "A response") + "; or wall_s."
     )
     unit: UnitText = Field(description="Unit of the response; what the parser gives is converted.")
     better: Literal["higher", "lower"] = Field(description="Which direction is better.")

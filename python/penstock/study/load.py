@@ -35,11 +35,10 @@ from penstock.study.check import check
 from penstock.study.file import (
     FactorFile,
     FractionFile,
-    JsonFile,
-    RegexFile,
     ResponseFile,
     ServiceFile,
     StudyFile,
+    TextFile,
 )
 from penstock.study.override import apply_override, apply_quick
 from penstock.study.platform_file import include_platform
@@ -190,10 +189,8 @@ def _design(file: StudyFile) -> DesignSpec:
 
 def _response(name: str, body: ResponseFile) -> Response:
     given = body.source
-    if isinstance(given, RegexFile):
-        source = ResponseSource(kind="regex", regex=given.regex, file=given.file)
-    elif isinstance(given, JsonFile):
-        source = ResponseSource(kind="json", json_path=given.json_path, file=given.file)
+    if isinstance(given, TextFile):
+        source = ResponseSource(kind=given.kind, expression=given.expression, file=given.file)
     else:
         source = ResponseSource(kind="key", key=given)
     return Response(name=name, source=source, unit=body.unit, better=body.better)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.errors import PenstockError
+from penstock.plugins import RESPONSE_KINDS
 from penstock.spec.study import Response
 from penstock.spec.units import convert
 from penstock.workload.measured import Measured
-from penstock.workload.parsers import json as json_text
-from penstock.workload.parsers import parser, regex
+from penstock.workload.parsers import parser
 
 
 def measure(
@@ -43,10 +43,8 @@ def _one(
         text = streams.get(source.file)
         if text is None:
             text = (run_dir / source.file).read_text(errors="replace")
-        if source.kind == "regex":
-            value = regex.number(source.regex or "", text, source.file)
-        else:
-            value = json_text.number(source.json_path or "", text, source.file)
+        kind = RESPONSE_KINDS.load(source.kind)
+        value = float(kind.number(source.expression or "", text, source.file))
     except (OSError, PenstockError) as error:
         raise PenstockError(f"response {response.name}: {error}") from None
     return Measured(value, response.unit)

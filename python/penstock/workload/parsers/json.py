@@ -7,6 +7,13 @@ from typing import Any
 
 from penstock.errors import PenstockError
 
+WHAT = "Path such as jobs.0.read.bw_bytes."
+
+
+def expected(path: str) -> str:
+    """Any text may be a path."""
+    return ""
+
 
 def number(path: str, text: str, where: str) -> float:
     """The number at `path`; PenstockError if the text is no JSON or holds no number there.

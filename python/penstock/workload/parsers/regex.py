@@ -6,6 +6,18 @@ import re
 
 from penstock.errors import PenstockError
 
+WHAT = "Regular expression with one group; the last match counts."
+
+
+def expected(pattern: str) -> str:
+    """What is expected instead of a pattern that is none; empty for one that is."""
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        return f"a regular expression ({error})"
+    one = "a regular expression with exactly one group ( ), which holds the number"
+    return "" if groups == 1 else one
+
 
 def number(pattern: str, text: str, where: str) -> float:
     """The number in the group of the last match; PenstockError if nothing matches or it is no number."""
