@@ -6,6 +6,7 @@ import contextlib
 import json
 import mmap
 import os
+import re
 import shutil
 import signal
 import socket
@@ -231,8 +232,24 @@ def awaited(what: Callable[[], bool], within_s: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+#: what no one guesses in a name
+SECRET = re.compile(r"[0-9a-f]{12}")
+
+
+def learnable(path: Path, base: Path) -> bool:
+    """Whether another user can come to know what it is called: names on the way that cannot be guessed have
+    to be listed where they lie."""
+    for part in (path, *path.parents):
+        if part == base:
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            if SECRET.search(part.name) and not part.parent.stat().st_mode & stat.S_IROTH:
+                return False
+    return True
+
+
 def judged(ground: Ground, *, least_sockets: int = 1) -> None:
-    paths = ground.made()
+    paths = [path for path in ground.made() if learnable(path, ground.base)]
     assert len(ground.sockets()) >= least_sockets
     # what a traced program of any user writes its annotations to; nothing is kept of it
     allowed = {f"write {path}" for path in paths if path.name == "marks"}
@@ -440,5 +457,12 @@ def test_a_server_of_pages(ground: Ground) -> None:
 def test_a_study(ground: Ground) -> None:
     (ground.base / "attacked.study.yaml").write_text(STUDY)
     with ground.beside("run", "attacked.study.yaml", "-o", f"{ground.base}/out/study"):
-        awaited(lambda: any("disk-" in path.name for path in ground.sockets()))
+        work = ground.base / "state-passable" / "work"
+        awaited(lambda: any(path.name == "file" for path in work.rglob("*")))
         judged(ground)
+        (place,) = work.iterdir()
+        work.chmod(0o755)  # planted: what is below can be found, and is
+        assert f"list {place}" not in attacked([place])
+        place.chmod(0o755)
+        found = [path for path in ground.made() if learnable(path, ground.base)]
+        assert f"list {place}" in attacked(found)

@@ -6,9 +6,8 @@ use penstock_station::StorageProfile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::changes::Cause;
+use crate::change::{Cause, Planned};
 use crate::owner::OwnerId;
-use crate::schedule::Planned;
 use crate::unsynced::CutMode;
 
 fn two() -> usize {

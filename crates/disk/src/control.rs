@@ -14,7 +14,8 @@ use penstock_daemon::{control, private, Error};
 use serde_json::{json, Value};
 
 use crate::calibration;
-use crate::changes::{Applied, Cause, DiskPatch, PowerCut};
+use crate::change::{Applied, Cause};
+use crate::patch::{DiskPatch, PowerCut};
 use crate::config::{Add, Command, Compensation, ServerConfig};
 use crate::disk::Disk;
 use crate::mount;
@@ -94,7 +95,7 @@ pub fn run(config_json: &str) -> Result<(), Error> {
                     return;
                 };
                 if let Err(error) = scheduling.cut_power(disk, planned_ns, cut, &patch.cause) {
-                    disk.note(Applied::failed(planned_ns, patch, error.to_string()));
+                    disk.note(Applied::failed(planned_ns, &patch.asked, &patch.cause, error.to_string()));
                 }
             });
         })

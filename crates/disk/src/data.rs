@@ -9,12 +9,11 @@ use std::thread;
 use fuser::{FileAttr, FileHandle, INodeNo, TimeOrNow};
 
 use crate::backing::{check, pwrite, timespec};
-use crate::faults::Place;
 use crate::gate::{error, FAULTS, OFF, SIZED, VOLATILE};
 use crate::inode::{stat_at, Inode};
-use crate::service::Reading;
+use crate::open_file::{place, OpenFile, Reading};
 use crate::space;
-use crate::tree::{OpenFile, Tree};
+use crate::tree::Tree;
 
 /// What is about to happen to the bytes of a file.
 #[derive(Clone, Copy)]
@@ -229,14 +228,5 @@ impl Tree {
             (free, available) = (0, 0);
         }
         (blocks, free, available)
-    }
-}
-
-pub(crate) fn place<'a>(path: &'a str, inode: &Inode, offset: u64, visit: u32) -> Place<'a> {
-    Place {
-        path,
-        base: inode.device_base,
-        offset,
-        visit,
     }
 }

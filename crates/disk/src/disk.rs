@@ -12,7 +12,7 @@ use penstock_daemon::Error;
 use penstock_station::{Op, Patch, Request, Retimed, Station, StorageProfile};
 
 use crate::awake;
-use crate::changes::Applied;
+use crate::change::Applied;
 use crate::clock::{process_wait_ns, HostCpu};
 use crate::config::{Add, Compensation, Overhead, Plant};
 use crate::counters::{Counters, StatsPage};

@@ -22,7 +22,7 @@ use crate::backing::{
 };
 use crate::calibration;
 use crate::inode::c_name;
-use crate::service::Reading;
+use crate::open_file::Reading;
 use crate::tree::{OpenDirectory, Tree};
 
 /// The mount is the only way to its files while it is up, so what the kernel knows stays true.

@@ -30,7 +30,8 @@
 mod awake;
 mod backing;
 pub mod calibration;
-pub mod changes;
+pub mod change;
+
 mod clock;
 pub mod closed_loop;
 pub mod config;
@@ -45,7 +46,9 @@ pub mod inode;
 pub mod log;
 pub mod mount;
 mod names;
+mod open_file;
 pub mod owner;
+pub mod patch;
 pub mod position;
 mod removed;
 mod report;

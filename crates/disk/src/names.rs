@@ -131,7 +131,7 @@ impl Tree {
     }
 
     /// The last handle of a file that has no name any more is closed: its room is free.
-    pub(crate) fn closed(&self, open: &crate::tree::OpenFile) {
+    pub(crate) fn closed(&self, open: &crate::open_file::OpenFile) {
         if self.disk.gate.up() & SIZED == 0 || self.is_open(open.inode.key) {
             return;
         }

@@ -10,40 +10,15 @@ use std::time::Duration;
 
 use penstock_daemon::clock::{be_punctual, now_ns};
 use penstock_daemon::Error;
-use serde::Deserialize;
 use serde_json::{json, Value};
 
-use crate::changes::{Cause, DiskPatch};
+use crate::change::{Cause, Planned};
+use crate::patch::DiskPatch;
 use crate::counters::NAMES;
 use crate::disk::Disk;
 
 /// How often thresholds are looked at while there are any.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// A planned change as it is asked for: one of `at_ns`, `phase`, `metric` says when.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Planned {
-    /// At that time (CLOCK_MONOTONIC).
-    pub at_ns: Option<u64>,
-    /// So long after that phase was marked,
-    pub phase: Option<String>,
-    /// or after that counter of the disk (a name of [`NAMES`]) was seen
-    pub metric: Option<String>,
-    /// above this
-    pub above: Option<f64>,
-    /// or below this.
-    pub below: Option<f64>,
-    /// Whether it is made each time that the phase is marked, or that the counter comes to be so, having not
-    /// been so in between; else the first time only.
-    pub every: bool,
-    /// So long after the phase or the sight.
-    pub after_ns: u64,
-    /// Why it is made, where somebody else has seen it.
-    pub cause: Option<Cause>,
-    /// What is to change.
-    pub patch: Value,
-}
 
 struct Due {
     at_ns: u64,

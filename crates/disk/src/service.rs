@@ -10,13 +10,13 @@ use penstock_daemon::clock::now_ns;
 use penstock_station::Op;
 
 use crate::backing::{bytes_there, pread};
-use crate::data::place;
 use crate::disk::Disk;
 use crate::faults::Place;
 use crate::gate::{error, FAULTS, OFF, VOLATILE};
+use crate::open_file::{place, Buffers, OpenFile, Reading};
 use crate::ticket::{Target, Ticket};
 use crate::timer::Timers;
-use crate::tree::{Buffers, OpenFile};
+
 
 /// A disk, the timers that answer for it, and buffers.
 #[derive(Clone)]
@@ -24,15 +24,6 @@ pub(crate) struct Service {
     pub(crate) disk: Arc<Disk>,
     pub(crate) timers: Timers,
     pub(crate) buffers: Arc<Buffers>,
-}
-
-/// What is read, by whom.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Reading {
-    pub(crate) offset: u64,
-    pub(crate) size: u32,
-    pub(crate) pid: u32,
-    pub(crate) arrival_ns: u64,
 }
 
 impl Service {

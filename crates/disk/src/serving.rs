@@ -10,7 +10,8 @@ use penstock_daemon::clock::now_ns;
 use penstock_daemon::{process, Error};
 use serde_json::{json, Value};
 
-use crate::changes::{Applied, Cause, PowerCut};
+use crate::change::{Applied, Cause};
+use crate::patch::PowerCut;
 use crate::disk::Disk;
 use crate::gate::OFF;
 use crate::mount;

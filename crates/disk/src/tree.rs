@@ -14,20 +14,9 @@ use crate::awake;
 use crate::backing::{attributes, opened_flags};
 use crate::disk::Disk;
 use crate::inode::{c_name, stat_at, Inode, Inodes};
+use crate::open_file::OpenFile;
 use crate::service::Service;
 use crate::timer::Timers;
-
-/// Buffers kept for reuse.
-const SPARE_BUFFERS: usize = 64;
-
-#[derive(Debug)]
-pub(crate) struct OpenFile {
-    pub(crate) file: File,
-    pub(crate) inode: Arc<Inode>,
-    pub(crate) file_id: u32,
-    /// Writes go into the page cache, and the file may be longer there than here.
-    pub(crate) cached_writer: bool,
-}
 
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
@@ -46,33 +35,6 @@ pub struct Tree {
     pub(crate) next_handle: AtomicU64,
     pub(crate) readahead_bytes: u32,
     pub(crate) max_background: u16,
-}
-
-/// Buffers for reads, reused.
-#[derive(Debug, Default)]
-pub(crate) struct Buffers {
-    spare: Mutex<Vec<Vec<u8>>>,
-}
-
-impl Buffers {
-    pub(crate) fn take(&self, size: usize) -> Vec<u8> {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = spare.iter().rposition(|buffer| buffer.capacity() >= size);
-        let mut buffer = match fits {
-            Some(index) => spare.swap_remove(index),
-            None => Vec::with_capacity(size.max(4096)),
-        };
-        drop(spare);
-        buffer.clear();
-        buffer
-    }
-
-    pub(crate) fn give(&self, buffer: Vec<u8>) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < SPARE_BUFFERS {
-            spare.push(buffer);
-        }
-    }
 }
 
 impl Tree {

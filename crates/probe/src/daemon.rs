@@ -11,7 +11,8 @@ use serde_json::{json, Value};
 use crate::hooks::{names, Limits};
 use crate::hot::Hot;
 use crate::scope::Scope;
-use crate::tracer::{Mode, Target, Timing, Tracer};
+use crate::mode::Mode;
+use crate::tracer::{Target, Timing, Tracer};
 use crate::ProbeError;
 
 /// How it is started.

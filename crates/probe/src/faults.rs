@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 use libbpf_rs::{Link, ProgramInput, ProgramMut};
 
-use crate::load::TraceSkel;
+use crate::skeleton::TraceSkel;
 use crate::ProbeError;
 
 const TYPE_SOFTWARE: u32 = 1;

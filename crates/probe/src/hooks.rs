@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{json, Value};
 
-use crate::tracer::Mode;
+use crate::mode::Mode;
 
 /// A kind of hook, the cheapest for the traced program first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -25,7 +25,7 @@ use serde_json::{json, Map, Value};
 use crate::meter::{Meter, Reading, GROUPS};
 use crate::program::{recursion_misses, run_time};
 use crate::sink::Sink;
-use crate::tracer::level_of;
+use crate::scope::level_of;
 use crate::ProbeError;
 
 #[allow(clippy::all, dead_code, missing_docs, unused)]

@@ -13,6 +13,7 @@
 //! direction, read when tracing ends; only the calls of too many of those are told one by one. In both, for every CPU and in total,
 //! `seen = kept + filtered + lost`.
 
+mod collect;
 pub mod daemon;
 mod faults;
 pub mod features;
@@ -25,16 +26,21 @@ mod live;
 mod load;
 mod mapped;
 mod meter;
+pub mod mode;
 mod names;
+mod object;
 mod program;
+mod recording;
 pub mod scope;
 mod sink;
+mod skeleton;
 pub mod spool;
 pub mod tracer;
 
 pub use hot::Hot;
 pub use scope::Scope;
-pub use tracer::{Mode, Target, Tracer};
+pub use mode::Mode;
+pub use tracer::{Target, Tracer};
 
 /// Why tracing could not be done.
 #[derive(Debug, thiserror::Error)]

@@ -12,14 +12,10 @@ use libbpf_rs::{Link, OpenObject};
 
 use crate::features::{words, Trials};
 use crate::hooks::{choose, Choice, Findings, Kind, Limits};
-use crate::tracer::Mode;
+use crate::mode::Mode;
+use crate::skeleton::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
 use crate::ProbeError;
 
-#[allow(clippy::all, dead_code, missing_docs, unused)]
-pub(crate) mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
-}
-pub(crate) use skeleton::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
 
 /// Programs in the kernel and attached, and how they came there.
 pub(crate) struct Loaded {

@@ -341,6 +341,42 @@ pub fn notice(bytes: &[u8]) -> Option<String> {
     })
 }
 
+/// How deep a control group lies in the unified hierarchy (its root is 0).
+pub(crate) fn level_of(cgroup_id: u64) -> Result<u32, ProbeError> {
+    use std::os::unix::fs::MetadataExt;
+    let table = std::fs::read_to_string("/proc/self/mountinfo")
+        .map_err(ProbeError::io("/proc/self/mountinfo"))?;
+    let mut waiting: Vec<(std::path::PathBuf, u32)> = table
+        .lines()
+        .filter(|line| line.contains(" - cgroup2 "))
+        .filter_map(|line| {
+            line.split(' ')
+                .nth(4)
+                .map(|p| (p.replace("\\040", " ").into(), 0))
+        })
+        .collect();
+    while let Some((directory, level)) = waiting.pop() {
+        let Ok(facts) = std::fs::metadata(&directory) else {
+            continue;
+        };
+        if facts.ino() == cgroup_id {
+            return Ok(level);
+        }
+        for entry in std::fs::read_dir(&directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                waiting.push((entry.path(), level + 1));
+            }
+        }
+    }
+    Err(ProbeError::Request(format!(
+        "no control group {cgroup_id} in the unified hierarchy"
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,62 +7,27 @@ use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
 
-use libbpf_rs::skel::Skel;
-use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
 use penstock_daemon::clock::{now_ns, process_cpu_ns};
 use serde_json::{json, Value};
 
 use crate::gaps::Gaps;
 use crate::hooks::{report, Limits};
-use crate::hot::{self, Chooser, Hot, MOST_FILES};
-use crate::layout::{Counter, Event, Ledger, Notebook, Source, Stream, SAMPLES, SOURCES};
+use crate::hot::{self, Chooser, Hot};
+use crate::layout::{Counter, Event, Ledger, Notebook, Source, Stream, SOURCES};
 use crate::live::{self, Sums};
-use crate::load::{load, Loaded, Needs, OpenTraceSkel};
+use crate::load::{load, Loaded, Needs};
 use crate::mapped::Mapped;
 use crate::meter::{Meter, Reading, GROUPS};
-use crate::names::{introduction, is_done, operation_line};
-use crate::program::run_time;
-use crate::scope::{self, Members, Scope, MEMBER_WORDS};
+use crate::mode::Mode;
+use crate::names::introduction;
+use crate::object::{
+    lanes, prepare, set_hot, set_scope, COUNTED_FILES, NOTEBOOKS, SINGLES_BYTES,
+};
+use crate::recording::{epoch_bytes, Recording};
+use crate::scope::{self, level_of, Members, Scope, MEMBER_WORDS};
 use crate::sink::Sink;
 use crate::ProbeError;
-
-/// What the programs keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// A record of each call.
-    Trace,
-    /// Counters per thread, file and direction.
-    Pattern,
-    /// Operations and bytes per file and direction.
-    Count,
-    /// Nothing: programs that return at once, for measuring what the hooks cost.
-    Empty,
-}
-
-impl Mode {
-    /// As in requests and receipts.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Trace => "trace",
-            Self::Pattern => "pattern",
-            Self::Count => "count",
-            Self::Empty => "empty",
-        }
-    }
-
-    /// `trace`, `pattern`, `count` or `empty`.
-    pub fn named(name: &str) -> Result<Self, ProbeError> {
-        match name {
-            "trace" => Ok(Self::Trace),
-            "pattern" => Ok(Self::Pattern),
-            "count" => Ok(Self::Count),
-            "empty" => Ok(Self::Empty),
-            _ => Err(ProbeError::Request(format!(
-                "no tracing mode {name}: it is trace, pattern, count or empty"
-            ))),
-        }
-    }
-}
 
 /// Sequences that mode pattern counts in the kernel; calls of further ones are told one by one.
 const STREAMS: usize = 65_536;
@@ -73,20 +38,10 @@ const DECISIONS: &str = "decisions";
 const SINGLES: &str = "singles";
 /// Room for records that go around a CPU's ring, and in mode pattern for those of too many streams.
 const ASIDE_BYTES: usize = 1 << 20;
-const SINGLES_BYTES: usize = 8 << 20;
 /// Of `epochs` and `introductions` in `bpf/maps.h`.
 const RINGBUF_BYTES: usize = 8 << 20;
-/// Files that mode count can tell apart, and counters of each (one CPU its own, up to this many).
-const COUNTED_FILES: usize = 131_072;
-const MOST_LANES: usize = 8;
-/// Streams that jump for which chains and blocks are remembered (4 KiB each).
-const NOTEBOOKS: usize = 8_192;
-/// With more thread numbers than this, the threads' state lies in task storage instead of an array ([`THREAD_BYTES`] each).
-const MOST_TIDS: usize = 65_536;
-/// Of `struct thread_state` in `bpf/maps.h`.
-const THREAD_BYTES: usize = 256;
 /// Records written at once are at most this many (3 MiB), so that a reader of the socket never waits long.
-const BATCH: usize = 65_536;
+pub(crate) const BATCH: usize = 65_536;
 
 /// Deviations from what a mode asks for, to find out what parts of it cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,25 +56,25 @@ pub struct Timing {
 
 /// The programs in the kernel and their maps in our memory. Dropping it, or our end, takes them away.
 pub struct Tracer {
-    names: RingBuffer<'static>,
-    announced: Receiver<Vec<u8>>,
-    aside: Receiver<Vec<u8>>,
-    present: Receiver<Vec<u8>>,
-    ledgers: Mapped<Ledger>,
-    rings: Mapped<Event>,
-    streams: Mapped<Stream>,
-    counters: Mapped<Counter>,
-    cold: Mapped<u64>,
-    hot: Option<Hot>,
-    members: Members,
-    notebooks: Mapped<Notebook>,
-    epochs: Receiver<Vec<u8>>,
-    loaded: Loaded,
-    mode: Mode,
-    cpus: usize,
-    slots: usize,
-    stream_count: usize,
-    recording: Option<Recording>,
+    pub(crate) names: RingBuffer<'static>,
+    pub(crate) announced: Receiver<Vec<u8>>,
+    pub(crate) aside: Receiver<Vec<u8>>,
+    pub(crate) present: Receiver<Vec<u8>>,
+    pub(crate) ledgers: Mapped<Ledger>,
+    pub(crate) rings: Mapped<Event>,
+    pub(crate) streams: Mapped<Stream>,
+    pub(crate) counters: Mapped<Counter>,
+    pub(crate) cold: Mapped<u64>,
+    pub(crate) hot: Option<Hot>,
+    pub(crate) members: Members,
+    pub(crate) notebooks: Mapped<Notebook>,
+    pub(crate) epochs: Receiver<Vec<u8>>,
+    pub(crate) loaded: Loaded,
+    pub(crate) mode: Mode,
+    pub(crate) cpus: usize,
+    pub(crate) slots: usize,
+    pub(crate) stream_count: usize,
+    pub(crate) recording: Option<Recording>,
 }
 
 /// What one recording has of its own.
@@ -134,26 +89,6 @@ pub struct Target {
     pub marks: Option<scope::Place>,
     /// For timing: without the kernel's account of our programs.
     pub unmetered: bool,
-}
-
-struct Recording {
-    spool: Sink,
-    files: Sink,
-    /// By number of the file: whether its announcement came.
-    announced: Vec<bool>,
-    start: Vec<Ledger>,
-    started: Instant,
-    start_cpu_ns: u64,
-    written: u64,
-    meter: Option<Meter>,
-    run_time: Vec<(u64, u64)>,
-    cgroup_id: u64,
-    gaps: Gaps,
-    chooser: Option<Chooser>,
-    counted: Option<Sink>,
-    singles: Option<Sink>,
-    sums: Sums,
-    presences_lost: u64,
 }
 
 impl Tracer {
@@ -666,201 +601,6 @@ impl Tracer {
         }
         Ok(told)
     }
-
-    /// A stream's epoch under way, as it belongs into a spool.
-    fn with_samples(&self, stream: &Stream) -> Vec<u8> {
-        let named = (1..=NOTEBOOKS).contains(&(stream.notebook as usize));
-        let count = if named {
-            (stream.samples as usize).min(SAMPLES)
-        } else {
-            0
-        };
-        let mut told = *stream;
-        told.samples = count as u32;
-        let mut bytes = live::bytes_of(&told).to_vec();
-        if count > 0 {
-            let notebook = self.notebooks.read(stream.notebook as usize - 1);
-            let samples = notebook.samples[..count].iter();
-            bytes.extend(samples.flat_map(|sample| sample.to_le_bytes()));
-        }
-        bytes
-    }
-
-    /// Mode count: (file_id, direction, calls, errors, bytes asked, bytes done) as six 64-bit numbers.
-    fn write_counters(&self, recording: &mut Recording) {
-        if self.mode != Mode::Count {
-            return;
-        }
-        for (number, sum) in self.counts() {
-            let row = [
-                number as u64 / 2,
-                number as u64 % 2,
-                sum.calls,
-                sum.errors,
-                sum.asked_bytes,
-                sum.done_bytes,
-            ];
-            let bytes: Vec<u8> = row.iter().flat_map(|field| field.to_le_bytes()).collect();
-            recording.spool.put(&bytes, sum.calls);
-        }
-    }
-
-    /// Counters that are not zero, by twice the file's number and one more for writes.
-    fn counts(&self) -> impl Iterator<Item = (usize, Counter)> + '_ {
-        let lanes = lanes(self.cpus);
-        let files = self.files_so_far().min(COUNTED_FILES - 1);
-        let of = move |number: usize| {
-            let of_lane = |lane| self.counters.read(number * lanes + lane);
-            (0..lanes)
-                .map(of_lane)
-                .fold(Counter::default(), |a, b| Counter {
-                    calls: a.calls + b.calls,
-                    errors: a.errors + b.errors,
-                    asked_bytes: a.asked_bytes + b.asked_bytes,
-                    done_bytes: a.done_bytes + b.done_bytes,
-                })
-        };
-        (2..2 * (files + 1))
-            .map(move |number| (number, of(number)))
-            .filter(|(_, sum)| sum.calls > 0)
-    }
-
-    fn streams_so_far(&self) -> usize {
-        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
-        bss.map_or(0, |bss| bss.control.next_stream as usize)
-            .min(self.stream_count)
-    }
-
-    fn files_so_far(&self) -> usize {
-        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
-        bss.map_or(0, |bss| bss.control.next_file as usize)
-    }
-
-    /// Pieces of what processes had mapped at their end that could not be handed over, since loading.
-    fn presences_lost(&self) -> u64 {
-        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
-        bss.map_or(0, |bss| bss.presences_lost)
-    }
-
-    fn marks_lost(&self) -> u64 {
-        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
-        bss.map_or(0, |bss| bss.control.marks_lost)
-    }
-
-    fn notebooks_used(&self) -> usize {
-        let bss = self.loaded.skeleton.maps.bss_data.as_ref();
-        bss.map_or(0, |bss| bss.control.next_notebook as usize)
-            .min(NOTEBOOKS)
-    }
-
-    /// What is under way of every stream, as an epoch that ends here.
-    fn write_streams(&self, recording: &mut Recording) -> usize {
-        if self.mode != Mode::Pattern && self.hot.is_none() {
-            return 0;
-        }
-        let used = self.streams_so_far();
-        let (mut batch, mut operations) = (Vec::new(), 0);
-        for index in 0..used {
-            let stream = self.streams.read(index);
-            operations += operations_of(&stream);
-            batch.extend(self.with_samples(&stream));
-            if batch.len() > BATCH || index + 1 == used {
-                recording.keep_counted(&batch, operations);
-                batch.clear();
-                operations = 0;
-            }
-        }
-        used
-    }
-
-    /// Every file's identity once more, without path: for those whose announcement found no room.
-    fn write_unannounced(&self, recording: &mut Recording) -> Result<(), ProbeError> {
-        if recording.announced.iter().filter(|&&came| came).count() == self.files_so_far() {
-            return Ok(());
-        }
-        let map = &self.loaded.skeleton.maps.files;
-        let mut lines = String::new();
-        for key in map.keys() {
-            let Some(value) = map.lookup(&key, MapFlags::ANY)? else {
-                continue;
-            };
-            let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap_or_default());
-            if recording.announced.get(number(&value) as usize) == Some(&true) {
-                continue;
-            }
-            let device = number(&key[8..12]);
-            let line = json!({
-                "file_id": number(&value),
-                "inode": u64::from_le_bytes(key[..8].try_into().unwrap_or_default()),
-                "dev_major": device >> 20,
-                "dev_minor": device & 0xf_ffff,
-                "generation": number(&key[12..16]),
-            });
-            lines.push_str(&format!("{line}\n"));
-        }
-        recording.files.put(lines.as_bytes(), 0);
-        Ok(())
-    }
-
-    /// Asynchronous requests that were submitted and of which no end was seen.
-    fn in_flight(&self) -> usize {
-        let map = &self.loaded.skeleton.maps.requests;
-        map.keys()
-            .filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten())
-            .filter(|request| !is_done(request))
-            .count()
-    }
-
-    /// What the rare operations came to, one line for each file and operation.
-    fn write_operations(&self, recording: &mut Recording) -> Result<(), ProbeError> {
-        let map = &self.loaded.skeleton.maps.operations;
-        let mut lines = String::new();
-        for key in map.keys() {
-            if let Some(sum) = map.lookup(&key, MapFlags::ANY)? {
-                lines.push_str(&operation_line(&key, &sum).unwrap_or_default());
-            }
-        }
-        recording.files.put(lines.as_bytes(), 0);
-        Ok(())
-    }
-
-    fn cgroup_slots(&self, target: u64) -> HashMap<String, u64> {
-        let map = &self.loaded.skeleton.maps.cgroups;
-        let mut slots = HashMap::from([("0".to_owned(), target)]);
-        for key in map.keys() {
-            if let (Ok(id), Ok(Some(slot))) = (
-                <[u8; 8]>::try_from(key.as_slice()),
-                map.lookup(&key, MapFlags::ANY),
-            ) {
-                let slot = slot
-                    .first_chunk::<4>()
-                    .map_or(0, |b| u32::from_le_bytes(*b));
-                slots.insert(slot.to_string(), u64::from_le_bytes(id));
-            }
-        }
-        slots
-    }
-
-    /// Of a program, by its number: 0 for those of system calls, 1 for others.
-    fn group_of(&self, number: usize) -> usize {
-        let name = self.loaded.programs.get(number);
-        let calls = crate::hooks::FEATURES.iter().find(|f| f.name == "calls");
-        let mut ways = calls.iter().flat_map(|feature| feature.ways);
-        let called = ways.any(|way| {
-            name.is_some_and(|name| way.programs.contains(name) || way.entries.contains(name))
-        });
-        usize::from(!called)
-    }
-
-    /// (ns, runs) of each attached program; zero unless the kernel's BPF statistics are on.
-    fn run_times(&self) -> Vec<(u64, u64)> {
-        let object = self.loaded.skeleton.object();
-        let of = |name: &&str| object.progs().find(|program| program.name() == *name);
-        let programs = self.loaded.programs.iter();
-        programs
-            .map(|name| of(name).map_or((0, 0), |program| run_time(program.as_fd())))
-            .collect()
-    }
 }
 
 /// How each feature of a mode would be seen here, found by loading and attaching for a moment.
@@ -873,102 +613,6 @@ pub fn survey(mode: Mode, limits: &Limits) -> Result<Value, ProbeError> {
     };
     let loaded = load(needs, limits, |open| prepare(open, mode, cpus, 1, 1))?;
     Ok(report(&loaded.chosen, &loaded.findings))
-}
-
-fn lanes(cpus: usize) -> usize {
-    cpus.next_power_of_two().min(MOST_LANES)
-}
-
-/// Of an epoch handed over, what belongs into the spool: the samples that it has.
-fn epoch_bytes(bytes: &[u8]) -> &[u8] {
-    const HEAD: usize = std::mem::size_of::<Stream>();
-    if bytes.len() < HEAD + 4 * SAMPLES {
-        return &[];
-    }
-    // SAFETY: long enough, and plain numbers.
-    let stream: Stream = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
-    &bytes[..HEAD + 4 * (stream.samples as usize).min(SAMPLES)]
-}
-
-/// Constants and sizes of a fresh object.
-fn prepare(
-    open: &mut OpenTraceSkel<'static>,
-    mode: Mode,
-    cpus: usize,
-    slots: usize,
-    stream_count: usize,
-) -> Result<(), ProbeError> {
-    let entries = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let constants = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
-    constants.ring_mask = entries(slots - 1);
-    constants.patterns_only = u32::from(mode == Mode::Pattern || mode == Mode::Count);
-    constants.counts_only = u32::from(mode == Mode::Count);
-    constants.lanes = entries(lanes(cpus));
-    if mode == Mode::Count {
-        let counters = 2 * COUNTED_FILES * lanes(cpus);
-        open.maps.counters.set_max_entries(entries(counters))?;
-    }
-    constants.stream_count = entries(stream_count);
-    let counting = mode == Mode::Pattern || stream_count > 1;
-    let notebooks = if counting { NOTEBOOKS } else { 1 };
-    constants.notebook_count = entries(notebooks);
-    open.maps.notebooks.set_max_entries(entries(notebooks))?;
-    constants.cpu_count = entries(cpus);
-    let tids = std::fs::read_to_string("/proc/sys/kernel/pid_max")
-        .ok()
-        .and_then(|text| text.trim().parse::<usize>().ok())
-        .filter(|&most| most <= MOST_TIDS && mode != Mode::Empty)
-        .unwrap_or(0);
-    constants.tid_limit = entries(tids);
-    let size = |n: usize, each: usize| entries(n * each);
-    (open.maps.bss_ledgers).set_value_size(size(cpus + 1, std::mem::size_of::<Ledger>()))?;
-    (open.maps.bss_threads).set_value_size(size(tids.max(1), THREAD_BYTES))?;
-    open.maps.rings.set_max_entries(entries(cpus * slots))?;
-    if mode == Mode::Pattern {
-        let bytes = entries(SINGLES_BYTES);
-        open.maps.overflow.set_max_entries(bytes)?;
-    }
-    open.maps.streams.set_max_entries(entries(stream_count))?;
-    Ok(())
-}
-
-fn set_hot(open: &mut OpenTraceSkel<'static>, hot: bool, words: usize) -> Result<(), ProbeError> {
-    let constants = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
-    constants.hot_files = hot;
-    let words = u32::try_from(words).unwrap_or(u32::MAX);
-    open.maps.cold_files.set_max_entries(words)?;
-    Ok(())
-}
-
-fn set_scope(
-    open: &mut OpenTraceSkel<'static>,
-    decided: &scope::Constants,
-) -> Result<(), ProbeError> {
-    let constants = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
-    constants.by_process = decided.by_process;
-    constants.v1_controller = decided.v1_controller;
-    constants.observers = decided.observers;
-    constants.number_rules = decided.number_rules;
-    constants.path_rules = decided.path_rules;
-    constants.directory_rules = decided.directory_rules;
-    constants.ending_rules = decided.ending_rules;
-    constants.rule_count = decided.rule_count;
-    constants.only_direction = decided.only_direction;
-    let words = u32::try_from(MEMBER_WORDS).unwrap_or(u32::MAX);
-    open.maps.members.set_max_entries(words)?;
-    Ok(())
 }
 
 /// {source: its counts}, of those that saw anything; the calls always.
@@ -993,109 +637,3 @@ fn per_source(ledger: &Ledger) -> Value {
     )
 }
 
-/// What an epoch counted.
-fn operations_of(stream: &Stream) -> u64 {
-    [stream.requests, stream.errors, stream.empty]
-        .map(u64::from)
-        .iter()
-        .sum()
-}
-
-impl Recording {
-    /// Keeps events; in mode pattern they are those that no stream took.
-    fn take(&mut self, events: &[u8]) {
-        if let Some(chooser) = self.chooser.as_mut() {
-            chooser.note(events);
-        }
-        let count = (events.len() / std::mem::size_of::<Event>()) as u64;
-        self.singles
-            .as_mut()
-            .unwrap_or(&mut self.spool)
-            .put(events, count);
-    }
-
-    /// An epoch, as handed over.
-    fn keep_epoch(&mut self, epoch: &[u8]) {
-        if let Some(chooser) = self.chooser.as_mut() {
-            chooser.note_epoch(epoch);
-        }
-        let operations = live::stream_in(epoch).map_or(0, |stream| operations_of(&stream));
-        self.keep_counted(epoch, operations);
-    }
-
-    /// Of streams: into the spool, or beside it where that has events.
-    fn keep_counted(&mut self, epochs: &[u8], operations: u64) {
-        self.counted
-            .as_mut()
-            .unwrap_or(&mut self.spool)
-            .put(epochs, operations);
-    }
-
-    fn note_announced(&mut self, introduction: &[u8]) {
-        let number = introduction
-            .first_chunk::<4>()
-            .map(|b| u32::from_le_bytes(*b));
-        // 0 and the highest stand for what is no file; nor can there be so many
-        let Some(number) = number.filter(|&n| n > 0 && n < MOST_FILES) else {
-            return;
-        };
-        let at = number as usize;
-        if at >= self.announced.len() {
-            self.announced.resize((at + 1).next_power_of_two(), false);
-        }
-        self.announced[at] = true;
-    }
-
-    fn sinks(&self) -> impl Iterator<Item = &Sink> {
-        [&self.spool, &self.files]
-            .into_iter()
-            .chain(&self.counted)
-            .chain(&self.singles)
-            .chain(self.chooser.as_ref().map(Chooser::log))
-    }
-
-    /// Operations that were kept in the kernel and could not be written.
-    fn unspooled(&self) -> u64 {
-        self.sinks().map(Sink::dropped).sum()
-    }
-
-    fn spool_failure(&self) -> Option<&str> {
-        self.sinks().find_map(Sink::failure)
-    }
-}
-
-/// How deep a control group lies in the unified hierarchy (its root is 0).
-pub(crate) fn level_of(cgroup_id: u64) -> Result<u32, ProbeError> {
-    use std::os::unix::fs::MetadataExt;
-    let table = std::fs::read_to_string("/proc/self/mountinfo")
-        .map_err(ProbeError::io("/proc/self/mountinfo"))?;
-    let mut waiting: Vec<(std::path::PathBuf, u32)> = table
-        .lines()
-        .filter(|line| line.contains(" - cgroup2 "))
-        .filter_map(|line| {
-            line.split(' ')
-                .nth(4)
-                .map(|p| (p.replace("\\040", " ").into(), 0))
-        })
-        .collect();
-    while let Some((directory, level)) = waiting.pop() {
-        let Ok(facts) = std::fs::metadata(&directory) else {
-            continue;
-        };
-        if facts.ino() == cgroup_id {
-            return Ok(level);
-        }
-        for entry in std::fs::read_dir(&directory)
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                waiting.push((entry.path(), level + 1));
-            }
-        }
-    }
-    Err(ProbeError::Request(format!(
-        "no control group {cgroup_id} in the unified hierarchy"
-    )))
-}

@@ -6,6 +6,7 @@ all that were run. A catalogue of another schema number is dropped and filled fr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable
@@ -84,6 +85,10 @@ class Catalogue:
         self._engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": 20})
         sa.event.listen(self._engine, "connect", _pragmas)
         self.was_reset = False
+        # made here: it and what SQLite puts beside it are no more open than their directory, ever
+        with contextlib.suppress(OSError):
+            mode = 0o600 | (path.parent.stat().st_mode & 0o644)
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
         try:
             with self._engine.begin() as connection:
                 number = connection.execute(sa.text("pragma user_version")).scalar()
@@ -92,7 +97,6 @@ class Catalogue:
                     _metadata.drop_all(connection)
                     _metadata.create_all(connection)
                     connection.execute(sa.text(f"pragma user_version = {SCHEMA_NUMBER}"))
-                    path.chmod(0o600 | (path.stat().st_mode & path.parent.stat().st_mode))
         except sa.exc.DatabaseError as error:
             full = "full" in str(error.orig)
             advice = "make room" if full else "remove it and run penstock ls --rebuild"

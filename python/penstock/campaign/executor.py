@@ -34,7 +34,7 @@ from penstock.host.cgroup import create_run_cgroup
 from penstock.host.clocks import clock_row
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.facts import host_facts
-from penstock.host.journal import Entry, Journal
+from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.launch import Finished, launch
 from penstock.spec.study import Study
 from penstock.spec.template import names_in
@@ -111,7 +111,7 @@ class HostExecutor:
         self._facts = host_facts(self._out)
         if self._host_name is not None:
             self._facts["host_id"] = self._host_name
-        token = hashlib.sha256(f"{self._out}{time.time_ns()}".encode()).hexdigest()[:12]
+        token = new_token()
         for above, mode in ((runtime_dir(), 0o700), (passable_runtime_dir(), 0o711)):
             self._made.append(make_directory(above / token, self._journal, mode=mode))
         self._home, self._mounts = (Path(made.target) for made in self._made)
@@ -171,7 +171,7 @@ class HostExecutor:
             work.backing = dict(work.prepared.disks)
             return
         place = self._work_dir / f"run-{run.run_id}-{os.getpid()}"
-        work.copied = make_directory(place, self._journal, run=run.run_id, mode=0o755)
+        work.copied = make_directory(place, self._journal, run=run.run_id, mode=0o711)
         for name, source in work.prepared.disks.items():
             copy = place / name
             if name in plain:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
 from pathlib import Path
 
 from penstock.archive.removal import WORK_MARK
+from penstock.host.journal import new_token
 from penstock.state import passable_state_dir
 
 
@@ -22,12 +22,27 @@ def work_directory(out: Path) -> Path:
         place = out / "work"
         place.mkdir(parents=True, exist_ok=True)
         return place
-    name = hashlib.sha256(str(out.resolve()).encode()).hexdigest()[:16]
-    place = passable_state_dir() / "work" / name
-    place.mkdir(parents=True, exist_ok=True)
+    above = passable_state_dir() / "work"
+    if (kept := _kept(out, above)) is not None:
+        return kept
+    # others may pass through to what they are told of: nobody else finds out what it is called
+    place = above / new_token()
+    for directory in (above, place):
+        directory.mkdir(mode=0o711, exist_ok=True)
+        directory.chmod(0o711)
     (place / WORK_MARK).write_text(f"{out.resolve()}\n")
     (out / ".work").write_text(f"{place}\n")
     return place
+
+
+def _kept(out: Path, above: Path) -> Path | None:
+    """The work directory that OUT has there already."""
+    try:
+        place = Path((out / ".work").read_text().strip())
+        mark = (place / WORK_MARK).read_text().strip()
+    except OSError:
+        return None
+    return place if place.parent == above and mark == str(out.resolve()) else None
 
 
 def passable(path: Path) -> bool:

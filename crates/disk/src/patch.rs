@@ -12,9 +12,10 @@ use penstock_daemon::clock::now_ns;
 use penstock_daemon::Error;
 use penstock_station::Patch;
 use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_json::{json, Map, Value};
 
+use crate::change::{Applied, Cause};
 use crate::disk::Disk;
 use crate::faults::{BadSpace, Fault, Faults};
 use crate::timer::Timers;
@@ -83,28 +84,6 @@ const OWN_KEYS: [&str; 7] = [
     "volatile",
     "power_cut",
 ];
-
-/// Why a change is made: the disk begins with it (`begin`), somebody asks for it (`request`), it is due (`time`), a phase was marked
-/// (`phase`), a counter (`metric`) or a line of a log (`log`) was seen.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Cause {
-    /// Which of these.
-    pub kind: String,
-    /// Which phase, counter and value, or line.
-    #[serde(default)]
-    pub text: String,
-}
-
-impl Cause {
-    /// A cause of that kind.
-    pub fn new(kind: &str, text: impl Into<String>) -> Self {
-        Cause {
-            kind: kind.to_owned(),
-            text: text.into(),
-        }
-    }
-}
 
 /// A patch that has been read and makes sense.
 #[derive(Debug, Clone)]
@@ -179,44 +158,6 @@ impl DiskPatch {
             }
         }
         faults
-    }
-}
-
-/// A change that was made, or tried.
-#[derive(Debug, Clone, Serialize)]
-pub struct Applied {
-    /// When it was to be made (CLOCK_MONOTONIC, as all of them).
-    pub planned_ns: u64,
-    /// From when on it was in force: requests that arrived later met it, earlier ones did not.
-    pub applied_ns: u64,
-    /// When it was read back.
-    pub verified_ns: u64,
-    /// The patch.
-    pub asked: Value,
-    /// The same keys as they were found afterwards.
-    pub found: Value,
-    /// What went wrong.
-    pub error: Option<String>,
-    /// What is in force since, beside the profile.
-    pub active: Vec<String>,
-    /// Why it was made.
-    pub cause: Cause,
-}
-
-impl Applied {
-    /// One that was not made.
-    pub fn failed(planned_ns: u64, patch: &DiskPatch, error: String) -> Self {
-        let now = now_ns();
-        Applied {
-            planned_ns,
-            applied_ns: now,
-            verified_ns: now,
-            asked: patch.asked.clone(),
-            found: Value::Null,
-            error: Some(error),
-            active: Vec::new(),
-            cause: patch.cause.clone(),
-        }
     }
 }
 

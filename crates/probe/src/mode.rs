@@ -1,0 +1,41 @@
+//! What a tracer keeps of what it sees.
+
+use crate::ProbeError;
+
+/// What the programs keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A record of each call.
+    Trace,
+    /// Counters per thread, file and direction.
+    Pattern,
+    /// Operations and bytes per file and direction.
+    Count,
+    /// Nothing: programs that return at once, for measuring what the hooks cost.
+    Empty,
+}
+
+impl Mode {
+    /// As in requests and receipts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Pattern => "pattern",
+            Self::Count => "count",
+            Self::Empty => "empty",
+        }
+    }
+
+    /// `trace`, `pattern`, `count` or `empty`.
+    pub fn named(name: &str) -> Result<Self, ProbeError> {
+        match name {
+            "trace" => Ok(Self::Trace),
+            "pattern" => Ok(Self::Pattern),
+            "count" => Ok(Self::Count),
+            "empty" => Ok(Self::Empty),
+            _ => Err(ProbeError::Request(format!(
+                "no tracing mode {name}: it is trace, pattern, count or empty"
+            ))),
+        }
+    }
+}

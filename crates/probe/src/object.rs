@@ -1,0 +1,107 @@
+//! Constants and sizes of the programs' object, set before it is loaded.
+
+use crate::layout::Ledger;
+use crate::skeleton::OpenTraceSkel;
+use crate::mode::Mode;
+use crate::scope::{self, MEMBER_WORDS};
+use crate::ProbeError;
+
+/// Room for records of too many streams, in mode pattern.
+pub(crate) const SINGLES_BYTES: usize = 8 << 20;
+/// Files that mode count can tell apart, and counters of each (one CPU its own, up to this many).
+pub(crate) const COUNTED_FILES: usize = 131_072;
+const MOST_LANES: usize = 8;
+/// Streams that jump for which chains and blocks are remembered (4 KiB each).
+pub(crate) const NOTEBOOKS: usize = 8_192;
+/// With more thread numbers than this, the threads' state lies in task storage instead of an array ([`THREAD_BYTES`] each).
+const MOST_TIDS: usize = 65_536;
+/// Of `struct thread_state` in `bpf/maps.h`.
+const THREAD_BYTES: usize = 256;
+
+/// Counters that a file has: one CPU its own, up to [`MOST_LANES`].
+pub(crate) fn lanes(cpus: usize) -> usize {
+    cpus.next_power_of_two().min(MOST_LANES)
+}
+
+/// Constants and sizes of a fresh object.
+pub(crate) fn prepare(
+    open: &mut OpenTraceSkel<'static>,
+    mode: Mode,
+    cpus: usize,
+    slots: usize,
+    stream_count: usize,
+) -> Result<(), ProbeError> {
+    let entries = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let constants = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
+    constants.ring_mask = entries(slots - 1);
+    constants.patterns_only = u32::from(mode == Mode::Pattern || mode == Mode::Count);
+    constants.counts_only = u32::from(mode == Mode::Count);
+    constants.lanes = entries(lanes(cpus));
+    if mode == Mode::Count {
+        let counters = 2 * COUNTED_FILES * lanes(cpus);
+        open.maps.counters.set_max_entries(entries(counters))?;
+    }
+    constants.stream_count = entries(stream_count);
+    let counting = mode == Mode::Pattern || stream_count > 1;
+    let notebooks = if counting { NOTEBOOKS } else { 1 };
+    constants.notebook_count = entries(notebooks);
+    open.maps.notebooks.set_max_entries(entries(notebooks))?;
+    constants.cpu_count = entries(cpus);
+    let tids = std::fs::read_to_string("/proc/sys/kernel/pid_max")
+        .ok()
+        .and_then(|text| text.trim().parse::<usize>().ok())
+        .filter(|&most| most <= MOST_TIDS && mode != Mode::Empty)
+        .unwrap_or(0);
+    constants.tid_limit = entries(tids);
+    let size = |n: usize, each: usize| entries(n * each);
+    (open.maps.bss_ledgers).set_value_size(size(cpus + 1, std::mem::size_of::<Ledger>()))?;
+    (open.maps.bss_threads).set_value_size(size(tids.max(1), THREAD_BYTES))?;
+    open.maps.rings.set_max_entries(entries(cpus * slots))?;
+    if mode == Mode::Pattern {
+        let bytes = entries(SINGLES_BYTES);
+        open.maps.overflow.set_max_entries(bytes)?;
+    }
+    open.maps.streams.set_max_entries(entries(stream_count))?;
+    Ok(())
+}
+
+/// Whether files are chosen meanwhile, and room for the choice.
+pub(crate) fn set_hot(open: &mut OpenTraceSkel<'static>, hot: bool, words: usize) -> Result<(), ProbeError> {
+    let constants = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
+    constants.hot_files = hot;
+    let words = u32::try_from(words).unwrap_or(u32::MAX);
+    open.maps.cold_files.set_max_entries(words)?;
+    Ok(())
+}
+
+/// What is traced.
+pub(crate) fn set_scope(
+    open: &mut OpenTraceSkel<'static>,
+    decided: &scope::Constants,
+) -> Result<(), ProbeError> {
+    let constants = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
+    constants.by_process = decided.by_process;
+    constants.v1_controller = decided.v1_controller;
+    constants.observers = decided.observers;
+    constants.number_rules = decided.number_rules;
+    constants.path_rules = decided.path_rules;
+    constants.directory_rules = decided.directory_rules;
+    constants.ending_rules = decided.ending_rules;
+    constants.rule_count = decided.rule_count;
+    constants.only_direction = decided.only_direction;
+    let words = u32::try_from(MEMBER_WORDS).unwrap_or(u32::MAX);
+    open.maps.members.set_max_entries(words)?;
+    Ok(())
+}

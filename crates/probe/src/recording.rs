@@ -1,0 +1,113 @@
+//! One recording under way: where what is seen goes.
+
+use std::time::Instant;
+
+use crate::gaps::Gaps;
+use crate::hot::{Chooser, MOST_FILES};
+use crate::layout::{Event, Ledger, Stream, SAMPLES};
+use crate::live::{self, Sums};
+use crate::meter::Meter;
+use crate::sink::Sink;
+
+/// What one recording has of its own.
+pub(crate) struct Recording {
+    pub(crate) spool: Sink,
+    pub(crate) files: Sink,
+    /// By number of the file: whether its announcement came.
+    pub(crate) announced: Vec<bool>,
+    pub(crate) start: Vec<Ledger>,
+    pub(crate) started: Instant,
+    pub(crate) start_cpu_ns: u64,
+    pub(crate) written: u64,
+    pub(crate) meter: Option<Meter>,
+    pub(crate) run_time: Vec<(u64, u64)>,
+    pub(crate) cgroup_id: u64,
+    pub(crate) gaps: Gaps,
+    pub(crate) chooser: Option<Chooser>,
+    pub(crate) counted: Option<Sink>,
+    pub(crate) singles: Option<Sink>,
+    pub(crate) sums: Sums,
+    pub(crate) presences_lost: u64,
+}
+
+impl Recording {
+    /// Keeps events; in mode pattern they are those that no stream took.
+    pub(crate) fn take(&mut self, events: &[u8]) {
+        if let Some(chooser) = self.chooser.as_mut() {
+            chooser.note(events);
+        }
+        let count = (events.len() / std::mem::size_of::<Event>()) as u64;
+        self.singles
+            .as_mut()
+            .unwrap_or(&mut self.spool)
+            .put(events, count);
+    }
+
+    /// An epoch, as handed over.
+    pub(crate) fn keep_epoch(&mut self, epoch: &[u8]) {
+        if let Some(chooser) = self.chooser.as_mut() {
+            chooser.note_epoch(epoch);
+        }
+        let operations = live::stream_in(epoch).map_or(0, |stream| operations_of(&stream));
+        self.keep_counted(epoch, operations);
+    }
+
+    /// Of streams: into the spool, or beside it where that has events.
+    pub(crate) fn keep_counted(&mut self, epochs: &[u8], operations: u64) {
+        self.counted
+            .as_mut()
+            .unwrap_or(&mut self.spool)
+            .put(epochs, operations);
+    }
+
+    pub(crate) fn note_announced(&mut self, introduction: &[u8]) {
+        let number = introduction
+            .first_chunk::<4>()
+            .map(|b| u32::from_le_bytes(*b));
+        // 0 and the highest stand for what is no file; nor can there be so many
+        let Some(number) = number.filter(|&n| n > 0 && n < MOST_FILES) else {
+            return;
+        };
+        let at = number as usize;
+        if at >= self.announced.len() {
+            self.announced.resize((at + 1).next_power_of_two(), false);
+        }
+        self.announced[at] = true;
+    }
+
+    pub(crate) fn sinks(&self) -> impl Iterator<Item = &Sink> {
+        [&self.spool, &self.files]
+            .into_iter()
+            .chain(&self.counted)
+            .chain(&self.singles)
+            .chain(self.chooser.as_ref().map(Chooser::log))
+    }
+
+    /// Operations that were kept in the kernel and could not be written.
+    pub(crate) fn unspooled(&self) -> u64 {
+        self.sinks().map(Sink::dropped).sum()
+    }
+
+    pub(crate) fn spool_failure(&self) -> Option<&str> {
+        self.sinks().find_map(Sink::failure)
+    }
+}
+
+/// What an epoch counted.
+pub(crate) fn operations_of(stream: &Stream) -> u64 {
+    [stream.requests, stream.errors, stream.empty]
+        .map(u64::from)
+        .iter()
+        .sum()
+}
+
+/// Of an epoch handed over, what belongs into the spool: the samples that it has.
+pub(crate) fn epoch_bytes(bytes: &[u8]) -> &[u8] {
+    const HEAD: usize = std::mem::size_of::<Stream>();
+    if bytes.len() < HEAD + 4 * SAMPLES {
+        return &[];
+    }
+    // SAFETY: long enough, and plain numbers.
+    let stream: Stream = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+    &bytes[..HEAD + 4 * (stream.samples as usize).min(SAMPLES)]
+}
