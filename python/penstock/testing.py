@@ -251,6 +251,7 @@ def check_runtime(name: str) -> None:
         assert len(seen) < 10, "it sees processes that are not its own"
         for state in ("down", "up"):
             cluster.set(["one"], "node", None, {"state": state})
+        cluster.refresh()
         assert _said(cluster, "one", "hostname") == "one\n", "it did not come back"
     finally:
         cluster.down()

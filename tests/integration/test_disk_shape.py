@@ -192,6 +192,7 @@ def test_published_row_ten_times_slower(bench: Bench, model: str):
             assert side["bw_bytes"] * 10 / 1e6 == pytest.approx(published, rel=0.15), (rw, block)
 
 
+@pytest.mark.long
 def test_disk_of_a_fitted_profile_is_fitted_the_same(bench: Bench):
     original = flat(0.001, servers=2)
     cells = [{"rw": rw, "bs": bs} for rw in ("randread", "randwrite") for bs in ("4k", "64k")]

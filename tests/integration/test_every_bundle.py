@@ -16,6 +16,7 @@ from tests.unit.test_trace_broken_bundles import no_waiting, run  # noqa: F401
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
     pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no FUSE here"),
     pytest.mark.skipif(

@@ -18,6 +18,7 @@ from penstock.observe.trace.replay import requests_of
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
     pytest.mark.skipif(
         not Path("/sys/kernel/btf/vmlinux").exists(), reason="the kernel has no type information"

@@ -220,6 +220,7 @@ def test_a_service_that_does_not_come_up_fails_the_run_with_its_words(ground: Gr
         assert "service s on n-0 ended with status 3: no such luck" in bundle.manifest["reason"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_in_the_middle_then_undone_and_resumed(ground: Ground, number: int) -> None:
     path = study(ground, FIO, COMMAND="test {word} = one || sleep ${{LONG:-30}}; touch {run_dir}/x")

@@ -15,10 +15,10 @@ use serde_json::{json, Value};
 
 use crate::calibration;
 use crate::change::{Applied, Cause};
-use crate::patch::{DiskPatch, PowerCut};
 use crate::config::{Add, Command, Compensation, ServerConfig};
 use crate::disk::Disk;
 use crate::mount;
+use crate::patch::{DiskPatch, PowerCut};
 use crate::schedule::Scheduler;
 use crate::serving::{How, Serving};
 use crate::timer::Timers;
@@ -95,7 +95,12 @@ pub fn run(config_json: &str) -> Result<(), Error> {
                     return;
                 };
                 if let Err(error) = scheduling.cut_power(disk, planned_ns, cut, &patch.cause) {
-                    disk.note(Applied::failed(planned_ns, &patch.asked, &patch.cause, error.to_string()));
+                    disk.note(Applied::failed(
+                        planned_ns,
+                        &patch.asked,
+                        &patch.cause,
+                        error.to_string(),
+                    ));
                 }
             });
         })

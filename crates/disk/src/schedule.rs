@@ -13,9 +13,9 @@ use penstock_daemon::Error;
 use serde_json::{json, Value};
 
 use crate::change::{Cause, Planned};
-use crate::patch::DiskPatch;
 use crate::counters::NAMES;
 use crate::disk::Disk;
+use crate::patch::DiskPatch;
 
 /// How often thresholds are looked at while there are any.
 const LOOK: Duration = Duration::from_millis(10);

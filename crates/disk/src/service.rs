@@ -17,7 +17,6 @@ use crate::open_file::{place, Buffers, OpenFile, Reading};
 use crate::ticket::{Target, Ticket};
 use crate::timer::Timers;
 
-
 /// A disk, the timers that answer for it, and buffers.
 #[derive(Clone)]
 pub(crate) struct Service {

@@ -11,10 +11,10 @@ use penstock_daemon::{process, Error};
 use serde_json::{json, Value};
 
 use crate::change::{Applied, Cause};
-use crate::patch::PowerCut;
 use crate::disk::Disk;
 use crate::gate::OFF;
 use crate::mount;
+use crate::patch::PowerCut;
 use crate::space::Space;
 use crate::timer::Timers;
 use crate::tree::Tree;

@@ -10,8 +10,8 @@ use serde_json::{json, Value};
 
 use crate::hooks::{names, Limits};
 use crate::hot::Hot;
-use crate::scope::Scope;
 use crate::mode::Mode;
+use crate::scope::Scope;
 use crate::tracer::{Target, Timing, Tracer};
 use crate::ProbeError;
 

@@ -24,8 +24,8 @@ use serde_json::{json, Map, Value};
 
 use crate::meter::{Meter, Reading, GROUPS};
 use crate::program::{recursion_misses, run_time};
-use crate::sink::Sink;
 use crate::scope::level_of;
+use crate::sink::Sink;
 use crate::ProbeError;
 
 #[allow(clippy::all, dead_code, missing_docs, unused)]

@@ -38,8 +38,8 @@ pub mod spool;
 pub mod tracer;
 
 pub use hot::Hot;
-pub use scope::Scope;
 pub use mode::Mode;
+pub use scope::Scope;
 pub use tracer::{Target, Tracer};
 
 /// Why tracing could not be done.

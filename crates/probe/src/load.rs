@@ -16,7 +16,6 @@ use crate::mode::Mode;
 use crate::skeleton::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
 use crate::ProbeError;
 
-
 /// Programs in the kernel and attached, and how they came there.
 pub(crate) struct Loaded {
     pub skeleton: TraceSkel<'static>,

@@ -1,9 +1,9 @@
 //! Constants and sizes of the programs' object, set before it is loaded.
 
 use crate::layout::Ledger;
-use crate::skeleton::OpenTraceSkel;
 use crate::mode::Mode;
 use crate::scope::{self, MEMBER_WORDS};
+use crate::skeleton::OpenTraceSkel;
 use crate::ProbeError;
 
 /// Room for records of too many streams, in mode pattern.
@@ -70,7 +70,11 @@ pub(crate) fn prepare(
 }
 
 /// Whether files are chosen meanwhile, and room for the choice.
-pub(crate) fn set_hot(open: &mut OpenTraceSkel<'static>, hot: bool, words: usize) -> Result<(), ProbeError> {
+pub(crate) fn set_hot(
+    open: &mut OpenTraceSkel<'static>,
+    hot: bool,
+    words: usize,
+) -> Result<(), ProbeError> {
     let constants = open
         .maps
         .rodata_data

@@ -21,9 +21,7 @@ use crate::mapped::Mapped;
 use crate::meter::{Meter, Reading, GROUPS};
 use crate::mode::Mode;
 use crate::names::introduction;
-use crate::object::{
-    lanes, prepare, set_hot, set_scope, COUNTED_FILES, NOTEBOOKS, SINGLES_BYTES,
-};
+use crate::object::{lanes, prepare, set_hot, set_scope, COUNTED_FILES, NOTEBOOKS, SINGLES_BYTES};
 use crate::recording::{epoch_bytes, Recording};
 use crate::scope::{self, level_of, Members, Scope, MEMBER_WORDS};
 use crate::sink::Sink;
@@ -636,4 +634,3 @@ fn per_source(ledger: &Ledger) -> Value {
             .collect(),
     )
 }
-
