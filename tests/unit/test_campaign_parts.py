@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from penstock.campaign.judgement import Evidence, judge
 from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
 from penstock.campaign.reuse import changes_between
 from penstock.campaign.run import _described, _treatments, run_study
-from penstock.campaign.work import passable
+from penstock.campaign.work import passable, work_directory
 from penstock.design.plan import make_plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.host.launch import Finished, ResourceUse
@@ -265,6 +266,25 @@ def test_a_way_for_others_is_open_all_along(tmp_path: Path) -> None:
     closed.mkdir(parents=True)
     closed.parent.chmod(0o700)
     assert not passable(closed)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has programs of other users")
+def test_a_work_directory_beside_the_state_is_not_found_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    outs = [tmp_path / "closed" / name for name in ("one", "two")]
+    for out in outs:
+        out.mkdir(parents=True)
+    (tmp_path / "closed").chmod(0o700)
+    one, two = map(work_directory, outs)
+    assert one != two
+    assert one.parent == two.parent == tmp_path / "state-passable" / "work"
+    for place in (one, one.parent):
+        assert place.stat().st_mode & 0o777 == 0o711
+    assert work_directory(outs[0]) == one  # found again, by who may read OUT
+    (outs[1] / ".work").write_text(f"{one}\n")
+    assert work_directory(outs[1]) not in (one, two)  # another study's is not taken
 
 
 def evidence(**more: object) -> Evidence:
