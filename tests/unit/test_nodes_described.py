@@ -68,7 +68,6 @@ def test_a_specification_survives_the_wire() -> None:
         ({"name": "c"}, "nodes"),
         ({"name": "c", "nodes": [{"name": "a", "cpu": 1}]}, "found 'cpu'; expected any of name"),
         ({"name": "c", "nodes": [{"name": "a", "cpus": "1"}]}, "found '1'; expected float"),
-        ({"name": "c", "nodes": [], "runtime": "docker"}, "found 'docker'"),
         ({"name": "c", "nodes": {}}, "expected a list"),
     ],
 )
@@ -184,6 +183,10 @@ def test_patterns_choose_nodes_in_their_order() -> None:
         (
             ClusterSpec("c", (NodeSpec("a", memory_bytes=8 << 20, memory_soft_bytes=9 << 20),)),
             "above the hard one",
+        ),
+        (
+            ClusterSpec("c", (NodeSpec("a"),), runtime="docker"),
+            "found runtime 'docker'; expected one",
         ),
         (
             ClusterSpec("c", (NodeSpec("a"),), events=(Event(When(-1), "cpu", {"cpus": 1}),)),

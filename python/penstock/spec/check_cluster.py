@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.errors import BadInput
+from penstock.plugins import NODE_RUNTIMES
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec
 from penstock.spec.condition import check_condition
 from penstock.spec.privileges import parse_privilege
@@ -102,6 +103,9 @@ def check_state(patch: dict[str, object], where: str) -> Iterator[str]:
 def _cluster(spec: ClusterSpec) -> Iterator[str]:
     if not _CLUSTER.fullmatch(spec.name):
         yield f"cluster name: found {spec.name!r}; expected letters, digits, _ and -, at most 32"
+    if spec.runtime not in ("auto", *NODE_RUNTIMES):
+        known = ", ".join(["auto", *NODE_RUNTIMES])
+        yield f"found runtime {spec.runtime!r}; expected one of {known}"
     if not spec.nodes:
         yield "found no node; expected at least one"
     yield from _twice("node", (node.name for node in spec.nodes))
