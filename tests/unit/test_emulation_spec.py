@@ -10,7 +10,7 @@ from penstock.errors import BadInput
 from penstock.platform.emulation import cluster_spec
 from penstock.platform.hosts import load_platform, read_platform
 from penstock.spec.cluster import Delay, Limits
-from penstock.study.load import read_study
+from penstock.study.load import load_study, read_study
 from penstock.study.resolve import resolve
 
 PLATFORM = """\
@@ -334,3 +334,28 @@ def test_a_log_of_a_condition_is_beside_the_file_that_names_it():
     here = PLATFORM + "  - {when: {log: app.log, regex: x}, cpus: 1}\n"
     condition = cluster_spec(platform(here)).events[-1].when.condition
     assert condition == {"log": str(Path.cwd() / "app.log"), "regex": "x"}
+
+
+@pytest.mark.parametrize(
+    ("node", "put_up"),
+    [
+        ("{name: n, memory: 64MiB, disks: [{name: d, profile: hdd-7200}]}", False),
+        ("{name: n, cpus: 0.5, disks: [{name: d, profile: hdd-7200}]}", True),
+        ("{name: n, disks: [{name: d, profile: hdd-7200, limits: {read: 1MB/s}}]}", True),
+    ],
+)
+def test_what_a_group_on_the_host_does_not_hold_is_put_up(
+    node: str, put_up: bool, tmp_path: Path
+) -> None:
+    study = tmp_path / "s.study.yaml"
+    study.write_text(
+        "penstock: 1\nname: s\nquestion: Which?\nfactors: {f: {levels: [a, b]}}\n"
+        "design: {kind: full, replicates: 1}\n"
+        f"platform: {{nodes: [{node}]}}\n"
+        "workload: {command: 'echo {f} > {d}/x', parser: wall}\n"
+        "responses: {took: {from: wall_s, unit: s, better: lower}}\n"
+    )
+    resolved = resolve(load_study(study), {"f": "a"})
+    assert (resolved.cluster is not None) == put_up
+    if resolved.cluster is not None and "cpus" in node:
+        assert resolved.cluster.nodes[0].cpus == 0.5

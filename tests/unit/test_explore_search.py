@@ -75,8 +75,9 @@ def regrets(start: Start, seeds: int = 12, share: float = 0.02) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("engine", sorted(ENGINES))
+@pytest.mark.parametrize("engine", ["rrs", pytest.param("ga", marks=pytest.mark.long)])
 def test_engines_come_close(engine: str) -> None:
+    assert engine in ENGINES
     assert SPACE.size >= 10_000
     limit = 1.05 * min(table().values())
     within = sum(v <= limit for v in table().values())

@@ -13,9 +13,8 @@ from penstock import _native as native
 from penstock.analyse.fidelity import certificate, confirm_fio, is_valid
 from penstock.analyse.fidelity_counters import fidelity_of_counters
 from penstock.analyse.fidelity_windows import active_at
-from penstock.campaign.node_certificate import node_certificate
+from penstock.campaign.disk_certificate import certified
 from penstock.profile import load_profile
-from penstock.spec.cluster import ClusterSpec
 
 S, MS, MIB = 1_000_000_000, 1_000_000, 1 << 20
 
@@ -252,10 +251,8 @@ def test_verdicts_of_counters(ratios, options, verdict, valid):
 
 def test_a_run_on_nodes_tells_a_throttled_disk_from_a_busy_host():
     tables = {"throttle_counters": counted([0.4, 0.5, 0.4])}
-    cluster = ClusterSpec("c", ())
-    found = node_certificate(
-        "d", {"backend": "cgroup1"}, tables, cluster, [], utilisation=busy(99, 99, 99)
-    )
+    about = {"backend": "cgroup1"}
+    found = certified("d", about, tables, {}, [], utilisation=busy(99, 99, 99))
     assert found is not None
     assert found.whole.to_pylist()[0]["verdict"] == "host-saturated"
 

@@ -19,7 +19,7 @@ from penstock.analyse.fidelity_log import columns
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import undictionaried
 from penstock.archive.schemas import BUNDLE_KEYS
-from penstock.campaign.node_certificate import counted
+from penstock.campaign.disk_certificate import counted
 from penstock.campaign.run_disks import faults_of
 
 _NEEDED = ("device_requests", "disk_stats")

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.campaign.node_certificate import changes_of, node_certificate, put_up_with
+from penstock.campaign.disk_certificate import certified, changes_of, put_up_with
 from penstock.campaign.reuse import changes_between
 from penstock.campaign.run_disks import DiskObservation, counters_table, faults_of
 from penstock.campaign.services import Services
@@ -305,12 +305,12 @@ class NodesStage:
                 parts.setdefault(name, []).append(tables[name])
             counters = _of_node(counters_table(disk_id, one["stats"]), disk_id)
             parts.setdefault("disk_stats", []).append(counters)
-            judged = node_certificate(
+            judged = certified(
                 disk_id,
                 one,
                 tables,
-                self._spec,
-                changes,
+                put_up_with(self._spec, disk_id),
+                changes_of(changes, disk_id),
                 utilisation=utilisation,
                 run_cpu_ns=run_cpu_ns,
             )

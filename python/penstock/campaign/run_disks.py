@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.analyse.fidelity import certificate
-from penstock.emulate.backends.fuse import INSTANT_PROFILE
-from penstock.emulate.disks.request_log import read_disk_log
-from penstock.emulate.disks.server import DiskServer, EmulatedDisk
+from penstock.campaign.disk_certificate import certified
+from penstock.emulate.backends.base import Owner, Place
+from penstock.emulate.backends.fuse import FuseBackend, FuseDisk
+from penstock.emulate.disks.server import EmulatedDisk
 from penstock.emulate.schedule.events_table import events_table, failed
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal
+from penstock.spec.cluster import DiskSpec
 from penstock.study.resolve import ResolvedDisk
 
 
@@ -28,13 +29,6 @@ class DiskObservation:
     faults: tuple[str, ...] = ()
 
 
-@dataclass
-class _Mounted:
-    disk: ResolvedDisk
-    up: EmulatedDisk
-    log: Path | None = None
-
-
 class RunDisks:
     """The disk server of a study, and the disks of the run at hand."""
 
@@ -42,8 +36,8 @@ class RunDisks:
         self._journal = journal
         self._root = mounts
         self._made: list[Entry] = []
-        self._server = DiskServer(journal, home)
-        self._mounted: dict[str, _Mounted] = {}
+        self._backend = FuseBackend(Owner(journal, home))
+        self._disks: dict[str, tuple[ResolvedDisk, FuseDisk]] = {}
 
     def attach(
         self,
@@ -62,29 +56,21 @@ class RunDisks:
                     self._made.append(make_directory(mount, self._journal, run=run_id, mode=0o755))
             else:
                 mount.mkdir(parents=True)
-            up = self._server.add(
-                disk.disk_id,
-                mount,
-                backing[disk.disk_id],
-                disk.profile,
-                seed=seed,
-                memory_bytes=memory_bytes,
-                run=run_id,
-            )
-            self._mounted[disk.disk_id] = _Mounted(disk, up)
-        return {disk_id: m.up.mount for disk_id, m in self._mounted.items()}
+            files = backing[disk.disk_id]
+            place = Place(disk.disk_id, mount, files, memory_bytes=memory_bytes, run=run_id)
+            spec = DiskSpec(disk.name, disk.profile, disk.profile_name, disk.time_scale, seed=seed)
+            self._disks[disk.disk_id] = disk, self._backend.up(spec, place)
+        return {disk_id: up.mount for disk_id, (_, up) in self._disks.items()}
 
     @property
     def up(self) -> dict[str, EmulatedDisk]:
         """The disks that are up."""
-        return {disk_id: m.up for disk_id, m in self._mounted.items()}
+        return {disk_id: up.served for disk_id, (_, up) in self._disks.items()}
 
     def begin(self, spool_dir: Path) -> None:
         """Counters to zero, the request logs begin."""
-        for disk_id, mounted in self._mounted.items():
-            self._server.reset(disk_id)
-            mounted.log = spool_dir / f"{disk_id}.requests"
-            self._server.log(disk_id, mounted.log)
+        for _, up in self._disks.values():
+            up.begin(spool_dir)
 
     def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
         """Reads counters and logs, judges fidelity; the logs are removed once they are tables.
@@ -92,46 +78,32 @@ class RunDisks:
         `utilisation` of the host, where it was monitored, tells a busy host from an untrue disk;
         `run_cpu_ns`, the processor time of the run, tells its own load from others'.
         """
-        seen = DiskObservation()
-        requests, counters, waits, certificates, windows, faults = [], [], [], [], [], []
+        parts: dict[str, list[pa.Table]] = {}
         changes: list[tuple[str, str, dict[str, Any]]] = []
-        for disk_id, mounted in self._mounted.items():
-            if mounted.log is None:
-                continue
-            stats = self._server.stats(disk_id, closing=True)
-            events = self._server.events(disk_id)["events"]
+        faults: list[str] = []
+        for disk_id, (disk, up) in self._disks.items():
+            stats, events, tables = up.stats(closing=True), up.events(), up.end()
+            if not tables:
+                continue  # it was not begun
             changes += [("disk", disk_id, event) for event in events]
-            self._server.log(disk_id, None)
-            host_waits = self._server.host_waits(disk_id)
-            waits.append(host_waits)
-            table = read_disk_log(mounted.log, disk_id=disk_id)
-            requests.append(table)
-            counters.append(counters_table(disk_id, stats))
-            found = certificate(
-                table,
-                stats,
-                mounted.disk.profile,
-                disk_id=disk_id,
+            judged = certified(
+                disk_id,
+                {"stats": stats},
+                tables,
+                disk.profile,
+                events,
                 utilisation=utilisation,
                 run_cpu_ns=run_cpu_ns,
-                events=events,
-                host_waits=host_waits,
             )
-            certificates.append(found.whole)
-            windows.append(found.windows)
-            faults += faults_of(found.whole)
-            for spool in (mounted.log, Path(f"{mounted.log}.files")):
-                spool.unlink(missing_ok=True)
-            mounted.log = None
-        for name, parts in (
-            ("device_requests", requests),
-            ("disk_stats", counters),
-            ("host_waits", waits),
-            ("fidelity", certificates),
-            ("fidelity_windows", windows),
-        ):
-            if parts:
-                seen.tables[name] = pa.concat_tables(parts, promote_options="permissive")
+            tables["disk_stats"] = counters_table(disk_id, stats)
+            if judged is not None:
+                tables |= {"fidelity": judged.whole, "fidelity_windows": judged.windows}
+                faults += faults_of(judged.whole)
+            for name, table in tables.items():
+                parts.setdefault(name, []).append(table)
+        seen = DiskObservation()
+        for name, some in parts.items():
+            seen.tables[name] = pa.concat_tables(some, promote_options="permissive")
         if changes:
             seen.tables["events"] = events_table(changes)
             faults += failed(seen.tables["events"])
@@ -143,17 +115,15 @@ class RunDisks:
         with contextlib.ExitStack() as stack:
             while self._made:
                 stack.callback(remove_directory, self._made.pop(), self._journal)
-            while self._mounted:
-                disk_id, mounted = self._mounted.popitem()
-                stack.callback(_remove_empty, mounted.up.mount, self._root)
-                stack.callback(self._server.remove, disk_id)
-                with contextlib.suppress(Exception):  # it goes anyway, only slower
-                    self._server.set(disk_id, INSTANT_PROFILE)
+            while self._disks:
+                _, (_, up) = self._disks.popitem()
+                stack.callback(_remove_empty, up.mount, self._root)
+                stack.callback(up.down)
 
     def stop(self) -> None:
         """Ends the server and what it still serves."""
         with contextlib.ExitStack() as stack:
-            stack.callback(self._server.stop)
+            stack.callback(self._backend.stop)
             self.detach()
 
 

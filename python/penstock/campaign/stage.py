@@ -103,7 +103,6 @@ class HostStage:
         self._resolved = resolved
         memory = resolved.memory_bytes
         self._cgroup = create_run_cgroup(run_id, memory, self._journal, run=run_id)
-        _limit_cpus(self._cgroup, resolved.nodes[0].cpus)
         self.mounts = {d.disk_id: backing[d.disk_id] for d in resolved.disks if not d.emulated}
         emulated = [d for d in resolved.disks if d.emulated]
         if emulated:
@@ -175,16 +174,3 @@ class HostStage:
         with contextlib.ExitStack() as stack:
             stack.callback(self._disks.stop)
             self.detach()
-
-
-def _limit_cpus(cgroup: RunCgroup, cpus: float | None) -> None:
-    """At most `cpus` processors' worth of time for the group (CFS bandwidth), where the host can."""
-    place = cgroup.paths.get("cpu")
-    if cpus is None or place is None:
-        return
-    period_us = 100_000
-    if (place / "cpu.cfs_quota_us").exists():
-        quota = (place / "cpu.cfs_quota_us", str(int(cpus * period_us)))
-        cgroup.set_files([(place / "cpu.cfs_period_us", str(period_us)), quota])
-    elif (place / "cpu.max").exists():
-        cgroup.set_files([(place / "cpu.max", f"{int(cpus * period_us)} {period_us}")])

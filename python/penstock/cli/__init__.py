@@ -27,6 +27,7 @@ EXTRAS = {
     "fastapi": "serve",
     "uvicorn": "serve",
     "httpx": "serve",
+    "optuna": "explore",
     "sklearn": "learn",
     "threadpoolctl": "learn",
     "distributed": "hosts",

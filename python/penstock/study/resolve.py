@@ -209,9 +209,8 @@ def _platform(
 
 
 def needs_cluster(platform: PlatformFile) -> bool:
-    """Whether nodes must be put up; one node with memory, processors and disks by profile alone runs on
-    the host itself."""
-    own = {"name", "memory", "cpus", "disks"}
+    """Whether nodes must be put up; one with memory and disks by profile alone runs on the host itself."""
+    own = {"name", "memory", "disks"}
     plain = {"name", "profile", "directory", "time_scale", "size", "mount"}
     return (
         len(platform.nodes) > 1

@@ -369,7 +369,10 @@ def nodes_main(config: dict[str, Any], spawner: Spawner) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     supervisor = Supervisor(config, spawner)
-    signal.signal(signal.SIGTERM, lambda *_: supervisor._ending.set())
+    # on a thread of its own: the one that is interrupted may hold the event's lock
+    signal.signal(
+        signal.SIGTERM, lambda *_: threading.Thread(target=supervisor._ending.set).start()
+    )
     supervisor.serve()
     time.sleep(0)  # lets the last answer go out
     spawner.close()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -144,51 +145,33 @@ def _exploit(
         side *= shrink
 
 
-def genetic(
-    space: Space,
-    rng: np.random.Generator,
-    *,
-    population: int = 24,
-    offspring: int = 8,
-    fresh_start: int = 12,
-) -> Engine:
-    """Genetic algorithm with survival of the best of parents and children (Costa 2014).
+def genetic(space: Space, rng: np.random.Generator, *, population: int = 12) -> Engine:
+    """Genetic algorithm (Costa 2014): NSGA-II as Optuna has it (Deb et al. 2002), with a single loss.
 
-    Parents by tournaments of three, uniform crossover, each gene mutated with probability 1 / axes: a small
-    step on ordered axes, mostly, else any other level. A child that was already there mutates again, so no
-    evaluation is spent twice. After `fresh_start` generations without a better one all but the best are
-    drawn anew.
+    Generations of `population` candidates; parents by tournament, uniform crossover. Axes whose levels are
+    ordered are numbers to it, the others categories.
     """
-    people = _spread(space, rng, population)
-    values = yield people
-    living = sorted(zip(people, values, strict=True), key=lambda pair: pair[1])
-    known = set(people)
-    stale = 0
+    import optuna  # takes a second to import
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sampler = optuna.samplers.NSGAIISampler(
+        population_size=population, seed=int(rng.integers(2**32))
+    )
+    study = optuna.create_study(sampler=sampler)
     while True:
-        children: list[Candidate] = []
-        for _ in range(offspring):
-            mother, father = _tournament(living, rng), _tournament(living, rng)
-            child = tuple(
-                m if rng.random() < 0.5 else f for m, f in zip(mother, father, strict=True)
-            )
-            child = _mutated(space, rng, child, 1 / len(space.axes))
-            for _ in range(20):
-                if child not in known:
-                    break
-                child = _mutated(space, rng, child, 1 / len(space.axes))
-            known.add(child)
-            children.append(child)
-        values = yield children
-        before = living[0][1]
-        pool = dict(living) | dict(zip(children, values, strict=True))
-        living = sorted(pool.items(), key=lambda pair: pair[1])[:population]
-        stale = 0 if living[0][1] < before else stale + 1
-        if stale >= fresh_start:
-            people = [living[0][0], *_spread(space, rng, population - 1)]
-            values = yield people
-            living = sorted(dict(zip(people, values, strict=True)).items(), key=lambda p: p[1])
-            known.update(people)
-            stale = 0
+        trials = [study.ask() for _ in range(population)]
+        values = yield [tuple(_genes(trial, space)) for trial in trials]
+        for trial, value in zip(trials, values, strict=True):
+            study.tell(trial, value)
+
+
+def _genes(trial: Any, space: Space) -> Iterator[int]:
+    for number, axis in enumerate(space.axes):
+        name, last = str(number), len(axis.levels) - 1
+        if axis.stepwise:
+            yield int(trial.suggest_int(name, 0, last))
+        else:
+            yield int(trial.suggest_categorical(name, range(last + 1)))
 
 
 ENGINES: dict[str, Callable[[Space, np.random.Generator], Engine]] = {
@@ -199,15 +182,6 @@ ENGINES: dict[str, Callable[[Space, np.random.Generator], Engine]] = {
 
 def _anywhere(space: Space, rng: np.random.Generator) -> Candidate:
     return tuple(int(rng.integers(len(axis.levels))) for axis in space.axes)
-
-
-def _spread(space: Space, rng: np.random.Generator, n: int) -> list[Candidate]:
-    """n candidates of which every axis takes its levels equally often (a Latin hypercube)."""
-    columns = []
-    for axis in space.axes:
-        places = (rng.permutation(n) + rng.random(n)) / n
-        columns.append([min(int(p * len(axis.levels)), len(axis.levels) - 1) for p in places])
-    return list(zip(*columns, strict=True))
 
 
 def _near(space: Space, rng: np.random.Generator, centre: Candidate, side: float) -> Candidate:
@@ -238,28 +212,6 @@ def _step(axis: Axis, rng: np.random.Generator, index: int) -> int:
         return index + (1 if rng.random() < 0.5 else -1)
     other = int(rng.integers(levels - 1))
     return other + (other >= index)
-
-
-def _mutated(
-    space: Space, rng: np.random.Generator, candidate: Candidate, rate: float
-) -> Candidate:
-    genes = list(candidate)
-    for k, axis in enumerate(space.axes):
-        if len(axis.levels) > 1 and rng.random() < rate:
-            if axis.stepwise and rng.random() < 0.7:
-                reach = max(1, len(axis.levels) // 8)
-                moved = genes[k] + int(rng.integers(1, reach + 1)) * (
-                    1 if rng.random() < 0.5 else -1
-                )
-                genes[k] = min(max(moved, 0), len(axis.levels) - 1)
-            else:
-                genes[k] = int(rng.integers(len(axis.levels)))
-    return tuple(genes)
-
-
-def _tournament(living: Sequence[tuple[Candidate, float]], rng: np.random.Generator) -> Candidate:
-    """The best of three; `living` is sorted, the best first."""
-    return living[int(min(rng.integers(len(living), size=3)))][0]
 
 
 def _best(batch: Sequence[Candidate], values: Sequence[float]) -> tuple[Candidate, float]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from penstock.analyse.fidelity import is_valid
 from penstock.archive.schemas import TABLES
-from penstock.campaign.node_certificate import node_certificate
+from penstock.campaign.disk_certificate import certified, changes_of, put_up_with
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.emulate.cluster.wire import from_json
 from penstock.errors import BadInput
@@ -80,7 +80,8 @@ def _judged(
     utilisation: pa.Table,
 ) -> dict[str, Any]:
     tables = {k: pq.read_table(path) for k, path in one["tables"].items()}
-    judged = node_certificate(disk_id, one, tables, spec, changes, utilisation=utilisation)
+    profile, own = put_up_with(spec, disk_id), changes_of(changes, disk_id)
+    judged = certified(disk_id, one, tables, profile, own, utilisation=utilisation)
     if judged is None:
         return {"backend": one["backend"], "valid": None, "reason": "nothing was recorded"}
     valid, reason = is_valid(judged.whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import threading
 import time
@@ -22,23 +23,25 @@ class Interrupts:
     def __init__(self, pids: Callable[[], list[int]] | None = None):
         self.name: str | None = None
         self._pids = pids
-        self._came = threading.Event()
+        # not a threading.Event: a handler that sets one may find its lock taken by the wait it interrupts
+        self._came = -1
         self._before: dict[int, Any] = {}
 
     def wait(self, until: float | None) -> bool:
         """Whether one came, within 0.2 s or at `until` (time.monotonic)."""
         pause_s = 0.2 if until is None else max(0.0, min(0.2, until - time.monotonic()))
-        return self._came.wait(pause_s)
+        return bool(select.select([self._came], [], [], pause_s)[0])
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         again = self.name is not None
         self.name = signal.Signals(number).name
-        self._came.set()
+        os.eventfd_write(self._came, 1)
         for pid in self._pids() if self._pids is not None else []:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL if again else number)
 
     def __enter__(self) -> Interrupts:
+        self._came = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._handle)
@@ -47,6 +50,7 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        os.close(self._came)
 
 
 def in_sessions_of_children() -> list[int]:

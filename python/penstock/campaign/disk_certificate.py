@@ -1,4 +1,4 @@
-"""The certificate of a node's disk, by its log of requests or by the kernel's counters."""
+"""The certificate of a disk, by its log of requests or by the kernel's counters."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.spec.cluster import ClusterSpec
 
 
-def node_certificate(
+def certified(
     disk_id: str,
     one: Mapping[str, Any],
     tables: Mapping[str, pa.Table],
-    spec: ClusterSpec,
+    profile: Mapping[str, Any],
     changes: Sequence[Mapping[str, Any]],
     *,
     utilisation: pa.Table | None,
     run_cpu_ns: int | None = None,
 ) -> Certificate | None:
-    """What one disk of a cluster delivered; None where nothing was recorded.
+    """What a disk delivered in a run; None where nothing was recorded.
 
-    `one`: what `Cluster.end` says of it, `tables` those that it names; `changes`: of the whole cluster
-    (`Cluster.events`); the rest as of `analyse.fidelity.certificate`.
+    `one`: its `stats`, of a throttled disk its `backend` and `facts`, too (as `Cluster.end` has them);
+    `tables`: what its back end recorded; `profile`: what it had at the beginning; `changes`: what was changed
+    on it since; the rest as of `analyse.fidelity.certificate`.
     """
     if "throttle_counters" in tables:
         return counted(tables["throttle_counters"], disk_id, one, utilisation)
@@ -35,11 +36,11 @@ def node_certificate(
     return certificate(
         tables["device_requests"],
         one["stats"],
-        put_up_with(spec, disk_id),
+        profile,
         disk_id=disk_id,
         utilisation=utilisation,
         run_cpu_ns=run_cpu_ns,
-        events=changes_of(changes, disk_id),
+        events=changes,
         host_waits=tables.get("host_waits"),
     )
 
