@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -356,7 +357,8 @@ def predicted(
 ) -> Rows:
     """Every treatment's prediction; `more` are further values of the platform, `words` of the scenario."""
     tasks = [(key, [*arguments, *words], more, seeds) for key, arguments in treatments(name)]
-    with ProcessPoolExecutor() as pool:
+    # not forked: a copy of a process that has threads may wait for a lock that none of them holds any more
+    with ProcessPoolExecutor(mp_context=get_context("forkserver")) as pool:
         return dict(pool.map(_one, tasks))
 
 
