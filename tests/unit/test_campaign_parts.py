@@ -26,13 +26,14 @@ from penstock.campaign.frozen import (
 from penstock.campaign.judgement import Evidence, judge
 from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
 from penstock.campaign.reuse import changes_between
-from penstock.campaign.run import _described, _treatments, run_study
+from penstock.campaign.run import _described, run_study
 from penstock.campaign.work import passable, work_directory
 from penstock.design.plan import make_plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.host.launch import Finished, ResourceUse
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, Limits, LinkSpec, NodeSpec, When
 from penstock.study.load import load_study
+from penstock.study.resolve import resolved_treatments
 
 STUDY = """
 penstock: 1
@@ -58,7 +59,9 @@ def frozen(tmp_path: Path, text: str = STUDY, overrides: tuple[str, ...] = ()): 
     path.write_text(text)
     study = load_study(path, list(overrides))
     plan = make_plan(study)
-    facts = campaign(study, plan, _described(study, _treatments(study, plan)), list(overrides))
+    facts = campaign(
+        study, plan, _described(study, resolved_treatments(study, plan.rows)), list(overrides)
+    )
     return study, plan, facts
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from penstock.campaign import speed
 from penstock.campaign.frozen import campaign, freeze, read_campaign
-from penstock.campaign.run import _described, _treatments
+from penstock.campaign.run import _described
 from penstock.cli.plan import command as plan_command
 from penstock.cli.predict import command as predict_command
 from penstock.design.plan import make_plan
@@ -23,7 +23,7 @@ from penstock.profile.honour import nearest_honest_time_scale
 from penstock.profile.load import load_profile
 from penstock.spec.study import Study
 from penstock.study.load import load_study
-from penstock.study.resolve import resolve
+from penstock.study.resolve import resolve, resolved_treatments
 from penstock.study.time_scales import TimeScales, asked, decided
 from tests.unit.test_speed import FLOOR, keep
 
@@ -174,7 +174,7 @@ def test_what_auto_chose_is_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     made, _ = speed.with_time_scales(read, None, lambda: FLOOR)
     plan = make_plan(made)
     out = tmp_path / "out"
-    facts = campaign(made, plan, _described(made, _treatments(made, plan)), [])
+    facts = campaign(made, plan, _described(made, resolved_treatments(made, plan.rows)), [])
     freeze(out, made, plan, facts)
     before = read_campaign(out)
     assert before is not None

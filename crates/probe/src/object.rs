@@ -3,7 +3,7 @@
 use crate::layout::Ledger;
 use crate::mode::Mode;
 use crate::scope::{self, MEMBER_WORDS};
-use crate::skeleton::OpenTraceSkel;
+use crate::skeleton::{types, OpenTraceSkel};
 use crate::ProbeError;
 
 /// Room for records of too many streams, in mode pattern.
@@ -23,6 +23,15 @@ pub(crate) fn lanes(cpus: usize) -> usize {
     cpus.next_power_of_two().min(MOST_LANES)
 }
 
+/// The constants of the programs, of a fresh object's maps.
+fn constants<'a>(
+    rodata: &'a mut Option<&mut types::rodata>,
+) -> Result<&'a mut types::rodata, ProbeError> {
+    rodata
+        .as_deref_mut()
+        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))
+}
+
 /// Constants and sizes of a fresh object.
 pub(crate) fn prepare(
     open: &mut OpenTraceSkel<'static>,
@@ -32,11 +41,7 @@ pub(crate) fn prepare(
     stream_count: usize,
 ) -> Result<(), ProbeError> {
     let entries = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let constants = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
+    let constants = constants(&mut open.maps.rodata_data)?;
     constants.ring_mask = entries(slots - 1);
     constants.patterns_only = u32::from(mode == Mode::Pattern || mode == Mode::Count);
     constants.counts_only = u32::from(mode == Mode::Count);
@@ -75,11 +80,7 @@ pub(crate) fn set_hot(
     hot: bool,
     words: usize,
 ) -> Result<(), ProbeError> {
-    let constants = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
+    let constants = constants(&mut open.maps.rodata_data)?;
     constants.hot_files = hot;
     let words = u32::try_from(words).unwrap_or(u32::MAX);
     open.maps.cold_files.set_max_entries(words)?;
@@ -91,11 +92,7 @@ pub(crate) fn set_scope(
     open: &mut OpenTraceSkel<'static>,
     decided: &scope::Constants,
 ) -> Result<(), ProbeError> {
-    let constants = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))?;
+    let constants = constants(&mut open.maps.rodata_data)?;
     constants.by_process = decided.by_process;
     constants.v1_controller = decided.v1_controller;
     constants.observers = decided.observers;

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from penstock.host.launch import Finished, launch
 from penstock.spec.study import Study
 from penstock.spec.template import names_in
 from penstock.state import passable_runtime_dir, runtime_dir
-from penstock.study.resolve import ResolvedDisk, ResolvedNode, ResolvedRun, resolve
+from penstock.study.resolve import ResolvedDisk, ResolvedNode, ResolvedRun
 from penstock.workload.measured import Measured
 from penstock.workload.responses import measure
 
@@ -81,6 +81,7 @@ class HostExecutor:
         out: Path,
         work_dir: Path,
         journal: Journal,
+        treatments: Mapping[str, ResolvedRun],
         to_make: list[PlannedRun],
         finished_bytes: list[int],
         say: Callable[[str], None],
@@ -93,6 +94,7 @@ class HostExecutor:
         self._out = out
         self._work_dir = work_dir
         self._journal = journal
+        self._treatments = treatments
         self._left = [r.run_id for r in to_make]
         self._runs = {r.run_id: r for r in to_make}
         self._finished_bytes = finished_bytes
@@ -133,6 +135,7 @@ class HostExecutor:
         """Refuses a run while what is still to be made would fill the file system."""
         forecast(
             self._study,
+            self._treatments,
             [self._runs[r] for r in self._left],
             self._work_dir,
             self._out,
@@ -143,7 +146,7 @@ class HostExecutor:
     def prepare(self, attempt: Attempt[PlannedRun]) -> None:
         """The data: prepared once per kind, copied where the command changes it."""
         run = attempt.run
-        resolved = resolve(self._study, run.levels)
+        resolved = self._treatments[run.treatment_id]
         final = self._out / "runs" / run.run_id
         bundle = Bundle.create(final, self._manifest(attempt, resolved), replacing=True)
         (bundle.path / ATTEMPT_FILE).write_text(f"{attempt.number}\n")
@@ -504,6 +507,7 @@ class HostExecutor:
 
 def forecast(
     study: Study,
+    treatments: Mapping[str, ResolvedRun],
     left: list[PlannedRun],
     work_dir: Path,
     out: Path,
@@ -518,8 +522,8 @@ def forecast(
     needs = [(out, space.Need(0, 0, results))]
     still: dict[tuple[str, Path], int] = {}
     copies: dict[Path, int] = {}
-    for levels in {tuple(r.levels.items()) for r in left}:
-        resolved = resolve(study, dict(levels))
+    for treatment_id in {r.treatment_id for r in left}:
+        resolved = treatments[treatment_id]
         key = data_key(resolved)
         for place in {d.directory or work_dir for d in resolved.disks}:
             mine = [d for d in resolved.disks if (d.directory or work_dir) == place]

@@ -49,7 +49,7 @@ from penstock.host.undo import undo
 from penstock.spec.study import Study
 from penstock.state import state_dir
 from penstock.study.load import load_study
-from penstock.study.resolve import ResolvedDisk, ResolvedRun, resolve
+from penstock.study.resolve import ResolvedDisk, ResolvedRun, resolved_treatments
 
 if TYPE_CHECKING:
     from penstock.campaign.hosts.conduct import HostConductor
@@ -161,7 +161,7 @@ def run_loaded(
     frozen = before.time_scales if before is not None else None
     study, notes = with_time_scales(study, frozen, lambda: host_floor(journal))
     plan = make_plan(study)
-    treatments = _treatments(study, plan)
+    treatments = resolved_treatments(study, plan.rows)
     asked = campaign(study, plan, _described(study, treatments), list(overrides))
     with _locked(out):
         found = attempts(out)
@@ -198,7 +198,9 @@ def run_loaded(
                 progress.say(f"warning: {warning}")
             place = work.work_directory(out)
             sizes = [directory_bytes(b.path) for b in found]
-            forecast(study, to_make, place, out, PreparedData(place / "prepared"), sizes)
+            forecast(
+                study, treatments, to_make, place, out, PreparedData(place / "prepared"), sizes
+            )
         freeze(out, study, plan, facts)
         with _catalogues(out) as catalogues:
             _tell(catalogues, out, facts, "running", [])
@@ -209,6 +211,7 @@ def run_loaded(
                         result,
                         study,
                         plan,
+                        treatments,
                         facts,
                         made,
                         to_make,
@@ -235,6 +238,7 @@ def _make(
     result: CampaignResult,
     study: Study,
     plan: Plan,
+    treatments: dict[str, ResolvedRun],
     facts: Campaign,
     made: dict[str, Made],
     to_make: list[PlannedRun],
@@ -260,7 +264,7 @@ def _make(
                 )
                 return
             executor = HostExecutor(
-                study, facts.study_id, out, place, journal, to_make, sizes, progress.say
+                study, facts.study_id, out, place, journal, treatments, to_make, sizes, progress.say
             )
             conduct(plan.rows, made, begun, executor, listener)
     except KeyboardInterrupt:
@@ -363,12 +367,6 @@ def _never_finished(plan: Plan, made: Mapping[str, Made], finished: set[str]) ->
         for row in plan.rows
         if row.run_id in made and row.treatment_id not in finished
     }
-
-
-def _treatments(study: Study, plan: Plan) -> dict[str, ResolvedRun]:
-    """Every treatment of the plan, resolved once. Raises BadInput for what cannot be run yet."""
-    levels = {r.treatment_id: r.levels for r in plan.rows}
-    return {treatment_id: resolve(study, mine) for treatment_id, mine in levels.items()}
 
 
 def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, dict[str, Any]]:

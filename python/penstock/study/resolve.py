@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
@@ -22,6 +22,9 @@ from penstock.spec.study import Service, Study
 from penstock.spec.template import Filling, doubled, fill, fill_line, filled_in, names_in
 from penstock.spec.units import parse_size
 from penstock.study.time_scales import picked
+
+if TYPE_CHECKING:
+    from penstock.design.plan import PlannedRun
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,12 @@ class ResolvedRun:
         names = [n.name for n in self.nodes]
         values = {"node": node or names[0], "nodes": " ".join(names), **values}
         return Filling(values, frozenset({"nodes"}))
+
+
+def resolved_treatments(study: Study, rows: Iterable[PlannedRun]) -> dict[str, ResolvedRun]:
+    """Every treatment of planned runs by its name, resolved once. BadInput for what cannot be run yet."""
+    levels = {row.treatment_id: row.levels for row in rows}
+    return {treatment_id: resolve(study, mine) for treatment_id, mine in levels.items()}
 
 
 def resolvable(study: Study, treatments: Iterable[Mapping[str, str]]) -> list[ResolvedRun]:

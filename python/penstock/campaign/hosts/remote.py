@@ -19,6 +19,7 @@ from penstock.host.journal import Journal
 from penstock.host.undo import undo
 from penstock.state import state_dir
 from penstock.study.load import read_study
+from penstock.study.resolve import resolved_treatments
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class _HostAtWork:
             self.place,
             self.place / "work",
             journal,
+            resolved_treatments(study, said.runs),
             list(said.runs),
             [],
             self.said.append,

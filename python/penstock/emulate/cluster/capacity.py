@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
-from penstock.profile.honour import check_honourable, too_fast_when_loaded
+from penstock.profile.honour import HostLimits, check_honourable, too_fast_when_loaded
 from penstock.profile.model import StorageProfile
 from penstock.spec.cluster import ClusterSpec
 
@@ -16,23 +15,7 @@ from penstock.spec.cluster import ClusterSpec
 HONEST_SHARE = 0.8
 
 
-class Floor(Protocol):
-    """What emulated disks can do here together (`host.floor.HostFloor`)."""
-
-    @property
-    def read_bps(self) -> float:
-        """Bytes per second."""
-
-    @property
-    def write_bps(self) -> float:
-        """Bytes per second."""
-
-    @property
-    def iops(self) -> float:
-        """Requests per second."""
-
-
-def warnings(spec: ClusterSpec, floor: Floor | None = None) -> list[str]:
+def warnings(spec: ClusterSpec, floor: HostLimits | None = None) -> list[str]:
     """In words, where the sums of what nodes may use exceed what the host has; empty if nowhere."""
     return [*_memory(spec), *_processors(spec), *_disks(spec, floor), *_shared(spec)]
 
@@ -76,7 +59,7 @@ def _processors(spec: ClusterSpec) -> Iterator[str]:
         )
 
 
-def _disks(spec: ClusterSpec, floor: Floor | None) -> Iterator[str]:
+def _disks(spec: ClusterSpec, floor: HostLimits | None) -> Iterator[str]:
     limits = [disk.limits for node in spec.nodes for disk in node.disks]
     for name, capable in (
         ("read_bps", "read_bps"),
@@ -101,7 +84,7 @@ def _disks(spec: ClusterSpec, floor: Floor | None) -> Iterator[str]:
             )
 
 
-def _measured() -> Floor | None:
+def _measured() -> HostLimits | None:
     from penstock.emulate.disks.floor import host_floor
 
     try:

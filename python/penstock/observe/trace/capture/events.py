@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.archive.bundle import TableWriter
+from penstock.archive.bundle import Bundle, TableWriter
 from penstock.archive.schemas import TABLES
 from penstock.observe.trace.capture.announced import announcements, those_with
 
@@ -118,6 +118,17 @@ def _table(rows: int, columns: Mapping[str, bytes]) -> pa.Table:
         return pa.DictionaryArray.from_arrays(index, known)
 
     return pa.Table.from_arrays([array(field) for field in SCHEMA], schema=SCHEMA)
+
+
+def keep_events(reader: SpoolReader, bundle: Bundle | None) -> Path | None:
+    """Has the events of a spool judged and, where there is a bundle, kept there as table `io_events`; gives
+    the table's file."""
+    if bundle is None:
+        reader.judge_only()
+        return None
+    with bundle.table_writer("io_events", SCHEMA, ENCODINGS) as writer:
+        write_events(reader, writer)
+    return bundle.path / "io_events.parquet"
 
 
 def write_events(reader: SpoolReader, writer: TableWriter) -> int:

@@ -25,8 +25,7 @@ from penstock.observe.trace import MODES, RING_BYTES
 from penstock.observe.trace.capture.announced import announcements
 from penstock.observe.trace.capture.cost import cost_of, estimate
 from penstock.observe.trace.capture.counts import closing_of_counts, read_counts
-from penstock.observe.trace.capture.events import ENCODINGS, SpoolReader, files_table, write_events
-from penstock.observe.trace.capture.events import SCHEMA as EVENTS_SCHEMA
+from penstock.observe.trace.capture.events import SpoolReader, files_table, keep_events
 from penstock.observe.trace.capture.hot import judge_counters, left_to_counters, read_decisions
 from penstock.observe.trace.capture.names import read_names
 from penstock.observe.trace.capture.notices import Mark, marks_of, phases_of, threads_table
@@ -281,12 +280,8 @@ class Tracer:
             cgroups = {int(slot): number for slot, number in receipt["cgroups"].items()}
             reader = SpoolReader(spool, cgroups, judge, names.numbers())
             events = reader.events
-            if bundle is None:
-                reader.judge_only()
-            else:
-                with bundle.table_writer("io_events", EVENTS_SCHEMA, ENCODINGS) as writer:
-                    write_events(reader, writer)
-                events_path = bundle.path / "io_events.parquet"
+            events_path = keep_events(reader, bundle)
+            if events_path is not None:
                 lost = receipt["presences_lost"]
                 tables["mapped"] = mapped_table(names_path, events_path, lost)
             rows = verdicts(judge)

@@ -22,13 +22,11 @@ from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.trace.capture.events import (
     DIRECTIONS,
-    ENCODINGS,
     EVENT,
     FIRST_WRITE,
     SpoolReader,
-    write_events,
+    keep_events,
 )
-from penstock.observe.trace.capture.events import SCHEMA as EVENTS_SCHEMA
 from penstock.observe.trace.foreign.recording import Recording, Row
 from penstock.observe.trace.show.closing import closing_sentence
 from penstock.observe.trace.verdicts.patterns import patterns_table, verdicts
@@ -58,11 +56,7 @@ def write_recording(bundle: Bundle | None, recording: Recording, wall_ns: int = 
     judge = _native.Judge([])
     reader = SpoolReader(recording.spool, {}, judge)
     events = reader.events
-    if bundle is None:
-        reader.judge_only()
-    else:
-        with bundle.table_writer("io_events", EVENTS_SCHEMA, ENCODINGS) as writer:
-            write_events(reader, writer)
+    keep_events(reader, bundle)
     rows = verdicts(judge)
     for row in rows:
         row["basis"] = recording.basis
