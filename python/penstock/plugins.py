@@ -191,6 +191,30 @@ STUDY_FINDINGS = Table(
     },
 )
 
+#: what a shared store is made of
+STORE_ENGINES = Table(
+    "store-engines",
+    "engine",
+    {
+        "moosefs": "penstock.store.moosefs:MooseFS",
+        "directory": "penstock.store.directory:Directory",
+    },
+)
+
+#: what a file of a store can say of itself: the attributes `user.penstock.KEY` that have a meaning
+STORE_HINTS = Table(
+    "store-hints",
+    "hint",
+    {
+        "Replication": "penstock.store.hints:REPLICATION",
+        "ChunkSize": "penstock.store.hints:CHUNK_SIZE",
+        "StripeWidth": "penstock.store.hints:STRIPE_WIDTH",
+        "CacheSize": "penstock.store.hints:CACHE_SIZE",
+        "deduplication": "penstock.store.hints:DEDUPLICATION",
+        "DP": "penstock.store.hints:PLACEMENT",
+    },
+)
+
 #: from factors to treatments
 DESIGNS = Table("designs", "kind of design", {"full": "penstock.design.matrix:full"})
 
@@ -205,5 +229,7 @@ TABLES = (
     TRACE_EXPORTERS,
     TRACE_FINDINGS,
     STUDY_FINDINGS,
+    STORE_ENGINES,
+    STORE_HINTS,
     DESIGNS,
 )

@@ -66,6 +66,7 @@ GROUPS = {
         "profile": "Put a device into numbers, by measuring it or from a table.",
         "disk": "Have a slow disk without a study; change it while it is used.",
         "nodes": "Have virtual nodes with disks and links of your choice.",
+        "store": "Have a real shared store on such nodes: MooseFS and others.",
     },
     "Predict and choose": {
         "workload": "Describe what is to run: a pattern, a traced program, WfFormat.",

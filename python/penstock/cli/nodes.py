@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,7 @@ import typer
 
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import NODE_RUNTIMES
-from penstock.terminal import mib, plain_table, show
+from penstock.terminal import mib, plain_table, progress_bar, show
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,7 +43,7 @@ def up(
     if runtime not in (None, "auto", *NODE_RUNTIMES):
         expected = ", ".join(["auto", *NODE_RUNTIMES])
         raise BadInput(f"--runtime: found {runtime!r}; expected {expected}")
-    with _progress() as progress:
+    with progress_bar() as progress:
         cluster = Cluster.of_platform(
             platform,
             changes,
@@ -179,7 +177,7 @@ def down(
     names = list(registered()) if everything else [one]
     gone = []
     for name in names:
-        with _progress() as progress:
+        with progress_bar() as progress:
             held = Cluster.find(name)
             held.down(progress)
             gone.append(held.name)
@@ -227,25 +225,6 @@ def _brief(resource: str, found: dict[str, Any]) -> str:
     else:
         said = [f"{k}={'max' if v is None else v}" for k, v in found.items()]
     return ", ".join(said) or "done"
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Any]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def say(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total or None)
-
-        yield say
 
 
 def _say_login(described: dict[str, Any]) -> None:

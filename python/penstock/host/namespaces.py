@@ -109,7 +109,9 @@ def bind_into(pid: int, binds: Sequence[tuple[str, str]]) -> None:
         def enter() -> None:  # with a working directory of its own, as another namespace asks
             unshare(CLONE_FS)
             _check(_libc.setns(there, CLONE_NEWNS), f"mounts of process {pid}")
-            umount(binds[0][1], detach=True)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.ismount(binds[0][1]):
+                    umount(binds[0][1], detach=True)
             for tree, target in trees:
                 os.makedirs(target, exist_ok=True)
                 _place(tree, target)

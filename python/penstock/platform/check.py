@@ -17,7 +17,7 @@ from penstock.platform.emulation import MAIN
 from penstock.platform.file import PlatformFile
 from penstock.platform.lower import kind_of_storage, merge
 from penstock.platform.profiles import read_profile, ready_names
-from penstock.platform.stores import DEFAULT, STORES
+from penstock.platform.stores import STORES, ready_store
 from penstock.platform.uncertain import check_assumed, check_estimates
 from penstock.profile.load import load_profile
 from penstock.profile.model import StorageProfile
@@ -47,7 +47,8 @@ def check(
     check_estimates(source)
     _finite(source, document, ())
     profiles: Profiles = {}
-    _groups(source, document, base_dir, known, profiles, written)
+    needed = predicted is not False
+    _groups(source, document, base_dir, known, profiles, written=written, needed=needed)
     if has_roles(document) if predicted is None else predicted:
         _roles(source, document)
         _network(source, document)
@@ -120,7 +121,9 @@ def _groups(
     base_dir: FilePath,
     known: Profiles,
     profiles: Profiles,
+    *,
     written: bool,
+    needed: bool,
 ) -> None:
     taken: set[str] = set()
     broken = False
@@ -141,9 +144,9 @@ def _groups(
             _plain_texts(source, (*path, key), value)
         if here is group or not broken:
             before = len(source.mistakes)
-            _storage(source, path, group, here, whole, base_dir, known, profiles)
+            _storage(source, path, group, here, whole, base_dir, known, profiles, needed)
             broken = len(source.mistakes) > before
-        _manager(source, path, group, here)
+        _manager(source, path, group, here, needed)
         power = merge(_mapping(document.get("power")), _mapping(whole.get("power")))
         if isinstance(here.get("power"), dict):
             check_power(source, (*path, "power"), _mapping(power), written=written)
@@ -277,6 +280,7 @@ def _storage(
     base_dir: FilePath,
     known: Profiles,
     profiles: Profiles,
+    needed: bool,
 ) -> None:
     at = (*path, "storage")
     said = here.get("storage")
@@ -295,7 +299,7 @@ def _storage(
     if here is not group and not {"storage", "disks", "memory"} & set(here):
         return
     if not kinds:
-        if not any("profile" in d for d in disks.values()):
+        if needed and not any("profile" in d for d in disks.values()):
             source.mistake(
                 at if said is not None else path,
                 f"no storage in group '{group.get('group')}', whose role it is",
@@ -345,7 +349,9 @@ def _on_disk(
             source.mistake((*at, "capacity"), f"'{said}'", "a group that has memory, or a size")
 
 
-def _manager(source: Source, path: Path, group: dict[str, Any], here: dict[str, Any]) -> None:
+def _manager(
+    source: Source, path: Path, group: dict[str, Any], here: dict[str, Any], needed: bool
+) -> None:
     if "manager" in here and not _has(group, "manager"):
         source.mistake(
             (*path, "manager"),
@@ -353,7 +359,7 @@ def _manager(source: Source, path: Path, group: dict[str, Any], here: dict[str, 
             "manager among their roles",
             key=True,
         )
-    if here is group and _has(group, "manager") and "manager" not in here:
+    if needed and here is group and _has(group, "manager") and "manager" not in here:
         found = f"no manager in group '{group.get('group')}', whose role it is"
         source.mistake(path, found, "manager: {service: {overhead: 0.5ms}}", key=True)
 
@@ -406,8 +412,8 @@ def _network(source: Source, document: dict[str, Any]) -> None:
 
 def _stored(document: dict[str, Any], key: str) -> Any:
     store = _mapping(document.get("store"))
-    like = store.get("like") or DEFAULT
-    return store.get(key, STORES.get(like if isinstance(like, str) else DEFAULT, {}).get(key))
+    like, engine = (v if isinstance(v, str) else None for v in map(store.get, ("like", "engine")))
+    return store.get(key, ready_store(like, engine).get(key))
 
 
 def _store(source: Source, document: dict[str, Any]) -> None:

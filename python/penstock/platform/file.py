@@ -193,8 +193,17 @@ class GroupFile(HostFile):
 
 
 class StoreFile(Part):
-    """How the object store lays out and moves data."""
+    """How the object store lays out and moves data, and what it is put up with."""
 
+    engine: Text | None = Field(
+        None, description="What `penstock store up` puts up; without like, its values hold."
+    )
+    mount: Text | None = Field(
+        None, description="Where nodes see the store that is put up; /store."
+    )
+    keep: list[Text] = Field(
+        [], description="Files, as patterns, that must be staged out before the store goes down."
+    )
     like: Annotated[str, WithJsonSchema({"enum": list(STORES)})] | None = Field(
         None, description="A ready store whose values hold where none is given."
     )

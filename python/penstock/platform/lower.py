@@ -17,7 +17,7 @@ from penstock.platform.file import (
 )
 from penstock.platform.power import Power, Price, chosen_state, power_of, price_of
 from penstock.platform.profiles import scaled
-from penstock.platform.stores import DEFAULT, STORES
+from penstock.platform.stores import ready_store
 from penstock.spec.machine import MachineFile, NodeFile, time_scale_of
 from penstock.spec.units import (
     parse_bandwidth,
@@ -350,7 +350,7 @@ def storage_of(part: HostFile) -> StorageFile:
 def store_of(file: PlatformFile) -> dict[str, Any]:
     """The store in numbers: what the file says over the ready store it is like."""
     said = {k: v for k, v in file.store.model_dump().items() if v is not None and k != "like"}
-    store = {**STORES[file.store.like or DEFAULT], **said}
+    store = {**ready_store(file.store.like, file.store.engine), **said}
     return {
         "chunk_bytes": parse_size(store["chunk"]),
         "stripe_width": None if store["stripe"] == "all" else store["stripe"],

@@ -1,4 +1,4 @@
-"""Ready stores by name (PR §9): what `store: {like: NAME}` stands for."""
+"""Ready stores by name of a platform file: what `store: {like: NAME}` stands for."""
 
 from __future__ import annotations
 
@@ -73,3 +73,11 @@ STORES: dict[str, dict[str, Any]] = {
 }
 
 DEFAULT = "mosastore"
+
+#: the ready store of an engine that can be put up, where the file does not say which it is like
+_OF_ENGINES = {"hdfs": "hdfs", "moosefs": "moosefs", "glusterfs": "gluster", "cephfs": "cephfs"}
+
+
+def ready_store(like: str | None, engine: str | None = None) -> dict[str, Any]:
+    """Values that hold where a file says none: those of `like`, of the engine's, else the default's."""
+    return STORES[like or _OF_ENGINES.get(engine or "", DEFAULT)]

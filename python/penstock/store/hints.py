@@ -1,0 +1,139 @@
+"""Hints: what a file can say of itself by extended attributes `user.penstock.KEY`.
+
+A hint is a row of `penstock.plugins.STORE_HINTS`: a key, a check of its value, how each engine is brought to
+it where the engine does not know it itself, and what a prediction makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.plugins import STORE_HINTS
+from penstock.spec.store import PREFIX, Support
+from penstock.spec.units import parse_size
+
+#: applies a hint on one engine: (site, node, path, value, empty) → how far it is met
+Mapped = Callable[..., Support]
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One key. `parse` gives the value that engines get, ValueError in words of what was expected.
+
+    `engines` maps it where an engine has no own idea of it; `model` gives the keys of a predicted file
+    (docs/workload-file.md) that stand for the value, {} where prediction knows nothing of it.
+    """
+
+    key: str
+    what: str
+    parse: Callable[[str], Any]
+    engines: Mapping[str, Mapped] = field(default_factory=dict)
+    model: Callable[[Any], dict[str, Any]] = lambda _: {}
+
+
+def hint(key: str) -> Hint | None:
+    """The hint of that key; None for an attribute that nobody gives a meaning."""
+    if key not in STORE_HINTS:
+        return None
+    found: Hint = STORE_HINTS.load(key)
+    return found
+
+
+def checked(key: str, text: str) -> Any:
+    """The value of a tag as engines get it; the text itself of a key without meaning. BadInput."""
+    known = hint(key)
+    if known is None:
+        return text
+    try:
+        return known.parse(text)
+    except ValueError as error:
+        raise BadInput(f"{key}={text}: found {text!r}; expected {error}") from None
+
+
+def attribute(key: str) -> str:
+    """The extended attribute of a key. BadInput for one that cannot be an attribute's name."""
+    if (
+        not key
+        or len(key) > 100
+        or not key.isascii()
+        or any(c.isspace() or c in "=/\0" for c in key)
+    ):
+        raise BadInput(f"found the tag {key!r}; expected a short word such as Replication")
+    return PREFIX + key
+
+
+def _level(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 64:
+        raise ValueError("a number of copies from 1 to 64")
+    return int(text)
+
+
+def _bytes(text: str) -> int:
+    try:
+        size = int(parse_size(text))
+    except ValueError as error:
+        raise ValueError("a size such as 256KiB") from error
+    if size <= 0:
+        raise ValueError("a size such as 256KiB")
+    return size
+
+
+def _width(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError("a number of storage nodes")
+    return int(text)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false", "on", "off", "yes", "no"):
+        raise ValueError("true or false")
+    return text.lower() in ("true", "on", "yes")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a file's chunks are to go: `local`, `collocation` with a `group`, or `scatter` by `chunks`."""
+
+    kind: str
+    group: str = ""
+    chunks: int = 0
+
+
+def _placement(text: str) -> Placement:
+    words = text.split()
+    if words == ["local"]:
+        return Placement("local")
+    if len(words) == 2 and words[0] == "collocation":
+        return Placement("collocation", group=words[1])
+    if len(words) == 2 and words[0] == "scatter" and words[1].isdigit() and int(words[1]) > 0:
+        return Placement("scatter", chunks=int(words[1]))
+    raise ValueError("local, collocation GROUP, or scatter CHUNKS")
+
+
+def _placed(value: Placement) -> dict[str, Any]:
+    """The hints of a workload's file that stand for it."""
+    if value.kind == "collocation":
+        return {"placement": "collocate", "group": value.group}
+    if value.kind == "scatter":
+        return {"placement": "scatter", "scatter": value.chunks}
+    return {"placement": "local"}
+
+
+REPLICATION = Hint(
+    "Replication", "copies of the file's chunks", _level, model=lambda n: {"replicas": n}
+)
+CHUNK_SIZE = Hint(
+    "ChunkSize", "size of the file's chunks", _bytes, model=lambda n: {"chunk_bytes": n}
+)
+STRIPE_WIDTH = Hint(
+    "StripeWidth",
+    "storage nodes over which the file is spread",
+    _width,
+    model=lambda n: {"stripe_width": n},
+)
+CACHE_SIZE = Hint("CacheSize", "what a client keeps of the file", _bytes)
+DEDUPLICATION = Hint("deduplication", "whether equal chunks are kept once", _flag)
+PLACEMENT = Hint("DP", "where the file's chunks go", _placement, model=_placed)

@@ -1,0 +1,519 @@
+"""A shared store on virtual nodes: put up, tagged, asked where its data are, taken down with nothing lost."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import posixpath
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.emulate.cluster.cluster import Cluster, RunningNode, registered
+from penstock.errors import BadInput, PenstockError
+from penstock.host.journal import Journal
+from penstock.plugins import STORE_ENGINES
+from penstock.spec.cluster import ClusterSpec
+from penstock.spec.store import Extent, StoreSpec, Support, refused
+from penstock.state import closed, runtime_dir
+from penstock.store.engine import Site, StoreEngine
+from penstock.store.hints import attribute, checked, hint
+from penstock.writing import write_whole
+
+Progress = Callable[[str, int, int], None]
+#: bytes that must come back from another node before a store counts as up
+_PROBE_BYTES = 256 * 1024
+_PROBE_WITHIN_S = 45.0
+#: what a node runs to set, get and list attributes: coreutils has nothing for it
+_XATTR = """
+import json, os, sys
+act, path, *pairs = sys.argv[1:]
+if act == "set":
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        os.setxattr(path, name, value.encode())
+found = {n: os.getxattr(path, n).decode("utf-8", "replace") for n in os.listxattr(path)}
+print(json.dumps({n: v for n, v in found.items() if n.startswith("user.")}))
+"""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which nodes do what, by name."""
+
+    managers: tuple[str, ...]
+    storage: tuple[str, ...]
+    clients: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """What became of one tag: whether the engine took it up, and why."""
+
+    path: str
+    key: str
+    value: str
+    support: Support
+
+    def to_dict(self) -> dict[str, Any]:
+        """In JSON values."""
+        return {"path": self.path, "key": self.key, "value": self.value, **self.support.to_dict()}
+
+
+class Store:
+    """A store that is up. `find` gives the one that an earlier command has put up."""
+
+    def __init__(
+        self, cluster: Cluster, spec: StoreSpec, roles: Roles, state: dict[str, Any]
+    ) -> None:
+        self.cluster = cluster
+        self.spec = spec
+        self.roles = roles
+        self.state = state
+        self._engine: StoreEngine = STORE_ENGINES.load(spec.engine)()
+
+    @property
+    def name(self) -> str:
+        """The cluster's, which has one store at most."""
+        return self.cluster.name
+
+    @classmethod
+    def up(
+        cls,
+        cluster_spec: ClusterSpec,
+        spec: StoreSpec,
+        roles: Roles,
+        *,
+        outlive: bool = True,
+        strict: bool = False,
+        progress: Progress | None = None,
+    ) -> Store:
+        """Puts the nodes up and the store on them, or nothing of it.
+
+        It is up when a file that one node wrote was read on another and located. Raises BadInput for what the
+        engine cannot be, before anything is started; with `strict` also for a parameter that it refuses.
+        """
+        engine: StoreEngine = STORE_ENGINES.load(spec.engine)()
+        if lacking := engine.missing():
+            raise PenstockError(f"{spec.engine}: {lacking}")
+        check(engine, spec, roles, strict=strict)
+        placed = with_privileges(cluster_spec, roles, engine)
+        cluster = Cluster.up(placed, Journal(), outlive=outlive, progress=progress)
+        try:
+            return cls.on(cluster, spec, roles, progress=progress, outlive=outlive)
+        except BaseException:
+            with contextlib.suppress(PenstockError):
+                cluster.down()
+            raise
+
+    @classmethod
+    def on(
+        cls,
+        cluster: Cluster,
+        spec: StoreSpec,
+        roles: Roles,
+        *,
+        progress: Progress | None = None,
+        outlive: bool = False,
+    ) -> Store:
+        """Puts a store on nodes that are up. `check` and `with_privileges` belong before that."""
+        store = cls(cluster, spec, roles, {"phase": "starting"})
+        if outlive:
+            store._keep()
+        site = store._site()
+        if said := store._engine.refusal(site):
+            raise BadInput(f"{spec.engine}: {said}")
+        steps = len(roles.clients) + 2
+        try:
+            _say(progress, "servers", 0, steps)
+            store._engine.up(site)
+            for number, node in enumerate(site.clients):
+                _say(progress, "mounts", 1 + number, steps)
+                store._engine.mount(site, node)
+            _say(progress, "probe", steps - 1, steps)
+            store.state["probe"] = _probe(store._engine, site)
+            store.state["phase"] = "up"
+        except BaseException:
+            _forget(store.name)
+            raise
+        if outlive:
+            store._keep()
+        return store
+
+    @classmethod
+    def find(cls, name: str | None = None) -> Store:
+        """The store of that name, or the only one. BadInput if there is none."""
+        known = {k: v for k, v in _register().items() if k in registered()}
+        if name is None and len(known) == 1:
+            name = next(iter(known))
+        if name not in known:
+            names = ", ".join(known) or "none"
+            wanted = f"no store {name} is up" if name else "which store?"
+            raise BadInput(f"{wanted}; there are {names}" if known else "no store is up")
+        facts = known[name]
+        spec = StoreSpec(**{**facts["spec"], "kept": tuple(facts["spec"]["kept"])})
+        roles = Roles(**{k: tuple(v) for k, v in facts["roles"].items()})
+        return cls(Cluster.find(name), spec, roles, facts["state"])
+
+    def _keep(self) -> None:
+        """Writes down what a later command needs."""
+        about = {"spec": asdict(self.spec), "roles": asdict(self.roles), "state": self.state}
+        write_whole(_path(self.name), json.dumps(about))
+
+    def _site(self) -> Site:
+        nodes = self.cluster.nodes
+
+        def of(names: tuple[str, ...]) -> tuple[RunningNode, ...]:
+            return tuple(nodes[n] for n in names)
+
+        return Site(
+            self.name,
+            self.spec,
+            of(self.roles.managers),
+            of(self.roles.storage),
+            of(self.roles.clients),
+            self.cluster.home,
+            self.state,
+        )
+
+    def client(self, name: str | None = None) -> RunningNode:
+        """A client node; the first that runs unless named. BadInput for one that is none."""
+        if name is not None and name not in self.roles.clients:
+            expected = ", ".join(self.roles.clients)
+            raise BadInput(f"found the node {name!r}; expected a client of the store: {expected}")
+        nodes = self.cluster.nodes
+        for one in (name,) if name is not None else self.roles.clients:
+            if nodes[one].state == "running":
+                return nodes[one]
+        raise PenstockError(f"{self.name}: no client node runs")
+
+    def inside(self, path: str) -> str:
+        """Where nodes see a path of the store (`/a` and `MOUNT/a` are the same). BadInput beyond it."""
+        mount = self.spec.mount
+        below = (
+            path if path == mount or path.startswith(f"{mount}/") else f"{mount}/{path.lstrip('/')}"
+        )
+        whole = posixpath.normpath(below)
+        if whole != mount and not whole.startswith(f"{mount}/"):
+            raise BadInput(f"{path}: found a path beyond the store; expected one below {mount}")
+        return whole
+
+    def support(self) -> Mapping[str, Support]:
+        """How each parameter and hint is met."""
+        return self._engine.support()
+
+    def attributes(self, path: str, node: str | None = None) -> dict[str, str]:
+        """The tags of a file by key: also those that mean nothing to anybody."""
+        found = self._xattr("get", self.client(node), self.inside(path))
+        return {k.removeprefix("user.penstock."): v for k, v in found.items() if "penstock." in k}
+
+    def tag(
+        self,
+        path: str,
+        tags: Mapping[str, str],
+        *,
+        node: str | None = None,
+        migrate: bool = False,
+        create: bool = False,
+    ) -> list[Tagged]:
+        """Sets tags of a file or directory and has the engine take them up; `node` is who will write.
+
+        A hint about where bytes lie takes effect on an empty file. On one that has data it is refused, or
+        with `migrate` the file is written again under the hint, compared by its checksum, and put in
+        its place. With `create` a file that is not there is made, empty.
+        """
+        for key, text in tags.items():
+            attribute(key)
+            checked(key, text)
+        site, writer, whole = self._site(), self.client(node), self.inside(path)
+        if create:
+            script = 'mkdir -p "$(dirname "$1")" && : >> "$1"'
+            site.run(writer, ["/bin/sh", "-c", script, "sh", whole], what=path)
+        kind, size = self._kind(site, writer, whole, path)
+        empty = kind == "directory" or size == 0
+        if migrate and not empty:
+            return self._migrated(site, writer, whole, path, tags)
+        results = self._apply(site, writer, whole, path, tags, empty=empty)
+        self.remember()
+        return results
+
+    def _apply(
+        self,
+        site: Site,
+        writer: RunningNode,
+        whole: str,
+        path: str,
+        tags: Mapping[str, str],
+        *,
+        empty: bool,
+    ) -> list[Tagged]:
+        self._xattr("set", writer, whole, *(f"{attribute(k)}={v}" for k, v in tags.items()))
+        results = []
+        for key, text in tags.items():
+            value, known = checked(key, text), hint(key)
+            if known is None:
+                support = Support("native", "kept and given back; nobody gives it a meaning")
+            elif (mapped := known.engines.get(self.spec.engine)) is not None:
+                support = mapped(site, writer, whole, value, empty)
+            else:
+                support = self._engine.tag(site, writer, whole, key, value, empty=empty)
+            results.append(Tagged(path, key, text, support))
+        return results
+
+    def _migrated(
+        self,
+        site: Site,
+        writer: RunningNode,
+        whole: str,
+        path: str,
+        tags: Mapping[str, str],
+    ) -> list[Tagged]:
+        draft = posixpath.join(posixpath.dirname(whole), f".penstock-{os.urandom(6).hex()}")
+        before = self._checksum(site, writer, whole)
+        kept = self._xattr("get", writer, whole)
+        site.run(writer, ["/bin/sh", "-c", ': > "$1"', "sh", draft], what=path)
+        try:
+            self._xattr("set", writer, draft, *(f"{k}={v}" for k, v in kept.items()))
+            results = self._apply(site, writer, draft, path, tags, empty=True)
+            copy = 'cat < "$1" > "$2" && chmod --reference="$1" "$2" && chown --reference="$1" "$2"'
+            copy += ' && touch --reference="$1" "$2" && sync "$2"'
+            site.run(
+                writer, ["/bin/sh", "-c", copy, "sh", whole, draft], what=f"writing {path} again"
+            )
+            if self._checksum(site, writer, draft) != before or (
+                self._checksum(site, writer, whole) != before
+            ):
+                raise PenstockError(
+                    f"{path}: what was written again is not what was there; left as it was"
+                )
+            site.run(writer, ["mv", "-f", draft, whole], what=path)
+        except BaseException:
+            with contextlib.suppress(PenstockError):
+                site.run(writer, ["rm", "-f", draft], what=path)
+            raise
+        self.remember()
+        return results
+
+    def locate(self, path: str, node: str | None = None) -> list[Extent]:
+        """Where the bytes of a file are, in order of their offset."""
+        site, client, whole = self._site(), self.client(node), self.inside(path)
+        kind, _ = self._kind(site, client, whole, path)
+        if kind == "directory":
+            raise BadInput(f"{path}: found a directory; expected a file")
+        return self._engine.locate(site, client, whole)
+
+    def mount(self, node: str) -> None:
+        """Mounts the store in one more node of the cluster, or again where a node was started anew."""
+        nodes = self.cluster.nodes
+        if node not in nodes:
+            raise BadInput(f"found the node {node!r}; expected one of {', '.join(nodes)}")
+        self._engine.mount(self._site(), nodes[node])
+        if node not in self.roles.clients:
+            self.roles = replace(self.roles, clients=(*self.roles.clients, node))
+        self.remember()
+
+    def status(self) -> dict[str, Any]:
+        """Engine, nodes by role, which servers are up, room, support."""
+        site = self._site()
+        found: dict[str, Any] = {
+            "store": self.name,
+            "engine": self.spec.engine,
+            "mount": self.spec.mount,
+            "phase": self.state.get("phase"),
+            "nodes": asdict(self.roles),
+            "parameters": dict(self.spec.parameters),
+        }
+        try:
+            found |= self._engine.status(site)
+        except PenstockError as error:
+            found |= {"servers": [], "trouble": str(error)}
+        return found
+
+    def down(self, *, discard: Sequence[str] = ()) -> None:
+        """Takes store and nodes down. PenstockError while a kept file is not verified on the backend.
+
+        `discard` names patterns of kept files that may be lost.
+        """
+        from penstock.store.staging import unverified
+
+        if self.spec.kept:
+            lost = unverified(self, discard)
+            if lost:
+                some = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+                raise PenstockError(
+                    f"{some}: kept, and not verified outside of the store; `penstock store stage-out` "
+                    "copies them, --discard PATTERN gives them up"
+                )
+        self._end()
+        self.cluster.down()
+        _forget(self.name)
+
+    def _end(self) -> None:
+        """Clients and servers in good order; what has died is the cluster's to remove."""
+        site = self._site()
+        for node in site.clients:
+            if node.state == "running":
+                with contextlib.suppress(PenstockError):
+                    self._engine.unmount(site, node)
+        with contextlib.suppress(PenstockError):
+            self._engine.down(site)
+
+    def stop(self) -> None:
+        """Ends the store and leaves the nodes."""
+        self._end()
+        _forget(self.name)
+
+    def run(self, node: RunningNode, argv: Sequence[str], *, what: str) -> str:
+        """Runs a command in a node; gives what it printed. PenstockError with its last words if it fails."""
+        return self._site().run(node, argv, what=what)
+
+    def remember(self) -> None:
+        """Writes down what has become of the store, for later commands."""
+        if _path(self.name).exists():
+            self._keep()
+
+    def _kind(self, site: Site, node: RunningNode, whole: str, path: str) -> tuple[str, int]:
+        try:
+            said = site.run(node, ["stat", "-c", "%s %F", whole], what=path)
+        except PenstockError as error:
+            if "No such file" in str(error):
+                raise BadInput(f"{path}: found nothing in the store; expected a file") from None
+            raise
+        size, _, kind = said.strip().partition(" ")
+        return ("directory" if kind == "directory" else "file"), int(size)
+
+    def _checksum(self, site: Site, node: RunningNode, whole: str) -> str:
+        return (
+            site.run(node, ["sha256sum", "--", whole], what="its checksum").split()[0].lstrip("\\")
+        )
+
+    def _xattr(self, act: str, node: RunningNode, whole: str, *pairs: str) -> dict[str, str]:
+        words = [sys.executable, "-I", "-c", _XATTR, act, whole, *pairs]
+        said = self._site().run(node, words, what="its attributes")
+        return dict(json.loads(said))
+
+
+def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = False) -> list[str]:
+    """What of the parameters the engine refuses, in words. BadInput for what no engine could be."""
+    for role, names in asdict(roles).items():
+        if not names and (role != "managers"):
+            word = {"storage": "storage", "clients": "client"}[role]
+            raise BadInput(f"store: found no node with the role {word}; expected at least one")
+    parameters, servers = spec.parameters, len(roles.storage)
+    for key, what in (("replicas", "copies of each chunk"), ("stripe", "storage nodes for a file")):
+        if isinstance(parameters.get(key), int) and parameters[key] > servers:
+            found = f"{parameters[key]} {what} and {servers} storage nodes"
+            raise BadInput(f"store.{key}: found {found}; expected at most {servers}")
+    support = engine.support()
+    refusals = [
+        f"store.{key}: {spec.engine} refuses it: {support.get(key, refused('unknown to it')).why}"
+        for key in parameters
+        if support.get(key, refused("")).how == "refused"
+    ]
+    if strict and refusals:
+        raise BadInput("\n".join(refusals))
+    return refusals
+
+
+def with_privileges(cluster: ClusterSpec, roles: Roles, engine: StoreEngine) -> ClusterSpec:
+    """The cluster whose nodes may what the engine's servers and clients must."""
+
+    def needed(name: str) -> tuple[str, ...]:
+        client = engine.privileges if name in roles.clients else ()
+        server = engine.server_privileges if name in (*roles.storage, *roles.managers) else ()
+        return (*client, *server)
+
+    nodes = tuple(
+        replace(n, privileges=tuple(dict.fromkeys((*n.privileges, *needed(n.name)))))
+        for n in cluster.nodes
+    )
+    return replace(cluster, nodes=nodes)
+
+
+def _probe(engine: StoreEngine, site: Site) -> dict[str, Any]:
+    """Writes a file on one client, reads it on another, locates it. PenstockError with what went wrong."""
+    writer, reader = site.clients[0], site.clients[-1]
+    path = posixpath.join(site.mount, f".penstock-probe-{os.urandom(4).hex()}")
+    content = os.urandom(_PROBE_BYTES)
+    expected = hashlib.sha256(content).hexdigest()
+    trouble = ""
+
+    def written() -> bool:
+        nonlocal trouble
+        try:
+            script = 'cat > "$1" && sync "$1"'
+            site.run(writer, ["/bin/sh", "-c", script, "sh", path], what="the probe", stdin=content)
+        except PenstockError as error:
+            trouble = str(error)
+            return False
+        return True
+
+    try:
+        site.wait(written, "a file could not be written", _PROBE_WITHIN_S)
+    except PenstockError as error:
+        raise PenstockError(f"{error}: {trouble}") from None
+    found = site.run(reader, ["sha256sum", path], what="the probe").split()[0]
+    if found != expected:
+        raise PenstockError(f"{reader.name} reads another probe file than {writer.name} wrote")
+    extents = engine.locate(site, writer, path)
+    if sum(e.length_bytes for e in extents) != _PROBE_BYTES or any(not e.nodes for e in extents):
+        raise PenstockError(f"{site.spec.engine} does not say where the probe file is")
+    site.run(writer, ["rm", "-f", path], what="the probe")
+    return {"writer": writer.name, "reader": reader.name, "extents": [e.to_dict() for e in extents]}
+
+
+def _say(progress: Progress | None, what: str, done: int, total: int) -> None:
+    if progress is not None:
+        progress(what, done, total)
+
+
+def _path(name: str) -> Path:
+    return runtime_dir() / f"store-{name}.json"
+
+
+def _register() -> dict[str, dict[str, Any]]:
+    found = {}
+    for path in sorted(runtime_dir().glob("store-*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            found[path.stem.removeprefix("store-")] = json.loads(path.read_text())
+    return found
+
+
+def _forget(name: str) -> None:
+    _path(name).unlink(missing_ok=True)
+
+
+def up_already(nodes: ClusterSpec, spec: StoreSpec, roles: Roles) -> Store | None:
+    """The store that an earlier command put up of the same description. BadInput for another of that name.
+
+    What an earlier command could not bring to its end is taken down.
+    """
+    facts = _register().get(nodes.name)
+    if facts is None:
+        return None
+    if nodes.name not in registered():
+        _forget(nodes.name)
+        return None
+    store = Store.find(nodes.name)
+    if store.state.get("phase") != "up":
+        store.cluster.down()
+        _forget(store.name)
+        return None
+    if (store.spec, store.roles) != (spec, roles):
+        raise BadInput(
+            f"a store {nodes.name} is up that is another; `penstock store down` takes it down"
+        )
+    return store
+
+
+@contextlib.contextmanager
+def changing() -> Iterator[None]:
+    """Keeps other commands from putting up or taking down stores meanwhile."""
+    with open(runtime_dir() / "stores.lock", "w", opener=closed) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
