@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from typing import Any
 
 BLOCK = 1 << 20
 
@@ -38,7 +39,7 @@ def main() -> None:
         os._exit(0)
 
 
-def run(task: dict, content: bytes, done: list) -> None:
+def run(task: dict[str, Any], content: bytes, done: list[tuple[int, int, int]]) -> None:
     """The operations of one task, one after the other, each with its begin and end."""
     for number, operation in enumerate(task["operations"]):
         begin = time.monotonic_ns()
@@ -46,7 +47,7 @@ def run(task: dict, content: bytes, done: list) -> None:
         done.append((number, begin, time.monotonic_ns()))
 
 
-def act(operation: dict, keep_cache: bool, content: bytes) -> None:
+def act(operation: dict[str, Any], keep_cache: bool, content: bytes) -> None:
     """One operation. What was written is with the store when it ends: closing flushes."""
     op, path = operation["op"], str(operation.get("path"))
     if op == "compute":
