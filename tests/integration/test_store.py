@@ -1,4 +1,7 @@
-"""Shared stores on virtual nodes: put up, tagged, moved in and out, taken down, killed at any moment."""
+"""Shared stores on virtual nodes: killed at any moment, put up, tagged, moved in and out, taken down.
+
+The kills come first: what they leave is looked for by name, while the store of the other tests is not up.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +74,26 @@ def a_ground() -> Iterator[Ground]:
     yield made
     undo(Journal(where / "state" / "journal.jsonl"), own=True, everything=True)
     shutil.rmtree(where)
+
+
+@pytest.mark.parametrize("moment", range(KILLS))
+def test_killed_at_any_moment_it_is_undone(moment: int) -> None:
+    with a_ground() as ground:
+        file = written(ground, "moosefs", "gt-kill")
+        child = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "store", "up", "moosefs", "-p", file],
+            env=ground.environment,
+            cwd=ground.where,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        time.sleep(random.Random(moment).uniform(0.3, 5.0))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        # what stands on purpose, half a store as well as a whole one, is taken where all is asked for
+        penstock(ground, "undo", "--all")
+        clean(ground)
 
 
 @pytest.fixture(name="ground", scope="module")
@@ -183,23 +206,3 @@ def test_a_directory_is_a_store_too(ground: Ground) -> None:
         assert penstock(ground, *words) == "shared\n"
     finally:
         penstock(ground, "store", "down", "gt-dir")
-
-
-@pytest.mark.parametrize("moment", range(KILLS))
-def test_killed_at_any_moment_it_is_undone(moment: int) -> None:
-    with a_ground() as ground:
-        file = written(ground, "moosefs", "gt-kill")
-        child = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "store", "up", "moosefs", "-p", file],
-            env=ground.environment,
-            cwd=ground.where,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        time.sleep(random.Random(moment).uniform(0.3, 5.0))
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        # what stands on purpose, half a store as well as a whole one, is taken where all is asked for
-        penstock(ground, "undo", "--all")
-        clean(ground)

@@ -8,14 +8,14 @@ import pytest
 
 from penstock.errors import BadInput
 from penstock.platform.hosts import load_platform
-from penstock.spec.store import Extent, StoreSpec
+from penstock.spec.store import Extent, Roles, StoreSpec
 from penstock.store import moosefs
 from penstock.store.deployment import deployment
 from penstock.store.directory import Directory
 from penstock.store.hints import Placement, attribute, checked
 from penstock.store.moosefs import MooseFS
 from penstock.store.staging import matches
-from penstock.store.store import Roles, check, with_privileges
+from penstock.store.store import check, with_privileges
 
 PLATFORM = """
 penstock_platform: 1

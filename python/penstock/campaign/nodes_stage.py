@@ -32,6 +32,7 @@ from penstock.observe.observer import Watched
 from penstock.spec.check_cluster import check_cluster
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event
 from penstock.spec.template import Filling
+from penstock.store.store import Store
 from penstock.study.resolve import ResolvedRun
 
 #: the phase whose mark a schedule of a study counts from, unless an event names another
@@ -48,6 +49,7 @@ class NodesStage:
         self._spec: ClusterSpec | None = None
         self._resolved: ResolvedRun | None = None
         self._services: Services | None = None
+        self._store: Store | None = None
         self._spool: Path | None = None
         self._before: dict[str, Used] = {}
         self._faults: list[str] = []
@@ -69,9 +71,7 @@ class NodesStage:
         reused = self._set_anew(spec, resolved)
         if not reused:
             self._take_down()
-            self._cluster = Cluster.up(
-                replace(spec, events=()), self._journal, outlive=False, run=run_id
-            )
+            self._cluster = self._up(spec, resolved, run_id)
             if events:
                 self._cluster.schedule(events)
         self._spec = spec
@@ -87,9 +87,18 @@ class NodesStage:
                 }
                 for n in cluster.nodes.values()
             },
+            **({"store": self._store.status()} if self._store is not None else {}),
             "put_up": "set" if reused else "up",
             "put_up_s": round(time.monotonic() - began, 4),
         }
+
+    def _up(self, spec: ClusterSpec, resolved: ResolvedRun, run_id: str) -> Cluster:
+        """The nodes, with the store over them where the run has one."""
+        bare = replace(spec, events=())
+        if resolved.store is None:
+            return Cluster.up(bare, self._journal, outlive=False, run=run_id)
+        self._store = Store.up(bare, resolved.store.spec, resolved.store.roles, outlive=False)
+        return self._store.cluster
 
     def _placed(
         self, spec: ClusterSpec, backing: Mapping[str, Path], seed: int, shared: Path
@@ -113,6 +122,8 @@ class NodesStage:
         """Whether the cluster that is up could be made into this one; only where runs leave no traces."""
         if self._cluster is None or self._spec is None or resolved.mutates is True:
             return False
+        if self._store is not None or resolved.store is not None:
+            return False  # what a run wrote into a store is not the next one's
         changes = changes_between(self._spec, spec)
         if changes is None:
             return False
@@ -357,6 +368,9 @@ class NodesStage:
 
     def _take_down(self) -> None:
         if self._cluster is not None:
+            if self._store is not None:
+                store, self._store = self._store, None
+                store.stop()
             cluster, self._cluster, self._spec = self._cluster, None, None
             self.mounts = {}
             cluster.down()

@@ -19,7 +19,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.cluster import ClusterSpec
-from penstock.spec.store import Extent, StoreSpec, Support, refused
+from penstock.spec.store import Extent, Roles, StoreSpec, Support, refused
 from penstock.state import closed, runtime_dir
 from penstock.store.engine import Site, StoreEngine
 from penstock.store.hints import attribute, checked, hint
@@ -40,15 +40,6 @@ if act == "set":
 found = {n: os.getxattr(path, n).decode("utf-8", "replace") for n in os.listxattr(path)}
 print(json.dumps({n: v for n, v in found.items() if n.startswith("user.")}))
 """
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Which nodes do what, by name."""
-
-    managers: tuple[str, ...]
-    storage: tuple[str, ...]
-    clients: tuple[str, ...]
 
 
 @dataclass(frozen=True)
