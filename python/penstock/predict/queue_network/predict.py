@@ -247,13 +247,24 @@ def _with_intervals(
         ends = of(
             [s[stage["name"]]["end_s"] if stage["name"] in s else math.inf for s in ended]
         ).ends()
-        stages.append(stage | {"end_low_s": ends["low"], "end_high_s": ends["high"]})
+        lasts = of(
+            [_lasts(s[stage["name"]]) if stage["name"] in s else math.inf for s in ended]
+        ).ends()
+        stages.append(
+            stage
+            | {"end_low_s": ends["low"], "end_high_s": ends["high"]}
+            | {"lasts_low_s": lasts["low"], "lasts_high_s": lasts["high"]}
+        )
     return replace(
         made,
         stages=stages,
         energy=None if made.energy is None else replace(made.energy, interval=of(energies)),
         cost=None if made.cost is None else replace(made.cost, interval=of(costs)),
     )
+
+
+def _lasts(stage: Row) -> float:
+    return float(stage["end_s"]) - float(stage["start_s"])
 
 
 def _with_failing(applies: Applies, draws: Sequence[float]) -> Applies:
