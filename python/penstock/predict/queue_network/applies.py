@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.predict import quantities
 from penstock.predict.intervals import conformal_rank, least_pairs
-from penstock.text import counted
+from penstock.predict.queue_network.unequal import UNEQUAL, Rates
+from penstock.text import counted, listed
 
 Severity = Literal["note", "caution", "outside"]
 _VERDICTS = {"note": "ok", "caution": "caution", "outside": "outside"}
@@ -25,6 +27,8 @@ SHORT_TASK_S = 2.0
 FAR_BEYOND = 4.0
 #: a device whose random requests cost this many times its sequential ones depends on its history
 HISTORY_RATIO = 1.5
+#: hosts that a reason names
+_HOSTS_NAMED = 4
 #: fuller than this, a store no longer places as the model does
 NEARLY_FULL = 0.9
 
@@ -88,6 +92,8 @@ class Conditions:
     unmodelled: Mapping[str, int] = field(default_factory=dict)
     #: host → (bytes stored at the end, capacity)
     stored: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    #: rates of the hosts over which the store spreads data
+    spread: Sequence[Rates] = ()
     error: Mapping[str, Any] | None = None
     #: what the reader of a generated workflow says of files that are all alike
     uniform: str = ""
@@ -204,6 +210,36 @@ def _capacity(c: Conditions) -> list[Reason]:
     return [Reason("capacity", "caution", text)]
 
 
+def _unequal(c: Conditions) -> list[Reason]:
+    """One reason for links and one for storage: hosts that hold parts of the same data at other rates."""
+    found = []
+    for part in ("links", "storage"):
+        told = [_slower(rates) for rates in c.spread if rates.part == part and rates.slow]
+        if told:
+            differ = "differ" if part == "links" else "differs"
+            text = (
+                f"data are spread over hosts whose {part} {differ} by more than {quantities.share(UNEQUAL)}: "
+                f"{'; '.join(told)}. In the model the slowest decides; a store that weighs hosts, or reads "
+                "around slow ones, does otherwise"
+            )
+            found.append(Reason(f"unequal-{part}", "caution", text))
+    return found
+
+
+def _slower(rates: Rates) -> str:
+    """`store-3 receives at 10 % of what store-0 does, 119 MiB/s`."""
+    slow = rates.slow
+    shown = list(slow)[:_HOSTS_NAMED]
+    left = len(slow) - len(shown)
+    low, high = (quantities.share(slow[h]) for h in (shown[0], list(slow)[-1]))
+    share = low if low == high else f"{low} to {high}"
+    fastest = rates.by_host[rates.fastest]
+    verb = rates.verb if len(slow) == 1 else rates.verb.removesuffix("s")
+    named = listed([*shown, f"{left:,} more"] if left else shown)
+    rate = f"{quantities.size(fastest)}/s" if math.isfinite(fastest) else "which takes no time"
+    return f"{named} {verb} at {share} of what {rates.fastest} does, {rate}"
+
+
 def _notes(c: Conditions) -> list[Reason]:
     return [Reason("workload", "note", note) for note in c.notes]
 
@@ -247,6 +283,7 @@ RULES: tuple[Callable[[Conditions], list[Reason]], ...] = (
     _range,
     _capacity,
     _operations,
+    _unequal,
     _history,
     _ruled_out,
     _short_tasks,
