@@ -62,6 +62,9 @@ def test_nothing_to_say() -> None:
         ({"pairs": 5}, "few-pairs", "caution"),
         ({"pairs": 0, "calibration_asked": True}, "few-pairs", "caution"),
         ({"pairs": 0}, "not-calibrated", "ok"),
+        ({"predictions": 8}, "few-predictions", "ok"),
+        ({"half_width": 0.201}, "wide-calibration", "caution"),
+        ({"half_width": 0.334}, "wide-calibration", "outside"),
         ({"draws": 5}, "few-seeds", "caution"),
         ({"notes": ["no run times: the tasks compute nothing"]}, "workload", "ok"),
         ({"platform": [Reason("unconverged", "caution", "x")]}, "unconverged", "caution"),
@@ -86,6 +89,8 @@ def test_each_rule(change: dict[str, Any], code: str, verdict: str) -> None:
         {"stored": {"s-0": (90.0, 100.0)}},
         {"spread": [Rates("links", "sends", {"a": 100, "b": 90})]},
         {"pairs": 9},
+        {"predictions": 9},
+        {"half_width": 0.2},
         {"draws": 19},
     ],
 )

@@ -182,10 +182,12 @@ EXPLORATION = Document(
         space.size | integer | | combinations, with those that cannot be built
         counts | object | | `configurations`, `evaluated`, `admissible`, `cannot_be_built` (by reason), `against_constraints`, `failed` (by reason), `evaluations` (simulations made), `read_from_before`
         front[] | object | | the Pareto front, the fastest first: `candidate_id`, `words`, `levels`, the metrics (means over `seeds`), `hosts`, `seeds`
+        front[].calibrated_low_s?, calibrated_high_s? | number | s | where one real run ends by the measured runs of `calibration`; also in `compared`
         compared[] | object | | what is near the best, as in `front`, with `verdict` (`best`, `worse`, `same`, `undecided`) and `difference` (`mean`, `low`, `high`, `seeds`; a share of the best, or of a distance in logarithms where there is no objective; null: unbounded)
         level | number | | probability that all comparisons together keep
         not_compared | integer | | as near on the first seed, left out of the comparison
         robust | object or null | | `draws` of what is not certain of the platform; `candidates`: `share_within_5_percent`, `mean_regret`, `worst_regret`
+        calibration | object or null | | measured runs: `pairs`, `rank`, `half_width` (share of the prediction; null: too few), `level`, `status` (`none`, `insufficient calibration`, `calibrated`), `verdict` (`ok`; `caution` and `outside`: too wide), `overlapping` (`candidate_id` of what is not told from the best)
         applies | object or null | | of the best: `verdict`, `reasons`
         prediction | object or null | | of the best: the same, `makespan_s`, `interval`, `bottleneck`
         effects | object | | by metric, per axis: `share` of the variation of the logarithm, `worst_loss`, `levels` (`label`, `n`, `mean`, `best`, `loss` over the best of all)

@@ -20,7 +20,6 @@ from penstock.writing import check_target, whole_file, whole_folder
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.predict.calibration import Pair
     from penstock.predict.measured_runs import MeasuredRun
     from penstock.predict.prediction import Prediction
     from penstock.report import prediction_words
@@ -112,7 +111,7 @@ def command(
     if output is not None and output.exists() and not output.is_dir():
         raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
     from penstock.platform.hosts import load_platform
-    from penstock.predict.calibration import default_store
+    from penstock.predict.calibration import default_store, pairs_for
     from penstock.predict.measured_runs import measured_runs
     from penstock.predict.queue_network.predict import predict
     from penstock.predict.queue_network.task_times import task_times
@@ -123,7 +122,7 @@ def command(
     where = load_platform(platform, overrides)
     workload = read_workload(what, size_model=model)
     runs = measured_runs(measured, workload)
-    pairs = _pairs(calibration, where.name, missing_ok=bool(runs))
+    pairs = pairs_for(calibration, where.name, missing_ok=bool(runs))
     files = output is not None or html is not None or perfetto is not None
     with _progress(quiet or as_json) as done:
         made = predict(
@@ -174,16 +173,6 @@ def _keep(
     count = add_pairs(store, [pair_of(made, first, source=platform.name)])
     told = beside(made, runs, tasks) | {"pairs": count, "store": str(store)}
     return replace(made, measured=told)
-
-
-def _pairs(calibration: Path | None, platform: str, *, missing_ok: bool) -> list[Pair]:
-    """Pairs of the file asked for, or those of this platform in the user's own store."""
-    from penstock.predict.calibration import default_store, read_pairs
-
-    if calibration is not None:
-        return [p for p in read_pairs(calibration, missing_ok=missing_ok) if p.model == "queue"]
-    known = read_pairs(default_store(), missing_ok=True)
-    return [p for p in known if p.model == "queue" and p.platform == platform]
 
 
 def _write(

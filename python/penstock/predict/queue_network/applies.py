@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.predict import quantities
-from penstock.predict.intervals import conformal_rank, least_pairs
+from penstock.predict.intervals import conformal_rank, least_pairs, width_verdict, width_words
 from penstock.predict.queue_network.unequal import UNEQUAL, Rates
 from penstock.text import counted, listed
 
@@ -100,6 +100,10 @@ class Conditions:
     #: what else was assumed while the workload was read
     notes: Sequence[str] = ()
     pairs: int = 0
+    #: of how many predictions the pairs are; 0: not known
+    predictions: int = 0
+    #: half of the calibrated interval as a share of the prediction; None: not calibrated
+    half_width: float | None = None
     calibration_asked: bool = False
     level: float = 0.9
     draws: int = 0
@@ -250,9 +254,16 @@ def _uniform(c: Conditions) -> list[Reason]:
 
 def _pairs(c: Conditions) -> list[Reason]:
     rank = conformal_rank(c.pairs, c.level)
-    if rank <= c.pairs:
-        return []
     need = least_pairs(c.level)
+    if rank <= c.pairs:
+        if not 0 < c.predictions < need:
+            return []
+        told = counted(c.predictions, "prediction")
+        text = (
+            f"the {c.pairs:,} measured runs of the calibration are of {told}: of other workloads and "
+            "configurations it says little"
+        )
+        return [Reason("few-predictions", "note", text)]
     if c.pairs == 0 and not c.calibration_asked:
         text = (
             "the interval comes from the simulation alone: no measured run calibrates it "
@@ -264,6 +275,16 @@ def _pairs(c: Conditions) -> list[Reason]:
         f"{quantities.percent(c.level)}"
     )
     return [Reason("few-pairs", "caution", text)]
+
+
+def _width(c: Conditions) -> list[Reason]:
+    if c.half_width is None or (verdict := width_verdict(c.half_width)) == "ok":
+        return []
+    text = (
+        f"measured runs widen the {quantities.percent(c.level)} interval to "
+        f"±{quantities.digits(100 * c.half_width, 2)} % of the prediction: {width_words(c.half_width)}"
+    )
+    return [Reason("wide-calibration", verdict, text)]
 
 
 def _draws(c: Conditions) -> list[Reason]:
@@ -290,5 +311,6 @@ RULES: tuple[Callable[[Conditions], list[Reason]], ...] = (
     _uniform,
     _notes,
     _pairs,
+    _width,
     _draws,
 )
