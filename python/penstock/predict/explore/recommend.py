@@ -358,11 +358,10 @@ def _calibration_notes(found: Exploration, best: Candidate) -> list[str]:
         return []
     half = calibration.half_width
     if half is None:
-        told = calibration.words
-        return [
-            f"{told[0].upper()}{told[1:]}: what is told apart here is told apart in the model alone."
-        ]
-    notes = [f"Calibrated: {calibration.words}."]
+        words = f"{calibration.words[0].upper()}{calibration.words[1:]}"
+        return [f"{words}: what is told apart here is told apart in the model alone."]
+    told = found.overlap is not None and found.overlap.candidates  # by the sentence itself
+    notes = [] if told else [f"Calibrated: {calibration.words}."]
     if calibration.verdict == "caution":
         notes = [f"Caution: {calibration.words}: {width_words(half)}."]
     mean = found.record.mean(best)
