@@ -285,10 +285,16 @@ def explore(
     out: PathLike | None = None,
     seeds: int = 20,
     budget: int | None = None,
+    calibration: PathLike | None = None,
 ) -> Exploration:
-    """Which configuration is best: `vary` such as `hosts.app.count=2..18`, as `penstock explore --vary`."""
+    """Which configuration is best: `vary` such as `hosts.app.count=2..18`, as `penstock explore --vary`.
+
+    `calibration` is a file of measured pairs; without it none are looked for.
+    """
     from penstock.platform.hosts import load_platform
+    from penstock.predict.calibration import pairs_for
     from penstock.predict.explore.asked import asked, plan_of
+    from penstock.predict.explore.calibrated import calibration_of
     from penstock.predict.explore.record import Record
     from penstock.predict.explore.run import Settings, check
     from penstock.predict.explore.run import explore as explored
@@ -302,12 +308,15 @@ def explore(
     where, work = load_platform(Path(platform), []), read_workload(workflow)
     evaluator = Simulated(work, where, space, 0)
     settings = Settings(budget=budget, most_seeds=seeds)
+    known = None
+    if calibration is not None:
+        known = calibration_of(pairs_for(Path(calibration), where.name), settings.level)
     silent = _Silent()
     record = Record(space, evaluator, Path(out) if out is not None else None, silent.advanced)
     check(question, settings, space, evaluator)
     record.open(plan_of(work, where, space), resume=False)
     try:
-        return explored(record, question, settings, silent)
+        return explored(record, question, settings, silent, known)
     finally:
         record.close()
 

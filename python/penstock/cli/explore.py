@@ -82,6 +82,11 @@ def command(
         "--size-model",
         help="Sizes of a generated workflow's files: lognormal:SPREAD, table:FILE or table:FILE:SPREAD.",
     ),
+    calibration: Path | None = typer.Option(
+        None,
+        "--calibration",
+        help="Measured pairs for the intervals (default: the user's own store).",
+    ),
     cluster: str | None = typer.Option(
         None,
         "--cluster",
@@ -106,7 +111,9 @@ def command(
     seeds until told apart, and recommends one configuration, or says which to run.
     """
     from penstock.platform.hosts import load_platform
+    from penstock.predict.calibration import pairs_for
     from penstock.predict.explore.asked import asked, plan_of
+    from penstock.predict.explore.calibrated import calibration_of
     from penstock.predict.explore.document import document
     from penstock.predict.explore.recommend import recommend
     from penstock.predict.explore.record import Record
@@ -127,6 +134,7 @@ def command(
     model = None if size_model is None else SizeModel.parse(size_model)
     where = load_platform(platform, overrides)
     workload = read_workload(workflow, size_model=model)
+    known = calibration_of(pairs_for(calibration, where.name), level)
     settings = Settings(engine.value, budget, seeds, search_seed, level)
     with (
         _Bar(quiet or as_json) as bar,
@@ -136,7 +144,7 @@ def command(
         check(question, settings, space, by)
         resumed = record.open(plan_of(workload, where, space), resume)
         try:
-            found = explore(record, question, settings, bar)
+            found = explore(record, question, settings, bar, known)
         finally:
             record.close()
         found.resumed = resumed

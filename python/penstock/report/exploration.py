@@ -158,7 +158,14 @@ def _facts(found: Exploration, rec: Recommendation) -> list[tuple[str, str]]:
         ("seeds", f"1 for all, up to {found.settings.most_seeds} near the best, the same for all")
     )
     judgement = found.judgement or {}
-    if judgement.get("interval"):
+    ends = None
+    if found.calibration is not None and found.selection is not None:
+        best = found.record.mean(found.selection.best.candidate)["makespan_s"]
+        ends = found.calibration.ends(best)
+        facts.append(("measured runs", found.calibration.words))
+    if ends is not None:
+        facts.append(("one run of the best, calibrated", quantities.seconds_range(*ends)))
+    elif judgement.get("interval"):
         i = judgement["interval"]
         high = float("inf") if i["high"] is None else i["high"]
         told_range = quantities.seconds_range(i["low"], high)

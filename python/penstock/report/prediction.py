@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from penstock.predict import quantities
 from penstock.predict.prediction import Prediction
+from penstock.report import measured_words, render, style
 from penstock.report import prediction_words as told
-from penstock.report import render, style
 from penstock.report.glossary import explained
 from penstock.report.prediction_figures import FIGURES, draw
 from penstock.text import listed
@@ -41,6 +41,8 @@ def page(prediction: Prediction) -> str:
     return environment.from_string(_text("prediction.html.j2")).render(
         p=p,
         answer=told.answer(p),
+        beside=measured_words.tables(p),
+        besides=measured_words.sentences(p),
         measure=told.measure_sentence(p),
         tiles=_tiles(p),
         figures={name: _plate(p, name) for name in FIGURES},

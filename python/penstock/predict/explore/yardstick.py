@@ -14,6 +14,9 @@ from penstock.predict.explore.space import Candidate
 
 Array = NDArray[np.float64]
 
+#: what is off by the same factor as a predicted time
+METRICS = ("makespan_s", "cost", "energy_j")
+
 
 class Yardstick(Protocol):
     """A loss of candidates, to be made small."""
@@ -23,6 +26,9 @@ class Yardstick(Protocol):
 
     def of(self, candidate: Candidate) -> float:
         """The loss of the means over the candidate's seeds."""
+
+    def scaled(self, candidate: Candidate, factors: Array) -> Array:
+        """The losses of the means, were time, cost and energy that many times as much."""
 
     def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
         """Losses (candidates, seeds) whose means and spread over the seeds may be compared in pairs."""
@@ -42,6 +48,15 @@ class ByObjective:
     def of(self, candidate: Candidate) -> float:
         """As `Yardstick`."""
         return self.objective.loss(self.record.mean(candidate) | self.record.known(candidate))
+
+    def scaled(self, candidate: Candidate, factors: Array) -> Array:
+        """As `Yardstick`."""
+        mean, known = self.record.mean(candidate), self.record.known(candidate)
+        found = [
+            self.objective.loss(mean | {m: mean[m] * factor for m in METRICS} | known)
+            for factor in factors.tolist()
+        ]
+        return np.array(found)
 
     def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
         """As `Yardstick`."""
@@ -72,6 +87,10 @@ class ByKnee:
     def of(self, candidate: Candidate) -> float:
         """As `Yardstick`."""
         return float(_distance(self._mean(candidate), self._ideal))
+
+    def scaled(self, candidate: Candidate, factors: Array) -> Array:
+        """As `Yardstick`."""
+        return _distance(self._mean(candidate)[None, :] * factors[:, None], self._ideal)
 
     def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
         """As `Yardstick`."""
