@@ -288,8 +288,8 @@ def explore(
 ) -> Exploration:
     """Which configuration is best: `vary` such as `hosts.app.count=2..18`, as `penstock explore --vary`."""
     from penstock.platform.hosts import load_platform
-    from penstock.predict.explore.asked import asked, plan_of
     from penstock.predict.explore.record import Record
+    from penstock.predict.explore.request import asked, plan_of
     from penstock.predict.explore.run import Settings, check
     from penstock.predict.explore.run import explore as explored
     from penstock.predict.explore.simulate import Simulated
@@ -336,27 +336,27 @@ class Disk:
         self.described: dict[str, Any] = {}
 
     def __enter__(self) -> Disk:
-        from penstock.emulate.disks import standing
+        from penstock.emulate.disks import persistent
 
-        self.described = standing.up(self.profile, self.backing, self.mount, **self._options)
+        self.described = persistent.up(self.profile, self.backing, self.mount, **self._options)
         return self
 
     def __exit__(self, *_: object) -> None:
-        from penstock.emulate.disks import standing
+        from penstock.emulate.disks import persistent
 
-        standing.down(self.mount)
+        persistent.down(self.mount)
 
     def set(self, **patch: Any) -> dict[str, Any]:
         """Changes it while it is used."""
-        from penstock.emulate.disks import standing
+        from penstock.emulate.disks import persistent
 
-        return standing.change(self.mount, patch)
+        return persistent.change(self.mount, patch)
 
     def stats(self) -> dict[str, Any]:
         """Its counters."""
-        from penstock.emulate.disks import standing
+        from penstock.emulate.disks import persistent
 
-        (disk,) = standing.status(self.mount)
+        (disk,) = persistent.status(self.mount)
         return dict(disk["stats"])
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles, undictionaried
-from penstock.campaign.certificate_again import judged_again
+from penstock.campaign.rejudge import judged_again
 
 from .node_ground import Ground
 

@@ -18,7 +18,7 @@ import pytest
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.observe.trace.capture.hot import in_words
+from penstock.observe.trace.capture.hot_set import in_words
 from penstock.observe.trace.capture.scope import read_scope
 from penstock.observe.trace.capture.session import Traced
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult

@@ -15,12 +15,12 @@ from penstock.analyse.costs import (
     focal_factor,
     mean_ratio,
 )
+from penstock.analyse.estimability import untold
 from penstock.analyse.finding import Finding
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import direction, kind
 from penstock.analyse.recommend import SINGLE_RUNS
-from penstock.analyse.untold import untold
 from penstock.text import (
     cannot_exclude,
     difference,

@@ -14,8 +14,8 @@ from typing import Any
 
 from penstock.analyse.trace_compare import SPOKEN, Ratio, Run, match_files
 from penstock.archive.bundle import Bundle
+from penstock.archive.completeness import reading
 from penstock.archive.selection import Selection
-from penstock.archive.whole import reading
 from penstock.errors import BadInput
 from penstock.study.disk_speeds import NO_DIFFERENCE_OF_DEVICES, scale_of
 from penstock.text import at_speed, duration, speed

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from penstock.analyse.estimability import size_words
 from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.recommend import conflicts, recommendation
 from penstock.analyse.straggler import Held, held_up, in_words
-from penstock.analyse.untold import size_words
 from penstock.analyse.why import not_known, why
 from penstock.archive.receipts import unplaced_faults
 from penstock.text import listed, percent, term_words, times

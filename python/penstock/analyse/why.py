@@ -16,12 +16,12 @@ from typing import Any
 import pandas as pd
 
 from penstock.analyse.costs import factor_cost, focal_factor
+from penstock.analyse.estimability import left_out
 from penstock.analyse.means import AS_GOOD, Mean, Ranking, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import kind
 from penstock.analyse.recommend import Sentence
 from penstock.analyse.traced_run import Judged, TracedRun
-from penstock.analyse.untold import left_out
 from penstock.errors import PenstockError
 from penstock.text import duration, listed, percent, size
 

@@ -20,8 +20,8 @@ from penstock.archive.bundle import Bundle, write_parquet
 from penstock.archive.runs import attempts as all_attempts
 from penstock.archive.runs import attempts_table, bundles, joined, one_table, runs_table
 from penstock.archive.schemas import described
-from penstock.campaign.certificate_again import JudgedAgain, judged_again
 from penstock.campaign.frozen import read_campaign
+from penstock.campaign.rejudge import JudgedAgain, judged_again
 from penstock.design.plan import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study

@@ -18,12 +18,12 @@ import pyarrow as pa
 from penstock.archive.bundle import Bundle, directory_bytes, partial_path
 from penstock.archive.receipts import unplaced_faults
 from penstock.archive.runs import set_aside
-from penstock.campaign import space
+from penstock.campaign import disk_space
 from penstock.campaign.conductor import Attempt, Outcome
 from penstock.campaign.judgement import Evidence, Judgement, judge
 from penstock.campaign.nodes_stage import NodesStage
 from penstock.campaign.observation import Observation, RunObservers
-from penstock.campaign.plain import PlainDirectories
+from penstock.campaign.plain_directories import PlainDirectories
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
 from penstock.campaign.stage import HostStage, Stage, Used, Words
@@ -517,9 +517,9 @@ def forecast(
     """Raises PenstockError, with the numbers, if the runs that are left would fill a file system."""
     disks = [disk for node in study.platform.nodes for disk in node.disks]
     by_event = study.observers.trace is not None or any(d.profile is not None for d in disks)
-    first_bytes = space.FIRST_BUNDLE_BYTES if by_event else space.FIRST_PLAIN_BUNDLE_BYTES
-    results = space.bundles_need(len(left), finished_bytes, first_bytes)
-    needs = [(out, space.Need(0, 0, results))]
+    first_bytes = disk_space.FIRST_BUNDLE_BYTES if by_event else disk_space.FIRST_PLAIN_BUNDLE_BYTES
+    results = disk_space.bundles_need(len(left), finished_bytes, first_bytes)
+    needs = [(out, disk_space.Need(0, 0, results))]
     still: dict[tuple[str, Path], int] = {}
     copies: dict[Path, int] = {}
     for treatment_id in {r.treatment_id for r in left}:
@@ -536,10 +536,10 @@ def forecast(
                 still[key, place] = declared
             if resolved.mutates is True:
                 copies[place] = max(copies.get(place, 0), size)
-    needs += [(place, space.Need(size, 0, 0)) for (_, place), size in still.items()]
-    needs += [(place, space.Need(0, size, 0)) for place, size in copies.items()]
-    for path, need in space.by_file_system(needs):
-        space.check(path, need, len(left))
+    needs += [(place, disk_space.Need(size, 0, 0)) for (_, place), size in still.items()]
+    needs += [(place, disk_space.Need(0, size, 0)) for place, size in copies.items()]
+    for path, need in disk_space.by_file_system(needs):
+        disk_space.check(path, need, len(left))
 
 
 def data_key(resolved: ResolvedRun) -> str:

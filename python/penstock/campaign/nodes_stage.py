@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.campaign.cluster_reuse import changes_between
 from penstock.campaign.disk_certificate import certified, changes_of, put_up_with
-from penstock.campaign.reuse import changes_between
 from penstock.campaign.run_disks import DiskObservation, counters_table, faults_of
 from penstock.campaign.services import Services
 from penstock.campaign.stage import Used, Words

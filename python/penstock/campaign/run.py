@@ -18,7 +18,7 @@ from penstock.analyse.timeouts import time_out_warnings
 from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.catalogue import Catalogue, index_path
 from penstock.archive.runs import attempts
-from penstock.campaign import work
+from penstock.campaign import work_directory
 from penstock.campaign.analysis import Analysis, analyse, headline
 from penstock.campaign.conductor import Made, Outcome, conduct, still_to_make
 from penstock.campaign.executor import HostExecutor, forecast, interrupted_attempts
@@ -30,7 +30,7 @@ from penstock.campaign.frozen import (
     read_campaign,
     refuse_altered,
 )
-from penstock.campaign.plain import refuse_unusable
+from penstock.campaign.plain_directories import refuse_unusable
 from penstock.campaign.prepared import PreparedData
 from penstock.campaign.progress import RunProgress
 from penstock.campaign.speed import (
@@ -196,7 +196,7 @@ def run_loaded(
                 *unequal,
             ]:
                 progress.say(f"warning: {warning}")
-            place = work.work_directory(out)
+            place = work_directory.work_directory(out)
             sizes = [directory_bytes(b.path) for b in found]
             forecast(
                 study, treatments, to_make, place, out, PreparedData(place / "prepared"), sizes
@@ -227,7 +227,7 @@ def run_loaded(
                 state = "finished" if done >= len(plan.rows) else "stopped"
                 _tell(catalogues, out, facts, state, [])
         if not still_to_make(plan.rows, _made(attempts(out))):
-            work.clear(out, work.work_directory(out))
+            work_directory.clear(out, work_directory.work_directory(out))
         full = full and not result.interrupted and not result.failed
         result.analysis = analyse(out, progress.say, full=full)
     result.seconds = time.monotonic() - began
@@ -252,7 +252,7 @@ def _make(
     """Makes the runs; on an interrupt, or where it stops by itself, the result says so."""
     out = result.out
     (out / "runs").mkdir(exist_ok=True)
-    place = work.work_directory(out)
+    place = work_directory.work_directory(out)
     sizes = [directory_bytes(b.path) for b in found]
     listener = _Telling(progress, catalogues, out, result, finished)
     begun = {**never, **interrupted_attempts(out)}
@@ -488,7 +488,7 @@ def _locked(out: Path) -> Iterator[None]:
             yield
         finally:
             if not (out / "campaign.json").exists():
-                work.clear(out, work.work_directory(out))
+                work_directory.clear(out, work_directory.work_directory(out))
                 (out / ".lock").unlink()
                 with contextlib.suppress(OSError):
                     out.rmdir()

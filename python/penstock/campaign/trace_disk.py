@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle
-from penstock.emulate.disks import standing
+from penstock.emulate.disks import persistent
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import BadInput, PenstockError
 from penstock.host.clocks import clock_row
@@ -89,7 +89,7 @@ def trace_on_disk(
         clocks = [clock_row("start")]
         with (
             Interrupts(in_sessions_of_children) as interrupts,
-            standing.recording(mount, log, exact=exact, journal=journal) as recorded,
+            persistent.recording(mount, log, exact=exact, journal=journal) as recorded,
         ):
             if interrupts.name is not None:
                 raise PenstockError(f"ended by {interrupts.name} before the command began")

@@ -33,8 +33,8 @@ def command(
     import duckdb
     import pyarrow as pa
 
+    from penstock.archive.completeness import reading
     from penstock.archive.selection import is_study
-    from penstock.archive.whole import reading
     from penstock.campaign.analysis import analyse, headline
 
     check_fail_on(fail_on)

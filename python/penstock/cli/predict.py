@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.predict.calibration import Pair
     from penstock.predict.prediction import Prediction
-    from penstock.report import prediction_words
+    from penstock.report import prediction_text
     from penstock.study.disk_speeds import DiskSpeeds
 
 _WIDTH = 100
@@ -226,25 +226,25 @@ def _progress(quiet: bool) -> Iterator[Callable[[int], None] | None]:
 def _answer(p: Prediction) -> None:
     from rich.console import Console
 
-    from penstock.report import prediction_words as told
+    from penstock.report import prediction_text
 
     console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
 
     def say(text: str) -> None:
         print(textwrap.fill(text, _WIDTH, subsequent_indent="    " if text[:1] == " " else ""))
 
-    say(told.answer(p))
+    say(prediction_text.answer(p))
     print()
-    _table(console, told.stage_table(p))
-    _table(console, told.station_table(p))
-    say(told.bytes_sentence(p))
+    _table(console, prediction_text.stage_table(p))
+    _table(console, prediction_text.station_table(p))
+    say(prediction_text.bytes_sentence(p))
     if p.frequencies is not None:
         print()
-        _table(console, told.frequency_table(p))
+        _table(console, prediction_text.frequency_table(p))
         say(f"{p.frequencies['statement']}.")
     print()
     if p.sensitivity:
-        _table(console, told.sensitivity_table(p, 6))
+        _table(console, prediction_text.sensitivity_table(p, 6))
     say(
         {"ok": "The model applies.", "caution": "The model applies with caution:"}.get(
             p.applies.verdict, "The model does not apply; decide nothing from this:"
@@ -252,15 +252,15 @@ def _answer(p: Prediction) -> None:
     )
     for reason in p.applies.reasons:
         say(f"  {reason.severity}: {reason.text}.")
-    if told.measure_sentence(p):
-        say(told.measure_sentence(p))
+    if prediction_text.measure_sentence(p):
+        say(prediction_text.measure_sentence(p))
     say(f"Interval: {p.interval.method}.")
-    say(f"Simulated: {told.effort(p)}.")
+    say(f"Simulated: {prediction_text.effort(p)}.")
     if p.measured is not None:
-        say(told.measured_sentence(p))
+        say(prediction_text.measured_sentence(p))
 
 
-def _table(console: Console, table: prediction_words.Table) -> None:
+def _table(console: Console, table: prediction_text.Table) -> None:
     from rich.table import Table
 
     grid = Table(box=None, pad_edge=False)

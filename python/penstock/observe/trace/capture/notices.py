@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
-from penstock.observe.trace.capture.announced import announcements, those_with
+from penstock.observe.trace.capture.announcements import announcements, those_with
 
 _THREADS = TABLES["threads"].arrow
 

@@ -11,7 +11,7 @@ from penstock.errors import PenstockError
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.observe.trace.capture.cost import Paired, paired_runs
+from penstock.observe.trace.capture.overhead import Paired, paired_runs
 from penstock.observe.trace.capture.tracer import Tracer
 
 #: share of the time without tracing that is to be told from none

@@ -24,10 +24,10 @@ from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
 from penstock.host.mounts import unmount
 from penstock.observe.trace.anonymize import Anonymizer
-from penstock.observe.trace.capture.cost import Paired
 from penstock.observe.trace.capture.interrupts import Interrupts
 from penstock.observe.trace.capture.notices import phases_of
 from penstock.observe.trace.capture.output import Output, Straight, copied
+from penstock.observe.trace.capture.overhead import Paired
 from penstock.observe.trace.capture.paired import calibrated
 from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
 from penstock.observe.trace.capture.scope import Scope, place_of

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from penstock.errors import printable
 from penstock.observe.trace.foreign.bundle import Judged
-from penstock.observe.trace.show.closing import named, of_paths
+from penstock.observe.trace.show.closing_sentence import named, of_paths
 from penstock.observe.trace.show.summary import tail
 from penstock.text import duration
 from penstock.text import size as size_in_words

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from penstock.archive.trace_rows import first_of_path
 from penstock.errors import printable
-from penstock.observe.trace.capture.hot import in_words
+from penstock.observe.trace.capture.hot_set import in_words
 from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
 from penstock.observe.trace.capture.session import Traced
-from penstock.observe.trace.show.closing import named, of_paths
+from penstock.observe.trace.show.closing_sentence import named, of_paths
 from penstock.text import FAULTS, basis_in_words, duration
 from penstock.text import size as size_in_words
 

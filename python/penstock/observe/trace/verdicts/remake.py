@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.observe.trace.capture.hot import COUNTERS
+from penstock.observe.trace.capture.hot_set import COUNTERS
 from penstock.observe.trace.layers.device_order import judge_device, with_reasons
 from penstock.observe.trace.verdicts.patterns import Row, patterns_table
 from penstock.observe.trace.verdicts.rejudge import judge_bundle, phases_of

@@ -17,7 +17,7 @@ import pytest
 from penstock.analyse.fidelity import RULES
 from penstock.archive.bundle import Bundle
 from penstock.campaign.analysis import analyse
-from penstock.campaign.certificate_again import judged_again
+from penstock.campaign.rejudge import judged_again
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
