@@ -87,11 +87,11 @@ def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
 
     from penstock.analyse.trace_findings import findings_of
     from penstock.errors import printable
-    from penstock.observe.trace.verdicts.remake import patterns_again
+    from penstock.observe.trace.verdicts.rejudge import rejudged_patterns
     from penstock.text import basis_in_words
 
     if (bundle / "io_events.parquet").exists():
-        table, _ = patterns_again(bundle)
+        table, _ = rejudged_patterns(bundle)
     else:
         table = pq.read_table(bundle / "patterns.parquet")
         print(

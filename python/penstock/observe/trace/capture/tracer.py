@@ -22,12 +22,17 @@ from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.trace import MODES, RING_BYTES
-from penstock.observe.trace.capture.announcements import announcements
+from penstock.observe.trace.capture.announcements import (
+    Mark,
+    announcements,
+    marks_of,
+    phases_of,
+    threads_table,
+)
 from penstock.observe.trace.capture.counts import closing_of_counts, read_counts
 from penstock.observe.trace.capture.events import SpoolReader, files_table, keep_events
 from penstock.observe.trace.capture.hot_set import judge_counters, left_to_counters, read_decisions
 from penstock.observe.trace.capture.names import read_names
-from penstock.observe.trace.capture.notices import Mark, marks_of, phases_of, threads_table
 from penstock.observe.trace.capture.overhead import cost_of, estimate
 from penstock.observe.trace.capture.salvage import salvaged_receipt, what_is_missing
 from penstock.observe.trace.layers.coverage import mapped_before, mapped_table

@@ -18,7 +18,7 @@ from penstock.observe.trace.capture.tracer import Tracer
 LIMIT = 0.008
 
 
-def calibrated(
+def calibrate(
     words: list[str],
     load: Callable[[Journal], Tracer],
     pairs: int,
