@@ -289,7 +289,7 @@ def explore(
     """Which configuration is best: `vary` such as `hosts.app.count=2..18`, as `penstock explore --vary`."""
     from penstock.platform.hosts import load_platform
     from penstock.predict.explore.record import Record
-    from penstock.predict.explore.request import asked, plan_of
+    from penstock.predict.explore.request import plan_of, question_of
     from penstock.predict.explore.run import Settings, check
     from penstock.predict.explore.run import explore as explored
     from penstock.predict.explore.simulate import Simulated
@@ -298,7 +298,7 @@ def explore(
     from penstock.workload.read import read_workload
 
     space = make_space([parse_axis(text) for text in vary])
-    question = asked(space, SpaceFile(()), constraints, objective)
+    question = question_of(space, SpaceFile(()), constraints, objective)
     where, work = load_platform(Path(platform), []), read_workload(workflow)
     evaluator = Simulated(work, where, space, 0)
     settings = Settings(budget=budget, most_seeds=seeds)

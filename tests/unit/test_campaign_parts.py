@@ -14,7 +14,7 @@ from penstock.campaign.cluster_reuse import changes_between
 from penstock.campaign.executor import (
     draw_seed,
     interrupted_attempts,
-    last_words,
+    last_line,
     note_interrupted,
 )
 from penstock.campaign.frozen import (
@@ -259,9 +259,9 @@ def test_draws_differ_between_runs_and_are_the_same_when_asked_again() -> None:
 
 def test_last_words(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert last_words(log) == ""
+    assert last_line(log) == ""
     log.write_text("first\nNo space left\n\n")
-    assert last_words(log) == "No space left"
+    assert last_line(log) == "No space left"
 
 
 def test_a_way_for_others_is_open_all_along(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def evidence(**more: object) -> Evidence:
     values: dict[str, object] = {
         "finished": Finished(0, None, False, 0, 1, use, 1),
         "timeout_s": 10.0,
-        "last_words": "",
+        "last_line": "",
         "oom_kills": 0,
         "node_faults": (),
         "cache_fault": "",
@@ -360,7 +360,7 @@ def test_a_few_faults_that_could_not_be_placed_spoil_no_run() -> None:
 def test_a_workload_that_ended_badly_has_failed(
     finished: Finished, state: str, reason: str
 ) -> None:
-    found = judge(evidence(finished=finished, last_words="no such table", lost_events=5))
+    found = judge(evidence(finished=finished, last_line="no such table", lost_events=5))
     assert (found.state, found.valid, found.repeatable) == (state, False, False)
     assert reason in found.reason
 

@@ -195,7 +195,7 @@ class Run:
 
     def _asked(self, table: str, query: str) -> list[dict[str, Any]]:
         try:
-            return self._tables.ask(query)
+            return self._tables.query(query)
         except duckdb.Error as error:
             place = self.path / f"{table}.parquet"
             raise BadInput(f"{place}: cannot be read: {error}") from error

@@ -26,7 +26,7 @@ from penstock.campaign.observation import Observation, RunObservers
 from penstock.campaign.plain_directories import PlainDirectories
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
-from penstock.campaign.stage import HostStage, Stage, Used, Words
+from penstock.campaign.stage import CommandLine, HostStage, Stage, Used
 from penstock.campaign.witness import confirmation, doubted, own_numbers
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
@@ -226,7 +226,7 @@ class HostExecutor:
                 user=resolved.user,
             )
         if finished.exit_status != 0:
-            words = last_words(log.with_suffix(".err")) or last_words(log)
+            words = last_line(log.with_suffix(".err")) or last_line(log)
             raise PenstockError(
                 f"run {run.run_id}: the preparation ended with status {finished.exit_status}: "
                 f"{words or 'it said nothing'} (command: {command})"
@@ -289,11 +289,11 @@ class HostExecutor:
         work.finished = work.stage.run(self._words(work, work.resolved.command), attempt.phase)
         work.clocks.append(clock_row("end"))
 
-    def _words(self, work: _Work, command: str, prefix: str = "") -> Words:
+    def _words(self, work: _Work, command: str, prefix: str = "") -> CommandLine:
         resolved = work.resolved
         place = work.bundle.path
         out, err = ("after.txt", "after.err.txt") if prefix else ("stdout.txt", "stderr.txt")
-        return Words(
+        return CommandLine(
             command=command,
             stdout=place / out,
             stderr=place / err,
@@ -466,7 +466,7 @@ class HostExecutor:
             Evidence(
                 finished=finished,
                 timeout_s=work.resolved.timeout_s,
-                last_words=last_words(work.bundle.path / "stderr.txt"),
+                last_line=last_line(work.bundle.path / "stderr.txt"),
                 oom_kills=work.used.oom_kills,
                 node_faults=work.used.faults,
                 data_altered=work.prepared is not None
@@ -575,7 +575,7 @@ def profile_hash(profile: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(profile, sort_keys=True).encode()).hexdigest()
 
 
-def last_words(path: Path) -> str:
+def last_line(path: Path) -> str:
     """The last line of a log that says anything."""
     try:
         with open(path, "rb") as log:

@@ -109,7 +109,7 @@ def command(
     from penstock.predict.explore.document import document
     from penstock.predict.explore.recommend import recommend
     from penstock.predict.explore.record import Record
-    from penstock.predict.explore.request import asked, plan_of
+    from penstock.predict.explore.request import plan_of, question_of
     from penstock.predict.explore.run import Settings, check, explore
     from penstock.predict.explore.space import make_space, parse_axis
     from penstock.predict.explore.space_file import SpaceFile, read_space_file
@@ -123,7 +123,7 @@ def command(
         raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
     said = SpaceFile(()) if space_file is None else read_space_file(space_file)
     space = make_space([*said.axes, *(parse_axis(text) for text in vary)])
-    question = asked(space, said, constraints, objective)
+    question = question_of(space, said, constraints, objective)
     model = None if size_model is None else SizeModel.parse(size_model)
     where = load_platform(platform, overrides)
     workload = read_workload(workflow, size_model=model)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, HTTPException
 from penstock.emulate.disks import persistent
 from penstock.serve.api import models
 from penstock.serve.api.clusters import events_of
-from penstock.serve.api.jobs import Book, Prefer
+from penstock.serve.api.jobs import JobRegistry, Prefer
 
 
 def _mount(disk: str) -> Path:
@@ -20,7 +20,7 @@ def _mount(disk: str) -> Path:
     raise HTTPException(404, f"no disk {disk} is up")
 
 
-def router(book: Book) -> APIRouter:
+def router(registry: JobRegistry) -> APIRouter:
     """The disks of `penstock disk up`."""
     api = APIRouter(prefix="/disks", tags=["disks"])
 
@@ -29,7 +29,7 @@ def router(book: Book) -> APIRouter:
         return persistent.status()
 
     @api.post("", status_code=201, summary="Put one up")
-    def put_up(asked: models.Standing, prefer: Prefer = None) -> Any:
+    def put_up(asked: models.MountRequest, prefer: Prefer = None) -> Any:
         def act() -> dict[str, Any]:
             return persistent.up(
                 asked.profile,
@@ -39,14 +39,14 @@ def router(book: Book) -> APIRouter:
                 durable=asked.durable,
             )
 
-        return book.do(prefer, f"put a disk up at {asked.mount}", act, 201)
+        return registry.do(prefer, f"put a disk up at {asked.mount}", act, 201)
 
     @api.get("/{disk}", summary="One of them")
     def disk(disk: str) -> dict[str, Any]:
         return persistent.status(_mount(disk))[0]
 
     @api.patch("/{disk}", summary="Limits, features, faults, profile: changed now")
-    def change(disk: str, asked: models.StandingChange) -> dict[str, Any]:
+    def change(disk: str, asked: models.MountChange) -> dict[str, Any]:
         return persistent.change(
             _mount(disk), asked.patch, asked.profile, time_scale=asked.time_scale
         )
@@ -70,6 +70,6 @@ def router(book: Book) -> APIRouter:
     @api.delete("/{disk}", summary="Take it down; its files stay")
     def down(disk: str, force: bool = False, prefer: Prefer = None) -> Any:
         mount = _mount(disk)
-        return book.do(prefer, f"take {disk} down", lambda: persistent.down(mount, force=force))
+        return registry.do(prefer, f"take {disk} down", lambda: persistent.down(mount, force=force))
 
     return api

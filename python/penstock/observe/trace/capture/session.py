@@ -27,7 +27,7 @@ from penstock.observe.trace.anonymize import Anonymizer
 from penstock.observe.trace.capture.announcements import phases_of
 from penstock.observe.trace.capture.calibrate import calibrate
 from penstock.observe.trace.capture.interrupts import Interrupts
-from penstock.observe.trace.capture.output import Output, Straight, copied
+from penstock.observe.trace.capture.output import Output, PassThrough, copied
 from penstock.observe.trace.capture.overhead import Paired
 from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
 from penstock.observe.trace.capture.scope import Scope, place_of
@@ -296,11 +296,11 @@ def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer
 @contextlib.contextmanager
 def _stdout(
     session: Session, bundle: Bundle | None, group: RunCgroup
-) -> Iterator[Output | Straight]:
+) -> Iterator[Output | PassThrough]:
     """Where the command's stdout goes: with --json to stderr, with a bundle to the bundle as well."""
     ours = sys.stderr.fileno() if session.quiet else None
     if bundle is None:
-        yield Straight(ours)
+        yield PassThrough(ours)
         return
     onward = ours if ours is not None else sys.stdout.fileno()
     with copied(bundle.path / "stdout.txt", onward, lambda: bool(group.pids())) as output:

@@ -261,7 +261,7 @@ def served_under(
         name: tables[name] for name in ("cache_use", "files", "device_requests") if name in tables
     }
     base = Database({"io_events": events, **wanted})
-    return served_by(base.ask, base.columns, layers, only)
+    return served_by(base.query, base.columns, layers, only)
 
 
 @contextlib.contextmanager
