@@ -320,7 +320,7 @@ def _independent(terms: list[_Term], blocks: Values, n: int) -> bool:
 
 
 def _mixed(terms: list[_Term], blocks: Values, n: int) -> list[str]:
-    """`NOT_ESTIMABLE` for terms that others are mixed into: where the model's null space touches their columns."""
+    """`NOT_ESTIMABLE` for terms with others mixed in: where the model's null space touches their columns."""
     x = np.hstack([np.ones((n, 1)), blocks, *(term.columns for term in terms)])
     values, rows = np.linalg.svd(x, full_matrices=True)[1:]
     rank = int(np.sum(values > 1e-8 * values[0]))

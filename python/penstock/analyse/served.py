@@ -95,7 +95,6 @@ class Served:
 
     @property
     def total(self) -> int:
-        """All calls."""
         return sum(self.calls.values())
 
     @property
@@ -115,7 +114,6 @@ class Served:
 
     @property
     def waiting_ns(self) -> int:
-        """Their time."""
         return self.time_ns["device"] + self.time_ns["missed"]
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.host.launch import Finished
 
-#: a run is complete when the monitor took this share of its samples, or lacks no more than one (MN-29)
+#: a run is complete when the monitor took this share of its samples, or lacks no more than one
 COMPLETE_SHARE = 0.99
 #: share of a run's events that may be faults whose mapping could not be looked up
 UNPLACED_SHARE = 0.001

@@ -63,7 +63,6 @@ class RunProgress:
             print(line, file=sys.stderr, flush=True)
 
     def begun(self, run: PlannedRun, attempt: int) -> None:
-        """A run begins."""
         attempts = f" (attempt {attempt})" if attempt > 1 else ""
         treatment = ", ".join(f"{name} {level}" for name, level in run.levels.items())
         if self._bar is not None:

@@ -278,7 +278,6 @@ class _Bar:
             self._bar.stop()
 
     def stage(self, what: str, total: int | None) -> None:
-        """A new stage."""
         if self._bar is not None:
             if self._task is not None:
                 self._bar.remove_task(self._task)

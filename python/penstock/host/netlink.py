@@ -85,7 +85,6 @@ class Netlink:
         self._number = 0
 
     def close(self) -> None:
-        """Closes the socket."""
         self._socket.close()
 
     def __enter__(self) -> Netlink:

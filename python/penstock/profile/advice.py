@@ -44,7 +44,6 @@ class JudgedCell:
     p99: float | None = None
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         c = self.cell
         return {
             "operation": c.op,

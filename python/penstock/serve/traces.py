@@ -151,5 +151,4 @@ class Served:
         return self.traces[number]
 
     def close(self) -> None:
-        """Removes the indexes."""
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -23,7 +23,6 @@ class Relay:
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return self._daemon.pid
 
     def add(self, network: int, port: int) -> None:
@@ -56,7 +55,6 @@ class Relay:
         return self._daemon.call("stats", reset=reset)
 
     def stop(self) -> None:
-        """Ends it."""
         self._daemon.stop()
 
 

@@ -105,7 +105,6 @@ class Exploration:
 
     @property
     def space(self) -> Space:
-        """The space explored."""
         return self.record.space
 
     @property

@@ -76,7 +76,6 @@ class _Basis:
 
     @property
     def treatment_id(self) -> str:
-        """The treatment."""
         return str(self.bundles[0].manifest["treatment_id"])
 
     @property

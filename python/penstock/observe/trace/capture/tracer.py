@@ -119,7 +119,6 @@ class Tracer:
 
     @property
     def pid(self) -> int:
-        """Of the daemon."""
         return self._daemon.pid
 
     @property
@@ -238,7 +237,6 @@ class Tracer:
         return Path(self._where.target) / name
 
     def _forget(self) -> None:
-        """Removes the spool."""
         if self._where is not None:
             where, self._where = self._where, None
             with contextlib.suppress(OSError, PenstockError):
@@ -356,5 +354,4 @@ class TraceObserver:
         return Seen(traced.tables, traced.receipt, lost, traced.events_path, closing)
 
     def stop(self) -> None:
-        """Ends the daemon."""
         self._tracer.stop()

@@ -140,7 +140,6 @@ class Layers:
             self._forget()
 
     def _forget(self) -> None:
-        """Removes the spool."""
         if self._spool is not None and self._entry is not None:
             with contextlib.suppress(OSError):
                 self._spool.unlink(missing_ok=True)

@@ -247,7 +247,6 @@ class _Plain:
         print(f"penstock: {text}", file=self._stream, flush=True)
 
     def show(self, counts: str, rows: list[Row]) -> None:
-        """The state now."""
         self.line("; ".join([counts, *map(_words, rows)]))
 
     def close(self) -> None:
