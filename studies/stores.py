@@ -1,13 +1,13 @@
-"""Workflows on real shared stores beside what is predicted of them, and what each engine makes of each hint.
+"""Workflows on real shared stores beside what is predicted of them, and what engines make of each hint.
 
-`compare`: a store is put up on virtual nodes, its service times are found on three of them (`penstock seed`),
-then access patterns of Costa 2014 are run as real processes, several times each, and predicted from the seeded
-platform by the model in four ways: as it was published (links first come first served, chunks placed at
-random), with links that flows share, with chunks dealt out evenly as well, and with the places that the
-store really chose. No scenario was used for seeding or calibration.
+`compare`: a store is put up on virtual nodes, its service times are found on three of them (`penstock
+seed`), then access patterns of Costa 2014 are run as real processes, several times each, and predicted from
+the seeded platform by the model in four ways: as it was published (links first come first served, chunks
+placed at random), with links that flows share, with chunks dealt out evenly as well, and with the places
+that the store really chose. No scenario was used for seeding or calibration.
 
     python studies/stores.py compare [--engine moosefs] [--quick] [--record]
-    python studies/stores.py matrix [ENGINE …]      tries every cell on nodes, and writes it into docs/stores.md
+    python studies/stores.py matrix [ENGINE …]     every cell on nodes, written into docs/stores.md
 
 Goals: 85 % of scenarios within 10 %, none past 20 %, 90 % intervals that hold; configurations of one workload
 ranked as measured (Kendall's tau at least 0.9), the one chosen within 5 % of the best. Planted: a storage
@@ -26,6 +26,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from penstock.errors import PenstockError  # noqa: E402
 from penstock.platform.hosts import Platform, load_platform  # noqa: E402
 from penstock.plugins import STORE_ENGINES  # noqa: E402
 from penstock.predict.queue_network.predict import predict  # noqa: E402
-from penstock.store.conformance import conform  # noqa: E402
+from penstock.store.conformance import Shown, conform  # noqa: E402
 from penstock.store.store import Store  # noqa: E402
 from penstock.workload.make import made  # noqa: E402
 from penstock.workload.workflow import Workload  # noqa: E402
@@ -80,7 +81,7 @@ class Scenario:
 
     @property
     def workload(self) -> Workload:
-        options = {"width": self.nodes if self.pattern != "reduce" else self.nodes}
+        options: dict[str, Any] = {"width": self.nodes}
         whole = made(self.pattern, self.size, options | ({"optimised": True} if self.hints else {}))
         return replace(whole, origin=None)
 
@@ -232,7 +233,7 @@ def _ranked(found: Sequence[Compared], model: str) -> Iterator[record.Row]:
 
 
 def planted(found: Sequence[Compared], platform: Platform) -> bool:
-    """Whether a storage service of a hundredfold is told: most scenarios are then off by more than the worst."""
+    """Whether a storage service of a hundredfold is told: scenarios are then off by more than the worst."""
     slow = platform.with_values(
         {
             "hosts.node.storage.write": {"overhead": "50 ms", "per_byte": "100 ms/MiB"},
@@ -262,7 +263,7 @@ def matrix(engines: Sequence[str]) -> str:
         )
         with store_of(nodes, engine) as store:
             cells = {}
-            for shown in conform(store, lambda s: print(f"{engine}: {s}", file=sys.stderr)):
+            for shown in conform(store, partial(_heard, engine)):
                 text = shown.support.how if shown.support.why else "yes"
                 cells[shown.cell] = text if shown.holds else f"**{text}, not so**"
             columns[engine] = cells
@@ -275,6 +276,10 @@ def matrix(engines: Sequence[str]) -> str:
     return head + "".join(rows)
 
 
+def _heard(engine: str, shown: Shown) -> None:
+    print(f"{engine}: {shown}", file=sys.stderr, flush=True)
+
+
 def write_matrix(table: str) -> None:
     """Puts the table in its place on the page."""
     text = PAGE.read_text("utf-8")
@@ -285,6 +290,7 @@ def write_matrix(table: str) -> None:
 
 
 def main() -> int:
+    """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     beside = verbs.add_parser("compare")

@@ -29,7 +29,7 @@ from penstock.predict.blackbox.tasks import (
     with_computing,
 )
 from penstock.profile import load_profile
-from penstock.report.tree import figure
+from penstock.report.storage_tree import figure
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

@@ -15,7 +15,7 @@ from penstock.predict.calibration import read_pairs
 from penstock.predict.measured_runs import MeasuredRun, Span, measured_runs
 from penstock.predict.queue_network.predict import predict
 from penstock.predict.queue_network.task_times import task_times
-from penstock.report import measured_words
+from penstock.report import measured_text
 from penstock.report.prediction import page
 from penstock.workload.read import read_workload
 from tests.unit.prediction_example import prediction
@@ -219,13 +219,13 @@ def test_beside_matches_by_name_and_counts_runs() -> None:
 
 def test_words_and_page_tell_what_cancels_and_what_has_no_counterpart() -> None:
     p = prediction()
-    told = " ".join(measured_words.sentences(p))
+    told = " ".join(measured_text.sentences(p))
     assert "Stage errors cancel in the sum" in told
     assert "mProject too short" not in told
     assert "mProject too long by" in told
     assert "1 task not predicted: unheard-of." in told
     assert "1 of 2 runs inside" in told or "2 of 2 runs inside" in told
-    first = measured_words.tables(p)[0]
+    first = measured_text.tables(p)[0]
     assert first.columns == (
         "",
         "#predicted",

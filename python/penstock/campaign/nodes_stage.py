@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.campaign.cluster_reuse import changes_between
 from penstock.campaign.disk_certificate import certified, changes_of, put_up_with
-from penstock.campaign.reuse import changes_between
 from penstock.campaign.run_disks import DiskObservation, counters_table, faults_of
 from penstock.campaign.services import Services
-from penstock.campaign.stage import Used, Words
+from penstock.campaign.stage import CommandLine, Used
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.emulate.schedule.events_table import events_table, failed
 from penstock.errors import PenstockError
@@ -166,7 +166,7 @@ class NodesStage:
         self._running().begin(spool)
 
     def run(
-        self, words: Words, phase: Callable[[str], contextlib.AbstractContextManager[None]]
+        self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
     ) -> Finished:
         """Services up, then the command where it is to run, then services down."""
         cluster = self._running()
@@ -190,11 +190,11 @@ class NodesStage:
             with phase("stop"):
                 self._services.stop()
 
-    def after(self, words: Words) -> Finished:
+    def after(self, words: CommandLine) -> Finished:
         """The command that comes after, where the measured one ran."""
         return self._everywhere(self._on(self._now().on), words)
 
-    def _start_services(self, words: Words) -> str:
+    def _start_services(self, words: CommandLine) -> str:
         assert self._services is not None
         try:
             for service in self._now().services:
@@ -225,7 +225,7 @@ class NodesStage:
         places |= {d.name: d.mount for d in node.disks.values()}
         return self._resolved.filling(places, run_dir, node.name)
 
-    def _everywhere(self, nodes: list[RunningNode], words: Words) -> Finished:
+    def _everywhere(self, nodes: list[RunningNode], words: CommandLine) -> Finished:
         """The command on these nodes at once; its end is that of the last, its status the highest."""
         if len(nodes) == 1:
             return self._in(nodes[0], words, words.stdout, words.stderr)
@@ -253,7 +253,7 @@ class NodesStage:
             end_ns=max(f.end_ns for f in done),
         )
 
-    def _in(self, node: RunningNode, words: Words, stdout: Path, stderr: Path) -> Finished:
+    def _in(self, node: RunningNode, words: CommandLine, stdout: Path, stderr: Path) -> Finished:
         filling = self._filling(node, words.run_dir)
         text, env = filling.line(words.command), filling.texts(words.env)
         directory = str(words.run_dir) if words.directory is None else filling.text(words.directory)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.predict.measured_runs import MeasuredRun
     from penstock.predict.prediction import Prediction
-    from penstock.report import prediction_words
+    from penstock.report import prediction_text
     from penstock.study.disk_speeds import DiskSpeeds
 
 _WIDTH = 100
@@ -218,25 +218,25 @@ def _progress(quiet: bool) -> Iterator[Callable[[int], None] | None]:
 def _answer(p: Prediction) -> None:
     from rich.console import Console
 
-    from penstock.report import prediction_words as told
+    from penstock.report import prediction_text
 
     console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
 
     def say(text: str) -> None:
         print(textwrap.fill(text, _WIDTH, subsequent_indent="    " if text[:1] == " " else ""))
 
-    say(told.answer(p))
+    say(prediction_text.answer(p))
     print()
-    _table(console, told.stage_table(p))
-    _table(console, told.station_table(p))
-    say(told.bytes_sentence(p))
+    _table(console, prediction_text.stage_table(p))
+    _table(console, prediction_text.station_table(p))
+    say(prediction_text.bytes_sentence(p))
     if p.frequencies is not None:
         print()
-        _table(console, told.frequency_table(p))
+        _table(console, prediction_text.frequency_table(p))
         say(f"{p.frequencies['statement']}.")
     print()
     if p.sensitivity:
-        _table(console, told.sensitivity_table(p, 6))
+        _table(console, prediction_text.sensitivity_table(p, 6))
     say(
         {"ok": "The model applies.", "caution": "The model applies with caution:"}.get(
             p.applies.verdict, "The model does not apply; decide nothing from this:"
@@ -244,26 +244,26 @@ def _answer(p: Prediction) -> None:
     )
     for reason in p.applies.reasons:
         say(f"  {reason.severity}: {reason.text}.")
-    if told.measure_sentence(p):
-        say(told.measure_sentence(p))
+    if prediction_text.measure_sentence(p):
+        say(prediction_text.measure_sentence(p))
     say(f"Interval: {p.interval.method}.")
-    say(f"Simulated: {told.effort(p)}.")
+    say(f"Simulated: {prediction_text.effort(p)}.")
     if p.measured is not None:
         _beside(console, say, p)
 
 
 def _beside(console: Console, say: Callable[[str], None], p: Prediction) -> None:
-    from penstock.report import measured_words
+    from penstock.report import measured_text
 
     print()
-    for table in measured_words.tables(p):
+    for table in measured_text.tables(p):
         print(f"{table.title}:")
         _table(console, table)
-    for sentence in measured_words.sentences(p):
+    for sentence in measured_text.sentences(p):
         say(sentence)
 
 
-def _table(console: Console, table: prediction_words.Table) -> None:
+def _table(console: Console, table: prediction_text.Table) -> None:
     from rich.table import Table
 
     grid = Table(box=None, pad_edge=False)

@@ -16,6 +16,7 @@ from penstock.spec.fields import expect
 from penstock.spec.quantities import (
     AUTO,
     Chance,
+    Choice,
     Count,
     Cpuset,
     CpusetOrMax,
@@ -40,20 +41,19 @@ from penstock.spec.quantities import (
     Text,
     Time,
     TimeOrMax,
-    Words,
 )
 
-Backend = Annotated[str, Words(("auto", *DISK_BACKENDS))]
-Access = Annotated[str, Words(("any", "direct"))]
-Engine = Annotated[str, Words(("auto", "netem", "relay"))]
-Spread = Annotated[str, Words(("constant", "uniform", "normal", "pareto"))]
-Operation = Annotated[str, Words(("read", "write", "flush", "any"))]
-FaultMode = Annotated[str, Words(("error", "zero", "flip", "torn"))]
-BadMode = Annotated[str, Words(("error", "flip", "zero"))]
-Noticed = Annotated[str, Words(("read", "write", "any"))]
-Fires = Annotated[str, Words(("every", "once"))]
-Churn = Annotated[str, Words(("up", "down", "freeze", "unfreeze"))]
-Runtime = Annotated[str, Words(("auto", *NODE_RUNTIMES))]
+Backend = Annotated[str, Choice(("auto", *DISK_BACKENDS))]
+Access = Annotated[str, Choice(("any", "direct"))]
+Engine = Annotated[str, Choice(("auto", "netem", "relay"))]
+Spread = Annotated[str, Choice(("constant", "uniform", "normal", "pareto"))]
+Operation = Annotated[str, Choice(("read", "write", "flush", "any"))]
+FaultMode = Annotated[str, Choice(("error", "zero", "flip", "torn"))]
+BadMode = Annotated[str, Choice(("error", "flip", "zero"))]
+Noticed = Annotated[str, Choice(("read", "write", "any"))]
+Fires = Annotated[str, Choice(("every", "once"))]
+Churn = Annotated[str, Choice(("up", "down", "freeze", "unfreeze"))]
+Runtime = Annotated[str, Choice(("auto", *NODE_RUNTIMES))]
 
 
 class LimitsFile(Part):

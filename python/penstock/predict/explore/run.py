@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 from penstock.errors import BadInput
 from penstock.predict.explore.calibrated import Calibration, Overlap, overlapping
 from penstock.predict.explore.compare import Selection
-from penstock.predict.explore.effects import AxisEffect, effects
-from penstock.predict.explore.evaluate import Evaluator
-from penstock.predict.explore.expression import Expression, Objective
-from penstock.predict.explore.near import (
+from penstock.predict.explore.contenders import (
     compare,
     indifferent,
     point,
@@ -26,6 +23,9 @@ from penstock.predict.explore.near import (
     settle_front,
     twins,
 )
+from penstock.predict.explore.effects import AxisEffect, effects
+from penstock.predict.explore.evaluate import Evaluator
+from penstock.predict.explore.expression import Expression, Objective
 from penstock.predict.explore.pareto import pareto
 from penstock.predict.explore.record import Record
 from penstock.predict.explore.robust import Robust
@@ -108,7 +108,6 @@ class Exploration:
 
     @property
     def space(self) -> Space:
-        """The space explored."""
         return self.record.space
 
     @property

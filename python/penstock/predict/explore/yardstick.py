@@ -46,7 +46,6 @@ class ByObjective:
         self.record, self.objective = record, objective
 
     def of(self, candidate: Candidate) -> float:
-        """As `Yardstick`."""
         return self.objective.loss(self.record.mean(candidate) | self.record.known(candidate))
 
     def scaled(self, candidate: Candidate, factors: Array) -> Array:
@@ -59,7 +58,6 @@ class ByObjective:
         return np.array(found)
 
     def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
-        """As `Yardstick`."""
         self.record.evaluate(candidates, seeds)
         loss, values = self.objective.loss, self.record.values
         return np.array([[loss(values(c, s)) for s in seeds] for c in candidates])
@@ -85,7 +83,6 @@ class ByKnee:
         self._ideal = points.min(axis=0)
 
     def of(self, candidate: Candidate) -> float:
-        """As `Yardstick`."""
         return float(_distance(self._mean(candidate), self._ideal))
 
     def scaled(self, candidate: Candidate, factors: Array) -> Array:
@@ -93,7 +90,6 @@ class ByKnee:
         return _distance(self._mean(candidate)[None, :] * factors[:, None], self._ideal)
 
     def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
-        """As `Yardstick`."""
         values, anchors = self._values(candidates, seeds), self._values(self._anchors, seeds)
         whole = self._far(values.mean(axis=1), anchors.mean(axis=1))
         n = len(seeds)
@@ -108,7 +104,6 @@ class ByKnee:
         return np.stack(columns, axis=1)
 
     def on_draws(self, candidates: Sequence[Candidate], draws: Sequence[int]) -> Array:
-        """As `Yardstick`."""
         values, anchors = self._values(candidates, draws), self._values(self._anchors, draws)
         columns = [self._far(values[:, d], anchors[:, d]) for d in range(len(draws))]
         return np.stack(columns, axis=1)

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.predict import quantities
 from penstock.predict.prediction import Prediction
-from penstock.report.prediction_words import Table, signed
+from penstock.report.prediction_text import Table, signed
 from penstock.text import counted, listed, shortened
 
 Row = dict[str, Any]
