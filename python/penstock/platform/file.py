@@ -13,6 +13,7 @@ from penstock.platform.fields import (
     Duration,
     Factor,
     Frequency,
+    Payload,
     PlainSize,
     PositiveSize,
     PricePerTime,
@@ -71,6 +72,11 @@ class NetworkFile(LinkFile):
     )
     rack_uplink: Bandwidth | None = Field(
         None, description="Between a rack and the core, each direction; without it no limit."
+    )
+    payload: Payload = Field(
+        1.0,
+        description="Share of the rates between hosts that carries data: a number, or ethernet "
+        "(1448 of 1514 bytes).",
     )
     subnet: Text | None = Field(None, description="Addresses of the nodes put up; chosen.")
     matrix: Peers | None = Field(
