@@ -214,10 +214,16 @@ class StoreFile(Part):
         None, description="Copies go on by the whole chunk or frame by frame; chunk."
     )
     placement: (
-        Literal["striped", "round_robin", "local", "collocate", "scatter", "random"] | None
+        Literal["striped", "round_robin", "local", "collocate", "scatter", "random", "balanced"]
+        | None
     ) = Field(None, description="Where chunks go unless a file's hints say otherwise; striped.")
     shuffle: Literal["fresh", "constant", "none"] | None = Field(
         None, description="Order of the storage hosts of a stripe; fresh."
+    )
+    round_robin: Literal["restart", "continue"] | None = Field(
+        None,
+        description="Where a round robin begins: at the first storage host each time, or behind "
+        "the host where the one before ended; restart.",
     )
     window: Window | None = Field(
         None, description="Chunk requests of one operation under way at once; unlimited."

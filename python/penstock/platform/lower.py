@@ -364,6 +364,7 @@ def store_of(file: PlatformFile) -> dict[str, Any]:
         "forward": store["forward"],
         "placement": store["placement"],
         "shuffle": store["shuffle"],
+        "round_robin": store["round_robin"],
         "window": None if store["window"] == "unlimited" else store["window"],
         "allocation": store["allocation"],
         "read_replica": store["read_replica"],

@@ -28,7 +28,7 @@ OPERATIONS = {
     "compute": False,
 }
 
-PLACEMENTS = ("striped", "round_robin", "local", "collocate", "scatter", "random")
+PLACEMENTS = ("striped", "round_robin", "local", "collocate", "scatter", "random", "balanced")
 
 #: seconds, or a distribution as in a storage profile (`{"kind": "exponential", "mean_s": 0.2}`)
 Time = float | Mapping[str, Any]

@@ -7,9 +7,10 @@ use std::sync::Mutex;
 use penstock_station::{mix64, Op, Station};
 
 use super::engine::{Engine, Host, Shared, Store};
-use super::files::{Claim, File, Full, Nodes};
+use super::files::File;
 use super::heap::EventHeap;
 use super::lru::Lru;
+use super::nodes::{Claim, Full, Nodes};
 use super::number::Duration;
 use super::outcome::Outcome;
 use super::platform::{within, HostText, Network, ServiceText};

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use penstock_station::{Draws, Station};
 
-use super::files::{File, Nodes};
+use super::files::File;
 use super::heap::{EventHeap, MAX_ORDER};
 use super::lru::Lru;
+use super::nodes::Nodes;
 use super::outcome::{Bytes, Failure};
 use super::platform::Network;
 use super::schedule::Scheduler;

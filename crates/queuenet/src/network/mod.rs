@@ -44,6 +44,7 @@ mod files;
 mod graph;
 mod heap;
 mod lru;
+mod nodes;
 mod number;
 mod outcome;
 mod platform;

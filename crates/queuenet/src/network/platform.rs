@@ -204,6 +204,15 @@ pub enum Shuffle {
     None,
 }
 
+/// Where a round robin begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Turn {
+    #[default]
+    Restart,
+    Continue,
+}
+
 /// Who is asked where chunks go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
@@ -239,6 +248,8 @@ pub struct Store {
     pub placement: PlacementKind,
     #[serde(default)]
     pub shuffle: Shuffle,
+    #[serde(default)]
+    pub round_robin: Turn,
     #[serde(default)]
     pub window: Option<u32>,
     #[serde(default)]

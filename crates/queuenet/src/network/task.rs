@@ -305,7 +305,7 @@ impl Engine<'_> {
 
     fn allocate(&mut self, task: u32) {
         let run = &self.runs[task as usize];
-        let claim = super::files::Claim {
+        let claim = super::nodes::Claim {
             file: run.file,
             offset: run.offset,
             size: run.size,

@@ -56,7 +56,7 @@ pub struct HintsText {
 pub enum PlacementKind {
     /// Round robin over the stripe, nodes in a fresh order for each request.
     Striped,
-    /// Round robin over the stripe, nodes in their own order.
+    /// Round robin over the stripe, nodes in their own order, from the first one or on from the file before.
     RoundRobin,
     /// On the client's own node.
     Local,
@@ -66,6 +66,8 @@ pub enum PlacementKind {
     Scatter,
     /// Each chunk anywhere.
     Random,
+    /// Each chunk on the nodes that are used least.
+    Balanced,
 }
 
 #[derive(Deserialize)]
