@@ -178,3 +178,164 @@ fn a_round_robin_that_goes_on_passes_over_hosts_without_room() {
         [2 * MIB, MIB, 3 * MIB]
     );
 }
+
+/// A task on `h2` reads `g`, which was there before, writes `f` in two operations and reads it back.
+fn known() -> Value {
+    json!({"schema": "penstock/workload/1",
+           "files": [{"name": "g", "size_bytes": 2 * MIB, "preloaded": true}],
+           "tasks": [{"name": "w", "machine": "h2", "operations": [
+               {"op": "read", "file": "g", "size_bytes": 2 * MIB},
+               {"op": "write", "file": "f", "size_bytes": MIB},
+               {"op": "compute", "seconds": 1},
+               {"op": "write", "file": "f", "offset_bytes": MIB, "size_bytes": 2 * MIB},
+               {"op": "read", "file": "f", "size_bytes": 3 * MIB}]}]})
+}
+
+fn on(offset: u64, length: u64, hosts: &[&str]) -> Value {
+    json!({"offset_bytes": offset, "length_bytes": length, "hosts": hosts})
+}
+
+fn with_placement(workload: &Value, placement: &Value) -> Result<Workload, String> {
+    let mut workload = Workload::from_json(&workload.to_string()).unwrap();
+    workload
+        .place(&placement.to_string())
+        .map_err(|error| error.0)?;
+    Ok(workload)
+}
+
+#[test]
+fn files_lie_where_they_were_found() {
+    let placement = json!({
+        "f": [on(0, 2 * MIB, &["h2"]), on(2 * MIB, MIB, &["h0", "h2"])],
+        "g": [on(MIB, MIB, &["h1"]), on(0, MIB, &["h2"])]});
+    let workload = with_placement(&known(), &placement).unwrap();
+    let network = Network::from_json(&placed(4, "random").to_string()).unwrap();
+    for seed in 0..10 {
+        let outcome = simulate(&workload, &network, seed, true).unwrap();
+        assert_eq!(outcome.error, None);
+        let stored: Vec<u64> = outcome.hosts.iter().map(|host| host.stored_bytes).collect();
+        assert_eq!(stored, [MIB, MIB, 4 * MIB, 0]);
+        // of g one chunk is here, of f all: two chunks and the second replica of the third
+        let spans = &outcome.tasks.as_ref().unwrap()[0].spans;
+        let local: Vec<u64> = spans.iter().map(|span| span.local_bytes).collect();
+        assert_eq!(local, [MIB, MIB, 0, MIB, 3 * MIB]);
+    }
+}
+
+#[test]
+fn files_that_are_not_named_are_placed_by_the_store() {
+    let placement = json!({"g": [on(0, 2 * MIB, &["h3"])]});
+    let workload = with_placement(&known(), &placement).unwrap();
+    let network = Network::from_json(&placed(4, "round_robin").to_string()).unwrap();
+    let outcome = simulate(&workload, &network, 1, false).unwrap();
+    let stored: Vec<u64> = outcome.hosts.iter().map(|host| host.stored_bytes).collect();
+    // f: one chunk on the first host, then two from the first on again
+    assert_eq!(stored, [2 * MIB, MIB, 0, 2 * MIB]);
+}
+
+#[test]
+fn a_known_host_that_is_full_is_told() {
+    let placement = json!({"f": [on(0, 3 * MIB, &["h1"])]});
+    let workload = with_placement(&known(), &placement).unwrap();
+    let mut network = placed(3, "striped");
+    network["hosts"][1]["storage"]["capacity_bytes"] = json!(3 * MIB);
+    let network = Network::from_json(&network.to_string()).unwrap();
+    let error = simulate(&workload, &network, 1, false)
+        .unwrap()
+        .error
+        .unwrap();
+    assert_eq!(error.kind, "full");
+    assert!(error.message.contains("\"h1\""), "{}", error.message);
+}
+
+#[test]
+fn a_placement_that_does_not_fit_is_refused() {
+    let whole = |host: &str| json!({"f": [on(0, 3 * MIB, &[host])]});
+    for (placement, told) in [
+        (json!([]), "an object"),
+        (
+            json!({"x": []}),
+            "file \"x\"; a file of the workload is expected",
+        ),
+        (
+            json!({"f": [on(0, 2 * MIB, &["h0"])]}),
+            "no host has byte 2097152",
+        ),
+        (
+            json!({"f": [on(MIB, 2 * MIB, &["h0"])]}),
+            "no host has byte 0",
+        ),
+        (json!({"g": []}), "no host has byte 0"),
+        (
+            json!({"f": [on(0, 3 * MIB, &[])]}),
+            "no hosts; at least one",
+        ),
+        (
+            json!({"f": [on(0, 3 * MIB, &["h0", "h0"])]}),
+            "a second time",
+        ),
+        (
+            json!({"f": [on(0, 3 * MIB, &["h0"]), on(MIB, MIB, &["h1"])]}),
+            "overlap at byte 1048576",
+        ),
+        (json!({"f": [on(0, 0, &["h0"])]}), "length_bytes is 0"),
+        (json!({"f": [on(u64::MAX, 9, &["h0"])]}), "2^62"),
+        (
+            json!({"f": [{"offset_bytes": 0, "hosts": ["h0"]}]}),
+            "length_bytes",
+        ),
+        (
+            json!({"f": [{"offset_bytes": 0, "length_bytes": 1, "hosts": ["h0"], "x": 1}]}),
+            "unknown field `x`",
+        ),
+    ] {
+        let error = with_placement(&known(), &placement).unwrap_err();
+        assert!(error.starts_with("placement: "), "{error}");
+        assert!(error.contains(told), "{error}");
+    }
+    let mut workload = Workload::from_json(&known().to_string()).unwrap();
+    let twice = format!(
+        "{{\"f\": [], \"g\": {}, \"f\": []}}",
+        json!([on(0, 2 * MIB, &["h0"])])
+    );
+    assert!(workload
+        .place(&twice)
+        .unwrap_err()
+        .0
+        .contains("stands there twice"));
+    let mut compute = network(3);
+    compute["hosts"][1]["storage"] = Value::Null;
+    for (placement, told) in [
+        (
+            whole("h9"),
+            "host \"h9\"; a host of the platform is expected, such as \"h0\"",
+        ),
+        (whole("h1"), "host \"h1\"; a host with storage is expected"),
+        (
+            json!({"f": [on(0, MIB / 2, &["h0"]), on(MIB / 2, 3 * MIB, &["h2"])]}),
+            "other hosts from byte 524288 on, inside a chunk of 1048576 bytes",
+        ),
+    ] {
+        let workload = with_placement(&known(), &placement).unwrap();
+        let network = Network::from_json(&compute.to_string()).unwrap();
+        let error = simulate(&workload, &network, 1, false).unwrap_err().0;
+        assert!(error.starts_with("placement: "), "{error}");
+        assert!(error.contains(told), "{error}");
+    }
+    let mut tagged = known();
+    tagged["tasks"][0]["operations"][0] =
+        json!({"op": "set_xattr", "file": "f", "hints": {"chunk_bytes": 2 * MIB}});
+    let error = with_placement(&tagged, &whole("h0")).unwrap_err();
+    assert!(error.contains("chunks of one size"), "{error}");
+}
+
+/// Extents of one chunk on the same hosts may be cut anywhere: they are one.
+#[test]
+fn extents_that_go_on_are_one() {
+    let placement =
+        json!({"f": [on(0, MIB / 2, &["h0"]), on(MIB / 2, 2 * MIB + MIB / 2, &["h0"])]});
+    let workload = with_placement(&known(), &placement).unwrap();
+    let network = Network::from_json(&network(3).to_string()).unwrap();
+    let outcome = simulate(&workload, &network, 1, false).unwrap();
+    assert_eq!(outcome.hosts[0].stored_bytes, 4 * MIB); // with a chunk of g
+}

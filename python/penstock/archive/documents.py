@@ -110,6 +110,7 @@ PREDICTION = Document(
         sensitivity[]? | object | | per uncertain value: `path`, `value`, `low`, `high`, `makespan_low_s` and `makespan_high_s` (null: the run cannot end), `change_low`, `change_high`, `swing_s`, `chance_s` (standard error of the larger change over the seeds), `elasticity`, `method`, `note`
         measure_next? | object | | `path` (null: nothing), `narrows` (share of the interval's width), `width_s`, `width_if_known_s`, `method`, `why`
         frequencies? | object | | `states` (`frequency`, `makespan_s`, `energy_j`, `cost`), `conflict` (the fastest does not take least energy), `statement`
+        placement? | object | | with `--placement`: `files` that lie where they were found, `of` all files
         measured? | object | | with `--measured`: `measured_s`, `ratio` (predicted over measured), `inside` (the interval), `pairs` (now in the store), `store`
     """),
 )

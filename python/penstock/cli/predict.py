@@ -64,6 +64,11 @@ def command(
         "--measured",
         help="What one real run took, such as 12.3s: kept with --calibration, or in the user's own store.",
     ),
+    placement: Path | None = typer.Option(
+        None,
+        "--placement",
+        help="JSON of where files really were or went: FILE to a list of offset_bytes, length_bytes, hosts.",
+    ),
     output: Path | None = typer.Option(
         None, "-o", "--output", help="Directory for prediction.json, the page, figures and trace."
     ),
@@ -92,6 +97,7 @@ def command(
             "--measured": measured,
             "--size-model": size_model,
             "--calibration": calibration,
+            "--placement": placement,
             "-o": output,
             "--html": html,
             "--perfetto": perfetto,
@@ -119,6 +125,7 @@ def command(
     model = None if size_model is None else SizeModel.parse(size_model)
     where = load_platform(platform, overrides)
     workload = read_workload(what, size_model=model)
+    known = None if placement is None else _placement(placement)
     pairs = _pairs(calibration, where.name, missing_ok=measured is not None)
     files = output is not None or html is not None or perfetto is not None
     with _progress(quiet or as_json) as done:
@@ -133,6 +140,7 @@ def command(
             pairs=pairs,
             calibration_asked=calibration is not None,
             done=done,
+            placement=known,
         )
     if measured_s is not None:
         made = _keep(made, measured_s, calibration or default_store(), platform)
@@ -155,6 +163,18 @@ def _measured_s(text: str) -> float:
     if found <= 0:
         raise BadInput(f"--measured: found '{text}'; expected a duration above 0")
     return found
+
+
+def _placement(path: Path) -> str:
+    """The text of a placement; what is in it the simulator checks."""
+    from penstock.spec.source import read_input
+
+    raw = read_input(path, "a placement, JSON")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        at = error.start
+        raise BadInput(f"{path}: byte {at} is not UTF-8; expected a placement, JSON") from None
 
 
 def _keep(made: Prediction, measured_s: float, store: Path, platform: Path) -> Prediction:
@@ -238,6 +258,8 @@ def _answer(p: Prediction) -> None:
     _table(console, told.stage_table(p))
     _table(console, told.station_table(p))
     say(told.bytes_sentence(p))
+    if told.placement_sentence(p):
+        say(told.placement_sentence(p))
     if p.frequencies is not None:
         print()
         _table(console, told.frequency_table(p))

@@ -46,7 +46,7 @@ def page(prediction: Prediction) -> str:
         figures={name: _plate(p, name) for name in FIGURES},
         stations=told.station_table(p, 12),
         stages=told.stage_table(p),
-        bytes=told.bytes_sentence(p),
+        bytes=" ".join(filter(None, (told.bytes_sentence(p), told.placement_sentence(p)))),
         sensitivity=told.sensitivity_table(p),
         energy=_energy(p),
         left_out=listed(list(p.energy.left_out)[:6]) if p.energy is not None else "",

@@ -13,6 +13,7 @@ use super::lru::Lru;
 use super::nodes::{Claim, Full, Nodes};
 use super::number::Duration;
 use super::outcome::Outcome;
+use super::placed::on_hosts;
 use super::platform::{within, HostText, Network, ServiceText};
 use super::schedule::Scheduler;
 use super::server::{Cover, Fifo, Service, Tally, NONE};
@@ -340,6 +341,9 @@ impl<'a> Engine<'a> {
             file.hints.set(&spec.hints, host);
             files.push(file);
             hint_hosts.push(host);
+        }
+        for (file, extents) in on_hosts(workload, network, &by_name)? {
+            files[file as usize].placed = Some(extents);
         }
         for hints in &workload.hints {
             hint_hosts.push(resolve("set_xattr", hints, network, &by_name)?);

@@ -3,6 +3,7 @@
 //! A write that needs new chunks gets one [`Segment`]: a short list of nodes and a rule, not an entry per chunk, so
 //! that a file of terabytes costs no more than its stripe.
 
+use super::placed::Extents;
 use super::server::NONE;
 use super::workload::{HintsText, PlacementKind};
 
@@ -121,6 +122,8 @@ pub struct File {
     pub chunk_bytes: u64,
     /// How far it is filled.
     pub size: u64,
+    /// Where its bytes really are, if that is known.
+    pub(super) placed: Option<Extents>,
     pub(super) segments: Vec<Segment>,
     pub(super) allocations: u64,
 }

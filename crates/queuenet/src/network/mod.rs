@@ -47,6 +47,7 @@ mod lru;
 mod nodes;
 mod number;
 mod outcome;
+mod placed;
 mod platform;
 mod schedule;
 mod server;

@@ -2,10 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::ops::Range;
 
 use penstock_station::{mix64, Draws};
 
 use super::files::{File, Rule, Segment};
+use super::placed::Extent;
 use super::platform::{Shuffle, Store, Turn};
 use super::server::NONE;
 use super::workload::PlacementKind;
@@ -146,9 +148,14 @@ impl Nodes {
         let chunk = file.chunk_bytes;
         let (first, last) = (claim.offset / chunk, end.div_ceil(chunk));
         for (begin, stop) in file.gaps(first, last) {
-            let segment = self.choose(file, store, claim, begin, stop - begin)?;
             let at = file.segments.partition_point(|s| s.first < begin);
-            file.segments.insert(at, segment);
+            if let Some(extents) = file.placed.clone() {
+                let placed = self.as_placed(&extents, chunk, claim.offset, begin..stop)?;
+                file.segments.splice(at..at, placed);
+            } else {
+                let segment = self.choose(file, store, claim, begin, stop - begin)?;
+                file.segments.insert(at, segment);
+            }
         }
         // what is new: beyond what the file had, or all of it where it was a hole
         let grown_from = if claim.offset < file.size {
@@ -321,11 +328,7 @@ impl Nodes {
         let region = per_node.saturating_mul(file.chunk_bytes);
         let base = nodes
             .iter()
-            .map(|node| {
-                let begin = self.allocated[*node as usize];
-                self.allocated[*node as usize] = begin.saturating_add(region) & ((1 << 61) - 1);
-                begin
-            })
+            .map(|node| self.region(*node, region))
             .collect();
         let nodes = nodes
             .into_iter()
@@ -339,6 +342,52 @@ impl Nodes {
             nodes,
             base,
         })
+    }
+
+    /// Where a region of so many bytes begins on a node's disk.
+    fn region(&mut self, node: u32, bytes: u64) -> u64 {
+        let begin = self.allocated[node as usize];
+        self.allocated[node as usize] = begin.saturating_add(bytes) & ((1 << 61) - 1);
+        begin
+    }
+
+    /// The chunks of a file whose place is known, from byte `offset` on: a segment for each row of chunks that have
+    /// equally many replicas.
+    fn as_placed(
+        &mut self,
+        extents: &[Extent],
+        chunk_bytes: u64,
+        offset: u64,
+        chunks: Range<u64>,
+    ) -> Result<Vec<Segment>, Full> {
+        let mut segments: Vec<Segment> = Vec::new();
+        for chunk in chunks {
+            let byte = offset.max(chunk * chunk_bytes);
+            let at = extents.partition_point(|extent| extent.end <= byte);
+            let Some(extent) = extents.get(at) else {
+                return Err(Full::store(format!("no host is known to have byte {byte}")));
+            };
+            let replicas = extent.hosts.len() as u64;
+            if segments.last().is_none_or(|last| last.replicas != replicas) {
+                segments.push(Segment {
+                    first: chunk,
+                    count: 0,
+                    replicas,
+                    rule: Rule::Listed,
+                    nodes: Vec::new(),
+                    base: Vec::new(),
+                });
+            }
+            let last = segments.len() - 1;
+            few_enough("known", segments[last].count + 1, replicas)?;
+            segments[last].count += 1;
+            for host in &extent.hosts {
+                let base = self.region(self.index[*host as usize], chunk_bytes);
+                segments[last].nodes.push(*host);
+                segments[last].base.push(base);
+            }
+        }
+        Ok(segments)
     }
 
     /// For random placement: the node of every replica of every chunk.

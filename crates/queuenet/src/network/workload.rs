@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::graph::link;
 use super::number::{at_least_zero, Duration};
+use super::placed::Placement;
 use super::SimulationError;
 
 /// What the `schema` field of a workload must say.
@@ -169,6 +170,8 @@ pub struct Workload {
     pub(super) times: Vec<(Sampler, f64)>,
     pub(super) hints: Vec<HintsText>,
     pub(super) successors: Vec<u32>,
+    /// Where files really are, for those of which it is known.
+    pub(super) placement: Placement,
     /// Upper bounds on what one run adds up to, for the choice of the clock.
     pub(super) compute_s: f64,
     pub(super) moved_bytes: f64,
@@ -447,6 +450,7 @@ impl Builder {
             times,
             hints,
             successors,
+            placement: Placement::default(),
             compute_s,
             moved_bytes,
         })
