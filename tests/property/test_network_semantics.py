@@ -80,6 +80,7 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
         {"group": "boss", "count": 1, "roles": ["manager"], "manager": {"service": "0.5ms"}}
     )
     network = {"bandwidth": "12.5 MB/s", "loopback": "125 MB/s", "latency": "0.1ms"}
+    network["sharing"] = draw(st.sampled_from(["fifo", "fair"]))
     if draw(st.booleans()):
         network["fabric"] = "20 MB/s"
     if draw(st.booleans()):

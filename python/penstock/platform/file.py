@@ -73,6 +73,11 @@ class NetworkFile(LinkFile):
     rack_uplink: Bandwidth | None = Field(
         None, description="Between a rack and the core, each direction; without it no limit."
     )
+    sharing: Literal["fifo", "fair"] = Field(
+        "fifo",
+        description="How messages share a link: first come first served, or fairly by flow, control "
+        "messages first.",
+    )
     payload: Payload = Field(
         1.0,
         description="Share of the rates between hosts that carries data: a number, or ethernet "

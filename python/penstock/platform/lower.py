@@ -239,6 +239,7 @@ class Lowering:
                 "latency_s": parse_duration(file.network.latency or "0s") + self._between(),
                 "capacity_bps": self._bandwidth(file.network.fabric),
                 "rack_uplink_bps": self._bandwidth(file.network.rack_uplink),
+                "sharing": file.network.sharing,
             },
             "store": store_of(file),
             "protocol": {

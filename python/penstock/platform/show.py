@@ -185,7 +185,8 @@ def _rest(platform: Platform, lowered: dict[str, Any]) -> Table:
     )
     payload = parse_payload(platform.file.network.payload)
     share = "" if payload == 1 else f", payload {payload:.1%} of the nominal rates"
-    network = f"latency {time_text(fabric['latency_s'])}, core {core}{uplink}{share}"
+    shared = ", links shared fairly" if fabric["sharing"] == "fair" else ""
+    network = f"latency {time_text(fabric['latency_s'])}, core {core}{uplink}{share}{shared}"
     table.add_row("network", network)
     width = "all hosts" if store["stripe_width"] is None else f"{store['stripe_width']} hosts"
     like = f"like {platform.file.store.like}: " if platform.file.store.like else ""

@@ -87,7 +87,8 @@ class Prediction:
     means over the same runs. `events` counts those of all `simulations`, `wall_s` is what they took.
     `tasks` (one of these runs: `task_seed`), `sensitivity`, `measure_next` and `frequencies` are None where
     they were not asked for, `measured` where no run was, `placement` (how many files lie where they were
-    found) where none was given. `error` is what ended the run early (a full store), None otherwise; all else then describes the run until then.
+    found) where none was given. `error` is what ended the run early (a full store), None otherwise; all else
+    then describes the run until then.
     """
 
     workload: str

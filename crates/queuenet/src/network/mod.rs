@@ -40,6 +40,7 @@
 mod build;
 mod data;
 mod engine;
+mod fair;
 mod files;
 mod graph;
 mod heap;

@@ -173,6 +173,17 @@ pub struct Fabric {
     pub capacity_bps: Option<f64>,
     #[serde(default)]
     pub rack_uplink_bps: Option<f64>,
+    #[serde(default)]
+    pub sharing: Sharing,
+}
+
+/// How messages share a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    #[default]
+    Fifo,
+    Fair,
 }
 
 /// How replicas come about (table 2.1, Costa 2014).

@@ -53,9 +53,7 @@ class Simulator:
         ]
         self._chunks = [h.chunk_bytes for h in hints if h is not None and h.chunk_bytes]
         try:
-            self._native: Any = native.NetworkWorkload(
-                json.dumps(workload.to_dict()), placement
-            )
+            self._native: Any = native.NetworkWorkload(json.dumps(workload.to_dict()), placement)
         except ValueError as error:
             raise BadInput(_placement(error) or f"workload {workload.name}: {error}") from None
 
