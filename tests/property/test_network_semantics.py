@@ -28,7 +28,7 @@ def workloads(draw: st.DrawFn, *, tasks: int = 8, hints: bool = True) -> Workloa
     def tags() -> dict[str, Any]:
         if not hints or draw(st.booleans()):
             return {}
-        placement = draw(st.sampled_from(PLACEMENTS))
+        placement = draw(st.sampled_from([p for p in PLACEMENTS if p != "host"]))
         more = {"group": "g"} if placement == "collocate" else {}
         more |= {"scatter": draw(st.integers(1, 3))} if placement == "scatter" else {}
         return {"hints": {"placement": placement, **more}}

@@ -119,7 +119,7 @@ def test_numbers_and_defaults():
     }
     assert lowered["store"]["chunk_bytes"] == 1 << 20
     assert lowered["store"]["stripe_width"] is None
-    assert lowered["scheduler"] == {"kind": "workqueue", "wait_s": 0.0}
+    assert lowered["scheduler"] == {"kind": "workqueue", "wait_s": 0.0, "inputs": "read"}
 
 
 @pytest.mark.parametrize(
@@ -152,6 +152,7 @@ def test_numbers_and_defaults():
         ("store.stripe", 2, ("store", "stripe_width"), 2),
         ("store.window", 5, ("store", "window"), 5),
         ("protocol.frame", "16KiB", ("protocol", "frame_bytes"), 16384),
+        ("scheduler.inputs", "files", ("scheduler", "inputs"), "files"),
         ("scheduler.wait", "2s", ("scheduler", "wait_s"), 2.0),
         ("scheduler.wait", "forever", ("scheduler", "wait_s"), None),
         ("launch.overhead", "100ms", ("launch", "overhead"), 0.1),

@@ -339,3 +339,140 @@ fn extents_that_go_on_are_one() {
     let outcome = simulate(&workload, &network, 1, false).unwrap();
     assert_eq!(outcome.hosts[0].stored_bytes, 4 * MIB); // with a chunk of g
 }
+
+/// A tag names the host of a file that a task writes, until another placement is given.
+#[test]
+fn written_files_go_where_a_tag_says() {
+    let tag = |file: &str, hints: Value| json!({"op": "set_xattr", "file": file, "hints": hints});
+    let write = |file: &str| json!({"op": "write", "file": file, "size_bytes": 2 * MIB});
+    let of = |operations: Value| {
+        let workload = json!({"schema": "penstock/workload/1",
+            "tasks": [{"name": "w", "machine": "h0", "operations": operations}]});
+        stored(&workload, &network(4), 1)
+    };
+    let there = json!({"placement": "host", "host": "h2"});
+    assert_eq!(
+        of(json!([tag("f", there.clone()), write("f")])),
+        [0, 0, 2 * MIB, 0]
+    );
+    // the host alone says it too, and the last one counts
+    assert_eq!(
+        of(json!([
+            tag("f", there.clone()),
+            tag("f", json!({"host": "h3"})),
+            write("f")
+        ])),
+        [0, 0, 0, 2 * MIB]
+    );
+    assert_eq!(
+        of(json!([
+            tag("f", there.clone()),
+            tag("f", json!({"placement": "local"})),
+            write("f")
+        ])),
+        [2 * MIB, 0, 0, 0]
+    );
+    // a tag of something else leaves it
+    assert_eq!(
+        of(json!([
+            tag("f", there.clone()),
+            tag("f", json!({"replicas": 1})),
+            write("f"),
+            write("g")
+        ])),
+        [MIB, MIB, 2 * MIB, 0]
+    );
+}
+
+#[test]
+fn a_host_that_is_not_named_or_not_there_is_refused() {
+    let with = |hints: Value| {
+        json!({"schema": "penstock/workload/1", "files": [{"name": "f", "hints": hints}],
+               "tasks": [{"name": "w", "operations": [{"op": "write", "file": "f", "size_bytes": 1}]}]})
+    };
+    let unnamed = with(json!({"placement": "host"}));
+    let error = Workload::from_json(&unnamed.to_string()).unwrap_err().0;
+    assert!(
+        error.contains("file \"f\": placement host without host"),
+        "{error}"
+    );
+    let elsewhere = with(json!({"placement": "host", "host": "h9"}));
+    let workload = Workload::from_json(&elsewhere.to_string()).unwrap();
+    let there = Network::from_json(&network(3).to_string()).unwrap();
+    let error = simulate(&workload, &there, 1, false).unwrap_err().0;
+    assert!(error.contains("there is no host \"h9\""), "{error}");
+    let error = Network::from_json(&placed(3, "host").to_string())
+        .unwrap_err()
+        .0;
+    assert!(error.contains("store.placement is host"), "{error}");
+}
+
+/// The task reads the last quarter of a file whose other three are elsewhere.
+#[test]
+fn what_is_read_of_inputs_decides_where_a_task_runs() {
+    let extents = |at: &[(u64, u64, &str)]| {
+        let list: Vec<Value> = at
+            .iter()
+            .map(|(from, n, host)| on(from * MIB, n * MIB, &[host]))
+            .collect();
+        json!(list)
+    };
+    let reads = |operations: Value| {
+        json!({"schema": "penstock/workload/1", "files": [
+                   {"name": "f", "size_bytes": 8 * MIB, "preloaded": true},
+                   {"name": "g", "size_bytes": 3 * MIB + MIB / 2, "preloaded": true}],
+               "tasks": [{"name": "r", "operations": operations}]})
+    };
+    let part = |file: &str, offset: u64, size: u64| json!({"op": "read", "file": file, "offset_bytes": offset, "size_bytes": size});
+    let placement = json!({
+        "f": extents(&[(0, 6, "h1"), (6, 2, "h2")]),
+        "g": extents(&[(0, 3, "h0"), (3, 1, "h3")])});
+    let runs_on = |operations: Value, inputs: &str| {
+        let workload = with_placement(&reads(operations), &placement).unwrap();
+        let mut network = network(4);
+        network["scheduler"] = json!({"kind": "data_location", "inputs": inputs});
+        let network = Network::from_json(&network.to_string()).unwrap();
+        let outcome = simulate(&workload, &network, 1, true).unwrap();
+        outcome.tasks.unwrap()[0].host.clone()
+    };
+    let last = json!([part("f", 6 * MIB, 2 * MIB)]);
+    assert_eq!(runs_on(last.clone(), "read"), "h2");
+    assert_eq!(runs_on(last, "files"), "h1");
+    // parts of chunks: 0.5 MiB on h1, then 1 MiB on h2
+    let across = json!([part("f", 6 * MIB - MIB / 2, MIB + MIB / 2)]);
+    assert_eq!(runs_on(across.clone(), "read"), "h2");
+    assert_eq!(runs_on(across, "files"), "h1");
+    // 1 MiB twice from h2 is more than 1.5 MiB from h1
+    let twice = json!([part("f", 0, MIB + MIB / 2), part("f", 6 * MIB, MIB), {"op": "compute", "seconds": 1}, part("f", 6 * MIB, MIB)]);
+    assert_eq!(runs_on(twice, "read"), "h2");
+    // the last chunk of g is half a one: with 0.75 MiB of f, h2 has more
+    let half = json!([part("g", 3 * MIB, MIB / 2), part("f", 6 * MIB, 3 * MIB / 4)]);
+    assert_eq!(runs_on(half, "read"), "h2");
+    // whole files: all of f is on h1 for the most part
+    let all = json!([part("f", 0, 8 * MIB), part("g", 0, 3 * MIB + MIB / 2)]);
+    assert_eq!(runs_on(all.clone(), "read"), "h1");
+    assert_eq!(runs_on(all, "files"), "h1");
+}
+
+/// Shares of hosts in what is read, counted chunk by chunk, whatever the rule of placement and the part read.
+#[test]
+fn shares_of_hosts_are_those_of_the_chunks() {
+    // a stripe over three hosts and a half chunk at its end: a read of all but the first half chunk and the last quarter
+    let files = json!([{"name": "f", "size_bytes": 6 * MIB + MIB / 2, "preloaded": true}]);
+    let reads = |offset: u64, size: u64| {
+        json!({"schema": "penstock/workload/1", "files": files, "tasks": [{"name": "r", "operations": [
+            {"op": "read", "file": "f", "offset_bytes": offset, "size_bytes": size}]}]})
+    };
+    let runs_on = |offset: u64, size: u64| {
+        let mut network = network(3);
+        network["scheduler"] = json!({"kind": "data_location"});
+        outcome(&reads(offset, size), &network, 1).tasks.unwrap()[0]
+            .host
+            .clone()
+    };
+    // chunks 0 3 6 on h0, 1 4 on h1, 2 5 on h2; h0 has 2.5 MiB of all
+    assert_eq!(runs_on(0, 6 * MIB + MIB / 2), "h0");
+    // without most of its first and of its last chunk it has 1.5 MiB, h1 and h2 have 2
+    assert_eq!(runs_on(3 * MIB / 4, 5 * MIB + MIB / 2), "h1");
+    assert_eq!(runs_on(2 * MIB, MIB), "h2");
+}

@@ -256,6 +256,11 @@ class SchedulerFile(Part):
         "workqueue", description="The next idle host, or the one that holds the data."
     )
     wait: Wait = Field("0s", description="How long a task waits for the host that holds its data.")
+    inputs: Literal["read", "files"] = Field(
+        "read",
+        description="What of a task's inputs counts for data_location: the bytes that it reads, or "
+        "all of each file that it reads from.",
+    )
 
 
 class LaunchFile(Part):

@@ -252,6 +252,7 @@ class Lowering:
                 "wait_s": None
                 if file.scheduler.wait == "forever"
                 else parse_duration(file.scheduler.wait),
+                "inputs": file.scheduler.inputs,
             },
             "launch": {
                 "overhead": time_of(file.launch.overhead),

@@ -102,7 +102,12 @@ pub struct Tags {
 
 impl Tags {
     /// Takes over what `hints` gives; `host` is the number of the host that they name.
+    ///
+    /// A host holds until another host or another placement is given.
     pub fn set(&mut self, hints: &HintsText, host: Option<u32>) {
+        if hints.placement.is_some() {
+            self.host = None;
+        }
         self.placement = hints.placement.or(self.placement);
         self.group = hints.group.clone().or(self.group.take());
         self.scatter = hints.scatter.or(self.scatter);
@@ -199,6 +204,31 @@ impl File {
     pub fn each_host(&self, mut bytes: impl FnMut(u32, u64)) {
         for segment in &self.segments {
             segment.each_share(|at, chunks| bytes(segment.nodes[at], chunks * self.chunk_bytes));
+        }
+    }
+
+    /// The bytes `offset..end` of the file by host, replicas each for itself: what is to be added up for each.
+    pub fn each_host_of(&self, offset: u64, end: u64, mut add: impl FnMut(u32, i64)) {
+        let chunk_bytes = self.chunk_bytes.max(1);
+        let (first, last) = (offset / chunk_bytes, end.div_ceil(chunk_bytes));
+        for segment in &self.segments {
+            let (begin, stop) = (segment.first, segment.first + segment.count);
+            if first > begin || last < stop {
+                for chunk in first.max(begin)..last.min(stop) {
+                    let bytes = self.within(chunk, offset, end) as i64;
+                    (0..segment.replicas).for_each(|j| add(self.host(chunk, j), bytes));
+                }
+                continue;
+            }
+            segment.each_share(|at, chunks| add(segment.nodes[at], (chunks * chunk_bytes) as i64));
+            // of the chunks at both ends perhaps only a part
+            let ends = [begin, stop - 1];
+            for chunk in &ends[usize::from(begin == stop - 1)..] {
+                let less = chunk_bytes - self.within(*chunk, offset, end);
+                if less > 0 {
+                    (0..segment.replicas).for_each(|j| add(self.host(*chunk, j), -(less as i64)));
+                }
+            }
         }
     }
 

@@ -301,6 +301,17 @@ pub enum SchedulerKind {
     DataLocation,
 }
 
+/// What of a task's inputs counts where it is to run near them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Inputs {
+    /// The bytes that it reads.
+    #[default]
+    Read,
+    /// All of each file that it reads from.
+    Files,
+}
+
 /// The scheduler.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -310,6 +321,8 @@ pub struct Scheduler {
     /// How long a task waits for its preferred machine; `null`: as long as it takes.
     #[serde(default = "not_at_all")]
     pub wait_s: Option<f64>,
+    #[serde(default)]
+    pub inputs: Inputs,
 }
 
 fn not_at_all() -> Option<f64> {
@@ -321,6 +334,7 @@ impl Default for Scheduler {
         Scheduler {
             kind: SchedulerKind::Workqueue,
             wait_s: Some(0.0),
+            inputs: Inputs::Read,
         }
     }
 }
@@ -456,6 +470,9 @@ impl Network {
         }
         within("store.stripe_width", store.stripe_width, storage)?;
         within("store.replicas", Some(store.replicas), storage)?;
+        if store.placement == PlacementKind::Host {
+            return Err("store.placement is host, which only a file's tags can name".into());
+        }
         if store.window == Some(0) {
             return Err("store.window is 0; at least 1 is expected (null for no limit)".into());
         }

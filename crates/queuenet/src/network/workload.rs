@@ -69,6 +69,8 @@ pub enum PlacementKind {
     Random,
     /// Each chunk on the nodes that are used least.
     Balanced,
+    /// On the host that the tags name.
+    Host,
 }
 
 #[derive(Deserialize)]
@@ -220,6 +222,11 @@ fn check_hints(place: &str, hints: &HintsText) -> Result<(), SimulationError> {
     if hints.placement == Some(PlacementKind::Collocate) && hints.group.is_none() {
         return Err(bad(format!(
             "{place}: placement collocate without group; name the group of files to be kept together"
+        )));
+    }
+    if hints.placement == Some(PlacementKind::Host) && hints.host.is_none() {
+        return Err(bad(format!(
+            "{place}: placement host without host; name the host that is to store the file"
         )));
     }
     Ok(())
