@@ -38,6 +38,7 @@
 //! ```
 
 mod build;
+mod choices;
 mod data;
 mod engine;
 mod fair;

@@ -6,9 +6,10 @@ use std::ops::Range;
 
 use penstock_station::{mix64, Draws};
 
+use super::choices::{Shuffle, Turn};
 use super::files::{File, Rule, Segment};
 use super::placed::Extent;
-use super::platform::{Shuffle, Store, Turn};
+use super::platform::Store;
 use super::server::NONE;
 use super::workload::PlacementKind;
 

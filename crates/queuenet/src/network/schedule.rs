@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
+use super::choices::{Inputs, SchedulerKind};
 use super::engine::{kind, Engine};
-use super::platform::{Inputs, SchedulerKind};
 use super::server::NONE;
 use super::time::Ticks;
 

@@ -1,9 +1,10 @@
 //! Links that several hosts share: racks' up- and downlinks and the core, each first come first served by frame
 //! (Costa 2014; what it lacked). Every frame is an event of its own here: no merging.
 
+use super::choices::Sharing;
 use super::engine::{kind, shared_station, Engine, Host, Leg, Message, Shared, Stage, FABRIC};
 use super::fair::Fair;
-use super::platform::{Network, Sharing};
+use super::platform::Network;
 use super::server::Tally;
 use super::time::{Clock, Ticks};
 use super::wire::{last_frame, ticks_of};

@@ -3,10 +3,10 @@
 
 use penstock_station::{Op, Request};
 
+use super::choices::{Forward, Replication};
 use super::engine::{
     draw, kind, station, Engine, Message, Stage, Store, CLIENT, IN, MANAGER, STORAGE,
 };
-use super::platform::{Forward, Replication};
 use super::server::NONE;
 use super::time::Ticks;
 
