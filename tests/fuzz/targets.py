@@ -293,6 +293,18 @@ b,run,,,,8
 b,task,sort_1,0.5,3,
 """
 
+
+def _placement(data: bytes) -> None:
+    _native.NetworkWorkload(json.dumps(_WORKLOAD), data.decode("utf-8", "replace"))
+
+
+_PLACEMENT = {
+    "in": [{"offset_bytes": 0, "length_bytes": 1 << 20, "hosts": ["a-0", "a-1"]}],
+    "out": [
+        {"offset_bytes": 0, "length_bytes": 1024, "hosts": ["a-1"]},
+        {"offset_bytes": 1024, "length_bytes": 3072, "hosts": ["a-0"]},
+    ],
+}
 _WORKLOAD = {
     "schema": "penstock/workload/1",
     "name": "w",
@@ -521,6 +533,7 @@ def all_targets() -> list[Target]:
         _plain("study-file", _of_file(study), _study, BadInput, cost=60),
         _plain("platform-file", _of_file(platform), _platform, BadInput, cost=60),
         _plain("workload-file", of.of_json(_WORKLOAD, *wfformat), _workload, BadInput, cost=4),
+        _plain("workload-placement", of.of_json(_PLACEMENT), _placement, ValueError),
         _plain(
             "measured-runs",
             of.of_json(_MEASURED, *wfformat),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.simulate import Simulator
-from penstock.workload.workflow import Workload
+from penstock.workload.workflow import PLACEMENTS, Workload
 
 KIB = 1 << 10
 SLOW = settings(
@@ -24,12 +24,11 @@ SLOW = settings(
 def workloads(draw: st.DrawFn, *, tasks: int = 8, hints: bool = True) -> Workload:
     """Tasks that read inputs and what earlier tasks wrote, compute and write."""
     sizes = st.integers(0, 600 * KIB)
-    placements = ["striped", "round_robin", "local", "collocate", "scatter", "random"]
 
     def tags() -> dict[str, Any]:
         if not hints or draw(st.booleans()):
             return {}
-        placement = draw(st.sampled_from(placements))
+        placement = draw(st.sampled_from([p for p in PLACEMENTS if p != "host"]))
         more = {"group": "g"} if placement == "collocate" else {}
         more |= {"scatter": draw(st.integers(1, 3))} if placement == "scatter" else {}
         return {"hints": {"placement": placement, **more}}
@@ -81,6 +80,7 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
         {"group": "boss", "count": 1, "roles": ["manager"], "manager": {"service": "0.5ms"}}
     )
     network = {"bandwidth": "12.5 MB/s", "loopback": "125 MB/s", "latency": "0.1ms"}
+    network["sharing"] = draw(st.sampled_from(["fifo", "fair"]))
     if draw(st.booleans()):
         network["fabric"] = "20 MB/s"
     if draw(st.booleans()):
@@ -90,7 +90,10 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
         "replicas": draw(st.integers(1, both)),
         "replication": draw(st.sampled_from(["chain", "parallel", "client"])),
         "forward": draw(st.sampled_from(["chunk", "frame"])),
-        "placement": draw(st.sampled_from(["striped", "local", "random"])),
+        "placement": draw(
+            st.sampled_from(["striped", "round_robin", "local", "random", "balanced"])
+        ),
+        "round_robin": draw(st.sampled_from(["restart", "continue"])),
         "shuffle": draw(st.sampled_from(["fresh", "constant", "none"])),
         "window": draw(st.sampled_from(["unlimited", 1, 3])),
         "allocation": draw(st.sampled_from(["manager", "none"])),

@@ -119,7 +119,7 @@ def test_numbers_and_defaults():
     }
     assert lowered["store"]["chunk_bytes"] == 1 << 20
     assert lowered["store"]["stripe_width"] is None
-    assert lowered["scheduler"] == {"kind": "workqueue", "wait_s": 0.0}
+    assert lowered["scheduler"] == {"kind": "workqueue", "wait_s": 0.0, "inputs": "read"}
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,11 @@ def test_numbers_and_defaults():
         ("network.latency", "50us", ("fabric", "latency_s"), 50e-6),
         ("network.fabric", "40 Gbit/s", ("fabric", "capacity_bps"), 5e9),
         ("network.rack_uplink", "2 GB/s", ("fabric", "rack_uplink_bps"), 2e9),
+        ("network.sharing", "fair", ("fabric", "sharing"), "fair"),
+        ("store.placement", "balanced", ("store", "placement"), "balanced"),
+        ("store.round_robin", "continue", ("store", "round_robin"), "continue"),
+        ("network.payload", "ethernet", ("hosts", 0, "network", "in_bps"), 12.5e6 * 1448 / 1514),
+        ("network.payload", 0.5, ("hosts", 3, "network", "out_bps"), 6.25e6),
         ("hosts.nodes.network.latency", "1ms", ("hosts", 0, "network", "latency_s"), 1e-3),
         ("hosts.nodes.network", "1 Gbit/s", ("hosts", 0, "network", "out_bps"), 125e6),
         ("hosts.nodes.speed", 2, ("hosts", 1, "client", "speed"), 2.0),
@@ -147,6 +152,7 @@ def test_numbers_and_defaults():
         ("store.stripe", 2, ("store", "stripe_width"), 2),
         ("store.window", 5, ("store", "window"), 5),
         ("protocol.frame", "16KiB", ("protocol", "frame_bytes"), 16384),
+        ("scheduler.inputs", "files", ("scheduler", "inputs"), "files"),
         ("scheduler.wait", "2s", ("scheduler", "wait_s"), 2.0),
         ("scheduler.wait", "forever", ("scheduler", "wait_s"), None),
         ("launch.overhead", "100ms", ("launch", "overhead"), 0.1),
@@ -159,6 +165,38 @@ def test_each_value_arrives_in_its_unit(path: str, value: Any, where: tuple[Any,
     for step in where:
         node = node[step]
     assert node == (pytest.approx(number, rel=1e-12) if isinstance(number, float) else number)
+
+
+def test_payload_is_of_what_passes_between_hosts():
+    """Links, uplinks and core carry less data; the loopback has no frames of Ethernet."""
+    nominal = {"network.fabric": "1 GB/s", "network.rack_uplink": "2 GB/s"}
+    own = {"hosts.nodes.network": "1 Gbit/s", "network.payload": "ethernet"}
+    lowered = small(**nominal, **own).lower()
+    share = 1448 / 1514
+    assert lowered["fabric"]["capacity_bps"] == pytest.approx(1e9 * share, rel=1e-12)
+    assert lowered["fabric"]["rack_uplink_bps"] == pytest.approx(2e9 * share, rel=1e-12)
+    link = lowered["hosts"][0]["network"]
+    assert link["out_bps"] == pytest.approx(125e6 * share, rel=1e-12)
+    assert link["loopback_bps"] == 125e6
+    assert small(**nominal).lower()["fabric"]["capacity_bps"] == 1e9
+
+
+@pytest.mark.parametrize("value", [0, -0.5, 1.01, "95%", "tcp", True, math.nan])
+def test_a_payload_is_a_share_or_ethernet(value: Any):
+    with pytest.raises(BadInput, match=r"at most 1, such as 0\.95, or ethernet"):
+        small(network__payload=value)
+
+
+def test_a_drawn_payload_is_a_share():
+    said = {"value": 0.97, "low": 0.93, "high": 0.999, "level": "50%"}
+    document = copy.deepcopy(SMALL)
+    document["network"]["payload"] = said
+    platform = Platform.from_dict(document)
+    rng = np.random.default_rng(3)
+    drawn = [platform.sample(rng).file.network.payload for _ in range(300)]
+    assert max(drawn) == 1  # cut, not refused
+    assert min(drawn) < 0.93
+    assert len(set(drawn)) > 200
 
 
 def test_racks_are_filled_in_equal_parts():

@@ -514,6 +514,9 @@ def test_measured_runs_are_kept_and_calibrate_the_next_ones(
         (("w.json", "-p", "p.yaml", "--measured", "0s"), 2, "above 0"),
         (("w.json", "-p", "p.yaml", "--basis", "t01"), 2, "--basis is for studies"),
         (("w.json", "-p", "p.yaml", "--size-model", "zipf"), 2, "zipf"),
+        (("w.json", "-p", "p.yaml", "--placement", "none.json"), 2, "expected a placement"),
+        (("w.json", "-p", "p.yaml", "--placement", "p.yaml"), 2, "penstock: placement: "),
+        (("w.json", "--placement", "p.yaml"), 2, "--platform"),
         (("w.json", "-p", "p.yaml", "--set", "store.replicas=5"), 2, "replica"),
         (
             ("w.json", "-p", "p.yaml", "-o", "out", "--set", "hosts.nodes.storage.capacity=15MiB"),
@@ -536,6 +539,35 @@ def test_mistakes_leave_nothing(
     assert err.startswith("penstock: ")
     assert told in err
     assert sorted(p.name for p in place.rglob("*") if p.name != "state") == before
+
+
+def extent(offset: int, length: int, *hosts: str) -> dict[str, Any]:
+    return {"offset_bytes": offset, "length_bytes": length, "hosts": list(hosts)}
+
+
+def test_a_placement_puts_files_where_they_were(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All parts on one storage host, which then stores all that the map tasks write."""
+    known = json.loads((place / "w.json").read_text())
+    parts = [o["file"] for t in known["tasks"] for o in t["operations"] if o["op"] == "write"]
+    parts = [name for name in parts if name.startswith("part")]
+    there = {name: [extent(0, 10 << 20, "nodes-2")] for name in parts}
+    (place / "where.json").write_text(json.dumps(there))
+    words = ("w.json", "-p", "p.yaml", "--no-explain", "--placement", "where.json")
+    status, out, err = run(capsys, monkeypatch, *words)
+    assert (status, err) == (0, "")
+    assert f"found for {len(parts)} of {len(parts) + 1} files; the store places the other 1." in out
+    status, out, _ = run(capsys, monkeypatch, *words, "--json")
+    made = json.loads(out)
+    assert made["placement"] == {"files": len(parts), "of": len(parts) + 1}
+    stored = {h["name"]: h["stored_bytes"] for h in made["hosts"]}
+    assert stored["nodes-2"] >= len(parts) * (10 << 20)
+    there[parts[0]] = [extent(0, 10 << 20, "nodes-77")]
+    (place / "where.json").write_text(json.dumps(there))
+    status, out, err = run(capsys, monkeypatch, *words)
+    assert (status, out) == (2, "")
+    assert 'placement: host "nodes-77"; a host of the platform is expected' in err
 
 
 # ---------------------------------------------------------------- what readers of workloads say

@@ -118,6 +118,7 @@ PLANTED: list[tuple[str, str, int, str]] = [
     ('"placement": "local"', '"placement": "left"', 5, "one of striped"),
     ('"group": "g"', '"scatter": 0', 11, "found 0; expected a whole number of at least 1"),
     ('"group": "g"', '"replicas": 2', 11, "`group` beside placement collocate"),
+    ('"placement": "collocate"', '"placement": "host"', 11, "`host` beside placement host"),
     ('"size_bytes": 4096, "preloaded": true', '"preloaded": true', 5, "no size of 'in'"),
     ('"preloaded": true', '"preloaded": "yes"', 5, "true or false"),
     ("penstock/workload/1", "penstock/workload/2", 2, "'penstock/workload/1' as schema"),

@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 
 /// A workload read and checked once, to be simulated on any number of networks.
 ///
-/// `workload_json` is `penstock/workload/1`; a ValueError says in one line what is wrong with it.
+/// `workload_json` is `penstock/workload/1`, `placement_json` where its files are if that is known (file → list of
+/// `offset_bytes`, `length_bytes`, `hosts`); a ValueError says in one line what is wrong with it.
 #[pyclass(module = "penstock._native", frozen)]
 struct NetworkWorkload {
     workload: Workload,
@@ -15,10 +16,14 @@ struct NetworkWorkload {
 #[pymethods]
 impl NetworkWorkload {
     #[new]
-    fn new(py: Python<'_>, workload_json: &str) -> PyResult<Self> {
-        py.detach(|| Workload::from_json(workload_json))
-            .map(|workload| NetworkWorkload { workload })
-            .map_err(|error| PyValueError::new_err(error.0))
+    #[pyo3(signature = (workload_json, placement_json = None))]
+    fn new(py: Python<'_>, workload_json: &str, placement_json: Option<&str>) -> PyResult<Self> {
+        py.detach(|| {
+            let mut workload = Workload::from_json(workload_json)?;
+            placement_json.map_or(Ok(()), |json| workload.place(json))?;
+            Ok(NetworkWorkload { workload })
+        })
+        .map_err(|error: network::SimulationError| PyValueError::new_err(error.0))
     }
 
     /// One run on `penstock/network/1`: its outcome as JSON; `detail` "summary", or "full" with rows of tasks.

@@ -112,6 +112,7 @@ PREDICTION = Document(
         sensitivity[]? | object | | per uncertain value: `path`, `value`, `low`, `high`, `makespan_low_s` and `makespan_high_s` (null: the run cannot end), `change_low`, `change_high`, `swing_s`, `chance_s` (standard error of the larger change over the seeds), `elasticity`, `method`, `note`
         measure_next? | object | | `path` (null: nothing), `narrows` (share of the interval's width), `width_s`, `width_if_known_s`, `method`, `why`
         frequencies? | object | | `states` (`frequency`, `makespan_s`, `energy_j`, `cost`), `conflict` (the fastest does not take least energy), `statement`
+        placement? | object | | with `--placement`: `files` that lie where they were found, `of` all files
         measured? | object | | with `--measured`, of which the next keys are: `runs`, `level` of its intervals, `pairs` (now in the store), `store`, and …
         measured?.measured_s | number | s | mean of the measured makespans
         measured?.measured_low_s | number or null | s | Student's interval of that mean; null: of one run

@@ -65,6 +65,11 @@ def command(
         help="What a real run took, such as 12.3s, or a file of runs with stages and tasks; repeatable. Kept "
         "with --calibration, or in the user's own store.",
     ),
+    placement: Path | None = typer.Option(
+        None,
+        "--placement",
+        help="JSON of where files really were or went: FILE to a list of offset_bytes, length_bytes, hosts.",
+    ),
     output: Path | None = typer.Option(
         None, "-o", "--output", help="Directory for prediction.json, the page, figures and trace."
     ),
@@ -93,6 +98,7 @@ def command(
             "--measured": measured,
             "--size-model": size_model,
             "--calibration": calibration,
+            "--placement": placement,
             "-o": output,
             "--html": html,
             "--perfetto": perfetto,
@@ -122,6 +128,7 @@ def command(
     where = load_platform(platform, overrides)
     workload = read_workload(what, size_model=model)
     runs = measured_runs(measured, workload)
+    known = None if placement is None else _placement(placement)
     pairs = pairs_for(calibration, where.name, missing_ok=bool(runs))
     files = output is not None or html is not None or perfetto is not None
     with _progress(quiet or as_json) as done:
@@ -136,6 +143,7 @@ def command(
             pairs=pairs,
             calibration_asked=calibration is not None,
             done=done,
+            placement=known,
         )
         tasks = []
         if any(run.tasks for run in runs):
@@ -153,6 +161,18 @@ def command(
     _answer(shown)
     for path in written:
         print(f"Wrote {path}.")
+
+
+def _placement(path: Path) -> str:
+    """The text of a placement; what is in it the simulator checks."""
+    from penstock.spec.source import read_input
+
+    raw = read_input(path, "a placement, JSON")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        at = error.start
+        raise BadInput(f"{path}: byte {at} is not UTF-8; expected a placement, JSON") from None
 
 
 def _keep(
@@ -230,6 +250,8 @@ def _answer(p: Prediction) -> None:
     _table(console, prediction_text.stage_table(p))
     _table(console, prediction_text.station_table(p))
     say(prediction_text.bytes_sentence(p))
+    if prediction_text.placement_sentence(p):
+        say(prediction_text.placement_sentence(p))
     if p.frequencies is not None:
         print()
         _table(console, prediction_text.frequency_table(p))

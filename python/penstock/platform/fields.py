@@ -245,6 +245,40 @@ Factor = Annotated[
 ]
 
 
+#: bytes of data and of the whole frame, of one TCP segment over Ethernet with an MTU of 1500: the others are
+#: headers of Ethernet (14), IP (20) and TCP with its time stamps (32)
+ETHERNET = (1448, 1514)
+
+
+def parse_payload(value: float | str) -> float:
+    """The share of a link's rate that carries data. ValueError for a word that is none."""
+    if value == "ethernet":
+        return ETHERNET[0] / ETHERNET[1]
+    return float(value)
+
+
+def _payload(value: Any) -> Any:
+    if value == "ethernet":
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise expect("a number above 0 and at most 1, such as 0.95, or ethernet")
+    return float(value)
+
+
+Payload = Annotated[
+    float | str,
+    BeforeValidator(_payload),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": "ethernet"},
+                {"type": "number", "exclusiveMinimum": 0, "maximum": 1, UNCERTAIN: True},
+            ]
+        }
+    ),
+]
+
+
 def _rack(value: Any) -> Any:
     several = value if isinstance(value, list) and value else [value]
     if any(isinstance(r, bool) or not isinstance(r, int) or not 0 <= r < 2**31 for r in several):

@@ -13,6 +13,7 @@ from penstock.platform.fields import (
     Duration,
     Factor,
     Frequency,
+    Payload,
     PlainSize,
     PositiveSize,
     PricePerTime,
@@ -71,6 +72,16 @@ class NetworkFile(LinkFile):
     )
     rack_uplink: Bandwidth | None = Field(
         None, description="Between a rack and the core, each direction; without it no limit."
+    )
+    sharing: Literal["fifo", "fair"] = Field(
+        "fifo",
+        description="How messages share a link: first come first served, or fairly by flow, control "
+        "messages first.",
+    )
+    payload: Payload = Field(
+        1.0,
+        description="Share of the rates between hosts that carries data: a number, or ethernet "
+        "(1448 of 1514 bytes).",
     )
     subnet: Text | None = Field(None, description="Addresses of the nodes put up; chosen.")
     matrix: Peers | None = Field(
@@ -217,10 +228,16 @@ class StoreFile(Part):
         None, description="Copies go on by the whole chunk or frame by frame; chunk."
     )
     placement: (
-        Literal["striped", "round_robin", "local", "collocate", "scatter", "random"] | None
+        Literal["striped", "round_robin", "local", "collocate", "scatter", "random", "balanced"]
+        | None
     ) = Field(None, description="Where chunks go unless a file's hints say otherwise; striped.")
     shuffle: Literal["fresh", "constant", "none"] | None = Field(
         None, description="Order of the storage hosts of a stripe; fresh."
+    )
+    round_robin: Literal["restart", "continue"] | None = Field(
+        None,
+        description="Where a round robin begins: at the first storage host each time, or behind "
+        "the host where the one before ended; restart.",
     )
     window: Window | None = Field(
         None, description="Chunk requests of one operation under way at once; unlimited."
@@ -248,6 +265,11 @@ class SchedulerFile(Part):
         "workqueue", description="The next idle host, or the one that holds the data."
     )
     wait: Wait = Field("0s", description="How long a task waits for the host that holds its data.")
+    inputs: Literal["read", "files"] = Field(
+        "read",
+        description="What of a task's inputs counts for data_location: the bytes that it reads, or "
+        "all of each file that it reads from.",
+    )
 
 
 class LaunchFile(Part):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.platform.emulation import delays_of, limits_patch
+from penstock.platform.fields import parse_payload
 from penstock.platform.file import (
     HostFile,
     LinkFile,
@@ -180,15 +181,15 @@ def service_of(service: ServiceFile, factor: float = 1.0) -> dict[str, Any]:
     }
 
 
-def link_of(link: LinkFile) -> dict[str, float]:
-    """A host's link in numbers. KeyError for what is missing."""
+def link_of(link: LinkFile, payload: float = 1.0) -> dict[str, float]:
+    """A host's link in numbers; between hosts `payload` of it is data. KeyError for what is missing."""
     both = link.bandwidth
     out, inwards = link.out or both, link.in_ or both
     if out is None or inwards is None or link.loopback is None:
         raise KeyError("loopback" if link.loopback is None else "bandwidth")
     return {
-        "out_bps": parse_bandwidth(out),
-        "in_bps": parse_bandwidth(inwards),
+        "out_bps": parse_bandwidth(out) * payload,
+        "in_bps": parse_bandwidth(inwards) * payload,
         "loopback_bps": parse_bandwidth(link.loopback),
         "latency_s": parse_duration(link.latency) if link.latency is not None else 0.0,
     }
@@ -224,6 +225,7 @@ class Lowering:
         self, file: PlatformFile, hosts: list[Host], profiles: Mapping[str, dict[str, Any]]
     ) -> None:
         self.file, self.hosts, self.profiles = file, hosts, profiles
+        self.payload = parse_payload(file.network.payload)
         self._scaled: dict[tuple[str, float], dict[str, Any]] = {}
         self._bodies: dict[tuple[int, frozenset[str]], dict[str, Any]] = {}
 
@@ -235,8 +237,9 @@ class Lowering:
             "hosts": [self._host(h) for h in self.hosts],
             "fabric": {
                 "latency_s": parse_duration(file.network.latency or "0s") + self._between(),
-                "capacity_bps": _bandwidth(file.network.fabric),
-                "rack_uplink_bps": _bandwidth(file.network.rack_uplink),
+                "capacity_bps": self._bandwidth(file.network.fabric),
+                "rack_uplink_bps": self._bandwidth(file.network.rack_uplink),
+                "sharing": file.network.sharing,
             },
             "store": store_of(file),
             "protocol": {
@@ -249,6 +252,7 @@ class Lowering:
                 "wait_s": None
                 if file.scheduler.wait == "forever"
                 else parse_duration(file.scheduler.wait),
+                "inputs": file.scheduler.inputs,
             },
             "launch": {
                 "overhead": time_of(file.launch.overhead),
@@ -260,6 +264,9 @@ class Lowering:
                 "prefetch_chunks": file.preprocess.prefetch,
             },
         }
+
+    def _bandwidth(self, text: str | None) -> float | None:
+        return None if text is None else parse_bandwidth(text) * self.payload
 
     def _between(self) -> float:
         """What the matrix of latencies adds from one host to another, on average [s]."""
@@ -301,7 +308,7 @@ class Lowering:
                 "servers": part.manager.servers,
             }
         return {
-            "network": link_of(part.network or LinkFile.model_validate({})),
+            "network": link_of(part.network or LinkFile.model_validate({}), self.payload),
             "client": client,
             "storage": storage,
             "manager": manager,
@@ -359,11 +366,8 @@ def store_of(file: PlatformFile) -> dict[str, Any]:
         "forward": store["forward"],
         "placement": store["placement"],
         "shuffle": store["shuffle"],
+        "round_robin": store["round_robin"],
         "window": None if store["window"] == "unlimited" else store["window"],
         "allocation": store["allocation"],
         "read_replica": store["read_replica"],
     }
-
-
-def _bandwidth(text: str | None) -> float | None:
-    return None if text is None else parse_bandwidth(text)

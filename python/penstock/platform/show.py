@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from penstock.platform.fields import parse_payload
 from penstock.platform.hosts import Platform
 from penstock.platform.lower import Host
 from penstock.text import at_speed
@@ -182,7 +183,11 @@ def _rest(platform: Platform, lowered: dict[str, Any]) -> Table:
         else f", {racks} racks"
         + (f" of {rate_text(fabric['rack_uplink_bps'])}" if fabric["rack_uplink_bps"] else "")
     )
-    table.add_row("network", f"latency {time_text(fabric['latency_s'])}, core {core}{uplink}")
+    payload = parse_payload(platform.file.network.payload)
+    share = "" if payload == 1 else f", payload {payload:.1%} of the nominal rates"
+    shared = ", links shared fairly" if fabric["sharing"] == "fair" else ""
+    network = f"latency {time_text(fabric['latency_s'])}, core {core}{uplink}{share}{shared}"
+    table.add_row("network", network)
     width = "all hosts" if store["stripe_width"] is None else f"{store['stripe_width']} hosts"
     like = f"like {platform.file.store.like}: " if platform.file.store.like else ""
     window = "" if store["window"] is None else f", window of {store['window']}"

@@ -376,7 +376,7 @@ def drawn(
         value = amount(said["value"])
         low, high = (_in(said.get(k, said["value"]), value) for k in ("low", "high"))
         level = parse_share(said["level"]) if "level" in said else 0.95
-        number = _two_sided(rng, value.number, low, high, level)
+        number = min(_two_sided(rng, value.number, low, high, level), _most(path))
         put(found, path, value.text(number))
     if assumptions:
         for entry in assumed(stripped(document), chosen):
@@ -387,6 +387,13 @@ def drawn(
                 side = sides[int(rng.integers(len(sides)))]
                 put(found, find(found, entry.path), here.text(float(rng.uniform(*side))))
     return found
+
+
+def _most(path: Path) -> float:
+    """The largest number that the format allows at `path`; infinite where it names none."""
+    entry = entry_at(PlatformFile, path)
+    choices = (entry, *entry.get("anyOf", []))
+    return float(next((c["maximum"] for c in choices if "maximum" in c), math.inf))
 
 
 def _two_sided(

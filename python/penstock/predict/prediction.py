@@ -86,8 +86,9 @@ class Prediction:
     `stations` (ranked; predictions made by the thousand keep the first few and no hosts) and `hosts` are
     means over the same runs. `events` counts those of all `simulations`, `wall_s` is what they took.
     `tasks` (one of these runs: `task_seed`), `sensitivity`, `measure_next` and `frequencies` are None where
-    they were not asked for, `measured` where no run was. `error` is what ended the run early (a full
-    store), None otherwise; all else then describes the run until then.
+    they were not asked for, `measured` where no run was, `placement` (how many files lie where they were
+    found) where none was given. `error` is what ended the run early (a full store), None otherwise; all else
+    then describes the run until then.
     """
 
     workload: str
@@ -115,6 +116,7 @@ class Prediction:
     measure_next: Row | None = None
     frequencies: Row | None = None
     measured: Row | None = None
+    placement: Row | None = None
 
     @property
     def energy_j(self) -> float | None:
@@ -153,6 +155,7 @@ class Prediction:
             "measure_next",
             "frequencies",
             "measured",
+            "placement",
         ):
             value = getattr(self, name)
             if value is not None:

@@ -47,7 +47,9 @@ def page(prediction: Prediction) -> str:
         figures={name: _plate(p, name) for name in FIGURES},
         stations=prediction_text.station_table(p, 12),
         stages=prediction_text.stage_table(p),
-        bytes=prediction_text.bytes_sentence(p),
+        bytes=" ".join(
+            filter(None, (prediction_text.bytes_sentence(p), prediction_text.placement_sentence(p)))
+        ),
         sensitivity=prediction_text.sensitivity_table(p),
         energy=_energy(p),
         left_out=listed(list(p.energy.left_out)[:6]) if p.energy is not None else "",

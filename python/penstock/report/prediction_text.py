@@ -131,6 +131,16 @@ def bytes_sentence(prediction: Prediction) -> str:
     )
 
 
+def placement_sentence(prediction: Prediction) -> str:
+    """How many files lie where they were found; empty where no placement was given."""
+    known = prediction.placement
+    if known is None:
+        return ""
+    rest = known["of"] - known["files"]
+    others = f"; the store places the other {rest:,}" if rest else ""
+    return f"Placement as found for {known['files']:,} of {known['of']:,} files{others}."
+
+
 def measure_sentence(prediction: Prediction) -> str:
     """What to measure next, and how much the interval would narrow."""
     m = prediction.measure_next

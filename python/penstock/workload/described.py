@@ -167,6 +167,8 @@ class _Reader:
             given[name] = value
         if given.get("placement") == "collocate" and "group" not in given:
             self.wrong((*at, "placement"), "collocate", "`group` beside placement collocate")
+        if given.get("placement") == "host" and "host" not in given:
+            self.wrong((*at, "placement"), "host", "`host` beside placement host")
         return Hints(**given)
 
     def size(self, at: Path, values: dict[str, Any], name: str, whose: str) -> int:

@@ -28,7 +28,16 @@ OPERATIONS = {
     "compute": False,
 }
 
-PLACEMENTS = ("striped", "round_robin", "local", "collocate", "scatter", "random")
+PLACEMENTS = (
+    "striped",
+    "round_robin",
+    "local",
+    "collocate",
+    "scatter",
+    "random",
+    "balanced",
+    "host",
+)
 
 #: seconds, or a distribution as in a storage profile (`{"kind": "exponential", "mean_s": 0.2}`)
 Time = float | Mapping[str, Any]
@@ -39,7 +48,7 @@ class Hints:
     """How a file is to be laid out, over the store's default; None: not said [Costa 2014].
 
     `group`: files of one group go to one node; `scatter`: nodes that consecutive blocks go round; `host`:
-    where a preloaded file lies.
+    where a file lies or goes, until another placement is given.
     """
 
     placement: str | None = None

@@ -6,15 +6,18 @@ use std::sync::Mutex;
 
 use penstock_station::{mix64, Op, Station};
 
-use super::engine::{Engine, Host, Shared, Store};
-use super::files::{Claim, File, Full, Nodes};
+use super::engine::{Engine, Host, Store};
+use super::files::File;
 use super::heap::EventHeap;
 use super::lru::Lru;
+use super::nodes::{Claim, Full, Nodes};
 use super::number::Duration;
 use super::outcome::Outcome;
+use super::placed::on_hosts;
 use super::platform::{within, HostText, Network, ServiceText};
 use super::schedule::Scheduler;
 use super::server::{Cover, Fifo, Service, Tally, NONE};
+use super::shared::{fair_links, shared_links};
 use super::task::Run;
 use super::time::{Clock, HORIZON_S};
 use super::workload::{HintsText, Workload};
@@ -324,6 +327,7 @@ impl<'a> Engine<'a> {
             hosts.push(host(text, network, clock, mix64(seed ^ mix64(i as u64)))?);
         }
         let (shared, core, racks) = shared_links(network, &mut hosts, clock);
+        let fair = fair_links(network, &hosts, &shared, core);
         let by_name: HashMap<&str, u32> = network
             .hosts
             .iter()
@@ -339,6 +343,9 @@ impl<'a> Engine<'a> {
             file.hints.set(&spec.hints, host);
             files.push(file);
             hint_hosts.push(host);
+        }
+        for (file, extents) in on_hosts(workload, network, &by_name)? {
+            files[file as usize].placed = Some(extents);
         }
         for hints in &workload.hints {
             hint_hosts.push(resolve("set_xattr", hints, network, &by_name)?);
@@ -396,6 +403,7 @@ impl<'a> Engine<'a> {
             spills: Vec::new(),
             spills_unused: Vec::new(),
             shared,
+            fair,
             core,
             racks,
             managers: (0..hosts.len() as u32)
@@ -459,41 +467,4 @@ impl<'a> Engine<'a> {
         };
         self.fail("full", format!("{who} file \"{name}\": {what}"));
     }
-}
-
-/// The links that hosts share: racks' up- and downlinks, then the core.
-fn shared_links(
-    network: &Network,
-    hosts: &mut [Host],
-    clock: Clock,
-) -> (Vec<Shared>, Option<u32>, Option<u32>) {
-    let mut shared = Vec::new();
-    let mut link = |name: String, rate: f64| {
-        shared.push(Shared {
-            free: 0,
-            per_byte: clock.per_s() / rate,
-            tally: Tally::default(),
-            name,
-        });
-        shared.len() as u32 - 1
-    };
-    let mut racks = None;
-    if let Some(rate) = network.fabric.rack_uplink_bps {
-        let mut numbers: Vec<u32> = network.hosts.iter().map(|host| host.rack).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        for (host, text) in hosts.iter_mut().zip(&network.hosts) {
-            host.rack = numbers.partition_point(|rack| *rack < text.rack) as u32;
-        }
-        for number in numbers {
-            let first = link(format!("rack-{number}/up"), rate);
-            link(format!("rack-{number}/down"), rate);
-            racks.get_or_insert(first);
-        }
-    }
-    let core = network
-        .fabric
-        .capacity_bps
-        .map(|rate| link("fabric/core".into(), rate));
-    (shared, core, racks)
 }

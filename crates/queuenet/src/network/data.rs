@@ -1,7 +1,7 @@
 //! The data of an operation: which chunks, from or to which replica, in which order, how many at once.
 
+use super::choices::{Allocation, ReadReplica, Replication};
 use super::engine::{draw, Engine, Message, Stage};
-use super::platform::{Allocation, ReadReplica, Replication};
 use super::server::NONE;
 use super::task::Phase;
 use super::time::Ticks;

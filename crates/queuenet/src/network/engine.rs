@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 
 use penstock_station::{Draws, Station};
 
-use super::files::{File, Nodes};
+use super::fair::Fair;
+use super::files::File;
 use super::heap::{EventHeap, MAX_ORDER};
 use super::lru::Lru;
+use super::nodes::Nodes;
 use super::outcome::{Bytes, Failure};
 use super::platform::Network;
 use super::schedule::Scheduler;
@@ -28,11 +30,11 @@ pub(super) mod kind {
     pub const SERVED: u8 = 3;
     /// A task's time is over: delay, launch or computation.
     pub const TASK: u8 = 4;
-    /// A frame has passed a shared link.
+    /// A frame has passed a shared link; where links are shared fairly, it reaches the in-queue.
     pub const HOP: u8 = 5;
     /// A task no longer waits for its preferred machine.
     pub const PATIENCE: u8 = 6;
-    /// An out-queue has sent a message (only where latencies differ).
+    /// An out-queue has sent a message (only where latencies differ); a fairly shared link has served a frame.
     pub const SENT: u8 = 7;
 }
 
@@ -127,6 +129,8 @@ pub(super) struct Message {
     pub stream: bool,
     /// Some frames were sent on.
     pub passing: bool,
+    /// Its first frame had to wait for the out-queue, where links are shared fairly.
+    pub waited: bool,
     /// Bytes of the chunk that it is about.
     pub data: u64,
     pub chunk: u64,
@@ -170,6 +174,7 @@ impl Message {
         write: false,
         stream: false,
         passing: false,
+        waited: false,
         path: [Leg {
             station: 0,
             ticks: 0.0,
@@ -294,6 +299,8 @@ pub(super) struct Engine<'a> {
     pub spills_unused: Vec<u32>,
     pub hosts: Vec<Host>,
     pub shared: Vec<Shared>,
+    /// All links, where they are shared fairly.
+    pub fair: Option<Box<Fair>>,
     pub core: Option<u32>,
     /// Number of the first rack's uplink; uplink and downlink follow each other.
     pub racks: Option<u32>,
@@ -339,8 +346,10 @@ impl Engine<'_> {
                 kind::LOOPED => self.looped(now, index),
                 kind::SERVED => self.served(now, index),
                 kind::TASK => self.task_event(now, index),
+                kind::HOP if self.fair.is_some() => self.fair_arrives(now, index),
                 kind::HOP => self.hop(now, index),
                 kind::PATIENCE => self.patience_over(now, index),
+                _ if self.fair.is_some() => self.fair_served(now, index),
                 _ => self.sent(now, index),
             }
             if self.order > MAX_ORDER / 2 {

@@ -38,14 +38,18 @@
 //! ```
 
 mod build;
+mod choices;
 mod data;
 mod engine;
+mod fair;
 mod files;
 mod graph;
 mod heap;
 mod lru;
+mod nodes;
 mod number;
 mod outcome;
+mod placed;
 mod platform;
 mod schedule;
 mod server;

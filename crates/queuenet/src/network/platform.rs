@@ -3,6 +3,9 @@
 use penstock_station::StorageProfile;
 use serde::Deserialize;
 
+use super::choices::{
+    Allocation, Forward, Inputs, ReadReplica, Replication, SchedulerKind, Sharing, Shuffle, Turn,
+};
 use super::number::{above_zero, at_least_zero, Duration};
 use super::workload::PlacementKind;
 use super::SimulationError;
@@ -173,53 +176,8 @@ pub struct Fabric {
     pub capacity_bps: Option<f64>,
     #[serde(default)]
     pub rack_uplink_bps: Option<f64>,
-}
-
-/// How replicas come about (table 2.1, Costa 2014).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum Replication {
-    #[default]
-    Chain,
-    Parallel,
-    Client,
-}
-
-/// When a node of a chain sends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum Forward {
-    #[default]
-    Chunk,
-    Frame,
-}
-
-/// Order of nodes in a stripe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum Shuffle {
-    #[default]
-    Fresh,
-    Constant,
-    None,
-}
-
-/// Who is asked where chunks go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum Allocation {
-    #[default]
-    Manager,
-    None,
-}
-
-/// Which replica is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum ReadReplica {
-    #[default]
-    LocalFirst,
-    Random,
+    #[serde(default)]
+    pub sharing: Sharing,
 }
 
 /// The store's configuration.
@@ -239,6 +197,8 @@ pub struct Store {
     pub placement: PlacementKind,
     #[serde(default)]
     pub shuffle: Shuffle,
+    #[serde(default)]
+    pub round_robin: Turn,
     #[serde(default)]
     pub window: Option<u32>,
     #[serde(default)]
@@ -270,15 +230,6 @@ impl Default for Protocol {
     }
 }
 
-/// Who gets which machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum SchedulerKind {
-    #[default]
-    Workqueue,
-    DataLocation,
-}
-
 /// The scheduler.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -288,6 +239,8 @@ pub struct Scheduler {
     /// How long a task waits for its preferred machine; `null`: as long as it takes.
     #[serde(default = "not_at_all")]
     pub wait_s: Option<f64>,
+    #[serde(default)]
+    pub inputs: Inputs,
 }
 
 fn not_at_all() -> Option<f64> {
@@ -299,6 +252,7 @@ impl Default for Scheduler {
         Scheduler {
             kind: SchedulerKind::Workqueue,
             wait_s: Some(0.0),
+            inputs: Inputs::Read,
         }
     }
 }
@@ -434,6 +388,9 @@ impl Network {
         }
         within("store.stripe_width", store.stripe_width, storage)?;
         within("store.replicas", Some(store.replicas), storage)?;
+        if store.placement == PlacementKind::Host {
+            return Err("store.placement is host, which only a file's tags can name".into());
+        }
         if store.window == Some(0) {
             return Err("store.window is 0; at least 1 is expected (null for no limit)".into());
         }

@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
+use super::choices::{Inputs, SchedulerKind};
 use super::engine::{kind, Engine};
-use super::platform::SchedulerKind;
 use super::server::NONE;
 use super::time::Ticks;
 
@@ -151,12 +151,24 @@ impl Engine<'_> {
     fn most_data(&mut self, task: u32, class: u32) -> (Option<u32>, Option<u32>) {
         let mut touched: Vec<u32> = Vec::new();
         let mut seen: Vec<u32> = Vec::new();
+        let whole = self.network.scheduler.inputs == Inputs::Files;
         let (begin, end) = self.workload.tasks[task as usize].operations[self.merged_range];
         for operation in &self.operations[begin as usize..end as usize] {
-            let super::workload::Operation::Read { file, .. } = *operation else {
+            let super::workload::Operation::Read { file, offset, size } = *operation else {
                 continue;
             };
-            seen.push(file);
+            if whole {
+                seen.push(file);
+                continue;
+            }
+            let score = &mut self.scheduler.score;
+            self.files[file as usize].each_host_of(offset, offset + size, |host, bytes| {
+                let at = &mut score[host as usize];
+                if *at == 0 {
+                    touched.push(host);
+                }
+                *at = at.wrapping_add_signed(bytes);
+            });
         }
         seen.sort_unstable();
         seen.dedup();

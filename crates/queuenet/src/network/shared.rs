@@ -1,8 +1,12 @@
 //! Links that several hosts share: racks' up- and downlinks and the core, each first come first served by frame
 //! (Costa 2014; what it lacked). Every frame is an event of its own here: no merging.
 
-use super::engine::{kind, shared_station, Engine, Leg, Message, Stage, FABRIC};
-use super::time::Ticks;
+use super::choices::Sharing;
+use super::engine::{kind, shared_station, Engine, Host, Leg, Message, Shared, Stage, FABRIC};
+use super::fair::Fair;
+use super::platform::Network;
+use super::server::Tally;
+use super::time::{Clock, Ticks};
 use super::wire::{last_frame, ticks_of};
 
 impl Engine<'_> {
@@ -120,4 +124,65 @@ impl Engine<'_> {
             self.frame_in(now, 0, frame.parent, frame.bytes);
         }
     }
+}
+
+/// The links that hosts share: racks' up- and downlinks, then the core.
+pub(super) fn shared_links(
+    network: &Network,
+    hosts: &mut [Host],
+    clock: Clock,
+) -> (Vec<Shared>, Option<u32>, Option<u32>) {
+    let mut shared = Vec::new();
+    let mut link = |name: String, rate: f64| {
+        shared.push(Shared {
+            free: 0,
+            per_byte: clock.per_s() / rate,
+            tally: Tally::default(),
+            name,
+        });
+        shared.len() as u32 - 1
+    };
+    let mut racks = None;
+    if let Some(rate) = network.fabric.rack_uplink_bps {
+        let mut numbers: Vec<u32> = network.hosts.iter().map(|host| host.rack).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        for (host, text) in hosts.iter_mut().zip(&network.hosts) {
+            host.rack = numbers.partition_point(|rack| *rack < text.rack) as u32;
+        }
+        for number in numbers {
+            let first = link(format!("rack-{number}/up"), rate);
+            link(format!("rack-{number}/down"), rate);
+            racks.get_or_insert(first);
+        }
+    }
+    let core = network
+        .fabric
+        .capacity_bps
+        .map(|rate| link("fabric/core".into(), rate));
+    (shared, core, racks)
+}
+
+/// All links for fair sharing, where the network says so.
+pub(super) fn fair_links(
+    network: &Network,
+    hosts: &[Host],
+    shared: &[Shared],
+    core: Option<u32>,
+) -> Option<Box<Fair>> {
+    if network.fabric.sharing == Sharing::Fifo {
+        return None;
+    }
+    let queues = hosts
+        .iter()
+        .map(|host| (host.out_per_byte, host.in_per_byte));
+    // uplinks and downlinks of racks in turn, then the core
+    let on_the_way: Vec<(f64, usize)> = (0u32..)
+        .zip(shared)
+        .map(|(i, link)| match i {
+            _ if core == Some(i) => (link.per_byte, 2),
+            _ => (link.per_byte, 1 + 2 * (i as usize % 2)),
+        })
+        .collect();
+    Some(Box::new(Fair::new(queues, &on_the_way)))
 }

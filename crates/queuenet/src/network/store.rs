@@ -3,10 +3,10 @@
 
 use penstock_station::{Op, Request};
 
+use super::choices::{Forward, Replication};
 use super::engine::{
     draw, kind, station, Engine, Message, Stage, Store, CLIENT, IN, MANAGER, STORAGE,
 };
-use super::platform::{Forward, Replication};
 use super::server::NONE;
 use super::time::Ticks;
 
@@ -297,7 +297,7 @@ impl Engine<'_> {
     }
 
     /// `bytes` more of a chunk, under way since `since`, are there and go on to the next node of the chain.
-    fn forward(&mut self, now: Ticks, slot: u32, bytes: u64, since: Ticks) {
+    pub fn forward(&mut self, now: Ticks, slot: u32, bytes: u64, since: Ticks) {
         let message = &self.messages[slot as usize];
         if bytes == 0 {
             return;

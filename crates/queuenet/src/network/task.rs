@@ -1,8 +1,8 @@
 //! The application driver: a task's way through its operations (Costa 2014).
 
+use super::choices::Allocation;
 use super::engine::{add_up, draw, kind, station, Engine, Leg, Message, Stage, SLOTS};
 use super::outcome::Span;
-use super::platform::Allocation;
 use super::server::NONE;
 use super::time::Ticks;
 use super::workload::Operation;
@@ -305,7 +305,7 @@ impl Engine<'_> {
 
     fn allocate(&mut self, task: u32) {
         let run = &self.runs[task as usize];
-        let claim = super::files::Claim {
+        let claim = super::nodes::Claim {
             file: run.file,
             offset: run.offset,
             size: run.size,

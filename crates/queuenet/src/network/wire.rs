@@ -147,6 +147,10 @@ impl Engine<'_> {
             }
             return;
         }
+        if self.fair.is_some() {
+            self.fair_send(now, slot);
+            return;
+        }
         let host = &self.hosts[from as usize];
         if host.out_active == NONE && host.out_head == NONE {
             self.take_up(now, slot);
@@ -159,7 +163,11 @@ impl Engine<'_> {
     /// Gives the chunks of a task's operation to its host's network: `remote` and `local` of them.
     pub fn send_batch(&mut self, now: Ticks, task: u32, remote: u64, local: u64) {
         let from = self.runs[task as usize].host;
-        if remote > 0 {
+        if remote > 0 && self.fair.is_some() {
+            while let Some(slot) = self.next_chunk(task, false) {
+                self.fair_send(now, slot);
+            }
+        } else if remote > 0 {
             self.append_out(from, BATCH | task);
             let host = &mut self.hosts[from as usize];
             host.out.waiting += remote;

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::graph::link;
 use super::number::{at_least_zero, Duration};
+use super::placed::Placement;
 use super::SimulationError;
 
 /// What the `schema` field of a workload must say.
@@ -56,7 +57,7 @@ pub struct HintsText {
 pub enum PlacementKind {
     /// Round robin over the stripe, nodes in a fresh order for each request.
     Striped,
-    /// Round robin over the stripe, nodes in their own order.
+    /// Round robin over the stripe, nodes in their own order, from the first one or on from the file before.
     RoundRobin,
     /// On the client's own node.
     Local,
@@ -66,6 +67,10 @@ pub enum PlacementKind {
     Scatter,
     /// Each chunk anywhere.
     Random,
+    /// Each chunk on the nodes that are used least.
+    Balanced,
+    /// On the host that the tags name.
+    Host,
 }
 
 #[derive(Deserialize)]
@@ -167,6 +172,8 @@ pub struct Workload {
     pub(super) times: Vec<(Sampler, f64)>,
     pub(super) hints: Vec<HintsText>,
     pub(super) successors: Vec<u32>,
+    /// Where files really are, for those of which it is known.
+    pub(super) placement: Placement,
     /// Upper bounds on what one run adds up to, for the choice of the clock.
     pub(super) compute_s: f64,
     pub(super) moved_bytes: f64,
@@ -215,6 +222,11 @@ fn check_hints(place: &str, hints: &HintsText) -> Result<(), SimulationError> {
     if hints.placement == Some(PlacementKind::Collocate) && hints.group.is_none() {
         return Err(bad(format!(
             "{place}: placement collocate without group; name the group of files to be kept together"
+        )));
+    }
+    if hints.placement == Some(PlacementKind::Host) && hints.host.is_none() {
+        return Err(bad(format!(
+            "{place}: placement host without host; name the host that is to store the file"
         )));
     }
     Ok(())
@@ -445,6 +457,7 @@ impl Builder {
             times,
             hints,
             successors,
+            placement: Placement::default(),
             compute_s,
             moved_bytes,
         })

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -57,6 +58,7 @@ def predict(
     pairs: Sequence[Pair] = (),
     calibration_asked: bool = False,
     done: Callable[[int], None] | None = None,
+    placement: str | None = None,
 ) -> Prediction:
     """What the workload would take on the platform, with an interval for one single run.
 
@@ -64,16 +66,18 @@ def predict(
     run of the interval has a platform of its own drawn from them, and further runs at the platform's own
     values give the answer itself. `pairs` calibrate the interval. With `detail` one run's tasks are kept;
     with `explained` (as `detail` unless said) sensitivity, what to measure next and the frequencies are
-    simulated too. `done` hears of every simulation. Raises BadInput for what the simulator refuses,
-    PenstockError naming the host where the run cannot end (a store that fills up).
+    simulated too. `done` hears of every simulation. `placement` is where files were found (`Simulator`).
+    Raises BadInput for what the simulator refuses, PenstockError naming the host where the run cannot end (a
+    store that fills up).
     """
     started = time.perf_counter()
     listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(seeds)
-    simulator = Simulator(workload, threads, done)
+    simulator = Simulator(workload, threads, done, placement)
     network = platform.lower()
     uncertain = [v.path for v in uncertain_values(platform)]
     own_seeds = listed[:NOMINAL] if uncertain else listed
     outcomes = simulator.runs(network, own_seeds)
+    found = None if placement is None else _placed(workload, placement)
     failed = [o for o in outcomes if o.get("error")]
     if failed:
         told = _failure(failed[0], network)
@@ -103,6 +107,7 @@ def predict(
         made = replace(made, sensitivity=rows, measure_next=following, frequencies=states)
     return replace(
         made,
+        placement=found,
         events=simulator.events,
         simulations=simulator.simulations,
         wall_s=time.perf_counter() - started,
@@ -204,6 +209,13 @@ def summarise(
         seeds=list(seeds),
         error=error,
     )
+
+
+def _placed(workload: Workload, placement: str) -> Row:
+    """How many of the workload's files a placement that the simulator took names."""
+    names = {o.file for task in workload.tasks for o in task.operations if o.file is not None}
+    names |= {file.name for file in workload.files}
+    return {"files": len(json.loads(placement)), "of": len(names)}
 
 
 def _failure(outcome: Row, network: Row) -> str:

@@ -29,11 +29,17 @@ class Simulator:
     """One workload, ready to be simulated. `events` and `simulations` count what was done so far.
 
     `threads` 0 stands for all cores; results do not depend on it. `done` is called after every simulation
-    with how many were made since the last call.
+    with how many were made since the last call. `placement` is JSON: where files really were, or were put,
+    instead of what tags and store would choose: {file: [{"offset_bytes", "length_bytes", "hosts"}, …], …}.
+    Raises BadInput for a placement that does not fit.
     """
 
     def __init__(
-        self, workload: Workload, threads: int = 0, done: Callable[[int], None] | None = None
+        self,
+        workload: Workload,
+        threads: int = 0,
+        done: Callable[[int], None] | None = None,
+        placement: str | None = None,
     ) -> None:
         self.workload = workload
         self.threads = threads or os.cpu_count() or 1
@@ -47,9 +53,9 @@ class Simulator:
         ]
         self._chunks = [h.chunk_bytes for h in hints if h is not None and h.chunk_bytes]
         try:
-            self._native: Any = native.NetworkWorkload(json.dumps(workload.to_dict()))
+            self._native: Any = native.NetworkWorkload(json.dumps(workload.to_dict()), placement)
         except ValueError as error:
-            raise BadInput(f"workload {workload.name}: {error}") from None
+            raise BadInput(_placement(error) or f"workload {workload.name}: {error}") from None
 
     def full(self, network: Row, seed: int) -> Row:
         """One outcome with its tasks and spans."""
@@ -118,7 +124,13 @@ def _refused(call: Callable[..., Any], *arguments: Any) -> Any:
             return _interruptible(call, *arguments)
         return call(*arguments)
     except ValueError as error:
-        raise BadInput(f"the simulator refuses this: {error}") from None
+        raise BadInput(_placement(error) or f"the simulator refuses this: {error}") from None
+
+
+def _placement(error: ValueError) -> str:
+    """What is wrong with a placement, empty where something else is."""
+    told = str(error)
+    return told if told.startswith("placement: ") else ""
 
 
 def _interruptible(call: Callable[..., Any], *arguments: Any) -> Any:
