@@ -6,7 +6,6 @@ is nothing, None where there are no rows to look at.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from math import comb
 from typing import Any
@@ -16,8 +15,8 @@ import pandas as pd
 
 from penstock.analyse.expectation import ANY, CLIENT_TIME, MAKESPAN, SERVER_TIME
 from penstock.analyse.finding import Finding
-from penstock.analyse.measured_rows import Measured, trial_means
-from penstock.analyse.oracle import OK, SLOW, UNSTABLE, Judged, half_width, judge
+from penstock.analyse.measured_rows import Measured
+from penstock.analyse.oracle import CONFIDENCE, OK, SLOW, UNSTABLE, Judged, half_width, judge
 from penstock.spec.expected import Expectation
 from penstock.spec.units import convert
 from penstock.text import listed, percent
@@ -36,7 +35,7 @@ NEEDS = {
 
 #: how far a node may be from the others (the rule by which nodes get service times of their own)
 _UNEVEN = 0.1
-#: how much fuller the busiest node may be than the model's, and how equal the bytes of nodes are
+#: how much fuller the busiest node may be than a model says, and how equal the bytes of nodes are
 _FULLER, _EQUAL_BYTES = 1.25, 1.1
 #: share of its time that a call may wait for a lock beyond the model
 _LOCKED = 0.2
@@ -74,19 +73,28 @@ class Look:
 
 
 def uneven_nodes(look: Look) -> list[Finding] | None:
-    """Nodes whose service takes 10 % more or less than that of the median node, by its interval."""
+    """Nodes whose service takes 10 % more or less than that of the median node, by its interval.
+
+    What counts is the fastest request of each trial: others may have waited for one another, which makes a
+    node slow that all go to first.
+    """
     seen = False
     found: list[Finding] = []
     for module, operation in look.measured.modules(SERVER_TIME):
         rows = look.measured.of(module, operation, SERVER_TIME)
         rows = rows[rows["node"] != ""]
-        nodes = {str(node): trial_means(mine) for node, mine in rows.groupby("node", observed=True)}
+        nodes = {
+            str(node): [float(v) for v in mine.groupby("trial", observed=True)["value"].min()]
+            for node, mine in rows.groupby("node", observed=True)
+        }
         if len(nodes) < 3 or min(map(len, nodes.values())) < 2:
             continue
         seen = True
         middle = float(np.median([np.mean(v) for v in nodes.values()]))
         for node, values in sorted(nodes.items()) if middle > 0 else ():
-            ratio, half = float(np.mean(values)) / middle, half_width(values) / middle
+            # all nodes together are called even with 95 %
+            half = half_width(values, 1 - (1 - CONFIDENCE) / len(nodes)) / middle
+            ratio = float(np.mean(values)) / middle
             if abs(ratio - 1) - half > _UNEVEN:
                 way = "longer" if ratio > 1 else "shorter"
                 said = f"{node} takes {percent(abs(ratio - 1))} {way} for {module}/{operation} than others"
@@ -192,11 +200,10 @@ class Mode:
 def second_mode(values_s: np.ndarray[Any, Any]) -> Mode | None:
     """The second mode of times [s], None where there is none.
 
-    Fast requests are those near the fastest twentieth: with a short backlog most may be slow. What is delayed
-    by more than half a second must be near whole seconds, and at least two requests must be.
+    They are held against the fastest: with a short backlog most may be slow. What is delayed by more than half
+    a second must be near whole seconds, and at least two requests must be.
     """
-    fast = float(np.quantile(values_s, 0.05))
-    behind = values_s - fast
+    behind = values_s - values_s.min()
     delayed = behind[behind > RETRY_S / 2]
     whole = np.round(delayed / RETRY_S)
     near = np.abs(delayed - whole * RETRY_S) <= _NEAR_S
@@ -220,9 +227,11 @@ def hot_spots(look: Look) -> list[Finding] | None:
         if heat is None:
             continue
         seen = True
-        said_by_model = look.expected.of(module, operation).in_flight_max_over_mean
-        model = balanced(heat.nodes, heat.requests) if said_by_model is None else said_by_model
-        if heat.ratio - heat.half <= _FULLER * model or not look.suffers(operation, SLOW):
+        told = look.expected.of(module, operation).in_flight_max_over_mean
+        # without a model the bound is that of service times that vary as much as exponential ones
+        model = balanced(heat.nodes, heat.requests) if told is None else told
+        most = model if told is None else _FULLER * model
+        if heat.ratio - heat.half <= most or not look.suffers(operation, SLOW):
             continue
         shares = byte_share(look.measured.of(module, operation, BYTES, "B"), heat.nodes)
         even = shares is None or shares <= _EQUAL_BYTES
@@ -331,9 +340,9 @@ def byte_share(rows: pd.DataFrame, nodes: int) -> float | None:
 
 
 def lock_waits(look: Look) -> list[Finding] | None:
-    """Operations that are SLOW because their server waits for a lock."""
+    """Modules whose operations are SLOW because their server waits for a lock."""
     seen = False
-    found: list[Finding] = []
+    held: dict[str, dict[str, dict[str, float]]] = {}
     for module, operation in look.measured.modules(LOCK_WAIT):
         waits = look.measured.of(module, operation, LOCK_WAIT)
         took = look.measured.of(module, operation, SERVER_TIME)
@@ -342,31 +351,36 @@ def lock_waits(look: Look) -> list[Finding] | None:
         seen = True
         share = float(waits["value"].sum() / took["value"].sum())
         ideal = look.expected.of(module, operation)
-        p50, p99 = (float(v) for v in np.quantile(took["value"], (0.5, 0.99)))
-        tail = p99 / p50 if p50 > 0 else math.inf
         if share - (ideal.lock_wait_share or 0.0) <= _LOCKED or not look.suffers(operation, SLOW):
             continue
-        model_tail = "" if ideal.p99_over_p50 is None else f" (model: {ideal.p99_over_p50:.1f})"
-        said = (
-            f"{module}/{operation} spends {percent(share)} of its time waiting for a lock "
-            f"(model: {percent(ideal.lock_wait_share or 0.0)}); its p99 is {tail:.1f} times its "
-            f"p50{model_tail}"
-        )
-        found.append(
-            Finding(
-                "lock-contention",
-                "error",
-                said,
-                {
-                    "module": module,
-                    "operation": operation,
-                    "lock_wait_share": share,
-                    "p99_over_p50": tail if math.isfinite(tail) else None,
-                },
-                "Hold the lock for what must not change meanwhile, not for the whole call.",
-            )
-        )
-    return found if seen else None
+        p50, p99 = (float(v) for v in np.quantile(took["value"], (0.5, 0.99)))
+        held.setdefault(module, {})[operation] = {
+            "lock_wait_share": share,
+            "model": ideal.lock_wait_share or 0.0,
+            "p99_over_p50": p99 / p50 if p50 > 0 else 0.0,
+        } | ({} if ideal.p99_over_p50 is None else {"p99_over_p50_of_model": ideal.p99_over_p50})
+    if not seen:
+        return None
+    return [_locked(module, operations) for module, operations in held.items()]
+
+
+def _locked(module: str, operations: dict[str, dict[str, float]]) -> Finding:
+    parts = [
+        f"{percent(row['lock_wait_share'])} of {operation} (model: {percent(row['model'])}; "
+        f"p99 is {row['p99_over_p50']:.1f} times p50{_beside(row.get('p99_over_p50_of_model'))})"
+        for operation, row in operations.items()
+    ]
+    return Finding(
+        "lock-contention",
+        "error",
+        f"{module} waits for a lock: {listed(parts)}",
+        {"module": module, "operations": operations},
+        "Hold the lock for what must not change meanwhile, not for the whole call.",
+    )
+
+
+def _beside(model: float | None) -> str:
+    return "" if model is None else f", model {model:.1f}"
 
 
 def _per_second(unit: str) -> float:

@@ -55,11 +55,11 @@ class Judged:
     note: str = ""
 
 
-def half_width(values: Sequence[float]) -> float:
-    """Half of the Student-t 95 % interval of the mean of two values or more."""
+def half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> float:
+    """Half of the Student-t interval of the mean of two values or more."""
     n = len(values)
     return (
-        float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * float(np.std(values, ddof=1)) / math.sqrt(n)
+        float(stdtrit(n - 1, (1 + confidence) / 2)) * float(np.std(values, ddof=1)) / math.sqrt(n)
     )
 
 

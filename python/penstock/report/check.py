@@ -57,7 +57,7 @@ def lines(rows: Sequence[Judged], steps: Sequence[Step], *, all_steps: bool) -> 
         said += ["", "Looked at, in this order:"]
         said += [f"  {step.name}: {step.state}: {step.statement}." for step in steps]
     for finding in causes(steps):
-        said += ["", f"{finding.code}: {_capital(finding.statement)}.", f"    {finding.what_to_do}"]
+        said += ["", f"{finding.code}: {finding.statement}.", f"    {finding.what_to_do}"]
     if any(row.verdict != OK for row in rows) and not causes(steps):
         said += [
             "",
@@ -106,10 +106,6 @@ def document(
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _wrapped(text: str) -> list[str]:
