@@ -17,6 +17,9 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
+from penstock.analyse.expectation import expectation_of
+from penstock.analyse.measured_rows import read_measured
+from penstock.analyse.oracle import judge_all
 from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
@@ -327,6 +330,46 @@ _STATION_PATCHES = [
     for p in daemons.PATCHES
 ] + [{"credits": {"iops": {"base": 100, "burst": 3000, "capacity": 1e5, "start": 1.0}}}]
 
+# ---------------------------------------------------------------- what is checked
+
+_EXPECTED = (
+    b"penstock_expected: 1\ntolerance: 10%\ntrials: {at_least: 2, at_most: 30}\nrows:\n"
+    b"  - {module: m, operation: o, metric: t, predicted: 1.5, unit: ms, variance: 0.1, better: lower}\n"
+    b"  - {module: m, operation: p, predicted: 3, unit: MiB/s, tolerance: 5%}\n"
+    b"evidence: [{module: m, operation: o, lock_wait_share: 5%, p99_over_p50: 2}]\n"
+)
+_PREDICTION = {
+    "schema": "penstock/prediction/1",
+    "workload": "w",
+    "makespan_s": 4.0,
+    "stages": [{"name": "map", "start_s": 1.0, "end_s": 3.0}],
+    "operations": {"write": {"n": 8, "mean_s": 0.01}},
+    "stations": [{"kind": "storage", "requests": 10, "busy_s": 1.0, "wait_mean_s": 0.4}],
+}
+_OF_STUDY = {
+    "predictions": [{"treatment_id": "t01", "response": "r", "unit": "1/s", "predicted": 2.0}]
+}
+_MEASURED = (
+    b"module,operation,metric,trial,value,unit,node,window\nm,o,t,1,1.5,ms,,\nm,o,t,2,1.6,ms,,\n"
+    b"m,p,,1,3,MiB/s,s0,1\nm,p,,2,3.5,MiB/s,s1,2\n",
+    b"trial,value,operation,module\n1,1,o,m\n2,1,o,m\n1,3,p,m\n2,4,p,m\n",
+)
+
+
+@contextlib.contextmanager
+def _checked(place: Path) -> Iterator[Feed]:
+    """A table held against rows that it may have."""
+    given = place / "given.csv"
+    asked = expectation_of(_EXPECTED, Path("expected.yaml"))
+
+    def feed(data: bytes) -> None:
+        given.write_bytes(data)
+        measured = read_measured(given)
+        judge_all(asked, measured.trials(asked), measured.keys)
+
+    yield feed
+
+
 # ---------------------------------------------------------------- words of the command line
 
 _DISK_WORDS = (
@@ -502,6 +545,14 @@ def all_targets() -> list[Target]:
         _plain("node-words", of.of_text(*_NODE_WORDS), _node_words, BadInput),
         _plain("study-file", _of_file(study), _study, BadInput, cost=60),
         _plain("platform-file", _of_file(platform), _platform, BadInput, cost=60),
+        _plain(
+            "expected-file",
+            _of_file([_EXPECTED, *(json.dumps(d).encode() for d in (_PREDICTION, _OF_STUDY))]),
+            lambda d: bool(expectation_of(d, Path("f"))),
+            BadInput,
+            cost=10,
+        ),
+        Target("measured-table", of.of_text(*_MEASURED), _checked, (BadInput,), cost=20),
         _plain("workload-file", of.of_json(_WORKLOAD, *wfformat), _workload, BadInput, cost=4),
         _plain(
             "distem-platform",

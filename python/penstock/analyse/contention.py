@@ -200,8 +200,8 @@ class Mode:
 def second_mode(values_s: np.ndarray[Any, Any]) -> Mode | None:
     """The second mode of times [s], None where there is none.
 
-    They are held against the fastest: with a short backlog most may be slow. What is delayed by more than half
-    a second must be near whole seconds, and at least two requests must be.
+    They are held against the fastest: with a short backlog most may be slow. What is delayed by more than
+    half a second must be near whole seconds, and at least two requests must be.
     """
     behind = values_s - values_s.min()
     delayed = behind[behind > RETRY_S / 2]

@@ -37,6 +37,13 @@ def load_expectation(
     raw = read_input(path, _WHAT)
     if len(raw) > _MOST_BYTES:
         raise BadInput(f"{path}: found {len(raw):,} bytes; expected at most {_MOST_BYTES:,}")
+    return expectation_of(raw, path, tolerance, at_least)
+
+
+def expectation_of(
+    raw: bytes, path: Path, tolerance: float | None = None, at_least: int | None = None
+) -> Expectation:
+    """As `load_expectation`, of a text already read."""
     found = _predicted(raw, path)
     if found is None:
         if tolerance is not None or at_least is not None:
