@@ -33,6 +33,7 @@ PARTS = {
     "Emulated disks": (
         "disk_ceiling",
         "crosscheck",
+        "application",
         "validation_grid",
         "throttles",
         "disk_changes",
@@ -51,6 +52,7 @@ PARTS = {
         "demo",
         "postgres",
         "simulator",
+        "check",
         "published",
         "blackbox",
     ),

@@ -8,6 +8,9 @@ from pathlib import Path
 from tests.chunkstore import model, tables
 from tests.chunkstore.store import Load, Settings, up
 
+#: trials that a verdict other than SLOW needs
+_ENOUGH = 15
+
 
 @dataclass(frozen=True)
 class Suite:
@@ -28,14 +31,14 @@ class Suite:
 
     def expected(self, seeded: model.Seeded, path: Path) -> Path:
         document = model.expected(
-            seeded, self.load, self.code, self.wanted, at_least=min(self.trials, 15)
+            seeded, self.load, self.code, self.wanted, at_least=min(self.trials, _ENOUGH)
         )
         return model.write(document, path)
 
     def measured(self, folder: Path, path: Path, *, bug: bool) -> Path:
         """The rows of a run of the load, with the bug or without."""
         with up(replace(self.settings, **{self.bug: bug}), folder) as store:
-            store.run(self.load, self.trials)
+            store.run(self.load, min(self.trials, _ENOUGH) if bug else self.trials)
         return tables.write(store.rows(), path)
 
 

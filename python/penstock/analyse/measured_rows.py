@@ -138,7 +138,12 @@ def _table(path: Path) -> pa.Table:
 
 
 def _checked(table: pa.Table, origin: str) -> pd.DataFrame:
-    names = table.column_names
+    try:
+        names = table.column_names
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{origin}: found names of columns that are no text ({error.reason})"
+        ) from None
     known = [c.name for c in TABLES[_TABLE].columns]
     for name in _NEEDED:
         if name not in names:

@@ -23,7 +23,7 @@ from scipy.special import stdtrit
 
 from penstock.errors import BadInput
 from penstock.spec.expected import Expectation, Expected, Key
-from penstock.text import quantity
+from penstock.text import duration, quantity
 
 OK, SLOW, TOO_FAST, NOISY, UNSTABLE = "OK", "SLOW", "TOO_FAST", "NOISY", "UNSTABLE"
 VERDICTS = (SLOW, TOO_FAST, NOISY, UNSTABLE, OK)
@@ -126,9 +126,14 @@ def judge_all(
     ]
 
 
+def amount(value: float, unit: str) -> str:
+    """A value for people: seconds as what they are (`9.3 ms`), others in their own unit."""
+    return duration(1e9 * value) if unit == "s" and value > 0 else quantity(value, unit)
+
+
 def _off(found: Judged, verdict: str) -> str:
     row = found.row
-    said = f"{quantity(found.mean, row.unit)} instead of {quantity(row.predicted, row.unit)}"
+    said = f"{amount(found.mean, row.unit)} instead of {amount(row.predicted, row.unit)}"
     if verdict == TOO_FAST:
         said += ": not possible by the model, so look at its seed, platform and workload"
     return said

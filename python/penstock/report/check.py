@@ -10,9 +10,9 @@ from dataclasses import asdict
 from typing import Any
 
 from penstock.analyse.blame import FOUND, Step, causes
-from penstock.analyse.oracle import OK, VERDICTS, Judged
+from penstock.analyse.oracle import OK, VERDICTS, Judged, amount
 from penstock.spec.expected import Expectation
-from penstock.text import counted, quantity
+from penstock.text import counted
 
 SCHEMA = "penstock/check/1"
 _WIDTH = 100
@@ -38,8 +38,8 @@ def cells(judged: Judged) -> list[str]:
         f"{row.module}/{row.operation}",
         row.metric,
         f"{judged.n:,}",
-        quantity(row.predicted, row.unit),
-        quantity(judged.mean, row.unit),
+        amount(row.predicted, row.unit),
+        amount(judged.mean, row.unit),
         f"{100 * judged.gap:+.1f} %".replace("-", "−"),
         f"{100 * judged.half:.1f} %",
         f"{100 * row.tolerance:g} %",
@@ -49,16 +49,15 @@ def cells(judged: Judged) -> list[str]:
 
 def lines(rows: Sequence[Judged], steps: Sequence[Step], *, all_steps: bool) -> list[str]:
     """What stands below the table: why rows are not OK, what is to blame, how many are what."""
-    said = [""]
-    for judged in rows:
-        if judged.verdict != OK:
-            said.append(f"{judged.row.words} is {judged.verdict}: {judged.note}.")
+    off = [row for row in rows if row.verdict != OK]
+    said = [""] if off else []
+    said += [f"{judged.row.words} is {judged.verdict}: {judged.note}." for judged in off]
     if all_steps:
         said += ["", "Looked at, in this order:"]
         said += [f"  {step.name}: {step.state}: {step.statement}." for step in steps]
     for finding in causes(steps):
         said += ["", f"{finding.code}: {finding.statement}.", f"    {finding.what_to_do}"]
-    if any(row.verdict != OK for row in rows) and not causes(steps):
+    if off and not causes(steps):
         said += [
             "",
             "No cause is named: the rows say where, the evidence measured does not say why.",
