@@ -14,9 +14,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from tests.chunkstore import model, tables
+from tests.chunkstore.recorder import Recorder
 from tests.chunkstore.store import Load, Rows, Settings, up
 from tests.chunkstore.suites import SUITES, Suite
 
@@ -107,7 +110,7 @@ def controlled(place: Path, runs: int) -> list[record.Row]:
         case = f"chunk store, {_name(slower)}"
         made.append(record.share(case, "", f"runs {verdict}", right, runs, least))
         made.append(record.row(case, "", "service time over the prediction", ratios, "1"))
-    return made
+    return [*made, recording(predicted)]
 
 
 def _only(rows: Rows, begin: str) -> Rows:
@@ -165,6 +168,19 @@ def reduced(place: Path, trials: int) -> list[record.Row]:
         )
     )
     return rows
+
+
+def recording(predicted_s: float) -> record.Row:
+    """What the notes of a write cost: one of the client, one of the server, for each chunk."""
+    recorder, calls = Recorder(Path(os.devnull)), 100_000
+    row = {"module": "storage", "operation": "write", "node": "s0", "trial": "0", "begun": 1.0}
+    begun = time.process_time()
+    for _ in range(calls):
+        recorder.note(**row, received=1.5, ended=2.0, bytes=1)
+    cost_s = (time.process_time() - begun) / calls
+    return record.at_most(
+        _one("recording", "of a chunk's time", 200 * cost_s / predicted_s, "%"), 1
+    )
 
 
 def _one(case: str, metric: str, value: float, unit: str) -> record.Row:

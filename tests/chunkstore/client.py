@@ -26,6 +26,7 @@ class Client:
         chunk_bytes: int,
         frame_bytes: int,
         recorder: Recorder,
+        word: str,
     ) -> None:
         self.name = name
         self.trial = ""
@@ -36,6 +37,7 @@ class Client:
             self._frames.append(rest)
         self._data = memoryview(bytes(max(self._frames)))
         self._recorder = recorder
+        self._word = word
         self._link = socket.create_connection(("127.0.0.1", manager))
         self._link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = Reader(self._link)
@@ -75,7 +77,8 @@ class Client:
             connected = time.monotonic()
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             reader = Reader(link)
-            send(link, {"chunk": chunk, "frames": self._frames, "trial": self.trial})
+            asked = {"chunk": chunk, "frames": self._frames}
+            send(link, {**asked, "trial": self.trial, "word": self._word})
             sent = connected
             for size in self._frames:
                 sent += size / self._rate_bps
@@ -90,7 +93,7 @@ class Client:
         )
 
     def _call(self, message: Message) -> Message:
-        send(self._link, {**message, "trial": self.trial})
+        send(self._link, {**message, "trial": self.trial, "word": self._word})
         answer = self._reader.message()
         if answer is None:
             raise ConnectionError(f"the manager has left {self.name}")

@@ -51,12 +51,14 @@ def identified(rows: Rows, settings: Settings) -> Seeded:
     """
 
     def middle(module: str, operation: str, begin: str, chunks: int) -> float:
-        return statistics.median(
-            r["ended"] - r[begin]
-            for r in rows.noted
-            if (r["module"], r["operation"]) == (module, operation)
-            and r["trial"].startswith(f"seed{chunks}-")
-            and begin in r
+        return float(
+            statistics.median(
+                r["ended"] - r[begin]
+                for r in rows.noted
+                if (r["module"], r["operation"]) == (module, operation)
+                and r["trial"].startswith(f"seed{chunks}-")
+                and begin in r
+            )
         )
 
     small, large = _SIZES

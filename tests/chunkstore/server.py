@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from tests.chunkstore.wire import Reader, punctual
+from tests.chunkstore.wire import WORD, Reader, punctual
 
 Serve = Callable[[socket.socket, Reader], None]
 
@@ -41,7 +41,7 @@ def serve(
 
 
 def _connection(one: Serve, link: socket.socket) -> None:
-    reader = Reader(link)
+    reader = Reader(link, os.environ[WORD])
     with contextlib.suppress(ConnectionError, BrokenPipeError), link:
         one(link, reader)
     reader.close()

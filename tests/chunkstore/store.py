@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -15,7 +17,7 @@ from typing import Any
 
 from tests.chunkstore.client import Client
 from tests.chunkstore.recorder import Recorder
-from tests.chunkstore.wire import punctual
+from tests.chunkstore.wire import WORD, punctual
 
 ROOT = Path(__file__).parents[2]
 #: connecting, whatever the kernel does, ends
@@ -72,6 +74,7 @@ class Store:
         self.settings = settings
         self.recorder = recorder
         self.trials: dict[str, tuple[float, float]] = {}
+        self._word = secrets.token_hex()
         self._processes: list[subprocess.Popen[str]] = []
         self._data = folder / "chunks"
         self._notes = folder / "notes"
@@ -101,7 +104,12 @@ class Store:
         words = [sys.executable, "-m", f"tests.chunkstore.{module}"]
         words.append(json.dumps({**settings, "record": record}))
         process = subprocess.Popen(
-            words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            words,
+            cwd=ROOT,
+            env={**os.environ, WORD: self._word},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self._processes.append(process)
         assert process.stdout is not None
@@ -128,6 +136,7 @@ class Store:
                 chunk_bytes=self.settings.chunk_bytes,
                 frame_bytes=self.settings.frame_bytes,
                 recorder=self.recorder,
+                word=self._word,
             )
             for i in range(load.clients)
         ]
@@ -176,6 +185,11 @@ class Store:
         for file in sorted(self._notes.glob("*.jsonl")):
             noted += [json.loads(line) for line in file.read_text().splitlines()]
         return Rows(noted, dict(self.trials))
+
+    @property
+    def ports(self) -> list[int]:
+        """Of the manager and of each storage server."""
+        return [self._manager, *self._storage]
 
     @property
     def stored_bytes(self) -> dict[str, int]:

@@ -13,6 +13,8 @@ from typing import Any
 _MOST = 4096
 
 Message = dict[str, Any]
+#: where the servers, which are processes of root, find the word that only their own clients know
+WORD = "CHUNKSTORE_WORD"
 
 
 def send(link: socket.socket, message: Message) -> None:
@@ -20,17 +22,23 @@ def send(link: socket.socket, message: Message) -> None:
 
 
 class Reader:
-    """Reads messages, and the bytes behind them, from a connection."""
+    """Reads messages, and the bytes behind them, from a connection; those with the store's own word alone."""
 
-    def __init__(self, link: socket.socket) -> None:
+    def __init__(self, link: socket.socket, word: str = "") -> None:
         self._file = link.makefile("rb")
+        self._word = word
 
     def message(self) -> Message | None:
-        """The next message; None where the peer has closed."""
+        """The next message; None where the peer has closed. Raises ConnectionError for a stranger's."""
         line = self._file.readline(_MOST)
         if not line:
             return None
-        found: Message = json.loads(line)
+        try:
+            found: Message = json.loads(line)
+        except ValueError:
+            raise ConnectionError("no message") from None
+        if not isinstance(found, dict) or found.get("word", "") != self._word:
+            raise ConnectionError("a message of a stranger")
         return found
 
     def exactly(self, size: int) -> bytes:

@@ -6,7 +6,9 @@ clock is asserted: verdicts are of means over predictions, causes of ratios and 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ from penstock.cli import main
 from tests.chunkstore import model, tables
 from tests.chunkstore.store import Load, Settings, up
 from tests.chunkstore.suites import SUITES, Suite
+from tests.chunkstore.wire import send
 
 Check = Callable[[Path, Path], tuple[int, Any]]
 
@@ -84,6 +87,18 @@ def test_what_a_store_notes_is_what_it_did(tmp_path: Path) -> None:
     assert nbytes == sum(store.stored_bytes.values()) == 27 * settings.chunk_bytes
     # each of three nodes got a chunk of each file
     assert len(set(store.stored_bytes.values())) == 1
+
+
+def test_a_stranger_is_not_served(tmp_path: Path) -> None:
+    with up(Settings(nodes=1), tmp_path / "store") as store:
+        for port in store.ports:
+            with socket.create_connection(("127.0.0.1", port)) as link:
+                send(link, {"chunk": "../stranger", "frames": [1], "trial": "0", "call": "open"})
+                link.sendall(b"x")
+                with contextlib.suppress(ConnectionResetError):
+                    assert link.recv(1) == b""
+        store.run(Load(clients=1, chunks=1, width=1), 1)
+    assert not list(tmp_path.rglob("stranger"))
 
 
 def test_nothing_is_noted_unless_it_is_asked_for(tmp_path: Path) -> None:

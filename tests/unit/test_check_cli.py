@@ -14,7 +14,9 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
+from penstock import cli
 from penstock.archive.documents import CHECK
 from penstock.cli import main
 from tests.unit.planted_study import Doings, Planted
@@ -301,3 +303,36 @@ def test_a_prediction_that_is_damaged(check: Run, tmp_path: Path) -> None:
         (tmp_path / "p.json").write_text(json.dumps(WORKFLOW | {key: value}))
         done = check(tmp_path / "p.json", run)
         assert done.status == 2, key
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "check"
+
+
+def test_the_example_is_what_its_page_shows(check: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES.parents[1])
+    done = check("examples/check/expected.yaml", "examples/check/measured.csv")
+    assert done.status == 3
+    assert "lock-contention: manager waits for a lock" in done.stdout
+    page = Path("docs/check.md").read_text()
+    shown = page.partition("examples/check/measured.csv\n")[2].partition("\n\nIn `tests")[0]
+    assert [line.strip() for line in shown.splitlines() if line.strip()] == [
+        line.strip() for line in done.stdout.splitlines() if line.strip()
+    ]
+
+
+def test_the_workflow_for_continuous_integration_asks_for_what_there_is() -> None:
+    text = (EXAMPLES / "github-actions.yaml").read_text()
+    workflow = yaml.safe_load(text)
+    assert {"push", "schedule"} <= set(workflow[True])  # YAML 1.1 reads `on` so
+    (line,) = [
+        step["run"]
+        for step in workflow["jobs"]["check"]["steps"]
+        if "penstock check" in step.get("run", "")
+    ]
+    words = line.split()[1:]
+    command = cli._command("check")
+    known = {option for p in command.params for option in p.opts}
+    assert words[0] == "check"
+    assert {word for word in words if word.startswith("--")} <= known
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    assert len(arguments) == 2

@@ -40,11 +40,16 @@ def cells(judged: Judged) -> list[str]:
         f"{judged.n:,}",
         amount(row.predicted, row.unit),
         amount(judged.mean, row.unit),
-        f"{100 * judged.gap:+.1f} %".replace("-", "−"),
+        _signed(100 * judged.gap),
         f"{100 * judged.half:.1f} %",
         f"{100 * row.tolerance:g} %",
         judged.verdict,
     ]
+
+
+def _signed(percent: float) -> str:
+    # a sum with 0 has no sign of its own
+    return f"{round(percent, 1) + 0.0:+.1f} %".replace("-", "−")
 
 
 def lines(rows: Sequence[Judged], steps: Sequence[Step], *, all_steps: bool) -> list[str]:
