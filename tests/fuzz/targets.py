@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
+from penstock.analyse.blame import blamed
 from penstock.analyse.expectation import expectation_of
 from penstock.analyse.measured_rows import read_measured
 from penstock.analyse.oracle import judge_all
@@ -36,6 +37,7 @@ from penstock.platform.from_distem import read_distem
 from penstock.platform.from_simgrid import read_simgrid
 from penstock.platform.hosts import read_platform
 from penstock.profile.model import StorageProfile
+from penstock.report.check import document
 from penstock.study.load import read_study
 from penstock.workload.described import workload_of
 from penstock.workload.document import document_of
@@ -336,6 +338,7 @@ _EXPECTED = (
     b"penstock_expected: 1\ntolerance: 10%\ntrials: {at_least: 2, at_most: 30}\nrows:\n"
     b"  - {module: m, operation: o, metric: t, predicted: 1.5, unit: ms, variance: 0.1, better: lower}\n"
     b"  - {module: m, operation: p, predicted: 3, unit: MiB/s, tolerance: 5%}\n"
+    b"  - {module: w, operation: run, metric: makespan, predicted: 1}\n"
     b"evidence: [{module: m, operation: o, lock_wait_share: 5%, p99_over_p50: 2}]\n"
 )
 _PREDICTION = {
@@ -349,10 +352,24 @@ _PREDICTION = {
 _OF_STUDY = {
     "predictions": [{"treatment_id": "t01", "response": "r", "unit": "1/s", "predicted": 2.0}]
 }
+_EVIDENCE = [
+    f"{module},{operation},{metric},{trial},{value + trial / 100},{unit},{node},{window}\n".encode()
+    for trial in range(1, 5)
+    for module, operation, metric, value, unit, node, window in (
+        ("w", "run", "makespan", 2.0, "s", "", ""),
+        ("c", "run", "launch_time", 0.9, "s", "", ""),
+        *(("m", "o", metric, 1.0, "s", "", "") for metric in ("lock_wait", "connect_time")),
+        *(("m", "o", "server_time", 1.0 + n, "s", f"s{n}", "") for n in range(3)),
+        *(("m", "o", "in_flight", 9.0 * (n == w), "1", f"s{n}", w) for n in (0, 1) for w in (0, 1)),
+        ("m", "o", "bytes", 10.0, "B", "s0", ""),
+    )
+]
 _MEASURED = (
     b"module,operation,metric,trial,value,unit,node,window\nm,o,t,1,1.5,ms,,\nm,o,t,2,1.6,ms,,\n"
-    b"m,p,,1,3,MiB/s,s0,1\nm,p,,2,3.5,MiB/s,s1,2\n",
-    b"trial,value,operation,module\n1,1,o,m\n2,1,o,m\n1,3,p,m\n2,4,p,m\n",
+    b"m,p,,1,3,MiB/s,s0,1\nm,p,,2,3.5,MiB/s,s1,2\nw,run,makespan,1,1,s,,\nw,run,makespan,2,1,s,,\n",
+    b"module,operation,metric,trial,value,unit,node,window\nm,o,t,1,9,ms,,\nm,o,t,2,9.1,ms,,\n"
+    b"m,p,,1,3,MiB/s,,\nm,p,,2,3.5,MiB/s,,\n" + b"".join(_EVIDENCE),
+    b"trial,value,operation,module\n1,1,o,m\n2,1,o,m\n1,3,p,m\n2,4,p,m\n1,1,run,w\n2,1,run,w\n",
 )
 
 
@@ -365,7 +382,8 @@ def _checked(place: Path) -> Iterator[Feed]:
     def feed(data: bytes) -> None:
         given.write_bytes(data)
         measured = read_measured(given)
-        judge_all(asked, measured.trials(asked), measured.keys)
+        rows = judge_all(asked, measured.trials(asked), measured.keys)
+        json.dumps(document(asked, "run", rows, blamed(asked, measured, rows)), allow_nan=False)
 
     yield feed
 

@@ -168,6 +168,7 @@ def test_requests_of_one_trial_are_one_value(check: Run, expected: Path, tmp_pat
         ("module,operation,value\nclient,write,1\n", "expected trial among them"),
         ("module,operation,trial,value\n", "found no row"),
         ("module,operation,trial,value\nclient,write,1,nan\n", "row 1: found nan"),
+        ("module,operation,trial,value\nclient,write,1,1e300\n", "row 1: found 1e+300"),
         ("module,operation,trial,value\nclient,write,1,x\n", "found no readable table"),
         ("module,operation,trial,value\n,write,1,2\n", "row 1: found no module"),
         ("module,operation,trial,value,value\nclient,write,1,2,3\n", "the column value twice"),

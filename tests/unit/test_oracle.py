@@ -141,7 +141,7 @@ def test_a_file_is_read() -> None:
     ("old", "new", "said"),
     [
         (b"expected: 1", b"expected: 2", r"e.yaml:1:20: found 2; expected 1, the only version"),
-        (b"12.5", b"0", r"found 0; expected a number above 0"),
+        (b"12.5", b"0", r"found 0; expected a number of at least 1e-30"),
         (b"12.5", b".inf", r"expected"),
         (b"unit: ms", b"unit: milliseconds", r"found 'milliseconds'; expected a unit"),
         (b"8%", b"0%", r"expected a share above 0 %"),

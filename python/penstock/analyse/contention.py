@@ -18,7 +18,7 @@ from penstock.analyse.finding import Finding
 from penstock.analyse.measured_rows import Measured
 from penstock.analyse.oracle import CONFIDENCE, OK, SLOW, UNSTABLE, Judged, half_width, judge
 from penstock.spec.expected import Expectation
-from penstock.spec.units import convert
+from penstock.spec.units import convert, parse_unit
 from penstock.text import listed, percent
 
 CONNECT_TIME, LOCK_WAIT, IN_FLIGHT, BYTES = "connect_time", "lock_wait", "in_flight", "bytes"
@@ -121,11 +121,14 @@ def late_launches(look: Look) -> list[Finding] | None:
     last = pd.concat(launches).groupby("trial", observed=True)["value"].max()
     found: list[Finding] = []
     for row in look.rows:
-        if row.row.metric != MAKESPAN or row.verdict != SLOW:
+        timed = parse_unit(row.row.unit).dimension == "time"
+        if row.row.metric != MAKESPAN or row.verdict != SLOW or not timed:
             continue
         rows = look.measured.of(*row.row.key, row.row.unit)
         took = rows.groupby("trial", observed=True)["value"].mean()
-        late = last.reindex(took.index).fillna(0.0) * _per_second(row.row.unit)
+        if took.empty:
+            continue
+        late = last.reindex(took.index).fillna(0.0) * convert(1.0, "s", row.row.unit)
         if judge(row.row, list(took - late)).verdict != OK:
             continue
         said = (
@@ -381,7 +384,3 @@ def _locked(module: str, operations: dict[str, dict[str, float]]) -> Finding:
 
 def _beside(model: float | None) -> str:
     return "" if model is None else f", model {model:.1f}"
-
-
-def _per_second(unit: str) -> float:
-    return convert(1.0, "s", unit)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import BadInput
-from penstock.spec.expected import TOLERANCE, TRIALS, Expectation, Expected, read_expected, rises
+from penstock.spec.expected import (
+    LEAST,
+    MOST,
+    TOLERANCE,
+    TRIALS,
+    Expectation,
+    Expected,
+    read_expected,
+    rises,
+)
 from penstock.spec.source import read_input
 
 _WHAT = "expected values (docs/check.md), or what `penstock predict --json` wrote"
@@ -90,7 +98,7 @@ def _of_study(rows: list[Any], path: Path) -> Iterable[Expected]:
         except ValueError as error:
             raise BadInput(f"{where}: found {error}; expected a unit such as s") from None
         value = _number(row.get("predicted"), where)
-        if value > 0:
+        if value >= LEAST:
             treatment = str(row.get("treatment_id") or "")
             yield Expected(treatment, RUN, response, value, unit, higher_is_better=higher)
 
@@ -120,7 +128,7 @@ def _of_workflow(document: dict[str, Any], path: Path) -> Iterable[Expected]:
             found.append((kind, ANY, SERVER_TIME, spent_s / requests))
     for module, operation, metric, value in found:
         seconds = _number(value, f"{path}, {module}/{operation}")
-        if seconds > 0:
+        if seconds >= LEAST:
             yield Expected(module, operation, metric, seconds)
 
 
@@ -141,8 +149,7 @@ def _is_number(value: Any) -> bool:
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and abs(value) < 1e300  # a whole number may be too large to be a float
-        and math.isfinite(value)
+        and abs(value) <= MOST  # false of what is no number
     )
 
 

@@ -8,7 +8,6 @@ of operation has `requests`, `bytes`, `time` and `mean_time`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +24,7 @@ from penstock.analyse.expectation import RUN
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import is_study, select
 from penstock.errors import BadInput
-from penstock.spec.expected import Expectation, Key
+from penstock.spec.expected import MOST, Expectation, Key
 from penstock.spec.units import convert
 
 _TABLE = "measured"
@@ -174,10 +173,11 @@ def _checked(table: pa.Table, origin: str) -> pd.DataFrame:
             place = int(np.flatnonzero((frame[name] == "").to_numpy())[0]) + 1
             raise BadInput(f"{origin}, row {place}: found no {name}; expected one")
     values = frame["value"].to_numpy(float)
-    if not np.isfinite(values).all():
-        place = int(np.flatnonzero(~np.isfinite(values))[0])
+    sound = np.abs(values) <= MOST  # false of what is no number
+    if not sound.all():
+        place = int(np.flatnonzero(~sound)[0])
         raise BadInput(
-            f"{origin}, row {place + 1}: found {values[place]}; expected a finite number"
+            f"{origin}, row {place + 1}: found {values[place]}; expected a number up to {MOST:g}"
         )
     return frame
 
@@ -199,7 +199,7 @@ def _rows_of_study(named: Path, files: bool) -> Iterator[tuple[str, str, str, st
         treatment, run = str(manifest.get("treatment_id") or RUN), str(manifest.get("run_id") or "")
         for name, said in (manifest.get("responses") or {}).items():
             value = said.get("value") if isinstance(said, dict) else None
-            if isinstance(value, int | float) and math.isfinite(value):
+            if isinstance(value, int | float) and abs(value) <= MOST:
                 yield treatment, RUN, str(name), run, float(value), str(said.get("unit") or "")
         if not files or not (path / "files.parquet").is_file():
             continue

@@ -24,6 +24,8 @@ PAGE = "docs/check.md"
 TOLERANCE = 0.1
 #: trials that a verdict other than SLOW and TOO_FAST needs
 TRIALS = 15
+#: nothing that is measured is beyond, in whatever unit, and squares and ratios are numbers still
+LEAST, MOST = 1e-30, 1e30
 
 Key = tuple[str, str, str]
 
@@ -43,10 +45,10 @@ class RowFile(Part):
     module: Text = Field(description="Which part of the system: client, storage, manager, …")
     operation: Text = Field(description="What it does: open, read, write, …")
     metric: Text = Field("client_time", description="What is measured of it.")
-    predicted: float = Field(gt=0, allow_inf_nan=False, description="Its mean, in `unit`.")
+    predicted: float = Field(ge=LEAST, le=MOST, description="Its mean, in `unit`.")
     unit: UnitText = Field("s", description="Unit of `predicted`.")
     variance: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="Between trials, in the square of `unit`."
+        None, ge=0, le=MOST**2, description="Between trials, in the square of `unit`."
     )
     tolerance: Tolerance | None = Field(None, description="How far off the mean may be.")
     better: Literal["lower", "higher"] | None = Field(
