@@ -52,6 +52,7 @@ PARTS = {
         "demo",
         "postgres",
         "simulator",
+        "check",
         "published",
         "blackbox",
     ),

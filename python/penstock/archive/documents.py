@@ -197,4 +197,41 @@ EXPLORATION = Document(
     """),
 )
 
-DOCUMENTS = (PREDICTION, MEASURED, CALIBRATION, EXPLORATION)
+CHECK = Document(
+    "penstock/check/1",
+    "`penstock check EXPECTED RUN --json`",
+    "whether what was measured is what was expected, and what is to blame where it is not",
+    _keys("""
+        schema | text | | `penstock/check/1`
+        expected | text | | name of what the run was held against
+        run | text | | where the measured rows are from
+        ok | boolean | | every row is OK; else the exit status is 3
+        counts | object | | rows by verdict: `SLOW`, `TOO_FAST`, `NOISY`, `UNSTABLE`, `OK`
+        rows[].module | text | | which part of the system
+        rows[].operation | text | | what it did
+        rows[].metric | text | | what was measured of it
+        rows[].unit | text | | unit of the next three
+        rows[].predicted | number | `unit` | expected mean
+        rows[].mean | number | `unit` | of the trials
+        rows[].sd | number | `unit` | standard deviation between trials
+        rows[].n | integer | | trials
+        rows[].tolerance | number | | how far off the mean may be, a share of `predicted`
+        rows[].gap | number | | mean over `predicted`, less 1
+        rows[].half_width | number | | of the mean's Student-t 95 % interval, a share of `predicted`
+        rows[].variance_ratio | number or null | | measured over predicted variance; null: none was predicted, or it was 0
+        rows[].verdict | text | | as in `counts`
+        rows[].note | text | | why it is not OK, empty if it is
+        causes[].code | text | | `uneven-nodes`, `launch-skew`, `connect-retry`, `hot-spot`, `uneven-placement`, `lock-contention`
+        causes[].severity | text | | `warning` of what is no fault of the program, else `error`
+        causes[].statement | text | | what was found
+        causes[].evidence | object | | module, operation and the numbers behind it
+        causes[].what_to_do | text | | what to do about it
+        causes[].detail | text | | further numbers in words
+        blame[].step | text | | what was looked at, in this order
+        blame[].state | text | | `found`, `clear`, or `no evidence` to look at
+        blame[].statement | text | | what was found, or which rows are missing
+        blame[].causes? | list of text | | codes of what was found
+    """),
+)
+
+DOCUMENTS = (PREDICTION, MEASURED, CALIBRATION, EXPLORATION, CHECK)

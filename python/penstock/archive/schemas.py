@@ -694,6 +694,22 @@ _TABLES = (
         """),
     ),
     TableSchema(
+        "measured",
+        "RUN of `penstock check EXPECTED RUN`, Parquet or CSV, made by the system that is checked",
+        "one value measured of one operation of one module in one trial",
+        ("module", "operation", "metric", "trial", "node", "window"),
+        _columns("""
+            module | text | | which part of the system: `client`, `storage`, `manager`, …
+            operation | text | | what it did: `open`, `read`, `write`, …
+            metric | text | | `client_time` of a request, `server_time` (reception to response), `connect_time`, `lock_wait`, `launch_time`, `in_flight` (mean in a window), `bytes`, or any other; may be absent where one is expected
+            trial | text | | which repetition; several rows of one are its requests, and count by their mean
+            value | f64 | (`unit`) | measured
+            unit | text | | unit of the value; absent or empty: that of the expected row, `s` of times
+            node | text | | which node of the module, where there are several; may be absent
+            window | i64 | | which window of the trial (of 100 ms, say) an `in_flight` is of; may be absent
+        """),
+    ),
+    TableSchema(
         "evaluations",
         "DIR/evaluations.parquet of `penstock explore -o DIR`",
         "one configuration predicted once",

@@ -75,6 +75,7 @@ GROUPS = {
         "seed": "Find the service times of a real store, to predict it with.",
         "predict": "Predict what it would take there, or every treatment of a study from one.",
         "explore": "Find which configuration to choose: time, cost, energy.",
+        "check": "Hold a run against what was predicted; name what made it slow.",
         "learn": "Learn a mounted storage by measuring it; predict task times on it.",
     },
     "Housekeeping": {

@@ -24,7 +24,7 @@ def in_order(mistakes: list[Mistake]) -> list[Mistake]:
 
 
 #: where a file says which version of its format it is
-_VERSIONS = (("penstock",), ("penstock_platform",))
+_VERSIONS = (("penstock",), ("penstock_platform",), ("penstock_expected",))
 _EXPECTED = {
     "string_type": "text",
     "int_type": "a whole number",

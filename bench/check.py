@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""`penstock check` on runs whose truth is known: storage 15 % slower, 5 % slower, as expected; three bugs.
+
+First on drawn samples, then on the chunk store of tests/chunkstore, whose storage servers sleep a controlled
+service time and whose expected values are penstock's own predictions, with service times identified by one
+client. Storage that is 15 % slower must be flagged in 19 of 20 runs, 5 % in none, and of 20 clean runs one at
+most may be anything but OK. Each of the three published bugs must be found and named (they are planted in
+every run), and fixing them must gain 30 % of the time of an emulated reduce and a tenth of its variance.
+Exit status 1 if a goal is missed or a bug is not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench import record
+from tests.chunkstore import model, tables
+from tests.chunkstore.recorder import Recorder
+from tests.chunkstore.store import Load, Rows, Settings, up
+from tests.chunkstore.suites import SUITES, Suite
+
+#: how much slower storage is, and the least share of the runs that must be judged as they should be
+SLOWER = {1.0: ("OK", 0.95), 1.05: ("OK", 1.0), 1.15: ("SLOW", 0.95)}
+TRIALS = 15
+#: spread between the trials of drawn samples
+NOISE = (0.01, 0.02, 0.035)
+
+#: no queue and hardly a network: what is measured is the service time and what the host adds
+SERVICE = Settings(
+    nodes=3, chunk_bytes=64 << 10, frame_bytes=64 << 10, rate_bps=400e6, storage_service_s=0.015
+)
+APART = Load(clients=3, chunks=3, apart=True)
+WANTED = (("storage", "write", "server_time"),)
+
+REDUCE = Settings(nodes=5, storage_service_s=0.005, manager_service_s=0.005, accept_s=0.002)
+GATHER = Load(clients=5, chunks=5, width=5, gather=0)
+BUGS = ("constant_shuffle", "coarse_lock", "short_backlog")
+
+
+def judged(expected: Path, measured: Path) -> tuple[set[str], list[str]]:
+    """The verdicts of a check, and the causes that it names."""
+    from penstock.analyse.blame import blamed, causes
+    from penstock.analyse.expectation import load_expectation
+    from penstock.analyse.measured_rows import read_measured
+    from penstock.analyse.oracle import judge_all
+
+    asked, found = load_expectation(expected), read_measured(measured)
+    rows = judge_all(asked, found.trials(asked), found.keys)
+    return {row.verdict for row in rows}, [c.code for c in causes(blamed(asked, found, rows))]
+
+
+def drawn(runs: int) -> list[record.Row]:
+    """Runs of gamma-distributed trials."""
+    import numpy as np
+
+    from penstock.analyse.oracle import judge
+    from penstock.spec.expected import Expected
+
+    random = np.random.default_rng(54)
+    row = Expected("storage", "write", "server_time", 1.0)
+    made = []
+    for noise in NOISE:
+        for slower, (verdict, least) in SLOWER.items():
+            samples = random.gamma(1 / noise**2, slower * noise**2, (runs, TRIALS))
+            right = sum(judge(row, list(s), at_least=TRIALS).verdict == verdict for s in samples)
+            case = f"drawn, spread {100 * noise:g} %, {_name(slower)}"
+            made.append(record.share(case, "", f"runs {verdict}", right, runs, least))
+    return made
+
+
+def _name(slower: float) -> str:
+    return "as expected" if slower == 1 else f"{100 * (slower - 1):.0f} % slower"
+
+
+def controlled(place: Path, runs: int) -> list[record.Row]:
+    """Runs of the chunk store at three service times, held against one prediction."""
+    with up(SERVICE, place / "seed") as store:
+        model.seed(store)
+    seeded = model.identified(store.rows(), SERVICE)
+    document = model.expected(seeded, APART, "service", WANTED, at_least=TRIALS)
+    expected = model.write(document, place / "expected.yaml")
+    predicted = document["rows"][0]["predicted"]
+    made = []
+    for slower, (verdict, least) in SLOWER.items():
+        settings = replace(SERVICE, storage_service_s=slower * SERVICE.storage_service_s)
+        with up(settings, place / f"run{slower}") as store:
+            for run in range(runs):
+                store.run(APART, TRIALS, f"{run:02d}-")
+        rows = store.rows()
+        right, ratios = 0, []
+        for run in range(runs):
+            one = _only(rows, f"{run:02d}-")
+            file = tables.write(one, place / "measured.parquet")
+            right += judged(expected, file)[0] == {verdict}
+            times = [r["ended"] - r["received"] for r in one.noted if r["module"] == "storage"]
+            ratios.append(statistics.fmean(times) / predicted)
+        case = f"chunk store, {_name(slower)}"
+        made.append(record.share(case, "", f"runs {verdict}", right, runs, least))
+        made.append(record.row(case, "", "service time over the prediction", ratios, "1"))
+    return [*made, recording(predicted)]
+
+
+def _only(rows: Rows, begin: str) -> Rows:
+    noted = [r for r in rows.noted if r["trial"].startswith(begin)]
+    return Rows(noted, {t: at for t, at in rows.trials.items() if t.startswith(begin)})
+
+
+def bug(place: Path, suite: Suite) -> tuple[list[record.Row], bool]:
+    """A store without the bug and with it; whether it was found, named, and nothing else."""
+    expected = suite.expected(suite.seeded(place / "seed"), place / "expected.yaml")
+    clean = judged(expected, suite.measured(place / "clean", place / "clean.parquet", bug=False))
+    spoilt = judged(expected, suite.measured(place / "bug", place / "bug.parquet", bug=True))
+    case = suite.bug.replace("_", " ")
+    named = ", ".join(spoilt[1]) or "nothing"
+    found = spoilt[1] == [suite.code] and bool(spoilt[0] & {"SLOW", "UNSTABLE"})
+    calm = clean == ({"OK"}, [])
+    said = "OK" if calm else f"{', '.join(sorted(clean[0]))} {', '.join(clean[1])}"
+    rows = [
+        record.claim(case, "without it", said, "OK", calm),
+        record.claim(
+            case, "with it", f"{', '.join(sorted(spoilt[0]))}; {named}", suite.code, found
+        ),
+    ]
+    return rows, found
+
+
+def reduced(place: Path, trials: int) -> list[record.Row]:
+    """Fixes of a reduce, one after the other, beside the prediction."""
+    seed = replace(REDUCE)
+    with up(seed, place / "seed") as store:
+        model.seed(store)
+    seeded = model.identified(store.rows(), seed)
+    took: dict[str, list[float]] = {}
+    for fixed in range(len(BUGS) + 1):
+        left = dict.fromkeys(BUGS[fixed:], True)
+        name = f"without {', '.join(BUGS[:fixed])}".replace("_", " ") if fixed else "all three bugs"
+        with up(replace(REDUCE, **left), place / f"fixed{fixed}") as store:
+            store.run(GATHER, trials)
+        took[name] = [end - begin for begin, end in store.trials.values()]
+    predicted = [one.makespan_s for one in model.predicted(seeded, GATHER)]
+    rows = [record.row("reduce", name, "makespan", values, "s") for name, values in took.items()]
+    rows.append(record.row("reduce", "predicted", "makespan", predicted, "s"))
+    first, *_, last = took.values()
+    means = [statistics.fmean(values) for values in (*took.values(), predicted)]
+    gain = 100 * (1 - statistics.fmean(last) / statistics.fmean(first))
+    calmer = statistics.variance(first) / statistics.variance(last)
+    rows.append(record.at_least(_one("reduce", "time gained by the fixes", gain, "%"), 30))
+    rows.append(record.at_least(_one("reduce", "variance before over after", calmer, "1"), 10))
+    order = ", ".join(f"{mean:.2f} s" for mean in means)
+    falls = all(a > b for a, b in itertools.pairwise(means[:-1]))
+    rows.append(record.claim("reduce", "each fix gains", order, "falls", falls))
+    rows.append(
+        record.claim(
+            "reduce", "the model, last, is below", order, "least", means[-1] < min(means[:-1])
+        )
+    )
+    return rows
+
+
+def recording(predicted_s: float) -> record.Row:
+    """What the notes of a write cost: one of the client, one of the server, for each chunk."""
+    recorder, calls = Recorder(Path(os.devnull)), 100_000
+    row = {"module": "storage", "operation": "write", "node": "s0", "trial": "0", "begun": 1.0}
+    begun = time.process_time()
+    for _ in range(calls):
+        recorder.note(**row, received=1.5, ended=2.0, bytes=1)
+    cost_s = (time.process_time() - begun) / calls
+    return record.at_most(
+        _one("recording", "of a chunk's time", 200 * cost_s / predicted_s, "%"), 1
+    )
+
+
+def _one(case: str, metric: str, value: float, unit: str) -> record.Row:
+    return record.row(case, "", metric, [value], unit)
+
+
+def shown(rows: Sequence[record.Row]) -> None:
+    for row in rows:
+        value = row["value"] if isinstance(row["value"], str) else f"{row['value']:.4g}"
+        bar = f"goal {row['bar']}: {row['verdict']}" if row.get("verdict") else ""
+        name = f"{row['case']}{': ' * bool(row['engine'])}{row['engine']}"
+        print(f"{name}: {row['metric']}: {value} {row['unit']} {bar}".rstrip())
+
+
+def main() -> int:
+    """Status 1 if a goal is missed or a planted bug is not found."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="five runs of each, no reduce")
+    parser.add_argument("--json", action="store_true", help="one JSON array on stdout")
+    record.option(parser)
+    asked = parser.parse_args()
+    runs = 5 if asked.quick else 20
+    rows: list[dict[str, Any]] = drawn(20)
+    planted: dict[str, bool | None] = {}
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        place = Path(folder)
+        rows += controlled(place, runs)
+        slow = next(r for r in rows if r["case"] == "chunk store, 15 % slower")
+        planted["storage servers that are 15 % slower"] = slow["verdict"] == record.MET
+        for suite in SUITES:
+            own = place / suite.bug
+            own.mkdir()
+            made, found = bug(own, suite)
+            rows += made
+            planted[f"the bug {suite.bug.replace('_', ' ')}"] = found
+        if not asked.quick:
+            own = place / "reduce"
+            own.mkdir()
+            rows += reduced(own, 12)
+    if asked.json:
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+    else:
+        shown(rows)
+    for what, found_it in planted.items():
+        print(f"planted: {what}: {'found' if found_it else 'NOT FOUND'}", file=sys.stderr)
+    record.keep(asked.record, rows, planted)
+    met = all(row.get("verdict", record.MET) == record.MET for row in rows)
+    return 0 if met and all(planted.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""penstock check: whether what was measured is what was expected; where it is not, whose fault that is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from penstock.errors import BadInput
+
+if TYPE_CHECKING:
+    from penstock.analyse.oracle import Judged
+
+_WIDTH = 100
+
+
+def command(
+    expected: Path = typer.Argument(
+        metavar="EXPECTED",
+        help="A file of expected values (YAML or JSON), or what `penstock predict --json` wrote.",
+    ),
+    run: Path = typer.Argument(
+        metavar="RUN",
+        help="Measured rows (.parquet or .csv: module, operation, trial, value), or a study's results: "
+        "OUT, OUT:t01.",
+    ),
+    tolerance: str | None = typer.Option(
+        None, "--tolerance", help="How far off a mean may be from a prediction (default: 10%)."
+    ),
+    trials: int | None = typer.Option(
+        None, "--trials", min=2, help="Trials that a prediction is held against (default: 15)."
+    ),
+    blame: bool = typer.Option(
+        False, "--blame", help="Every place that was looked at, in order, also where nothing is."
+    ),
+    junit: Path | None = typer.Option(None, "--junit", help="Write JUnit XML to this file."),
+    as_json: bool = typer.Option(False, "--json", help="The result as one object."),
+) -> None:
+    """Judge each measured operation: SLOW, TOO_FAST, NOISY, UNSTABLE or OK; name what made it slow.
+
+    Exit status 3 unless every row is OK.
+    """
+    from penstock.analyse.blame import blamed, causes
+    from penstock.analyse.expectation import RUN, load_expectation
+    from penstock.analyse.measured_rows import read_measured
+    from penstock.analyse.oracle import OK, judge_all
+    from penstock.report.check import document, lines
+    from penstock.report.junit import junit_xml
+    from penstock.writing import check_target, write_whole
+
+    if junit is not None:
+        check_target(junit)
+    asked = load_expectation(expected, _share(tolerance), trials)
+    measured = read_measured(run, files=any(row.operation != RUN for row in asked.rows))
+    rows = judge_all(asked, measured.trials(asked), measured.keys)
+    steps = blamed(asked, measured, rows)
+    if junit is not None:
+        write_whole(junit, junit_xml(asked.name, rows, causes(steps)))
+    if as_json:
+        print(json.dumps(document(asked, measured.origin, rows, steps), allow_nan=False))
+    else:
+        _show(rows)
+        print("\n".join(lines(rows, steps, all_steps=blame)))
+    raise typer.Exit(0 if all(row.verdict == OK for row in rows) else 3)
+
+
+def _share(text: str | None) -> float | None:
+    from penstock.spec.units import parse_share
+
+    if text is None:
+        return None
+    try:
+        share = parse_share(text)
+    except ValueError as error:
+        raise BadInput(f"--tolerance: found '{text}'; expected {error}") from None
+    if share <= 0:
+        raise BadInput(f"--tolerance: found '{text}'; expected a share above 0 %, such as 10 %")
+    return share
+
+
+def _show(rows: list[Judged]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from penstock.report.check import COLUMNS, cells
+
+    table = Table(box=None, pad_edge=False)
+    for name, number in COLUMNS:
+        justify = "right" if number else "left"
+        table.add_column(name, justify=justify, no_wrap=number, overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*cells(row))
+    Console(width=_WIDTH, highlight=False, markup=False, emoji=False).print(table)

@@ -1,0 +1,109 @@
+"""A client: opens and writes files, chunk after chunk, each over a connection of its own."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+
+from tests.chunkstore.recorder import Recorder
+from tests.chunkstore.wire import Message, Reader, send, until
+
+#: how often a chunk is sent to a server that resets the connection
+_TRIES = 5
+
+
+class Client:
+    """One client. `rate_bps` is that of its own network card, which sends frames of `frame_bytes`."""
+
+    def __init__(
+        self,
+        name: str,
+        manager: int,
+        storage: Sequence[int],
+        *,
+        rate_bps: float,
+        chunk_bytes: int,
+        frame_bytes: int,
+        recorder: Recorder,
+        word: str,
+    ) -> None:
+        self.name = name
+        self.trial = ""
+        self._storage = list(storage)
+        self._rate_bps = rate_bps
+        self._frames = [frame_bytes] * (chunk_bytes // frame_bytes)
+        if rest := chunk_bytes % frame_bytes:
+            self._frames.append(rest)
+        self._data = memoryview(bytes(max(self._frames)))
+        self._recorder = recorder
+        self._word = word
+        self._link = socket.create_connection(("127.0.0.1", manager))
+        self._link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reader = Reader(self._link)
+
+    def open(self, file: str) -> None:
+        begun = time.monotonic()
+        self._call({"call": "open", "file": file})
+        self._note("open", begun)
+
+    def write(self, file: str, chunks: int, *, width: int, node: int | None = None) -> None:
+        """Asks for places, sends each chunk and waits until it is stored, tells the manager."""
+        begun = time.monotonic()
+        placed = self._call({"call": "alloc", "chunks": chunks, "width": width, "node": node})
+        for i, where in enumerate(placed["nodes"]):
+            self._stored(f"{file}.{i}", where)
+        self._call({"call": "commit", "file": file, "nodes": placed["nodes"]})
+        self._note("write", begun)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._link.close()
+
+    def _stored(self, chunk: str, node: int) -> None:
+        """A chunk is sent again where the server's kernel lost a connection that it had no room for."""
+        begun = time.monotonic()
+        for left in reversed(range(_TRIES)):
+            try:
+                self._store(chunk, node, begun)
+            except ConnectionResetError:
+                if not left:
+                    raise
+            else:
+                break
+
+    def _store(self, chunk: str, node: int, begun: float) -> None:
+        with socket.create_connection(("127.0.0.1", self._storage[node])) as link:
+            connected = time.monotonic()
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            reader = Reader(link)
+            asked = {"chunk": chunk, "frames": self._frames}
+            send(link, {**asked, "trial": self.trial, "word": self._word})
+            sent = connected
+            for size in self._frames:
+                sent += size / self._rate_bps
+                until(sent)
+                link.sendall(self._data[:size])
+            answer = reader.message()
+            reader.close()
+        if answer is None or answer["stored"] != chunk:
+            raise ConnectionError(f"{chunk} was not stored")
+        self._recorder.note(
+            module="client", operation="write", trial=self.trial, connect=connected - begun
+        )
+
+    def _call(self, message: Message) -> Message:
+        send(self._link, {**message, "trial": self.trial, "word": self._word})
+        answer = self._reader.message()
+        if answer is None:
+            raise ConnectionError(f"the manager has left {self.name}")
+        return answer
+
+    def _note(self, operation: str, begun: float) -> None:
+        self._recorder.note(
+            module="client",
+            operation=operation,
+            trial=self.trial,
+            begun=begun,
+            ended=time.monotonic(),
+        )

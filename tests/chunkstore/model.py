@@ -1,0 +1,219 @@
+"""What the store should take: its service times identified with one client, then predicted by penstock.
+
+`expected` is the file that `penstock check` holds a run against. It knows nothing of the bugs: locks, dropped
+connection requests and orders that are no fresh ones are not in the model.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from penstock.platform.hosts import Platform
+from penstock.predict.prediction import Prediction
+from penstock.predict.queue_network.predict import predict
+from penstock.workload.workflow import Workload
+from tests.chunkstore.store import Load, Rows, Settings, Store
+
+CONTROL_BYTES = 1024
+#: seeds of the model, each of which is one trial that might be
+SEEDS = range(1, 25)
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """The settings with the service times that were found, and what a message takes between two hosts."""
+
+    settings: Settings
+    latency_s: float
+
+
+#: chunks of the two sizes of file that tell the time of a chunk from the rest
+_SIZES = (1, 4)
+
+
+def seed(store: Store, trials: int = 10) -> None:
+    """One client, one storage server, the manager, and files of two sizes. See `identified`."""
+    for chunks in _SIZES:
+        store.run(Load(clients=1, chunks=chunks, width=1, node=0), trials, f"seed{chunks}-")
+
+
+def identified(rows: Rows, settings: Settings) -> Seeded:
+    """Service times from the servers' own rows and the client's, by the closed forms of a lone client.
+
+    A chunk takes S/B + F/B + 2c/B + 2L + μ_sm: the difference between files of two sizes gives L, in which
+    is what sockets, threads and connecting take. An open takes 4c/B + 2L + μ_ma.
+    """
+
+    def middle(module: str, operation: str, begin: str, chunks: int) -> float:
+        return float(
+            statistics.median(
+                r["ended"] - r[begin]
+                for r in rows.noted
+                if (r["module"], r["operation"]) == (module, operation)
+                and r["trial"].startswith(f"seed{chunks}-")
+                and begin in r
+            )
+        )
+
+    small, large = _SIZES
+    control_s = CONTROL_BYTES / settings.rate_bps
+    moved_s = (settings.chunk_bytes + settings.frame_bytes) / settings.rate_bps
+    storage_s = middle("storage", "write", "received", large)
+    more_s = middle("client", "write", "begun", large) - middle("client", "write", "begun", small)
+    latency_s = (more_s / (large - small) - moved_s - 2 * control_s - storage_s) / 2
+    manager_s = middle("client", "open", "begun", small) - 4 * control_s - 2 * latency_s
+    found = replace(settings, storage_service_s=storage_s, manager_service_s=max(manager_s, 1e-6))
+    return Seeded(found, max(latency_s, 0.0))
+
+
+def platform(seeded: Seeded, load: Load) -> Platform:
+    settings = seeded.settings
+    storage = {k: {"overhead": _us(settings.storage_service_s)} for k in ("read", "write")}
+    manager = {"service": _us(settings.manager_service_s), "servers": 64}
+    return Platform.from_dict(
+        {
+            "penstock_platform": 1,
+            "name": "chunkstore",
+            "hosts": [
+                {"group": "c", "count": load.clients, "roles": ["client"]},
+                {"group": "s", "count": settings.nodes, "roles": ["storage"], "storage": storage},
+                {"group": "m", "count": 1, "roles": ["manager"], "manager": manager},
+            ],
+            "network": {
+                "bandwidth": f"{settings.rate_bps:.0f} B/s",
+                "loopback": "1 GB/s",
+                "latency": _us(seeded.latency_s),
+            },
+            "protocol": {
+                "frame": f"{settings.frame_bytes}B",
+                "control": f"{CONTROL_BYTES}B",
+                "merge_frames": False,
+            },
+            "preprocess": {"aggregate": False},
+            "store": {
+                "chunk": f"{settings.chunk_bytes}B",
+                "stripe": min(load.width, settings.nodes),
+                # groups, of which a client has one of its own, go to one server after the other
+                "shuffle": "none" if load.apart else "fresh",
+                "window": 1,
+            },
+        }
+    )
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.3f}us"
+
+
+def workload(settings: Settings, load: Load) -> Workload:
+    def hints(client: int) -> dict[str, Any]:
+        if load.node is None and not load.apart:
+            return {}
+        return {"hints": {"placement": "collocate", "group": f"g{client if load.apart else 0}"}}
+
+    def last(client: int) -> list[dict[str, Any]]:
+        """What gathers, by the name of its file."""
+        if load.gather is None:
+            return []
+        nbytes = settings.chunk_bytes
+        return [{"op": "write", "file": f"last{client}", "size_bytes": nbytes}]
+
+    gathered = {"placement": "collocate", "group": "last"}
+    names = [[f"f{c}-{n}" for n in range(load.files)] for c in range(load.clients)]
+    nbytes = load.chunks * settings.chunk_bytes
+    return Workload.from_dict(
+        {
+            "schema": "penstock/workload/1",
+            "name": "chunkstore",
+            # an open comes before the write: files are there, and empty
+            "files": [
+                {"name": f, "size_bytes": 0, "preloaded": True, **hints(c)}
+                for c, own in enumerate(names)
+                for f in own
+            ]
+            + [
+                {"name": f"last{c}", "size_bytes": 0, "preloaded": True, "hints": gathered}
+                for c in range(load.clients)
+                if load.gather is not None
+            ],
+            "tasks": [
+                {
+                    "name": f"t{c}",
+                    "machine": f"c-{c}",
+                    "operations": [
+                        one
+                        for f in own
+                        for one in (
+                            {"op": "open", "file": f},
+                            {"op": "write", "file": f, "size_bytes": nbytes},
+                        )
+                    ]
+                    + last(c),
+                }
+                for c, own in enumerate(names)
+            ],
+        }
+    )
+
+
+def predicted(seeded: Seeded, load: Load, seeds: Sequence[int] = SEEDS) -> list[Prediction]:
+    """A prediction for each seed: what one trial takes."""
+    work, where = workload(seeded.settings, load), platform(seeded, load)
+    return [predict(work, where, seeds=[s]) for s in seeds]
+
+
+#: modules and operations with the metric that is expected of them
+Wanted = Sequence[tuple[str, str, str]]
+EVERYTHING: Wanted = (
+    ("workflow", "run", "makespan"),
+    ("storage", "write", "server_time"),
+    ("manager", "open", "server_time"),
+    ("manager", "alloc", "server_time"),
+    ("manager", "commit", "server_time"),
+    ("client", "open", "client_time"),
+    ("client", "write", "client_time"),
+)
+
+
+def expected(
+    seeded: Seeded, load: Load, name: str, wanted: Wanted = EVERYTHING, *, at_least: int = 15
+) -> dict[str, Any]:
+    """The file of expected values: means over the seeds, one seed being one trial."""
+    made = predicted(seeded, load)
+    return {
+        "penstock_expected": 1,
+        "name": name,
+        "trials": {"at_least": at_least},
+        "rows": [
+            {
+                "module": module,
+                "operation": operation,
+                "metric": metric,
+                "predicted": statistics.fmean(_of(one, module, operation) for one in made),
+                "unit": "s",
+            }
+            for module, operation, metric in wanted
+        ],
+    }
+
+
+def _of(one: Prediction, module: str, operation: str) -> float:
+    """What one run of the model says of an operation of a module [s]."""
+    if module == "workflow":
+        return one.makespan_s
+    if module == "client":
+        return float(one.operations[operation]["mean_s"])
+    stations = [s for s in one.stations if s["kind"] == module and s["requests"]]
+    spent = sum(s["busy_s"] + s["requests"] * s["wait_mean_s"] for s in stations)
+    return float(spent / sum(s["requests"] for s in stations))
+
+
+def write(document: dict[str, Any], path: Path) -> Path:
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return path

@@ -1,0 +1,24 @@
+"""What a process notes of its requests, off unless it is given a file; written when the process ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+class Recorder:
+    """Notes rows in memory: a list's append is all that a request pays."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.rows: list[dict[str, Any]] = []
+        self.on = path is not None
+
+    def note(self, **row: Any) -> None:
+        if self.on:
+            self.rows.append(row)
+
+    def write(self) -> None:
+        if self._path is not None:
+            self._path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))

@@ -1,0 +1,211 @@
+"""The whole store: its processes, a load on it, and what was measured as rows for `penstock check`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.chunkstore.client import Client
+from tests.chunkstore.recorder import Recorder
+from tests.chunkstore.wire import WORD, punctual
+
+ROOT = Path(__file__).parents[2]
+#: connecting, whatever the kernel does, ends
+_PATIENCE_S = 60
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How fast everything is, and which bugs are in it."""
+
+    nodes: int = 6
+    chunk_bytes: int = 256 << 10
+    frame_bytes: int = 16 << 10
+    #: of each network card
+    rate_bps: float = 13e6
+    storage_service_s: float = 0.002
+    manager_service_s: float = 0.002
+    accept_s: float = 0.0
+    seed: int = 1
+    constant_shuffle: bool = False
+    coarse_lock: bool = False
+    short_backlog: bool = False
+
+
+@dataclass(frozen=True)
+class Load:
+    """What each of the clients does in a trial, all at once: files opened and written one after the other.
+
+    Each file is striped over `width` servers; with `node` it is all on that one, with `apart` on one that the
+    client shares with no other. With `gather` each client at last writes one more chunk, all to that server.
+    """
+
+    clients: int = 6
+    files: int = 1
+    chunks: int = 6
+    width: int = 6
+    node: int | None = None
+    apart: bool = False
+    gather: int | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What was noted: rows of servers and clients, and when each trial began and ended."""
+
+    noted: list[dict[str, Any]]
+    trials: dict[str, tuple[float, float]]
+
+
+class Store:
+    """A store that is up; `run` puts a load on it. Notes are there once it is down, see `up`."""
+
+    def __init__(self, settings: Settings, folder: Path, recorder: Recorder) -> None:
+        self.settings = settings
+        self.recorder = recorder
+        self.trials: dict[str, tuple[float, float]] = {}
+        self._word = secrets.token_hex()
+        self._processes: list[subprocess.Popen[str]] = []
+        self._data = folder / "chunks"
+        self._notes = folder / "notes"
+        for place in (self._data, self._notes):
+            place.mkdir()
+        bugs = {k: v for k, v in asdict(settings).items() if isinstance(v, bool)}
+        common = {**bugs, "nodes": settings.nodes, "seed": settings.seed}
+        self._manager = self._start(
+            "manager", {**common, "service_s": settings.manager_service_s}, "manager"
+        )
+        self._storage = []
+        for i in range(settings.nodes):
+            place = self._data / f"s{i}"
+            place.mkdir()
+            own = {
+                "dir": str(place),
+                "node": f"s{i}",
+                "rate_bps": settings.rate_bps,
+                "service_s": settings.storage_service_s,
+                "accept_s": settings.accept_s,
+            }
+            self._storage.append(self._start("storage", {**common, **own}, f"s{i}"))
+
+    def _start(self, module: str, settings: dict[str, Any], name: str) -> int:
+        """Starts a server; its port."""
+        record = str(self._notes / f"{name}.jsonl") if self.recorder.on else None
+        words = [sys.executable, "-m", f"tests.chunkstore.{module}"]
+        words.append(json.dumps({**settings, "record": record}))
+        process = subprocess.Popen(
+            words,
+            cwd=ROOT,
+            env={**os.environ, WORD: self._word},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._processes.append(process)
+        assert process.stdout is not None
+        return int(process.stdout.readline())
+
+    def down(self) -> None:
+        """Ends the servers, which write their notes then."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in self._processes:
+            assert process.stdout is not None
+            process.wait(timeout=_PATIENCE_S)
+            process.stdout.close()
+
+    def run(self, load: Load, trials: int, name: str = "") -> None:
+        """Makes trials one after the other; each begins when all clients are ready."""
+        clients = [
+            Client(
+                f"c{i}",
+                self._manager,
+                self._storage,
+                rate_bps=self.settings.rate_bps,
+                chunk_bytes=self.settings.chunk_bytes,
+                frame_bytes=self.settings.frame_bytes,
+                recorder=self.recorder,
+                word=self._word,
+            )
+            for i in range(load.clients)
+        ]
+        try:
+            for number in range(trials):
+                self._trial(clients, load, f"{name}{number:03d}")
+        finally:
+            for client in clients:
+                client.close()
+
+    def _trial(self, clients: list[Client], load: Load, trial: str) -> None:
+        gate = threading.Barrier(len(clients) + 1)
+        failed: list[BaseException] = []
+
+        def work(client: Client, node: int | None) -> None:
+            client.trial = trial
+            punctual()
+            gate.wait()
+            try:
+                for number in range(load.files):
+                    file = f"{trial}-{client.name}-{number}"
+                    client.open(file)
+                    client.write(file, load.chunks, width=load.width, node=node)
+                if load.gather is not None:
+                    client.write(f"{trial}-{client.name}-last", 1, width=1, node=load.gather)
+            except BaseException as error:
+                failed.append(error)
+
+        nodes = list(range(len(clients))) if load.apart else [load.node] * len(clients)
+        threads = [
+            threading.Thread(target=work, args=each) for each in zip(clients, nodes, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        gate.wait()
+        begun = time.monotonic()
+        for thread in threads:
+            thread.join(timeout=_PATIENCE_S)
+        self.trials[trial] = (begun, time.monotonic())
+        if failed or any(thread.is_alive() for thread in threads):
+            raise RuntimeError(f"trial {trial} did not end: {failed}")
+
+    def rows(self) -> Rows:
+        """What was noted; of the servers once they are down."""
+        noted = list(self.recorder.rows)
+        for file in sorted(self._notes.glob("*.jsonl")):
+            noted += [json.loads(line) for line in file.read_text().splitlines()]
+        return Rows(noted, dict(self.trials))
+
+    @property
+    def ports(self) -> list[int]:
+        """Of the manager and of each storage server."""
+        return [self._manager, *self._storage]
+
+    @property
+    def stored_bytes(self) -> dict[str, int]:
+        """Bytes in the files of each storage server."""
+        return {
+            place.name: sum(file.stat().st_size for file in place.iterdir())
+            for place in sorted(self._data.iterdir())
+        }
+
+
+@contextlib.contextmanager
+def up(settings: Settings, folder: Path, *, recorded: bool = True) -> Iterator[Store]:
+    """A store in `folder` (which is made) while the block lasts."""
+    folder.mkdir(parents=True)
+    store = Store(settings, folder, Recorder(folder / "clients.jsonl" if recorded else None))
+    try:
+        yield store
+    finally:
+        store.down()

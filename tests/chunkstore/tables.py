@@ -1,0 +1,88 @@
+"""The notes of a store as rows of the table `measured`, and as a file."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.chunkstore.store import Rows
+
+#: how long a window is in which requests under way are counted
+WINDOW_S = 0.1
+
+Row = dict[str, Any]
+
+
+def measured(rows: Rows, window_s: float = WINDOW_S) -> list[Row]:
+    """Times of requests, waits, bytes, and what was under way at each server in each window."""
+    made = [made for noted in rows.noted for made in _of_request(noted)]
+    made += [
+        _row("workflow", "run", "makespan", trial, ended - begun)
+        for trial, (begun, ended) in rows.trials.items()
+    ]
+    return made + list(_in_flight(rows, window_s))
+
+
+def write(rows: Rows, path: Path, window_s: float = WINDOW_S) -> Path:
+    """Writes them as Parquet."""
+    made = measured(rows, window_s)
+    names = ["module", "operation", "metric", "trial", "value", "unit", "node", "window"]
+    types = [
+        pa.float64() if n == "value" else pa.int64() if n == "window" else pa.string()
+        for n in names
+    ]
+    table = pa.Table.from_pylist(made, pa.schema(list(zip(names, types, strict=True))))
+    pq.write_table(table, path)
+    return path
+
+
+def _row(module: str, operation: str, metric: str, trial: str, value: float, **more: Any) -> Row:
+    return {
+        "module": module,
+        "operation": operation,
+        "metric": metric,
+        "trial": trial,
+        "value": value,
+        "unit": "s",
+        **more,
+    }
+
+
+def _of_request(noted: Row) -> Iterator[Row]:
+    name = noted["module"], noted["operation"]
+    trial = noted["trial"]
+    if name[0] == "client":
+        if "connect" in noted:
+            yield _row(*name, "connect_time", trial, noted["connect"])
+        else:
+            yield _row(*name, "client_time", trial, noted["ended"] - noted["begun"])
+    elif name[0] == "manager":
+        yield _row(*name, "server_time", trial, noted["ended"] - noted["begun"])
+        yield _row(*name, "lock_wait", trial, noted["lock_wait"])
+    else:
+        node = {"node": noted["node"]}
+        yield _row(*name, "server_time", trial, noted["ended"] - noted["received"], **node)
+        yield _row(*name, "bytes", trial, noted["bytes"], **node, unit="B")
+
+
+def _in_flight(rows: Rows, window_s: float) -> Iterator[Row]:
+    """Mean number of requests at each storage server in each window of each trial."""
+    held: defaultdict[tuple[str, str, int], float] = defaultdict(float)
+    for noted in rows.noted:
+        if noted["module"] != "storage" or noted["trial"] not in rows.trials:
+            continue
+        start = rows.trials[noted["trial"]][0]
+        begun, ended = noted["begun"] - start, noted["ended"] - start
+        for window in range(int(max(begun, 0) / window_s), int(max(ended, 0) / window_s) + 1):
+            low, high = window * window_s, (window + 1) * window_s
+            held[noted["trial"], noted["node"], window] += min(ended, high) - max(begun, low)
+    for (trial, node, window), seconds in held.items():
+        value = seconds / window_s
+        yield _row(
+            "storage", "write", "in_flight", trial, value, node=node, window=window, unit="1"
+        )

@@ -1,0 +1,161 @@
+"""Verdicts of the performance oracle: the published check vectors, their order, what noise does to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.analyse.oracle import NOISY, OK, SLOW, TOO_FAST, UNSTABLE, judge, judge_all
+from penstock.errors import BadInput
+from penstock.spec.expected import Expectation, Expected, read_expected
+
+ROW = Expected("client", "write", "client_time", 10.0, "s", None, 0.1)
+
+
+def sample(mean: float, sd: float, n: int = 15) -> list[float]:
+    """`n` values with exactly this mean and standard deviation."""
+    values = np.linspace(-1, 1, n)
+    values = (values - values.mean()) / values.std(ddof=1)
+    return list(mean + sd * values)
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "verdict"),
+    [(10.4, 0.3, OK), (12.5, 0.6, SLOW), (8.5, 0.2, TOO_FAST), (10.9, 2.5, NOISY)],
+)
+def test_the_check_vectors(mean: float, sd: float, verdict: str) -> None:
+    found = judge(ROW, sample(mean, sd))
+    assert found.verdict == verdict
+    assert bool(found.note) == (verdict != OK)
+
+
+def test_gap_and_half_width_of_the_first_vector() -> None:
+    found = judge(ROW, sample(10.4, 0.3))
+    assert found.gap == pytest.approx(0.04)
+    assert found.half == pytest.approx(0.0166, abs=5e-5)
+
+
+def test_four_times_the_variance_is_stable_and_more_is_not() -> None:
+    steady = Expected("client", "write", "client_time", 10.0, "s", 0.01)
+    assert judge(steady, sample(10.0, 0.199)).verdict == OK
+    found = judge(steady, sample(10.0, 0.201))
+    assert found.verdict == UNSTABLE
+    assert found.variance_ratio == pytest.approx(4.04, abs=0.01)
+
+
+def test_a_variance_of_nothing_is_exceeded_by_any() -> None:
+    exact = Expected("client", "write", "client_time", 10.0, "s", 0.0)
+    assert judge(exact, [10.0] * 15).verdict == OK
+    assert judge(exact, sample(10.0, 0.01)).verdict == UNSTABLE
+
+
+def test_the_order_of_verdicts() -> None:
+    steady = Expected("client", "write", "client_time", 10.0, "s", 1e-6)
+    assert judge(steady, sample(14.0, 3.0)).verdict == SLOW  # also noisy, also unstable
+    assert judge(steady, sample(11.0, 3.0)).verdict == NOISY  # also unstable
+
+
+def test_where_more_is_better_slow_is_less() -> None:
+    rate = Expected("t01", "run", "bandwidth", 10.0, "MiB/s", higher_is_better=True)
+    assert judge(rate, sample(8.5, 0.2)).verdict == SLOW
+    assert judge(rate, sample(12.5, 0.6)).verdict == TOO_FAST
+
+
+def test_few_trials_are_not_ok_but_slow_is_slow() -> None:
+    assert judge(ROW, sample(10.0, 0.1, 5), at_least=15).verdict == NOISY
+    assert judge(ROW, sample(13.0, 0.1, 5), at_least=15).verdict == SLOW
+    with pytest.raises(BadInput, match=r"found 1 trial; expected 15"):
+        judge(ROW, [10.0], at_least=15)
+
+
+def test_what_more_trials_would_do_is_said() -> None:
+    noisy = sample(10.9, 2.5)
+    assert "about 97 trials would do" in judge(ROW, noisy).note
+    assert "make 45 trials more of at most 60" in judge(ROW, noisy, at_most=60).note
+    assert "after 15 trials" in judge(ROW, noisy, at_most=15).note
+
+
+def test_a_tolerance_of_its_own() -> None:
+    assert judge(ROW, sample(12.0, 0.1)).verdict == SLOW
+    loose = Expected("client", "write", "client_time", 10.0, "s", None, 0.25)
+    assert judge(loose, sample(12.0, 0.1)).verdict == OK
+
+
+def test_a_row_that_was_not_measured() -> None:
+    other = Expected("client", "read", "client_time", 1.0)
+    measured = {ROW.key: sample(10.0, 0.1)}
+    with pytest.raises(
+        BadInput, match=r"client_time of client/read.*not measured; found client_time"
+    ):
+        judge_all(Expectation("e", (ROW, other)), measured)
+    # a prediction speaks of more than a benchmark measures, but of something that it does
+    assert len(judge_all(Expectation("p", (ROW, other), every_row=False), measured)) == 1
+    with pytest.raises(BadInput):
+        judge_all(Expectation("p", (other,), every_row=False), measured)
+
+
+def test_planted_slowness_among_noisy_runs() -> None:
+    """+15 % is flagged in at least 19 of 20 runs, +5 % never, and of 20 clean runs at most one is."""
+    random = np.random.default_rng(20)
+
+    def flagged(slower: float, cv: float) -> int:
+        runs = [random.gamma(1 / cv**2, 10.0 * slower * cv**2, 15) for _ in range(20)]
+        return sum(judge(ROW, list(run), at_least=15).verdict != OK for run in runs)
+
+    for cv in (0.01, 0.02, 0.035):
+        assert flagged(1.15, cv) >= 19
+        assert flagged(1.05, cv) == 0
+        assert flagged(1.0, cv) <= 1
+
+
+FILE = b"""penstock_expected: 1
+name: suite
+tolerance: 8%
+trials: {at_least: 6}
+rows:
+  - {module: client, operation: write, predicted: 12.5, unit: ms, variance: 0.5}
+  - {module: storage, operation: write, metric: rate, predicted: 3, unit: MiB/s, tolerance: 20%}
+evidence:
+  - {module: manager, operation: open, lock_wait_share: 5%, p99_over_p50: 1.5}
+"""
+
+
+def test_a_file_is_read() -> None:
+    found = read_expected(FILE, Path("e.yaml"))
+    first, second = found.rows
+    assert (first.metric, first.unit, first.variance, first.tolerance) == (
+        "client_time",
+        "ms",
+        0.5,
+        0.08,
+    )
+    assert (second.tolerance, second.higher_is_better) == (0.2, True)
+    assert (found.at_least, found.at_most) == (6, None)
+    assert found.of("manager", "open").lock_wait_share == 0.05
+    assert found.of("manager", "close").p99_over_p50 is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (b"expected: 1", b"expected: 2", r"e.yaml:1:20: found 2; expected 1, the only version"),
+        (b"12.5", b"0", r"found 0; expected a number of at least 1e-30"),
+        (b"12.5", b".inf", r"expected"),
+        (b"unit: ms", b"unit: milliseconds", r"found 'milliseconds'; expected a unit"),
+        (b"8%", b"0%", r"expected a share above 0 %"),
+        (b"8%", b"0.08", r"expected a share in percent"),
+        (b"at_least: 6", b"at_least: 6, at_most: 3", r"found 3; expected at least as many"),
+        (
+            b"operation: write, predicted",
+            b"operaton: write, predicted",
+            r"did you mean 'operation'",
+        ),
+        (b"storage, operation: write, metric: rate", b"client, operation: write", r"a second time"),
+        (FILE, b"- 1\n", r"found no mapping"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_with_its_place(old: bytes, new: bytes, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        read_expected(FILE.replace(old, new), Path("e.yaml"))
