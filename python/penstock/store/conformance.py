@@ -95,9 +95,8 @@ class _Trial:
             trouble = str(error)
         if trouble.startswith("refused: "):
             said = trouble.removeprefix("refused: ")
-            return Shown(
-                cell, Support("refused", said), support.how == "refused", "refused when asked"
-            )
+            told = support.how == "refused" or support.partly
+            return Shown(cell, Support("refused", said), told, "refused when asked")
         if support.how == "refused":
             return Shown(cell, support, False, trouble or "it was taken up")
         return Shown(cell, support, not trouble, trouble or self._evidence)

@@ -36,15 +36,20 @@ _PLACED = "the whole file is made in the replica set of {}, as one chunk"
 
 _SUPPORT = {
     "chunk": native("the volume's shard size (features.shard-block-size), of 4 MiB or more"),
-    "stripe": emulated("all: shards go by the hash of their names; 1: files are not sharded"),
+    "stripe": emulated(
+        "all: shards go by the hash of their names; 1: files are not sharded", partly=True
+    ),
     "replicas": native("replica sets of the volume"),
     "replication": native("always the client, to all copies at once"),
     "placement": native("by the hash of names: striped and random are the same"),
     "cache": emulated("performance.cache-size of every client, not of a file"),
     "prefetch": refused("a client reads at most 2 MiB ahead, which is less than a chunk"),
-    "Replication": refused("copies are the volume's; only the number that it has anyway"),
-    "ChunkSize": emulated(_SHARDED),
-    "StripeWidth": emulated("1: the file is not sharded; all storage nodes: it is; else refused"),
+    "Replication": native("the number that the volume has; else refused", partly=True),
+    "ChunkSize": emulated(_SHARDED, partly=True),
+    "StripeWidth": emulated(
+        "1: the file is not sharded; else refused, as no number of nodes is sure by hash",
+        partly=True,
+    ),
     "CacheSize": refused("the cache is the volume's, not of a file"),
     "deduplication": refused("GlusterFS keeps no shard once for two files"),
     "DP local": emulated(_PLACED.format("the writer's node")),
@@ -164,8 +169,12 @@ class GlusterFS:
         for node in site.storage[1:]:
             self._gluster(site, first, "peer", "probe", node.name)
         expected = len(site.storage)
+
+        def joined(node: RunningNode) -> bool:
+            return self._gluster(site, node, "pool", "list").count("Connected") == expected
+
         site.wait(
-            lambda: self._gluster(site, first, "pool", "list").count("Connected") == expected,
+            lambda: all(_in_each(site.storage, joined)),
             f"not all of {expected} storage nodes have come together",
         )
         copies = site.spec.parameters.get("replicas", 1)
@@ -247,8 +256,9 @@ class GlusterFS:
         self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
     ) -> Support:
         """Another file in place of the empty one, of another shard size or in a set of its own."""
-        if key == "Replication" and value == site.state["copies"]:
-            return native("as many as the volume has")
+        if key == "Replication":
+            copies = site.state["copies"]
+            return _SUPPORT[key] if value == copies else refused(f"the volume has copies: {copies}")
         facts = self._facts(site, node, path)
         layout = self._layout(site, node, key, value, facts)
         if isinstance(layout, Support):
@@ -272,9 +282,7 @@ class GlusterFS:
         """Bytes of a chunk and the set of the first (None: where it is), or why it cannot be."""
         own = self._chunk(site)
         if key == "StripeWidth":
-            if value not in (1, len(site.storage)):
-                return refused(f"a file is on 1 or on all {len(site.storage)} storage nodes")
-            return WHOLE if value == 1 else own, None
+            return (WHOLE, None) if value == 1 else refused("shards go by the hash of their names")
         if key == "ChunkSize":
             fits = SMALLEST <= value <= WHOLE
             return (value, None) if fits else refused(f"{value} bytes; {_SHARDED}")
