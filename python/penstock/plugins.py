@@ -198,6 +198,7 @@ STORE_ENGINES = Table(
     {
         "moosefs": "penstock.store.moosefs:MooseFS",
         "directory": "penstock.store.directory:Directory",
+        "hdfs": "penstock.store.hdfs:HDFS",
         "glusterfs": "penstock.store.glusterfs:GlusterFS",
     },
 )

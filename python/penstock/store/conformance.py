@@ -44,6 +44,10 @@ def conform(
     store: Store, heard: Callable[[Shown], None] | None = None, *, small_files: int = _SMALL_FILES
 ) -> list[Shown]:
     """Every cell of a store's engine. BadInput where the store has too few nodes to tell."""
+    if not store.mounted:
+        raise BadInput(
+            f"{store.name}: found no mount of {store.spec.engine}; expected one to try it by"
+        )
     both = [n for n in store.roles.storage if n in store.roles.clients]
     nodes = store.cluster.nodes
     if len(both) < 3 or any(not nodes[n].disks for n in store.roles.storage):

@@ -19,6 +19,7 @@ from penstock.errors import BadInput
 from penstock.platform.hosts import Platform, load_platform
 from penstock.plugins import STORE_ENGINES
 from penstock.store.deployment import deployment
+from penstock.store.files import Unmounted
 from penstock.store.store import Store, changing, check, up_already
 from penstock.workload.read import read_workload
 from penstock.workload.workflow import Workload
@@ -189,7 +190,12 @@ def store_of(
     if store is not None:
         yield store
         return
-    check(STORE_ENGINES.load(spec.engine)(), spec, roles)
+    engine_ = STORE_ENGINES.load(spec.engine)()
+    if isinstance(engine_, Unmounted):
+        raise BadInput(
+            f"{spec.engine}: found no mount of it; expected one, as tasks read and write files"
+        )
+    check(engine_, spec, roles)
     store = Store.up(nodes, spec, roles, outlive=False, progress=progress)
     try:
         yield store
