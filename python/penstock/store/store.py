@@ -438,7 +438,7 @@ def _planned(spec: StoreSpec, roles: Roles) -> Site:
     """The site of a store whose nodes are not there yet: they have nothing but their names."""
 
     def of(names: tuple[str, ...]) -> tuple[RunningNode, ...]:
-        group = NodeGroup("", {}, None, {}, "")
+        group = NodeGroup("", {}, None, [], "")
         return tuple(RunningNode(n, "created", 0, group, {}, None, None) for n in names)
 
     nodes = (of(roles.managers), of(roles.storage), of(roles.clients))

@@ -185,17 +185,16 @@ def store_of(
 ) -> Iterator[Store]:
     """The store of a platform: one that is up, which stays; else one that is put up for the block."""
     nodes, spec, roles = deployment(platform, engine)
+    chosen = STORE_ENGINES.load(spec.engine)()
+    if isinstance(chosen, Unmounted):
+        expected = "one that nodes mount, as tasks read and write files"
+        raise BadInput(f"store.engine: found {spec.engine}; expected {expected}")
     with changing():
         store = up_already(nodes, spec, roles)
     if store is not None:
         yield store
         return
-    engine_ = STORE_ENGINES.load(spec.engine)()
-    if isinstance(engine_, Unmounted):
-        raise BadInput(
-            f"{spec.engine}: found no mount of it; expected one, as tasks read and write files"
-        )
-    check(engine_, spec, roles)
+    check(chosen, spec, roles)
     store = Store.up(nodes, spec, roles, outlive=False, progress=progress)
     try:
         yield store
