@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import shutil
@@ -13,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadInput
 from penstock.platform.hosts import load_platform
 from penstock.store.conformance import conform
 from penstock.store.deployment import deployment
 from penstock.store.glusterfs import GlusterFS
-from penstock.store.store import Store, check
+from penstock.store.store import Store
 from tests.integration.node_ground import NODES, Ground
 
 LACKING = GlusterFS().missing()
@@ -175,21 +173,3 @@ def test_two_copies_survive_a_node_and_say_so(ground: Ground) -> None:
         assert all("node-3" not in e.nodes and e.nodes for e in store.locate("/three", "node-0"))
     finally:
         store.down()
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ("store.chunk=1MiB", "expected 4 MiB to 4 TiB"),
-        ("store.stripe=2", "expected 1 or all of 4 storage nodes"),
-        ("store.replication=chain", "expected client"),
-        ("store.placement=local", "expected striped or random"),
-    ],
-)
-def test_what_no_volume_is_is_refused_before_nodes_are_up(
-    ground: Ground, change: str, expected: str
-) -> None:
-    _, spec, roles = deployment(load_platform(ground.where / "p.yaml", [change]))
-    with pytest.raises(BadInput, match=expected):
-        check(GlusterFS(), spec, roles)
-    assert not os.listdir(ground.where / "run")

@@ -17,7 +17,7 @@ from penstock.store.conformance import conform
 from penstock.store.deployment import deployment
 from penstock.store.hdfs import HDFS
 from penstock.store.staging import stage_in, stage_out
-from penstock.store.store import Store, check
+from penstock.store.store import Store
 from tests.integration.node_ground import NODES, Ground
 
 LACKING = HDFS().missing()
@@ -188,19 +188,3 @@ def test_programs_of_a_node_have_its_shell(store: Store) -> None:
     words = ["/bin/sh", "-c", f"{script} | cmp - /tmp/f"]
     store.run(store.client("node-3"), words, what="the shell")
     assert located(store, "/shell") == Counter({"node-3": 1_500_000})
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ("store.chunk=1000", "expected whole 512 bytes, 65536 or more"),
-        ("store.replication=parallel", "expected chain"),
-        ("store.placement=striped", "expected local"),
-    ],
-)
-def test_what_no_file_system_is_is_refused_before_nodes_are_up(
-    ground: Ground, change: str, expected: str
-) -> None:
-    _, spec, roles = deployment(load_platform(ground.where / "p.yaml", [change]))
-    with pytest.raises(BadInput, match=expected):
-        check(HDFS(), spec, roles)

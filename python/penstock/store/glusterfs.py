@@ -21,6 +21,7 @@ from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.spec.store import Extent, Support, emulated, native, refused
 from penstock.store.engine import Site
+from penstock.store.hints import chunk_bytes
 
 T = TypeVar("T")
 
@@ -289,8 +290,7 @@ class GlusterFS:
         if key != "DP":
             return _SUPPORT.get(key, refused("GlusterFS knows nothing like it"))
         if value.kind == "scatter":
-            told = facts["chunk"]
-            size = value.chunks * (int(told) if told and told.isdigit() else own)
+            size = value.chunks * chunk_bytes(facts["chunk"], own)
             return (size, None) if size <= WHOLE else refused(f"{size} bytes; {_SHARDED}")
         sets = _sets(site)
         if value.kind == "local":

@@ -17,10 +17,11 @@ from xml.sax.saxutils import escape
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
-from penstock.spec.store import Extent, Support, emulated, native, refused
+from penstock.spec.store import PREFIX, Extent, Support, emulated, native, refused
 from penstock.store.engine import Site
 from penstock.store.files import Files
 from penstock.store.hdfs_files import HdfsFiles, asked, of
+from penstock.store.hints import chunk_bytes
 
 #: what blocks may be (dfs.namenode.fs-limits.min-block-size, dfs.bytes-per-checksum), and are unless said
 SMALLEST, STEP, DEFAULT = 64 * 2**10, 512, 128 * 2**20
@@ -50,6 +51,11 @@ log4j.appender.err=org.apache.log4j.ConsoleAppender
 log4j.appender.err.target=System.err
 log4j.appender.err.layout=org.apache.log4j.PatternLayout
 log4j.appender.err.layout.ConversionPattern=%d %p %c{1}: %m%n
+"""
+_SHELL = """#!/bin/sh
+[ "$1" = dfs ] || {{ echo "hdfs: found '$1'; expected dfs, which is all there is here" >&2; exit 2; }}
+shift
+exec {line} "$@"
 """
 _BLOCK = "the block size that the file is made with, of 64 KiB or more and whole 512 bytes"
 
@@ -197,9 +203,9 @@ class HDFS:
         """Gives the node `hdfs dfs …`; there is no mount."""
         self._configure(site, node, _CONFIGURED)
         line = " ".join(_java(_CONFIGURED, _MAINS["dfs"]))
-        said = "only `hdfs dfs` is here, not `hdfs $1`"
-        script = f'#!/bin/sh\n[ "$1" = dfs ] || {{ echo "{said}" >&2; exit 2; }}\nshift\nexec {line} "$@"\n'
-        site.write(node, _PROGRAM, script.replace(f"{library()}/lib/*", f"'{library()}/lib/*'"))
+        lib = f"{library()}/lib/*"
+        script = _SHELL.format(line=line.replace(lib, f"'{lib}'"))
+        site.write(node, _PROGRAM, script)
         site.run(node, ["chmod", "755", _PROGRAM], what=self.name)
 
     def unmount(self, site: Site, node: RunningNode) -> None:
@@ -245,8 +251,8 @@ class HDFS:
     @staticmethod
     def _chunk(site: Site, here: HdfsFiles, path: str) -> int:
         """Bytes of what counts as a chunk of the file: its tag's, or the store's."""
-        told = here.attributes(path).get("user.penstock.ChunkSize", "")
-        return int(told) if told.isdigit() else int(site.spec.parameters.get("chunk", DEFAULT))
+        told = here.attributes(path).get(f"{PREFIX}ChunkSize")
+        return chunk_bytes(told, int(site.spec.parameters.get("chunk", DEFAULT)))
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
         """As the name node says it (GETFILEBLOCKLOCATIONS)."""
