@@ -197,9 +197,9 @@ STORE_ENGINES = Table(
     "engine",
     {
         "moosefs": "penstock.store.moosefs:MooseFS",
-        "directory": "penstock.store.directory:Directory",
-        "hdfs": "penstock.store.hdfs:HDFS",
         "glusterfs": "penstock.store.glusterfs:GlusterFS",
+        "hdfs": "penstock.store.hdfs:HDFS",
+        "directory": "penstock.store.directory:Directory",
     },
 )
 
