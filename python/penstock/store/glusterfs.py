@@ -363,21 +363,26 @@ class GlusterFS:
         return {"servers": [{"node": n.name, "up": bool(up.get(n.name))} for n in site.storage]}
 
     def down(self, site: Site) -> None:
-        """The volume, then each glusterd."""
+        """The volume, then each glusterd; bricks by themselves where a node that died keeps the volume up."""
         running = [n for n in site.storage if n.state == "running"]
-        if len(running) == len(site.storage):
+        whole = len(running) == len(site.storage)
+        if whole:
             self._gluster(site, running[0], "volume", "stop", VOLUME, "force")
-        script = 'kill "$(cat "$1/glusterd.pid")"'
-        _in_each(
-            running,
-            lambda node: site.run(
-                node, ["/bin/sh", "-c", script, "sh", _home(site, node)], what="stopping"
-            ),
-        )
+
+        def stop(node: RunningNode) -> None:
+            words = ["sh", _home(site, node), "" if whole else "bricks"]
+            site.run(node, ["/bin/sh", "-c", _STOP, *words], what="stopping")
+
+        _in_each(running, stop)
 
 
 #: daemons of Debian are not on every PATH
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: ends a glusterd ($1: its directory), and its bricks ($2) with what heals them
+_STOP = (
+    'kill "$(cat "$1/glusterd.pid")" || exit; [ -n "$2" ] || exit 0; '
+    "cat /run/gluster/vols/*/*.pid /run/gluster/glustershd/*.pid 2>/dev/null | xargs -r kill"
+)
 #: how many bricks a mount ($1) of a volume ($2) is joined with
 _JOINED = (
     'cat "$1"/.meta/graphs/active/"$2"-client-*/private 2>/dev/null | grep -c "connected = 1"; :'

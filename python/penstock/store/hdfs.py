@@ -140,6 +140,7 @@ class HDFS:
             lambda: len(self._live(site)) == expected,
             f"not all of {expected} data nodes have come to the name node",
             _STARTS_WITHIN_S,
+            every_s=1.0,
         )
 
     def _configure(
