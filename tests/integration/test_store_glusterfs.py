@@ -51,7 +51,9 @@ def one_for_all() -> Iterator[Ground]:
 
 
 def put_up(ground: Ground, *changes: str) -> Store:
-    return Store.up(*deployment(load_platform(ground.where / "p.yaml", changes)), outlive=False)
+    return Store.up(
+        *deployment(load_platform(ground.where / "p.yaml", changes, predicted=False)), outlive=False
+    )
 
 
 @pytest.fixture(name="store", scope="module")

@@ -53,7 +53,7 @@ def one_for_all() -> Iterator[Ground]:
 
 @pytest.fixture(name="store", scope="module")
 def one_store(ground: Ground) -> Iterator[Store]:
-    platform = load_platform(ground.where / "p.yaml", [])
+    platform = load_platform(ground.where / "p.yaml", predicted=False)
     made = Store.up(*deployment(platform), outlive=False)
     yield made
     made.down(discard=["*"])
