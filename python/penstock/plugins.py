@@ -197,6 +197,8 @@ STORE_ENGINES = Table(
     "engine",
     {
         "moosefs": "penstock.store.moosefs:MooseFS",
+        "glusterfs": "penstock.store.glusterfs:GlusterFS",
+        "hdfs": "penstock.store.hdfs:HDFS",
         "directory": "penstock.store.directory:Directory",
     },
 )

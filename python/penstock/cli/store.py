@@ -65,9 +65,10 @@ def up(
     if as_json:
         print(json.dumps(store.status() | {"probe": store.state["probe"]}))
         return
+    where = f"at {spec.mount} of" if store.mounted else "not mounted, reached from"
     print(
         f"{store.name}: {engine} up on {len(roles.storage)} storage nodes, "
-        f"at {spec.mount} of {', '.join(roles.clients)}"
+        f"{where} {', '.join(roles.clients)}"
     )
 
 
@@ -157,7 +158,8 @@ def status(store: str | None = typer.Argument(None), as_json: bool = _JSON) -> N
         support = {k: s.to_dict() for k, s in found.support().items()}
         print(json.dumps(about | {"support": support}))
         return
-    print(f"{about['store']}: {about['engine']} at {about['mount']}")
+    where = f"at {about['mount']}" if found.mounted else "not mounted"
+    print(f"{about['store']}: {about['engine']} {where}")
     if "trouble" in about:
         print(f"it does not answer: {about['trouble']}")
     servers = plain_table(("node", "state"), ("used MiB", "of MiB"))

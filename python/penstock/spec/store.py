@@ -26,24 +26,28 @@ How = Literal["native", "emulated", "refused"]
 
 @dataclass(frozen=True)
 class Support:
-    """How an engine meets a parameter or a hint, and why: by itself, by something put around it, or not."""
+    """How an engine meets a parameter or a hint, and why: by itself, by something put around it, or not.
+
+    `partly`: for some values only, which `why` names; the others are refused when they are asked for.
+    """
 
     how: How
     why: str
+    partly: bool = False
 
     def to_dict(self) -> dict[str, str]:
         """In JSON values."""
         return {"how": self.how, "why": self.why}
 
 
-def native(why: str) -> Support:
+def native(why: str, *, partly: bool = False) -> Support:
     """The engine does it by itself."""
-    return Support("native", why)
+    return Support("native", why, partly)
 
 
-def emulated(why: str) -> Support:
+def emulated(why: str, *, partly: bool = False) -> Support:
     """The engine can be brought to it."""
-    return Support("emulated", why)
+    return Support("emulated", why, partly)
 
 
 def refused(why: str) -> Support:

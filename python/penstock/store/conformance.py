@@ -44,6 +44,10 @@ def conform(
     store: Store, heard: Callable[[Shown], None] | None = None, *, small_files: int = _SMALL_FILES
 ) -> list[Shown]:
     """Every cell of a store's engine. BadInput where the store has too few nodes to tell."""
+    if not store.mounted:
+        raise BadInput(
+            f"{store.name}: found no mount of {store.spec.engine}; expected one to try it by"
+        )
     both = [n for n in store.roles.storage if n in store.roles.clients]
     nodes = store.cluster.nodes
     if len(both) < 3 or any(not nodes[n].disks for n in store.roles.storage):
@@ -95,9 +99,8 @@ class _Trial:
             trouble = str(error)
         if trouble.startswith("refused: "):
             said = trouble.removeprefix("refused: ")
-            return Shown(
-                cell, Support("refused", said), support.how == "refused", "refused when asked"
-            )
+            told = support.how == "refused" or support.partly
+            return Shown(cell, Support("refused", said), told, "refused when asked")
         if support.how == "refused":
             return Shown(cell, support, False, trouble or "it was taken up")
         return Shown(cell, support, not trouble, trouble or self._evidence)

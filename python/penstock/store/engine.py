@@ -83,13 +83,20 @@ class Site:
         words = ["/bin/sh", "-c", script, "sh", path]
         self.run(node, words, what=f"writing {path}", stdin=text.encode())
 
-    def wait(self, ready: Callable[[], bool], what: str, within_s: float = 60.0) -> None:
+    def wait(
+        self,
+        ready: Callable[[], bool],
+        what: str,
+        within_s: float = 60.0,
+        *,
+        every_s: float = 0.1,
+    ) -> None:
         """Waits until `ready`. PenstockError with `what` when it does not become so."""
         until = time.monotonic() + within_s
         while not ready():
             if time.monotonic() > until:
                 raise PenstockError(f"{what} within {within_s:g} s")
-            time.sleep(0.1)
+            time.sleep(every_s)
 
 
 def _read(file: IO[bytes]) -> str:

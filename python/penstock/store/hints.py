@@ -137,3 +137,11 @@ STRIPE_WIDTH = Hint(
 CACHE_SIZE = Hint("CacheSize", "what a client keeps of the file", _bytes)
 DEDUPLICATION = Hint("deduplication", "whether equal chunks are kept once", _flag)
 PLACEMENT = Hint("DP", "where the file's chunks go", _placement, model=_placed)
+
+
+def chunk_bytes(told: str | None, otherwise: int) -> int:
+    """Bytes of a file's chunk as its attribute ChunkSize says; `otherwise` where that says nothing."""
+    try:
+        return _bytes(told or "")
+    except ValueError:
+        return otherwise

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from penstock.emulate.cluster.copying import copy
 from penstock.errors import BadInput, PenstockError
 
 if TYPE_CHECKING:
     from penstock.store.store import Store
 
-#: what each line of a listing has: bytes, time of change, path below the directory
-_FORMAT = "%s %T@ %P\\0"
 #: paths that one command line takes
 _TOGETHER = 200
 
@@ -45,10 +42,10 @@ def stage_in(store: Store, source: Path, target: str, *, node: str | None = None
     """
     if not source.exists():
         raise BadInput(f"{source}: found nothing; expected a file or a directory")
-    client, whole = store.client(node), store.inside(target)
-    is_directory = client.run(["test", "-d", whole]).exit_status == 0
+    files_there, whole = store.files(node), store.inside(target)
+    is_directory = (files_there.kind(whole) or ("", 0))[0] == "directory"
     place = f"{whole}/{source.resolve().name}" if is_directory else whole
-    copy(store.cluster, os.fspath(source), f"{client.name}:{whole}")
+    files_there.bring(source, whole)
     files = [source] if source.is_file() else sorted(p for p in source.rglob("*") if p.is_file())
     pairs = {}
     for file in files:
@@ -75,7 +72,7 @@ def stage_out(
         )
     target.mkdir(parents=True, exist_ok=True)
     pairs = {}
-    client = store.client(node)
+    files = store.files(node)
     for path in chosen:
         final = target / path
         if not final.resolve().is_relative_to(target.resolve()):
@@ -84,7 +81,7 @@ def stage_out(
         if final.exists() and not final.is_file():
             raise BadInput(f"{final}: found no file; expected one, or nothing there")
         final.unlink(missing_ok=True)
-        copy(store.cluster, f"{client.name}:{store.spec.mount}/{path}", os.fspath(final))
+        files.fetch(f"{store.spec.mount}/{path}", final)
         with open(final, "rb+") as written:
             os.fsync(written.fileno())
         pairs[f"{store.spec.mount}/{path}"] = final
@@ -122,34 +119,21 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
 
 def listing(store: Store, node: str | None = None) -> dict[str, tuple[int, str]]:
     """The files of the store by path: bytes, and when they changed (text)."""
-    words = ["find", store.spec.mount, "-xdev", "-type", "f", "-printf", _FORMAT]
-    said = store.run(store.client(node), words, what="the files of the store")
-    found = {}
-    for line in said.split("\0"):
-        if line:
-            size, changed, path = line.split(" ", 2)
-            found[path] = (int(size), changed)
-    return found
+    return store.files(node).listing()
 
 
 def _compared(store: Store, pairs: dict[str, Path], node: str | None) -> list[Staged]:
     """Both sides of each pair by their checksums. PenstockError names those that differ."""
-    client = store.client(node)
+    files = store.files(node)
     names, staged, differ = list(pairs), [], []
     for first in range(0, len(names), _TOGETHER):
         part = names[first : first + _TOGETHER]
-        sums = store.run(client, ["sha256sum", "-z", "--", *part], what="checksums").split("\0")
-        facts = store.run(client, ["stat", "--printf", "%s %.9Y\\0", *part], what="sizes").split(
-            "\0"
-        )
-        for name, line, fact in zip(part, sums, facts, strict=False):
-            inside, outside = line[:64], _sha256(pairs[name])
-            size, changed = fact.split(" ")
+        for name, fact in zip(part, files.facts(part), strict=True):
             below = name.removeprefix(f"{store.spec.mount}/")
-            if inside != outside:
+            if fact.sha256 != _sha256(pairs[name]):
                 differ.append(below)
             at = os.fspath(pairs[name].absolute())
-            staged.append(Staged(below, at, int(size), inside, f"{changed}0"))
+            staged.append(Staged(below, at, fact.size_bytes, fact.sha256, fact.changed))
     if differ:
         raise PenstockError(f"{', '.join(differ[:3])}: not the same on both sides")
     return staged

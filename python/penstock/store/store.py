@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import posixpath
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,11 +16,13 @@ from typing import Any
 from penstock.emulate.cluster.cluster import Cluster, RunningNode, registered
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
+from penstock.host.node_group import NodeGroup
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.cluster import ClusterSpec
 from penstock.spec.store import Extent, Roles, StoreSpec, Support, refused
 from penstock.state import closed, runtime_dir
 from penstock.store.engine import Site, StoreEngine
+from penstock.store.files import Files, Mounted, Unmounted
 from penstock.store.hints import attribute, checked, hint
 from penstock.writing import write_whole
 
@@ -29,17 +30,6 @@ Progress = Callable[[str, int, int], None]
 #: bytes that must come back from another node before a store counts as up
 _PROBE_BYTES = 256 * 1024
 _PROBE_WITHIN_S = 45.0
-#: what a node runs to set, get and list attributes: coreutils has nothing for it
-_XATTR = """
-import json, os, sys
-act, path, *pairs = sys.argv[1:]
-if act == "set":
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        os.setxattr(path, name, value.encode())
-found = {n: os.getxattr(path, n).decode("utf-8", "replace") for n in os.listxattr(path)}
-print(json.dumps({n: v for n, v in found.items() if n.startswith("user.")}))
-"""
 
 
 @dataclass(frozen=True)
@@ -117,8 +107,6 @@ class Store:
         if outlive:
             store._keep()
         site = store._site()
-        if said := store._engine.refusal(site):
-            raise BadInput(f"{spec.engine}: {said}")
         steps = len(roles.clients) + 2
         try:
             _say(progress, "servers", 0, steps)
@@ -127,7 +115,7 @@ class Store:
                 _say(progress, "mounts", 1 + number, steps)
                 store._engine.mount(site, node)
             _say(progress, "probe", steps - 1, steps)
-            store.state["probe"] = _probe(store._engine, site)
+            store.state["probe"] = store._probe(site)
             store.state["phase"] = "up"
         except BaseException:
             store._forget()
@@ -184,6 +172,20 @@ class Store:
                 return nodes[one]
         raise PenstockError(f"{self.name}: no client node runs")
 
+    @property
+    def mounted(self) -> bool:
+        """Whether nodes have it mounted; else its files are reached by `files` alone."""
+        return not isinstance(self._engine, Unmounted)
+
+    def files(self, node: str | None = None) -> Files:
+        """Its files, from a client node (default: the first that runs)."""
+        return self._files(self._site(), self.client(node))
+
+    def _files(self, site: Site, node: RunningNode) -> Files:
+        if isinstance(self._engine, Unmounted):
+            return self._engine.files(site, node)
+        return Mounted(self.cluster, site, node)
+
     def inside(self, path: str) -> str:
         """Where nodes see a path of the store (`/a` and `MOUNT/a` are the same). BadInput beyond it."""
         mount = self.spec.mount
@@ -201,7 +203,7 @@ class Store:
 
     def attributes(self, path: str, node: str | None = None) -> dict[str, str]:
         """The tags of a file by key: also those that mean nothing to anybody."""
-        found = self._xattr("get", self.client(node), self.inside(path))
+        found = self.files(node).attributes(self.inside(path))
         return {k.removeprefix("user.penstock."): v for k, v in found.items() if "penstock." in k}
 
     def tag(
@@ -223,10 +225,10 @@ class Store:
             attribute(key)
             checked(key, text)
         site, writer, whole = self._site(), self.client(node), self.inside(path)
+        files = self._files(site, writer)
         if create:
-            script = 'mkdir -p "$(dirname "$1")" && : >> "$1"'
-            site.run(writer, ["/bin/sh", "-c", script, "sh", whole], what=path)
-        kind, size = self._kind(site, writer, whole, path)
+            files.make(whole)
+        kind, size = _kind(files, whole, path)
         empty = kind == "directory" or size == 0
         if migrate and not empty:
             return self._migrated(site, writer, whole, path, tags)
@@ -244,7 +246,8 @@ class Store:
         *,
         empty: bool,
     ) -> list[Tagged]:
-        self._xattr("set", writer, whole, *(f"{attribute(k)}={v}" for k, v in tags.items()))
+        named = {attribute(k): v for k, v in tags.items()}
+        self._files(site, writer).set_attributes(whole, named)
         results = []
         for key, text in tags.items():
             value, known = checked(key, text), hint(key)
@@ -266,27 +269,25 @@ class Store:
         tags: Mapping[str, str],
     ) -> list[Tagged]:
         draft = posixpath.join(posixpath.dirname(whole), f".penstock-{os.urandom(6).hex()}")
-        before = self._checksum(site, writer, whole)
-        kept = self._xattr("get", writer, whole)
-        site.run(writer, ["/bin/sh", "-c", ': > "$1"', "sh", draft], what=path)
+        files = self._files(site, writer)
+
+        def content(of: str) -> str:
+            return files.facts([of])[0].sha256
+
+        before, kept = content(whole), files.attributes(whole)
+        files.make(draft)
         try:
-            self._xattr("set", writer, draft, *(f"{k}={v}" for k, v in kept.items()))
+            files.set_attributes(draft, kept)
             results = self._apply(site, writer, draft, path, tags, empty=True)
-            copy = 'cat < "$1" > "$2" && chmod --reference="$1" "$2" && chown --reference="$1" "$2"'
-            copy += ' && touch --reference="$1" "$2" && sync "$2"'
-            site.run(
-                writer, ["/bin/sh", "-c", copy, "sh", whole, draft], what=f"writing {path} again"
-            )
-            if self._checksum(site, writer, draft) != before or (
-                self._checksum(site, writer, whole) != before
-            ):
+            files.rewrite(whole, draft)
+            if content(draft) != before or content(whole) != before:
                 raise PenstockError(
                     f"{path}: what was written again is not what was there; left as it was"
                 )
-            site.run(writer, ["mv", "-f", draft, whole], what=path)
+            files.replace(draft, whole)
         except BaseException:
             with contextlib.suppress(PenstockError):
-                site.run(writer, ["rm", "-f", draft], what=path)
+                files.remove(draft)
             raise
         self.remember()
         return results
@@ -294,7 +295,7 @@ class Store:
     def locate(self, path: str, node: str | None = None) -> list[Extent]:
         """Where the bytes of a file are, in order of their offset."""
         site, client, whole = self._site(), self.client(node), self.inside(path)
-        kind, _ = self._kind(site, client, whole, path)
+        kind, _ = _kind(self._files(site, client), whole, path)
         if kind == "directory":
             raise BadInput(f"{path}: found a directory; expected a file")
         return self._engine.locate(site, client, whole)
@@ -371,25 +372,36 @@ class Store:
         if _path(self.cluster).exists():
             self._keep()
 
-    def _kind(self, site: Site, node: RunningNode, whole: str, path: str) -> tuple[str, int]:
+    def _probe(self, site: Site) -> dict[str, Any]:
+        """Writes a file on one client, reads it on another, locates it. PenstockError where that fails."""
+        writer, reader = site.clients[0], site.clients[-1]
+        path = posixpath.join(site.mount, f".penstock-probe-{os.urandom(4).hex()}")
+        content, files, trouble = os.urandom(_PROBE_BYTES), self._files(site, writer), ""
+
+        def written() -> bool:
+            nonlocal trouble
+            try:
+                files.write(path, content)
+            except PenstockError as error:
+                trouble = str(error)
+                return False
+            return True
+
         try:
-            said = site.run(node, ["stat", "-c", "%s %F", whole], what=path)
+            site.wait(written, "a file could not be written", _PROBE_WITHIN_S)
         except PenstockError as error:
-            if "No such file" in str(error):
-                raise BadInput(f"{path}: found nothing in the store; expected a file") from None
-            raise
-        size, _, kind = said.strip().partition(" ")
-        return ("directory" if kind == "directory" else "file"), int(size)
-
-    def _checksum(self, site: Site, node: RunningNode, whole: str) -> str:
-        return (
-            site.run(node, ["sha256sum", "--", whole], what="its checksum").split()[0].lstrip("\\")
-        )
-
-    def _xattr(self, act: str, node: RunningNode, whole: str, *pairs: str) -> dict[str, str]:
-        words = [sys.executable, "-I", "-c", _XATTR, act, whole, *pairs]
-        said = self._site().run(node, words, what="its attributes")
-        return dict(json.loads(said))
+            raise PenstockError(f"{error}: {trouble}") from None
+        (found,) = self._files(site, reader).facts([path])
+        if found.sha256 != hashlib.sha256(content).hexdigest():
+            raise PenstockError(f"{reader.name} reads another probe file than {writer.name} wrote")
+        extents = self._engine.locate(site, writer, path)
+        if sum(e.length_bytes for e in extents) != _PROBE_BYTES or any(
+            not e.nodes for e in extents
+        ):
+            raise PenstockError(f"{site.spec.engine} does not say where the probe file is")
+        files.remove(path)
+        said = [e.to_dict() for e in extents]
+        return {"writer": writer.name, "reader": reader.name, "extents": said}
 
 
 def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = False) -> list[str]:
@@ -403,6 +415,8 @@ def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = 
         if isinstance(parameters.get(key), int) and parameters[key] > servers:
             found = f"{parameters[key]} {what} and {servers} storage nodes"
             raise BadInput(f"store.{key}: found {found}; expected at most {servers}")
+    if said := engine.refusal(_planned(spec, roles)):
+        raise BadInput(f"{spec.engine}: {said}")
     support = engine.support()
     refusals = [
         f"store.{key}: {spec.engine} refuses it: {support.get(key, refused('unknown to it')).why}"
@@ -412,6 +426,17 @@ def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = 
     if strict and refusals:
         raise BadInput("\n".join(refusals))
     return refusals
+
+
+def _planned(spec: StoreSpec, roles: Roles) -> Site:
+    """The site of a store whose nodes are not there yet: they have nothing but their names."""
+
+    def of(names: tuple[str, ...]) -> tuple[RunningNode, ...]:
+        group = NodeGroup("", {}, None, [], "")
+        return tuple(RunningNode(n, "created", 0, group, {}, None, None) for n in names)
+
+    nodes = (of(roles.managers), of(roles.storage), of(roles.clients))
+    return Site("", spec, *nodes, home=Path())
 
 
 def with_privileges(cluster: ClusterSpec, roles: Roles, engine: StoreEngine) -> ClusterSpec:
@@ -429,36 +454,12 @@ def with_privileges(cluster: ClusterSpec, roles: Roles, engine: StoreEngine) -> 
     return replace(cluster, nodes=nodes)
 
 
-def _probe(engine: StoreEngine, site: Site) -> dict[str, Any]:
-    """Writes a file on one client, reads it on another, locates it. PenstockError with what went wrong."""
-    writer, reader = site.clients[0], site.clients[-1]
-    path = posixpath.join(site.mount, f".penstock-probe-{os.urandom(4).hex()}")
-    content = os.urandom(_PROBE_BYTES)
-    expected = hashlib.sha256(content).hexdigest()
-    trouble = ""
-
-    def written() -> bool:
-        nonlocal trouble
-        try:
-            script = 'cat > "$1" && sync "$1"'
-            site.run(writer, ["/bin/sh", "-c", script, "sh", path], what="the probe", stdin=content)
-        except PenstockError as error:
-            trouble = str(error)
-            return False
-        return True
-
-    try:
-        site.wait(written, "a file could not be written", _PROBE_WITHIN_S)
-    except PenstockError as error:
-        raise PenstockError(f"{error}: {trouble}") from None
-    found = site.run(reader, ["sha256sum", path], what="the probe").split()[0]
-    if found != expected:
-        raise PenstockError(f"{reader.name} reads another probe file than {writer.name} wrote")
-    extents = engine.locate(site, writer, path)
-    if sum(e.length_bytes for e in extents) != _PROBE_BYTES or any(not e.nodes for e in extents):
-        raise PenstockError(f"{site.spec.engine} does not say where the probe file is")
-    site.run(writer, ["rm", "-f", path], what="the probe")
-    return {"writer": writer.name, "reader": reader.name, "extents": [e.to_dict() for e in extents]}
+def _kind(files: Files, whole: str, path: str) -> tuple[str, int]:
+    """`file` or `directory`, and its bytes. BadInput where there is nothing."""
+    found = files.kind(whole)
+    if found is None:
+        raise BadInput(f"{path}: found nothing in the store; expected a file")
+    return found
 
 
 def _say(progress: Progress | None, what: str, done: int, total: int) -> None:

@@ -19,6 +19,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.platform.hosts import Platform, load_platform
 from penstock.plugins import STORE_ENGINES
 from penstock.store.deployment import deployment
+from penstock.store.files import Unmounted
 from penstock.store.store import Store, changing, check, up_already
 from penstock.workload.read import read_workload
 from penstock.workload.workflow import Workload
@@ -184,12 +185,16 @@ def store_of(
 ) -> Iterator[Store]:
     """The store of a platform: one that is up, which stays; else one that is put up for the block."""
     nodes, spec, roles = deployment(platform, engine)
+    chosen = STORE_ENGINES.load(spec.engine)()
+    if isinstance(chosen, Unmounted):
+        expected = "one that nodes mount, as tasks read and write files"
+        raise BadInput(f"store.engine: found {spec.engine}; expected {expected}")
     with changing():
         store = up_already(nodes, spec, roles)
     if store is not None:
         yield store
         return
-    check(STORE_ENGINES.load(spec.engine)(), spec, roles)
+    check(chosen, spec, roles)
     store = Store.up(nodes, spec, roles, outlive=False, progress=progress)
     try:
         yield store

@@ -1,0 +1,241 @@
+"""HDFS over HTTP, as a program of its own for nodes: `webhdfs.py ADDRESS ACT WORDS…`.
+
+ADDRESS is the name node's (`host:9870`); results are JSON on stdout, status 1 with a reason on stderr, 3
+where there is no such file. Data go to and come from a data node. Which one writes can be said: its own copy
+is the first then. After the WebHDFS REST API of Hadoop 3.4; the standard library alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+_PIECE = 1 << 20
+_ROOT = "/webhdfs/v1"
+_PATIENCE_S = 110
+_FLAGS = "CREATE,REPLACE"
+
+
+class AbsentError(Exception):
+    """There is no such file."""
+
+
+class FailedError(Exception):
+    """What the server said."""
+
+
+def _open(where: str, method: str, target: str, body: Any = None, size: int | None = None) -> Any:
+    connection = http.client.HTTPConnection(where, timeout=_PATIENCE_S)
+    headers = {} if size is None else {"Content-Length": str(size)}
+    if body is not None:
+        headers["Content-Type"] = "application/octet-stream"
+    connection.request(method, target, body=body, headers=headers)
+    answer = connection.getresponse()
+    if answer.status < 400:
+        return answer
+    said = answer.read(1 << 16).decode(errors="replace")
+    try:
+        remote = json.loads(said)["RemoteException"]
+        words = f"{remote['exception']}: {remote['message'].splitlines()[0]}"
+    except (ValueError, KeyError, IndexError):
+        words = f"status {answer.status}: {said[:200]}"
+    if answer.status == 404 and "FileNotFound" in words:
+        raise AbsentError(words)
+    raise FailedError(words)
+
+
+class Tree:
+    """The files of a name node at `address`."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def ask(self, method: str, path: str, op: str, **values: str) -> Any:
+        """The answer of an operation that the name node does by itself."""
+        said = _open(self.address, method, _target(path, op, values)).read()
+        return json.loads(said) if said else {}
+
+    def _at_data(self, method: str, path: str, op: str, **values: str) -> tuple[str, str]:
+        """The data node that the name node sends one to, and the target there."""
+        told = self.ask(method, path, op, **values, noredirect="true")["Location"]
+        # the path in it is not quoted
+        return urlsplit(told).netloc, f"{_ROOT}{quote(path)}?{told.rpartition('?')[2]}"
+
+    def stat(self, path: str) -> dict[str, Any]:
+        """Facts of a file or directory: type, length, blockSize, replication, modificationTime."""
+        found: dict[str, Any] = self.ask("GET", path, "GETFILESTATUS")["FileStatus"]
+        return found
+
+    def make(self, path: str, block_bytes: str, copies: str, writer: str) -> None:
+        """An empty file where there is none, with its directory; 0 bytes or copies: the file system's."""
+        values = {"overwrite": "false", "createparent": "true"}
+        values |= {"blocksize": block_bytes} if int(block_bytes) else {}
+        values |= {"replication": copies} if int(copies) else {}
+        self._send("PUT", path, "CREATE", writer, None, 0, **values)
+
+    def put(self, path: str, writer: str, groups: dict[str, str], content: IO[bytes]) -> None:
+        """A file with the bytes of a regular file; one that is there keeps its block size, copies and tags.
+
+        Through the data node `writer` (empty: any), or that of the group which the file's tag DP names.
+        """
+        try:
+            found = self.stat(path)
+        except AbsentError:
+            self.make(path, "0", "0", writer)
+        else:
+            if found["length"]:
+                self.ask("POST", path, "TRUNCATE", newlength="0")
+            words = self.attributes(path).get("user.penstock.DP", "").split()
+            if len(words) == 2 and words[0] == "collocation":
+                writer = groups.get(words[1], writer)
+        if size := os.fstat(content.fileno()).st_size:
+            self._send("POST", path, "APPEND", writer, content, size)
+
+    def remade(self, path: str, block_bytes: str, writer: str) -> None:
+        """An empty file of another block size in the place of an empty file, with its copies and tags."""
+        found, kept = self.stat(path), self.attributes(path)
+        draft = f"{path.rpartition('/')[0]}/.penstock-{os.urandom(6).hex()}"
+        self.make(draft, block_bytes, str(found["replication"]), writer)
+        for name, value in kept.items():
+            self.set_attribute(draft, name, value)
+        if self.stat(path)["length"]:
+            self.ask("DELETE", draft, "DELETE")
+            raise FailedError("it has been written to meanwhile")
+        self.ask("PUT", draft, "RENAME", destination=path, renameoptions="OVERWRITE")
+
+    def _send(
+        self, method: str, path: str, op: str, writer: str, body: Any, size: int, **values: str
+    ) -> None:
+        where, target = self._at_data(method, path, op, **values)
+        _open(
+            f"{writer}:{where.rpartition(':')[2]}" if writer else where, method, target, body, size
+        ).read()
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """The bytes of a file."""
+        if not self.stat(path)["length"]:
+            return
+        where, target = self._at_data("GET", path, "OPEN")
+        answer = _open(where, "GET", target)
+        while piece := answer.read(_PIECE):
+            yield piece
+
+    def attributes(self, path: str) -> dict[str, str]:
+        """Those of users."""
+        found = self.ask("GET", path, "GETXATTRS", encoding="base64")["XAttrs"]
+        return {
+            one["name"]: base64.b64decode((one["value"] or "0s")[2:]).decode("utf-8", "replace")
+            for one in found
+            if one["name"].startswith("user.")
+        }
+
+    def set_attribute(self, path: str, name: str, value: str) -> None:
+        """Sets one, new or not."""
+        coded = "0s" + base64.b64encode(value.encode()).decode()
+        values = {"xattr.name": name, "xattr.value": coded, "flag": _FLAGS}
+        self.ask("PUT", path, "SETXATTR", **values)
+
+    def files(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """All files below a directory, with their facts."""
+        for one in self.ask("GET", path, "LISTSTATUS")["FileStatuses"]["FileStatus"]:
+            whole = f"{path.rstrip('/')}/{one['pathSuffix']}"
+            if one["type"] == "DIRECTORY":
+                yield from self.files(whole)
+            else:
+                yield whole, one
+
+    def blocks(self, path: str) -> list[list[Any]]:
+        """Where the bytes of a file are: each block's offset, length, and hosts."""
+        length = str(self.stat(path)["length"])
+        said = self.ask("GET", path, "GETFILEBLOCKLOCATIONS", offset="0", length=length)
+        found = said["BlockLocations"]["BlockLocation"]
+        return [[one["offset"], one["length"], one["hosts"]] for one in found]
+
+    def bean(self, name: str) -> dict[str, Any]:
+        """What the name node counts."""
+        said = _open(self.address, "GET", f"/jmx?qry={quote(name)}").read()
+        beans = json.loads(said)["beans"]
+        return dict(beans[0]) if beans else {}
+
+
+def _target(path: str, op: str, values: dict[str, str]) -> str:
+    return f"{_ROOT}{quote(path)}?{urlencode({'op': op, 'user.name': 'root', **values})}"
+
+
+def act(tree: Tree, words: list[str]) -> Any:
+    """Does what the command line says, and gives what is to be printed."""
+    name, *rest = words
+    if name == "put":
+        path, writer, groups = rest
+        return tree.put(path, writer, json.loads(groups), sys.stdin.buffer)
+    if name == "read":
+        for piece in tree.pieces(rest[0]):
+            sys.stdout.buffer.write(piece)
+        return None
+    if name == "copy":
+        source, target, writer, groups = rest
+        with tempfile.TemporaryFile() as between:
+            for piece in tree.pieces(source):
+                between.write(piece)
+            between.seek(0)
+            return tree.put(target, writer, json.loads(groups), between)
+    if name == "facts":
+        return [_facts(tree, path) for path in rest]
+    if name == "files":
+        return [[p, f["length"], f["modificationTime"]] for p, f in tree.files(rest[0])]
+    if name == "set":
+        for pair in rest[1:]:
+            key, _, value = pair.partition("=")
+            tree.set_attribute(rest[0], key, value)
+        return None
+    if name == "ask":
+        method, path, op, *pairs = rest
+        return tree.ask(method, path, op, **dict(p.split("=", 1) for p in pairs))
+    return _PLAIN[name](tree, *rest)
+
+
+#: acts of a path and words alone
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "stat": Tree.stat,
+    "get": Tree.attributes,
+    "blocks": Tree.blocks,
+    "bean": Tree.bean,
+    "make": Tree.make,
+    "remade": Tree.remade,
+}
+
+
+def _facts(tree: Tree, path: str) -> list[Any]:
+    """Bytes, time of change [ms], SHA-256."""
+    found, digest = tree.stat(path), hashlib.sha256()
+    for piece in tree.pieces(path):
+        digest.update(piece)
+    return [found["length"], found["modificationTime"], digest.hexdigest()]
+
+
+def main() -> int:
+    """Exit status 0, 1, or 3."""
+    address, *words = sys.argv[1:]
+    try:
+        result = act(Tree(address), words)
+    except AbsentError as error:
+        print(error, file=sys.stderr)
+        return 3
+    except (FailedError, OSError, http.client.HTTPException) as error:
+        print(error, file=sys.stderr)
+        return 1
+    if result is not None:
+        print(json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""What engines of shared stores refuse before any node is up, and how replica sets are dealt out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from penstock.errors import BadInput
+from penstock.plugins import STORE_ENGINES
+from penstock.spec.store import StoreSpec
+from penstock.store.glusterfs import _bricks, _sets
+from penstock.store.hints import chunk_bytes
+from penstock.store.store import Roles, _planned, check
+
+
+def roles(storage: int) -> Roles:
+    return Roles(("head",), tuple(f"node-{i}" for i in range(storage)), ("node-0",))
+
+
+@pytest.mark.parametrize(
+    ("engine", "parameters", "expected"),
+    [
+        ("glusterfs", {"chunk": 1 << 20}, "expected 4 MiB to 4 TiB"),
+        ("glusterfs", {"stripe": 2}, "expected 1 or all of 4 storage nodes"),
+        ("glusterfs", {"replication": "chain"}, "expected client"),
+        ("glusterfs", {"placement": "local"}, "expected striped or random"),
+        ("glusterfs", {"replicas": 5}, "expected at most 4"),
+        ("hdfs", {"chunk": 1000}, "expected whole 512 bytes, 65536 or more"),
+        ("hdfs", {"replication": "parallel"}, "expected chain"),
+        ("hdfs", {"placement": "striped"}, "expected local"),
+    ],
+)
+def test_what_no_store_of_an_engine_is_is_refused(
+    engine: str, parameters: dict[str, object], expected: str
+) -> None:
+    with pytest.raises(BadInput, match=expected):
+        check(STORE_ENGINES.load(engine)(), StoreSpec(engine, parameters), roles(4))
+
+
+@pytest.mark.parametrize("engine", ["glusterfs", "hdfs"])
+def test_what_it_can_be_is_not(engine: str) -> None:
+    spec = StoreSpec(engine, {"chunk": 8 << 20, "replicas": 2})
+    assert check(STORE_ENGINES.load(engine)(), spec, roles(4)) == []
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3, 4])
+@pytest.mark.parametrize("nodes", [4, 5, 6, 7])
+def test_replica_sets_are_on_different_nodes_and_load_all_alike(nodes: int, copies: int) -> None:
+    site = _planned(StoreSpec("glusterfs", {}), roles(nodes))
+    site.state["bricks"] = bricks = _bricks(site, copies)
+    site.state["copies"] = copies
+    sets = _sets(site)
+    assert all(len(set(one)) == copies for one in sets)
+    assert len({tuple(b) for b in bricks}) == len(bricks)
+    shares = Counter(host for one in sets for host in one)
+    assert len(shares) == nodes
+    assert len(set(shares.values())) == 1
+
+
+def test_a_chunk_is_what_the_file_says_where_it_says_something() -> None:
+    assert chunk_bytes("256KiB", 1) == 256 * 1024
+    assert chunk_bytes("1048576", 1) == 1 << 20
+    assert [chunk_bytes(text, 7) for text in (None, "", "0", "large")] == [7] * 4
