@@ -192,7 +192,7 @@ def _of_study(named: Path, files: bool) -> pd.DataFrame:
 
 def _rows_of_study(named: Path, files: bool) -> Iterator[tuple[str, str, str, str, float, str]]:
     from penstock.analyse.trace_compare import Run
-    from penstock.archive.whole import check_manifest, reading
+    from penstock.archive.completeness import check_manifest, reading
 
     for path in select(named).runs:
         manifest = check_manifest(path / "manifest.json")
