@@ -67,9 +67,11 @@ def basis_in_words(basis: str) -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio in words of two digits: `320×`, `12×`, `1.1×`."""
+    """A ratio in words of two digits: `320×`, `12×`, `1.1×`, `0.0058×`."""
     if not math.isfinite(ratio):
         return "?×"
+    if ratio < 0.0995:
+        return f"{_rounded(ratio):.12g}×"
     if ratio < 1.095:
         return f"{ratio:.2f}×"
     return f"{_rounded(ratio):,.{1 if ratio < 9.95 else 0}f}×"

@@ -203,7 +203,9 @@ def test_a_resumed_campaign_makes_once_more_what_the_host_spoilt() -> None:
     }
     recorder = Recorder(judge=lambda run, n: Outcome(run, n, "finished", False, "again", True))
     conduct(PLAN, once_more(made), {}, recorder, recorder)
-    assert launches(recorder) == ["r002.3"]  # once in a call, and neither what failed nor what is valid
+    assert launches(recorder) == [
+        "r002.3"
+    ]  # once in a call, and neither what failed nor what is valid
 
 
 def test_own_time_leaves_out_what_is_the_users() -> None:

@@ -204,7 +204,7 @@ def again(made: Made) -> bool:
 
 
 def once_more(made: Mapping[str, Made]) -> dict[str, Made]:
-    """What a resumed campaign finds: runs that the host spoilt count as made once, however often they were."""
+    """What a resumed campaign finds: what the host spoilt counts as made once, however often it was."""
     return {
         run_id: replace(m, attempts=1) if m.outcome.repeatable else m for run_id, m in made.items()
     }

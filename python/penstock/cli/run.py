@@ -91,8 +91,8 @@ def _go_on(result: CampaignResult, study: Path) -> None:
         return
     print(
         f"penstock: {counted(left_out, 'run is', 'runs are')} not valid, and left out; "
-        f"`penstock run {shlex.quote(str(study))} -o {shlex.quote(str(result.out))} --resume` makes once more "
-        "those that the host spoilt",
+        f"`penstock run {shlex.quote(str(study))} -o {shlex.quote(str(result.out))} --resume` makes once "
+        "more those that the host spoilt",
         file=sys.stderr,
     )
 
