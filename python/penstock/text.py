@@ -48,6 +48,11 @@ def percent(share: float) -> str:
     return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
+def tenths(share: float) -> str:
+    """A share in percent to one decimal: `8.0 %`."""
+    return f"{100 * share:.1f} %"
+
+
 def phase(found: Mapping[str, Any]) -> str:
     """A phase's class with its number of streams or its steps, where it has them."""
     if found.get("k"):
