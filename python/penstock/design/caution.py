@@ -86,7 +86,8 @@ def cautions(
         found.append(
             f"Differences of level means below {power['detectable_sigma_80']:.2f} standard deviations are "
             f"found with a probability below 80 % ({tenths(power['detectable_share_80'])} of the mean if "
-            f"runs vary by {tenths(study.design.noise)}, which is assumed); not significant is not 'no effect'."
+            f"runs vary by {tenths(study.design.noise)}, which is assumed); not significant is not "
+            "'no effect'."
         )
     if study.design.order == "standard":
         found.append("The order is not randomised: drift over time can look like an effect.")
