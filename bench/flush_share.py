@@ -110,6 +110,12 @@ class Shares:
     right: bool
 
 
+def by_strace(told: Path) -> float:
+    """Seconds of all flushes that `strace -c -w` counted."""
+    lines = re.findall(r"^\s*[\d.]+\s+([\d.]+)\s+\d+\s+\d+.*\s(\w+)$", told.read_text(), re.M)
+    return sum(float(seconds) for seconds, call in lines if call in FLUSHES)
+
+
 def once(words: Sequence[str], work: Path) -> Shares:
     """One run, seen by both."""
     bundle, told = work / "bundle", work / "strace"
@@ -118,8 +124,6 @@ def once(words: Sequence[str], work: Path) -> Shares:
     traced = [sys.executable, "-m", "penstock", "trace", "-o", str(bundle), "--"]
     subprocess.run([*traced, *counts, "-o", str(told), *words], check=True, capture_output=True)
     wall_s = json.loads((bundle / "manifest.json").read_text())["responses"]["wall_s"]["value"]
-    lines = re.findall(r"^\s*[\d.]+\s+([\d.]+)\s+\d+\s+\d+.*\s(\w+)$", told.read_text(), re.M)
-    by_strace = sum(float(seconds) for seconds, call in lines if call in FLUSHES) / wall_s
     files = pq.read_table(bundle / "files.parquet").to_pylist()
     paths = {r["file_id"]: r["path"] or "" for r in files}
     rows = pq.read_table(bundle / "operations.parquet").to_pylist()
@@ -127,7 +131,7 @@ def once(words: Sequence[str], work: Path) -> Shares:
     whole = sum(ns for _, ns in flushed) / 1e9 / wall_s
     of_files = sum(ns for path, ns in flushed if not path.endswith("/")) / 1e9 / wall_s
     speaks = any(f.code in SPEAK_OF_FLUSHES for f in findings_of(bundle))
-    return Shares(by_strace, whole, of_files, speaks == (whole >= TOLD))
+    return Shares(by_strace(told) / wall_s, whole, of_files, speaks == (whole >= TOLD))
 
 
 def measured(case: Case, mount: Path, work: Path, rounds: int) -> list[Shares]:

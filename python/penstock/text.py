@@ -48,6 +48,11 @@ def percent(share: float) -> str:
     return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
+def tenths(share: float) -> str:
+    """A share in percent to one decimal: `8.0 %`."""
+    return f"{100 * share:.1f} %"
+
+
 def phase(found: Mapping[str, Any]) -> str:
     """A phase's class with its number of streams or its steps, where it has them."""
     if found.get("k"):
@@ -67,9 +72,11 @@ def basis_text(basis: str) -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio in words of two digits: `320×`, `12×`, `1.1×`."""
+    """A ratio in words of two digits: `320×`, `12×`, `1.1×`, `0.0058×`."""
     if not math.isfinite(ratio):
         return "?×"
+    if ratio < 0.0995:
+        return f"{_rounded(ratio):.12g}×"
     if ratio < 1.095:
         return f"{ratio:.2f}×"
     return f"{_rounded(ratio):,.{1 if ratio < 9.95 else 0}f}×"

@@ -168,11 +168,29 @@ def test_figures_show_every_level(of_three_levels: Outcome, width: float) -> Non
         assert inside.x1 * fig.dpi <= fig.bbox.x1 + 2
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("width", [style.WIDE_INCHES, style.NARROW_INCHES])
+def test_costs_of_wide_intervals_are_drawn_with_their_numbers(tmp_path: Path, width: float) -> None:
+    noisy = Planted(
+        "How much does the journal cost?",
+        {"journal": ["wal", "delete"], "disk": ["hdd-7200", "sata-ssd"]},
+        lambda v: {"throughput": 100.0 if v["journal"] == "wal" else 60.0},
+        noise=0.5,
+        replicates=2,
+    )
+    outcome = Outcome.read(analyse(noisy.write(tmp_path / "out"), report=False).out)
+    fig = figures.draw(outcome, "costs", width)
+    (axes,) = fig.axes
+    fig.canvas.draw()
+    edge = axes.get_window_extent().x1
+    assert all(text.get_window_extent().x1 <= edge + 2 for text in axes.texts)
+
+
 def test_page_answers_and_ranks(of_three_levels: Outcome) -> None:
     linked = write_report(of_three_levels.path).read_text()
     page = re.sub("<a class=.word[^>]*>([^<]*)</a>", r"\1", linked)  # words of the glossary
     answer = page[page.index('id="answer"') : page.index("<nav")]
-    assert "<li>Choose sata-ssd + wal: load " in answer
+    assert "<li>Choose sata-ssd + wal: load is " in answer
     assert "95 % interval of load with sata-ssd + wal" in answer
     ranked = [
         '>{}</td><td class="w">{}</td>'.format(*levels)
@@ -210,7 +228,7 @@ def test_a_verb_that_says_neither_gets_no_yes(tmp_path: Path) -> None:
         lambda v: {"throughput": 100.0 if v["journal"] == "wal" else 50.0},
     )
     first = analyse(study.write(tmp_path / "out"), report=False).answer[0]
-    assert re.match(r"wal journal multiplies throughput by 2.0 \(.*\) compared with delete", first)
+    assert re.match(r"wal instead of delete multiplies throughput by 2.0 \(.*\): 99", first)
 
 
 @pytest.mark.parametrize(

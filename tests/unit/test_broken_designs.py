@@ -55,7 +55,7 @@ def test_a_broken_fraction_tells_no_effect(tmp_path: Path) -> None:
     result = analysed(orders(*LOST, fraction=1), tmp_path)
     (one,) = (f for f in result.findings if f.code == "effect-untold")
     assert one.statement in result.answer
-    assert "of the 8 combinations of the half fraction 2 have no valid run (t05 and t07)" in said(
+    assert "of the 8 combinations of the half fraction, 2 have no valid run (t05 and t07)" in said(
         result
     )
     assert "What matters most" not in said(result)
@@ -66,8 +66,8 @@ def test_a_broken_fraction_tells_no_effect(tmp_path: Path) -> None:
 def test_a_full_design_says_what_it_assumes(tmp_path: Path) -> None:
     result = analysed(orders(LOST[0]), tmp_path)
     assert (
-        "Of the 16 combinations 1 has no valid run (t13): effects on orders hold only if the interaction of "
-        "all 4 factors is 0, which cannot be known."
+        "Of the 16 combinations, 1 has no valid run (t13): what is said of effects on orders holds only if "
+        "the interaction of all 4 factors is 0, which these runs cannot tell."
     ) in result.answer
     assert "What matters most" not in said(result)
     assert "nan" not in said(result)

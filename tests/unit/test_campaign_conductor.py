@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.campaign.conductor import Attempt, Outcome, PriorAttempts, conduct, still_to_make
+from penstock.campaign.conductor import (
+    Attempt,
+    Outcome,
+    PriorAttempts,
+    conduct,
+    once_more,
+    still_to_make,
+)
 
 STEPS = ["prepare", "attach", "settle", "arm", "launch", "disarm", "detach", "collect"]
 
@@ -184,6 +191,21 @@ def test_a_resumed_campaign_repeats_an_invalid_run_only_if_that_was_not_done() -
     conduct(PLAN, {"r001": PriorAttempts(invalid, 1), **fine}, {}, recorder, recorder)
     assert launches(recorder) == ["r001.2"]
     assert still_to_make(PLAN, {"r001": PriorAttempts(again, 2), **fine}) == []
+
+
+def test_a_resumed_campaign_makes_once_more_what_the_host_spoilt() -> None:
+    failed = Outcome("r001", 1, "failed", False, "status 1")
+    spoilt = Outcome("r002", 2, "finished", False, "host saturated", True)
+    made = {
+        "r001": PriorAttempts(failed, 1),
+        "r002": PriorAttempts(spoilt, 2),
+        "r003": PriorAttempts(Outcome("r003", 2, "finished", True), 2),
+    }
+    recorder = Recorder(judge=lambda run, n: Outcome(run, n, "finished", False, "again", True))
+    conduct(PLAN, once_more(made), {}, recorder, recorder)
+    assert launches(recorder) == [
+        "r002.3"
+    ]  # once in a call, and neither what failed nor what is valid
 
 
 def test_own_time_leaves_out_what_is_the_users() -> None:

@@ -82,14 +82,16 @@ def test_cost_of_two_of_three_levels_is_that_of_the_ranking(tmp_path: Path) -> N
 def test_answer_says_cost_remedy_and_dominant_factor(out: Path) -> None:
     sentences = answer(Outcome.read(out))
     assert sentences[0].startswith(
-        "Yes: random pattern divides bandwidth by up to 320 with hdd-7200"
+        "Yes: random instead of sequential divides bandwidth by up to 320 with hdd-7200"
     )
     assert "geometric mean of all 8 combinations: 11" in sentences[0]
     assert "sata-ssd at ¼ speed + 128KiB block size + 8 jobs" in sentences[1]
     assert sentences[2].startswith(
-        "Best by bandwidth is sata-ssd at ¼ speed + sequential + 128KiB block size + 8 jobs: "
+        "Best for bandwidth is sata-ssd at ¼ speed + sequential + 128KiB block size + 8 jobs: "
     )
-    assert re.search(r"for bandwidth is disk \(5[5-8] % of the variation[;)]", " ".join(sentences))
+    assert re.search(
+        r"for bandwidth is disk, which explains 5[5-8] % of the variation[ :]", " ".join(sentences)
+    )
 
 
 def test_what_levels_down_is_no_remedy_by_itself(tmp_path: Path) -> None:
@@ -105,8 +107,8 @@ def test_what_levels_down_is_no_remedy_by_itself(tmp_path: Path) -> None:
     runs.to_parquet(out / "runs.parquet")
     (remedy,) = by_code(findings(out), "remedy")
     assert remedy.statement == (
-        "What removes it (to a factor of 1.1 or less): sata-ssd at ¼ speed with 8 jobs; sata-ssd at ¼ speed "
-        "eases it (from 4.4 to 1.8 on average)."
+        "What removes it (to a factor of 1.1 or less): sata-ssd at ¼ speed + 8 jobs; sata-ssd at ¼ speed "
+        "reduces it (from 4.4 to 1.8 on average)."
     )
 
 
@@ -232,6 +234,6 @@ def test_a_factor_of_three_levels_can_explain_most(out: Path) -> None:
         outcome, effects=pd.concat([table[table["term"] != "jobs"], row.to_frame().T])
     )
     told = by_code(findings(planted), "effect-dominant")[0]
-    assert "is jobs (99 % of the variation" in told.statement
+    assert "is jobs, which explains 99 % of the variation" in told.statement
     assert "F test, p = 1e-06" in told.detail
     assert plain[0].statement != told.statement

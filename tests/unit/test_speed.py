@@ -105,5 +105,9 @@ def test_the_conclusion_of_doctor() -> None:
     assert max(map(len, lines)) <= 100
     text = " ".join(" ".join(lines).split())
     assert "Not here: disks throttled by the kernel, links with delay and loss." in text
+    # without netem the relay delays and loses frames
+    relay = Feature("nodes", "relay", "supported", "in user space", "", "")
+    relayed = " ".join(" ".join(_conclusion([*features, *missing, relay], FLOOR)).split())
+    assert "links with delay and loss, the tracer." in relayed.partition("Not here")[0]
     assert f"sata-ssd {time_scales(FLOOR)['sata-ssd']:g} times slower" in text
     assert "service-5ms" in text.partition(" as they are")[0]

@@ -69,12 +69,27 @@ def test_findings_are_told_and_can_fail_a_check(tmp_path: Path, analyse: Said) -
     assert [row["class"] for row in found["verdicts"]] == ["random"]
 
 
+def test_the_conclusion_comes_first_and_what_is_too_little_is_counted(
+    tmp_path: Path, analyse: Said
+) -> None:
+    bundle = scattered(tmp_path / "t")
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    (bundle / "manifest.json").write_text(json.dumps(manifest | {"closing": "It waits."}))
+    lines = analyse(bundle)[1].splitlines()
+    assert lines[0] == "It waits."
+    assert lines[1].startswith("trace-random-reads: ")
+    assert "too few" not in lines[-1]
+    short = tmp_path / "short"
+    write_bundle(short, [event(n, offset_bytes=4096 * n, latency_ns=900) for n in range(5)])
+    assert analyse(short)[1].splitlines()[-1].startswith("and 1 with too few requests to judge")
+
+
 def test_without_single_calls_the_recorded_verdicts_stand(tmp_path: Path, analyse: Said) -> None:
     bundle = scattered(tmp_path / "t")
     (bundle / "io_events.parquet").unlink()
     status, said, told = analyse(bundle, "--fail-on", "warning")
     assert status == 3
-    assert said.startswith("/data/x read (calls): random\n")
+    assert "\n/data/x read (calls): random\n" in said
     assert "--mode trace" in told
 
 

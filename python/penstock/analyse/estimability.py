@@ -94,7 +94,7 @@ def _sentence(outcome: Outcome, terms: pd.DataFrame, response: str) -> str:
     lost = without_run(outcome, response)
     if len(names) == len(terms):
         return (
-            f"No effect on {{}} can be told: of the {_planned(outcome)} {_have_none(lost)}, and without "
+            f"No effect on {{}} can be told: of the {_planned(outcome)}, {_have_none(lost)}, and without "
             f"{'it' if len(lost) == 1 else 'them'} every effect is mixed with others that the design keeps "
             "apart."
         )
@@ -108,8 +108,8 @@ def _sentence(outcome: Outcome, terms: pd.DataFrame, response: str) -> str:
         )
     if assumed:
         return (
-            f"Of the {_planned(outcome)} {_have_none(lost)}: effects on {{}} hold only if "
-            f"{_long(outcome, assumed)} 0, which cannot be known."
+            f"Of the {_planned(outcome)}, {_have_none(lost)}: what is said of effects on {{}} holds only if "
+            f"{_long(outcome, assumed)} 0, which these runs cannot tell."
         )
     told = [term_text(n) for n in names[:_MOST_NAMED]]
     more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []

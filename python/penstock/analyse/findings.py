@@ -115,10 +115,11 @@ def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
         *asked,
         *best,
         *said("time-scales-differ"),
-        *said("effect-untold", most=1),
         *matters,
         *depends,
-        *said("why", "time-scale", "not-known"),
+        *said("why", "time-scale"),
+        *said("effect-untold", most=1),
+        *said("not-known"),
     ]
 
 

@@ -28,7 +28,7 @@ from penstock.text import (
 )
 
 #: what is added where no treatment has replicates
-SINGLE_RUNS = "; with one run of each, how sure this is cannot be said"
+SINGLE_RUNS = "; with one run of each treatment, it cannot be said how sure this is"
 #: named in a sentence at most
 _MOST_NAMED = 3
 #: ratios from here on are told as factors (`2.0 times`), below in per cent
@@ -84,19 +84,19 @@ def recommendation(outcome: Outcome) -> Sentence | None:
 
 
 def _opening(ranked: Ranking, pick: Mean, name: str) -> str:
-    """What to choose, up to its number: `Choose sata-ssd: load`, `Best by load is sata-ssd:`."""
+    """What to choose, up to its number: `Choose sata-ssd: load is`, `Best for load is sata-ssd:`."""
     outcome, response = ranked.outcome, ranked.response.name
-    if kind(outcome.question) != "which":
-        words = f"best by {response} is {name}:"
-    elif _against(outcome, pick):
-        words = f"by {response} alone, choose {name}:"
-    else:
-        words = f"choose {name}: {response}"
-    missing = _not_measured(ranked)
+    missing, made = _not_measured(ranked), len(ranked.treatments)
+    of_those = ""
     if missing:
-        made = len(ranked.treatments)
-        words = f"of the {made} of {made + missing} treatments that could be measured, {words}"
-    return words[:1].upper() + words[1:]
+        of_those = (
+            f", the best of the {made} treatments (of {made + missing}) that could be measured"
+        )
+    if kind(outcome.question) != "which":
+        return f"Best for {response} is {name}{of_those.replace('the best ', '')}:"
+    if _against(outcome, pick):
+        return f"For {response} alone, choose {name}{of_those}:"
+    return f"Choose {name}{of_those}: {response} is"
 
 
 def _not_measured(ranked: Ranking) -> int:
@@ -131,7 +131,8 @@ def conflicts(outcome: Outcome) -> list[Sentence]:
         known.add(str(decided.evidence["response"]))
     fine = _not_against(outcome, pick, known)
     if fine:
-        text = f"{_name(ranked, pick)} is also {listed(fine)}."
+        text = f"{'; '.join(fine)}."
+        text = text[:1].upper() + text[1:]
         said.append(Sentence(text, "", True, {"table": "means", "conflict": False}))
     return said
 
@@ -150,23 +151,25 @@ def _against(outcome: Outcome, pick: Mean) -> list[tuple[Ranking, Mean]]:
 def _speaks_against(other: Ranking, mine: Mean) -> Sentence:
     top, response = other.best, other.response.name
     text = (
-        f"{response} speaks against it: {_measured(other, mine)} with it, "
-        f"{_measured(other, top)} with {_name(other, top)}{_so_much(other, mine.behind)}."
+        f"But {response} is {_measured(other, mine)} with it{_off(other, mine.behind)}: "
+        f"{_measured(other, top)} with {_name(other, top)}."
     )
     evidence = {"table": "means", "response": response, "treatment_id": mine.treatment_id}
     return Sentence(text, f"{_interval(other, top)} {_told_apart(mine)}".strip(), True, evidence)
 
 
 def _not_against(outcome: Outcome, pick: Mean, known: set[str]) -> list[str]:
-    """Of the other responses that are not `known`: how good `pick` is for them."""
-    said = []
+    """Of the other responses that are not `known`: for which `pick` is best, and as good as any."""
+    said: dict[str, list[str]] = {"it is the best, too": [], "nothing is shown to be better": []}
+    best, equal = said
     for response in outcome.responses[1:]:
         other = ranking(outcome, response)
         mine = other.mean(pick.treatment_id)
         if mine is not None and response.name not in known:
-            words = "best" if mine.verdict == "best" else "not told from the best"
-            said.append(f"{words} in {response.name} ({_measured(other, mine)})")
-    return said
+            said[best if mine.verdict == "best" else equal].append(
+                f"{response.name} ({_measured(other, mine)})"
+            )
+    return [f"for {listed(names)} {what}" for what, names in said.items() if names]
 
 
 def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, Sentence | None]:
@@ -182,7 +185,7 @@ def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, Sentence | None]:
         (top, pick), (last, left) = measured[0], measured[-1]
         if other.apart(top, last):
             text = (
-                f"Of these {_name(ranked, pick)} is better for {response.name}: {_measured(other, top)} "
+                f"Of these, {_name(ranked, pick)} is better for {response.name}: {_measured(other, top)} "
                 f"against {_measured(other, last)} with {_name(ranked, left)}."
             )
             evidence = {
@@ -215,7 +218,7 @@ def _beside(ranked: Ranking, pick: Mean, after: Mean) -> str:
     higher = ranked.response.better == "higher"
     if not ranked.positive:
         if 0 in (pick.mean, after.mean):
-            return f"; the next ({_name(ranked, after)}) has {_measured(ranked, after)}"
+            return f", against {_measured(ranked, after)} with the next ({_name(ranked, after)})"
         apart = quantity(abs(pick.mean - after.mean), ranked.response.unit)
         return f", {apart} {'more' if higher else 'less'} than the next ({name})"
     ratio, low, high = ranked.better(pick, after)
@@ -223,7 +226,7 @@ def _beside(ranked: Ranking, pick: Mean, after: Mean) -> str:
         return f", {_more_or_less(ranked, ratio, low, high)} than the next ({name})"
     if higher:
         return f", {factor(ratio)} times the next ({name})"
-    return f"; the next ({name}) has {factor(ratio)} times as much"
+    return f"; with the next ({name}) it is {factor(ratio)} times as much"
 
 
 def _more_or_less(
@@ -239,15 +242,9 @@ def _more_or_less(
     return f"{difference(value)}{sure} {'more' if value >= 1 else 'less'}"
 
 
-def _so_much(other: Ranking, behind: float) -> str:
-    """How much better the best is than what lies so far behind."""
-    if not math.isfinite(behind):
-        return ""
-    return (
-        f", {factor(behind)} times better"
-        if behind >= _FACTOR
-        else f", {_more_or_less(other, behind)}"
-    )
+def _off(other: Ranking, behind: float) -> str:
+    """How far from the best that is: `, a factor of 6.0 above the best`."""
+    return f", {_off_best(other, behind)} the best" if math.isfinite(behind) else ", not the best"
 
 
 def _nothing(ranked: Ranking, pick: Mean, decided: Sentence | None) -> str:
@@ -255,21 +252,21 @@ def _nothing(ranked: Ranking, pick: Mean, decided: Sentence | None) -> str:
     best, last, name = ranked.best, ranked.treatments[-1], ranked.response.name
     count, behind = len(ranked.treatments), max(t.behind_high for t in ranked.treatments[1:])
     if ranked.of("undecided"):
-        lead = "Nothing is told apart"
+        lead = "None can be called the best"
+        ends = (best, last) if ranked.response.better == "higher" else (last, best)
+        high, low = (f"{_measured(ranked, t)} with {_name(ranked, t)}" for t in ends)
         said = (
-            f"{name} is {_measured(ranked, best)} with the best mean ({_name(ranked, best)}) and "
-            f"{_measured(ranked, last)} with the worst ({_name(ranked, last)}), and that may be chance"
+            f"the highest and the lowest {name}, {high} and {low}, may differ by chance alone"
             f"{cannot_exclude(behind)}"
         )
     else:
         lead = "It makes no difference which is chosen"
         said = (
-            f"{name} is the same within {_within(behind)} in "
-            f"{'both' if count == 2 else f'all {count}'} treatments "
-            f"({_measured(ranked, best)} with {_name(ranked, best)})"
+            f"{name} is the same with {'both' if count == 2 else f'all {count} treatments'}, within "
+            f"{_within(behind)} ({_measured(ranked, best)} with {_name(ranked, best)})"
         )
     if decided is not None:
-        lead = f"Choose {_name(ranked, pick)} for its {decided.evidence['response']}"
+        lead = f"Choose {_name(ranked, pick)} for the sake of {decided.evidence['response']}"
     return f"{lead}: {said}."
 
 
@@ -291,18 +288,16 @@ def _shared(ranked: Ranking, pick: Mean, tied: list[Mean]) -> tuple[str, str]:
         bound = ""
         if pick is best and math.isfinite(behind):
             bound = f" (at most {difference(_of_best(ranked, behind))} worse)"
-        return _name(ranked, pick), f"; not told from it: {names}{bound}"
+        return _name(ranked, pick), f"; what may be as good: {names}{bound}"
     rest = [{k: v for k, v in t.levels.items() if k not in same} for t in level]
     words = [outcome.phrase(levels, " + ") for levels in rest]
     chosen = outcome.phrase(same, " + ")
     told = f"; {f'with {chosen}, ' * bool(chosen)}{_listed(words)} are"
     if not ranked.of("undecided"):
-        return chosen or " or ".join(
-            words
-        ), f"{told} as good as each other, within {_within(behind)}"
+        return chosen or " or ".join(words), f"{told} equally good, within {_within(behind)}"
     told += " not told apart"
     if math.isfinite(behind):
-        told += f" ({words[0]} is at most {difference(1 / _of_best(ranked, behind))} better)"
+        told += f" ({words[0]} may be up to {difference(1 / _of_best(ranked, behind))} better)"
     return chosen or " or ".join(words), told
 
 
@@ -347,9 +342,7 @@ def _everywhere(ranked: Ranking) -> str:
     lost = [w for w in winners if w.levels[name] != mine]
     if not lost:
         remaining = [term_text(f.name) for f in outcome.factors if f.name != name]
-        return (
-            f" Whatever the {remaining[0] if len(remaining) == 1 else 'rest'} is, {phrase} is best."
-        )
+        return f" Whatever the {remaining[0] if len(remaining) == 1 else 'other factors'}, {phrase} is best."
     where = outcome.phrase({k: v for k, v in lost[0].levels.items() if k != name})
     return (
         f" {phrase} is best in {len(winners) - len(lost)} of {len(winners)} combinations of the rest; "

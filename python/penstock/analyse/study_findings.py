@@ -22,6 +22,8 @@ from penstock.text import listed, percent, term_text, times
 
 AGREEMENT_LIMIT = 0.15
 AGREEMENT_BAR = 0.85
+#: named in a sentence at most
+_MOST_CAUSES = 4
 
 
 def _runs_named(names: list[str]) -> str:
@@ -135,8 +137,12 @@ def runs(outcome: Outcome) -> Iterator[Finding]:
     ):
         if rows.empty:
             continue
-        reasons = Counter(w for r in rows["reason"].fillna("") for w in _causes(str(r)))
-        why = "; ".join(f"{n}× {w}" if n > 1 else w for w, n in reasons.most_common(4))
+        reasons = Counter(
+            w for r in rows["reason"].fillna("") for w in dict.fromkeys(_causes(str(r)))
+        )
+        why = "; ".join(
+            f"{w} ({n} runs)" if n > 1 else w for w, n in reasons.most_common(_MOST_CAUSES)
+        )
         names = list(rows["run_id"].astype(str))
         verb = "was" if len(names) == 1 and told.startswith("not") else "were"
         told = f"{verb} {told}" if told.startswith("not") else told
@@ -154,8 +160,9 @@ def _causes(reason: str) -> list[str]:
     found = []
     for cause in re.sub(r"\([^)]*\)", "", reason).split(";"):
         cause = re.sub(r"^\s*[\w.-]+:\s", "", cause)
-        cause = re.sub(r"(?<!\w)[+−-]?\d[\d.,]*\s*(%|us|µs|ms|ns)?\s*", "", cause)
-        cause = " ".join(cause.split()).removeprefix("of ")
+        cause = re.sub(r",\s[^,]*\d.*$", "", cause)  # how much, and of what
+        cause = re.sub(r"(?<!\w)[+−-]?\d[\d.,]*\s*(%|us|µs|ms|ns|s\b)?\s*", "", cause)
+        cause = " ".join(cause.split()).removeprefix("of ").removesuffix(" for")
         if cause:
             found.append(cause)
     return found
@@ -236,7 +243,7 @@ def _reason(rows: pd.DataFrame) -> str:
     if judged.empty:
         return f"first in {rows.iloc[0]['run_id']}"
     row = judged.assign(_off=(judged["ratio"] - 1).abs()).sort_values("_off").iloc[-1]
-    told = f"{float(row['ratio']):.2f} of what was asked"
+    told = f"{float(row['ratio']):.2f} times what was asked"
     return f"farthest off: {row['metric']} of {row['run_id']}, {told}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,9 +86,23 @@ class TracedRun:
         rows = self.query("SELECT file_id, path FROM files") if self.has("files", "path") else []
         return {row["file_id"]: row["path"] for row in rows}
 
+    @cached_property
+    def _below_disks(self) -> re.Pattern[str] | None:
+        """What stands before the name of a disk in the paths of a study's run."""
+        disks, run_id = self.manifest.get("disks"), self.manifest.get("run_id")
+        if not isinstance(disks, dict) or not disks or not run_id:
+            return None
+        ids = "|".join(re.escape(str(name)) for name in disks)
+        return re.compile(rf"/(?:[^/\s]+/)*{re.escape(str(run_id))}/(?=(?:{ids})(?:/|$))")
+
+    def from_disk(self, text: str) -> str:
+        """Paths in a text as a study's reader knows them: from the disk on, `node1.data/t.db`."""
+        return self._below_disks.sub("", text) if self._below_disks else text
+
     def name(self, file_id: int) -> str:
-        """The file's path, or its number where nobody could tell."""
-        return self._paths.get(file_id) or f"file {file_id}"
+        """The file's path (of a file on a study's disk from the disk on), or its number where nobody could
+        tell."""
+        return self.from_disk(self._paths.get(file_id) or f"file {file_id}")
 
     def name_of_all(self, file_id: int) -> str:
         """The same, with how many files the path was: `t.db-journal × 50 files`."""
@@ -198,7 +213,7 @@ class TracedRun:
             found.append(
                 FileVerdict(
                     file_id=row["file_id"],
-                    path=row["path"] or f"file {row['file_id']}",
+                    path=self.from_disk(row["path"] or f"file {row['file_id']}"),
                     direction=row["direction"],
                     kind=row["kind"],
                     calls=int(evidence.get("calls") or row["requests"] or 0),

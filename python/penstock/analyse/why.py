@@ -29,8 +29,10 @@ from penstock.text import duration, listed, percent, size
 LITTLE = 0.05
 #: a cause that is told first takes this share of a run at least
 MUCH = 0.2
+#: time that no table explains is told from this share on
+_REST = 0.1
 #: shares that differ by less are called alike
-_ALIKE = 0.1
+_SAME = 0.03
 #: of the slower one's flushes: with fewer the faster one is told to risk more
 _FEWER = 0.5
 #: runs of a treatment whose tables are read
@@ -40,7 +42,7 @@ _RUNS = 3
 _SATURATED = 0.8
 #: units of times and rates
 _TIME = re.compile(r"(^|/)(ns|us|µs|ms|s|min|h)$")
-_WHAT_TRACES_TELL = "; `observers.trace` records what a program waits for"
+_WHAT_TRACES_TELL = "; `trace: {mode: trace}` under `observers` records what the program waits for"
 
 _ORDER = {"random": "random", "irregular": "irregular", "hot-set": "random"}
 
@@ -57,6 +59,7 @@ class Account:
     inferred: bool = False
     #: flushes in a run
     flushes: float = 0.0
+    wall_s: float = 0.0
 
     def share(self, cause: str) -> float:
         """Of the run; 0 where nothing of it was seen."""
@@ -108,6 +111,7 @@ def _account(outcome: Outcome, treatment_id: str) -> Account | None:
         [run for a in each for run in a.run_ids],
         any(a.inferred for a in each),
         sum(a.flushes for a in each) / len(each),
+        sum(a.wall_s for a in each) / len(each),
     )
 
 
@@ -122,8 +126,8 @@ def processor_share(outcome: Outcome, run_id: str) -> float | None:
 
 
 def _of_run(outcome: Outcome, run_id: str) -> Account:
-    found = Account(run_ids=[run_id])
     wall_ns = _wall_ns(outcome, run_id)
+    found = Account(run_ids=[run_id], wall_s=wall_ns / 1e9)
     if wall_ns <= 0:
         return found
     share = processor_share(outcome, run_id)
@@ -227,16 +231,16 @@ def why(outcome: Outcome) -> Sentence | None:
     a, b = accounts(outcome, slow), accounts(outcome, fast)
     if a is None or b is None:
         return None
-    causes = sorted(
-        (c for c in _CAUSES if _told(a, c) >= MUCH),
-        key=lambda c: -_told(a, c),
-    )
+    causes = _by_weight([c for c in _CAUSES if _told(a, c) >= MUCH], a, b)
     evidence = {"table": "operations", "run_id": [*a.run_ids, *b.run_ids]}
     if not causes:
         return _idle(outcome, slow, fast, a, b, evidence)
     first = causes[0]
     slow_name, fast_name = (outcome.phrase(outcome.levels(t), " + ") for t in pair)
-    text = f"Why: with {slow_name} the program {_spends(a, first)}; with {fast_name} {_as_well(b, first, a)}."
+    text = (
+        f"Why: with {slow_name} the program {_spends(a, first)}; with {fast_name}, "
+        f"{_as_well(b, first, a)}."
+    )
     more = [
         c
         for c in ("flushes", *causes[1:])
@@ -249,10 +253,20 @@ def why(outcome: Outcome) -> Sentence | None:
         )
     if a.traced and b.traced and b.flushes < _FEWER * a.flushes:
         text += (
-            f" With {fast_name} a run {_flushes(b.flushes)} instead of {a.flushes:,.0f} times: what is not "
-            "flushed yet is lost when the power fails."
+            f" But with {fast_name} a run {_flushes(b.flushes)} instead of {a.flushes:,.0f} times: what is "
+            "not flushed yet is lost if the machine crashes."
         )
     return Sentence(text, _all_shares(outcome, pair, a, b), True, evidence)
+
+
+def _by_weight(causes: list[str], a: Account, b: Account) -> list[str]:
+    """Causes of the slower one, those first that make its runs longer than the faster one's.
+
+    Where none does so, as of runs that are all equally long, by their share.
+    """
+    more_s = {c: _told(a, c) * a.wall_s - _told(b, c) * b.wall_s for c in causes}
+    tells = any(seconds >= LITTLE * a.wall_s for seconds in more_s.values())
+    return sorted(causes, key=lambda c: (-more_s[c] if tells else 0.0, -_told(a, c)))
 
 
 def _flushes(count: float) -> str:
@@ -282,10 +296,10 @@ def _spends(account: Account, cause: str) -> str:
 def _as_well(account: Account, cause: str, other: Account) -> str:
     share = account.share(cause)
     told = f"{share:.1f}" if cause == "processor" and share > 1.2 else percent(share)
-    if abs(_told(account, cause) - _told(other, cause)) < _ALIKE:
+    if abs(_told(account, cause) - _told(other, cause)) < _SAME:
         return f"as much ({told})"
     if share < 0.005:
-        return "nothing of that"
+        return "none of it"
     # a share alone is of a run of another length
     what = account.words.get(cause, "") if cause in _COUNTED else ""
     return f"{told} ({what})" if what else told
@@ -418,11 +432,11 @@ def _not_seen(outcome: Outcome) -> Iterator[str]:
     if not slow.traced:
         if _is_of_time(outcome.responses[0]) and _differ(outcome):
             advice = "" if _asks_for_trace(outcome) else _WHAT_TRACES_TELL
-            yield f"why (these runs have no trace{advice})"
+            yield f"why (these runs were not traced{advice})"
         return
     slow_name, fast_name = (outcome.phrase(outcome.levels(t), " + ") for t in pair)
     rest = _unexplained(slow)
-    if rest > _ALIKE and slow.share("network") < MUCH:
+    if rest > _REST and slow.share("network") < MUCH:
         yield (
             f"what takes {'the other ' * (rest <= 1 - MUCH)}{percent(rest)} of the run with {slow_name}, "
             "which is neither calls on files nor processor time (locks, network and sleep are not "
@@ -431,7 +445,7 @@ def _not_seen(outcome: Outcome) -> Iterator[str]:
     if fast is None or slow.share("network") < MUCH:
         return
     used = fast.share("network")
-    if used < _SATURATED and _unexplained(fast) - used > _ALIKE:
+    if used < _SATURATED and _unexplained(fast) - used > _REST:
         yield (
             f"what limits the program with {fast_name}: it uses {percent(used)} of "
             f"{fast.words.get('network', 'the link')} and computes for "

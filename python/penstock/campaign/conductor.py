@@ -1,7 +1,8 @@
 """The order of effects of a campaign, and nothing else: what is done to a host is behind `Executor`.
 
 A round is a block of the plan. Every run of it is made once; then those whose first attempt is invalid for a
-reason that may pass are made once more. What is on disk already is not made again.
+reason that may pass are made once more. What is on disk already is not made again, unless a resumed campaign
+says by `once_more` that what the host spoilt may be tried anew.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 #: phases whose time is the user's: what the conductor needs beyond them is its own
@@ -200,6 +201,13 @@ def conduct(
 def must_repeat(made: PriorAttempts) -> bool:
     """Whether a run is to be made once more: invalid for a reason that may pass, and made once only."""
     return made.outcome.repeatable and made.attempts == 1
+
+
+def once_more(made: Mapping[str, PriorAttempts]) -> dict[str, PriorAttempts]:
+    """What a resumed campaign finds: what the host spoilt counts as made once, however often it was."""
+    return {
+        run_id: replace(m, attempts=1) if m.outcome.repeatable else m for run_id, m in made.items()
+    }
 
 
 def _make(executor: Executor[R], listener: Listener[R], attempt: Attempt[R]) -> Outcome:

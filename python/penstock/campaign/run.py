@@ -20,7 +20,7 @@ from penstock.archive.catalogue import Catalogue, index_path
 from penstock.archive.runs import attempts
 from penstock.campaign import work_directory
 from penstock.campaign.analysis import Analysis, analyse, headline
-from penstock.campaign.conductor import Outcome, PriorAttempts, conduct, still_to_make
+from penstock.campaign.conductor import Outcome, PriorAttempts, conduct, once_more, still_to_make
 from penstock.campaign.executor import HostExecutor, forecast, interrupted_attempts
 from penstock.campaign.frozen import (
     Campaign,
@@ -148,6 +148,8 @@ def run_loaded(
 ) -> CampaignResult:
     """Makes the runs of a study that are still to be made, their tables, and if `full` all analysis.
 
+    A resumed campaign makes what is missing, and once more each run that the host spoilt.
+
     `out` is by default `./NAME`; `overrides` are those that the study was loaded with. Raises BadInput for a
     study that cannot be run or a directory that holds something else; PenstockError when the host refuses or
     the disk would fill. Unless `keep_going`, a workload that fails by itself before any run of its treatment
@@ -170,6 +172,7 @@ def run_loaded(
         if before is not None:
             refuse_altered(before, asked, set(made), out)
             facts = _continued(before, asked)
+            made = once_more(made)
         result = CampaignResult(out, facts.study_id, len(plan.rows))
         finished = None if keep_going else _finished_treatments(plan, made)
         never = {} if finished is None else _never_finished(plan, made, finished)

@@ -86,6 +86,7 @@ def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
     import pyarrow.parquet as pq
 
     from penstock.analyse.trace_findings import findings_of
+    from penstock.analyse.traced_run import TracedRun
     from penstock.errors import printable
     from penstock.observe.trace.verdicts.rejudge import rejudged_patterns
     from penstock.text import basis_text
@@ -106,10 +107,18 @@ def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
         findings = [vars(finding) for finding in found]
         print(json.dumps({"verdicts": verdicts, "findings": findings}, default=str))
         return found
-    for row in rows:
-        where = printable(row["path"] or f"file {row['file_id']}")
-        phase = f", {row['phase_id']}" if row["phase_id"] else ""
-        print(f"{where} {row['direction']} ({basis_text(row['basis'])}{phase}): {row['sentence']}")
+    run = TracedRun(bundle)
+    closing = run.from_disk(str(run.manifest.get("closing") or ""))
+    if closing:
+        print(printable(closing))
     for finding in found:
         print(f"{finding.code}: {printable(finding.statement)}")
+    judged = [row for row in rows if row["class"] != "insufficient"]
+    for row in judged:
+        where = printable(run.from_disk(row["path"] or f"file {row['file_id']}"))
+        phase = f", {row['phase_id']}" if row["phase_id"] else ""
+        print(f"{where} {row['direction']} ({basis_text(row['basis'])}{phase}): {row['sentence']}")
+    few = len(rows) - len(judged)
+    if few:
+        print(f"and {few} with too few requests to judge (--json has all)")
     return found

@@ -25,7 +25,7 @@ _PURPOSES = {
     "memory limits": ("memory",),
     "virtual nodes": ("root", "namespaces", "veth", "node limits"),
     "links with a rate": ("veth", "tbf"),
-    "links with delay and loss": ("veth", "netem"),
+    "links with delay and loss": ("veth", "netem|relay"),
     "the tracer": ("tp_btf|raw_tp|tracepoint|fentry", "calls"),
 }
 
@@ -117,8 +117,10 @@ def _conclusion(features: list[Feature], floor: HostFloor | None) -> list[str]:
             f"{', '.join(names)} {'as they are' if scale == 1 else f'{scale:g} times slower'}"
             for scale, names in sorted(by_scale.items())
         ]
-        text = f"Ready profiles that it keeps to, however busy (time_scale): {'; '.join(said)}."
-        lines += textwrap.wrap(text, _width(), subsequent_indent="  ")
+        head = "Ready profiles that it can be, however busy programs keep them (time_scale)"
+        lines += textwrap.wrap(
+            f"{head}: {'; '.join(said)}.", _width(), subsequent_indent="  ", break_on_hyphens=False
+        )
     return ["", *lines]
 
 

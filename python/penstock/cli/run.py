@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.errors import BadInput
+from penstock.text import counted
 
 if TYPE_CHECKING:
     from penstock.campaign.run import CampaignResult
@@ -21,7 +23,9 @@ def command(
     study: Path = typer.Argument(..., help="The study file."),
     out: Path | None = typer.Option(None, "-o", "--out", help="Directory of the results (./NAME)."),
     quick: bool = typer.Option(False, "--quick", help="The smallest honest version of the study."),
-    resume: bool = typer.Option(False, "--resume", help="Go on; nothing finished is made again."),
+    resume: bool = typer.Option(
+        False, "--resume", help="Go on: make what is missing, and once more what the host spoilt."
+    ),
     keep_going: bool = typer.Option(
         False,
         "--keep-going",
@@ -51,6 +55,7 @@ def command(
         print(json.dumps(result.to_json()))
     elif result.analysis is not None:
         _say(result)
+        _go_on(result, study)
     if result.interrupted:
         raise typer.Exit(130)
     if result.failed:
@@ -77,6 +82,19 @@ def reaches(findings: list[Any], fail_on: str | None) -> bool:
     if fail_on is None:
         return False
     return any(SEVERITIES.index(f.severity) >= SEVERITIES.index(fail_on) for f in findings)
+
+
+def _go_on(result: CampaignResult, study: Path) -> None:
+    """How to have what is not valid made again, where that may help."""
+    left_out = result.runs - result.valid_runs
+    if not left_out or result.interrupted or result.failed:
+        return
+    print(
+        f"penstock: {counted(left_out, 'run is', 'runs are')} not valid, and left out; "
+        f"`penstock run {shlex.quote(str(study))} -o {shlex.quote(str(result.out))} --resume` makes once "
+        "more those that the host spoilt",
+        file=sys.stderr,
+    )
 
 
 def _say(result: CampaignResult) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.spec.study import Study
+from penstock.text import tenths
 
 if TYPE_CHECKING:
     from penstock.design.plan import Alias
@@ -84,8 +85,9 @@ def cautions(
     else:
         found.append(
             f"Differences of level means below {power['detectable_sigma_80']:.2f} standard deviations are "
-            f"found with a probability below 80 % ({power['detectable_share_80']:.1%} of the mean if runs "
-            f"vary by {study.design.noise:.1%}, which is assumed); not significant is not 'no effect'."
+            f"found with a probability below 80 % ({tenths(power['detectable_share_80'])} of the mean if "
+            f"runs vary by {tenths(study.design.noise)}, which is assumed); not significant is not "
+            "'no effect'."
         )
     if study.design.order == "standard":
         found.append("The order is not randomised: drift over time can look like an effect.")

@@ -25,7 +25,11 @@ def estimate(study: Study, rows: Sequence[PlannedRun]) -> tuple[float, str]:
         if before is not None and before.levels[factor.name] != row.levels[factor.name]
     )
     seconds = len(rows) * (each + study.settle.idle_s + PER_RUN_S) + changes
-    basis = "expected" if work.expected_s is not None else "time-out, so at most"
+    basis = (
+        "expected"
+        if work.expected_s is not None
+        else ("the time-out, so at most; `workload.expected` tells it better")
+    )
     why = f"{len(rows)} runs of {each:g} s ({basis}) and {PER_RUN_S:g} s around each"
     if study.settle.idle_s:
         why += f", {study.settle.idle_s:g} s idle"

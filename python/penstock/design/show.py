@@ -10,7 +10,7 @@ from penstock.design.caution import roman
 from penstock.design.plan import Plan
 from penstock.spec import describe
 from penstock.spec.study import Study
-from penstock.text import at_speed
+from penstock.text import at_speed, tenths
 
 WIDTH = 100
 #: factor and level → time scale of the disks that it says
@@ -160,7 +160,7 @@ def _power(plan: Plan) -> Iterator[str]:
         f"+/- {power['half_width_q_sigma']:.2f} standard deviations wide"
     )
     yield from _wrapped(
-        f"assuming that repeated runs vary by {power['assumed_noise']:.1%} (design.noise): "
-        f"{power['detectable_share_80']:.1%} of the mean at 80 %, {power['detectable_share_90']:.1%} "
+        f"assuming that repeated runs vary by {tenths(power['assumed_noise'])} (design.noise): "
+        f"{tenths(power['detectable_share_80'])} of the mean at 80 %, {tenths(power['detectable_share_90'])} "
         "at 90 %"
     )

@@ -293,6 +293,14 @@ def _io_uring() -> Feature:
     return Feature("kernel", "io_uring", "unsupported", os.strerror(error), remedy, use)
 
 
+def _relay() -> Feature:
+    """What carries frames between nodes where the kernel cannot delay or lose them."""
+    use = "delay and loss on links where the kernel has no netem"
+    if hasattr(importlib.import_module("penstock._native"), "relay_main"):
+        return Feature("nodes", "relay", "supported", "in user space", "", use)
+    return Feature("nodes", "relay", "unsupported", "this build has none", "make build", use)
+
+
 def _disciplines() -> Iterator[Feature]:
     """Queueing disciplines, tried in a network namespace of their own."""
     tc, unshare = shutil.which("tc"), shutil.which("unshare")
@@ -313,11 +321,13 @@ def _disciplines() -> Iterator[Feature]:
             yield Feature("kernel", kind, "unknown", said, "root", use)
         else:
             remedy = f"the kernel module sch_{kind}"
+            remedy += "; until then the relay does it, in user space" * (kind == "netem")
             yield Feature("kernel", kind, "unsupported", said, remedy, use)
 
 
 def _nodes(journal: Journal) -> Iterator[Feature]:
     """What virtual nodes need, tried out where nothing is left of it."""
+    yield _relay()
     for name, trouble, remedy, use in (
         (
             "namespaces",

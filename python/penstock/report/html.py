@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import re
 from importlib import resources
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from penstock.analyse.finding import Finding
 from penstock.analyse.findings import answering, write_findings
@@ -101,4 +102,10 @@ def template(name: str) -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["coded"] = coded
     return environment.from_string(text_of(name))
+
+
+def coded(text: str) -> Markup:
+    """A sentence with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

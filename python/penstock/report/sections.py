@@ -18,7 +18,7 @@ from penstock.analyse.study_findings import LEAST_JUDGED, agreement, assumed, ob
 from penstock.report.figures.effects import of_levels
 from penstock.report.figures.series import busiest, verdicts
 from penstock.study.disk_speeds import scale_of
-from penstock.text import at_speed, listed, quantity, term_text, times
+from penstock.text import at_speed, counted, listed, quantity, term_text, times
 
 Table = dict[str, Any]
 
@@ -243,7 +243,8 @@ def validity(outcome: Outcome) -> Table | None:
     left = len(runs) - valid
     again = ""
     if "attempt" in runs and (runs["attempt"] > 1).any():
-        again = f" {int((runs['attempt'] > 1).sum())} of them were made more than once."
+        count = int((runs["attempt"] > 1).sum())
+        again = f" {counted(count, 'run was', 'runs were')} made more than once."
     sentence = (
         f"{len(planned)} runs were planned and {len(runs)} made; {valid} are valid and enter the "
         f"analysis, {left} {'is' if left == 1 else 'are'} left out"

@@ -377,7 +377,11 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         axes.set_yticks(y, labels)
     axes.set_ylim(len(cells) - 0.5, -0.8 if small else -0.6)
     low, high = axes.get_xlim()
-    axes.set_xlim(right=high * (high / low) ** 0.14)
+    room = 0.14  # of the axis, for the numbers beside the marks
+    if axes.get_xscale() == "log":
+        axes.set_xlim(right=high * (high / low) ** room)
+    else:
+        axes.set_xlim(right=high + room * (high - low))
     axes.set_xlabel(
         f"cost of {cost.level} beside {cost.other}\n(ratio of {response.name}; 1 = none)"
     )

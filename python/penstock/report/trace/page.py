@@ -66,7 +66,9 @@ def trace_page(bundle: Bundle, gathered: Gathered | None, *, served: bool = Fals
     ]
     page = template("trace.html.j2").render(
         title=printable(command_line(manifest)[:300]) or "a running system",
-        closing=printable(str(manifest.get("closing") or "No closing sentence was kept.")),
+        closing=printable(
+            bundle.run.from_disk(str(manifest.get("closing") or "No closing sentence was kept."))
+        ),
         state=_state(manifest),
         tiles=sections.tiles(bundle, gathered),
         findings=_findings(bundle),

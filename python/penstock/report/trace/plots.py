@@ -180,6 +180,7 @@ def chosen_file(bundle: Bundle, files: list[Totals], wanted: str | None) -> Tota
         raise NotDrawn("no call moved bytes of a regular file")
     if wanted is None:
         return can[0]
+    wanted = bundle.run.from_disk(wanted)
     named = [f for f in can if bundle.run.name(f["file_id"]) == wanted]
     named = named or [f for f in can if bundle.run.name(f["file_id"]).endswith(wanted)]
     if not named:

@@ -140,6 +140,11 @@ def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
     return together | {"threads": threads, "basis": basis_text(judged["basis"])}
 
 
+def _milliseconds(row: Mapping[str, Any]) -> str:
+    """The time of a row's calls; a dash where none of a few was among those that are timed."""
+    return f"{row['time_ns'] / 1e6:.3g} ms" if row["time_ns"] or not row["calls"] else "–"
+
+
 def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
     """Prints the summary on stdout, at most 100 columns wide."""
     width = min(Console().width, 100) if sys.stdout.isatty() else 100
@@ -147,7 +152,7 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("file", no_wrap=True)
     table.add_column("", no_wrap=True, min_width=5)
-    for name, least in (("calls", 5), ("bytes", 9), ("median", 8), ("time", 8)):
+    for name, least in (("calls", 5), ("bytes", 9), ("per call", 8), ("time", 8)):
         table.add_column(name, justify="right", no_wrap=True, min_width=least)
     table.add_column("pattern", no_wrap=True)
     paths = dict(_paths(traced))
@@ -158,7 +163,7 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
     for row in shown:
         label = Text(tail(printable(named(row, paths.get(row["file_id"]))), 36))
         if row["direction"] == "sync":
-            time_ms = f"{row['time_ns'] / 1e6:.3g} ms"
+            time_ms = _milliseconds(row)
             each = f"{duration(row['time_ns'] / max(row['calls'], 1))} each"
             table.add_row(label, "flush", str(row["calls"]), "", "", time_ms, each)
             continue
@@ -172,7 +177,7 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
             str(row["calls"]),
             size_in_words(row["done_bytes"]),
             size_in_words(verdict["median_size_bytes"]),
-            f"{row['time_ns'] / 1e6:.3g} ms",
+            _milliseconds(row),
             kind,
         )
         both = row.get("both")

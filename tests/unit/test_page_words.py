@@ -1,0 +1,46 @@
+"""Words of a report's page: commands as code, causes counted, nothing said twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.analyse.study_findings import _causes
+from penstock.report.html import coded, template
+from penstock.text import times
+
+
+def test_what_stands_between_backticks_is_code() -> None:
+    assert coded("run `penstock run <a> --resume` & wait") == (
+        "run <code>penstock run &lt;a&gt; --resume</code> &amp; wait"
+    )
+    assert "coded" in template("report.html.j2").environment.filters
+
+
+@pytest.mark.parametrize(
+    ("reason", "causes"),
+    [
+        (
+            "node1.data: the host's processors were 97 % busy, 88 % with what is not the run's",
+            ["the host's processors were busy"],
+        ),
+        (
+            "node1.data: time is +4.3 % off (limit 3 %); 5 % of the replies were late (limit 5 %; mean "
+            "lateness 313 us); replies were overdue for 0.00537 s, of which the host explains 0.00537 s",
+            ["time is off", "the replies were late", "replies were overdue"],
+        ),
+        ("the workload ended with status 7: no such table, really", None),
+    ],
+)
+def test_causes_are_whole_without_their_numbers(reason: str, causes: list[str] | None) -> None:
+    found = _causes(reason)
+    if causes is None:
+        assert found[0].endswith("no such table, really")
+    else:
+        assert found == causes
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"), [(0.0057, "0.0057×"), (0.039, "0.039×"), (0.33, "0.33×"), (12.4, "12×")]
+)
+def test_small_ratios_keep_two_digits(ratio: float, words: str) -> None:
+    assert times(ratio) == words
