@@ -196,6 +196,7 @@ STORE_ENGINES = Table(
     "store-engines",
     "engine",
     {
+        "cephfs": "penstock.store.cephfs:CephFS",
         "moosefs": "penstock.store.moosefs:MooseFS",
         "directory": "penstock.store.directory:Directory",
     },
