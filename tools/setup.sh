@@ -11,6 +11,7 @@ needs=(
   qemu-system-x86_64:qemu-system-x86 /bin/busybox:busybox-static cpio:cpio zstd:zstd depmod:kmod xz:xz-utils
   /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev
   /usr/include/wiredtiger.h:libwiredtiger-dev g++:g++ /usr/include/simgrid/s4u.hpp:libsimgrid-dev
+  mfsmaster:moosefs-master mfschunkserver:moosefs-chunkserver mfsmount:moosefs-client mfscli:moosefs-cli
   zsh:zsh fish:fish groff:groff-base db_bench:rocksdb-tools
 )
 missing=()

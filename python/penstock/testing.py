@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -35,13 +35,19 @@ from penstock.observe.observer import Observer, Watched
 from penstock.observe.trace.foreign.bundle import write_recording
 from penstock.observe.trace.foreign.importers import Importer
 from penstock.observe.trace.foreign.recording import Recording
-from penstock.plugins import NODE_RUNTIMES
+from penstock.plugins import NODE_RUNTIMES, STORE_HINTS
 from penstock.spec.cluster import ClusterSpec, DiskSpec, NodeSpec
+from penstock.spec.privileges import parse_privilege
+from penstock.spec.store import PARAMETERS, How
 from penstock.spec.units import convert
+from penstock.store.conformance import conform
+from penstock.store.engine import StoreEngine
+from penstock.store.hints import Hint
+from penstock.store.store import Store
 from penstock.workload.document import document_of
 from penstock.workload.formats import Format
 from penstock.workload.measured import JobSpec, Measured, ParserModule
-from penstock.workload.workflow import Workload
+from penstock.workload.workflow import Hints, Workload
 
 #: any file that a program may leave, and that no parser may take for its report
 _NOT_A_REPORT = ("", "\0\xff\n", "{", "nan inf -1 1e999\n" * 3)
@@ -265,3 +271,38 @@ def _said(cluster: Cluster, node: str, command: str) -> str:
         out = Path(scratch) / "out"
         cluster.exec(node, ["/bin/sh", "-c", command], stdout=out)
         return out.read_text()
+
+
+def check_store_engine(engine: type[StoreEngine]) -> None:
+    """What an engine says of itself; whether it is so, `check_store` tries on nodes."""
+    made = engine()
+    assert made.name, "it has no name"
+    assert isinstance(made.missing(), str), "`missing` gives what is lacking in words"
+    for text in (*made.privileges, *made.server_privileges):
+        parse_privilege(text)
+    support = made.support()
+    wanted = [*PARAMETERS, *(k for k in STORE_HINTS.own if k != "DP")]
+    wanted += [f"DP {kind}" for kind in ("local", "collocation", "scatter")]
+    lacking = [key for key in wanted if key not in support]
+    assert not lacking, f"`support` says nothing of {', '.join(lacking)}"
+    for key, one in support.items():
+        assert one.how in get_args(How), f"{key}: found {one.how!r}"
+        assert one.why, f"{key}: it says no reason"
+
+
+def check_store(store: Store, *, small_files: int = 100) -> None:
+    """An engine on a store that is up: every cell of its matrix, by bytes on the nodes' disks."""
+    wrong = [s for s in conform(store, small_files=small_files) if not s.holds]
+    assert not wrong, "; ".join(f"{s.cell} ({s.support.how}): {s.evidence}" for s in wrong)
+
+
+def check_store_hint(hint: Hint, value: str, *, wrong: str) -> None:
+    """A hint: `value` is one that it takes, `wrong` one that it refuses in words."""
+    parsed = hint.parse(value)
+    Hints(**hint.model(parsed))
+    said = ""
+    try:
+        hint.parse(wrong)
+    except ValueError as error:
+        said = str(error)
+    assert said, f"it takes {wrong!r}, or refuses it without a word of what it expected"

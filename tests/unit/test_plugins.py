@@ -19,6 +19,8 @@ from penstock.errors import BadInput, PenstockError
 from penstock.plugins import (
     DESIGNS,
     RESPONSE_KINDS,
+    STORE_ENGINES,
+    STORE_HINTS,
     STUDY_FINDINGS,
     TABLES,
     TRACE_IMPORTERS,
@@ -114,6 +116,38 @@ def test_a_response_that_a_toy_finds(tmp_path: Path) -> None:
     for name, words in (("regex", r"x=(\d+)"), ("json", "x")):
         text = 'x=2 {"x": 1}\nx=3\n{"x": 3}'
         testing.check_response_kind(RESPONSE_KINDS.load(name), words, text, 3.0)
+
+
+@pytest.mark.parametrize("name", STORE_ENGINES.own)
+def test_engines_of_stores_say_how_each_hint_is_met(name: str) -> None:
+    testing.check_store_engine(STORE_ENGINES.load(name))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wrong"),
+    [
+        ("Replication", "3", "0"),
+        ("ChunkSize", "256KiB", "-1"),
+        ("StripeWidth", "2", "two"),
+        ("CacheSize", "1MiB", "much"),
+        ("deduplication", "true", "maybe"),
+        ("DP", "collocation g", "somewhere"),
+        ("DP", "scatter 4", "scatter 0"),
+    ],
+)
+def test_hints_of_stores(key: str, value: str, wrong: str) -> None:
+    testing.check_store_hint(STORE_HINTS.load(key), value, wrong=wrong)
+
+
+def test_a_toy_engine_and_a_toy_hint() -> None:
+    code = (
+        "from penstock import testing\n"
+        "from penstock.plugins import STORE_ENGINES, STORE_HINTS\n"
+        "testing.check_store_engine(STORE_ENGINES.load('toy'))\n"
+        "testing.check_store_hint(STORE_HINTS.load('toy'), '3', wrong='x')\n"
+    )
+    done = with_toys("-c", code)
+    assert done.returncode == 0, done.stderr
 
 
 TRACE = "toy trace\n" + "".join(f"{1000 * n} /data/a {4096 * n} 4096\n" for n in range(40))

@@ -716,6 +716,37 @@ _TABLES = (
         open_columns="one text column per axis (its level)",
     ),
     TableSchema(
+        "workflow_tasks",
+        "OUT/<repetition>/",
+        "a task of a workflow that was run on a store",
+        ("task",),
+        _columns("""
+            task | text | | its name in the workload
+            stage | text | | tasks of one stage are summed up together
+            host | text | | the node that ran it
+            ready_s | f64 | s | when nothing kept it any more, from when the first task was ready
+            sent_s | f64 | s | when its hints were set and it was handed to the node
+            start_s | f64 | s | when its process began
+            end_s | f64 | s | when its process ended
+        """),
+    ),
+    TableSchema(
+        "workflow_operations",
+        "OUT/<repetition>/",
+        "an operation of such a task",
+        ("task", "number"),
+        _columns("""
+            task | text | | its task
+            number | i64 | | its number in the task, from 0
+            op | text | | open, read, write, compute
+            file | text | | the file, null of computing
+            offset_bytes | i64 | B | from where
+            size_bytes | i64 | B | how much
+            start_s | f64 | s | from when the first task was ready
+            end_s | f64 | s | what was written is with the store then
+        """),
+    ),
+    TableSchema(
         "findings",
         "OUT/findings.parquet",
         "one statement of the analysis",

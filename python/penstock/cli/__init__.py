@@ -70,6 +70,7 @@ GROUPS = {
     },
     "Predict and choose": {
         "workload": "Describe what is to run: a pattern, a traced program, WfFormat.",
+        "workflow": "Run a workflow for real, on nodes with a store.",
         "platform": "Describe where it is to run; start from this host.",
         "predict": "Predict what it would take there, or every treatment of a study from one.",
         "explore": "Find which configuration to choose: time, cost, energy.",

@@ -170,6 +170,34 @@ def status(store: str | None = typer.Argument(None), as_json: bool = _JSON) -> N
     show(servers, met)
 
 
+@app.command()
+def conformance(
+    store: str | None = typer.Argument(None, help="Which (default: the only one)."),
+    as_json: bool = _JSON,
+) -> None:
+    """Try every parameter and hint on a store that is up, by bytes counted on the nodes' disks.
+
+    Needs three nodes that store and are clients, each with a disk. Status 1 if the engine does not do what it
+    says. Takes a minute or two.
+    """
+    from penstock.store.conformance import conform
+
+    def heard(one: Any) -> None:
+        if not as_json:
+            met = f"{one.support.how}, {'shown' if one.holds else 'NOT SO'}"
+            print(f"{one.cell:<44} {met:<18} {one.evidence}", flush=True)
+
+    shown = conform(_found(store), heard)
+    if as_json:
+        cells = [
+            {"cell": s.cell, **s.support.to_dict(), "holds": s.holds, "evidence": s.evidence}
+            for s in shown
+        ]
+        print(json.dumps({"cells": cells}))
+    if not all(s.holds for s in shown):
+        raise typer.Exit(1)
+
+
 @app.command("stage-in")
 def stage_in(
     source: Path = typer.Argument(help="A file or directory of this host."),

@@ -73,7 +73,7 @@ def _level(text: str) -> int:
 
 def _bytes(text: str) -> int:
     try:
-        size = int(parse_size(text))
+        size = int(text) if text.isdigit() else parse_size(text)
     except ValueError as error:
         raise ValueError("a size such as 256KiB") from error
     if size <= 0:

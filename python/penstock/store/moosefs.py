@@ -42,7 +42,9 @@ _SUPPORT = {
     "deduplication": refused("MooseFS keeps no chunk once for two files"),
     "DP local": emulated("a storage class with the label of the writer's node"),
     "DP collocation": emulated("a storage class with the label of the group's node"),
-    "DP scatter": native("where 1 chunk is meant: chunks of 64 MiB go one by one; else refused"),
+    "DP scatter": refused(
+        "chunks of 64 MiB go one by one; several in a row cannot be kept together"
+    ),
 }
 
 
@@ -157,11 +159,7 @@ class MooseFS:
         if key != "DP":
             return _SUPPORT.get(key, refused("MooseFS knows nothing like it"))
         if value.kind == "scatter":
-            return (
-                _SUPPORT["DP scatter"]
-                if value.chunks == 1
-                else refused(f"{value.chunks} chunks of 64 MiB in a row cannot be kept together")
-            )
+            return native("as it is") if value.chunks == 1 else _SUPPORT["DP scatter"]
         if not empty:
             return refused("what was written stays where it is")
         if value.kind == "local":

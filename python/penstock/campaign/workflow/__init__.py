@@ -1,0 +1,1 @@
+"""Workflows run for real: tasks as processes on virtual nodes, their files in a shared store."""

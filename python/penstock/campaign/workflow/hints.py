@@ -1,0 +1,66 @@
+"""Placement hints from a workflow's graph, and a file's hints as tags of a store."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from penstock.workload.workflow import File, Hints, Workload
+
+
+def tags_of(hints: Hints | None) -> dict[str, str]:
+    """The tags (`penstock store tag`) that stand for a file's hints."""
+    if hints is None:
+        return {}
+    tags = {}
+    if hints.placement == "local":
+        tags["DP"] = "local"
+    elif hints.placement == "collocate":
+        tags["DP"] = f"collocation {hints.group}"
+    elif hints.placement == "scatter":
+        tags["DP"] = f"scatter {hints.scatter}"
+    if hints.replicas is not None:
+        tags["Replication"] = str(hints.replicas)
+    if hints.stripe_width is not None:
+        tags["StripeWidth"] = str(hints.stripe_width)
+    if hints.chunk_bytes is not None:
+        tags["ChunkSize"] = str(hints.chunk_bytes)
+    return tags
+
+
+def derived(workload: Workload, nodes: int) -> Workload:
+    """The workload with hints from its graph, where a file has none [Costa 2014, the runtime's rules].
+
+    A file with one reader lies with its writer; files that one task reads many of lie together; one that
+    several tasks read has a copy for every other of them, at most four and at most `nodes`.
+    """
+    readers: dict[str, set[int]] = defaultdict(set)
+    written: set[str] = set()
+    for number, task in enumerate(workload.tasks):
+        for operation in task.operations:
+            if operation.op == "read" and operation.file is not None:
+                readers[operation.file].add(number)
+            elif operation.op == "write" and operation.file is not None:
+                written.add(operation.file)
+    inputs: dict[int, list[str]] = defaultdict(list)
+    for name, found in readers.items():
+        if len(found) == 1 and name in written:
+            inputs[next(iter(found))].append(name)
+    found_hints: dict[str, Hints] = {}
+    for number, names in inputs.items():
+        for name in names:
+            found_hints[name] = (
+                Hints(placement="collocate", group=workload.tasks[number].name)
+                if len(names) > 1
+                else Hints(placement="local")
+            )
+    for name, found in readers.items():
+        copies = min(4, nodes, max(1, (len(found) + 1) // 2))
+        if len(found) > 1 and copies > 1:
+            found_hints[name] = Hints(replicas=copies)
+    known = {f.name for f in workload.files}
+    files = tuple(
+        replace(f, hints=found_hints.get(f.name)) if f.hints is None else f for f in workload.files
+    )
+    files += tuple(File(n, hints=h) for n, h in found_hints.items() if n not in known)
+    return replace(workload, files=files, origin=None)

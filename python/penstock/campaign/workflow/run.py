@@ -1,0 +1,229 @@
+"""`penstock workflow run`: a workflow on a store, repeated, with what was predicted beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from penstock.archive.schemas import described
+from penstock.campaign.workflow.execute import Executed, execute
+from penstock.campaign.workflow.hints import derived
+from penstock.errors import BadInput
+from penstock.platform.hosts import Platform, load_platform
+from penstock.plugins import STORE_ENGINES
+from penstock.store.deployment import deployment
+from penstock.store.store import Store, changing, check, up_already
+from penstock.workload.read import read_workload
+from penstock.workload.workflow import Workload
+from penstock.writing import whole_folder
+
+if TYPE_CHECKING:
+    from penstock.predict.prediction import Prediction
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Runs of one workflow on one store, and what was predicted of it (None where it was not asked)."""
+
+    workload: str
+    platform: str
+    engine: str
+    runs: list[Executed]
+    prediction: Prediction | None = None
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def makespans_s(self) -> list[float]:
+        """Of each run."""
+        return [run.makespan_s for run in self.runs]
+
+    def stages(self) -> dict[str, list[float]]:
+        """By stage, in the order of their begin: from first begin to last end, of each run [s]."""
+        found: dict[str, list[float]] = {}
+        for run in self.runs:
+            ends: dict[str, tuple[float, float]] = {}
+            for task in sorted(run.tasks.to_pylist(), key=lambda t: t["ready_s"]):
+                first, last = ends.get(task["stage"], (task["ready_s"], 0.0))
+                ends[task["stage"]] = (min(first, task["ready_s"]), max(last, task["end_s"]))
+            for name, (first, last) in ends.items():
+                found.setdefault(name, []).append(last - first)
+        return found
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Lines of the table: the whole, then each stage."""
+        lines: list[tuple[str, ...]] = [
+            ("whole", "", *_spread(self.makespans_s), *self._predicted())
+        ]
+        known = {s["name"]: s for s in self.prediction.stages} if self.prediction else {}
+        for name, values in self.stages().items():
+            stage = known.get(name)
+            said = f"{stage['end_s'] - stage['start_s']:.3f}" if stage else "-"
+            lines.append(("", name, *_spread(values), said, "", ""))
+        return lines
+
+    def _predicted(self) -> tuple[str, str, str]:
+        if self.prediction is None:
+            return ("-", "", "")
+        ends = self.prediction.interval.ends()
+        return (
+            f"{self.prediction.makespan_s:.3f}",
+            f"{ends['low']:.3f}",
+            f"{ends['high']:.3f}",
+        )
+
+    def sentences(self) -> list[str]:
+        """What is to be read first."""
+        said = []
+        if self.prediction is not None:
+            mean = statistics.fmean(self.makespans_s)
+            off = self.prediction.makespan_s / mean - 1
+            said.append(f"Predicted {off:+.1%} of what {len(self.runs)} runs took on average.")
+            said.append(f"Whether the model applies: {self.prediction.applies.verdict}.")
+        said += [f"warning: {one}" for one in self.refused]
+        return said
+
+    def to_dict(self) -> dict[str, Any]:
+        """In JSON values."""
+        found: dict[str, Any] = {
+            "workload": self.workload,
+            "platform": self.platform,
+            "engine": self.engine,
+            "makespan_s": self.makespans_s,
+            "stages_s": self.stages(),
+            "tags": [t.to_dict() for t in self.runs[-1].tags],
+            "refused": self.refused,
+            "placement": placement(self.runs[-1]),
+        }
+        if self.prediction is not None:
+            found["predicted"] = self.prediction.to_dict()
+        return found
+
+
+def placement(run: Executed) -> dict[str, list[dict[str, Any]]]:
+    """Where the files lay, as `penstock predict --placement` takes it."""
+    return {
+        name: [
+            {
+                "offset_bytes": e.offset_bytes,
+                "length_bytes": e.length_bytes,
+                "hosts": list(e.nodes),
+            }
+            for e in extents
+        ]
+        for name, extents in run.extents.items()
+    }
+
+
+def run_workflow(
+    workflow: Path,
+    platform: Path,
+    changes: Sequence[str] = (),
+    *,
+    engine: str | None = None,
+    repeat: int = 1,
+    hints: str = "file",
+    keep_cache: bool = False,
+    predicted: bool = True,
+    timeout_s: float = 3600.0,
+    out: Path | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Runs a workflow on the platform's store `repeat` times, with what is predicted of the platform.
+
+    Raises BadInput for files that make no sense, PenstockError where a task, a node or the store fails.
+    """
+    workload = read_workload(workflow)
+    loaded = load_platform(platform, list(changes), predicted=predicted)
+    if hints == "never":
+        files = tuple(replace(f, hints=None) for f in workload.files)
+        workload = replace(workload, files=files, origin=None)
+    elif hints == "always":
+        workload = derived(workload, sum("storage" in h.roles for h in loaded.hosts))
+    with store_of(loaded, engine, progress) as store:
+        runs = [
+            execute(
+                workload,
+                store,
+                slots={h.name: h.slots for h in loaded.hosts if "client" in h.roles},
+                groups={h.name: h.group for h in loaded.hosts},
+                by_data=loaded.file.scheduler.kind == "data_location",
+                keep_cache=keep_cache,
+                timeout_s=timeout_s,
+                heard=None if progress is None else lambda done, of: progress("tasks", done, of),
+            )
+            for _ in range(repeat)
+        ]
+        refused = sorted(
+            {
+                f"{t.path}: {t.key}={t.value}: {t.support.why}"
+                for r in runs
+                for t in r.tags
+                if t.support.how == "refused"
+            }
+        )
+        name = store.spec.engine
+    prediction = _prediction(workload, loaded) if predicted else None
+    result = Result(workload.name, loaded.name, name, runs, prediction, refused)
+    if out is not None:
+        keep(result, out)
+    return result
+
+
+@contextlib.contextmanager
+def store_of(
+    platform: Platform, engine: str | None, progress: Progress | None = None
+) -> Iterator[Store]:
+    """The store of a platform: one that is up, which stays; else one that is put up for the block."""
+    nodes, spec, roles = deployment(platform, engine)
+    with changing():
+        store = up_already(nodes, spec, roles)
+    if store is not None:
+        yield store
+        return
+    check(STORE_ENGINES.load(spec.engine)(), spec, roles)
+    store = Store.up(nodes, spec, roles, outlive=False, progress=progress)
+    try:
+        yield store
+    finally:
+        store.stop()
+        store.cluster.down()
+
+
+def _prediction(workload: Workload, platform: Platform) -> Prediction:
+    from penstock.predict.queue_network.predict import predict
+
+    return predict(workload, platform)
+
+
+def keep(result: Result, out: Path) -> None:
+    """Writes result.json, placement.json, and the tables of each run into `out`."""
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out}: found a file; expected a directory, or nothing yet")
+    with whole_folder(out) as folder:
+        (folder / "result.json").write_text(json.dumps(result.to_dict(), indent=1) + "\n")
+        placed = json.dumps(placement(result.runs[-1]), indent=1)
+        (folder / "placement.json").write_text(placed + "\n")
+        for number, run in enumerate(result.runs):
+            place = folder / str(number)
+            place.mkdir()
+            for name, table in (
+                ("workflow_tasks", run.tasks),
+                ("workflow_operations", run.operations),
+            ):
+                pq.write_table(described(name, table), place / f"{name}.parquet")
+
+
+def _spread(values: Sequence[float]) -> tuple[str, str, str]:
+    """Mean, least and most."""
+    several = len(values) > 1
+    ends = (f"{min(values):.3f}", f"{max(values):.3f}") if several else ("", "")
+    return (f"{statistics.fmean(values):.3f}", *ends)

@@ -1,0 +1,11 @@
+"""A store of toys: a directory on the first storage node's disk, shared; every hint is refused."""
+
+from __future__ import annotations
+
+from penstock.store.directory import Directory
+
+
+class ToyEngine(Directory):
+    """As a directory, under another name."""
+
+    name = "toy"

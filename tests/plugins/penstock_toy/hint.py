@@ -1,0 +1,27 @@
+"""A hint of toys: how often a file may be played with. Engines that know nothing of it are mapped here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.spec.store import Support, emulated
+from penstock.store.hints import Hint
+
+
+def parse(text: str) -> int:
+    if not text.isdigit():
+        raise ValueError("a number of plays")
+    return int(text)
+
+
+def on_directory(site: Any, node: Any, path: str, value: int, empty: bool) -> Support:
+    return emulated(f"played {value} times")
+
+
+PLAYS = Hint(
+    "toy",
+    "how often it may be played with",
+    parse,
+    engines={"directory": on_directory, "toy": on_directory},
+    model=lambda plays: {"replicas": min(plays, 2)},
+)

@@ -1,0 +1,93 @@
+"""Which node runs which task next, where its data lie, and hints from a workflow's graph."""
+
+from __future__ import annotations
+
+from penstock.campaign.workflow.hints import derived, tags_of
+from penstock.campaign.workflow.schedule import Scheduler, held_bytes
+from penstock.spec.store import Extent
+from penstock.workload.workflow import File, Hints, Operation, Task, Workload
+
+
+def reads(name: str, size: int = 100, at: int = 0) -> Operation:
+    return Operation("read", name, at, size)
+
+
+def writes(name: str, size: int = 100) -> Operation:
+    return Operation("write", name, 0, size)
+
+
+FLOW = Workload(
+    "flow",
+    (File("in", 100, preloaded=True),),
+    (
+        Task("a", (reads("in"), writes("x"))),
+        Task("b", (reads("in"), writes("y"))),
+        Task("join", (reads("x"), reads("y"), writes("z"))),
+        Task("c", (Operation("compute", seconds=1.0),), machine="n-1"),
+    ),
+)
+HOSTS = {"n-0": 1, "n-1": 1}
+GROUPS = {"n-0": "n", "n-1": "n"}
+
+
+def scheduler(*, by_data: bool = False, hosts: dict[str, int] = HOSTS) -> Scheduler:
+    return Scheduler(FLOW, hosts, GROUPS, by_data)
+
+
+def test_tasks_wait_for_those_whose_files_they_read() -> None:
+    queue = scheduler()
+    assert queue.next() == [(0, "n-0"), (1, "n-1")]
+    assert queue.next() == []
+    queue.ended(0, "n-0")
+    assert queue.next() == []  # c must run on n-1, join waits for b
+    queue.ended(1, "n-1")
+    assert queue.next() == [(3, "n-1"), (2, "n-0")]
+    queue.ended(2, "n-0")
+    assert not queue.finished
+    queue.ended(3, "n-1")
+    assert queue.finished
+
+
+def test_a_task_goes_where_most_of_what_it_reads_lies() -> None:
+    queue = scheduler(by_data=True)
+    started = queue.next()
+    for number, host in started:
+        queue.ended(number, host)
+    queue.extents["x"] = [Extent(0, 100, ("n-0",))]
+    queue.extents["y"] = [Extent(0, 60, ("n-1",)), Extent(60, 40, ("n-1", "n-0"))]
+    # n-0 holds 140 of its bytes, n-1 100
+    assert (2, "n-0") in queue.next()
+
+
+def test_only_bytes_that_are_read_count() -> None:
+    task = Task("t", (reads("big", 10, at=95),))
+    extents = {"big": [Extent(0, 100, ("left",)), Extent(100, 1000, ("right",))]}
+    assert held_bytes(task, extents) == {"left": 5, "right": 5}
+
+
+def test_hints_from_the_graph() -> None:
+    found = {f.name: f.hints for f in derived(FLOW, 4).files}
+    assert found["x"] == found["y"] == Hints(placement="collocate", group="join")
+    assert found["in"] is None or found["in"].placement is None  # two readers: one copy will do
+    assert "z" not in found
+    chain = Workload("chain", (), (Task("p", (writes("f"),)), Task("q", (reads("f"),))))
+    assert [f.hints for f in derived(chain, 4).files] == [Hints(placement="local")]
+    wide = Workload(
+        "wide",
+        (File("db", 100, preloaded=True),),
+        tuple(Task(f"t{i}", (reads("db"),)) for i in range(19)),
+    )
+    assert derived(wide, 8).files[0].hints == Hints(replicas=4)
+    assert derived(wide, 2).files[0].hints == Hints(replicas=2)
+
+
+def test_hints_as_tags() -> None:
+    assert tags_of(None) == {}
+    assert tags_of(Hints(placement="collocate", group="g", replicas=2)) == {
+        "DP": "collocation g",
+        "Replication": "2",
+    }
+    assert tags_of(Hints(stripe_width=3, chunk_bytes=65536)) == {
+        "StripeWidth": "3",
+        "ChunkSize": "65536",
+    }
