@@ -90,22 +90,23 @@ for name in "$0" "$@"; do
   ! kill -0 "$pid" 2>/dev/null || { echo "$name does not end"; exit 1; }
 done
 """
-#: what a node runs to ask the monitor, or the manager daemon: a list of commands on stdin, as JSON
+#: what a node runs to ask the monitor, or the manager daemon: commands on stdin as JSON, how many at once
 _ASK = """
-import json, os, sys
+import concurrent.futures, json, os, sys
 import rados
-asked = json.load(sys.stdin)
 cluster = rados.Rados(conffile=os.environ["CEPH_CONF"], conf={"client_mount_timeout": "30"})
 cluster.connect()
-said = []
-for one in asked:
-    given = open(one["file"], "rb").read() if "file" in one else b""
-    ask = cluster.mgr_command if one.get("mgr") else cluster.mon_command
+
+def told(one):
+    given = open(one["file"], "rb").read() if one["file"] else b""
+    ask = cluster.mgr_command if one["mgr"] else cluster.mon_command
     status, out, why = ask(json.dumps({**one["command"], "format": "json"}), given, timeout=60)
     if status:
         sys.exit(f"{one['command']['prefix']}: {why or os.strerror(-status)}")
-    said.append(json.loads(out) if out.strip() else None)
-print(json.dumps(said))
+    return json.loads(out) if out.strip() else None
+
+with concurrent.futures.ThreadPoolExecutor(int(sys.argv[1])) as pool:
+    print(json.dumps(list(pool.map(told, json.load(sys.stdin)))))
 """
 
 
@@ -141,14 +142,19 @@ def python(
 
 
 def ask(
-    site: Site, *commands: dict[str, Any], mgr: Sequence[int] = (), file: str = ""
+    site: Site,
+    *commands: dict[str, Any],
+    mgr: Sequence[int] = (),
+    file: str = "",
+    at_once: int = 1,
 ) -> list[Any]:
-    """Has the monitor do commands, in one connection; those at `mgr` are the manager daemon's."""
-    asked = [
-        {"command": c, "mgr": i in mgr} | ({"file": file} if file else {})
-        for i, c in enumerate(commands)
-    ]
-    said = python(site, site.managers[0], _ASK, "the monitor", stdin=json.dumps(asked).encode())
+    """Has the monitor do commands, in one connection; gives what it said to each, None for nothing.
+
+    Those at `mgr` are the manager daemon's. `file` goes with each; without `at_once` they go one by one.
+    """
+    asked = [{"command": c, "mgr": i in mgr, "file": file} for i, c in enumerate(commands)]
+    stdin = json.dumps(asked).encode()
+    said = python(site, site.managers[0], _ASK, "the monitor", str(at_once), stdin=stdin)
     return list(json.loads(said))
 
 

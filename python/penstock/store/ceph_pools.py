@@ -36,22 +36,16 @@ def pool(site: Site, first: int | None, among: list[int], copies: int, name: str
     # a pool that is spread has some eight placement groups for each OSD
     spread = first is None and len(among) > 1
     groups = 1 << (8 * len(among) - 1).bit_length() if spread else 4
-    asked: list[dict[str, Any]] = [
-        {
-            "prefix": "osd pool create",
-            "pool": name,
-            "pg_num": groups,
-            "pgp_num": groups,
-            "pool_type": "replicated",
-            "rule": rule,
-            "size": copies,
-        }
-    ]
+    create = {"prefix": "osd pool create", "pool": name, "pg_num": groups, "pgp_num": groups}
+    create |= {"pool_type": "replicated", "rule": rule, "size": copies}
+    _, pools_now = ask(site, create, {"prefix": "osd lspools"})
+    number = next(p["poolnum"] for p in pools_now if p["poolname"] == name)
+    if spread:
+        _spread_evenly(site, number, among, copies, groups)
     if name not in (METADATA, DATA):
-        asked.append({"prefix": "fs add_data_pool", "fs_name": FILE_SYSTEM, "pool": name})
-    ask(site, *asked)
+        ask(site, {"prefix": "fs add_data_pool", "fs_name": FILE_SYSTEM, "pool": name})
     site.wait(
-        lambda: _active(site, name) == groups,
+        lambda: _active(site, number) == groups,
         f"the placement groups of the pool {name} have not become active",
         _POOL_WITHIN_S,
     )
@@ -59,15 +53,19 @@ def pool(site: Site, first: int | None, among: list[int], copies: int, name: str
     return name
 
 
-def _active(site: Site, pool: str) -> int:
+def _spread_evenly(site: Site, number: int, among: list[int], copies: int, groups: int) -> None:
+    """Gives each OSD as many placement groups of a pool as the others, in turn.
+
+    CRUSH draws them, and of a few groups it draws one OSD far more often than another.
+    """
+    turns = [[among[(g + i) % len(among)] for i in range(copies)] for g in range(groups)]
+    named = ({"pgid": f"{number}.{g:x}", "id": on} for g, on in enumerate(turns))
+    ask(site, *({"prefix": "osd pg-upmap", **one} for one in named), at_once=16)
+
+
+def _active(site: Site, number: int) -> int:
     """How many placement groups of a pool serve requests."""
-    pools, dump = ask(
-        site,
-        {"prefix": "osd lspools"},
-        {"prefix": "pg dump", "dumpcontents": ["pgs_brief"]},
-        mgr=(1,),
-    )
-    number = next(p["poolnum"] for p in pools if p["poolname"] == pool)
+    (dump,) = ask(site, {"prefix": "pg dump", "dumpcontents": ["pgs_brief"]}, mgr=(0,))
     ours = [p for p in dump["pg_stats"] if p["pgid"].startswith(f"{number}.")]
     return sum("active" in p["state"].split("+") for p in ours)
 
@@ -97,6 +95,7 @@ def crush_map(osds: int, rules: Sequence[Mapping[str, Any]]) -> str:
     lines += ["type 0 osd", "type 1 host", "type 2 root"]
     for n in range(osds):
         lines.append(_bucket("host", f"host{n}", -1 - n, [f"osd.{n}"]))
+    made = []
     for number, rule in enumerate(rules):
         steps = []
         if rule["others"]:
@@ -108,9 +107,11 @@ def crush_map(osds: int, rules: Sequence[Mapping[str, Any]]) -> str:
             rest = 0 if rule["first"] is None else -1
             steps += [f"take root{number}", f"chooseleaf firstn {rest} type host", "emit"]
         does = "\n".join(f"step {s}" for s in steps)
-        sizes = "type replicated\nmin_size 1\nmax_size 64"
-        lines.append(f"rule rule{number} {{\nid {number}\n{sizes}\n{does}\n}}")
-    return "\n".join(lines) + "\n"
+        # the monitor tries a rule with every number of copies that it allows
+        most = len(rule["others"]) + (rule["first"] is not None)
+        sizes = f"type replicated\nmin_size 1\nmax_size {most}"
+        made.append(f"rule rule{number} {{\nid {number}\n{sizes}\n{does}\n}}")
+    return "\n".join([*lines, *made]) + "\n"
 
 
 def _bucket(kind: str, name: str, number: int, items: Sequence[str]) -> str:
