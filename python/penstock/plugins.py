@@ -196,8 +196,8 @@ STORE_ENGINES = Table(
     "store-engines",
     "engine",
     {
-        "cephfs": "penstock.store.cephfs:CephFS",
         "moosefs": "penstock.store.moosefs:MooseFS",
+        "cephfs": "penstock.store.cephfs:CephFS",
         "directory": "penstock.store.directory:Directory",
     },
 )

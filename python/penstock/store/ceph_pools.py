@@ -41,7 +41,9 @@ def pool(site: Site, first: int | None, among: list[int], copies: int, name: str
     _, pools_now = ask(site, create, {"prefix": "osd lspools"})
     number = next(p["poolnum"] for p in pools_now if p["poolname"] == name)
     if spread:
-        _spread_evenly(site, number, among, copies, groups)
+        placed = enumerate(in_turn(among, copies, groups))
+        moves = [{"pgid": f"{number}.{g:x}", "id": on} for g, on in placed]
+        ask(site, *({"prefix": "osd pg-upmap", **one} for one in moves), at_once=16)
     if name not in (METADATA, DATA):
         ask(site, {"prefix": "fs add_data_pool", "fs_name": FILE_SYSTEM, "pool": name})
     site.wait(
@@ -53,14 +55,12 @@ def pool(site: Site, first: int | None, among: list[int], copies: int, name: str
     return name
 
 
-def _spread_evenly(site: Site, number: int, among: list[int], copies: int, groups: int) -> None:
-    """Gives each OSD as many placement groups of a pool as the others, in turn.
+def in_turn(among: list[int], copies: int, groups: int) -> list[list[int]]:
+    """For each of some placement groups its OSDs, so that each has as many as the others.
 
     CRUSH draws them, and of a few groups it draws one OSD far more often than another.
     """
-    turns = [[among[(g + i) % len(among)] for i in range(copies)] for g in range(groups)]
-    named = ({"pgid": f"{number}.{g:x}", "id": on} for g, on in enumerate(turns))
-    ask(site, *({"prefix": "osd pg-upmap", **one} for one in named), at_once=16)
+    return [[among[(g + i) % len(among)] for i in range(copies)] for g in range(groups)]
 
 
 def _active(site: Site, number: int) -> int:
