@@ -76,10 +76,9 @@ ceph-mon --mkfs -i a --monmap monmap --keyring keyring && ceph-mon -i a
 """
 #: $0: the directory of its files, $1: its number, $2: its id, $3: what its block file is at most
 _OSD = """
-mkdir -p "$0/osd" && free=$(df --output=avail -B1 "$0" | tail -n 1) &&
-size=$(awk -v free="$free" -v most="$3" 'BEGIN { s = free * 0.9; printf "%d", (s < most ? s : most) }') &&
-ceph-osd -i "$1" --mkfs --osd-uuid "$2" --bluestore_block_size="$size" &&
-ceph-osd -i "$1" --bluestore_block_size="$size"
+mkdir -p "$0/osd" && free=$(df --output=avail -B1 "$0" | tail -n 1) || exit 1
+size=$((free / 10 * 9)) && [ "$size" -le "$3" ] || size=$3
+ceph-osd -i "$1" --mkfs --osd-uuid "$2" --bluestore_block_size="$size" && ceph-osd -i "$1"
 """
 #: ends daemons one after the other, by their pid files; $0 and what follows are names
 _STOP = """
@@ -106,7 +105,8 @@ def told(one):
     return json.loads(out) if out.strip() else None
 
 with concurrent.futures.ThreadPoolExecutor(int(sys.argv[1])) as pool:
-    print(json.dumps(list(pool.map(told, json.load(sys.stdin)))))
+    print(json.dumps(list(pool.map(told, json.load(sys.stdin)))), flush=True)
+os._exit(0)  # librados may abort while it is torn down
 """
 
 
@@ -155,7 +155,7 @@ def ask(
     asked = [{"command": c, "mgr": i in mgr, "file": file} for i, c in enumerate(commands)]
     stdin = json.dumps(asked).encode()
     said = python(site, site.managers[0], _ASK, "the monitor", str(at_once), stdin=stdin)
-    return list(json.loads(said))
+    return list(json.loads(said.splitlines()[-1]))  # above it may be what librados complains of
 
 
 def configure(site: Site, node: RunningNode) -> None:

@@ -104,7 +104,8 @@ for block in range(-(-about.st_size // unit)):
     else:
         parts.append([length, of(number)])
     last = number
-print(json.dumps({"on": groups_on, "parts": parts}))
+print(json.dumps({"on": groups_on, "parts": parts}), flush=True)
+os._exit(0)  # librados may abort while it is torn down
 """
 
 
@@ -174,7 +175,7 @@ def located(site: Site, node: RunningNode, path: str) -> list[Extent]:
     layout = layout_of(site, node, path)
     groups = site.state["pools"][layout["pool"]]["groups"]
     words = [path, layout["pool"], str(groups), *(str(layout[k]) for k in _NUMBERS)]
-    said = json.loads(python(site, node, _LOCATE, "where it is", *words))
+    said = json.loads(python(site, node, _LOCATE, "where it is", *words).splitlines()[-1])
     names = site.state["osds"]
     on = {group: tuple(names[o] for o in osds) for group, osds in said["on"].items()}
     extents, start = [], 0
