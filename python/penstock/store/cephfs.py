@@ -68,6 +68,11 @@ _SUPPORT = {
     "DP scatter": native("an object_size of that many chunks, stripe_count 1"),
 }
 
+_UNMOUNT = """
+pid=$(cat /run/penstock-ceph/client.admin.pid) && umount "$0" || exit 1
+for turn in $(seq 500); do kill -0 "$pid" 2>/dev/null || exit 0; sleep 0.1; done
+echo "ceph-fuse does not end"; exit 1
+"""
 _SIZES = (("used", "kb_used"), ("total", "kb"))
 
 
@@ -137,8 +142,8 @@ class CephFS:
             site.state["prepared"] = True
 
     def unmount(self, site: Site, node: RunningNode) -> None:
-        """What was written is with the OSDs when umount(8) returns."""
-        site.run(node, ["umount", site.mount], what="unmounting the store", timeout_s=60.0)
+        """What was written is with the OSDs when ceph-fuse has ended, some time after umount(8) has."""
+        shell(site, node, _UNMOUNT, "unmounting the store", site.mount)
 
     def tag(
         self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
