@@ -38,7 +38,7 @@ from penstock.host.daemon import start_daemon
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
 from penstock.host.mounts import mounts_at, unmount
-from penstock.observe.trace.capture.cost import added_by_programs, cost_of
+from penstock.observe.trace.capture.overhead import added_by_programs, cost_of
 from penstock.state import state_dir
 
 CASE = "4 KiB cached pread"

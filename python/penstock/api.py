@@ -285,11 +285,17 @@ def explore(
     out: PathLike | None = None,
     seeds: int = 20,
     budget: int | None = None,
+    calibration: PathLike | None = None,
 ) -> Exploration:
-    """Which configuration is best: `vary` such as `hosts.app.count=2..18`, as `penstock explore --vary`."""
+    """Which configuration is best: `vary` such as `hosts.app.count=2..18`, as `penstock explore --vary`.
+
+    `calibration` is a file of measured pairs; without it none are looked for.
+    """
     from penstock.platform.hosts import load_platform
-    from penstock.predict.explore.asked import asked, plan_of
+    from penstock.predict.calibration import pairs_for
+    from penstock.predict.explore.calibrated import calibration_of
     from penstock.predict.explore.record import Record
+    from penstock.predict.explore.request import plan_of, question_of
     from penstock.predict.explore.run import Settings, check
     from penstock.predict.explore.run import explore as explored
     from penstock.predict.explore.simulate import Simulated
@@ -298,16 +304,19 @@ def explore(
     from penstock.workload.read import read_workload
 
     space = make_space([parse_axis(text) for text in vary])
-    question = asked(space, SpaceFile(()), constraints, objective)
+    question = question_of(space, SpaceFile(()), constraints, objective)
     where, work = load_platform(Path(platform), []), read_workload(workflow)
     evaluator = Simulated(work, where, space, 0)
     settings = Settings(budget=budget, most_seeds=seeds)
+    known = None
+    if calibration is not None:
+        known = calibration_of(pairs_for(Path(calibration), where.name), settings.level)
     silent = _Silent()
     record = Record(space, evaluator, Path(out) if out is not None else None, silent.advanced)
     check(question, settings, space, evaluator)
     record.open(plan_of(work, where, space), resume=False)
     try:
-        return explored(record, question, settings, silent)
+        return explored(record, question, settings, silent, known)
     finally:
         record.close()
 
@@ -336,27 +345,27 @@ class Disk:
         self.described: dict[str, Any] = {}
 
     def __enter__(self) -> Disk:
-        from penstock.emulate.disks import standing
+        from penstock.emulate.disks import persistent
 
-        self.described = standing.up(self.profile, self.backing, self.mount, **self._options)
+        self.described = persistent.up(self.profile, self.backing, self.mount, **self._options)
         return self
 
     def __exit__(self, *_: object) -> None:
-        from penstock.emulate.disks import standing
+        from penstock.emulate.disks import persistent
 
-        standing.down(self.mount)
+        persistent.down(self.mount)
 
     def set(self, **patch: Any) -> dict[str, Any]:
         """Changes it while it is used."""
-        from penstock.emulate.disks import standing
+        from penstock.emulate.disks import persistent
 
-        return standing.change(self.mount, patch)
+        return persistent.change(self.mount, patch)
 
     def stats(self) -> dict[str, Any]:
         """Its counters."""
-        from penstock.emulate.disks import standing
+        from penstock.emulate.disks import persistent
 
-        (disk,) = standing.status(self.mount)
+        (disk,) = persistent.status(self.mount)
         return dict(disk["stats"])
 
 

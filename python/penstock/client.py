@@ -78,7 +78,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def ask(self, method: str, path: str, **options: Any) -> Any:
+    def request(self, method: str, path: str, **options: Any) -> Any:
         """One request below /api/v1, its answer as JSON values.
 
         Raises BadInput where the request is wrong (400, 404, 409, 422), PenstockError where it failed.
@@ -91,15 +91,15 @@ class Client:
 
     def version(self) -> dict[str, Any]:
         """Which penstock answers."""
-        return dict(self.ask("GET", ""))
+        return dict(self.request("GET", ""))
 
     def host(self) -> dict[str, Any]:
         """The host: processors, memory, what its networks can have."""
-        return dict(self.ask("GET", "/host"))
+        return dict(self.request("GET", "/host"))
 
     def state(self) -> dict[str, Any]:
         """Everything that is up, with counters."""
-        return dict(self.ask("GET", "/state"))
+        return dict(self.request("GET", "/state"))
 
     def live(self, interval_s: float = 1.0) -> Iterator[dict[str, Any]]:
         """The same again and again, until the caller has enough."""
@@ -115,11 +115,11 @@ class Client:
 
     def clusters(self) -> list[str]:
         """Names of the clusters that are up."""
-        return list(self.ask("GET", "/clusters"))
+        return list(self.request("GET", "/clusters"))
 
     def cluster(self, name: str) -> RemoteCluster:
         """One of them. Raises BadInput where there is none of that name."""
-        self.ask("GET", f"/clusters/{_part(name)}")
+        self.request("GET", f"/clusters/{_part(name)}")
         return RemoteCluster(self, name)
 
     def put_up(
@@ -147,17 +147,17 @@ class Client:
         ):
             if value is not None:
                 said[key] = value
-        answer = self.ask("POST", "/clusters", json=said)
+        answer = self.request("POST", "/clusters", json=said)
         return RemoteCluster(self, answer["cluster"])
 
     def begin(self, method: str, path: str, **options: Any) -> Job:
         """A request that goes on after its answer."""
         headers = {**options.pop("headers", {}), "Prefer": "respond-async"}
-        return Job(self, int(self.ask(method, path, headers=headers, **options)["job"]))
+        return Job(self, int(self.request(method, path, headers=headers, **options)["job"]))
 
     def disks(self) -> list[dict[str, Any]]:
         """Disks without a node."""
-        return list(self.ask("GET", "/disks"))
+        return list(self.request("GET", "/disks"))
 
     def put_disk_up(
         self, profile: str, backing: Path | str, mount: Path | str, *, time_scale: float = 1.0
@@ -169,19 +169,19 @@ class Client:
             "mount": str(mount),
             "time_scale": time_scale,
         }
-        return dict(self.ask("POST", "/disks", json=said))
+        return dict(self.request("POST", "/disks", json=said))
 
     def set_disk(self, disk: str, **patch: Any) -> dict[str, Any]:
         """Changes one now: limits, features, faults."""
-        return dict(self.ask("PATCH", f"/disks/{_part(disk)}", json={"patch": patch}))
+        return dict(self.request("PATCH", f"/disks/{_part(disk)}", json={"patch": patch}))
 
     def take_disk_down(self, disk: str) -> dict[str, Any]:
         """Takes one down; its files stay."""
-        return dict(self.ask("DELETE", f"/disks/{_part(disk)}"))
+        return dict(self.request("DELETE", f"/disks/{_part(disk)}"))
 
     def journal(self) -> list[dict[str, Any]]:
         """Changes to the host that are not taken back yet."""
-        return list(self.ask("GET", "/journal")["entries"])
+        return list(self.request("GET", "/journal")["entries"])
 
 
 class RemoteCluster:
@@ -192,7 +192,7 @@ class RemoteCluster:
         self.name = name
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
-        return self.client.ask(method, f"/clusters/{_part(self.name)}{path}", **options)
+        return self.client.request(method, f"/clusters/{_part(self.name)}{path}", **options)
 
     def nodes(self) -> list[dict[str, Any]]:
         """Its nodes: state, addresses, disks."""
@@ -297,7 +297,7 @@ class Job:
 
     def state(self, wait_s: float = 0.0) -> dict[str, Any]:
         """What it has come to; waits for its end for at most `wait_s` seconds, 60 at most."""
-        return dict(self._client.ask("GET", f"/jobs/{self.number}", params={"wait_s": wait_s}))
+        return dict(self._client.request("GET", f"/jobs/{self.number}", params={"wait_s": wait_s}))
 
     def result(self) -> Any:
         """Its result, when it has ended. Raises as the request itself would."""

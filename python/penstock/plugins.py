@@ -174,7 +174,7 @@ STUDY_FINDINGS = Table(
         "best": "penstock.analyse.study_findings:best",
         "costs": "penstock.analyse.effect_findings:costs",
         "effects": "penstock.analyse.effect_findings:effects",
-        "slowed": "penstock.analyse.slowed:slowed",
+        "slowed": "penstock.analyse.time_scale:slowed",
         **{
             name: f"penstock.analyse.study_findings:{name}"
             for name in (

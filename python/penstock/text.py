@@ -61,7 +61,7 @@ def phase(found: Mapping[str, Any]) -> str:
 FAULTS = "faults"
 
 
-def basis_in_words(basis: str) -> str:
+def basis_text(basis: str) -> str:
     """What a verdict rests on, as told to people: faults are fewer than the accesses that they stand for."""
     return f"{basis} (lower bound)" if basis == FAULTS else basis
 
@@ -127,7 +127,7 @@ def listed(words: Sequence[str], last: str = "and") -> str:
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
-def term_words(term: str) -> str:
+def term_text(term: str) -> str:
     """A term for readers: `disk × pattern`."""
     return str(term).replace(":", " × ").replace("_", " ")
 

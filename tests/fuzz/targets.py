@@ -32,6 +32,7 @@ from penstock.platform.emulation import cluster_spec
 from penstock.platform.from_distem import read_distem
 from penstock.platform.from_simgrid import read_simgrid
 from penstock.platform.hosts import read_platform
+from penstock.predict.measured_runs import runs_of
 from penstock.profile.model import StorageProfile
 from penstock.study.load import read_study
 from penstock.workload.described import workload_of
@@ -275,6 +276,23 @@ def _workload(data: bytes) -> None:
         found.read(document, size_model=None, io_share=None)
 
 
+_MEASURED = {
+    "schema": "penstock/measured/1",
+    "runs": [
+        {
+            "makespan_s": 9.5,
+            "stages": [{"name": "sort", "start_s": 0, "end_s": 9.25}],
+            "tasks": [{"name": "sort_1", "lasts_s": 3.5}],
+        }
+    ],
+}
+_MEASURED_TABLE = b"""run,kind,name,start_s,end_s,lasts_s
+a,run,,0,9.5,
+a,stage,sort,,,9.25
+b,run,,,,8
+b,task,sort_1,0.5,3,
+"""
+
 _WORKLOAD = {
     "schema": "penstock/workload/1",
     "name": "w",
@@ -503,6 +521,19 @@ def all_targets() -> list[Target]:
         _plain("study-file", _of_file(study), _study, BadInput, cost=60),
         _plain("platform-file", _of_file(platform), _platform, BadInput, cost=60),
         _plain("workload-file", of.of_json(_WORKLOAD, *wfformat), _workload, BadInput, cost=4),
+        _plain(
+            "measured-runs",
+            of.of_json(_MEASURED, *wfformat),
+            lambda d: bool(runs_of(d, "fuzzed.json")),
+            BadInput,
+            cost=4,
+        ),
+        _plain(
+            "measured-table",
+            of.of_text(_MEASURED_TABLE),
+            lambda d: bool(runs_of(d, "fuzzed.csv")),
+            BadInput,
+        ),
         _plain(
             "distem-platform",
             of.of_json(distem()),

@@ -15,7 +15,7 @@ _MEASURE = """
 from penstock.emulate.disks.floor import host_floor
 from penstock.host.journal import Journal
 from penstock.observe.trace import MODES
-from penstock.observe.trace.capture.cost import cost_of
+from penstock.observe.trace.capture.overhead import cost_of
 from penstock.state import state_dir
 host_floor()
 for mode in MODES:

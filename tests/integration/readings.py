@@ -16,7 +16,7 @@ import pytest
 
 from penstock.analyse.fidelity import is_valid
 from penstock.analyse.fidelity_windows import CPU_LIMIT_PERCENT, STEAL_LIMIT_PERCENT
-from penstock.observe.trace.capture.cost import interval
+from penstock.observe.trace.capture.overhead import interval
 from tests.conftest import RETAKEN
 
 #: readings of a setting: the 95 % interval of their median leaves one out at either end

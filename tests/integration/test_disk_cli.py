@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from penstock.analyse import fidelity_path
-from penstock.emulate.disks import standing
+from penstock.emulate.disks import persistent
 from penstock.errors import BadInput
 from penstock.host.journal import Journal
 from penstock.host.mounts import mounts_at
@@ -108,13 +108,13 @@ def test_a_disk_whose_way_is_not_known_well_enough_is_refused(
     for name in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
         monkeypatch.setenv(name, disk.environment[name])
     keep(disk.base / "state", FLOOR)
-    standing.up("service-5ms", disk.base / "b", disk.mount)
-    standing.down(disk.mount)
+    persistent.up("service-5ms", disk.base / "b", disk.mount)
+    persistent.down(disk.mount)
     monkeypatch.setattr(fidelity_path, "PATH_LIMIT", 1e-7)
     with pytest.raises(
         BadInput, match=r"through the kernel takes .* its time_scale must be \d+ or more"
     ):
-        standing.up("service-5ms", disk.base / "b", disk.mount)
+        persistent.up("service-5ms", disk.base / "b", disk.mount)
     assert not mounts_at(disk.mount)
     assert not (disk.base / "run" / "standing-disks.json").exists()
 

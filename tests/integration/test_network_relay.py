@@ -17,7 +17,7 @@ from penstock.emulate.network.capabilities import offers
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 from penstock.host.undo import undo
-from penstock.observe.trace.capture.cost import interval
+from penstock.observe.trace.capture.overhead import interval
 from penstock.spec.cluster import Delay, Event, LinkSpec, NetworkSpec, When
 from tests.integration.net_ground import (
     bit_s,

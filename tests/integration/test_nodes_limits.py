@@ -16,7 +16,7 @@ from penstock.emulate.cluster.cluster import Cluster
 from penstock.emulate.cluster.settings import Change
 from penstock.emulate.cluster.status import jain_index
 from penstock.errors import BadInput
-from penstock.observe.trace.capture.cost import interval
+from penstock.observe.trace.capture.overhead import interval
 from penstock.profile.load import load_profile
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 from tests.integration.node_ground import NODES, Ground, one_ground

@@ -18,7 +18,7 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles, undictionaried
-from penstock.campaign.certificate_again import judged_again
+from penstock.campaign.rejudge import rejudged_certificates
 
 from .node_ground import Ground
 
@@ -152,7 +152,7 @@ def test_two_nodes_from_end_to_end(ground: Ground) -> None:
         assert set(fidelity["disk_id"].astype(str)) == {"store.d"}
         assert set(fidelity["node_id"].astype(str)) == {"store"}
         judged, kept = (
-            judged_again(by_older_rules(bundle)),
+            rejudged_certificates(by_older_rules(bundle)),
             undictionaried(bundle.table("fidelity")),
         )
         assert judged.again

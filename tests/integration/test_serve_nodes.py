@@ -186,11 +186,11 @@ def test_what_is_wrong_is_said_and_changes_nothing(client: Client) -> None:
         ({"platform": PLATFORM, "name": "../x"}, r"name.*\(422\)"),
     ):
         with pytest.raises(BadInput, match=words):
-            client.ask("POST", "/clusters", json=asked)
+            client.request("POST", "/clusters", json=asked)
     with pytest.raises(BadInput, match="no cluster nosuch is up"):
         client.cluster("nosuch")
     with pytest.raises(BadInput, match="no job 999"):
-        client.ask("GET", "/jobs/999")
+        client.request("GET", "/jobs/999")
     with pytest.raises(BadInput, match="no disk standing-x is up"):
         client.set_disk("standing-x", read_only=True)
     assert client.journal() == []

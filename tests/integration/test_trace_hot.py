@@ -18,12 +18,12 @@ import pytest
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.observe.trace.capture.hot import in_words
+from penstock.observe.trace.capture.hot_set import in_words
 from penstock.observe.trace.capture.scope import read_scope
 from penstock.observe.trace.capture.session import Traced
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
 from penstock.observe.trace.show.summary import file_rows
-from penstock.observe.trace.verdicts.remake import patterns_again
+from penstock.observe.trace.verdicts.rejudge import rejudged_patterns
 from tests.integration.tracing import NEEDS_TRACER, penstock, trace, with_known_cost, within
 
 pytestmark = NEEDS_TRACER
@@ -267,7 +267,7 @@ def test_the_bundle_and_the_summary_say_what_was_left(ground: Path, tmp_path: Pa
     events = pq.read_metadata(run / "io_events.parquet").num_rows
     assert events + told["hot"]["counted"] == told["kept"]
     # judged again, what rests on counters stands
-    again, _ = patterns_again(run)
+    again, _ = rejudged_patterns(run)
     assert again.num_rows == pq.read_metadata(run / "patterns.parquet").num_rows
     assert "counters" in again["basis"].to_pylist()
     for wrong in (("--hot",), ("--mode", "trace", "--hot", "--hot-bytes")):

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from penstock.analyse.findings import Finding
 from penstock.analyse.trace_findings import findings_of
 from penstock.observe.trace.layers.tables import served_under
-from penstock.observe.trace.show.closing import closing_sentence
+from penstock.observe.trace.show.closing_sentence import closing_sentence
 
 PAGE = 4096
 #: per call: pages in memory, read ahead, missed; requests; whether they took time; flags

@@ -6,7 +6,7 @@ import importlib
 import json
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadInput
@@ -67,8 +67,13 @@ def workloads(draw: st.DrawFn) -> Workload:
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+#: the only writer of a file reads it first
+READ_FIRST = Task("t0", (Operation("read", "a", 0, 0), Operation("write", "a", 0, 0)), "t0")
+
+
 @QUICK
 @given(workloads())
+@example(Workload("w", (), (READ_FIRST,)))
 def test_the_simulator_takes_exactly_what_the_check_lets_pass(workload: Workload) -> None:
     found = problems(workload)
     try:

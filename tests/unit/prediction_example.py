@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from penstock.predict.beside import beside
 from penstock.predict.intervals import order_statistics
+from penstock.predict.measured_runs import MeasuredRun, Span
 from penstock.predict.prediction import Prediction, find_bottleneck, ranked_stations
 from penstock.predict.queue_network.applies import Applies, Reason
 from penstock.predict.queue_network.cost import Cost
@@ -231,13 +234,15 @@ def prediction(n: int = 200, hosts: int = 20, slots: int = 1) -> Prediction:
         ),
         ("manager-0",),
     )
-    return Prediction(
+    made_one = Prediction(
         workload="montage",
         platform="cluster",
         makespan_s=total,
         interval=order_statistics(draws, sources=("seeds and launch skew", "2 assumed values")),
         stages=[
-            s | {"end_low_s": s["end_s"] * 0.98, "end_high_s": s["end_s"] * 1.03}
+            s
+            | {"end_low_s": s["end_s"] * 0.98, "end_high_s": s["end_s"] * 1.03}
+            | {"lasts_low_s": 0.9 * lasts(s), "lasts_high_s": 1.2 * lasts(s)}
             for s in made["stages"]
         ],
         stations=ranked_stations([made]),
@@ -269,7 +274,6 @@ def prediction(n: int = 200, hosts: int = 20, slots: int = 1) -> Prediction:
             "method": "penstock profile DIR on a nodes host",
             "why": "between 0.5 ms/MiB and 1.5 ms/MiB it moves the makespan by 12 s",
         },
-        measured={"measured_s": 1.0, "ratio": 1.0, "inside": True, "pairs": 1, "store": "x"},
         frequencies={
             "conflict": True,
             "statement": "1.2 GHz takes 19 % less energy and 31 % more time than 2.3 GHz",
@@ -279,3 +283,31 @@ def prediction(n: int = 200, hosts: int = 20, slots: int = 1) -> Prediction:
             ],
         },
     )
+    beside_it = beside(made_one, measured_runs(made_one), predicted_tasks(made_one))
+    return replace(made_one, measured=beside_it | {"pairs": 1, "store": "x"})
+
+
+def lasts(stage: dict[str, Any]) -> float:
+    """Seconds from a stage's first start to its last end."""
+    return float(stage["end_s"] - stage["start_s"])
+
+
+def measured_runs(made: Prediction) -> list[MeasuredRun]:
+    """Two runs: the first stage took half as long as predicted, the second as much longer."""
+    off = lasts(made.stages[0]) / 2
+    found = []
+    for more in (0.0, 0.01):
+        stages = {s["name"]: Span(lasts(s) + more) for s in made.stages}
+        stages[made.stages[0]["name"]] = Span(off + more)
+        stages[made.stages[1]["name"]] = Span(lasts(made.stages[1]) + off + more)
+        tasks = {"mProject-0": Span(1.0 + more), "unheard-of": Span(1.0)}
+        found.append(MeasuredRun("by hand", made.makespan_s * (1 + more), stages, tasks))
+    return found
+
+
+def predicted_tasks(made: Prediction) -> list[dict[str, Any]]:
+    """Rows as `task_times` makes them."""
+    return [
+        {"name": t["name"], "predicted_s": t["end_s"] - t["start_s"], "low_s": 0.5, "high_s": None}
+        for t in made.tasks or []
+    ]

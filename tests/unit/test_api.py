@@ -13,6 +13,7 @@ import pytest
 import penstock
 from penstock.campaign.analysis import analyse
 from penstock.errors import BadInput
+from penstock.predict.calibration import Pair, add_pairs
 from tests.model.explore_files import write_files
 from tests.unit.planted_study import Planted
 
@@ -75,6 +76,19 @@ def test_predict_and_explore(tmp_path: Path) -> None:
         workflow, platform, ["hosts.app.count=2..3"], objective="time", seeds=4
     )
     assert len(found.record.space.axes) == 1
+    assert found.calibration is None
+    pairs = [Pair(f"w{i}", "cluster", 10.0, 10.5 + i / 100) for i in range(9)]
+    add_pairs(tmp_path / "pairs.json", pairs)
+    beside = penstock.explore(
+        workflow,
+        platform,
+        ["hosts.app.count=2..3"],
+        objective="time",
+        seeds=4,
+        calibration=tmp_path / "pairs.json",
+    )
+    assert beside.calibration is not None
+    assert beside.calibration.half_width == pytest.approx(0.058)
 
 
 def test_nothing_is_imported_before_it_is_asked_for() -> None:

@@ -29,7 +29,7 @@ from penstock.predict.blackbox.tasks import (
     with_computing,
 )
 from penstock.profile import load_profile
-from penstock.report.tree import figure
+from penstock.report.storage_tree import figure
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -172,7 +172,7 @@ def test_task_times_from_a_model(model: BlackBoxModel) -> None:
     write = float(model.throughput([model.point(operation="write")])[0])
     assert apart.time_s == pytest.approx(1e9 * (1 / 4 + 1 / 2) * (1 / read + 1 / write), rel=0.2)
     beyond = task_time(model, "scan", size=1e9, clients=20)
-    assert beyond.notes == ("clients 20 lies outside of 0 to 4",)
+    assert [b.dimension for b in beyond.beyond] == ["clients", "data_bytes"]
     kind, said = parse_task("scan size=1GB cpu=1.1s")
     assert task_time(model, kind, **said) == cheap
     assert model.errors["boosting"]["mean"] < 0.2

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.campaign.conductor import Attempt, Made, Outcome, conduct, still_to_make
+from penstock.campaign.conductor import Attempt, Outcome, PriorAttempts, conduct, still_to_make
 
 STEPS = ["prepare", "attach", "settle", "arm", "launch", "disarm", "detach", "collect"]
 
@@ -147,7 +147,7 @@ def test_what_fails_to_open_is_closed() -> None:
 
 
 def test_finished_runs_are_not_made_again_and_nothing_is_opened_for_them() -> None:
-    made = {r.run_id: Made(Outcome(r.run_id, 1, "finished", True), 1) for r in PLAN}
+    made = {r.run_id: PriorAttempts(Outcome(r.run_id, 1, "finished", True), 1) for r in PLAN}
     recorder = Recorder()
     assert conduct(PLAN, made, {}, recorder, recorder) == []
     assert recorder.calls == []
@@ -177,13 +177,13 @@ def test_a_resumed_campaign_repeats_an_invalid_run_only_if_that_was_not_done() -
     invalid = Outcome("r001", 1, "finished", False, "lost events", True)
     again = Outcome("r001", 2, "finished", False, "lost events", True)
     fine = {
-        "r002": Made(Outcome("r002", 1, "finished", True), 1),
-        "r003": Made(Outcome("r003", 1, "finished", True), 1),
+        "r002": PriorAttempts(Outcome("r002", 1, "finished", True), 1),
+        "r003": PriorAttempts(Outcome("r003", 1, "finished", True), 1),
     }
     recorder = Recorder()
-    conduct(PLAN, {"r001": Made(invalid, 1), **fine}, {}, recorder, recorder)
+    conduct(PLAN, {"r001": PriorAttempts(invalid, 1), **fine}, {}, recorder, recorder)
     assert launches(recorder) == ["r001.2"]
-    assert still_to_make(PLAN, {"r001": Made(again, 2), **fine}) == []
+    assert still_to_make(PLAN, {"r001": PriorAttempts(again, 2), **fine}) == []
 
 
 def test_own_time_leaves_out_what_is_the_users() -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.campaign import space
+from penstock.campaign import disk_space
+from penstock.campaign.cluster_reuse import changes_between
 from penstock.campaign.executor import (
     draw_seed,
     interrupted_attempts,
-    last_words,
+    last_line,
     note_interrupted,
 )
 from penstock.campaign.frozen import (
@@ -25,9 +26,8 @@ from penstock.campaign.frozen import (
 )
 from penstock.campaign.judgement import Evidence, judge
 from penstock.campaign.prepared import PreparedData, copy_tree, preparation_key
-from penstock.campaign.reuse import changes_between
 from penstock.campaign.run import _described, run_study
-from penstock.campaign.work import passable, work_directory
+from penstock.campaign.work_directory import passable, work_directory
 from penstock.design.plan import make_plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.host.launch import Finished, ResourceUse
@@ -206,8 +206,8 @@ def test_prepared_data_in_a_plain_directory_goes_with_it(tmp_path: Path) -> None
 
 def test_needs_on_one_file_system_are_summed(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    needs = [(tmp_path, space.Need(1, 2, 3)), (tmp_path / "a", space.Need(10, 20, 30))]
-    assert space.by_file_system(needs) == [(tmp_path, space.Need(11, 22, 33))]
+    needs = [(tmp_path, disk_space.Need(1, 2, 3)), (tmp_path / "a", disk_space.Need(10, 20, 30))]
+    assert disk_space.by_file_system(needs) == [(tmp_path, disk_space.Need(11, 22, 33))]
 
 
 def test_a_plain_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -233,15 +233,15 @@ def test_a_copy_is_a_copy(tmp_path: Path) -> None:
 def test_a_full_disk_is_foreseen_with_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(space, "free_bytes", lambda _: (100 << 20, 10 << 20))
-    space.check(tmp_path, space.Need(0, 0, 90 << 20), 3)
+    monkeypatch.setattr(disk_space, "free_bytes", lambda _: (100 << 20, 10 << 20))
+    disk_space.check(tmp_path, disk_space.Need(0, 0, 90 << 20), 3)
     with pytest.raises(PenstockError, match=r"100 MiB free, 111 MiB needed for 3 more runs"):
-        space.check(tmp_path, space.Need(50 << 20, 50 << 20, 1 << 20), 3)
+        disk_space.check(tmp_path, disk_space.Need(50 << 20, 50 << 20, 1 << 20), 3)
 
 
 def test_results_are_foreseen_from_those_that_are_there() -> None:
-    assert space.bundles_need(2, []) == 2 * space.FIRST_BUNDLE_BYTES
-    assert space.bundles_need(10, [1000, 3000]) == 33000
+    assert disk_space.bundles_need(2, []) == 2 * disk_space.FIRST_BUNDLE_BYTES
+    assert disk_space.bundles_need(10, [1000, 3000]) == 33000
 
 
 def test_an_interrupted_attempt_is_remembered(tmp_path: Path) -> None:
@@ -259,9 +259,9 @@ def test_draws_differ_between_runs_and_are_the_same_when_asked_again() -> None:
 
 def test_last_words(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert last_words(log) == ""
+    assert last_line(log) == ""
     log.write_text("first\nNo space left\n\n")
-    assert last_words(log) == "No space left"
+    assert last_line(log) == "No space left"
 
 
 def test_a_way_for_others_is_open_all_along(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def evidence(**more: object) -> Evidence:
     values: dict[str, object] = {
         "finished": Finished(0, None, False, 0, 1, use, 1),
         "timeout_s": 10.0,
-        "last_words": "",
+        "last_line": "",
         "oom_kills": 0,
         "node_faults": (),
         "cache_fault": "",
@@ -360,7 +360,7 @@ def test_a_few_faults_that_could_not_be_placed_spoil_no_run() -> None:
 def test_a_workload_that_ended_badly_has_failed(
     finished: Finished, state: str, reason: str
 ) -> None:
-    found = judge(evidence(finished=finished, last_words="no such table", lost_events=5))
+    found = judge(evidence(finished=finished, last_line="no such table", lost_events=5))
     assert (found.state, found.valid, found.repeatable) == (state, False, False)
     assert reason in found.reason
 

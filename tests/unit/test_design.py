@@ -1,4 +1,4 @@
-"""Designs against the mathematics: published tables, resolutions, aliases, power (DA-01…DA-06, DA-11)."""
+"""Designs against the mathematics: published tables, resolutions, aliases, power."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Effects against worked examples and an independent least-squares fit (DA-07…DA-10, DA-14, DA-16)."""
+"""Effects against worked examples and an independent least-squares fit."""
 
 from __future__ import annotations
 

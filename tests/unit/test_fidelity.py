@@ -119,7 +119,7 @@ def test_idle_gaps_are_the_programs_own():
     assert is_valid(table)[0]
 
 
-def held_up(log: pa.Table, late_ns: np.ndarray) -> pa.Table:
+def straggler_runs(log: pa.Table, late_ns: np.ndarray) -> pa.Table:
     """The log of a client that waits for each reply, each later by so much than it was due."""
     frame = log.to_pandas()
     before = np.concatenate([[0], np.cumsum(late_ns)[:-1]])
@@ -161,7 +161,7 @@ def verdicts(log: pa.Table, profile: str, host_waits: pa.Table | None) -> set[st
 )
 def test_lateness_is_the_disk_s_unless_a_witness_of_the_host_explains_it(metric, share, verdict):
     late = np.random.default_rng(1).exponential(2 * MS, 1000).astype(np.int64)
-    log = held_up(closed_loop(1000, 1, 5 * MS), late)
+    log = straggler_runs(closed_loop(1000, 1, 5 * MS), late)
     host_waits = waits(log, share=share, metric=metric)
     assert host_waits.num_rows > 50
     table = fidelity(log, {}, constant_profile(0.005), host_waits=host_waits)
@@ -189,7 +189,7 @@ def test_a_disk_held_up_once_a_second_is_found_though_it_is_right_on_average(dep
 
 def test_a_host_that_took_time_elsewhere_explains_nothing():
     late = np.where(np.arange(1000) < 500, 0, 2 * MS)
-    log = held_up(closed_loop(1000, 1, 5 * MS), late)
+    log = straggler_runs(closed_loop(1000, 1, 5 * MS), late)
     moved = waits(log).to_pandas()
     moved["t_ns"] -= 2400 * MS
     before = pa.Table.from_pandas(moved, preserve_index=False)
@@ -213,7 +213,7 @@ def test_a_direction_of_few_short_requests_is_not_judged(writes, valid):
 def test_lateness_that_adds_up_to_nothing_is_none_and_a_server_s_wait_is_shared_by_its_disks():
     """A tenth of the replies 0.3 ms late for 5 ms: 0.6 % in all, and no quantile moves beyond its limit."""
     late = np.where(np.arange(2000) % 10 == 0, 300_000, 0)
-    table = held_up(closed_loop(2000, 1, 5 * MS), late)
+    table = straggler_runs(closed_loop(2000, 1, 5 * MS), late)
     waited = {"server_wait_ns": 2000 * 300_000}
     alone = fidelity(table, waited, constant_profile(0.005))
     assert row(alone, "lateness")["delivered"] == pytest.approx(0.1)
@@ -229,7 +229,7 @@ def test_lateness_that_adds_up_to_nothing_is_none_and_a_server_s_wait_is_shared_
 def test_a_tail_of_late_replies_may_be_the_host_s_and_one_of_slow_service_is_the_disk_s():
     """Two replies in a hundred 2 ms late: below what counts as late in all, enough to move p99."""
     late = np.where(np.arange(2000) % 50 == 0, 2 * MS, 0)
-    log = held_up(closed_loop(2000, 1, 5 * MS), late)
+    log = straggler_runs(closed_loop(2000, 1, 5 * MS), late)
     of_host = waits(log)
     found = fidelity(log, {}, constant_profile(0.005), host_waits=of_host)
     assert row(found, "p99_read")["ratio"] == pytest.approx(1.4, abs=0.01)

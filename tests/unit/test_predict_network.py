@@ -337,6 +337,22 @@ def test_calibration_alters_the_interval_and_says_so() -> None:
     assert few.interval.low == bare.interval.low
 
 
+def test_a_calibration_that_has_become_too_wide_changes_the_verdict() -> None:
+    """The same runs, and one more pair each time: the verdict follows the widest of them."""
+    good = [Pair(f"w{i}", "cluster", 100, 100 + i % 4) for i in range(9)]
+    verdicts = []
+    for worst in (0.19, 0.21, 0.33, 0.34):
+        pairs = [*good, Pair("late", "cluster", 100, 100 * (1 + worst))]
+        made = predict(reduction(), platform(), seeds=39, pairs=pairs)
+        verdicts.append(codes(made).get("wide-calibration"))
+        assert made.interval.high == pytest.approx((1 + worst) * made.makespan_s)
+    assert verdicts == [None, "caution", "caution", "outside"]
+    twice = [Pair("w", "cluster", 100, 101 + i / 10) for i in range(9)]
+    made = predict(reduction(), platform(), seeds=39, pairs=twice)
+    assert codes(made)["few-predictions"] == "note", "nine repetitions of one prediction"
+    assert "few-predictions" not in codes(predict(reduction(), platform(), seeds=39, pairs=good))
+
+
 # ---------------------------------------------------------------- the command
 
 
@@ -467,7 +483,7 @@ def test_measured_runs_are_kept_and_calibrate_the_next_ones(
     for i in range(9):
         status, out, err = run(capsys, monkeypatch, *words, "--measured", f"{8 + i / 10:g}s")
         assert status == 0, err
-        assert "off. Kept in pairs.json" in out
+        assert "Kept in pairs.json" in out
     pairs = read_pairs(place / "pairs.json")
     assert [p.measured for p in pairs] == pytest.approx([8 + i / 10 for i in range(9)])
     assert len({(p.predicted, p.low, p.high) for p in pairs}) == 1, "ends before any calibration"

@@ -12,6 +12,7 @@ import pytest
 from penstock.platform.profiles import read_profile
 from penstock.predict.queue_network.applies import Applies, Conditions, Reason, Used, judge
 from penstock.predict.queue_network.conditions import history, profiled_range
+from penstock.predict.queue_network.unequal import Rates
 from penstock.profile.cells import Cell, Measurements
 from penstock.profile.fit import fit_profile
 
@@ -56,9 +57,14 @@ def test_nothing_to_say() -> None:
             "uniform-sizes",
             "caution",
         ),
+        ({"spread": [Rates("links", "sends", {"a": 100, "b": 89})]}, "unequal-links", "caution"),
+        ({"spread": [Rates("storage", "reads", {"a": 9, "b": 8})]}, "unequal-storage", "caution"),
         ({"pairs": 5}, "few-pairs", "caution"),
         ({"pairs": 0, "calibration_asked": True}, "few-pairs", "caution"),
         ({"pairs": 0}, "not-calibrated", "ok"),
+        ({"predictions": 8}, "few-predictions", "ok"),
+        ({"half_width": 0.201}, "wide-calibration", "caution"),
+        ({"half_width": 0.334}, "wide-calibration", "outside"),
         ({"draws": 5}, "few-seeds", "caution"),
         ({"notes": ["no run times: the tasks compute nothing"]}, "workload", "ok"),
         ({"platform": [Reason("unconverged", "caution", "x")]}, "unconverged", "caution"),
@@ -81,7 +87,10 @@ def test_each_rule(change: dict[str, Any], code: str, verdict: str) -> None:
         {"history": {"nvme": 1.49}},
         {"unmodelled": {"fsync": 0}},
         {"stored": {"s-0": (90.0, 100.0)}},
+        {"spread": [Rates("links", "sends", {"a": 100, "b": 90})]},
         {"pairs": 9},
+        {"predictions": 9},
+        {"half_width": 0.2},
         {"draws": 19},
     ],
 )
@@ -93,6 +102,12 @@ def test_the_gravest_reason_decides_and_comes_first() -> None:
     found = judge(replace(GOOD, pairs=0, stations=manager(0.95), history={"hdd-7200": 8}))
     assert found.verdict == "outside"
     assert [r.severity for r in found.reasons] == ["outside", "caution", "note"]
+
+
+def test_slow_hosts_are_named_the_slowest_first() -> None:
+    rates = {f"s-{i}": 100.0 for i in range(3)} | {f"t-{i}": 80.0 - i for i in range(6)}
+    (reason,) = judge(replace(GOOD, spread=[Rates("links", "sends", rates)])).reasons
+    assert "t-5, t-4, t-3, t-2 and 2 more send at 75 % to 80 % of what s-0 does" in reason.text
 
 
 def test_devices_that_depend_on_their_history_are_told_from_others() -> None:

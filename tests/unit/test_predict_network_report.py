@@ -18,8 +18,7 @@ from penstock.predict.intervals import calibrate, order_statistics
 from penstock.predict.prediction import find_bottleneck
 from penstock.predict.queue_network.applies import Applies
 from penstock.predict.queue_network.perfetto import slots_of, trace_events, write_trace
-from penstock.report import prediction_words as told
-from penstock.report import style
+from penstock.report import prediction_text, style
 from penstock.report.prediction import page, write_figures
 from penstock.report.prediction_figures import FIGURES, draw, timeline
 from tests.unit.prediction_example import prediction, station
@@ -30,25 +29,27 @@ def test_answer_names_time_bottleneck_cost_and_energy() -> None:
         prediction(), makespan_s=4.8, interval=order_statistics([4.6 + i / 76 for i in range(39)])
     )
     assert p.energy is not None
-    sentence = told.answer(p)
+    sentence = prediction_text.answer(p)
     assert sentence.startswith(
         "montage takes 4.8 s (90 % between 4.61 and 5.09 s); the bottleneck is the "
     )
     assert "in-queue of nodes-0, 97 % busy; 0.31 EUR, " in sentence
     assert sentence.endswith("kJ.")
     one = replace(p, interval=order_statistics([4.8]), cost=None, energy=None)
-    assert told.answer(one).endswith(
+    assert prediction_text.answer(one).endswith(
         "(one run simulated, no interval); the bottleneck is the in-queue of nodes-0, 97 % busy."
     )
 
 
 def test_an_interval_of_too_few_runs_names_what_it_reaches() -> None:
     p = replace(prediction(), interval=order_statistics([4.0, 5.0, 6.0]))
-    assert "(50 % between 4 and 6 s)" in told.answer(p)
+    assert "(50 % between 4 and 6 s)" in prediction_text.answer(p)
     few = replace(p, interval=calibrate(p.interval, 5.0, [0.1] * 8, False))
-    assert "(50 % between 4 and 6 s)" in told.answer(few), "too few pairs calibrate nothing"
+    assert "(50 % between 4 and 6 s)" in prediction_text.answer(few), (
+        "too few pairs calibrate nothing"
+    )
     enough = replace(p, interval=calibrate(p.interval, 5.0, [0.1] * 9, False))
-    assert "(90 % between 4.5 and 5.5 s)" in told.answer(enough)
+    assert "(90 % between 4.5 and 5.5 s)" in prediction_text.answer(enough)
 
 
 def test_alike_stations_are_one_bottleneck() -> None:
@@ -131,7 +132,11 @@ def test_figures_are_files(tmp_path: Path) -> None:
 
 def test_tables_fit_a_terminal() -> None:
     p = prediction()
-    for table in (told.stage_table(p), told.station_table(p), told.frequency_table(p)):
+    for table in (
+        prediction_text.stage_table(p),
+        prediction_text.station_table(p),
+        prediction_text.frequency_table(p),
+    ):
         widths = [
             max(len(c.lstrip("#")), *(len(r[i]) for r in table.rows)) + 2
             for i, c in enumerate(table.columns)

@@ -16,7 +16,7 @@ from penstock.archive.bundle import Bundle
 from penstock.design.plan import Plan, make_plan
 from penstock.errors import BadInput, PenstockError
 from penstock.predict.study.clients import ClientCosts, client_costs
-from penstock.predict.study.disk_workload import asked_by_jobs
+from penstock.predict.study.disk_workload import closed_loop_of
 from penstock.predict.study.predict import predict_plan, predict_study, score
 from penstock.profile.model import native
 from penstock.spec.study import Study
@@ -58,7 +58,7 @@ def truth(study: Study, levels: dict[str, str], seed: int) -> float:
     run = resolve(study, levels)
     jobs = parser("fio").operations(example_command(run))
     assert jobs
-    asked = asked_by_jobs(run, jobs, ClientCosts(think_ns=THINK_NS))
+    asked = closed_loop_of(run, jobs, ClientCosts(think_ns=THINK_NS))
     outcome = json.loads(native.simulate_closed(json.dumps(asked.spec | {"seed": seed})))
     return float(outcome["read"]["rate_bps"]) / (1 << 20)
 

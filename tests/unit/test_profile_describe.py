@@ -15,7 +15,7 @@ from penstock.design.plan import make_plan, treatments_of
 from penstock.predict.queue_network.applies import Conditions, judge
 from penstock.predict.queue_network.conditions import profiles_of
 from penstock.profile import describe, load_profile, ready_names
-from penstock.profile.advice import Judged, not_to_be_used, verdict
+from penstock.profile.advice import JudgedCell, not_to_be_used, verdict
 from penstock.profile.cells import Cell
 from penstock.profile.model import NOT_MET, ruled_out
 from penstock.study.load import load_study
@@ -108,7 +108,7 @@ def test_words_that_go_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_a_fit_that_misses_depth_or_tail_says_so() -> None:
     one = np.ones(1)
     cell = Cell("read", False, 4096, 16, 16, 1e6, one, one)
-    rows = [Judged(cell, 0.6, None, 1.02, 1.5), Judged(cell, 1.01, None, 0.99, 1.1)]
+    rows = [JudgedCell(cell, 0.6, None, 1.02, 1.5), JudgedCell(cell, 1.01, None, 0.99, 1.1)]
     assert not_to_be_used(rows) == [
         MISSED,
         "the 99th percentile of random reads of 4 KiB, 16 under way (fitted 1.50 of what was measured)",
@@ -117,7 +117,7 @@ def test_a_fit_that_misses_depth_or_tail_says_so() -> None:
     assert "rates of the 2 cells of the fit are met within 67 %" in said
     assert "of 2 medians 2 are within 15 %, the worst is off by 2 %" in said
     assert "of 2 99th percentiles 1 are within 15 %, the worst is off by 50 %" in said
-    assert "medians" not in verdict([Judged(cell, 1.0, None)])
+    assert "medians" not in verdict([JudgedCell(cell, 1.0, None)])
 
 
 def test_plan_and_predict_repeat_it(tmp_path: Path) -> None:

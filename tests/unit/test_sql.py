@@ -15,7 +15,7 @@ from tests.unit.trace_page_example import events, write_bundle
 
 
 def calls(run: TracedRun) -> int:
-    return int(run.ask("SELECT count(*) AS n FROM io_events")[0]["n"])
+    return int(run.query("SELECT count(*) AS n FROM io_events")[0]["n"])
 
 
 @pytest.mark.parametrize("name", ["T[1]", "T?", "T*", "it's"])
@@ -68,7 +68,7 @@ def test_nothing_else_can_be_reached(tmp_path: Path, query: str) -> None:
     beside = pa.table({"a": [1]})
     pq.write_table(beside, other)
     with pytest.raises(duckdb.Error):
-        TracedRun(bundle).ask(query.format(other=other, free=free))
+        TracedRun(bundle).query(query.format(other=other, free=free))
     assert not free.exists()
 
 
@@ -78,7 +78,7 @@ def test_what_does_not_fit_in_memory_spills_into_no_shared_directory(
     run = TracedRun(write_bundle(tmp_path / "T", events(50)))
     (tmp_path / "shared").mkdir()
     monkeypatch.chdir(tmp_path / "shared")
-    place = Path(run.ask("SELECT current_setting('temp_directory') AS place")[0]["place"])
+    place = Path(run.query("SELECT current_setting('temp_directory') AS place")[0]["place"])
     assert place.is_absolute()
     assert place.parent.stat().st_mode & 0o777 == 0o700
     del run

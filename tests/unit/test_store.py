@@ -8,14 +8,14 @@ import pytest
 
 from penstock.errors import BadInput
 from penstock.platform.hosts import load_platform
-from penstock.spec.store import Extent, StoreSpec
+from penstock.spec.store import Extent, Roles, StoreSpec
 from penstock.store import moosefs
 from penstock.store.deployment import deployment
 from penstock.store.directory import Directory
 from penstock.store.hints import Placement, attribute, checked
 from penstock.store.moosefs import MooseFS
 from penstock.store.staging import matches
-from penstock.store.store import Roles, check, with_privileges
+from penstock.store.store import check, with_privileges
 
 PLATFORM = """
 penstock_platform: 1
@@ -74,10 +74,13 @@ def test_service_times_are_not_needed_to_put_a_store_up(tmp_path: Path) -> None:
 def test_what_no_engine_could_be_is_refused(
     tmp_path: Path, change: tuple[str, str], expected: str
 ) -> None:
-    with pytest.raises(BadInput, match=expected):
+    def asked() -> None:
         loaded = load_platform(platform(tmp_path, PLATFORM.replace(*change)), predicted=False)
         _, spec, roles = deployment(loaded)
         check(MooseFS(), spec, roles)
+
+    with pytest.raises(BadInput, match=expected):
+        asked()
 
 
 def test_what_an_engine_refuses_is_told_or_an_error() -> None:

@@ -24,7 +24,7 @@ from penstock.profile.load import load_profile
 from penstock.spec.study import Study
 from penstock.study.load import load_study
 from penstock.study.resolve import resolve, resolved_treatments
-from penstock.study.time_scales import TimeScales, asked, decided
+from penstock.study.time_scales import TimeScales, auto_scales, decided
 from tests.unit.test_speed import FLOOR, keep
 
 STUDY = """
@@ -126,7 +126,7 @@ def test_auto_is_no_level_of_a_factor(tmp_path: Path) -> None:
 
 def test_auto_is_one_time_scale_for_all_levels(tmp_path: Path) -> None:
     read = study(tmp_path, "auto")
-    assert asked(read).together == ("hdd-7200", "sata-ssd")
+    assert auto_scales(read).together == ("hdd-7200", "sata-ssd")
     chosen = honest(read, FLOOR)
     assert chosen == TimeScales(together=SSD)
     assert scales(decided(read, chosen)) == {"slow": SSD, "fast": SSD}
@@ -159,12 +159,12 @@ def test_a_decided_study_is_read_again_as_it_is(tmp_path: Path) -> None:
     again = tmp_path / "again.yaml"
     again.write_text(made.source_text)
     assert load_study(again).hash == made.hash
-    assert asked(load_study(again)).nothing
+    assert auto_scales(load_study(again)).nothing
 
 
 def test_numbers_are_left_as_they_are(tmp_path: Path) -> None:
     read = study(tmp_path, "4")
-    assert asked(read).nothing
+    assert auto_scales(read).nothing
     assert decided(read, TimeScales()) is read
 
 
@@ -318,7 +318,7 @@ def test_a_study_may_take_auto_from_a_platform_file(tmp_path: Path, scale: str) 
     path = tmp_path / "s.study.yaml"
     path.write_text(f"{head}platform: {platform}\n{rest.partition(chr(10))[2]}")
     read = load_study(path)
-    assert asked(read).together == ("sata-ssd",)
+    assert auto_scales(read).together == ("sata-ssd",)
     made, _ = speed.with_time_scales(read, None, lambda: FLOOR)
     run = resolve(made, {"depth": "1"})
     assert run.cluster is not None

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.emulate.backends.base import Cause
-from penstock.emulate.cluster.running import HeldCluster
+from penstock.emulate.cluster.running import LiveCluster
 from penstock.emulate.cluster.settings import Change
 from penstock.emulate.schedule.timeline import Timeline
 from penstock.errors import BadInput, PenstockError
@@ -67,7 +67,7 @@ class Held:
 
 def timeline() -> tuple[Held, Timeline]:
     held = Held()
-    return held, Timeline(cast(HeldCluster, held))
+    return held, Timeline(cast(LiveCluster, held))
 
 
 def until(holds: Callable[[], object]) -> None:

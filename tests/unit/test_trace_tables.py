@@ -22,7 +22,7 @@ from penstock.observe.trace.capture.events import (
     files_table,
     write_events,
 )
-from penstock.observe.trace.show.closing import closing_sentence, of_paths
+from penstock.observe.trace.show.closing_sentence import closing_sentence, of_paths
 from penstock.observe.trace.verdicts.patterns import judge_events, patterns_table, verdicts
 from penstock.text import size as size_in_words
 

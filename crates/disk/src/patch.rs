@@ -10,8 +10,8 @@ use std::sync::PoisonError;
 
 use penstock_daemon::clock::now_ns;
 use penstock_daemon::Error;
-use penstock_station::Patch;
-use serde::de::{DeserializeOwned, Error as _};
+use penstock_station::{change, Change, Patch};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{json, Map, Value};
 
@@ -23,17 +23,6 @@ use crate::unsynced::{CutMode, LIMIT_BYTES};
 
 /// Changes written down at most; the oldest go first.
 const MOST_EVENTS: usize = 100_000;
-
-type Change<T> = Option<Option<T>>;
-
-fn change<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Change<T>, D::Error> {
-    let value = Value::deserialize(from)?;
-    if value.is_null() || value == "max" {
-        return Ok(Some(None));
-    }
-    let parsed = serde_json::from_value(value).map_err(D::Error::custom)?;
-    Ok(Some(Some(parsed)))
-}
 
 /// How the power is cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

@@ -46,7 +46,7 @@ mod shape;
 mod station;
 
 pub use distribution::{Distribution, Part, Sampler};
-pub use patch::{Change, LimitsPatch, Patch};
+pub use patch::{change, Change, LimitsPatch, Patch};
 pub use profile::{
     Direction, Flush, InvalidProfile, PageFetch, ServiceClass, Source, StorageProfile, MAX_STREAMS,
     SCHEMA_ID,

@@ -9,7 +9,13 @@ use crate::shape::{above_zero, Credits, Limits, Slow};
 /// A key of a patch: absent leaves things as they are, `null` or `"max"` puts them back, a value sets them.
 pub type Change<T> = Option<Option<T>>;
 
-fn change<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Change<T>, D::Error> {
+/// Reads a key of a patch; for `deserialize_with`, beside `default`.
+///
+/// # Errors
+/// For a value that is none of its kind.
+pub fn change<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    from: D,
+) -> Result<Change<T>, D::Error> {
     let value = serde_json::Value::deserialize(from)?;
     if value.is_null() || value == "max" {
         return Ok(Some(None));

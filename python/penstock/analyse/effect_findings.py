@@ -15,12 +15,12 @@ from penstock.analyse.costs import (
     focal_factor,
     mean_ratio,
 )
+from penstock.analyse.estimability import not_estimable
 from penstock.analyse.finding import Finding
 from penstock.analyse.means import ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import direction, kind
 from penstock.analyse.recommend import SINGLE_RUNS
-from penstock.analyse.untold import untold
 from penstock.text import (
     cannot_exclude,
     difference,
@@ -29,7 +29,7 @@ from penstock.text import (
     percent,
     percents,
     quantity,
-    term_words,
+    term_text,
     times,
 )
 
@@ -53,7 +53,7 @@ def costs(outcome: Outcome) -> Iterator[Finding]:
 
 def _subject(outcome: Outcome, cost: FactorCost) -> str:
     phrase = outcome.factor(cost.factor).phrase(cost.level)
-    return phrase if phrase != cost.level else f"{cost.level} {term_words(cost.factor)}"
+    return phrase if phrase != cost.level else f"{cost.level} {term_text(cost.factor)}"
 
 
 def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding:
@@ -322,7 +322,7 @@ def effects(outcome: Outcome) -> Iterator[Finding]:
     """What matters most for each response, what depends on each other, and what does not show."""
     if outcome.effects is None:
         return
-    yield from untold(outcome)
+    yield from not_estimable(outcome)
     for response in outcome.responses:
         table = outcome.effects[outcome.effects["response"] == response.name]
         terms = table[outcome.is_effect(table["term"])]
@@ -363,7 +363,7 @@ def is_sure(terms: pd.DataFrame) -> pd.Series[bool]:
 
 def _no_effect(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame) -> Finding:
     named = [f.name for f in outcome.factors if f.name in set(terms["term"])]
-    what = listed([term_words(n) for n in named or terms["term"]], "or")
+    what = listed([term_text(n) for n in named or terms["term"]], "or")
     return Finding(
         "effect-none",
         "info",
@@ -375,7 +375,7 @@ def _no_effect(outcome: Outcome, response: ResponseUnit, terms: pd.DataFrame) ->
 
 
 def _bounded(response: ResponseUnit, terms: pd.DataFrame) -> Finding:
-    names = [term_words(str(t)) for t in terms["term"]]
+    names = [term_text(str(t)) for t in terms["term"]]
     more = [f"{len(names) - 3} more"] if len(names) > 3 else []
     return Finding(
         "effect-bound",
@@ -400,7 +400,7 @@ def _tests(terms: pd.DataFrame) -> str:
     """The tests of the first terms in words."""
     said = []
     for row in terms.head(4).to_dict("records"):
-        name, p = term_words(str(row["term"])), float(row["p_value"])
+        name, p = term_text(str(row["term"])), float(row["p_value"])
         if math.isfinite(float(row["ci_low"])):
             ends = f"{quantity(row['effect_ci_low'])} to {quantity(row['effect_ci_high'])}"
             said.append(f"{name}: effect {quantity(row['effect'])}, 95 % interval {ends}")
@@ -421,10 +421,10 @@ def _dominant(outcome: Outcome, response: ResponseUnit, sure: pd.DataFrame) -> F
         for t, s in zip(sure["term"][1:], sure["variation_share"][1:], strict=True)
         if s >= _ALSO_MUCH
     }
-    also = ", ".join(f"{term_words(t)} {_share(s)}" for t, s in others.items())
+    also = ", ".join(f"{term_text(t)} {_share(s)}" for t, s in others.items())
     of_variation = f"({_share(share)} of the variation{f'; {also}' if also else ''})"
     if ":" in term:
-        together = listed(term_words(term).split(" × "))
+        together = listed(term_text(term).split(" × "))
         words = (
             f"What matters most for {response.name} is how {together} go together {of_variation}."
         )
@@ -432,7 +432,7 @@ def _dominant(outcome: Outcome, response: ResponseUnit, sure: pd.DataFrame) -> F
     # where it depends on another factor, the mean over its levels is that of no run
     depends = any(term in t.split(":") for t in others)
     by_level = "" if depends else _by_level(outcome, response, term)
-    words = f"What matters most for {response.name} is {term_words(term)} {of_variation}{by_level}."
+    words = f"What matters most for {response.name} is {term_text(term)} {of_variation}{by_level}."
     return Finding("effect-dominant", "info", words, evidence, "", detail)
 
 
@@ -474,7 +474,7 @@ def _interactions(
         yield Finding(
             "effect-interaction",
             "info",
-            f"The effects of {listed(term_words(str(row['term'])).split(' × '))} depend on each other: "
+            f"The effects of {listed(term_text(str(row['term'])).split(' × '))} depend on each other: "
             f"{sentence}.",
             {"table": "effects", "response": response.name, "term": row["term"]},
             "",

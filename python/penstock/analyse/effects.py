@@ -57,7 +57,7 @@ COLUMNS = (
 MOST_TERMS = 2500
 NOT_ESTIMABLE = "not estimable from the runs that are valid"
 #: methods of terms without an estimate
-UNTOLD = "not estimable"
+NOT_ESTIMABLE = "not estimable"
 ASSUMED = "assumed 0"
 #: interactions of so many factors are never assumed to be 0
 _NEVER_ASSUMED = 2
@@ -80,7 +80,7 @@ class _Fit:
     covariance: Values  # without σ²
     residual: float
     df_error: int
-    #: how each term came to its estimate: empty, or `UNTOLD` or `ASSUMED`
+    #: how each term came to its estimate: empty, or `NOT_ESTIMABLE` or `ASSUMED`
     without: list[str]
     #: whether every term of the design has an estimate
     whole: bool
@@ -258,7 +258,7 @@ def _least_squares(y: Values, terms: list[_Term], blocks: Values, *, may_assume:
     out changes no term that has an estimate.
     """
     n = len(y)
-    without, whole = _untold(terms, blocks, n, may_assume=may_assume)
+    without, whole = _not_estimable(terms, blocks, n, may_assume=may_assume)
     used_terms = terms if whole else _kept(terms, without, _start(n, blocks))
     x = np.hstack([np.ones((n, 1)), *(term.columns for term in used_terms), blocks])
     used = np.any(x != 0, axis=0)
@@ -292,12 +292,12 @@ def _start(n: int, blocks: Values) -> Values:
     return _extend(basis, blocks)[0]
 
 
-def _untold(
+def _not_estimable(
     terms: list[_Term], blocks: Values, n: int, *, may_assume: bool
 ) -> tuple[list[str], bool]:
-    """Why terms have no estimate (`UNTOLD`, `ASSUMED`; empty: they have one), and whether all have one."""
+    """Why terms have no estimate (`NOT_ESTIMABLE`, `ASSUMED`; empty: they have one); whether all have one."""
     there = [bool(np.any(term.columns)) for term in terms]
-    gone = ["" if t else UNTOLD for t in there]
+    gone = ["" if t else NOT_ESTIMABLE for t in there]
     if _independent([t for t, whole in zip(terms, there, strict=True) if whole], blocks, n):
         return gone, all(there)
     sizes = [term.name.count(":") + 1 for term in terms]
@@ -320,7 +320,7 @@ def _independent(terms: list[_Term], blocks: Values, n: int) -> bool:
 
 
 def _mixed(terms: list[_Term], blocks: Values, n: int) -> list[str]:
-    """`UNTOLD` for terms into which others are mixed: where the model's null space touches their columns."""
+    """`NOT_ESTIMABLE` for terms with others mixed in: where the model's null space touches their columns."""
     x = np.hstack([np.ones((n, 1)), blocks, *(term.columns for term in terms)])
     values, rows = np.linalg.svd(x, full_matrices=True)[1:]
     rank = int(np.sum(values > 1e-8 * values[0]))
@@ -328,7 +328,7 @@ def _mixed(terms: list[_Term], blocks: Values, n: int) -> list[str]:
     found, at = [], 1 + blocks.shape[1]
     for term in terms:
         width = term.columns.shape[1]
-        found.append(UNTOLD if touched[at : at + width].any() else "")
+        found.append(NOT_ESTIMABLE if touched[at : at + width].any() else "")
         at += width
     return found
 

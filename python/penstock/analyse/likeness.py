@@ -88,7 +88,6 @@ class Distance:
         return (self.sizes + self.steps + self.read_share + self.classes) / 4
 
     def document(self) -> dict[str, float]:
-        """For JSON."""
         return {"distance": self.mean, **vars(self)}
 
 

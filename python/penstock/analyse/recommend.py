@@ -23,7 +23,7 @@ from penstock.text import (
     percent,
     percents,
     quantity,
-    term_words,
+    term_text,
     times,
 )
 
@@ -346,7 +346,7 @@ def _everywhere(ranked: Ranking) -> str:
     phrase = asked[0].phrase(mine)
     lost = [w for w in winners if w.levels[name] != mine]
     if not lost:
-        remaining = [term_words(f.name) for f in outcome.factors if f.name != name]
+        remaining = [term_text(f.name) for f in outcome.factors if f.name != name]
         return (
             f" Whatever the {remaining[0] if len(remaining) == 1 else 'rest'} is, {phrase} is best."
         )

@@ -14,8 +14,8 @@ from typing import Any
 
 from penstock.analyse.trace_compare import SPOKEN, Ratio, Run, match_files
 from penstock.archive.bundle import Bundle
+from penstock.archive.completeness import reading
 from penstock.archive.selection import Selection
-from penstock.archive.whole import reading
 from penstock.errors import BadInput
 from penstock.study.disk_speeds import NO_DIFFERENCE_OF_DEVICES, scale_of
 from penstock.text import at_speed, duration, speed
@@ -64,7 +64,6 @@ class Measured:
         return len(self.a) + len(self.b) > 2 and len({*self.a}) == 1 and len({*self.b}) == 1
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {**asdict(self), "means": list(self.means), "differs": self.differs}
 
 
@@ -85,7 +84,6 @@ class FileMeasured:
         return self.time.means[1] - self.time.means[0]
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         parts = {name: getattr(self, name).document() for name in ("requests", "bytes", "time")}
         return {"path": self.path, "direction": self.direction, "matters": self.matters, **parts}
 
@@ -106,7 +104,6 @@ class Replicated:
     disks: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "a": self.a,
             "b": self.b,

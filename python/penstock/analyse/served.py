@@ -95,7 +95,6 @@ class Served:
 
     @property
     def total(self) -> int:
-        """All calls."""
         return sum(self.calls.values())
 
     @property
@@ -115,7 +114,6 @@ class Served:
 
     @property
     def waiting_ns(self) -> int:
-        """Their time."""
         return self.time_ns["device"] + self.time_ns["missed"]
 
     @property
@@ -130,19 +128,19 @@ def quick_ns(mean_bytes: float) -> float:
 
 
 def served_by(
-    ask: Callable[[str], list[dict[str, Any]]],
+    query: Callable[[str], list[dict[str, Any]]],
     columns: dict[str, set[str]],
     layers: dict[str, Any] | None,
     only: int | None = None,
 ) -> list[Served]:
     """One row per file, direction and basis (or of the file `only`), most time first.
 
-    `ask` answers SQL over the run's tables, `columns` are the names of those there, `layers` the receipt of
+    `query` answers SQL over the run's tables, `columns` are the names of those there, `layers` the receipt of
     what watched below the calls. Empty where the run has no `cache_use`.
     """
     if not all(set(names) <= columns.get(table, set()) for table, names in NEEDED.items()):
         return []
-    query = _CALLS.format(
+    statement = _CALLS.format(
         direct=_DIRECT,
         sync=_SYNC,
         no_blocks=_no_blocks(columns),
@@ -150,7 +148,7 @@ def served_by(
         only="" if only is None else f"AND e.file_id = {only}",
     )
     found: dict[tuple[int, str, str], Served] = {}
-    for row in ask(query):
+    for row in query(statement):
         key = (int(row["file_id"]), str(row["direction"]), str(row["basis"]))
         if key not in found:
             none = dict.fromkeys(SOURCES, 0)

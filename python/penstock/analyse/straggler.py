@@ -44,7 +44,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Held:
+class StragglerRun:
     """One run: the busiest resource of each node, most first; `after_ns` is how much later than those of all
     other nodes the first one's disk answered its last request."""
 
@@ -66,7 +66,7 @@ class Held:
         return top.node if self.ratio >= LONGER and top.busy_ns >= MUCH * self.wall_ns else None
 
 
-def held_up(outcome: Outcome) -> list[Held]:
+def straggler_runs(outcome: Outcome) -> list[StragglerRun]:
     """One row per valid run whose tables tell of two nodes or more."""
     key = "straggler"
     if key not in outcome.memory:
@@ -78,7 +78,7 @@ def held_up(outcome: Outcome) -> list[Held]:
     return list(outcome.memory[key])
 
 
-def _held(outcome: Outcome, run_id: str, treatment_id: str) -> Held | None:
+def _held(outcome: Outcome, run_id: str, treatment_id: str) -> StragglerRun | None:
     times = outcome.manifest(run_id).get("times") or {}
     if not {"start_ns", "end_ns"} <= set(times):
         return None
@@ -92,7 +92,7 @@ def _held(outcome: Outcome, run_id: str, treatment_id: str) -> Held | None:
         return None
     ranked = list(loads.values())
     after_ns = _after(outcome, run_id, ranked[0], begin, end)
-    return Held(run_id, treatment_id, wall_ns, ranked, after_ns)
+    return StragglerRun(run_id, treatment_id, wall_ns, ranked, after_ns)
 
 
 def _node_of(disk_id: str) -> str:
@@ -174,7 +174,7 @@ def _limits(outcome: Outcome, run_id: str, disk_id: str) -> str:
     return ""
 
 
-def why(outcome: Outcome, held: Held) -> str:
+def why(outcome: Outcome, held: StragglerRun) -> str:
     """What the tables say of the first one beside the others: bytes, rate, profile, limits."""
     top = held.loads[0]
     if top.resource == "processors":
@@ -202,7 +202,7 @@ def why(outcome: Outcome, held: Held) -> str:
     return f"{served}: {' and '.join(causes)}"
 
 
-def _of_what(outcome: Outcome, held: Held, top: Load, others: list[Load]) -> str:
+def _of_what(outcome: Outcome, held: StragglerRun, top: Load, others: list[Load]) -> str:
     """What differs in what is declared of a slow disk, or in what was asked of it."""
     disks = outcome.manifest(held.run_id).get("disks") or {}
 
@@ -226,7 +226,7 @@ def _of_what(outcome: Outcome, held: Held, top: Load, others: list[Load]) -> str
     return f" ({'; '.join(found)})" if found else " (why is in none of the run's tables)"
 
 
-def in_words(outcome: Outcome, rows: list[Held]) -> str:
+def in_words(outcome: Outcome, rows: list[StragglerRun]) -> str:
     """A statement on runs with the same straggler; the numbers are of the median run."""
     held = sorted(rows, key=lambda row: row.ratio)[len(rows) // 2]
     top, second = held.loads[:2]

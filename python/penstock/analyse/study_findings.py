@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from penstock.analyse.estimability import size_sentence
 from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.recommend import conflicts, recommendation
-from penstock.analyse.straggler import Held, held_up, in_words
-from penstock.analyse.untold import size_words
+from penstock.analyse.straggler import StragglerRun, in_words, straggler_runs
 from penstock.analyse.why import not_known, why
 from penstock.archive.receipts import unplaced_faults
-from penstock.text import listed, percent, term_words, times
+from penstock.text import listed, percent, term_text, times
 
 AGREEMENT_LIMIT = 0.15
 AGREEMENT_BAR = 0.85
@@ -39,7 +39,7 @@ def best(outcome: Outcome) -> Iterator[Finding]:
         return
     advice = "" if said.sure else "More replicates tell more apart; `--resume` makes missing runs."
     severity = "info" if said.sure else "warning"
-    text = f"{said.text}{size_words(outcome)}"
+    text = f"{said.text}{size_sentence(outcome)}"
     yield Finding("recommendation", severity, text, said.evidence, advice, said.detail)
     for other in conflicts(outcome):
         code = (
@@ -60,8 +60,8 @@ def reasons(outcome: Outcome) -> Iterator[Finding]:
 
 def stragglers(outcome: Outcome) -> Iterator[Finding]:
     """One finding per treatment with a straggler, one for all treatments without."""
-    by_treatment: dict[str, list[Held]] = {}
-    for row in held_up(outcome):
+    by_treatment: dict[str, list[StragglerRun]] = {}
+    for row in straggler_runs(outcome):
         by_treatment.setdefault(row.treatment_id, []).append(row)
     without: list[str] = []
     for treatment, rows in by_treatment.items():
@@ -378,7 +378,7 @@ def fraction(outcome: Outcome) -> Iterator[Finding]:
                 {"table": "effects", "response": response.name},
             )
             continue
-        words = "; ".join(f"{term_words(r['term'])} {r['why']}" for r in wrong)
+        words = "; ".join(f"{term_text(r['term'])} {r['why']}" for r in wrong)
         yield Finding(
             "fraction-misleads",
             "info",

@@ -97,7 +97,6 @@ class Difference:
         return int((self.b or {}).get("time_ns", 0)) - int((self.a or {}).get("time_ns", 0))
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             **{k: v for k, v in asdict(self).items() if k != "ratios"},
             "change_ns": self.change_ns,
@@ -117,7 +116,6 @@ class Comparison:
     closing: str = ""
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "a": self.a,
             "b": self.b,
@@ -195,7 +193,7 @@ class Run:
 
     def _asked(self, table: str, query: str) -> list[dict[str, Any]]:
         try:
-            return self._tables.ask(query)
+            return self._tables.query(query)
         except duckdb.Error as error:
             place = self.path / f"{table}.parquet"
             raise BadInput(f"{place}: cannot be read: {error}") from error

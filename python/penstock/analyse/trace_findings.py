@@ -16,7 +16,7 @@ from pathlib import Path
 
 from penstock.analyse.finding import Finding
 from penstock.analyse.served import quick_ns
-from penstock.analyse.traced_run import Judged, TracedRun
+from penstock.analyse.traced_run import FileVerdict, TracedRun
 from penstock.plugins import TRACE_FINDINGS
 from penstock.text import duration, percent, size
 
@@ -279,7 +279,7 @@ def unaligned(run: TracedRun) -> Iterator[Finding]:
     """Guard: the last, short piece of a file, and a few calls among many aligned ones."""
     if not run.has("io_events", "flags", "offset_bytes"):
         return
-    rows = run.ask(
+    rows = run.query(
         f"""SELECT file_id, count(*) AS calls,
             count(*) FILTER (offset_bytes % {BLOCK_BYTES} <> 0
                 OR (size_bytes % {BLOCK_BYTES} <> 0 AND done_bytes = size_bytes)) AS unaligned
@@ -321,8 +321,8 @@ _TOUCHED = """WITH of_block AS (SELECT offset_bytes // {block} AS first, sum(don
 def _touched(run: TracedRun, rows: str, values: Sequence[int | str]) -> tuple[float, float]:
     """Bytes read and bytes of them that are different; in larger blocks where these would be too many."""
     query = f"SELECT approx_count_distinct(offset_bytes // {BLOCK_BYTES}) AS n {rows}"
-    block = BLOCK_BYTES * (1 + int(run.ask(query, values)[0]["n"] or 0) // _MOST_BLOCKS)
-    row = run.ask(_TOUCHED.format(rows=rows, block=block), values)[0]
+    block = BLOCK_BYTES * (1 + int(run.query(query, values)[0]["n"] or 0) // _MOST_BLOCKS)
+    row = run.query(_TOUCHED.format(rows=rows, block=block), values)[0]
     return float(row["bytes"] or 0), float(row["touched"] or 0)
 
 
@@ -442,7 +442,7 @@ def alone(run: TracedRun) -> Iterator[Finding]:
     if not scattered or held < 0.8 * total or not run.has("io_events", "t_ns", "latency_ns"):
         return
     ids = [row.file_id for row in scattered]
-    row = run.ask(
+    row = run.query(
         "SELECT sum(latency_ns) AS busy, max(t_ns + latency_ns) - min(t_ns) AS span FROM io_events "
         "WHERE direction = 'read' AND file_id IN (SELECT unnest(?))",
         [ids],
@@ -461,7 +461,7 @@ def alone(run: TracedRun) -> Iterator[Finding]:
         )
 
 
-def _seldom_waits(run: TracedRun, row: Judged) -> bool:
+def _seldom_waits(run: TracedRun, row: FileVerdict) -> bool:
     """Whether the tables tell that devices took little of the run for a file that was read."""
     served = run.served(row)
     if served is None or row.direction != "read":
@@ -469,12 +469,12 @@ def _seldom_waits(run: TracedRun, row: Judged) -> bool:
     return run.share(served.waiting_ns) < LITTLE
 
 
-def _appends(run: TracedRun, row: Judged) -> bool:
+def _appends(run: TracedRun, row: FileVerdict) -> bool:
     """Whether a file grows at the device: requests begin where the one before ended, or with its last page,
     which is written again when more of it is filled."""
     if not run.has("device_requests", "file_id", "offset_bytes", "size_bytes"):
         return False
-    (found,) = run.ask(
+    (found,) = run.query(
         """SELECT count(*) AS all_of_them,
             count(*) FILTER (offset_bytes BETWEEN last_end - ? AND last_end) AS in_order
         FROM (SELECT offset_bytes, lag(offset_bytes + size_bytes) OVER (ORDER BY t_ns) AS last_end
@@ -521,8 +521,8 @@ def fragmented(run: TracedRun) -> Iterator[Finding]:
     """Guard: small files, files not read in order anyway, and files that the page cache serves."""
     if not run.has("extents", "contiguous_share", "count"):
         return
-    share = {row["file_id"]: row for row in run.ask("SELECT * FROM extents")}
-    sizes = {row["file_id"]: row for row in run.ask("SELECT file_id, size_bytes FROM files")}
+    share = {row["file_id"]: row for row in run.query("SELECT * FROM extents")}
+    sizes = {row["file_id"]: row for row in run.query("SELECT file_id, size_bytes FROM files")}
     for row in run.judged:
         facts = share.get(row.file_id)
         if facts is None or row.direction != "read" or row.kind not in _ORDERLY:

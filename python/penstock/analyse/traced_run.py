@@ -21,7 +21,7 @@ _FLUSH_EVENTS = """SELECT file_id, count(*) AS flushes, sum(latency_ns) AS ns FR
 
 
 @dataclass(frozen=True)
-class Judged:
+class FileVerdict:
     """All threads' verdict on one file and direction."""
 
     file_id: int
@@ -72,9 +72,9 @@ class TracedRun:
         """Whether there is such a table with these columns."""
         return table in self._tables.columns and set(columns) <= self._tables.columns[table]
 
-    def ask(self, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """The rows of a query; `values` are its parameters."""
-        return self._tables.ask(query, values)
+        return self._tables.query(sql, values)
 
     def rows(self, table: str, first: int, most: int) -> list[dict[str, Any]]:
         """At most so many rows of a table, from row number `first` on."""
@@ -82,7 +82,7 @@ class TracedRun:
 
     @cached_property
     def _paths(self) -> dict[int, str | None]:
-        rows = self.ask("SELECT file_id, path FROM files") if self.has("files", "path") else []
+        rows = self.query("SELECT file_id, path FROM files") if self.has("files", "path") else []
         return {row["file_id"]: row["path"] for row in rows}
 
     def name(self, file_id: int) -> str:
@@ -115,9 +115,9 @@ class TracedRun:
         """Flushes per path (file_id, flushes, ns), most time first: from the sums that every mode keeps, else
         from the events."""
         if self.has("operations", "op", "calls", "time_ns"):
-            found = self.ask(_FLUSHES)
+            found = self.query(_FLUSHES)
         elif self.has("io_events", "direction", "latency_ns"):
-            found = self.ask(_FLUSH_EVENTS)
+            found = self.query(_FLUSH_EVENTS)
         else:
             return []
         paths: dict[int, dict[str, Any]] = {}
@@ -139,12 +139,12 @@ class TracedRun:
         return max(1e9 * float(wall_s), 1.0)
 
     @cached_property
-    def judged(self) -> list[Judged]:
+    def judged(self) -> list[FileVerdict]:
         """One row per file and direction at the level of calls (or faults), most time first."""
         return [row for row in self._verdicts if row.basis != "device"]
 
     @cached_property
-    def device(self) -> dict[tuple[int, str], Judged]:
+    def device(self) -> dict[tuple[int, str], FileVerdict]:
         """The same at device order, where there is one."""
         return {
             (row.file_id, row.direction): row for row in self._verdicts if row.basis == "device"
@@ -154,15 +154,15 @@ class TracedRun:
     def all_served(self) -> dict[tuple[int, str, str], Served]:
         """What served the calls, by file, direction and basis; empty where that was not recorded."""
         layers = self.receipt.get("layers")
-        rows = served_by(self.ask, self._tables.columns, layers)
+        rows = served_by(self.query, self._tables.columns, layers)
         return {(row.file_id, row.direction, row.basis): row for row in rows}
 
-    def served(self, row: Judged) -> Served | None:
+    def served(self, row: FileVerdict) -> Served | None:
         """What served the calls of a verdict; None where the tables do not tell, or of too few of them."""
         found = self.all_served.get((row.file_id, row.direction, row.basis))
         return found if found is not None and found.known else None
 
-    def waits(self, row: Judged) -> Waits:
+    def waits(self, row: FileVerdict) -> Waits:
         """The calls of a verdict that waited for a device."""
         served = self.served(row)
         if served is not None:
@@ -180,15 +180,15 @@ class TracedRun:
             query = "SELECT sum(latency_ns) AS ns FROM io_events WHERE direction NOT IN ('read', 'write')"
         else:
             return 0
-        return int(self.ask(query)[0]["ns"] or 0)
+        return int(self.query(query)[0]["ns"] or 0)
 
     @cached_property
-    def _verdicts(self) -> list[Judged]:
+    def _verdicts(self) -> list[FileVerdict]:
         if not self.has("patterns", "class", "evidence"):
             return []
         basis = "coalesce(basis, 'calls')" if self.has("patterns", "basis") else "'calls'"
         whole = "AND phase_id IS NULL" if self.has("patterns", "phase_id") else ""
-        rows = self.ask(
+        rows = self.query(
             f'SELECT file_id, path, direction, "class" AS kind, requests, bytes, median_size_bytes, '
             f"evidence, {basis} AS basis FROM patterns WHERE tid IS NULL {whole}"
         )
@@ -196,7 +196,7 @@ class TracedRun:
         for row in rows:
             evidence = json.loads(row["evidence"] or "{}")
             found.append(
-                Judged(
+                FileVerdict(
                     file_id=row["file_id"],
                     path=row["path"] or f"file {row['file_id']}",
                     direction=row["direction"],

@@ -16,12 +16,12 @@ from typing import Any
 import pandas as pd
 
 from penstock.analyse.costs import factor_cost, focal_factor
+from penstock.analyse.estimability import left_out
 from penstock.analyse.means import AS_GOOD, Mean, Ranking, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import kind
 from penstock.analyse.recommend import Sentence
-from penstock.analyse.traced_run import Judged, TracedRun
-from penstock.analyse.untold import left_out
+from penstock.analyse.traced_run import FileVerdict, TracedRun
 from penstock.errors import PenstockError
 from penstock.text import duration, listed, percent, size
 
@@ -187,7 +187,7 @@ def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> Non
         found.words["flushes"] = f"{count:,} flush{'es' * (count > 1)}{each}"
     found.shares["names"] = max(0.0, others_ns - ns) / wall_ns
     cached_ns = 0.0
-    cached: list[tuple[float, int, Judged]] = []
+    cached: list[tuple[float, int, FileVerdict]] = []
     for direction in ("read", "write"):
         waiting = [(run.waits(row), row) for row in judged if row.direction == direction]
         total = sum(w.time_ns for w, _ in waiting)
@@ -209,7 +209,7 @@ def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> Non
         found.words["cached"] = f"{_calls(calls, row)}, none waiting for a disk"
 
 
-def _calls(calls: int, row: Judged) -> str:
+def _calls(calls: int, row: FileVerdict) -> str:
     """Some of a file's reads or writes: `8,000 reads of 8 KiB each from heap`."""
     way = "from" if row.direction == "read" else "to"
     return f"{calls:,} {row.direction}s of {size(row.median_bytes)} each {way} {row.path}"

@@ -205,7 +205,6 @@ class Catalogue:
         return found
 
     def close(self) -> None:
-        """Closes the file."""
         self._engine.dispose()
 
     def __enter__(self) -> Catalogue:

@@ -60,6 +60,8 @@ PREDICTION = Document(
         stages[].end_s | number | s | last end
         stages[].end_low_s? | number or null | s | interval of a single run's last end, from the same simulated runs as the makespan's; not in predictions made by the thousand
         stages[].end_high_s? | number or null | s | its high end; null: unbounded
+        stages[].lasts_low_s? | number or null | s | interval of a single run's time from first start to last end, from the same runs
+        stages[].lasts_high_s? | number or null | s | its high end; null: unbounded
         stages[].task_mean_s | number | s | mean time of a task
         stages[].task_max_s | number | s | longest task of all runs
         stages[].launch_s | number | s | sum over tasks, as are the next eight
@@ -110,7 +112,19 @@ PREDICTION = Document(
         sensitivity[]? | object | | per uncertain value: `path`, `value`, `low`, `high`, `makespan_low_s` and `makespan_high_s` (null: the run cannot end), `change_low`, `change_high`, `swing_s`, `chance_s` (standard error of the larger change over the seeds), `elasticity`, `method`, `note`
         measure_next? | object | | `path` (null: nothing), `narrows` (share of the interval's width), `width_s`, `width_if_known_s`, `method`, `why`
         frequencies? | object | | `states` (`frequency`, `makespan_s`, `energy_j`, `cost`), `conflict` (the fastest does not take least energy), `statement`
-        measured? | object | | with `--measured`: `measured_s`, `ratio` (predicted over measured), `inside` (the interval), `pairs` (now in the store), `store`
+        measured? | object | | with `--measured`, of which the next keys are: `runs`, `level` of its intervals, `pairs` (now in the store), `store`, and …
+        measured?.measured_s | number | s | mean of the measured makespans
+        measured?.measured_low_s | number or null | s | Student's interval of that mean; null: of one run
+        measured?.measured_high_s | number or null | s | its high end
+        measured?.ratio | number | | predicted over measured
+        measured?.inside | bool | | whether all measured runs lie in the predicted interval
+        measured?.inside_runs | integer | | how many do
+        measured?.stages[] | object | | stages measured, by name: `name`, `predicted_s`, `low_s` and `high_s` (of one run), `measured_s`, `measured_low_s`, `measured_high_s`, `runs`, `inside_runs`, `ratio`, `error_s` (predicted less measured)
+        measured?.tasks[] | object | | tasks measured, by name: the same
+        measured?.task_errors | object or null | | of abs(1 − ratio) of tasks: `compared`, `mean`, `within`, `share_within`, `worst`, `worst_error`
+        measured?.cancelling | object or null | | where errors of stages hide in their sum: `over` and `under` (names), `over_s`, `under_s`, `gross_s` (sum of the errors without their signs), `net_s` (with them), `measured_s`
+        measured?.overlap | bool | | stages run beside each other as predicted: the makespan is not their sum
+        measured?.unmatched | object | | names without a counterpart: `stages_not_predicted`, `stages_not_measured`, `tasks_not_predicted`, `tasks_not_measured`
     """),
 )
 
@@ -129,6 +143,19 @@ CALIBRATION = Document(
         pairs[].model | text | | what predicted: `queue`, `station`, `replay`, `blackbox`
         pairs[].source | text | | where the measurement is from
         pairs[].date | text | | day of the pair
+    """),
+)
+
+MEASURED = Document(
+    "penstock/measured/1",
+    "`penstock predict WORKFLOW --platform P --measured FILE` reads it (YAML too); or a table of the columns `run`, "
+    "`kind` (`run`, `stage`, `task`), `name`, `start_s` and `end_s` or `lasts_s` (CSV, Parquet), or an executed WfFormat instance",
+    "runs that were really made",
+    _keys("""
+        schema | text | | `penstock/measured/1`
+        runs[].makespan_s? | number | s | of the whole run; where absent, from the first start to the last end of all stages
+        runs[].stages[]? | object | | `name` as the prediction has it, and `start_s` and `end_s`, or `lasts_s`; where a stage is absent, from the first start to the last end of its tasks, if all have both
+        runs[].tasks[]? | object | | the same of tasks, from the start on a host (launching included) to the end
     """),
 )
 
@@ -155,10 +182,12 @@ EXPLORATION = Document(
         space.size | integer | | combinations, with those that cannot be built
         counts | object | | `configurations`, `evaluated`, `admissible`, `cannot_be_built` (by reason), `against_constraints`, `failed` (by reason), `evaluations` (simulations made), `read_from_before`
         front[] | object | | the Pareto front, the fastest first: `candidate_id`, `words`, `levels`, the metrics (means over `seeds`), `hosts`, `seeds`
+        front[].calibrated_low_s?, calibrated_high_s? | number | s | where one real run ends by the measured runs of `calibration`; also in `compared`
         compared[] | object | | what is near the best, as in `front`, with `verdict` (`best`, `worse`, `same`, `undecided`) and `difference` (`mean`, `low`, `high`, `seeds`; a share of the best, or of a distance in logarithms where there is no objective; null: unbounded)
         level | number | | probability that all comparisons together keep
         not_compared | integer | | as near on the first seed, left out of the comparison
         robust | object or null | | `draws` of what is not certain of the platform; `candidates`: `share_within_5_percent`, `mean_regret`, `worst_regret`
+        calibration | object or null | | measured runs: `pairs`, `rank`, `half_width` (share of the prediction; null: too few), `level`, `status` (`none`, `insufficient calibration`, `calibrated`), `verdict` (`ok`; `caution` and `outside`: too wide), `overlapping` (`candidate_id` of what is not told from the best)
         applies | object or null | | of the best: `verdict`, `reasons`
         prediction | object or null | | of the best: the same, `makespan_s`, `interval`, `bottleneck`
         effects | object | | by metric, per axis: `share` of the variation of the logarithm, `worst_loss`, `levels` (`label`, `n`, `mean`, `best`, `loss` over the best of all)
@@ -167,4 +196,4 @@ EXPLORATION = Document(
     """),
 )
 
-DOCUMENTS = (PREDICTION, CALIBRATION, EXPLORATION)
+DOCUMENTS = (PREDICTION, MEASURED, CALIBRATION, EXPLORATION)

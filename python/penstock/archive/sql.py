@@ -63,15 +63,15 @@ class Database:
         """Names of the columns of each table."""
         return self._columns
 
-    def ask(self, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """The rows of a query. Raises duckdb.Error."""
-        answer = self._base.execute(query, values)
+        answer = self._base.execute(sql, values)
         names = [column[0] for column in answer.description or ()]
         return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
-    def arrays(self, query: str, values: Sequence[Any] = ()) -> Mapping[str, Any]:
+    def arrays(self, sql: str, values: Sequence[Any] = ()) -> Mapping[str, Any]:
         """The columns of a query as NumPy arrays. Raises duckdb.Error."""
-        return self._base.execute(query, values).fetchnumpy()
+        return self._base.execute(sql, values).fetchnumpy()
 
     def rows(self, table: str, first: int, most: int) -> list[dict[str, Any]]:
         """At most so many rows of a table, from row number `first` on, in the order of its file."""

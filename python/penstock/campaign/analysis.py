@@ -20,8 +20,8 @@ from penstock.archive.bundle import Bundle, write_parquet
 from penstock.archive.runs import attempts as all_attempts
 from penstock.archive.runs import attempts_table, bundles, joined, one_table, runs_table
 from penstock.archive.schemas import described
-from penstock.campaign.certificate_again import JudgedAgain, judged_again
 from penstock.campaign.frozen import read_campaign
+from penstock.campaign.rejudge import RejudgedCertificates, rejudged_certificates
 from penstock.design.plan import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study
@@ -86,7 +86,7 @@ def analyse(
     study, plan = frozen_study(out)
     factors = [f.name for f in plan.factors]
     responses = [r.name for r in study.responses]
-    judged = [judged_again(remeasured(b, study)) for b in bundles(out)]
+    judged = [rejudged_certificates(remeasured(b, study)) for b in bundles(out)]
     last = [each.bundle for each in judged]
     runs = runs_table(last, factors, responses)
     write_parquet(out / "runs.parquet", runs)
@@ -114,14 +114,14 @@ def analyse(
     return result
 
 
-def _on_certificates(judged: list[JudgedAgain]) -> list[str]:
+def _on_certificates(judged: list[RejudgedCertificates]) -> list[str]:
     """What became of certificates by older rules."""
-    again = sum(each.again for each in judged)
+    rejudged = sum(each.rejudged for each in judged)
     changed = [each.changed for each in judged if each.changed]
     notes = [each.kept for each in judged if each.kept]
-    if again:
+    if rejudged:
         notes.append(
-            f"{again} runs were judged again by the rules of today (version {RULES}), "
+            f"{rejudged} runs were judged again by the rules of today (version {RULES}), "
             f"{len(changed)} with another verdict"
         )
     return notes + changed

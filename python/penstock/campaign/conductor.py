@@ -142,7 +142,7 @@ class Listener(Protocol[R_contra]):
 
 
 @dataclass(frozen=True)
-class Made:
+class PriorAttempts:
     """What is on disk of a run before the campaign (re)starts: its last attempt, and attempts in all."""
 
     outcome: Outcome
@@ -154,14 +154,14 @@ def rounds(runs: Sequence[R]) -> list[list[R]]:
     return [list(group) for _, group in itertools.groupby(runs, key=lambda r: r.block)]
 
 
-def still_to_make(runs: Sequence[R], made: Mapping[str, Made]) -> list[R]:
+def still_to_make(runs: Sequence[R], made: Mapping[str, PriorAttempts]) -> list[R]:
     """The runs that have no bundle, and those that would be made once more."""
-    return [r for r in runs if r.run_id not in made or again(made[r.run_id])]
+    return [r for r in runs if r.run_id not in made or must_repeat(made[r.run_id])]
 
 
 def conduct(
     runs: Sequence[R],
-    made: Mapping[str, Made],
+    made: Mapping[str, PriorAttempts],
     interrupted: Mapping[str, int],
     executor: Executor[R],
     listener: Listener[R],
@@ -183,21 +183,21 @@ def conduct(
                     continue
                 number = interrupted.get(run.run_id, 0) + 1
                 outcome = _make(executor, listener, Attempt(run, number))
-                known[run.run_id] = Made(outcome, 1)
+                known[run.run_id] = PriorAttempts(outcome, 1)
                 outcomes.append(outcome)
             for run in one_round:
                 before = known[run.run_id]
-                if again(before):
+                if must_repeat(before):
                     number = max(before.outcome.attempt, interrupted.get(run.run_id, 0)) + 1
                     outcome = _make(executor, listener, Attempt(run, number))
-                    known[run.run_id] = Made(outcome, before.attempts + 1)
+                    known[run.run_id] = PriorAttempts(outcome, before.attempts + 1)
                     outcomes.append(outcome)
     finally:
         executor.close()
     return outcomes
 
 
-def again(made: Made) -> bool:
+def must_repeat(made: PriorAttempts) -> bool:
     """Whether a run is to be made once more: invalid for a reason that may pass, and made once only."""
     return made.outcome.repeatable and made.attempts == 1
 

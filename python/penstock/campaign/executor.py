@@ -18,15 +18,15 @@ import pyarrow as pa
 from penstock.archive.bundle import Bundle, directory_bytes, partial_path
 from penstock.archive.receipts import unplaced_faults
 from penstock.archive.runs import set_aside
-from penstock.campaign import space
+from penstock.campaign import disk_space
 from penstock.campaign.conductor import Attempt, Outcome
 from penstock.campaign.judgement import Evidence, Judgement, judge
 from penstock.campaign.nodes_stage import NodesStage
 from penstock.campaign.observation import Observation, RunObservers
-from penstock.campaign.plain import PlainDirectories
+from penstock.campaign.plain_directories import PlainDirectories
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
-from penstock.campaign.stage import HostStage, Stage, Used, Words
+from penstock.campaign.stage import CommandLine, HostStage, Stage, Used
 from penstock.campaign.witness import confirmation, doubted, own_numbers
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
@@ -226,7 +226,7 @@ class HostExecutor:
                 user=resolved.user,
             )
         if finished.exit_status != 0:
-            words = last_words(log.with_suffix(".err")) or last_words(log)
+            words = last_line(log.with_suffix(".err")) or last_line(log)
             raise PenstockError(
                 f"run {run.run_id}: the preparation ended with status {finished.exit_status}: "
                 f"{words or 'it said nothing'} (command: {command})"
@@ -289,11 +289,11 @@ class HostExecutor:
         work.finished = work.stage.run(self._words(work, work.resolved.command), attempt.phase)
         work.clocks.append(clock_row("end"))
 
-    def _words(self, work: _Work, command: str, prefix: str = "") -> Words:
+    def _words(self, work: _Work, command: str, prefix: str = "") -> CommandLine:
         resolved = work.resolved
         place = work.bundle.path
         out, err = ("after.txt", "after.err.txt") if prefix else ("stdout.txt", "stderr.txt")
-        return Words(
+        return CommandLine(
             command=command,
             stdout=place / out,
             stderr=place / err,
@@ -466,7 +466,7 @@ class HostExecutor:
             Evidence(
                 finished=finished,
                 timeout_s=work.resolved.timeout_s,
-                last_words=last_words(work.bundle.path / "stderr.txt"),
+                last_line=last_line(work.bundle.path / "stderr.txt"),
                 oom_kills=work.used.oom_kills,
                 node_faults=work.used.faults,
                 data_altered=work.prepared is not None
@@ -517,9 +517,9 @@ def forecast(
     """Raises PenstockError, with the numbers, if the runs that are left would fill a file system."""
     disks = [disk for node in study.platform.nodes for disk in node.disks]
     by_event = study.observers.trace is not None or any(d.profile is not None for d in disks)
-    first_bytes = space.FIRST_BUNDLE_BYTES if by_event else space.FIRST_PLAIN_BUNDLE_BYTES
-    results = space.bundles_need(len(left), finished_bytes, first_bytes)
-    needs = [(out, space.Need(0, 0, results))]
+    first_bytes = disk_space.FIRST_BUNDLE_BYTES if by_event else disk_space.FIRST_PLAIN_BUNDLE_BYTES
+    results = disk_space.bundles_need(len(left), finished_bytes, first_bytes)
+    needs = [(out, disk_space.Need(0, 0, results))]
     still: dict[tuple[str, Path], int] = {}
     copies: dict[Path, int] = {}
     for treatment_id in {r.treatment_id for r in left}:
@@ -536,10 +536,10 @@ def forecast(
                 still[key, place] = declared
             if resolved.mutates is True:
                 copies[place] = max(copies.get(place, 0), size)
-    needs += [(place, space.Need(size, 0, 0)) for (_, place), size in still.items()]
-    needs += [(place, space.Need(0, size, 0)) for place, size in copies.items()]
-    for path, need in space.by_file_system(needs):
-        space.check(path, need, len(left))
+    needs += [(place, disk_space.Need(size, 0, 0)) for (_, place), size in still.items()]
+    needs += [(place, disk_space.Need(0, size, 0)) for place, size in copies.items()]
+    for path, need in disk_space.by_file_system(needs):
+        disk_space.check(path, need, len(left))
 
 
 def data_key(resolved: ResolvedRun) -> str:
@@ -575,7 +575,7 @@ def profile_hash(profile: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(profile, sort_keys=True).encode()).hexdigest()
 
 
-def last_words(path: Path) -> str:
+def last_line(path: Path) -> str:
     """The last line of a log that says anything."""
     try:
         with open(path, "rb") as log:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.host.launch import Finished
 
-#: a run is complete when the monitor took this share of its samples, or lacks no more than one (MN-29)
+#: a run is complete when the monitor took this share of its samples, or lacks no more than one
 COMPLETE_SHARE = 0.99
 #: share of a run's events that may be faults whose mapping could not be looked up
 UNPLACED_SHARE = 0.001
@@ -18,7 +18,7 @@ class Evidence:
 
     finished: Finished
     timeout_s: float | None
-    last_words: str
+    last_line: str
     oom_kills: int
     node_faults: tuple[str, ...]
     cache_fault: str
@@ -65,7 +65,7 @@ def judge(evidence: Evidence) -> Judgement:
 def _ending(evidence: Evidence) -> Judgement | None:
     """The judgement on a workload that did not end well, None if it did."""
     finished = evidence.finished
-    words = f": {evidence.last_words}" if evidence.last_words else ""
+    words = f": {evidence.last_line}" if evidence.last_line else ""
     if finished.timed_out:
         return Judgement("timed-out", False, f"it took longer than {evidence.timeout_s:g} s", False)
     if finished.exit_status == 0:

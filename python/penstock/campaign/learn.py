@@ -252,7 +252,7 @@ def overlap_of(found: Sequence[Measured]) -> tuple[Overlap | None, float | None]
 def write_results(model: BlackBoxModel, out: Path) -> None:
     """The model and what is to be read of it."""
     from penstock.predict.blackbox.show import points_csv, tree_lines, tree_of
-    from penstock.report.tree import figure
+    from penstock.report.storage_tree import figure
 
     with whole_folder(out) as draft:
         model.save(draft / "model.json")

@@ -46,7 +46,6 @@ class Computing:
 
     @property
     def name(self) -> str:
-        """A level name."""
         return f"{_COMPUTE}{self.cpu_ns_per_byte:.6g} {self.point.name}"
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.campaign.cluster_reuse import changes_between
 from penstock.campaign.disk_certificate import certified, changes_of, put_up_with
-from penstock.campaign.reuse import changes_between
 from penstock.campaign.run_disks import DiskObservation, counters_table, faults_of
 from penstock.campaign.services import Services
-from penstock.campaign.stage import Used, Words
+from penstock.campaign.stage import CommandLine, Used
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.emulate.schedule.events_table import events_table, failed
 from penstock.errors import PenstockError
@@ -32,6 +32,7 @@ from penstock.observe.observer import Watched
 from penstock.spec.check_cluster import check_cluster
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event
 from penstock.spec.template import Filling
+from penstock.store.store import Store
 from penstock.study.resolve import ResolvedRun
 
 #: the phase whose mark a schedule of a study counts from, unless an event names another
@@ -48,6 +49,7 @@ class NodesStage:
         self._spec: ClusterSpec | None = None
         self._resolved: ResolvedRun | None = None
         self._services: Services | None = None
+        self._store: Store | None = None
         self._spool: Path | None = None
         self._before: dict[str, Used] = {}
         self._faults: list[str] = []
@@ -69,9 +71,7 @@ class NodesStage:
         reused = self._set_anew(spec, resolved)
         if not reused:
             self._take_down()
-            self._cluster = Cluster.up(
-                replace(spec, events=()), self._journal, outlive=False, run=run_id
-            )
+            self._cluster = self._up(spec, resolved, run_id)
             if events:
                 self._cluster.schedule(events)
         self._spec = spec
@@ -87,9 +87,18 @@ class NodesStage:
                 }
                 for n in cluster.nodes.values()
             },
+            **({"store": self._store.status()} if self._store is not None else {}),
             "put_up": "set" if reused else "up",
             "put_up_s": round(time.monotonic() - began, 4),
         }
+
+    def _up(self, spec: ClusterSpec, resolved: ResolvedRun, run_id: str) -> Cluster:
+        """The nodes, with the store over them where the run has one."""
+        bare = replace(spec, events=())
+        if resolved.store is None:
+            return Cluster.up(bare, self._journal, outlive=False, run=run_id)
+        self._store = Store.up(bare, resolved.store.spec, resolved.store.roles, outlive=False)
+        return self._store.cluster
 
     def _placed(
         self, spec: ClusterSpec, backing: Mapping[str, Path], seed: int, shared: Path
@@ -113,6 +122,8 @@ class NodesStage:
         """Whether the cluster that is up could be made into this one; only where runs leave no traces."""
         if self._cluster is None or self._spec is None or resolved.mutates is True:
             return False
+        if self._store is not None or resolved.store is not None:
+            return False  # what a run wrote into a store is not the next one's
         changes = changes_between(self._spec, spec)
         if changes is None:
             return False
@@ -155,7 +166,7 @@ class NodesStage:
         self._running().begin(spool)
 
     def run(
-        self, words: Words, phase: Callable[[str], contextlib.AbstractContextManager[None]]
+        self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
     ) -> Finished:
         """Services up, then the command where it is to run, then services down."""
         cluster = self._running()
@@ -179,11 +190,11 @@ class NodesStage:
             with phase("stop"):
                 self._services.stop()
 
-    def after(self, words: Words) -> Finished:
+    def after(self, words: CommandLine) -> Finished:
         """The command that comes after, where the measured one ran."""
         return self._everywhere(self._on(self._now().on), words)
 
-    def _start_services(self, words: Words) -> str:
+    def _start_services(self, words: CommandLine) -> str:
         assert self._services is not None
         try:
             for service in self._now().services:
@@ -214,7 +225,7 @@ class NodesStage:
         places |= {d.name: d.mount for d in node.disks.values()}
         return self._resolved.filling(places, run_dir, node.name)
 
-    def _everywhere(self, nodes: list[RunningNode], words: Words) -> Finished:
+    def _everywhere(self, nodes: list[RunningNode], words: CommandLine) -> Finished:
         """The command on these nodes at once; its end is that of the last, its status the highest."""
         if len(nodes) == 1:
             return self._in(nodes[0], words, words.stdout, words.stderr)
@@ -242,7 +253,7 @@ class NodesStage:
             end_ns=max(f.end_ns for f in done),
         )
 
-    def _in(self, node: RunningNode, words: Words, stdout: Path, stderr: Path) -> Finished:
+    def _in(self, node: RunningNode, words: CommandLine, stdout: Path, stderr: Path) -> Finished:
         filling = self._filling(node, words.run_dir)
         text, env = filling.line(words.command), filling.texts(words.env)
         directory = str(words.run_dir) if words.directory is None else filling.text(words.directory)
@@ -357,6 +368,9 @@ class NodesStage:
 
     def _take_down(self) -> None:
         if self._cluster is not None:
+            if self._store is not None:
+                store, self._store = self._store, None
+                store.stop()
             cluster, self._cluster, self._spec = self._cluster, None, None
             self.mounts = {}
             cluster.down()

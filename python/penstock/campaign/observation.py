@@ -80,7 +80,6 @@ class RunObservers:
         return found
 
     def stop(self) -> None:
-        """Ends the daemons."""
         with contextlib.ExitStack() as stack:
             while self._all:
                 stack.callback(self._all.popitem()[1].stop)

@@ -63,11 +63,10 @@ class RunProgress:
             print(line, file=sys.stderr, flush=True)
 
     def begun(self, run: PlannedRun, attempt: int) -> None:
-        """A run begins."""
-        again = f" (attempt {attempt})" if attempt > 1 else ""
+        attempts = f" (attempt {attempt})" if attempt > 1 else ""
         treatment = ", ".join(f"{name} {level}" for name, level in run.levels.items())
         if self._bar is not None:
-            self._bar.update(self._task, description=f"{run.run_id}{again} {treatment}"[:64])
+            self._bar.update(self._task, description=f"{run.run_id}{attempts} {treatment}"[:64])
 
     def ended(self, run: PlannedRun, outcome: Outcome) -> None:
         """A run has ended."""
@@ -79,8 +78,8 @@ class RunProgress:
                 self._task, completed=self._ended, total=self._to_make, left=self.left()
             )
         treatment = " ".join(f"{name}={level}" for name, level in run.levels.items())
-        again = f" (attempt {outcome.attempt})" if outcome.attempt > 1 else ""
-        told = f"{self._ended}/{self._to_make} {run.run_id}{again} {treatment}"
+        attempts = f" (attempt {outcome.attempt})" if outcome.attempt > 1 else ""
+        told = f"{self._ended}/{self._to_make} {run.run_id}{attempts} {treatment}"
         if not outcome.valid:
             word = "invalid" if outcome.state == "finished" else outcome.state
             more = "; made once more later" if outcome.repeatable and outcome.attempt == 1 else ""

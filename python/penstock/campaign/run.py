@@ -18,9 +18,9 @@ from penstock.analyse.timeouts import time_out_warnings
 from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.catalogue import Catalogue, index_path
 from penstock.archive.runs import attempts
-from penstock.campaign import work
+from penstock.campaign import work_directory
 from penstock.campaign.analysis import Analysis, analyse, headline
-from penstock.campaign.conductor import Made, Outcome, conduct, still_to_make
+from penstock.campaign.conductor import Outcome, PriorAttempts, conduct, still_to_make
 from penstock.campaign.executor import HostExecutor, forecast, interrupted_attempts
 from penstock.campaign.frozen import (
     Campaign,
@@ -30,12 +30,12 @@ from penstock.campaign.frozen import (
     read_campaign,
     refuse_altered,
 )
-from penstock.campaign.plain import refuse_unusable
+from penstock.campaign.plain_directories import refuse_unusable
 from penstock.campaign.prepared import PreparedData
 from penstock.campaign.progress import RunProgress
 from penstock.campaign.speed import (
     profiles_of,
-    ruled_out_words,
+    ruled_out_text,
     speeds_of,
     with_time_scales,
 )
@@ -192,11 +192,11 @@ def run_loaded(
             unequal = speeds_of(study, treatments.values()).unequal()
             for warning in [
                 *refuse_too_fast(profiles, journal),
-                *ruled_out_words(profiles),
+                *ruled_out_text(profiles),
                 *unequal,
             ]:
                 progress.say(f"warning: {warning}")
-            place = work.work_directory(out)
+            place = work_directory.work_directory(out)
             sizes = [directory_bytes(b.path) for b in found]
             forecast(
                 study, treatments, to_make, place, out, PreparedData(place / "prepared"), sizes
@@ -227,7 +227,7 @@ def run_loaded(
                 state = "finished" if done >= len(plan.rows) else "stopped"
                 _tell(catalogues, out, facts, state, [])
         if not still_to_make(plan.rows, _made(attempts(out))):
-            work.clear(out, work.work_directory(out))
+            work_directory.clear(out, work_directory.work_directory(out))
         full = full and not result.interrupted and not result.failed
         result.analysis = analyse(out, progress.say, full=full)
     result.seconds = time.monotonic() - began
@@ -240,7 +240,7 @@ def _make(
     plan: Plan,
     treatments: dict[str, ResolvedRun],
     facts: Campaign,
-    made: dict[str, Made],
+    made: dict[str, PriorAttempts],
     to_make: list[PlannedRun],
     found: list[Bundle],
     journal: Journal,
@@ -252,7 +252,7 @@ def _make(
     """Makes the runs; on an interrupt, or where it stops by itself, the result says so."""
     out = result.out
     (out / "runs").mkdir(exist_ok=True)
-    place = work.work_directory(out)
+    place = work_directory.work_directory(out)
     sizes = [directory_bytes(b.path) for b in found]
     listener = _Telling(progress, catalogues, out, result, finished)
     begun = {**never, **interrupted_attempts(out)}
@@ -351,7 +351,7 @@ class _Telling:
             )
 
 
-def _finished_treatments(plan: Plan, made: Mapping[str, Made]) -> set[str]:
+def _finished_treatments(plan: Plan, made: Mapping[str, PriorAttempts]) -> set[str]:
     """The treatments that have a finished run."""
     return {
         row.treatment_id
@@ -360,7 +360,9 @@ def _finished_treatments(plan: Plan, made: Mapping[str, Made]) -> set[str]:
     }
 
 
-def _never_finished(plan: Plan, made: Mapping[str, Made], finished: set[str]) -> dict[str, int]:
+def _never_finished(
+    plan: Plan, made: Mapping[str, PriorAttempts], finished: set[str]
+) -> dict[str, int]:
     """The failed runs of the other treatments, with their last attempt."""
     return {
         row.run_id: made[row.run_id].outcome.attempt
@@ -437,9 +439,9 @@ def _continued(before: Campaign, asked: Campaign) -> Campaign:
     return Campaign(**{**vars(asked), "study_id": before.study_id, "time_scales": scales})
 
 
-def _made(found: list[Bundle]) -> dict[str, Made]:
+def _made(found: list[Bundle]) -> dict[str, PriorAttempts]:
     """What is on disk of each run: its last attempt, and how many there are."""
-    made: dict[str, Made] = {}
+    made: dict[str, PriorAttempts] = {}
     for bundle in found:
         m = bundle.manifest
         outcome = Outcome(
@@ -453,7 +455,7 @@ def _made(found: list[Bundle]) -> dict[str, Made]:
             float(m.get("times", {}).get("own_s") or 0.0),
         )
         earlier = made.get(outcome.run_id)
-        made[outcome.run_id] = Made(outcome, earlier.attempts + 1 if earlier else 1)
+        made[outcome.run_id] = PriorAttempts(outcome, earlier.attempts + 1 if earlier else 1)
     return made
 
 
@@ -488,7 +490,7 @@ def _locked(out: Path) -> Iterator[None]:
             yield
         finally:
             if not (out / "campaign.json").exists():
-                work.clear(out, work.work_directory(out))
+                work_directory.clear(out, work_directory.work_directory(out))
                 (out / ".lock").unlink()
                 with contextlib.suppress(OSError):
                     out.rmdir()

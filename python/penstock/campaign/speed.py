@@ -18,10 +18,10 @@ from penstock.profile.model import StorageProfile, ruled_out
 from penstock.spec.study import Study, TimeScales
 from penstock.study.disk_speeds import DiskSpeeds, disk_speeds
 from penstock.study.resolve import ResolvedRun, profile_of
-from penstock.study.time_scales import Asked, asked, decided
+from penstock.study.time_scales import AutoScales, auto_scales, decided
 
 
-def _nearest(study: Study, wanted: Asked, floor: HostLimits) -> dict[str, float]:
+def _nearest(study: Study, wanted: AutoScales, floor: HostLimits) -> dict[str, float]:
     """The nearest honest time scale of each profile of these disks, on top of what it is slowed already."""
     found = {}
     for name in (*wanted.together, *wanted.own):
@@ -40,7 +40,7 @@ def with_time_scales(
     Numbers that are `frozen` with a campaign stay, whatever this host can do; `floor` is asked for what they
     lack alone.
     """
-    wanted = asked(study)
+    wanted = auto_scales(study)
     if wanted.nothing:
         return study, []
     chosen, why = TimeScales.model_validate(frozen or {}), ""
@@ -63,7 +63,7 @@ def with_time_scales(
 def as_planned(study: Study) -> tuple[Study, list[str]]:
     """As `with_time_scales`, by the floor that is kept; nothing is measured, without one nothing decided."""
     floor = kept_floor()
-    if asked(study).nothing:
+    if auto_scales(study).nothing:
         return study, []
     if floor is None:
         return study, [
@@ -99,7 +99,7 @@ def profiles_of(treatments: Iterable[ResolvedRun]) -> list[StorageProfile]:
 def what_run_says(treatments: Iterable[ResolvedRun]) -> list[str]:
     """What `penstock run` would refuse or warn of in the disks' profiles. Nothing is measured."""
     profiles = profiles_of(treatments)
-    found = ruled_out_words(profiles)
+    found = ruled_out_text(profiles)
     floor = kept_floor()
     if profiles and floor is None:
         found.append(
@@ -117,7 +117,7 @@ def what_run_says(treatments: Iterable[ResolvedRun]) -> list[str]:
     return list(filter(None, found))
 
 
-def ruled_out_words(profiles: Iterable[StorageProfile]) -> list[str]:
+def ruled_out_text(profiles: Iterable[StorageProfile]) -> list[str]:
     """One text for each profile that says for what it is not to be used."""
     found = {p.name: ruled_out(p.to_dict()) for p in profiles}
     return [

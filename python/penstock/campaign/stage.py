@@ -19,7 +19,7 @@ from penstock.study.resolve import ResolvedRun
 
 
 @dataclass(frozen=True)
-class Words:
+class CommandLine:
     """A command to be run: its text with disks and `{node}` filled in by the stage, and its surroundings."""
 
     command: str
@@ -65,7 +65,7 @@ class Stage(Protocol):
         """Disks count from zero."""
 
     def run(
-        self, words: Words, phase: Callable[[str], contextlib.AbstractContextManager[None]]
+        self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
     ) -> Finished:
         """Runs the command to its end or its time-out, timed by `phase('workload')`."""
 
@@ -75,7 +75,7 @@ class Stage(Protocol):
     def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
         """What the disks counted, and how true they were."""
 
-    def after(self, words: Words) -> Finished:
+    def after(self, words: CommandLine) -> Finished:
         """Runs the command that comes after."""
 
     def detach(self) -> None:
@@ -123,17 +123,17 @@ class HostStage:
         self._disks.begin(spool)
 
     def run(
-        self, words: Words, phase: Callable[[str], contextlib.AbstractContextManager[None]]
+        self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
     ) -> Finished:
         """The command in the group."""
         with phase("workload"):
             return self._launch(words)
 
-    def after(self, words: Words) -> Finished:
+    def after(self, words: CommandLine) -> Finished:
         """The command that comes after, in the group."""
         return self._launch(words)
 
-    def _launch(self, words: Words) -> Finished:
+    def _launch(self, words: CommandLine) -> Finished:
         assert self._resolved is not None
         filling = self._resolved.filling(self.mounts, words.run_dir)
         return launch(

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle
-from penstock.emulate.disks import standing
+from penstock.emulate.disks import persistent
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import BadInput, PenstockError
 from penstock.host.clocks import clock_row
@@ -32,7 +32,7 @@ from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
 from penstock.observe.trace.capture.events import EVENT, NUMBERS
 from penstock.observe.trace.capture.interrupts import Interrupts, in_sessions_of_children
-from penstock.observe.trace.foreign.bundle import Judged, write_recording
+from penstock.observe.trace.foreign.bundle import ImportedTrace, write_recording
 from penstock.observe.trace.foreign.recording import Recording
 from penstock.observe.trace.foreign.summary import as_document, show
 
@@ -77,7 +77,7 @@ def run(
 
 def trace_on_disk(
     words: list[str], mount: Path, output: Path | None, *, exact: bool, quiet: bool
-) -> tuple[int, Judged]:
+) -> tuple[int, ImportedTrace]:
     """Runs the command while the disk logs its requests; gives its exit status and what was found.
 
     Raises BadInput where no disk of `penstock disk up` is at `mount`.
@@ -89,7 +89,7 @@ def trace_on_disk(
         clocks = [clock_row("start")]
         with (
             Interrupts(in_sessions_of_children) as interrupts,
-            standing.recording(mount, log, exact=exact, journal=journal) as recorded,
+            persistent.recording(mount, log, exact=exact, journal=journal) as recorded,
         ):
             if interrupts.name is not None:
                 raise PenstockError(f"ended by {interrupts.name} before the command began")

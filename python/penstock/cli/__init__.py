@@ -72,6 +72,7 @@ GROUPS = {
         "workload": "Describe what is to run: a pattern, a traced program, WfFormat.",
         "workflow": "Run a workflow for real, on nodes with a store.",
         "platform": "Describe where it is to run; start from this host.",
+        "seed": "Find the service times of a real store, to predict it with.",
         "predict": "Predict what it would take there, or every treatment of a study from one.",
         "explore": "Find which configuration to choose: time, cost, energy.",
         "learn": "Learn a mounted storage by measuring it; predict task times on it.",

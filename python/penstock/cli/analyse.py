@@ -33,8 +33,8 @@ def command(
     import duckdb
     import pyarrow as pa
 
+    from penstock.archive.completeness import reading
     from penstock.archive.selection import is_study
-    from penstock.archive.whole import reading
     from penstock.campaign.analysis import analyse, headline
 
     check_fail_on(fail_on)
@@ -87,11 +87,11 @@ def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
 
     from penstock.analyse.trace_findings import findings_of
     from penstock.errors import printable
-    from penstock.observe.trace.verdicts.remake import patterns_again
-    from penstock.text import basis_in_words
+    from penstock.observe.trace.verdicts.rejudge import rejudged_patterns
+    from penstock.text import basis_text
 
     if (bundle / "io_events.parquet").exists():
-        table, _ = patterns_again(bundle)
+        table, _ = rejudged_patterns(bundle)
     else:
         table = pq.read_table(bundle / "patterns.parquet")
         print(
@@ -109,9 +109,7 @@ def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
     for row in rows:
         where = printable(row["path"] or f"file {row['file_id']}")
         phase = f", {row['phase_id']}" if row["phase_id"] else ""
-        print(
-            f"{where} {row['direction']} ({basis_in_words(row['basis'])}{phase}): {row['sentence']}"
-        )
+        print(f"{where} {row['direction']} ({basis_text(row['basis'])}{phase}): {row['sentence']}")
     for finding in found:
         print(f"{finding.code}: {printable(finding.statement)}")
     return found

@@ -23,8 +23,8 @@ def command(
     """
     from penstock.analyse.replicates import compare_replicates
     from penstock.analyse.trace_compare import Run, compare_runs
+    from penstock.archive.completeness import check_manifest, reading
     from penstock.archive.selection import select
-    from penstock.archive.whole import check_manifest, reading
     from penstock.observe.trace.replay import distance_of
     from penstock.observe.trace.show.compare import show, show_replicates
 

@@ -46,12 +46,12 @@ def up(
     as_json: bool = _JSON,
 ) -> None:
     """Serve a directory at the speed of a profile until `disk down`."""
-    from penstock.emulate.disks import standing
+    from penstock.emulate.disks import persistent
     from penstock.platform.disk_keys import patch_of
     from penstock.spec.quantities import parse_owner
     from penstock.spec.units import parse_size
 
-    disk = standing.up(
+    disk = persistent.up(
         profile,
         backing,
         mount,
@@ -87,7 +87,7 @@ def set_(
     bad_space.{share,mode,seed,op}, faults, credits, volatile, profile.
     Example: set /mnt/d limits.read=10MiB/s limits.write=max slow.factor=10
     """
-    from penstock.emulate.disks import standing
+    from penstock.emulate.disks import persistent
     from penstock.platform.disk_keys import patch_of
 
     named = [w for w in words if "=" not in w or (w.startswith("profile=") and w != "profile=max")]
@@ -95,7 +95,7 @@ def set_(
     if len(profiles) > 1:
         raise BadInput(f"found two profiles, {' and '.join(profiles)}; expected one")
     patch = patch_of([word for word in words if word not in named])
-    applied = standing.change(
+    applied = persistent.change(
         mount, patch, profiles[0] if profiles else None, time_scale=time_scale
     )
     if as_json:
@@ -117,7 +117,7 @@ def schedule(
     as_json: bool = _JSON,
 ) -> None:
     """Give a disk changes over time, from now on; its server makes them without anyone."""
-    from penstock.emulate.disks import standing
+    from penstock.emulate.disks import persistent
     from penstock.emulate.schedule import show
     from penstock.platform.schedule import read_schedule
     from penstock.profile.load import load_profile
@@ -132,7 +132,7 @@ def schedule(
             end="\n" * as_json,
         )
         return
-    planned = standing.schedule(mount, events, replace=replace)
+    planned = persistent.schedule(mount, events, replace=replace)
     print(json.dumps({"planned": planned}) if as_json else f"{mount}: {planned} changes planned")
 
 
@@ -142,9 +142,9 @@ def mark(
     phase: str = typer.Argument(help="The phase that begins."),
 ) -> None:
     """Say that a phase begins: changes planned after it get their time."""
-    from penstock.emulate.disks import standing
+    from penstock.emulate.disks import persistent
 
-    print(f"{mount}: {standing.mark(mount, phase)} changes waited for {phase}")
+    print(f"{mount}: {persistent.mark(mount, phase)} changes waited for {phase}")
 
 
 @app.command()
@@ -153,9 +153,9 @@ def events(
     as_json: bool = _JSON,
 ) -> None:
     """What was changed on a disk, how late, and what is planned."""
-    from penstock.emulate.disks import standing
+    from penstock.emulate.disks import persistent
 
-    found = standing.events(mount)
+    found = persistent.events(mount)
     if as_json:
         print(json.dumps(found))
     else:
@@ -172,9 +172,9 @@ def cut(
     as_json: bool = _JSON,
 ) -> None:
     """Cut the power: what was not flushed is lost, open files are dead, the disk comes back."""
-    from penstock.emulate.disks import standing
+    from penstock.emulate.disks import persistent
 
-    found = standing.power_cut(mount, mode="torn" if torn else "lost", seed=seed)
+    found = persistent.power_cut(mount, mode="torn" if torn else "lost", seed=seed)
     if as_json:
         print(json.dumps(found))
         return
@@ -193,10 +193,10 @@ def status(
     as_json: bool = _JSON,
 ) -> None:
     """The disks that are up, with their counters, and what disks left whose server has died."""
-    from penstock.emulate.disks import standing
+    from penstock.emulate.disks import persistent
 
-    disks = standing.status(mount)
-    dead = standing.dead() if mount is None else []
+    disks = persistent.status(mount)
+    dead = persistent.dead() if mount is None else []
     if as_json:
         print(json.dumps({"disks": disks, "dead": dead}))
         return
@@ -218,9 +218,9 @@ def down(
     as_json: bool = _JSON,
 ) -> None:
     """Take a disk down; its files stay in the backing directory."""
-    from penstock.emulate.disks import standing
+    from penstock.emulate.disks import persistent
 
-    last = standing.down(mount, force=force)
+    last = persistent.down(mount, force=force)
     if as_json:
         print(json.dumps(last))
     else:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.predict.explore.run import Exploration
     from penstock.predict.explore.simulate import Simulated
     from penstock.predict.explore.space import Space
-    from penstock.report import prediction_words
+    from penstock.report import prediction_text
     from penstock.workload.workflow import Workload
 
 _WIDTH = 100
@@ -82,6 +82,11 @@ def command(
         "--size-model",
         help="Sizes of a generated workflow's files: lognormal:SPREAD, table:FILE or table:FILE:SPREAD.",
     ),
+    calibration: Path | None = typer.Option(
+        None,
+        "--calibration",
+        help="Measured pairs for the intervals (default: the user's own store).",
+    ),
     cluster: str | None = typer.Option(
         None,
         "--cluster",
@@ -106,10 +111,12 @@ def command(
     seeds until told apart, and recommends one configuration, or says which to run.
     """
     from penstock.platform.hosts import load_platform
-    from penstock.predict.explore.asked import asked, plan_of
+    from penstock.predict.calibration import pairs_for
+    from penstock.predict.explore.calibrated import calibration_of
     from penstock.predict.explore.document import document
     from penstock.predict.explore.recommend import recommend
     from penstock.predict.explore.record import Record
+    from penstock.predict.explore.request import plan_of, question_of
     from penstock.predict.explore.run import Settings, check, explore
     from penstock.predict.explore.space import make_space, parse_axis
     from penstock.predict.explore.space_file import SpaceFile, read_space_file
@@ -123,10 +130,11 @@ def command(
         raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
     said = SpaceFile(()) if space_file is None else read_space_file(space_file)
     space = make_space([*said.axes, *(parse_axis(text) for text in vary)])
-    question = asked(space, said, constraints, objective)
+    question = question_of(space, said, constraints, objective)
     model = None if size_model is None else SizeModel.parse(size_model)
     where = load_platform(platform, overrides)
     workload = read_workload(workflow, size_model=model)
+    known = calibration_of(pairs_for(calibration, where.name), level)
     settings = Settings(engine.value, budget, seeds, search_seed, level)
     with (
         _Bar(quiet or as_json) as bar,
@@ -136,7 +144,7 @@ def command(
         check(question, settings, space, by)
         resumed = record.open(plan_of(workload, where, space), resume)
         try:
-            found = explore(record, question, settings, bar)
+            found = explore(record, question, settings, bar, known)
         finally:
             record.close()
         found.resumed = resumed
@@ -203,7 +211,7 @@ def _write(
 def _show(found: Exploration, recommendation: Recommendation) -> None:
     from rich.console import Console
 
-    from penstock.report import exploration_words as told
+    from penstock.report import exploration_text
 
     console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
 
@@ -215,19 +223,19 @@ def _show(found: Exploration, recommendation: Recommendation) -> None:
         say(f"  {note}")
     say("")
     if len(found.front) > 1:
-        _table(console, told.front_table(found, recommendation.candidate, 12))
+        _table(console, exploration_text.front_table(found, recommendation.candidate, 12))
     if found.selection is not None and len(found.selection.contenders) > 1:
-        _table(console, told.compared_table(found, 6))
+        _table(console, exploration_text.compared_table(found, 6))
     if found.admissible:
-        _table(console, told.matters_table(found))
-        for table in told.level_tables(found, 8)[:3]:
+        _table(console, exploration_text.matters_table(found))
+        for table in exploration_text.level_tables(found, 8)[:3]:
             _table(console, table)
     if recommendation.candidate is not None and recommendation.rule:
         say(f"Rule: {recommendation.rule}.")
-    say(f"Looked at: {told.effort(found)}.")
+    say(f"Looked at: {exploration_text.effort(found)}.")
 
 
-def _table(console: Console, table: prediction_words.Table) -> None:
+def _table(console: Console, table: prediction_text.Table) -> None:
     from rich.table import Table
 
     grid = Table(
@@ -278,7 +286,6 @@ class _Bar:
             self._bar.stop()
 
     def stage(self, what: str, total: int | None) -> None:
-        """A new stage."""
         if self._bar is not None:
             if self._task is not None:
                 self._bar.remove_task(self._task)

@@ -26,7 +26,7 @@ def command(
     (job.fio) and one that makes the files (files.fio).
     """
     from penstock.archive import trace_export
-    from penstock.archive.whole import reading
+    from penstock.archive.completeness import reading
 
     limit = part_bytes or trace_export.PART_BYTES
     with reading(bundle) as (trace,):

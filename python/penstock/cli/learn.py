@@ -161,6 +161,6 @@ def _show(
             f"{one['level']:.0%} interval {one['low']:.4g} s to {high}"
         )
         for note in one["notes"]:
-            print(f"  note: {note}")
+            print(f"  beyond the grid: {note}")
     if out is not None:
         print(f"{out}/model.json, tree.txt, tree.json, tree.svg, points.csv")

@@ -86,7 +86,7 @@ def _print_studies(rows: list[StudyRow]) -> None:
         state = r.state if Path(r.out).is_dir() else "gone"
         count = f"{r.runs}/{r.planned_runs}"
         table.append(
-            (r.study_id, state, count, str(r.valid_runs), size_words(r.size_bytes), _when(r), r.out)
+            (r.study_id, state, count, str(r.valid_runs), size_text(r.size_bytes), _when(r), r.out)
         )
     _print_table(table)
 
@@ -98,7 +98,7 @@ def _print_runs(row: StudyRow, runs: list[dict[str, Any]]) -> None:
         levels = " ".join(f"{k}={v}" for k, v in r["levels"].items())
         wall = f"{r['wall_s']:.1f} s" if r["wall_s"] is not None else ""
         valid = "yes" if r["valid"] else "no"
-        size = size_words(r["size_bytes"] or 0)
+        size = size_text(r["size_bytes"] or 0)
         reason = r["reason"] or ""
         table.append(
             (r["run_id"], str(r["attempt"]), r["state"], valid, wall, size, levels, reason)
@@ -113,7 +113,7 @@ def _print_table(table: Sequence[tuple[str, ...]]) -> None:
         print(line if len(line) <= _WIDTH or not sys.stdout.isatty() else line[: _WIDTH - 1] + "…")
 
 
-def size_words(size_bytes: int) -> str:
+def size_text(size_bytes: int) -> str:
     """A size in words."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):

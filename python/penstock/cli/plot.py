@@ -39,8 +39,8 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print the file's name as JSON."),
 ) -> None:
     """Draw one figure from the tables in OUT."""
+    from penstock.archive.completeness import reading
     from penstock.archive.selection import is_study
-    from penstock.archive.whole import reading
     from penstock.errors import BadInput
     from penstock.report import style
 

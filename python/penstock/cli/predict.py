@@ -9,21 +9,20 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from penstock.errors import BadInput
 from penstock.predict.intervals import DRAWS, LEVEL, exact
-from penstock.spec.units import parse_duration
 from penstock.writing import check_target, whole_file, whole_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.predict.calibration import Pair
+    from penstock.predict.measured_runs import MeasuredRun
     from penstock.predict.prediction import Prediction
-    from penstock.report import prediction_words
+    from penstock.report import prediction_text
     from penstock.study.disk_speeds import DiskSpeeds
 
 _WIDTH = 100
@@ -59,10 +58,12 @@ def command(
         "--calibration",
         help="Measured pairs for the interval (default: the user's own store).",
     ),
-    measured: str | None = typer.Option(
-        None,
+    measured: list[str] = typer.Option(
+        [],
         "--measured",
-        help="What one real run took, such as 12.3s: kept with --calibration, or in the user's own store.",
+        metavar="TIME|FILE",
+        help="What a real run took, such as 12.3s, or a file of runs with stages and tasks; repeatable. Kept "
+        "with --calibration, or in the user's own store.",
     ),
     output: Path | None = typer.Option(
         None, "-o", "--output", help="Directory for prediction.json, the page, figures and trace."
@@ -110,16 +111,18 @@ def command(
     if output is not None and output.exists() and not output.is_dir():
         raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
     from penstock.platform.hosts import load_platform
-    from penstock.predict.calibration import default_store
+    from penstock.predict.calibration import default_store, pairs_for
+    from penstock.predict.measured_runs import measured_runs
     from penstock.predict.queue_network.predict import predict
+    from penstock.predict.queue_network.task_times import task_times
     from penstock.workload.read import read_workload
     from penstock.workload.sizes import SizeModel
 
-    measured_s = None if measured is None else _measured_s(measured)
     model = None if size_model is None else SizeModel.parse(size_model)
     where = load_platform(platform, overrides)
     workload = read_workload(what, size_model=model)
-    pairs = _pairs(calibration, where.name, missing_ok=measured is not None)
+    runs = measured_runs(measured, workload)
+    pairs = pairs_for(calibration, where.name, missing_ok=bool(runs))
     files = output is not None or html is not None or perfetto is not None
     with _progress(quiet or as_json) as done:
         made = predict(
@@ -134,8 +137,13 @@ def command(
             calibration_asked=calibration is not None,
             done=done,
         )
-    if measured_s is not None:
-        made = _keep(made, measured_s, calibration or default_store(), platform)
+        tasks = []
+        if any(run.tasks for run in runs):
+            tasks = task_times(
+                workload, where, seeds=seeds, level=level, threads=threads, done=done
+            )
+    if runs:
+        made = _keep(made, runs, tasks, calibration or default_store(), platform)
     shown = made if detail else replace(made, tasks=None, task_seed=None)
     text = json.dumps(shown.to_dict(), allow_nan=False)
     written = _write(made, text, output, html, perfetto)
@@ -147,40 +155,24 @@ def command(
         print(f"Wrote {path}.")
 
 
-def _measured_s(text: str) -> float:
-    try:
-        found = parse_duration(text)
-    except ValueError as error:
-        raise BadInput(f"--measured: found '{text}'; expected {error}") from None
-    if found <= 0:
-        raise BadInput(f"--measured: found '{text}'; expected a duration above 0")
-    return found
+def _keep(
+    made: Prediction,
+    runs: list[MeasuredRun],
+    tasks: list[dict[str, Any]],
+    store: Path,
+    platform: Path,
+) -> Prediction:
+    """Adds one of the measured runs to the store of pairs, beside what was predicted before it was known.
 
-
-def _keep(made: Prediction, measured_s: float, store: Path, platform: Path) -> Prediction:
-    """Adds the measured run to the store of pairs, beside what was predicted before it was known."""
+    Repetitions of one prediction err together: more than one of them would count one error several times.
+    """
+    from penstock.predict.beside import beside
     from penstock.predict.calibration import add_pairs, pair_of
 
-    i = made.interval
-    count = add_pairs(store, [pair_of(made, measured_s, source=platform.name)])
-    told = {
-        "measured_s": measured_s,
-        "ratio": made.makespan_s / measured_s,
-        "inside": i.low <= measured_s <= i.high,
-        "pairs": count,
-        "store": str(store),
-    }
+    first = runs[0].makespan_s or 0.0
+    count = add_pairs(store, [pair_of(made, first, source=platform.name)])
+    told = beside(made, runs, tasks) | {"pairs": count, "store": str(store)}
     return replace(made, measured=told)
-
-
-def _pairs(calibration: Path | None, platform: str, *, missing_ok: bool) -> list[Pair]:
-    """Pairs of the file asked for, or those of this platform in the user's own store."""
-    from penstock.predict.calibration import default_store, read_pairs
-
-    if calibration is not None:
-        return [p for p in read_pairs(calibration, missing_ok=missing_ok) if p.model == "queue"]
-    known = read_pairs(default_store(), missing_ok=True)
-    return [p for p in known if p.model == "queue" and p.platform == platform]
 
 
 def _write(
@@ -226,25 +218,25 @@ def _progress(quiet: bool) -> Iterator[Callable[[int], None] | None]:
 def _answer(p: Prediction) -> None:
     from rich.console import Console
 
-    from penstock.report import prediction_words as told
+    from penstock.report import prediction_text
 
     console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
 
     def say(text: str) -> None:
         print(textwrap.fill(text, _WIDTH, subsequent_indent="    " if text[:1] == " " else ""))
 
-    say(told.answer(p))
+    say(prediction_text.answer(p))
     print()
-    _table(console, told.stage_table(p))
-    _table(console, told.station_table(p))
-    say(told.bytes_sentence(p))
+    _table(console, prediction_text.stage_table(p))
+    _table(console, prediction_text.station_table(p))
+    say(prediction_text.bytes_sentence(p))
     if p.frequencies is not None:
         print()
-        _table(console, told.frequency_table(p))
+        _table(console, prediction_text.frequency_table(p))
         say(f"{p.frequencies['statement']}.")
     print()
     if p.sensitivity:
-        _table(console, told.sensitivity_table(p, 6))
+        _table(console, prediction_text.sensitivity_table(p, 6))
     say(
         {"ok": "The model applies.", "caution": "The model applies with caution:"}.get(
             p.applies.verdict, "The model does not apply; decide nothing from this:"
@@ -252,15 +244,26 @@ def _answer(p: Prediction) -> None:
     )
     for reason in p.applies.reasons:
         say(f"  {reason.severity}: {reason.text}.")
-    if told.measure_sentence(p):
-        say(told.measure_sentence(p))
+    if prediction_text.measure_sentence(p):
+        say(prediction_text.measure_sentence(p))
     say(f"Interval: {p.interval.method}.")
-    say(f"Simulated: {told.effort(p)}.")
+    say(f"Simulated: {prediction_text.effort(p)}.")
     if p.measured is not None:
-        say(told.measured_sentence(p))
+        _beside(console, say, p)
 
 
-def _table(console: Console, table: prediction_words.Table) -> None:
+def _beside(console: Console, say: Callable[[str], None], p: Prediction) -> None:
+    from penstock.report import measured_text
+
+    print()
+    for table in measured_text.tables(p):
+        print(f"{table.title}:")
+        _table(console, table)
+    for sentence in measured_text.sentences(p):
+        say(sentence)
+
+
+def _table(console: Console, table: prediction_text.Table) -> None:
     from rich.table import Table
 
     grid = Table(box=None, pad_edge=False)

@@ -148,7 +148,7 @@ def _tell(what: str, profile: str, as_json: bool) -> None:
 
 def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool) -> None:
     """The profile of a table on stdout or into a file, and on stderr how well it fits and what it advises."""
-    from penstock.profile.advice import advice, cell_words, judged, not_to_be_used, verdict
+    from penstock.profile.advice import advice, cell_text, judged, not_to_be_used, verdict
     from penstock.profile.fit import profile_of
     from penstock.profile.table import read_table
 
@@ -175,7 +175,7 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
         fitted = "  –  " if row.fitted is None else f"{row.fitted:5.2f}"
         held = "  –  " if row.held_out is None else f"{row.held_out:5.2f}"
         print(
-            f"{cell_words(row.cell):<44} {row.cell.rate_bps / 1e6:8.1f} MB/s   fitted/told {fitted}   "
+            f"{cell_text(row.cell):<44} {row.cell.rate_bps / 1e6:8.1f} MB/s   fitted/told {fitted}   "
             f"without it {held}",
             file=sys.stderr,
         )
@@ -192,7 +192,7 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
 def _fitted(result: CampaignResult, name: str) -> Fit:
     """The fit to the valid runs; its source says what was left out, how well it fits, and what it misses."""
     from penstock.campaign.measure_profile import measurements
-    from penstock.profile.advice import Judged, not_to_be_used, verdict
+    from penstock.profile.advice import JudgedCell, not_to_be_used, verdict
     from penstock.profile.fit import fit_profile
 
     assert result.analysis is not None
@@ -209,7 +209,7 @@ def _fitted(result: CampaignResult, name: str) -> Fit:
         source.append(left_out)
     fit = fit_profile(measured, name, source)
     pairs = zip(measured.cells, fit.errors, strict=True)
-    rows = [Judged(c, e.rate_ratio, None, e.p50_ratio, e.p99_ratio) for c, e in pairs]
+    rows = [JudgedCell(c, e.rate_ratio, None, e.p50_ratio, e.p99_ratio) for c, e in pairs]
     said, off = verdict(rows), not_to_be_used(rows)
     print(f"penstock: {said}", file=sys.stderr)
     for what in off:

@@ -26,7 +26,7 @@ def command(
     Each thread keeps its order. What cannot be made again is listed. The distance is 0 for two traces
     that are alike and 1 for two that have nothing in common.
     """
-    from penstock.archive.whole import reading
+    from penstock.archive.completeness import reading
     from penstock.observe.trace import replay
 
     with reading(bundle) as (trace,):

@@ -29,8 +29,8 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
 ) -> None:
     """Write OUT/report.html, its figures and the findings, from the tables in OUT."""
+    from penstock.archive.completeness import reading
     from penstock.archive.selection import is_study
-    from penstock.archive.whole import reading
 
     if is_study(out):
         page = _of_study(out, as_json)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli.ls import chosen_study, size_words
+from penstock.cli.ls import chosen_study, size_text
 from penstock.errors import BadInput, PenstockError
 
 
@@ -36,11 +36,9 @@ def command(
         if not yes:
             if as_json or not sys.stdin.isatty():
                 raise BadInput(
-                    f"would remove {what} ({size_words(removal.size_bytes)}); say --yes to do it"
+                    f"would remove {what} ({size_text(removal.size_bytes)}); say --yes to do it"
                 )
-            typer.confirm(
-                f"Remove {what} ({size_words(removal.size_bytes)})?", abort=True, err=True
-            )
+            typer.confirm(f"Remove {what} ({size_text(removal.size_bytes)})?", abort=True, err=True)
         if below := [m for path in (out, *removal.paths) for m in mounts_below(path)]:
             raise PenstockError(
                 f"{below[-1].point} is still mounted; `penstock undo` takes it down"
@@ -54,6 +52,6 @@ def command(
         removed = {"removed_bytes": removal.size_bytes, "paths": [str(p) for p in removal.paths]}
         print(json.dumps({**removed, "left": [str(p) for p in left]}))
         return
-    print(f"penstock: {size_words(removal.size_bytes)} removed", file=sys.stderr)
+    print(f"penstock: {size_text(removal.size_bytes)} removed", file=sys.stderr)
     for path in left:
         print(f"penstock: left, not penstock's: {path}", file=sys.stderr)

@@ -153,7 +153,7 @@ def trace_one(
     to: str = _FORMAT,
 ) -> None:
     """Make a workload of traced runs: operations, computing, and dependencies by files."""
-    from penstock.archive.whole import reading
+    from penstock.archive.completeness import reading
     from penstock.workload.read import read_workload
     from penstock.workload.traced import replaced, traced_workload
 

@@ -85,7 +85,6 @@ class Netlink:
         self._number = 0
 
     def close(self) -> None:
-        """Closes the socket."""
         self._socket.close()
 
     def __enter__(self) -> Netlink:
@@ -120,7 +119,7 @@ class Netlink:
                     said[number] = _error(what, flags, body)
         return [said[n] for n in range(first, first + len(requests))]
 
-    def ask(self, request: Request) -> list[bytes]:
+    def request(self, request: Request) -> list[bytes]:
         """Asks for one thing, or for all of them with DUMP: what follows each answer's header.
 
         With ACK the answer may be that there is nothing to tell.
@@ -161,17 +160,17 @@ class Netlink:
 
     def links(self) -> list[tuple[int, str]]:
         """Index and name of every link."""
-        found = self.ask(Request(RTM_GETLINK, DUMP, _link_body(0), "listing links"))
+        found = self.request(Request(RTM_GETLINK, DUMP, _link_body(0), "listing links"))
         return [(index_of(body), _text(attributes(body[16:])[3])) for body in found]
 
     def link_index(self, name: str) -> int:
         """A link's index. Raises NetlinkError where there is none of that name."""
         body = _link_body(0, [["IFLA_IFNAME", name]])
-        return index_of(self.ask(Request(RTM_GETLINK, 0, body, f"link {name}"))[0])
+        return index_of(self.request(Request(RTM_GETLINK, 0, body, f"link {name}"))[0])
 
     def counters(self, index: int) -> dict[str, int]:
         """Packets and bytes that a link has received and sent since it was made."""
-        answer = self.ask(Request(RTM_GETLINK, 0, _link_body(index), f"link {index}"))[0]
+        answer = self.request(Request(RTM_GETLINK, 0, _link_body(index), f"link {index}"))[0]
         values = struct.unpack_from("=8Q", attributes(answer[16:])[23])
         names = (
             "in_packets out_packets in_bytes out_bytes in_errors out_errors in_dropped out_dropped"

@@ -88,7 +88,6 @@ class Spawner:
         return answers
 
     def close(self) -> None:
-        """Lets it end."""
         self._socket.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)

@@ -18,7 +18,7 @@ from penstock.platform.emulation import Profiles, events_of
 from penstock.platform.schedule_expansion import Change, Unreadable, expand, is_short, nested
 from penstock.spec.check_cluster import keys_of
 from penstock.spec.cluster import Event
-from penstock.spec.condition import fires_again
+from penstock.spec.condition import repeats
 from penstock.spec.machine import EventFile
 from penstock.spec.mistakes import in_order, note
 from penstock.spec.source import Path as Place
@@ -209,7 +209,7 @@ def for_disk(
         condition = event.when.condition or {}
         phase = event.when.phase or condition.get("phase")
         made: dict[str, Any] = {"after_ns": after_ns, "patch": event.patch}
-        if fires_again(condition):
+        if repeats(condition):
             made["every"] = True
         if phase is not None:
             out.append({"phase": phase, **made})

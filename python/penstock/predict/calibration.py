@@ -61,6 +61,19 @@ def read_pairs(path: Path, *, missing_ok: bool = False) -> list[Pair]:
     return [_pair(row, f"{path}, pair {i}") for i, row in enumerate(rows, 1)]
 
 
+def pairs_for(calibration: Path | None, platform: str, *, missing_ok: bool = False) -> list[Pair]:
+    """Pairs of the file asked for, or those of this platform in the user's own store; of queue networks."""
+    if calibration is not None:
+        return [p for p in read_pairs(calibration, missing_ok=missing_ok) if p.model == "queue"]
+    known = read_pairs(default_store(), missing_ok=True)
+    return [p for p in known if p.model == "queue" and p.platform == platform]
+
+
+def predictions_of(pairs: Sequence[Pair]) -> int:
+    """Of how many predictions the pairs are: repetitions of one err together."""
+    return len({(p.workload, p.platform, p.predicted) for p in pairs})
+
+
 def add_pairs(path: Path, pairs: Iterable[Pair]) -> int:
     """Adds pairs to a JSON store, made if absent, replaced whole; returns how many it then holds."""
     today = datetime.date.today().isoformat()

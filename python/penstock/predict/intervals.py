@@ -7,13 +7,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from penstock.errors import BadInput
 
 #: draws at which the 2nd and the 38th of 39 enclose a further run with a probability of exactly 90 %
 DRAWS = 39
 LEVEL = 0.9
+
+#: half-width, as a share of the prediction, of a calibrated interval that is too wide: the most that any
+#: prediction is to be off (docs/adr/0048-when-a-calibration-is-too-wide.md) …
+TOO_WIDE = 0.2
+#: … and of one of no use: a configuration that takes twice as long as another is not told from it
+OF_NO_USE = 1 / 3
+
+Width = Literal["ok", "caution", "outside"]
 
 
 @dataclass(frozen=True)
@@ -149,6 +157,30 @@ def order_statistics(
             f"{attained:.3g} only; {least_draws(level):,} runs are needed for {float(level):g}"
         )
     return Interval(low, high, level, attained, m, method, sources)
+
+
+def width_verdict(half_width: float) -> Width:
+    """What a calibrated half-width, a share of the prediction, makes of a verdict."""
+    if half_width > OF_NO_USE:
+        return "outside"
+    return "caution" if half_width > TOO_WIDE else "ok"
+
+
+def half_share(interval: Interval, predicted: float) -> float | None:
+    """The larger half of a calibrated interval as a share of the prediction; None if it is not calibrated."""
+    known = interval.calibration
+    if known is None or known.half_width is None or not predicted > 0:
+        return None
+    return max(interval.high / predicted - 1, 1 - interval.low / predicted)
+
+
+def width_words(half_width: float) -> str:
+    """What is wrong with a half-width that is too wide."""
+    if half_width > OF_NO_USE:
+        return (
+            "of two configurations one may take twice as long as the other and not be told from it"
+        )
+    return f"more than the {100 * TOO_WIDE:.0f} % that a prediction is to be off at most"
 
 
 def conformal_scores(

@@ -30,7 +30,7 @@ LEFT_OUT, KEPT_BACK = "left out of the fit", "not in the fit"
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedCell:
     """A cell with its rate by the fit, and by a fit without it, over the measured one.
 
     `fitted` is None where it took no part in the fit, `held_out` where the other cells do not give what it
@@ -44,7 +44,6 @@ class Judged:
     p99: float | None = None
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         c = self.cell
         return {
             "operation": c.op,
@@ -60,7 +59,7 @@ class Judged:
 
 def judged(
     profile: StorageProfile, measured: Measurements, judge: list[Cell], one_by_one: bool = True
-) -> list[Judged]:
+) -> list[JudgedCell]:
     """Each cell of the fit, left out in its turn, and then those that were kept back from it."""
     rows = []
     for n, cell in enumerate(measured.cells):
@@ -68,8 +67,8 @@ def judged(
         if one_by_one:
             rest = measured.cells[:n] + measured.cells[n + 1 :]
             held = _without(Measurements(rest, measured.flush, measured.fio_version), cell)
-        rows.append(Judged(cell, _ratio(profile, cell), held))
-    return rows + [Judged(cell, None, _ratio(profile, cell)) for cell in judge]
+        rows.append(JudgedCell(cell, _ratio(profile, cell), held))
+    return rows + [JudgedCell(cell, None, _ratio(profile, cell)) for cell in judge]
 
 
 def _without(rest: Measurements, cell: Cell) -> float | None:
@@ -90,7 +89,7 @@ def _pattern(sequential: bool) -> str:
     return "sequential" if sequential else "random"
 
 
-def cell_words(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     """`random reads of 4 KiB, 16 under way`."""
     depth = f", {cell.depth} under way" if cell.depth > 1 else ""
     return f"{_pattern(cell.sequential)} {cell.op}s of {size(cell.block_bytes)}{depth}"
@@ -100,11 +99,11 @@ def _apart(ratio: float) -> float:
     return max(ratio, 1 / max(ratio, 1e-9)) - 1
 
 
-def not_to_be_used(rows: list[Judged], off: float = OFF) -> list[str]:
+def not_to_be_used(rows: list[JudgedCell], off: float = OFF) -> list[str]:
     """What the fit misses: rates of cells by more than `off`, and their times by more than TAIL_OFF."""
     found = []
     for row in rows:
-        words = cell_words(row.cell)
+        words = cell_text(row.cell)
         for ratio, limit, what in (
             (row.fitted, off, words),
             (row.p50, TAIL_OFF, f"the median time of {words}"),
@@ -115,7 +114,7 @@ def not_to_be_used(rows: list[Judged], off: float = OFF) -> list[str]:
     return found
 
 
-def verdict(rows: list[Judged], off: float = OFF) -> str:
+def verdict(rows: list[JudgedCell], off: float = OFF) -> str:
     """One sentence on the whole fit: within what it is, with the cells in it and without them."""
 
     def most(ratios: list[float]) -> float:

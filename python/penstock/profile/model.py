@@ -66,7 +66,6 @@ class StorageProfile:
 
     @property
     def name(self) -> str:
-        """Its short name."""
         return str(self.to_dict()["name"])
 
     @property

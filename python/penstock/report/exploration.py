@@ -13,11 +13,10 @@ from penstock.predict import quantities
 from penstock.predict.explore.describe import axis_word, describe, spaced
 from penstock.predict.explore.recommend import Recommendation
 from penstock.predict.explore.run import Exploration
-from penstock.report import exploration_words as told
-from penstock.report import render, style
+from penstock.report import exploration_text, render, style
 from penstock.report.exploration_figures import FIGURES
 from penstock.report.glossary import explained
-from penstock.report.prediction_words import Table
+from penstock.report.prediction_text import Table
 from penstock.text import listed
 from penstock.version import version
 
@@ -47,8 +46,8 @@ def page(found: Exploration, rec: Recommendation, named: Named) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    front = told.front_table(found, rec.candidate, 40, wide=True)
-    metrics = [told.metric_word(m) for m in found.metrics]
+    front = exploration_text.front_table(found, rec.candidate, 40, wide=True)
+    metrics = [exploration_text.metric_word(m) for m in found.metrics]
     return environment.from_string(_text("exploration.html.j2")).render(
         workload=named.workload,
         platform=named.platform,
@@ -60,15 +59,15 @@ def page(found: Exploration, rec: Recommendation, named: Named) -> str:
         front_note=front.title,
         thinned=len(found.admissible) > 1000,
         metrics=listed(metrics, "and"),
-        metric=told.metric_word(told.main_metric(found)),
+        metric=exploration_text.metric_word(exploration_text.main_metric(found)),
         chosen=rec.candidate is not None,
-        matters=told.matters_table(found),
+        matters=exploration_text.matters_table(found),
         complete=found.complete,
-        near=told.compared_table(found, 24),
+        near=exploration_text.compared_table(found, 24),
         level=f"{100 * found.settings.level:.0f} %",
         robust=_robust(found),
         draws=0 if found.robust is None else found.robust.draws,
-        levels=told.level_tables(found, 40),
+        levels=exploration_text.level_tables(found, 40),
         facts=_facts(found, rec),
         version=version(),
         css=Markup(_text("page.css")),
@@ -110,7 +109,9 @@ def _tiles(found: Exploration, rec: Recommendation) -> list[dict[str, str]]:
     if rec.candidate is not None:
         mean = found.record.mean(rec.candidate)
         for m in found.metrics:
-            tiles.append((told.amount(found, m, mean[m]), told.metric_word(m), ""))
+            tiles.append(
+                (exploration_text.amount(found, m, mean[m]), exploration_text.metric_word(m), "")
+            )
         tiles.append((f"{mean['hosts']:.0f}", "hosts", ""))
     else:
         tiles.append((rec.state, "recommendation", "warn"))
@@ -140,7 +141,7 @@ def _robust(found: Exploration) -> Table | None:
 
 
 def _facts(found: Exploration, rec: Recommendation) -> list[tuple[str, str]]:
-    facts = [("looked at", told.effort(found))]
+    facts = [("looked at", exploration_text.effort(found))]
     for axis in found.space.axes:
         labels = [spaced(v) for v in axis.labels]
         shown = (
@@ -158,7 +159,14 @@ def _facts(found: Exploration, rec: Recommendation) -> list[tuple[str, str]]:
         ("seeds", f"1 for all, up to {found.settings.most_seeds} near the best, the same for all")
     )
     judgement = found.judgement or {}
-    if judgement.get("interval"):
+    ends = None
+    if found.calibration is not None and found.selection is not None:
+        best = found.record.mean(found.selection.best.candidate)["makespan_s"]
+        ends = found.calibration.ends(best)
+        facts.append(("measured runs", found.calibration.words))
+    if ends is not None:
+        facts.append(("one run of the best, calibrated", quantities.seconds_range(*ends)))
+    elif judgement.get("interval"):
         i = judgement["interval"]
         high = float("inf") if i["high"] is None else i["high"]
         told_range = quantities.seconds_range(i["low"], high)

@@ -15,7 +15,7 @@ from penstock.predict.explore.effects import best_over
 from penstock.predict.explore.run import Exploration
 from penstock.predict.explore.space import Candidate
 from penstock.report import style
-from penstock.report.exploration_words import amount, main_metric, metric_word
+from penstock.report.exploration_text import amount, main_metric, metric_word
 from penstock.report.style import NotDrawn
 
 #: cells of the plane of which one configuration each is drawn, so that thousands stay a small file

@@ -14,10 +14,10 @@ from penstock.analyse.findings import answering, write_findings
 from penstock.analyse.outcome import Outcome
 from penstock.errors import PenstockError
 from penstock.report import sections
+from penstock.report.all_figures import plates
 from penstock.report.figures.series import selected_runs
 from penstock.report.glossary import explained
 from penstock.report.nodes import nodes
-from penstock.report.plates import plates
 from penstock.version import version
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.straggler import held_up
+from penstock.analyse.straggler import straggler_runs
 from penstock.spec import describe
 from penstock.text import duration, times
 
@@ -53,7 +53,7 @@ def _disks(outcome: Outcome) -> list[dict[str, str]]:
 def _stragglers(outcome: Outcome) -> list[dict[str, str]]:
     """One row for each run: what was most at work, and whether that makes a straggler."""
     rows = []
-    for held in held_up(outcome):
+    for held in straggler_runs(outcome):
         top, second = held.loads[:2]
         rows.append(
             {

@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from penstock.predict import quantities
 from penstock.predict.prediction import Prediction
-from penstock.report import prediction_words as told
-from penstock.report import render, style
+from penstock.report import measured_text, prediction_text, render, style
 from penstock.report.glossary import explained
 from penstock.report.prediction_figures import FIGURES, draw
 from penstock.text import listed
@@ -40,17 +39,19 @@ def page(prediction: Prediction) -> str:
     p = prediction
     return environment.from_string(_text("prediction.html.j2")).render(
         p=p,
-        answer=told.answer(p),
-        measure=told.measure_sentence(p),
+        answer=prediction_text.answer(p),
+        beside=measured_text.tables(p),
+        besides=measured_text.sentences(p),
+        measure=prediction_text.measure_sentence(p),
         tiles=_tiles(p),
         figures={name: _plate(p, name) for name in FIGURES},
-        stations=told.station_table(p, 12),
-        stages=told.stage_table(p),
-        bytes=told.bytes_sentence(p),
-        sensitivity=told.sensitivity_table(p),
+        stations=prediction_text.station_table(p, 12),
+        stages=prediction_text.stage_table(p),
+        bytes=prediction_text.bytes_sentence(p),
+        sensitivity=prediction_text.sensitivity_table(p),
         energy=_energy(p),
         left_out=listed(list(p.energy.left_out)[:6]) if p.energy is not None else "",
-        frequencies=told.frequency_table(p),
+        frequencies=prediction_text.frequency_table(p),
         cost=_cost(p),
         facts=_facts(p),
         version=version(),
@@ -113,7 +114,7 @@ def _tiles(p: Prediction) -> list[dict[str, str]]:
     return [dict(zip(("value", "label", "mark"), row, strict=True)) for row in found]
 
 
-def _energy(p: Prediction) -> told.Table | None:
+def _energy(p: Prediction) -> prediction_text.Table | None:
     if p.energy is None:
         return None
     names = {
@@ -130,7 +131,7 @@ def _energy(p: Prediction) -> told.Table | None:
         if v
     ]
     rows.append(("all", quantities.joules(p.energy.total_j), ""))
-    return told.Table("Energy", ("state", "#energy", "#share"), tuple(rows))
+    return prediction_text.Table("Energy", ("state", "#energy", "#share"), tuple(rows))
 
 
 def _cost(p: Prediction) -> str:
@@ -146,7 +147,7 @@ def _cost(p: Prediction) -> str:
 def _facts(p: Prediction) -> list[tuple[str, Any]]:
     i = p.interval
     found = [("interval", i.method), ("what varied", listed(list(i.sources)))]
-    found.append(("simulated", told.effort(p)))
+    found.append(("simulated", prediction_text.effort(p)))
     found.append(("chunk requests of one run", f"{p.requests:,.0f}"))
     seeds = p.seeds
     dense = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))

@@ -18,7 +18,7 @@ from penstock.analyse.study_findings import LEAST_JUDGED, agreement, assumed, ob
 from penstock.report.figures.effects import of_levels
 from penstock.report.figures.series import busiest, verdicts
 from penstock.study.disk_speeds import scale_of
-from penstock.text import at_speed, listed, quantity, term_words, times
+from penstock.text import at_speed, listed, quantity, term_text, times
 
 Table = dict[str, Any]
 
@@ -184,7 +184,7 @@ def level_means(outcome: Outcome) -> Table | None:
                 for means, interval in zip(by_response, intervals, strict=True)
             ]
             if any(any(c) for c in cells):
-                name = term_words(factor.name) if level == factor.levels[0] else ""
+                name = term_text(factor.name) if level == factor.levels[0] else ""
                 rows.append(_row(name, factor.label(level), *(c for each in cells for c in each)))
     if not rows or len(outcome.factors) < 2:
         return None
@@ -351,7 +351,7 @@ def fractions(outcome: Outcome) -> list[Table]:
         for r in compared["rows"]:
             rows.append(
                 _row(
-                    term_words(r["term"]),
+                    term_text(r["term"]),
                     quantity(r["full"], response.unit),
                     f"{_number(r['full_low'])} to {_number(r['full_high'])}",
                     quantity(r["half"], response.unit),
@@ -545,7 +545,7 @@ def aliases(outcome: Outcome) -> Table:
         if isinstance(alias, dict):
             rows.append(
                 _row(
-                    term_words(str(alias.get("term", ""))),
+                    term_text(str(alias.get("term", ""))),
                     alias.get("words") or alias.get("with_terms"),
                 )
             )
@@ -659,14 +659,14 @@ def anova(outcome: Outcome) -> list[Table]:
                 p_words = "<0.001" if float(p) < 0.001 else f"{float(p):.3f}"
             rows.append(
                 _row(
-                    term_words(str(r["term"])),
+                    term_text(str(r["term"])),
                     _number(r.get("variation_share"), 2),
                     p_words,
                     _number(r.get("effect")),
                     interval,
                     _number(r.get("coefficient")),
                     _number(r.get("df"), 0),
-                    term_words(str(r.get("aliases") or "")) if not residual else "",
+                    term_text(str(r.get("aliases") or "")) if not residual else "",
                     mark="" if sure else "quiet",
                 )
             )

@@ -83,7 +83,7 @@ def application(
     async def fail(_: Request, error: PenstockError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, jobs.status_of(error))
 
-    app.include_router(api.router(jobs.Book()))
+    app.include_router(api.router(jobs.JobRegistry()))
 
     @app.get("/", include_in_schema=False)
     def front() -> HTMLResponse:

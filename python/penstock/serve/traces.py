@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from penstock.archive.completeness import check_manifest, reading
 from penstock.archive.selection import is_study, select
-from penstock.archive.whole import check_manifest, reading
 from penstock.errors import BadInput
 from penstock.report.trace.gather import Gathered
 from penstock.report.trace.page import gathered_of, trace_page
@@ -151,5 +151,4 @@ class Served:
         return self.traces[number]
 
     def close(self) -> None:
-        """Removes the indexes."""
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -43,6 +43,6 @@ def check_condition(condition: dict[str, Any], where: str) -> Iterator[str]:
             yield f"{where}: regex found {condition.get('regex')!r}: {error}"
 
 
-def fires_again(condition: Mapping[str, Any]) -> bool:
+def repeats(condition: Mapping[str, Any]) -> bool:
     """Whether an event is made each time that its condition comes to hold, and not the first time only."""
     return bool(condition) and condition.get("fires", "every") == "every"

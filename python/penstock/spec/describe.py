@@ -98,9 +98,11 @@ def schedule(document: Mapping[str, Any]) -> list[Row]:
 
 
 def services(document: Mapping[str, Any]) -> list[Row]:
-    """One row for each service and for the command: `what`, `on`, `command`."""
+    """One row for the shared store, for each service and for the command: `what`, `on`, `command`."""
     workload = document.get("workload") or {}
-    found = [
+    store = (document.get("platform") or {}).get("store")
+    found = [] if store is None else [_store(store)]
+    found += [
         {
             "what": f"service {s['name']}",
             "on": _where(s.get("on")),
@@ -110,6 +112,14 @@ def services(document: Mapping[str, Any]) -> list[Row]:
     ]
     command = " ".join(str(workload.get("command", "")).split())
     return [*found, {"what": "command", "on": _where(workload.get("on")), "command": command}]
+
+
+def _store(said: Mapping[str, Any]) -> Row:
+    """Engine and what it is configured with."""
+    nodes = ("engine", "manager", "storage", "clients", "mount")
+    values = " ".join(f"{k}={v}" for k, v in said.items() if k not in nodes)
+    on = _where(said.get("storage") or ["all"])
+    return {"what": "store", "on": on, "command": f"{said.get('engine')} {values}".strip()}
 
 
 def hosts(document: Mapping[str, Any]) -> list[str]:

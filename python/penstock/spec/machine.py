@@ -16,6 +16,7 @@ from penstock.spec.fields import expect
 from penstock.spec.quantities import (
     AUTO,
     Chance,
+    Choice,
     Count,
     Cpuset,
     CpusetOrMax,
@@ -40,20 +41,19 @@ from penstock.spec.quantities import (
     Text,
     Time,
     TimeOrMax,
-    Words,
 )
 
-Backend = Annotated[str, Words(("auto", *DISK_BACKENDS))]
-Access = Annotated[str, Words(("any", "direct"))]
-Engine = Annotated[str, Words(("auto", "netem", "relay"))]
-Spread = Annotated[str, Words(("constant", "uniform", "normal", "pareto"))]
-Operation = Annotated[str, Words(("read", "write", "flush", "any"))]
-FaultMode = Annotated[str, Words(("error", "zero", "flip", "torn"))]
-BadMode = Annotated[str, Words(("error", "flip", "zero"))]
-Noticed = Annotated[str, Words(("read", "write", "any"))]
-Fires = Annotated[str, Words(("every", "once"))]
-Churn = Annotated[str, Words(("up", "down", "freeze", "unfreeze"))]
-Runtime = Annotated[str, Words(("auto", *NODE_RUNTIMES))]
+Backend = Annotated[str, Choice(("auto", *DISK_BACKENDS))]
+Access = Annotated[str, Choice(("any", "direct"))]
+Engine = Annotated[str, Choice(("auto", "netem", "relay"))]
+Spread = Annotated[str, Choice(("constant", "uniform", "normal", "pareto"))]
+Operation = Annotated[str, Choice(("read", "write", "flush", "any"))]
+FaultMode = Annotated[str, Choice(("error", "zero", "flip", "torn"))]
+BadMode = Annotated[str, Choice(("error", "flip", "zero"))]
+Noticed = Annotated[str, Choice(("read", "write", "any"))]
+Fires = Annotated[str, Choice(("every", "once"))]
+Churn = Annotated[str, Choice(("up", "down", "freeze", "unfreeze"))]
+Runtime = Annotated[str, Choice(("auto", *NODE_RUNTIMES))]
 
 
 class LimitsFile(Part):
@@ -350,8 +350,27 @@ class EmulatedPart(Part):
     runtime: Runtime | None = Field(None, description="What holds the nodes; auto.")
 
 
+class SharedStoreFile(Part):
+    """A shared store that is put up over the nodes for each run."""
+
+    engine: Text = Field(description="What it is made of: moosefs, cephfs, ….")
+    manager: Patterns | None = Field(
+        None, description="Nodes of its manager; the first of storage."
+    )
+    storage: Patterns = Field(["*"], description="Nodes that store; all.")
+    clients: Patterns = Field(["*"], description="Nodes that see it; all.")
+    mount: Text | None = Field(None, description="Where they see it; /store.")
+    chunk: Size | None = Field(None, description="Size of a chunk; the engine's own.")
+    stripe: Count | None = Field(None, description="Storage nodes of one file; the engine's own.")
+    replicas: Count | None = Field(None, description="Copies of each chunk; the engine's own.")
+    placement: Text | None = Field(None, description="Where chunks go; the engine's own.")
+    cache: Size | None = Field(None, description="What a client keeps of what it read.")
+    prefetch: Count | None = Field(None, description="Chunks that a client reads ahead.")
+
+
 class PlatformFile(EmulatedPart):
     """What the workload runs on."""
 
     nodes: list[NodeFile] = Field(min_length=1, description="Nodes; at least one.")
     network: NetworkPart | None = Field(None, description="The network net, in which all are.")
+    store: SharedStoreFile | None = Field(None, description="A shared store over the nodes.")

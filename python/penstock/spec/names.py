@@ -46,3 +46,5 @@ def listed(names: list[str]) -> str:
 #: what a text of the workload may say of nodes, unless a factor is called so: the node that it is run on, and
 #: all nodes, with blanks between
 OF_NODES = ("node", "nodes")
+#: the same of the shared store, where the platform has one: where nodes see it
+OF_STORE = "store"

@@ -330,7 +330,7 @@ class OrMax:
 
 
 @dataclass(frozen=True)
-class Words:
+class Choice:
     """Makes a text one of these words, or a template: `Annotated[str, Words("a", "b")]`."""
 
     choices: tuple[str, ...]

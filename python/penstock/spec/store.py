@@ -67,6 +67,23 @@ class StoreSpec:
 
 
 @dataclass(frozen=True)
+class Roles:
+    """Which nodes do what, by name."""
+
+    managers: tuple[str, ...]
+    storage: tuple[str, ...]
+    clients: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A store and the nodes it is put up on."""
+
+    spec: StoreSpec
+    roles: Roles
+
+
+@dataclass(frozen=True)
 class Extent:
     """A part of a file: bytes from `offset_bytes` on, and the nodes that each hold all of it."""
 

@@ -10,9 +10,8 @@ from penstock.platform.emulation import checked_cluster
 from penstock.platform.hosts import Platform
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.cluster import ClusterSpec
-from penstock.spec.store import MOUNT, StoreSpec
+from penstock.spec.store import MOUNT, Roles, StoreSpec
 from penstock.spec.units import parse_size
-from penstock.store.store import Roles
 
 #: keys of the section `store` that configure an engine; those of sizes
 _KEYS = ("chunk", "stripe", "replicas", "replication", "placement")

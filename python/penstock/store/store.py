@@ -19,7 +19,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Journal
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.cluster import ClusterSpec
-from penstock.spec.store import Extent, StoreSpec, Support, refused
+from penstock.spec.store import Extent, Roles, StoreSpec, Support, refused
 from penstock.state import closed, runtime_dir
 from penstock.store.engine import Site, StoreEngine
 from penstock.store.hints import attribute, checked, hint
@@ -40,15 +40,6 @@ if act == "set":
 found = {n: os.getxattr(path, n).decode("utf-8", "replace") for n in os.listxattr(path)}
 print(json.dumps({n: v for n, v in found.items() if n.startswith("user.")}))
 """
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Which nodes do what, by name."""
-
-    managers: tuple[str, ...]
-    storage: tuple[str, ...]
-    clients: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -139,7 +130,7 @@ class Store:
             store.state["probe"] = _probe(store._engine, site)
             store.state["phase"] = "up"
         except BaseException:
-            _forget(store.name)
+            store._forget()
             raise
         if outlive:
             store._keep()
@@ -148,22 +139,23 @@ class Store:
     @classmethod
     def find(cls, name: str | None = None) -> Store:
         """The store of that name, or the only one. BadInput if there is none."""
-        known = {k: v for k, v in _register().items() if k in registered()}
+        clusters = [Cluster.find(one) for one in registered()]
+        known = {c.name: c for c in clusters if _path(c).exists()}
         if name is None and len(known) == 1:
             name = next(iter(known))
         if name not in known:
             names = ", ".join(known) or "none"
             wanted = f"no store {name} is up" if name else "which store?"
             raise BadInput(f"{wanted}; there are {names}" if known else "no store is up")
-        facts = known[name]
+        facts = json.loads(_path(known[name]).read_text())
         spec = StoreSpec(**{**facts["spec"], "kept": tuple(facts["spec"]["kept"])})
         roles = Roles(**{k: tuple(v) for k, v in facts["roles"].items()})
-        return cls(Cluster.find(name), spec, roles, facts["state"])
+        return cls(known[name], spec, roles, facts["state"])
 
     def _keep(self) -> None:
-        """Writes down what a later command needs."""
+        """Writes down what a later command needs, among the cluster's files: it goes with them."""
         about = {"spec": asdict(self.spec), "roles": asdict(self.roles), "state": self.state}
-        write_whole(_path(self.name), json.dumps(about))
+        write_whole(_path(self.cluster), json.dumps(about))
 
     def _site(self) -> Site:
         nodes = self.cluster.nodes
@@ -351,7 +343,6 @@ class Store:
                 )
         self._end()
         self.cluster.down()
-        _forget(self.name)
 
     def _end(self) -> None:
         """Clients and servers in good order; what has died is the cluster's to remove."""
@@ -366,7 +357,10 @@ class Store:
     def stop(self) -> None:
         """Ends the store and leaves the nodes."""
         self._end()
-        _forget(self.name)
+        self._forget()
+
+    def _forget(self) -> None:
+        _path(self.cluster).unlink(missing_ok=True)
 
     def run(self, node: RunningNode, argv: Sequence[str], *, what: str) -> str:
         """Runs a command in a node; gives what it printed. PenstockError with its last words if it fails."""
@@ -374,7 +368,7 @@ class Store:
 
     def remember(self) -> None:
         """Writes down what has become of the store, for later commands."""
-        if _path(self.name).exists():
+        if _path(self.cluster).exists():
             self._keep()
 
     def _kind(self, site: Site, node: RunningNode, whole: str, path: str) -> tuple[str, int]:
@@ -472,20 +466,8 @@ def _say(progress: Progress | None, what: str, done: int, total: int) -> None:
         progress(what, done, total)
 
 
-def _path(name: str) -> Path:
-    return runtime_dir() / f"store-{name}.json"
-
-
-def _register() -> dict[str, dict[str, Any]]:
-    found = {}
-    for path in sorted(runtime_dir().glob("store-*.json")):
-        with contextlib.suppress(OSError, ValueError):
-            found[path.stem.removeprefix("store-")] = json.loads(path.read_text())
-    return found
-
-
-def _forget(name: str) -> None:
-    _path(name).unlink(missing_ok=True)
+def _path(cluster: Cluster) -> Path:
+    return cluster.home / "store.json"
 
 
 def up_already(nodes: ClusterSpec, spec: StoreSpec, roles: Roles) -> Store | None:
@@ -493,16 +475,11 @@ def up_already(nodes: ClusterSpec, spec: StoreSpec, roles: Roles) -> Store | Non
 
     What an earlier command could not bring to its end is taken down.
     """
-    facts = _register().get(nodes.name)
-    if facts is None:
-        return None
-    if nodes.name not in registered():
-        _forget(nodes.name)
+    if nodes.name not in registered() or not _path(Cluster.find(nodes.name)).exists():
         return None
     store = Store.find(nodes.name)
     if store.state.get("phase") != "up":
         store.cluster.down()
-        _forget(store.name)
         return None
     if (store.spec, store.roles) != (spec, roles):
         raise BadInput(

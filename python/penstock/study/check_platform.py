@@ -21,6 +21,7 @@ from penstock.spec.quantities import AUTO, is_template
 from penstock.spec.source import Path, Source
 from penstock.spec.template import filled_in, names_in
 from penstock.study.references import Names, filled
+from penstock.study.store import check_store
 from penstock.study.time_scales import entry, possible
 
 #: treatments of which the platform is checked as a whole
@@ -43,6 +44,8 @@ def check_names(source: Source, document: dict[str, Any], names: Names) -> None:
     """Notes names of nodes and disks in `names`, and what is wrong with them."""
     factors = {f.lower() for f in names.factors}
     entries: set[str] = set()
+    platform = document.get("platform")
+    names.store = isinstance(platform, dict) and platform.get("store") is not None
     for i, node in enumerate(_nodes(document)):
         path: Path = (*_AT, "nodes", i)
         name = node.get("name") if isinstance(node, dict) else None
@@ -211,6 +214,8 @@ def _wholes(source: Source, platform: dict[str, Any], names: Names, factors: lis
             file.schedule,
             (*_AT, "schedule"),
         )
+        if file.store is not None:
+            check_store(source, (*_AT, "store"), file)
         if len(source.mistakes) > before:
             return
 

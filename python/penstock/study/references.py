@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.spec.names import BUILT_IN, OF_NODES, listed, suggestion
+from penstock.spec.names import BUILT_IN, OF_NODES, OF_STORE, listed, suggestion
 from penstock.spec.source import Path, Source
 from penstock.spec.template import LoneBrace, fill, names_in
 
@@ -24,6 +24,7 @@ class Names:
     nodes: set[str] = field(default_factory=set)
     order: list[str] = field(default_factory=list)  # the nodes, first to last
     used: set[str] = field(default_factory=set)
+    store: bool = False  # whether there is a shared store
 
 
 def level_values(levels: Any) -> Iterator[tuple[str | int, str, Any]]:
@@ -81,6 +82,8 @@ def _known(
 ) -> bool:
     node, dot, disk = name.partition(".")
     if name == "study_dir" or (disks and name in (*BUILT_IN, *OF_NODES)):
+        return True
+    if disks and name == OF_STORE and names.store:
         return True
     if disks and name in names.disks and (not on or set(on) <= set(names.disks[name])):
         return True

@@ -17,10 +17,12 @@ from penstock.platform.profiles import read_profile, scaled
 from penstock.spec.cluster import ClusterSpec
 from penstock.spec.machine import DiskFile, NodeFile, PlatformFile, node_names, time_scale_of
 from penstock.spec.mistakes import expected_of
-from penstock.spec.names import BUILT_IN
+from penstock.spec.names import BUILT_IN, OF_STORE
+from penstock.spec.store import Deployment
 from penstock.spec.study import Service, Study
 from penstock.spec.template import Filling, doubled, fill, fill_line, filled_in, names_in
 from penstock.spec.units import parse_size
+from penstock.study.store import deployment_of
 from penstock.study.time_scales import picked
 
 if TYPE_CHECKING:
@@ -86,6 +88,8 @@ class ResolvedRun:
     #: nodes that the command runs on (patterns; empty: the first), and what must be up before it
     on: tuple[str, ...] = ()
     services: tuple[Service, ...] = ()
+    #: the shared store over its nodes, put up anew for each run
+    store: Deployment | None = None
 
     @property
     def memory_bytes(self) -> int | None:
@@ -115,7 +119,8 @@ class ResolvedRun:
                     values.setdefault(other, values[known])
         values |= {"run_dir": str(run_dir), "python": sys.executable}
         names = [n.name for n in self.nodes]
-        values = {"node": node or names[0], "nodes": " ".join(names), **values}
+        of_store = {OF_STORE: self.store.spec.mount} if self.store is not None else {}
+        values = {"node": node or names[0], "nodes": " ".join(names), **of_store, **values}
         return Filling(values, frozenset({"nodes"}))
 
 
@@ -150,6 +155,7 @@ def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
         on=tuple(_partly(p, early) or "" for p in work.on),
         services=tuple(_service(s, early) for s in work.services),
         cluster=_cluster(study, platform) if needs_cluster(platform) else None,
+        store=deployment_of(platform),
         prepare=_partly_line(work.prepare, early),
         prepare_factors=prepare_factors(study),
         mutates=work.mutates,

@@ -22,7 +22,7 @@ _MOST = 4096
 
 
 @dataclass(frozen=True)
-class Asked:
+class AutoScales:
     """Profiles whose disks say `auto`: of all of them `together`, or of each its `own`."""
 
     together: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ def picked(
     return found
 
 
-def asked(study: Study) -> Asked:
+def auto_scales(study: Study) -> AutoScales:
     """The profiles of which a study leaves the time scale to us, each once, in its order."""
     together: dict[str, None] = {}
     own: dict[str, None] = {}
@@ -89,12 +89,12 @@ def asked(study: Study) -> Asked:
                 together.setdefault(profile)
             elif isinstance(said, dict) and said.get(entry(said, levels, profile)) == AUTO:
                 own.setdefault(profile)
-    return Asked(tuple(together), tuple(own))
+    return AutoScales(tuple(together), tuple(own))
 
 
 def decided(study: Study, chosen: TimeScales) -> Study:
     """The study with the numbers in the place of `auto`; itself where none is asked for."""
-    if asked(study).nothing:
+    if auto_scales(study).nothing:
         return study
     document = copy.deepcopy(study.document)
     for disk in _disks(document["platform"]):

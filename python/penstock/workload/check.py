@@ -118,16 +118,22 @@ def _of_files(workload: Workload) -> list[Problem]:
     unknown = {f.name for f in workload.files if f.preloaded and f.size_bytes is None}
     sizes: dict[str, int] = {f.name: f.size_bytes or 0 for f in workload.files if f.preloaded}
     written: dict[str, int] = {}
-    for task in workload.tasks:
+    writers: dict[str, set[int]] = {}
+    preloaded = {f.name for f in workload.files if f.preloaded}
+    for i, task in enumerate(workload.tasks):
         for o in task.operations:
             if o.op == "write" and o.file is not None:
+                writers.setdefault(o.file, set()).add(i)
                 end = o.offset_bytes + o.size_bytes
                 written[o.file] = max(written.get(o.file, 0), end)
                 sizes[o.file] = max(sizes.get(o.file, 0), end)
     found = []
     for i, task in enumerate(workload.tasks):
+        here = set()
         for k, o in enumerate(task.operations):
             at: Path = ("tasks", i, "operations", k)
+            if o.file is not None and o.op == "write":
+                here.add(o.file)
             if o.file is None or o.op in ("write", "set_xattr"):
                 continue
             if o.file not in sizes:
@@ -137,6 +143,11 @@ def _of_files(workload: Workload) -> list[Problem]:
                 )
             elif o.file in unknown:
                 continue
+            elif o.op == "read" and writers.get(o.file) == {i} and o.file not in preloaded | here:
+                text = f"{o.file!r}, which the task {task.name!r} reads before it alone writes it"
+                found.append(
+                    Problem((*at, "file"), text, "a preloaded file, or one that is written before")
+                )
             elif o.op == "read" and o.offset_bytes + o.size_bytes > sizes[o.file]:
                 end = o.offset_bytes + o.size_bytes
                 text = f"the task {task.name!r} reading {o.file!r} to byte {end}"

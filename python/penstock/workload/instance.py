@@ -17,6 +17,7 @@ from typing import Any
 from penstock.spec.source import Path
 from penstock.workload.check import MOST_BYTES
 from penstock.workload.document import Document, shown
+from penstock.workload.wfformat_rules import check_version, metric_notes
 
 VERSIONS = ("1.4", "1.5", "1.6")
 
@@ -61,20 +62,23 @@ class Instance:
 def read_instance(document: Document) -> Instance:
     """The instance that a document holds; BadInput with file, line and task of every mistake.
 
-    Refused: another version, a field of the wrong type, sizes and times that are none, a file of unknown
-    size, a name given twice, a parent or child that is no task, parents and children that contradict each
-    other.
+    Refused: another version, what only another version has, ids that a version does not allow, a field of the
+    wrong type, sizes and times that are none, a file of unknown size, a name given twice, a parent or child
+    that is no task, parents and children that contradict each other.
     """
     version = document.value.get("schemaVersion")
     if version not in VERSIONS:
         expected = f"one of {', '.join(VERSIONS)} (text)"
         document.mistake(("schemaVersion",), shown(version), expected)
         document.check()
+    check_version(document, version)
+    document.check()
     reader = _Flat(document) if version == "1.4" else _Split(document)
     instance = reader.instance(version)
     document.check()
     _parents_and_children(document, instance)
     document.check()
+    instance.notes += metric_notes(document, len(instance.jobs), instance.sizes)
     return instance
 
 

@@ -23,7 +23,14 @@ import pyarrow.parquet as pq
 
 from penstock.archive.bundle import write_parquet
 from penstock.archive.runs import set_aside
-from penstock.campaign.conductor import Listener, Made, Outcome, again, rounds, still_to_make
+from penstock.campaign.conductor import (
+    Listener,
+    Outcome,
+    PriorAttempts,
+    must_repeat,
+    rounds,
+    still_to_make,
+)
 from penstock.campaign.executor import note_interrupted
 from penstock.campaign.hosts.remote import Assignment, end_study, make_run, read_clock, unpack
 from penstock.campaign.hosts.tls import Authority, security
@@ -71,7 +78,10 @@ class HostConductor:
         self._attempts: dict[str, int] = {}
 
     def conduct(
-        self, runs: Sequence[PlannedRun], made: Mapping[str, Made], interrupted: Mapping[str, int]
+        self,
+        runs: Sequence[PlannedRun],
+        made: Mapping[str, PriorAttempts],
+        interrupted: Mapping[str, int],
     ) -> list[Outcome]:
         """Makes what is still to be made; gives the outcomes of this call. Raises PenstockError."""
         left = still_to_make(runs, made)
@@ -84,7 +94,7 @@ class HostConductor:
             self._share_out(left, made)
             return self._make_all(client)
 
-    def _share_out(self, left: list[PlannedRun], made: Mapping[str, Made]) -> None:
+    def _share_out(self, left: list[PlannedRun], made: Mapping[str, PriorAttempts]) -> None:
         hosts = list(self._up.values())
         wanted = {r.run_id for r in left}
         for one_round in rounds(left):
@@ -151,7 +161,7 @@ class HostConductor:
         outcome = Outcome(**said)
         self._attempts[run.run_id] = number
         self._listener.ended(run, outcome)
-        if again(Made(outcome, number)):
+        if must_repeat(PriorAttempts(outcome, number)):
             host.repeat.append((run, number + 1))
         return [outcome]
 
@@ -232,7 +242,7 @@ class HostConductor:
         identity = authority.identity(worker.name)
         log = open(self._log(worker.name), "wb")  # noqa: SIM115 - closed with the host
         process = subprocess.Popen(
-            start_words(worker),
+            start_argv(worker),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -283,7 +293,7 @@ class HostConductor:
         host.log.close()
 
 
-def start_words(worker: Worker) -> list[str]:
+def start_argv(worker: Worker) -> list[str]:
     """The words that start the worker's process on its host."""
     python = worker.python or sys.executable
     words = [python, "-m", "penstock.campaign.hosts.worker"]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from penstock.archive.schemas import described
 from penstock.campaign.workflow.execute import Executed, execute
 from penstock.campaign.workflow.hints import derived
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.platform.hosts import Platform, load_platform
 from penstock.plugins import STORE_ENGINES
 from penstock.store.deployment import deployment
@@ -193,9 +193,16 @@ def store_of(
     store = Store.up(nodes, spec, roles, outlive=False, progress=progress)
     try:
         yield store
-    finally:
-        store.stop()
-        store.cluster.down()
+    except BaseException:  # whatever it was, it is not hidden by what taking down says
+        with contextlib.suppress(PenstockError):
+            _take_down(store)
+        raise
+    _take_down(store)
+
+
+def _take_down(store: Store) -> None:
+    store.stop()
+    store.cluster.down()
 
 
 def _prediction(workload: Workload, platform: Platform) -> Prediction:

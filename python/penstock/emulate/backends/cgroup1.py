@@ -38,7 +38,6 @@ class BlkioThrottle:
         return [(group / _file(name), words) for group in self._groups()]
 
     def set(self, name: str, value: int | None) -> None:
-        """Sets one limit."""
         for path, words in self.writes(name, value):
             path.write_text(words)
 

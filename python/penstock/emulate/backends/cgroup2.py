@@ -48,7 +48,6 @@ class IoMax:
         return [(self._group / "io.max", words)]
 
     def set(self, name: str, value: int | None) -> None:
-        """Sets one key."""
         for path, words in self.writes(name, value):
             path.write_text(words)
 

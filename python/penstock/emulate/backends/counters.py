@@ -32,7 +32,6 @@ class Counts:
         return Counts(**{k: v - getattr(other, k) for k, v in vars(self).items()})
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain values."""
         return dict(vars(self))
 
 

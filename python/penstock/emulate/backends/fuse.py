@@ -71,7 +71,6 @@ class FuseBackend:
 
     @property
     def server(self) -> DiskServer:
-        """The disk server."""
         return self._server
 
     def up(self, disk: DiskSpec, place: Place) -> FuseDisk:

@@ -15,10 +15,10 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Entry, Values
 
 if TYPE_CHECKING:
-    from penstock.emulate.cluster.running import HeldCluster, HeldNode
+    from penstock.emulate.cluster.running import LiveCluster, LiveNode
 
 
-def change(held: HeldCluster, changes: Sequence[Change]) -> list[dict[str, Any]]:
+def change(held: LiveCluster, changes: Sequence[Change]) -> list[dict[str, Any]]:
     """Makes changes, each on all of its nodes; an error is in the answer of the node it befell.
 
     Raises BadInput, before the first is made, for what makes no sense.
@@ -30,8 +30,8 @@ def change(held: HeldCluster, changes: Sequence[Change]) -> list[dict[str, Any]]
 
 
 def make(
-    held: HeldCluster,
-    pairs: Sequence[tuple[Change, HeldNode]],
+    held: LiveCluster,
+    pairs: Sequence[tuple[Change, LiveNode]],
     planned_ns: int | None,
     cause: Cause | None = None,
 ) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def make(
     return [{**one, "cause": asdict(cause or Cause())} for one in found]
 
 
-def _altering(held: HeldCluster, node: HeldNode, change: Change) -> list[tuple[Entry, Values]]:
+def _altering(held: LiveCluster, node: LiveNode, change: Change) -> list[tuple[Entry, Values]]:
     """What a change of a node sets, for the journal; nothing where making it will be refused."""
     if node.group is None:
         return []
@@ -82,7 +82,7 @@ def _altering(held: HeldCluster, node: HeldNode, change: Change) -> list[tuple[E
     return []
 
 
-def _check(held: HeldCluster, change: Change) -> None:
+def _check(held: LiveCluster, change: Change) -> None:
     change.check()
     for node in held.chosen(change.nodes):
         spec = node.spec
@@ -98,7 +98,7 @@ def _check(held: HeldCluster, change: Change) -> None:
 
 
 def _change_links(
-    held: HeldCluster, pairs: Sequence[tuple[Change, HeldNode]], planned_ns: int | None
+    held: LiveCluster, pairs: Sequence[tuple[Change, LiveNode]], planned_ns: int | None
 ) -> list[dict[str, Any]]:
     """Many links at once; nothing where that is refused: then each is tried, and says what is wrong."""
     if len({node.name for _, node in pairs}) < len(pairs):
@@ -116,7 +116,7 @@ def _change_links(
 
 
 def _begin(
-    held: HeldCluster, node: HeldNode, change: Change, planned_ns: int, cause: Cause
+    held: LiveCluster, node: LiveNode, change: Change, planned_ns: int, cause: Cause
 ) -> Callable[[], dict[str, Any]]:
     """Makes a change on one node; what it gives reads it back and gives the fields of `Applied`."""
     said: dict[str, Any] = {
@@ -143,7 +143,7 @@ def _begin(
         return lambda: failed
 
 
-def _make_change(held: HeldCluster, node: HeldNode, change: Change, cause: Cause) -> dict[str, Any]:
+def _make_change(held: LiveCluster, node: LiveNode, change: Change, cause: Cause) -> dict[str, Any]:
     if change.resource == "disk" and "power_cut" in change.patch:
         return asdict(held.cut_power(node, change.name, change.patch, cause))
     if change.resource == "disk":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.emulate.cluster.capacity import refuse_too_fast, warnings
-from penstock.emulate.cluster.enter import Entrance, enter_words
+from penstock.emulate.cluster.enter import Entrance, enter_argv
 from penstock.emulate.cluster.settings import Change
 from penstock.emulate.cluster.wire import to_json
 from penstock.errors import BadInput, PenstockError, Refused
@@ -80,7 +80,7 @@ class RunningNode:
     ) -> list[str]:
         """Words that run a command inside the node, in its control group; status: the command's own.
 
-        `env` and what `enter_words` adds is its environment, `cwd` a directory of the node. Raises Refused
+        `env` and what `enter_argv` adds is its environment, `cwd` a directory of the node. Raises Refused
         if it is not up.
         """
         if self.entrance is None:
@@ -90,7 +90,7 @@ class RunningNode:
             raise Refused(f"node {self.name} has died")
         if self.cgroup.frozen():
             raise Refused(f"node {self.name} is frozen; state=running thaws it")
-        return enter_words(self.entrance, argv, env=env, cwd=cwd, user=user)
+        return enter_argv(self.entrance, argv, env=env, cwd=cwd, user=user)
 
     def run(self, argv: Sequence[str], **options: Any) -> Finished:
         """Runs a command inside to its end; `env`, `cwd`, `user`, and what `host.launch.launch` takes."""

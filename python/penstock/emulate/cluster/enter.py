@@ -28,7 +28,7 @@ class Entrance:
     filter: str
 
 
-def enter_words(
+def enter_argv(
     entrance: Entrance,
     argv: Sequence[str],
     *,

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.emulate.network import Network
-from penstock.emulate.network.direction import as_patch, ways_of
 from penstock.emulate.network.patch import patched
 from penstock.emulate.network.support import check_offered
+from penstock.emulate.network.traffic_shape import as_patch, shapes_of
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Entry, Journal, Values
 from penstock.spec.cluster import ClusterSpec, LinkSpec, NetworkSpec, NodeSpec
@@ -99,7 +99,7 @@ class Links:
             if number in kept:
                 link = kept[number]
                 self._kept[node][link.network] = link
-                found = as_patch(ways_of(link))
+                found = as_patch(shapes_of(link))
                 now = time.monotonic_ns()
                 times = {"planned_ns": planned_ns, "applied_ns": now, "verified_ns": now}
                 read = {k: found[k] for k in patch}

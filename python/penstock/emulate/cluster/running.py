@@ -54,7 +54,7 @@ _BATCH = 25
 
 
 @dataclass
-class HeldNode:
+class LiveNode:
     """One node: its state, its first process, its group, and what it is to be like."""
 
     spec: NodeSpec
@@ -77,7 +77,7 @@ class HeldNode:
         return self.spec.name
 
 
-class HeldCluster:
+class LiveCluster:
     """The nodes of one cluster. One thread changes it at a time (`lock`)."""
 
     def __init__(
@@ -89,7 +89,7 @@ class HeldCluster:
     ) -> None:
         self.spec = spec
         self.lock = threading.RLock()
-        self.nodes = {node.name: HeldNode(node) for node in spec.nodes}
+        self.nodes = {node.name: LiveNode(node) for node in spec.nodes}
         self.home = passable_state_dir() / "clusters" / f"{spec.name}-{token}"
         self.runtime = runtime_of(spec.runtime)
         self._unwanted = threading.Event()
@@ -168,7 +168,7 @@ class HeldCluster:
             if not (at := self._filter(node)).exists():
                 at.write_bytes(system_calls.compiled(node.isolation.capabilities))
 
-    def _filter(self, node: HeldNode) -> Path:
+    def _filter(self, node: LiveNode) -> Path:
         """The filter of system calls of a node, and of those with the same capabilities."""
         assert node.isolation is not None
         return self.home / f"system-calls-{node.isolation.bits:x}"
@@ -220,7 +220,7 @@ class HeldCluster:
                 done += 1
             node.state = "ready"
 
-    def _start(self, nodes: list[HeldNode]) -> None:
+    def _start(self, nodes: list[LiveNode]) -> None:
         """Gives these nodes their first process, links and servers."""
         for first in range(0, len(nodes), _BATCH):
             some = nodes[first : first + _BATCH]
@@ -245,7 +245,7 @@ class HeldCluster:
             node.state = "running"
         self._say("", len(nodes), len(nodes))
 
-    def _started(self, node: HeldNode, pid: int) -> None:
+    def _started(self, node: LiveNode, pid: int) -> None:
         node.pid = pid
         node.failure = ""
         try:
@@ -256,7 +256,7 @@ class HeldCluster:
         node.since_ns = time.monotonic_ns()
         node.cpu_at_start_ns = (node.group.cpu_ns() or 0) if node.group else 0
 
-    def _birth(self, node: HeldNode) -> Birth:
+    def _birth(self, node: LiveNode) -> Birth:
         at = self.home / "nodes" / node.name
         assert node.group is not None
         root = NodeRoot(
@@ -276,7 +276,7 @@ class HeldCluster:
         filter_ = str(self._filter(node))
         return Birth(node.name, node.group.entrances(), root, self._token, node.isolation, filter_)
 
-    def entrance(self, node: HeldNode) -> Entrance:
+    def entrance(self, node: LiveNode) -> Entrance:
         """How a command comes into a node that is up."""
         assert node.group is not None
         assert node.isolation is not None
@@ -296,7 +296,7 @@ class HeldCluster:
                 lines.append(f"{address} {names}")
         (self.home / "hosts").write_text("\n".join(lines) + "\n")
 
-    def chosen(self, patterns: Iterable[str]) -> list[HeldNode]:
+    def chosen(self, patterns: Iterable[str]) -> list[LiveNode]:
         """The nodes that names and patterns stand for. Raises BadInput for one that fits none."""
         return [self.nodes[name] for name in matching(patterns, self.nodes)]
 
@@ -312,7 +312,7 @@ class HeldCluster:
         nodes = self.chosen(change.nodes)
         return changing.make(self, [(change, node) for node in nodes], planned_ns, cause)
 
-    def set_state(self, node: HeldNode, wanted: str) -> dict[str, Any]:
+    def set_state(self, node: LiveNode, wanted: str) -> dict[str, Any]:
         """Churn: `up`, `down`, `frozen`, `running`; the fields of `Applied` but the planned time."""
         with self.lock:
             if node.group is None:
@@ -341,7 +341,7 @@ class HeldCluster:
             }
 
     def cut_power(
-        self, node: HeldNode, disk: str | None, patch: dict[str, Any], cause: Cause
+        self, node: LiveNode, disk: str | None, patch: dict[str, Any], cause: Cause
     ) -> Applied:
         """Cuts a disk's power; the node, if it is up, sees the disk that is mounted anew."""
         with self.lock:
@@ -352,12 +352,12 @@ class HeldCluster:
             return applied
 
     @staticmethod
-    def _must_run(node: HeldNode) -> None:
+    def _must_run(node: LiveNode) -> None:
         if node.state not in ("running", "frozen"):
             why = f": {node.failure}" if node.failure else ""
             raise PenstockError(f"node {node.name} is {node.state}{why}")
 
-    def _stop(self, node: HeldNode) -> None:
+    def _stop(self, node: LiveNode) -> None:
         """Ends a node's processes at once, as if its power went."""
         pidfd, node.pidfd = node.pidfd, -1
         if node.group is not None:
@@ -373,7 +373,7 @@ class HeldCluster:
         self._sshd.forget(node.name)
         node.pid, node.state = 0, "stopped"
 
-    def failed(self, node: HeldNode) -> None:
+    def failed(self, node: LiveNode) -> None:
         """Its first process has ended without our doing."""
         with self.lock:
             if node.pidfd < 0 or not _has_ended(node.pidfd):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from penstock.emulate.cluster.enter import Entrance, enter_words
+from penstock.emulate.cluster.enter import Entrance, enter_argv
 from penstock.errors import PenstockError
 from penstock.spec.cluster import ClusterSpec
 
@@ -51,7 +51,7 @@ class Sshd:
         )
         with open(self._place / f"{node}.log", "wb") as log:
             server = subprocess.Popen(
-                enter_words(entrance, ["/bin/sh", "-c", script]),
+                enter_argv(entrance, ["/bin/sh", "-c", script]),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -11,7 +11,7 @@ from penstock.errors import PenstockError
 from penstock.host.cgroup import members
 
 if TYPE_CHECKING:
-    from penstock.emulate.cluster.running import HeldCluster, HeldNode
+    from penstock.emulate.cluster.running import LiveCluster, LiveNode
 
 #: a node that used less of a processor than this did not ask for one
 _IDLE_SHARE = 0.01
@@ -26,7 +26,7 @@ def jain_index(shares: Sequence[float]) -> float | None:
     return sum(shares) ** 2 / (len(shares) * squares) if squares > 0 else None
 
 
-def cluster_status(held: HeldCluster) -> dict[str, Any]:
+def cluster_status(held: LiveCluster) -> dict[str, Any]:
     """The status of a cluster in JSON values; shares of processors are means since each node started."""
     nodes = [_node(held, node) for node in held.nodes.values()]
     shares = [n["cpu_share"] for n in nodes if n["cpu_share"] and n["cpu_share"] >= _IDLE_SHARE]
@@ -40,7 +40,7 @@ def cluster_status(held: HeldCluster) -> dict[str, Any]:
     }
 
 
-def _node(held: HeldCluster, node: HeldNode) -> dict[str, Any]:
+def _node(held: LiveCluster, node: LiveNode) -> dict[str, Any]:
     said: dict[str, Any] = {
         "name": node.name,
         "state": node.state,

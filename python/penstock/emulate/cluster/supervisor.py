@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.emulate.cluster.running import HeldCluster, HeldNode
+from penstock.emulate.cluster.running import LiveCluster, LiveNode
 from penstock.emulate.cluster.settings import Change
 from penstock.emulate.cluster.status import cluster_status
 from penstock.emulate.cluster.wire import from_json, to_json
@@ -49,7 +49,7 @@ class Supervisor:
         self._spawner = spawner
         self._token = os.environ.get(TOKEN_VARIABLE, "") or "untokened"
         self._journal = Journal()
-        self._clusters: dict[str, HeldCluster] = {}
+        self._clusters: dict[str, LiveCluster] = {}
         self._timelines: dict[str, Timeline] = {}
         self._lock = threading.RLock()
         #: clusters that whoever asked for them has not seen up yet, by the connection that asked
@@ -151,7 +151,7 @@ class Supervisor:
                 raise PenstockError("it is just ending; try again")
             if read.name in self._clusters:
                 raise BadInput(f"a cluster {read.name} is up already")
-            cluster = HeldCluster(read, self._journal, self._spawner, self._token)
+            cluster = LiveCluster(read, self._journal, self._spawner, self._token)
             cluster.changed = self._poke
             for node in read.nodes:
                 for disk in node.disks:
@@ -257,7 +257,7 @@ class Supervisor:
             raise left
         return {"last": not self._clusters}
 
-    def _cluster(self, name: str) -> HeldCluster:
+    def _cluster(self, name: str) -> LiveCluster:
         with self._lock:
             if name not in self._clusters:
                 raise BadInput(f"no cluster {name} is up here")
@@ -302,7 +302,7 @@ class Supervisor:
             poller.register(self._changed, select.POLLIN)
             if owner is not None:
                 poller.register(owner, select.POLLIN)
-            nodes: dict[int, tuple[HeldCluster, HeldNode]] = {}
+            nodes: dict[int, tuple[LiveCluster, LiveNode]] = {}
             for held in list(self._clusters.values()):
                 for node in held.nodes.values():
                     if node.pidfd >= 0:

@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from functools import cache
 
-from penstock.emulate.network.direction import Way
 from penstock.emulate.network.qdisc import End
+from penstock.emulate.network.traffic_shape import TrafficShape
 from penstock.errors import PenstockError
 from penstock.host.netlink import Netlink, NetlinkError
 from penstock.host.netns import apart
@@ -32,11 +32,11 @@ def offers() -> Offers:
         why["bandwidth"] = why["netem"] = why["relay"] = "networks of nodes need root"
         return Offers(False, False, False, why)
 
-    def works(name: str, way: Way) -> bool:
+    def works(name: str, shape: TrafficShape) -> bool:
         try:
             with apart(Netlink) as netlink:
                 end = End(netlink, 1, name)
-                end.make(way)
+                end.make(shape)
                 if not end.holds(end.read()):
                     raise PenstockError("it does not keep what it is told")
         except (OSError, PenstockError) as error:
@@ -46,8 +46,8 @@ def offers() -> Offers:
             return False
         return True
 
-    bandwidth = works("tbf", Way(bps=1e6))
-    netem = works("netem", Way(loss=0.5))
+    bandwidth = works("tbf", TrafficShape(bps=1e6))
+    netem = works("netem", TrafficShape(loss=0.5))
     relay = hasattr(importlib.import_module("penstock._native"), "relay_main")
     if not relay:
         why["relay"] = "this build of penstock has no relay"

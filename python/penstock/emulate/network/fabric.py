@@ -150,7 +150,7 @@ def host_subnets() -> dict[str, Subnet]:
         names = dict(root.links())
         body = struct.pack("=B11x", socket.AF_INET)
         found: dict[str, Subnet] = {}
-        for answer in root.ask(Request(RTM_GETROUTE, DUMP, body, "listing routes")):
+        for answer in root.request(Request(RTM_GETROUTE, DUMP, body, "listing routes")):
             _, length, _, _, _, _, _, kind = struct.unpack_from("=8B", answer)
             parts = attributes(answer[12:])
             if kind != _RTN_UNICAST or length == 0 or 1 not in parts:

@@ -7,7 +7,7 @@ import struct
 from functools import cache
 from typing import Any
 
-from penstock.emulate.network.direction import Way
+from penstock.emulate.network.traffic_shape import TrafficShape
 from penstock.host.netlink import attribute, attributes
 from penstock.spec.cluster import Delay
 
@@ -22,22 +22,22 @@ _QOPT = struct.Struct("=6I")
 _DIST, _REORDER, _CORRUPT, _LATENCY64, _JITTER64 = 2, 3, 4, 10, 11
 
 
-def options(way: Way) -> bytes:
+def options(shape: TrafficShape) -> bytes:
     """What netem is told: everything, so that nothing stays from before."""
-    gap = 1 if way.reorder else 0
+    gap = 1 if shape.reorder else 0
     parts = [
-        _QOPT.pack(0, _LIMIT, _share(way.loss), gap, _share(way.duplicate), 0),
-        attribute(_LATENCY64, struct.pack("=q", round(way.delay.mean_s * 1e9))),
-        attribute(_JITTER64, struct.pack("=q", round(way.delay.jitter_s * 1e9))),
-        attribute(_REORDER, struct.pack("=2I", _share(way.reorder), 0)),
-        attribute(_CORRUPT, struct.pack("=2I", _share(way.corrupt), 0)),
+        _QOPT.pack(0, _LIMIT, _share(shape.loss), gap, _share(shape.duplicate), 0),
+        attribute(_LATENCY64, struct.pack("=q", round(shape.delay.mean_s * 1e9))),
+        attribute(_JITTER64, struct.pack("=q", round(shape.delay.jitter_s * 1e9))),
+        attribute(_REORDER, struct.pack("=2I", _share(shape.reorder), 0)),
+        attribute(_CORRUPT, struct.pack("=2I", _share(shape.corrupt), 0)),
     ]
-    if way.delay.jitter_s and way.delay.distribution in ("normal", "pareto"):
-        parts.append(attribute(_DIST, _table(way.delay.distribution)))
+    if shape.delay.jitter_s and shape.delay.distribution in ("normal", "pareto"):
+        parts.append(attribute(_DIST, _table(shape.delay.distribution)))
     return b"".join(parts)
 
 
-def read(raw: bytes, distribution: str) -> Way:
+def read(raw: bytes, distribution: str) -> TrafficShape:
     """What netem says that it does; from which distribution it draws, it does not say."""
     _, _, loss, gap, duplicate, _ = _QOPT.unpack_from(raw)
     parts = attributes(raw[_QOPT.size :])
@@ -48,10 +48,10 @@ def read(raw: bytes, distribution: str) -> Way:
         return float(struct.unpack_from("=I", parts[kind])[0]) / _ALL if kind in parts else 0.0
 
     reorder = share(_REORDER) if gap else 0.0
-    return Way(None, delay, loss / _ALL, duplicate / _ALL, share(_CORRUPT), reorder)
+    return TrafficShape(None, delay, loss / _ALL, duplicate / _ALL, share(_CORRUPT), reorder)
 
 
-def same(asked: Way, found: Way) -> bool:
+def same(asked: TrafficShape, found: TrafficShape) -> bool:
     """Whether netem does what was asked: shares have 32 bits, times are whole nanoseconds."""
     numbers = [
         (getattr(asked, k), getattr(found, k), 1e-9)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.emulate.network.addresses import Allotment, subnets
-from penstock.emulate.network.direction import FLOOR_S, as_patch, ways_of
 from penstock.emulate.network.fabric import Fabric, host_subnets
 from penstock.emulate.network.patch import checked, impairs, patched
 from penstock.emulate.network.port import Interface, Port
 from penstock.emulate.network.relay import Relay
 from penstock.emulate.network.support import check_delays, check_network, check_offered, engine_of
+from penstock.emulate.network.traffic_shape import FLOOR_S, as_patch, shapes_of
 from penstock.errors import BadInput
 from penstock.host.journal import Entry, Journal
 from penstock.host.netlink import Netlink, set_link
@@ -116,11 +116,11 @@ class Network:
                         chosen[spec.name], net.addresses.host, net.bridge
                     )
                 impaired = any(
-                    way.impaired
+                    shape.impaired
                     for node in nodes
                     for link in node.links
                     if link.network == spec.name
-                    for way in ways_of(link).values()
+                    for shape in shapes_of(link).values()
                 )
                 if net.needs_relay() or (
                     (impaired or spec.name in later) and engine_of(spec) == "relay"
@@ -232,9 +232,9 @@ class Network:
                 port.make(link)
                 applied.append(time.monotonic_ns())
             for (port, patch, _), applied_ns in zip(wanted, applied, strict=True):
-                ways = port.read()
-                port.verify(ways)
-                found = as_patch(ways)
+                shapes = port.read()
+                port.verify(shapes)
+                found = as_patch(shapes)
                 done.append(
                     LinkChange(
                         port.interface.node,
@@ -266,7 +266,7 @@ class Network:
 
     def asked(self, node: str, network: str | None = None) -> dict[str, Any]:
         """What a link is asked for, with the keys of a patch; nothing is asked of the kernel."""
-        return as_patch(ways_of(self._port(node, network).link))
+        return as_patch(shapes_of(self._port(node, network).link))
 
     def counters(self, node: str, network: str | None = None) -> dict[str, int]:
         """`out_packets`, `out_bytes`, `in_packets`, `in_bytes` of a link since it was put up."""
@@ -303,10 +303,10 @@ class Network:
 
     def _ready_for(self, net: _Net, link: LinkSpec) -> None:
         """Has the network carried by who can do what the link is asked for."""
-        ways = ways_of(link).values()
-        if any(way.impaired for way in ways) and engine_of(net.spec) == "relay":
+        shapes = shapes_of(link).values()
+        if any(shape.impaired for shape in shapes) and engine_of(net.spec) == "relay":
             self._have_relayed(net)
-        if any(way.shared for way in ways) and not net.single:
+        if any(shape.shared for shape in shapes) and not net.single:
             net.single = True
             for port in self._of(net):
                 port.single_packets()

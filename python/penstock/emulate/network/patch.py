@@ -14,7 +14,9 @@ from penstock.spec.cluster import Delay, LinkSpec
 RATES = ("out_bps", "in_bps")
 DELAYS = ("delay", "in_delay")
 SHARES = tuple(
-    way + share for way in ("", "in_") for share in ("loss", "duplicate", "corrupt", "reorder")
+    prefix + share
+    for prefix in ("", "in_")
+    for share in ("loss", "duplicate", "corrupt", "reorder")
 )
 KEYS = (*RATES, *DELAYS, *SHARES)
 DISTRIBUTIONS = ("constant", "uniform", "normal", "pareto")
@@ -62,10 +64,11 @@ def checked(link: LinkSpec) -> LinkSpec:
         _delay(key, {f.name: getattr(delay, f.name) for f in fields(Delay)}, delay)
     for key in SHARES:
         _share(key, getattr(link, key))
-    for way in ("", "in_"):
-        if getattr(link, way + "reorder") and not getattr(link, way + "delay").mean_s:
+    for prefix in ("", "in_"):
+        if getattr(link, prefix + "reorder") and not getattr(link, prefix + "delay").mean_s:
             raise BadInput(
-                f"{way}reorder without {way}delay; expected a delay: what is not delayed overtakes the rest"
+                f"{prefix}reorder without {prefix}delay; expected a delay: "
+                "what is not delayed overtakes the rest"
             )
     return link
 

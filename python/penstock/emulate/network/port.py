@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from penstock.emulate.network.direction import Direction, Way, as_patch, ways_of
 from penstock.emulate.network.fabric import Fabric
 from penstock.emulate.network.netem import same
 from penstock.emulate.network.qdisc import End
 from penstock.emulate.network.relay import Relay
+from penstock.emulate.network.traffic_shape import Direction, TrafficShape, as_patch, shapes_of
 from penstock.errors import PenstockError
 from penstock.host.netlink import Netlink, add_address, set_link
 from penstock.spec.cluster import LinkSpec
@@ -71,10 +71,10 @@ class Port:
         """
         relay.add(network, self.outer)
         self.relay = relay
-        ways = ways_of(self.link)
+        shapes = shapes_of(self.link)
         for direction, end in self._ends.items():
-            end.make(Way(bps=ways[direction].bps))
-        rest = {d: _settled(way) for d, way in ways.items() if _rest(way) != Way()}
+            end.make(TrafficShape(bps=shapes[direction].bps))
+        rest = {d: _settled(shape) for d, shape in shapes.items() if _rest(shape) != TrafficShape()}
         if rest:
             relay.make(self.outer, rest)
 
@@ -89,17 +89,17 @@ class Port:
         Bandwidth is limited where packets leave: at the node's own end what goes out, at ours what comes in.
         netem is there too, where it does the rest; else the relay does.
         """
-        had, ways = ways_of(self.link), ways_of(wanted)
+        had, shapes = shapes_of(self.link), shapes_of(wanted)
         for direction, end in self._ends.items():
-            way = ways[direction]
-            end.make(Way(bps=way.bps) if self.relay else _settled(way))
+            shape = shapes[direction]
+            end.make(TrafficShape(bps=shape.bps) if self.relay else _settled(shape))
         if self.relay is not None:
-            changed = {d: _settled(w) for d, w in ways.items() if _rest(w) != _rest(had[d])}
+            changed = {d: _settled(w) for d, w in shapes.items() if _rest(w) != _rest(had[d])}
             if changed:
                 self.relay.make(self.outer, changed)
         self.link = replace(wanted, network=self.link.network, address=self.link.address)
 
-    def read(self) -> dict[Direction, Way]:
+    def read(self) -> dict[Direction, TrafficShape]:
         """What the kernel and the relay have; nothing of it is remembered."""
         found = {direction: end.read() for direction, end in self._ends.items()}
         if self.relay is not None:
@@ -107,16 +107,16 @@ class Port:
             found = {d: replace(rest[d], bps=found[d].bps) for d in found}
         return found
 
-    def verify(self, found: dict[Direction, Way]) -> None:
+    def verify(self, found: dict[Direction, TrafficShape]) -> None:
         """Raises PenstockError where what was found is not what was asked for."""
-        asked = ways_of(self.link)
+        asked = shapes_of(self.link)
         for direction, end in self._ends.items():
-            way = found[direction]
-            right = end.holds(Way(bps=way.bps) if self.relay else way)
+            shape = found[direction]
+            right = end.holds(TrafficShape(bps=shape.bps) if self.relay else shape)
             if self.relay is not None:
-                right = right and same(_rest(asked[direction]), way)
+                right = right and same(_rest(asked[direction]), shape)
             if not right:
-                wanted, there = (as_patch({direction: w}) for w in (asked[direction], way))
+                wanted, there = (as_patch({direction: w}) for w in (asked[direction], shape))
                 differ = [k for k in wanted if wanted[k] != there[k]]
                 raise PenstockError(
                     f"node {self.interface.node}, network {self.interface.network}: "
@@ -150,10 +150,10 @@ class Port:
         self._fabric.delete_link(self.outer)
 
 
-def _settled(way: Way) -> Way:
+def _settled(shape: TrafficShape) -> TrafficShape:
     """Without a delay that is no longer than the way itself."""
-    return way if way.impaired else Way(bps=way.bps)
+    return shape if shape.impaired else TrafficShape(bps=shape.bps)
 
 
-def _rest(way: Way) -> Way:
-    return _settled(way).without_rate()
+def _rest(shape: TrafficShape) -> TrafficShape:
+    return _settled(shape).without_rate()

@@ -10,7 +10,7 @@ import struct
 from dataclasses import replace
 
 from penstock.emulate.network import netem
-from penstock.emulate.network.direction import Way
+from penstock.emulate.network.traffic_shape import TrafficShape
 from penstock.host.netlink import (
     ACK,
     CREATE,
@@ -74,9 +74,9 @@ class End:
         self._netlink = netlink
         self._index = index
         self._name = name
-        self._has = Way()
+        self._has = TrafficShape()
 
-    def make(self, wanted: Way) -> None:
+    def make(self, wanted: TrafficShape) -> None:
         """Makes it what is wanted; what is so already is not touched. Raises NetlinkError."""
         had, self._has = self._has, wanted
         if wanted == had:
@@ -90,7 +90,7 @@ class End:
             self._has = had
             raise
 
-    def _requests(self, had: Way, wanted: Way) -> list[Request]:
+    def _requests(self, had: TrafficShape, wanted: TrafficShape) -> list[Request]:
         requests = []
         anew = had.impaired != wanted.impaired or (
             # a table of quantiles stays with netem until another takes its place
@@ -112,9 +112,9 @@ class End:
             requests.append(self._request(RTM_DELQDISC, 0, 0, parent, "removing a limit"))
         return requests
 
-    def read(self) -> Way:
+    def read(self) -> TrafficShape:
         """What the kernel has there."""
-        found = Way()
+        found = TrafficShape()
         root = self._get(ROOT)
         if root is not None and root[1] == b"netem\0":
             found = netem.read(root[2], self._has.delay.distribution)
@@ -133,20 +133,20 @@ class End:
             return None
         return int(struct.unpack_from("=Q", attributes(root[7])[1])[0])
 
-    def holds(self, found: Way) -> bool:
+    def holds(self, found: TrafficShape) -> bool:
         """Whether what was found is what was made here."""
         asked = self._has
         if (asked.bps is None) != (found.bps is None):
             return False
         if asked.bps is not None and found.bps is not None and abs(found.bps - asked.bps) > 1:
             return False
-        return netem.same(asked if asked.impaired else Way(), found)
+        return netem.same(asked if asked.impaired else TrafficShape(), found)
 
     def _get(self, parent: int) -> dict[int, bytes] | None:
         # the kernel answers as it announces changes: only to who wants to hear its own
         request = self._request(RTM_GETQDISC, ACK | ECHO, 0, parent, "reading")
         try:
-            answers = self._netlink.ask(request)
+            answers = self._netlink.request(request)
         except NetlinkError as error:
             if error.code in _ABSENT:
                 return None

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from penstock.emulate.network.direction import SHARES, Direction, Way
+from penstock.emulate.network.traffic_shape import SHARES, Direction, TrafficShape
 from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Journal
 from penstock.spec.cluster import Delay
@@ -23,7 +23,6 @@ class Relay:
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return self._daemon.pid
 
     def add(self, network: int, port: int) -> None:
@@ -34,12 +33,14 @@ class Relay:
         """Lets a link go."""
         self._daemon.call("unport", port=port)
 
-    def make(self, port: int, ways: dict[Direction, Way]) -> dict[Direction, Way]:
+    def make(
+        self, port: int, shapes: dict[Direction, TrafficShape]
+    ) -> dict[Direction, TrafficShape]:
         """Changes what a link does to packets, but for bandwidth; gives what the relay has afterwards.
 
         A direction that is not given is not touched.
         """
-        told: dict[str, Any] = {direction: _told(way) for direction, way in ways.items()}
+        told: dict[str, Any] = {direction: _told(shape) for direction, shape in shapes.items()}
         answer = self._daemon.call("link", port=port, **told)
         return {"out": _read(answer["out"]), "in": _read(answer["in"])}
 
@@ -54,14 +55,13 @@ class Relay:
         return self._daemon.call("stats", reset=reset)
 
     def stop(self) -> None:
-        """Ends it."""
         self._daemon.stop()
 
 
-def _told(way: Way) -> dict[str, Any]:
-    return {"delay": vars(way.delay).copy(), **{k: getattr(way, k) for k in SHARES}}
+def _told(shape: TrafficShape) -> dict[str, Any]:
+    return {"delay": vars(shape.delay).copy(), **{k: getattr(shape, k) for k in SHARES}}
 
 
-def _read(found: dict[str, Any]) -> Way:
+def _read(found: dict[str, Any]) -> TrafficShape:
     delay = Delay(**{f.name: found["delay"][f.name] for f in fields(Delay)})
-    return Way(None, delay, **{k: float(found[k]) for k in SHARES})
+    return TrafficShape(None, delay, **{k: float(found[k]) for k in SHARES})

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import Literal
 
 from penstock.emulate.network.capabilities import offers
-from penstock.emulate.network.direction import ways_of
 from penstock.emulate.network.patch import MOST_DELAY_S
+from penstock.emulate.network.traffic_shape import shapes_of
 from penstock.errors import BadInput
 from penstock.spec.cluster import LinkSpec, NetworkSpec
 
@@ -65,12 +65,12 @@ def _need_relay(what: str) -> None:
 
 def check_offered(spec: NetworkSpec, link: LinkSpec) -> None:
     """Raises BadInput that names what this host cannot do of what a link is asked for."""
-    for direction, way in ways_of(link).items():
-        if way.bps is not None and not offers().bandwidth:
+    for direction, shape in shapes_of(link).items():
+        if shape.bps is not None and not offers().bandwidth:
             why = offers().why.get("tbf") or offers().why["bandwidth"]
             raise BadInput(f"network {spec.name}: {direction}_bps cannot be had: {why}")
-        if way.impaired and not getattr(offers(), engine_of(spec)):
-            asked = [k for k in ("loss", "duplicate", "corrupt", "reorder") if getattr(way, k)]
+        if shape.impaired and not getattr(offers(), engine_of(spec)):
+            asked = [k for k in ("loss", "duplicate", "corrupt", "reorder") if getattr(shape, k)]
             names = ", ".join(asked or ["delay"])
             why = "; ".join(v for k, v in offers().why.items() if k in ("netem", "relay"))
             raise BadInput(f"network {spec.name}: {names} cannot be had here: {why}")

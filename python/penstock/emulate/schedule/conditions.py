@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from penstock.emulate.backends.base import Cause
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.cluster import Event
-from penstock.spec.condition import METRICS, fires_again
+from penstock.spec.condition import METRICS, repeats
 
 if TYPE_CHECKING:
-    from penstock.emulate.cluster.running import HeldCluster
+    from penstock.emulate.cluster.running import LiveCluster
 
 #: how often conditions are looked at [s]
 EVERY_S = 0.01
@@ -41,10 +41,10 @@ def in_words(event: Event) -> str:
 class Watch:
     """One event that waits for its condition: a counter, a line of a log, or the mark of a phase."""
 
-    def __init__(self, event: Event, held: HeldCluster) -> None:
+    def __init__(self, event: Event, held: LiveCluster) -> None:
         assert event.when.condition is not None
         self.event = event
-        self.again = fires_again(event.when.condition)
+        self.again = repeats(event.when.condition)
         self.fired = False
         self._held = held
         self._asked = event.when.condition

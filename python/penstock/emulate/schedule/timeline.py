@@ -22,7 +22,7 @@ from penstock.spec.check_cluster import Targets, check_events
 from penstock.spec.cluster import Event
 
 if TYPE_CHECKING:
-    from penstock.emulate.cluster.running import HeldCluster
+    from penstock.emulate.cluster.running import LiveCluster
 
 #: what the thread leaves to spinning: a sleep may end late by less
 _SPIN_S = 0.0003
@@ -31,7 +31,7 @@ _SPIN_S = 0.0003
 class Timeline:
     """The events of one cluster."""
 
-    def __init__(self, held: HeldCluster) -> None:
+    def __init__(self, held: LiveCluster) -> None:
         self._held = held
         self._targets = Targets({name: node.spec for name, node in held.nodes.items()})
         self._order = itertools.count()

@@ -108,7 +108,6 @@ class Monitor:
         return MonitorResult(tables, receipt)
 
     def close(self) -> None:
-        """Ends the sampler."""
         if self._daemon is not None:
             self._daemon.stop()
             self._daemon = None
@@ -176,5 +175,4 @@ class MonitorObserver:
         return Seen(sampled.tables, sampled.receipt, int(sampled.receipt.get("missed", 0)))
 
     def stop(self) -> None:
-        """Ends the sampler."""
         self._monitor.close()

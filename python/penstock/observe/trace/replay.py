@@ -47,7 +47,6 @@ class Replayed:
     bundle: Path | None
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "replayed": self.operations,
             "left_out": self.left_out,

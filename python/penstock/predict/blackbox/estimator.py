@@ -61,7 +61,6 @@ class Nodes:
         return int((self.left < 0).sum())
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Plain values."""
         return {k: np.asarray(v).tolist() for k, v in vars(self).items()}
 
     @classmethod

@@ -41,7 +41,6 @@ class CrossConformal:
 
     @property
     def method(self) -> str:
-        """Its name."""
         return "jackknife+" if len(set(self.fold.tolist())) == len(self.fold) else "CV+"
 
     def guarantee(self, level: float) -> str:

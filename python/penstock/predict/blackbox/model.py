@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import BadInput, PenstockError
+from penstock.predict.blackbox.beyond import Beyond, beyond, refuse_unmeasured
 from penstock.predict.blackbox.estimator import LEARNERS, restored
 from penstock.predict.blackbox.features import Feature, features, matrix, to_rows
 from penstock.predict.blackbox.intervals import CrossConformal, folds
-from penstock.predict.blackbox.space import CATEGORIES, DIMENSIONS, Point, Space, shown_bytes
+from penstock.predict.blackbox.space import Point, Space
 from penstock.predict.blackbox.surrogate import completed
 from penstock.predict.intervals import exact
 
@@ -69,7 +70,10 @@ class BlackBoxModel:
         return found
 
     def interval(self, points: Sequence[Point], level: float = LEVEL) -> tuple[Floats, Floats]:
-        """Low and high throughput [bytes/s] at each point; 0 and infinite where too few were measured."""
+        """Low and high throughput [bytes/s] at each point; 0 and infinite where too few were measured.
+
+        Wider where a point lies outside of what was measured.
+        """
         x = matrix(self.columns, points)
         of_fold = np.array([np.log(m.predict(x)) for m in self.of_fold])
         known = np.array([_class(p) for p in self.points])
@@ -79,24 +83,13 @@ class BlackBoxModel:
             at = asked == one
             alike = self.conformal.among(known == one, level)
             low[at], high[at] = alike.interval(of_fold[:, at], level)
-        return np.exp(low), np.exp(high)
+        outside = [math.prod(b.factor for b in self.beyond(p)) for p in points]
+        return np.exp(low) / outside, np.exp(high) * outside
 
-    def departs(self, point: Point) -> list[str]:
-        """Where a point lies outside of what was measured, in words."""
-        found = []
-        for dimension in DIMENSIONS:
-            known, asked = self.space.values(dimension), getattr(point, dimension)
-            if dimension in CATEGORIES:
-                if asked not in known:
-                    found.append(f"{dimension} {asked} was not measured")
-            elif not min(known) <= asked <= max(known):
-                bytes_ = dimension != "clients"
-                shown = [
-                    shown_bytes(v) if bytes_ else str(v) for v in (asked, min(known), max(known))
-                ]
-                word = dimension.removesuffix("_bytes")
-                found.append(f"{word} {shown[0]} lies outside of {shown[1]} to {shown[2]}")
-        return found
+    def beyond(self, point: Point) -> list[Beyond]:
+        """Where a point lies outside of what was measured; BadInput for a category that was not."""
+        refuse_unmeasured(self.points, point)
+        return beyond(self.points, self.throughput_bps.tolist(), point)
 
     def point(self, **asked: Any) -> Point:
         """A point of the given dimensions; others: sequential, buffered, alone, 64 KiB (or the nearest)."""

@@ -38,7 +38,8 @@ def task_time(
     `kind` and its sizes [bytes] are those of `KINDS`. Without `cpu_s` the time is that of the storage alone:
     a lower bound where a program computes. With `cpu_s`, the processor time of the task [s] (of the
     slowest node in a job), computing is added; `overlap` (0…1) is by default what was measured on this
-    storage, else 0. BadInput for an unknown kind or what it does not take.
+    storage, else 0. Where it lies outside of the measured grid the interval is wider, and `beyond` says in
+    which dimension. BadInput for an unknown kind, what it does not take, and a category not measured.
     """
     which = _SAME.get(kind, kind)
     if which not in KINDS:
@@ -61,21 +62,21 @@ def task_time(
                 raise BadInput(f"found {name} {value}; expected a number of at least {least}")
     parts = make(model, **said)
     points = [p for _, p in parts]
+    outside = tuple(dict.fromkeys(b for p in points for b in model.beyond(p)))
     low_bps, high_bps = model.interval(points, level)
     io = sum(scan_s(b, x) for (b, _), x in zip(parts, model.throughput(points), strict=True))
     best = sum(scan_s(b, x) for (b, _), x in zip(parts, high_bps, strict=True))
     worst = sum(
         scan_s(b, x) if x > 0 else math.inf for (b, _), x in zip(parts, low_bps, strict=True)
     )
-    notes = tuple(dict.fromkeys(n for p in points for n in model.departs(p)))
     if cpu_s is None:
-        return TaskTime(io, best, worst, "lower", io, None, None, level, notes)
+        return TaskTime(io, best, worst, "lower", io, None, None, level, outside)
     omega = overlap if overlap is not None else (model.overlap.overlap if model.overlap else 0.0)
     # copying out of the page cache is in the measured throughput already
     copied = sum(b for b, p in parts if p.operation == "read") * (model.cpu_s_per_byte or 0.0)
     computing = max(0.0, cpu_s - copied)
     times = [with_computing(t, computing, omega) for t in (io, best, worst)]
-    return TaskTime(times[0], times[1], times[2], "none", io, computing, omega, level, notes)
+    return TaskTime(times[0], times[1], times[2], "none", io, computing, omega, level, outside)
 
 
 def _scan(
@@ -147,13 +148,7 @@ def _point(
     asked: dict[str, Any] = {"operation": operation, "pattern": pattern, "clients": clients}
     if request is not None:
         asked["request_bytes"] = request
-    return model.point(**asked, data_bytes=_within(model, size))
-
-
-def _within(model: BlackBoxModel, size: float) -> int:
-    """Data beyond the measured sizes go on as the largest (a rate that lasts), smaller as the smallest."""
-    known = model.space.data_bytes
-    return int(min(max(size, min(known)), max(known)))
+    return model.point(**asked, data_bytes=max(1, round(size)))
 
 
 def parse_task(text: str) -> tuple[str, dict[str, Any]]:

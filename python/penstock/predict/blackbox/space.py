@@ -95,7 +95,6 @@ class Space:
         return Space(**{**vars(self), **{k: tuple(v) for k, v in values.items()}})
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Plain values."""
         return {d: list(self.values(d)) for d in DIMENSIONS}
 
     @classmethod

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.predict.blackbox.beyond import Beyond
+
 
 def scan_s(size_bytes: float, read_bps: float) -> float:
     """Time to read `size_bytes` from one end to the other: a scan, grep."""
@@ -72,7 +74,12 @@ class TaskTime:
     cpu_s: float | None
     overlap: float | None
     level: float
-    notes: tuple[str, ...] = ()
+    beyond: tuple[Beyond, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where it lies outside of what was measured, in words."""
+        return tuple(b.words for b in self.beyond)
 
     def to_dict(self) -> dict[str, object]:
         """Plain values; an interval without end is null."""
@@ -80,4 +87,4 @@ class TaskTime:
             k: (v if not isinstance(v, float) or math.isfinite(v) else None)
             for k, v in vars(self).items()
         }
-        return said | {"notes": list(self.notes)}
+        return said | {"notes": list(self.notes), "beyond": [b.to_dict() for b in self.beyond]}

@@ -74,6 +74,7 @@ def _document(found: Exploration, recommendation: Recommendation) -> dict[str, A
         "level": found.settings.level,
         "not_compared": found.uncompared,
         "robust": _robust(found),
+        "calibration": _calibration(found),
         "applies": None
         if found.judgement is None
         else {k: found.judgement.get(k) for k in ("verdict", "reasons")},
@@ -92,8 +93,24 @@ def _row(found: Exploration, candidate: Candidate) -> dict[str, Any]:
         "words": describe(found.space, candidate),
         "levels": found.space.labels(candidate),
         **{m: mean[m] for m in found.metrics},
+        **_calibrated(found, mean["makespan_s"]),
         "hosts": int(mean["hosts"]),
         "seeds": seeds,
+    }
+
+
+def _calibrated(found: Exploration, makespan_s: float) -> dict[str, Any]:
+    ends = None if found.calibration is None else found.calibration.ends(makespan_s)
+    return {} if ends is None else {"calibrated_low_s": ends[0], "calibrated_high_s": ends[1]}
+
+
+def _calibration(found: Exploration) -> dict[str, Any] | None:
+    if found.calibration is None:
+        return None
+    overlap = () if found.overlap is None else found.overlap.candidates
+    return {
+        **found.calibration.to_dict(),
+        "overlapping": [candidate_id(found.space, c) for c in overlap],
     }
 
 

@@ -7,6 +7,8 @@ Rules:
   more than that after all seeds, it is undecided, and up to three are named to be run.
 - If what is assumed of the platform is drawn within its range and the recommended configuration loses more
   than 5 % in more than one draw of ten, it is undecided as well.
+- Where measured runs calibrate the predictions, nothing is decided between configurations whose calibrated
+  intervals overlap; where those have become of no use there is no recommendation.
 - Where the model does not apply (`outside`) there is none, but the reason.
 """
 
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from penstock.predict import quantities
+from penstock.predict.explore.calibrated import Calibration, Overlap
 from penstock.predict.explore.compare import INDIFFERENCE, ratio_interval
 from penstock.predict.explore.describe import describe
 from penstock.predict.explore.evaluate import DRAWN
@@ -25,6 +28,8 @@ from penstock.predict.explore.record import candidate_id
 from penstock.predict.explore.robust import ENOUGH, TOLERATED
 from penstock.predict.explore.run import Exploration
 from penstock.predict.explore.space import Candidate
+from penstock.predict.explore.yardstick import METRICS
+from penstock.predict.intervals import width_words
 from penstock.text import listed
 
 RULE = (
@@ -123,7 +128,15 @@ def recommend(found: Exploration) -> Recommendation:
         reasons = "; ".join(judgement.get("reasons", [])) or "outside what it was checked for"
         text = f"No recommendation: the model does not apply to the best found ({name}): {reasons}."
         return Recommendation("none", text)
+    calibration = found.calibration
+    if calibration is not None and calibration.verdict == "outside":
+        text = (
+            f"No recommendation: {calibration.words}: {width_words(calibration.half_width or 0.0)}."
+        )
+        return Recommendation("none", text)
     notes = _notes(found)
+    if calibration is not None and found.overlap is not None and found.overlap.candidates:
+        return _overlapping(found, calibration, found.overlap, best, notes)
     rivals = found.selection.of("undecided")
     if rivals:
         return _undecided(found, [best, *(r.candidate for r in rivals)], notes)
@@ -165,6 +178,28 @@ def _undecided(
     if rivals and np.isfinite(most):
         of = "" if found.question.objective is not None else f" ({_metrics(found, 'and')} together)"
         loses = f"The first of them loses at most {_share(most)}{of} against any of those compared."
+        notes = [loses, *notes]
+    return Recommendation("undecided", text, None, run, tuple(notes), rule=_rule(found))
+
+
+def _overlapping(
+    found: Exploration,
+    calibration: Calibration,
+    overlap: Overlap,
+    best: Candidate,
+    notes: list[str],
+) -> Recommendation:
+    """What to run where measured runs say that predictions are off by more than these differ."""
+    run = (best, *overlap.candidates)[:_RUNS]
+    named = [describe(found.space, c) for c in run]
+    count = 1 + len(overlap.candidates)
+    several = "two" if count == 2 else f"{count:,}"
+    text = (
+        f"Undecided (the calibrated intervals of {several} configurations overlap, {calibration.words}): "
+        f"run these {len(run)}: {'; '.join(named)}."
+    )
+    if overlap.relative:
+        loses = f"The first of them can be {_share(overlap.most_lost)} worse than another that overlaps."
         notes = [loses, *notes]
     return Recommendation("undecided", text, None, run, tuple(notes), rule=_rule(found))
 
@@ -310,9 +345,30 @@ def _notes(found: Exploration) -> list[str]:
             f"(of {len(robust.candidates)} configurations; regret {_share(robust.mean_regret(best))} "
             f"on average, {_share(robust.worst_regret(best))} at worst)."
         )
+    notes += _calibration_notes(found, selection.best.candidate)
     judgement = found.judgement or {}
     if judgement.get("verdict") == "caution":
         notes.append(f"Caution: {'; '.join(judgement.get('reasons', []))}.")
+    return notes
+
+
+def _calibration_notes(found: Exploration, best: Candidate) -> list[str]:
+    calibration = found.calibration
+    if calibration is None:
+        return []
+    half = calibration.half_width
+    if half is None:
+        words = f"{calibration.words[0].upper()}{calibration.words[1:]}"
+        return [f"{words}: what is told apart here is told apart in the model alone."]
+    told = found.overlap is not None and found.overlap.candidates  # by the sentence itself
+    notes = [] if told else [f"Calibrated: {calibration.words}."]
+    if calibration.verdict == "caution":
+        notes = [f"Caution: {calibration.words}: {width_words(half)}."]
+    mean = found.record.mean(best)
+    late = mean | {m: mean[m] * (1 + half) for m in METRICS} | found.record.known(best)
+    broken = [c.text for c in found.question.constraints if not c.holds(late)]
+    if broken:
+        notes.append(f"A run of the best may break {listed(broken)}, by its calibrated interval.")
     return notes
 
 

@@ -25,7 +25,6 @@ class Robust:
 
     @property
     def draws(self) -> int:
-        """How many draws."""
         return int(self.regrets.shape[1])
 
     def share_good(self, candidate: Candidate) -> float:

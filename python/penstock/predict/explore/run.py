@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import BadInput
+from penstock.predict.explore.calibrated import Calibration, Overlap, overlapping
 from penstock.predict.explore.compare import Selection
-from penstock.predict.explore.effects import AxisEffect, effects
-from penstock.predict.explore.evaluate import Evaluator
-from penstock.predict.explore.expression import Expression, Objective
-from penstock.predict.explore.near import (
+from penstock.predict.explore.contenders import (
     compare,
     indifferent,
     point,
@@ -25,6 +23,9 @@ from penstock.predict.explore.near import (
     settle_front,
     twins,
 )
+from penstock.predict.explore.effects import AxisEffect, effects
+from penstock.predict.explore.evaluate import Evaluator
+from penstock.predict.explore.expression import Expression, Objective
 from penstock.predict.explore.pareto import pareto
 from penstock.predict.explore.record import Record
 from penstock.predict.explore.robust import Robust
@@ -81,7 +82,7 @@ class Exploration:
 
     `selection` compares what is near the best (objective), or near the knee of the front; None where nothing
     was admissible or the exploration was stopped. `indifferent` differ from the best in one axis and give
-    exactly the same.
+    exactly the same. `calibration` is what measured runs say, `overlap` what it leaves undecided.
     """
 
     question: Question
@@ -99,13 +100,14 @@ class Exploration:
     failed: dict[str, int] = field(default_factory=dict)
     robust: Robust | None = None
     judgement: dict[str, Any] | None = None
+    calibration: Calibration | None = None
+    overlap: Overlap | None = None
     stopped: bool = False
     resumed: int = 0
     wall_s: float = 0.0
 
     @property
     def space(self) -> Space:
-        """The space explored."""
         return self.record.space
 
     @property
@@ -300,16 +302,22 @@ class _Spent(Exception):  # noqa: N818 - a signal, not an error
 
 
 def explore(
-    record: Record, question: Question, settings: Settings, progress: Progress
+    record: Record,
+    question: Question,
+    settings: Settings,
+    progress: Progress,
+    calibration: Calibration | None = None,
 ) -> Exploration:
     """Explores the space of `record`. Ctrl-C ends it early: what was evaluated is in the result.
 
+    With a `calibration` what overlaps the best is not decided (`Exploration.overlap`).
     BadInput as `check`.
     """
     began = time.monotonic()
     check(question, settings, record.space, record.evaluator)
     explorer = _Explorer(record, question, settings, progress)
     found = Exploration(question, settings, record, "", "", explorer.metrics)
+    found.calibration = calibration
     try:
         found.engine, found.engine_reason, budget = explorer.choose()
         explorer.search(found.engine, budget)
@@ -350,6 +358,8 @@ def _conclude(explorer: _Explorer, found: Exploration) -> None:
         return
     found.indifferent = indifferent(record, best, alike[best], seeds)
     found.judgement = explorer.evaluator.judge(best)
+    if found.calibration is not None:
+        found.overlap = overlapping(found.calibration, best, single, by, explorer.space.number)
     if explorer.evaluator.uncertain:
         found.robust = robustness(record, found.selection, single, by, stage)
 

@@ -46,20 +46,16 @@ class Simulated:
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """As `Evaluator`."""
         return self._objectives
 
     @property
     def currency(self) -> str:
-        """As `Evaluator`."""
         return self._currency
 
     def reason(self, candidate: Candidate) -> str | None:
-        """As `Evaluator`."""
         return self._composer.reason(candidate)
 
     def hosts(self, candidate: Candidate) -> int:
-        """As `Evaluator`."""
         found = self._composer.hosts(candidate)
         assert isinstance(found, Hosts)
         return found.count
@@ -67,7 +63,6 @@ class Simulated:
     def evaluate(
         self, candidates: Sequence[Candidate], seeds: Sequence[int]
     ) -> list[list[Measure]]:
-        """As `Evaluator`."""
         own = [s for s in seeds if s <= DRAWN]
         rows = self._evaluate(self._composer, candidates, own) if own else [[] for _ in candidates]
         found = [dict(zip(own, row, strict=True)) for row in rows]
@@ -79,7 +74,6 @@ class Simulated:
 
     @property
     def uncertain(self) -> bool:
-        """As `Evaluator`."""
         return bool(uncertain_values(self.platform))
 
     def _draw(self, number: int) -> Composer:

@@ -14,6 +14,9 @@ from penstock.predict.explore.space import Candidate
 
 Array = NDArray[np.float64]
 
+#: what is off by the same factor as a predicted time
+METRICS = ("makespan_s", "cost", "energy_j")
+
 
 class Yardstick(Protocol):
     """A loss of candidates, to be made small."""
@@ -23,6 +26,9 @@ class Yardstick(Protocol):
 
     def of(self, candidate: Candidate) -> float:
         """The loss of the means over the candidate's seeds."""
+
+    def scaled(self, candidate: Candidate, factors: Array) -> Array:
+        """The losses of the means, were time, cost and energy that many times as much."""
 
     def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
         """Losses (candidates, seeds) whose means and spread over the seeds may be compared in pairs."""
@@ -40,11 +46,18 @@ class ByObjective:
         self.record, self.objective = record, objective
 
     def of(self, candidate: Candidate) -> float:
-        """As `Yardstick`."""
         return self.objective.loss(self.record.mean(candidate) | self.record.known(candidate))
 
-    def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
+    def scaled(self, candidate: Candidate, factors: Array) -> Array:
         """As `Yardstick`."""
+        mean, known = self.record.mean(candidate), self.record.known(candidate)
+        found = [
+            self.objective.loss(mean | {m: mean[m] * factor for m in METRICS} | known)
+            for factor in factors.tolist()
+        ]
+        return np.array(found)
+
+    def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
         self.record.evaluate(candidates, seeds)
         loss, values = self.objective.loss, self.record.values
         return np.array([[loss(values(c, s)) for s in seeds] for c in candidates])
@@ -70,11 +83,13 @@ class ByKnee:
         self._ideal = points.min(axis=0)
 
     def of(self, candidate: Candidate) -> float:
-        """As `Yardstick`."""
         return float(_distance(self._mean(candidate), self._ideal))
 
-    def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
+    def scaled(self, candidate: Candidate, factors: Array) -> Array:
         """As `Yardstick`."""
+        return _distance(self._mean(candidate)[None, :] * factors[:, None], self._ideal)
+
+    def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
         values, anchors = self._values(candidates, seeds), self._values(self._anchors, seeds)
         whole = self._far(values.mean(axis=1), anchors.mean(axis=1))
         n = len(seeds)
@@ -89,7 +104,6 @@ class ByKnee:
         return np.stack(columns, axis=1)
 
     def on_draws(self, candidates: Sequence[Candidate], draws: Sequence[int]) -> Array:
-        """As `Yardstick`."""
         values, anchors = self._values(candidates, draws), self._values(self._anchors, draws)
         columns = [self._far(values[:, d], anchors[:, d]) for d in range(len(draws))]
         return np.stack(columns, axis=1)

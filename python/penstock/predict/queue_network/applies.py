@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.predict import quantities
-from penstock.predict.intervals import conformal_rank, least_pairs
-from penstock.text import counted
+from penstock.predict.intervals import conformal_rank, least_pairs, width_verdict, width_words
+from penstock.predict.queue_network.unequal import UNEQUAL, Rates
+from penstock.text import counted, listed
 
 Severity = Literal["note", "caution", "outside"]
 _VERDICTS = {"note": "ok", "caution": "caution", "outside": "outside"}
@@ -25,6 +27,8 @@ SHORT_TASK_S = 2.0
 FAR_BEYOND = 4.0
 #: a device whose random requests cost this many times its sequential ones depends on its history
 HISTORY_RATIO = 1.5
+#: hosts that a reason names
+_HOSTS_NAMED = 4
 #: fuller than this, a store no longer places as the model does
 NEARLY_FULL = 0.9
 
@@ -88,12 +92,18 @@ class Conditions:
     unmodelled: Mapping[str, int] = field(default_factory=dict)
     #: host → (bytes stored at the end, capacity)
     stored: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    #: rates of the hosts over which the store spreads data
+    spread: Sequence[Rates] = ()
     error: Mapping[str, Any] | None = None
     #: what the reader of a generated workflow says of files that are all alike
     uniform: str = ""
     #: what else was assumed while the workload was read
     notes: Sequence[str] = ()
     pairs: int = 0
+    #: of how many predictions the pairs are; 0: not known
+    predictions: int = 0
+    #: half of the calibrated interval as a share of the prediction; None: not calibrated
+    half_width: float | None = None
     calibration_asked: bool = False
     level: float = 0.9
     draws: int = 0
@@ -204,6 +214,36 @@ def _capacity(c: Conditions) -> list[Reason]:
     return [Reason("capacity", "caution", text)]
 
 
+def _unequal(c: Conditions) -> list[Reason]:
+    """One reason for links and one for storage: hosts that hold parts of the same data at other rates."""
+    found = []
+    for part in ("links", "storage"):
+        told = [_slower(rates) for rates in c.spread if rates.part == part and rates.slow]
+        if told:
+            differ = "differ" if part == "links" else "differs"
+            text = (
+                f"data are spread over hosts whose {part} {differ} by more than {quantities.share(UNEQUAL)}: "
+                f"{'; '.join(told)}. In the model the slowest decides; a store that weighs hosts, or reads "
+                "around slow ones, does otherwise"
+            )
+            found.append(Reason(f"unequal-{part}", "caution", text))
+    return found
+
+
+def _slower(rates: Rates) -> str:
+    """`store-3 receives at 10 % of what store-0 does, 119 MiB/s`."""
+    slow = rates.slow
+    shown = list(slow)[:_HOSTS_NAMED]
+    left = len(slow) - len(shown)
+    low, high = (quantities.share(slow[h]) for h in (shown[0], list(slow)[-1]))
+    share = low if low == high else f"{low} to {high}"
+    fastest = rates.by_host[rates.fastest]
+    verb = rates.verb if len(slow) == 1 else rates.verb.removesuffix("s")
+    named = listed([*shown, f"{left:,} more"] if left else shown)
+    rate = f"{quantities.size(fastest)}/s" if math.isfinite(fastest) else "which takes no time"
+    return f"{named} {verb} at {share} of what {rates.fastest} does, {rate}"
+
+
 def _notes(c: Conditions) -> list[Reason]:
     return [Reason("workload", "note", note) for note in c.notes]
 
@@ -214,9 +254,16 @@ def _uniform(c: Conditions) -> list[Reason]:
 
 def _pairs(c: Conditions) -> list[Reason]:
     rank = conformal_rank(c.pairs, c.level)
-    if rank <= c.pairs:
-        return []
     need = least_pairs(c.level)
+    if rank <= c.pairs:
+        if not 0 < c.predictions < need:
+            return []
+        told = counted(c.predictions, "prediction")
+        text = (
+            f"the {c.pairs:,} measured runs of the calibration are of {told}: of other workloads and "
+            "configurations it says little"
+        )
+        return [Reason("few-predictions", "note", text)]
     if c.pairs == 0 and not c.calibration_asked:
         text = (
             "the interval comes from the simulation alone: no measured run calibrates it "
@@ -228,6 +275,16 @@ def _pairs(c: Conditions) -> list[Reason]:
         f"{quantities.percent(c.level)}"
     )
     return [Reason("few-pairs", "caution", text)]
+
+
+def _width(c: Conditions) -> list[Reason]:
+    if c.half_width is None or (verdict := width_verdict(c.half_width)) == "ok":
+        return []
+    text = (
+        f"measured runs widen the {quantities.percent(c.level)} interval to "
+        f"±{quantities.digits(100 * c.half_width, 2)} % of the prediction: {width_words(c.half_width)}"
+    )
+    return [Reason("wide-calibration", verdict, text)]
 
 
 def _draws(c: Conditions) -> list[Reason]:
@@ -247,11 +304,13 @@ RULES: tuple[Callable[[Conditions], list[Reason]], ...] = (
     _range,
     _capacity,
     _operations,
+    _unequal,
     _history,
     _ruled_out,
     _short_tasks,
     _uniform,
     _notes,
     _pairs,
+    _width,
     _draws,
 )

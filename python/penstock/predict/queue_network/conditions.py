@@ -10,6 +10,7 @@ from penstock.platform.emulation import not_predicted
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.applies import Conditions, Used
 from penstock.predict.queue_network.uncertainty import measured_badly
+from penstock.predict.queue_network.unequal import spread_rates
 from penstock.profile.model import StorageProfile, ruled_out
 from penstock.workload.workflow import Workload
 
@@ -43,6 +44,7 @@ def conditions(
         ruled_out={name: off for name, p in profiles.items() if (off := ruled_out(p))},
         unmodelled=unmodelled(workload),
         stored=stored(network, hosts),
+        spread=spread_rates(workload, network, stages, hosts),
         uniform=next((n for n in workload.notes if _ALIKE in n), ""),
         notes=[
             *(n for n in workload.notes if _ALIKE not in n and not _LEFT_OUT.fullmatch(n)),

@@ -12,8 +12,15 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.platform.hosts import Platform
 from penstock.predict import quantities
-from penstock.predict.calibration import Pair, calibrated
-from penstock.predict.intervals import DRAWS, LEVEL, Interval, least_draws, order_statistics
+from penstock.predict.calibration import Pair, calibrated, predictions_of
+from penstock.predict.intervals import (
+    DRAWS,
+    LEVEL,
+    Interval,
+    half_share,
+    least_draws,
+    order_statistics,
+)
 from penstock.predict.prediction import (
     Prediction,
     find_bottleneck,
@@ -155,6 +162,7 @@ def summarise(
     stages = mean_rows([o["stages"] for o in outcomes])
     hosts = mean_rows([o["hosts"] for o in outcomes])
     error = next((o["error"] for o in outcomes if o.get("error")), None)
+    measured = calibrated(interval, time_s, pairs) if math.isfinite(time_s) else interval
     known = conditions(
         workload,
         platform,
@@ -164,6 +172,8 @@ def summarise(
         hosts,
         error=error,
         pairs=len(pairs),
+        predictions=predictions_of(pairs),
+        half_width=half_share(measured, time_s),
         calibration_asked=calibration_asked,
         level=interval.level,
         draws=0 if interval.width == 0 and interval.draws > 1 else interval.draws,
@@ -173,12 +183,11 @@ def summarise(
     if math.isfinite(time_s):
         energy = run_energy(time_s, hosts, platform.power) if platform.power else None
         cost = run_cost(time_s, platform.price)
-        interval = calibrated(interval, time_s, pairs)
     return Prediction(
         workload=workload.name,
         platform=platform.name,
         makespan_s=time_s,
-        interval=interval,
+        interval=measured,
         stages=stages,
         stations=stations,
         bottleneck=find_bottleneck(stations),
@@ -247,13 +256,24 @@ def _with_intervals(
         ends = of(
             [s[stage["name"]]["end_s"] if stage["name"] in s else math.inf for s in ended]
         ).ends()
-        stages.append(stage | {"end_low_s": ends["low"], "end_high_s": ends["high"]})
+        lasts = of(
+            [_lasts(s[stage["name"]]) if stage["name"] in s else math.inf for s in ended]
+        ).ends()
+        stages.append(
+            stage
+            | {"end_low_s": ends["low"], "end_high_s": ends["high"]}
+            | {"lasts_low_s": lasts["low"], "lasts_high_s": lasts["high"]}
+        )
     return replace(
         made,
         stages=stages,
         energy=None if made.energy is None else replace(made.energy, interval=of(energies)),
         cost=None if made.cost is None else replace(made.cost, interval=of(costs)),
     )
+
+
+def _lasts(stage: Row) -> float:
+    return float(stage["end_s"]) - float(stage["start_s"])
 
 
 def _with_failing(applies: Applies, draws: Sequence[float]) -> Applies:

@@ -17,7 +17,7 @@ _DEFAULT_FILE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Asked:
+class ClosedLoop:
     """A closed loop on one disk: a simulation without its seed; what the model leaves out is in `note`."""
 
     disk: ResolvedDisk
@@ -43,7 +43,7 @@ def disk_of(run: ResolvedRun, place: str | None) -> ResolvedDisk:
     return run.disks[0]
 
 
-def asked_by_jobs(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) -> Asked:
+def closed_loop_of(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) -> ClosedLoop:
     """The simulation of a command's jobs, all started together (the first job's disk)."""
     disk = disk_of(run, jobs[0].filename or jobs[0].directory)
     clients, notes = [], []
@@ -65,7 +65,7 @@ def asked_by_jobs(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) -> 
     elif not (first.time_based and first.runtime_s):
         block = int(clients[0]["pattern"]["block_bytes"])
         spec["operations"] = max(1, (first.size_bytes or _DEFAULT_FILE_BYTES) // block)
-    return Asked(disk, spec, "; ".join(sorted({n for n in notes if n})))
+    return ClosedLoop(disk, spec, "; ".join(sorted({n for n in notes if n})))
 
 
 def _placed(job: JobSpec, client: dict[str, Any]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from penstock.design.plan import Plan, make_plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.predict.intervals import LEVEL, order_statistics
 from penstock.predict.study.clients import BOTH, ClientCosts, client_costs, disk_events
-from penstock.predict.study.disk_workload import Asked, asked_by_jobs, disk_of
+from penstock.predict.study.disk_workload import ClosedLoop, closed_loop_of, disk_of
 from penstock.predict.study.parts import Part, parts_of
 from penstock.predict.study.replay import Traced, traced
 from penstock.predict.study.residuals import calibrated_by_others, write_pairs
@@ -76,7 +76,6 @@ class _Basis:
 
     @property
     def treatment_id(self) -> str:
-        """The treatment."""
         return str(self.bundles[0].manifest["treatment_id"])
 
     @property
@@ -231,7 +230,7 @@ def _predict(
         found: dict[str, _Draws] = {}
         note, basis = "no operations in the command, and no trace to replay", None
         if jobs:
-            asked = asked_by_jobs(run, jobs, costs)
+            asked = closed_loop_of(run, jobs, costs)
             note = asked.note or "the station does not give it"
             found = _by_station(study.responses, asked, costs, seeds)
         elif bases is not None:
@@ -257,7 +256,7 @@ def _predict(
 
 
 def _by_station(
-    responses: Sequence[Response], asked: Asked, costs: ClientCosts, seeds: int
+    responses: Sequence[Response], asked: ClosedLoop, costs: ClientCosts, seeds: int
 ) -> dict[str, _Draws]:
     values = [_responses(responses, o, costs.path_ns) for o in _outcomes(asked, seeds)]
     found = {}
@@ -268,7 +267,7 @@ def _by_station(
     return found
 
 
-def _outcomes(asked: Asked, seeds: int) -> list[dict[str, Any]]:
+def _outcomes(asked: ClosedLoop, seeds: int) -> list[dict[str, Any]]:
     found = []
     for seed in range(1, seeds + 1):
         spec = asked.spec | {"seed": seed}

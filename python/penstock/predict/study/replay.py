@@ -34,7 +34,6 @@ class Own:
 
     @property
     def bytes(self) -> int:
-        """Both."""
         return int((self.anonymous_bytes or 0.0) + self.shared_bytes)
 
 

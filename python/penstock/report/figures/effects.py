@@ -19,7 +19,7 @@ from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.report import style
 from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn
-from penstock.text import quantity, term_words, times
+from penstock.text import quantity, term_text, times
 
 
 def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
@@ -51,7 +51,7 @@ def of_levels(outcome: Outcome) -> bool:
 
 
 def _told(row: dict[Any, Any], unit: str) -> str:
-    told = term_words(str(row["term"]))
+    told = term_text(str(row["term"]))
     if math.isfinite(row["effect"]):
         told += f": {quantity(float(row['effect']), unit)}"
     low, high = float(row["effect_ci_low"]), float(row["effect_ci_high"])
@@ -102,7 +102,7 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
                 markersize=6,
             )
     axes.axvline(0, color=style.MUTED, linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [term_words(str(r["term"])) for r in rows])
+    axes.set_yticks(range(len(rows)), [term_text(str(r["term"])) for r in rows])
     if style.narrow(width):
         axes.tick_params(axis="y", labelsize=7)
     axes.invert_yaxis()
@@ -154,7 +154,7 @@ def _level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
             ha="right" if slanted else "center",
         )
         axes.set_xlim(-0.5, len(found) - 0.5)
-        axes.set_title(style.wrapped(term_words(name), width / columns - 0.4, 9.5))
+        axes.set_title(style.wrapped(term_text(name), width / columns - 0.4, 9.5))
         if index % columns == 0:
             axes.set_ylabel(response_axis(outcome, response, upright=True))
         style.grid(axes, "y")
@@ -220,7 +220,7 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         more = [axes.axvline(limit, color=style.INK, linestyle=(0, (4, 2)), linewidth=1)]
         more[0].set_label(f"limit {quantity(limit, response.unit)}")
     _term_legend(fig, more)
-    axes.set_yticks(range(len(rows)), [term_words(str(r["term"])) for r in rows])
+    axes.set_yticks(range(len(rows)), [term_text(str(r["term"])) for r in rows])
     if style.narrow(width):
         axes.tick_params(axis="y", labelsize=7)
     axes.set_ylim(len(rows) - 0.3, -0.6)
@@ -286,7 +286,7 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
         axes.set_xlim(-0.3, len(across.levels) - 0.7)
         share = float(pairs.loc[pairs["term"] == term, "variation_share"].iloc[0])
         axes.set_title(
-            style.wrapped(f"{term_words(term)}, {share:.1f} %", width / columns - 0.4, 9.5)
+            style.wrapped(f"{term_text(term)}, {share:.1f} %", width / columns - 0.4, 9.5)
         )
         style.grid(axes, "y")
         if index % columns == 0:
@@ -412,12 +412,12 @@ def fraction(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         style.tips(
             fig,
             dots,
-            [f"{term_words(r['term'])}, {name}: {quantity(r[key], response.unit)}" for r in rows],
+            [f"{term_text(r['term'])}, {name}: {quantity(r[key], response.unit)}" for r in rows],
         )
     axes.axvline(0, color=style.MUTED, linewidth=0.8)
     axes.set_yticks(
         range(len(rows)),
-        [term_words(r["term"]) + (" (!)" if r["wrong"] else "") for r in rows],
+        [term_text(r["term"]) + (" (!)" if r["wrong"] else "") for r in rows],
     )
     if style.narrow(width):
         axes.tick_params(axis="y", labelsize=7.5)

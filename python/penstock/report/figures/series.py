@@ -1,4 +1,4 @@
-"""Figures over requests and over time: offsets with verdicts (TR-21), utilisation (MN-40), fidelity."""
+"""Figures over requests and over time: offsets with verdicts, utilisation, fidelity."""
 
 from __future__ import annotations
 

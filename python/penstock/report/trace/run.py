@@ -51,7 +51,7 @@ class Bundle:
         """The run's phases, in order of their start."""
         if not self.run.has("phases", "phase_id", "start_ns", "end_ns"):
             return []
-        rows = self.run.ask("SELECT phase_id, start_ns, end_ns FROM phases ORDER BY start_ns")
+        rows = self.run.query("SELECT phase_id, start_ns, end_ns FROM phases ORDER BY start_ns")
         return [
             Span(int(r["start_ns"]), int(r["end_ns"]), str(r["phase_id"]))
             for r in rows
@@ -107,7 +107,7 @@ class Bundle:
     def _patterns(self) -> list[Row]:
         if not self.run.has("patterns", "file_id", "direction", "class", "sentence"):
             return []
-        rows = self.run.ask("SELECT * FROM patterns ORDER BY requests DESC NULLS LAST")
+        rows = self.run.query("SELECT * FROM patterns ORDER BY requests DESC NULLS LAST")
         for row in rows:
             row["evidence"] = json.loads(row.get("evidence") or "{}")
             row["basis"] = row.get("basis") or "calls"
@@ -144,7 +144,7 @@ class Bundle:
         """When the path was flushed [ns], in order; of more than can be told apart evenly chosen ones."""
         if file_id not in self._flush_moments:
             files = self.run.files_of_path(file_id)
-            rows = self.run.ask(_FLUSH_MOMENTS, [files]) if self.events else []
+            rows = self.run.query(_FLUSH_MOMENTS, [files]) if self.events else []
             self._flush_moments[file_id] = [int(row["t_ns"]) for row in rows]
         return self._flush_moments[file_id]
 

@@ -10,7 +10,7 @@ from penstock.archive.bundle import command_line
 from penstock.errors import printable
 from penstock.report.trace.gather import Drawing, Gathered, Totals, time_of
 from penstock.report.trace.run import Bundle, Row
-from penstock.text import FAULTS, basis_in_words, duration, percent, size
+from penstock.text import FAULTS, basis_text, duration, percent, size
 
 #: rows of the table of files that are shown at once
 SHOWN_FILES = 12
@@ -94,7 +94,7 @@ def _file_row(bundle: Bundle, verdict: Row, number: int) -> dict[str, Any]:
         "file_id": number,
         "path": name_of(bundle, number),
         "direction": str(verdict["direction"])
-        + (f", {basis_in_words(FAULTS)}" if verdict["basis"] == FAULTS else ""),
+        + (f", {basis_text(FAULTS)}" if verdict["basis"] == FAULTS else ""),
         "calls": int(evidence.get("calls") or verdict["requests"] or 0),
         "nbytes": int(verdict["bytes"] or 0),
         "time_ns": int(evidence.get("time_ns") or 0),
@@ -191,7 +191,7 @@ def figure_facts(bundle: Bundle, drawing: Drawing) -> dict[str, Any]:
     verdicts = [
         {
             "direction": f"{r['direction']}s",
-            "basis": "" if r["basis"] == "calls" else f" by {basis_in_words(r['basis'])}",
+            "basis": "" if r["basis"] == "calls" else f" by {basis_text(r['basis'])}",
             "sentence": str(r["sentence"]),
             "confidence": f"{float(r.get('confidence') or 0):.2f}",
         }
@@ -281,7 +281,7 @@ def evidence(bundle: Bundle, drawings: list[Drawing]) -> list[dict[str, Any]]:
             if threads:
                 words = ", ".join(f"{n}× {kind}" for kind, n in sorted(threads.items()))
                 facts.append(("threads", words))
-            basis = "" if row["basis"] == "calls" else f", by {basis_in_words(row['basis'])}"
+            basis = "" if row["basis"] == "calls" else f", by {basis_text(row['basis'])}"
             found.append(
                 {
                     "title": name_of(bundle, number),

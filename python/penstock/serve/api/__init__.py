@@ -12,7 +12,7 @@ from penstock.version import version
 PREFIX = "/api/v1"
 
 
-def router(book: jobs.Book) -> APIRouter:
+def router(registry: jobs.JobRegistry) -> APIRouter:
     """The resources."""
     api = APIRouter(prefix=PREFIX)
 
@@ -20,7 +20,7 @@ def router(book: jobs.Book) -> APIRouter:
     def front_door() -> dict[str, Any]:
         return {"penstock": version(), "api": 1}
 
-    for part in (clusters.router(book), disks.router(book), host.router(), live.router()):
+    for part in (clusters.router(registry), disks.router(registry), host.router(), live.router()):
         api.include_router(part)
-    api.include_router(jobs.router(book))
+    api.include_router(jobs.router(registry))
     return api

@@ -26,7 +26,7 @@ from penstock.errors import BadInput
 from penstock.host.journal import Journal
 from penstock.serve.api import models
 from penstock.serve.api.certificate import certify
-from penstock.serve.api.jobs import Book, Prefer
+from penstock.serve.api.jobs import JobRegistry, Prefer
 from penstock.serve.gate import allow
 from penstock.spec.cluster import ClusterSpec, Event
 
@@ -98,7 +98,7 @@ def events_of(asked: models.Events) -> list[Event]:
         raise BadInput(str(error)) from None
 
 
-def router(book: Book) -> APIRouter:
+def router(registry: JobRegistry) -> APIRouter:
     """Everything about clusters and their nodes."""
     api = APIRouter(prefix="/clusters")
 
@@ -113,7 +113,7 @@ def router(book: Book) -> APIRouter:
         def act() -> dict[str, Any]:
             return Cluster.up(spec, Journal(), outlive=True).described
 
-        return book.do(prefer, f"put {spec.name} up", act, 201)
+        return registry.do(prefer, f"put {spec.name} up", act, 201)
 
     @api.get("/{cluster}", tags=["clusters"], summary="Its nodes with disks and addresses")
     def describe(cluster: _Cluster) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def router(book: Book) -> APIRouter:
             held.down()
             return {"cluster": cluster, "state": "down"}
 
-        return book.do(prefer, f"take {cluster} down", act)
+        return registry.do(prefer, f"take {cluster} down", act)
 
     @api.get(
         "/{cluster}/status",
@@ -147,7 +147,7 @@ def router(book: Book) -> APIRouter:
     def batch(cluster: _Cluster, asked: models.Batch, prefer: Prefer = None) -> Any:
         held = found(cluster)
         changes = [Change(tuple(c.nodes), c.resource, c.patch, c.name) for c in asked.changes]
-        return book.do(prefer, f"change {cluster}", lambda: {"applied": held.change(changes)})
+        return registry.do(prefer, f"change {cluster}", lambda: {"applied": held.change(changes)})
 
     @api.get("/{cluster}/nodes", tags=["nodes"], summary="Its nodes")
     def nodes(cluster: _Cluster) -> list[dict[str, Any]]:
@@ -218,7 +218,7 @@ def router(book: Book) -> APIRouter:
             with ThreadPoolExecutor(min(_AT_ONCE, len(chosen))) as pool:
                 return {"results": list(pool.map(lambda n: _run(n, asked), chosen))}
 
-        return book.do(prefer, f"run {asked.argv[0]} in {len(chosen)} nodes of {cluster}", act)
+        return registry.do(prefer, f"run {asked.argv[0]} in {len(chosen)} nodes of {cluster}", act)
 
     @api.get(
         "/{cluster}/nodes/{node}/files/{path:path}",
@@ -277,7 +277,7 @@ def router(book: Book) -> APIRouter:
         def act() -> Any:
             return jsonable_encoder(certify(held, asked.seconds))
 
-        return book.do(prefer, f"certificate of {cluster}", act)
+        return registry.do(prefer, f"certificate of {cluster}", act)
 
     @api.get("/{cluster}/networks", tags=["networks"], summary="Its networks, and who carries them")
     def networks(cluster: _Cluster) -> list[dict[str, Any]]:

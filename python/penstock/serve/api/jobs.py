@@ -48,7 +48,7 @@ class _Job:
     error: str | None = None
     over: threading.Event = field(default_factory=threading.Event)
 
-    def said(self) -> JobModel:
+    def as_model(self) -> JobModel:
         took = self.took if self.took is not None else time.monotonic() - self.began
         state: Literal["running", "done", "failed"] = "running"
         if self.over.is_set():
@@ -70,7 +70,7 @@ def status_of(error: Exception) -> int:
     return 400 if isinstance(error, BadInput) else 409 if isinstance(error, Refused) else 500
 
 
-class Book:
+class JobRegistry:
     """The jobs of one server."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Book:
         threading.Thread(target=self._run, args=(job, act, status)).start()
         where = f"/api/v1/jobs/{job.number}"
         return JSONResponse(
-            job.said().model_dump(),
+            job.as_model().model_dump(),
             202,
             headers={"Location": where, "Preference-Applied": "respond-async"},
         )
@@ -113,7 +113,7 @@ class Book:
     def all(self) -> list[JobModel]:
         """Every job that is remembered, the last first."""
         with self._lock:
-            return [job.said() for job in reversed(self._jobs.values())]
+            return [job.as_model() for job in reversed(self._jobs.values())]
 
     def one(self, number: int, wait_s: float) -> JobModel:
         """One job, after it has ended or after `wait_s`."""
@@ -122,19 +122,19 @@ class Book:
         if job is None:
             raise HTTPException(404, f"no job {number}")
         job.over.wait(wait_s)
-        return job.said()
+        return job.as_model()
 
 
-def router(book: Book) -> APIRouter:
+def router(registry: JobRegistry) -> APIRouter:
     """Jobs, to be asked for."""
     api = APIRouter(prefix="/jobs", tags=["jobs"])
 
     @api.get("", summary="Requests that went on after their answer, the last first")
     def jobs() -> list[JobModel]:
-        return book.all()
+        return registry.all()
 
     @api.get("/{job}", summary="One of them; waits for its end for at most wait_s")
     def job(job: int, wait_s: Annotated[float, Query(ge=0, le=60)] = 0.0) -> JobModel:
-        return book.one(job, wait_s)
+        return registry.one(job, wait_s)
 
     return api

@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from penstock.emulate.cluster.cluster import Cluster, registered
-from penstock.emulate.disks import standing
+from penstock.emulate.disks import persistent
 from penstock.errors import PenstockError
 
 
@@ -26,7 +26,7 @@ def state() -> dict[str, Any]:
         except PenstockError:
             continue
     try:
-        disks = standing.status()
+        disks = persistent.status()
     except PenstockError:
         disks = []
     return {"t_ns": time.monotonic_ns(), "clusters": clusters, "disks": disks}

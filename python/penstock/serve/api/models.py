@@ -85,7 +85,7 @@ class Delays(_Strict):
     delays: dict[Name, dict[Name, float]] = Field(min_length=1)
 
 
-class Standing(_Strict):
+class MountRequest(_Strict):
     """A disk without a node."""
 
     profile: Word
@@ -95,7 +95,7 @@ class Standing(_Strict):
     durable: bool = False
 
 
-class StandingChange(_Strict):
+class MountChange(_Strict):
     """A change of a disk without a node."""
 
     patch: dict[str, Any] = {}

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle, TableWriter
 from penstock.archive.schemas import TABLES
-from penstock.observe.trace.capture.announced import announcements, those_with
+from penstock.observe.trace.capture.announcements import announcements, those_with
 
 _native: Any = importlib.import_module("penstock._native")
 

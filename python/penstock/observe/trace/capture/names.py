@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.archive.schemas import TABLES
-from penstock.observe.trace.capture.announced import announcements, those_with
+from penstock.observe.trace.capture.announcements import announcements, those_with
 from penstock.observe.trace.capture.events import DIRECTIONS, NUMBERS
 
 _RENAME_EXCHANGE = 2

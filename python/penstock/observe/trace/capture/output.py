@@ -18,7 +18,7 @@ _LEFT_BEHIND_S = 2.0
 
 
 @dataclass(frozen=True)
-class Straight:
+class PassThrough:
     """Stdout that goes nowhere else: to `sink`, None for ours."""
 
     sink: int | None

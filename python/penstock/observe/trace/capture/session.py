@@ -24,11 +24,11 @@ from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
 from penstock.host.mounts import unmount
 from penstock.observe.trace.anonymize import Anonymizer
-from penstock.observe.trace.capture.cost import Paired
+from penstock.observe.trace.capture.announcements import phases_of
+from penstock.observe.trace.capture.calibrate import calibrate
 from penstock.observe.trace.capture.interrupts import Interrupts
-from penstock.observe.trace.capture.notices import phases_of
-from penstock.observe.trace.capture.output import Output, Straight, copied
-from penstock.observe.trace.capture.paired import calibrated
+from penstock.observe.trace.capture.output import Output, PassThrough, copied
+from penstock.observe.trace.capture.overhead import Paired
 from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
 from penstock.observe.trace.capture.scope import Scope, place_of
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
@@ -170,7 +170,7 @@ def _paired(words: list[str], session: Session, scope: dict[str, Any]) -> Paired
     def load(journal: Journal) -> Tracer:
         return _tracer(journal, session, scope)
 
-    return calibrated(words, load, session.calibrate, told)
+    return calibrate(words, load, session.calibrate, told)
 
 
 def trace_running(seconds: float | None, session: Session) -> Traced:
@@ -296,11 +296,11 @@ def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer
 @contextlib.contextmanager
 def _stdout(
     session: Session, bundle: Bundle | None, group: RunCgroup
-) -> Iterator[Output | Straight]:
+) -> Iterator[Output | PassThrough]:
     """Where the command's stdout goes: with --json to stderr, with a bundle to the bundle as well."""
     ours = sys.stderr.fileno() if session.quiet else None
     if bundle is None:
-        yield Straight(ours)
+        yield PassThrough(ours)
         return
     onward = ours if ours is not None else sys.stdout.fileno()
     with copied(bundle.path / "stdout.txt", onward, lambda: bool(group.pids())) as output:

@@ -22,16 +22,21 @@ from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.trace import MODES, RING_BYTES
-from penstock.observe.trace.capture.announced import announcements
-from penstock.observe.trace.capture.cost import cost_of, estimate
+from penstock.observe.trace.capture.announcements import (
+    Mark,
+    announcements,
+    marks_of,
+    phases_of,
+    threads_table,
+)
 from penstock.observe.trace.capture.counts import closing_of_counts, read_counts
 from penstock.observe.trace.capture.events import SpoolReader, files_table, keep_events
-from penstock.observe.trace.capture.hot import judge_counters, left_to_counters, read_decisions
+from penstock.observe.trace.capture.hot_set import judge_counters, left_to_counters, read_decisions
 from penstock.observe.trace.capture.names import read_names
-from penstock.observe.trace.capture.notices import Mark, marks_of, phases_of, threads_table
+from penstock.observe.trace.capture.overhead import cost_of, estimate
 from penstock.observe.trace.capture.salvage import salvaged_receipt, what_is_missing
 from penstock.observe.trace.layers.coverage import mapped_before, mapped_table
-from penstock.observe.trace.show.closing import closing_sentence
+from penstock.observe.trace.show.closing_sentence import closing_sentence
 from penstock.observe.trace.show.live import Source
 from penstock.observe.trace.verdicts.patterns import judge_spool, patterns_table, verdicts
 
@@ -114,7 +119,6 @@ class Tracer:
 
     @property
     def pid(self) -> int:
-        """Of the daemon."""
         return self._daemon.pid
 
     @property
@@ -233,7 +237,6 @@ class Tracer:
         return Path(self._where.target) / name
 
     def _forget(self) -> None:
-        """Removes the spool."""
         if self._where is not None:
             where, self._where = self._where, None
             with contextlib.suppress(OSError, PenstockError):
@@ -351,5 +354,4 @@ class TraceObserver:
         return Seen(traced.tables, traced.receipt, lost, traced.events_path, closing)
 
     def stop(self) -> None:
-        """Ends the daemon."""
         self._tracer.stop()

@@ -28,7 +28,7 @@ from penstock.observe.trace.capture.events import (
     keep_events,
 )
 from penstock.observe.trace.foreign.recording import Recording, Row
-from penstock.observe.trace.show.closing import closing_sentence
+from penstock.observe.trace.show.closing_sentence import closing_sentence
 from penstock.observe.trace.verdicts.patterns import patterns_table, verdicts
 from penstock.text import size as size_in_words
 
@@ -38,7 +38,7 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Judged:
+class ImportedTrace:
     """What the bundle holds, for the terminal."""
 
     bundle: Path | None
@@ -51,7 +51,7 @@ class Judged:
     flushes: list[Row]
 
 
-def write_recording(bundle: Bundle | None, recording: Recording, wall_ns: int = 0) -> Judged:
+def write_recording(bundle: Bundle | None, recording: Recording, wall_ns: int = 0) -> ImportedTrace:
     """Judges a recording and fills the bundle, if there is one; who finishes it says where it lies."""
     judge = _native.Judge([])
     reader = SpoolReader(recording.spool, {}, judge)
@@ -85,7 +85,7 @@ def write_recording(bundle: Bundle | None, recording: Recording, wall_ns: int = 
             }
         )
         bundle.manifest.setdefault("times", {"start_ns": start, "end_ns": end})
-    return Judged(
+    return ImportedTrace(
         None,
         events,
         recording.files,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadInput
-from penstock.observe.trace.foreign.bundle import Judged, new_bundle, write_recording
+from penstock.observe.trace.foreign.bundle import ImportedTrace, new_bundle, write_recording
 from penstock.observe.trace.foreign.recording import Recording
 from penstock.plugins import TRACE_IMPORTERS
 
@@ -39,7 +39,7 @@ class Importer(Protocol):
         """The recording, whose spool lies in `folder`; BadInput with file and line of a mistake."""
 
 
-def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -> Judged:
+def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -> ImportedTrace:
     """Makes a bundle of another tool's trace at `output`; `form`: its format, else found by how it begins.
 
     Raises BadInput where a file cannot be read or is not what it should be; nothing is left then.

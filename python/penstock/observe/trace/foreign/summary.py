@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.errors import printable
-from penstock.observe.trace.foreign.bundle import Judged
-from penstock.observe.trace.show.closing import named, of_paths
+from penstock.observe.trace.foreign.bundle import ImportedTrace
+from penstock.observe.trace.show.closing_sentence import named, of_paths
 from penstock.observe.trace.show.summary import tail
 from penstock.text import duration
 from penstock.text import size as size_in_words
@@ -18,7 +18,7 @@ from penstock.text import size as size_in_words
 _SHOWN = 12
 
 
-def as_document(judged: Judged) -> dict[str, Any]:
+def as_document(judged: ImportedTrace) -> dict[str, Any]:
     """One object: counts, source, a verdict per file and direction, flushes, the closing sentence."""
     paths = {row["file_id"]: row["path"] for row in judged.files}
     verdicts = [
@@ -51,7 +51,7 @@ def as_document(judged: Judged) -> dict[str, Any]:
     }
 
 
-def show(judged: Judged) -> None:
+def show(judged: ImportedTrace) -> None:
     """Prints the verdicts, at most 100 columns wide."""
     console = Console(width=100, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -23,13 +23,13 @@ from penstock.archive.sql import Database
 from penstock.errors import PenstockError
 from penstock.host.daemon import start_daemon
 from penstock.host.journal import Entry, Journal, new_token
-from penstock.observe.trace.capture.cost import Added, shares
+from penstock.observe.trace.capture.overhead import Added, shares
 from penstock.observe.trace.capture.salvage import what_is_missing
 from penstock.observe.trace.capture.tracer import TraceResult
 from penstock.observe.trace.layers.device_order import judge_device, with_reasons
 from penstock.observe.trace.layers.files import extents_table, residency_table
 from penstock.observe.trace.layers.join import RECORD, Joined, join
-from penstock.observe.trace.show.closing import already_mapped, closing_sentence, of_paths
+from penstock.observe.trace.show.closing_sentence import already_mapped, closing_sentence, of_paths
 from penstock.observe.trace.verdicts.patterns import patterns_table
 
 #: added ns of a program's run, by name (kernel.bpf_stats_enabled on the development machine)
@@ -140,7 +140,6 @@ class Layers:
             self._forget()
 
     def _forget(self) -> None:
-        """Removes the spool."""
         if self._spool is not None and self._entry is not None:
             with contextlib.suppress(OSError):
                 self._spool.unlink(missing_ok=True)
@@ -261,7 +260,7 @@ def served_under(
         name: tables[name] for name in ("cache_use", "files", "device_requests") if name in tables
     }
     base = Database({"io_events": events, **wanted})
-    return served_by(base.ask, base.columns, layers, only)
+    return served_by(base.query, base.columns, layers, only)
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ class _Teller:
             if now < due and not (first and self._asked(top=0)["kept"] >= _FIRST_REQUESTS):
                 continue
             status = self._asked(top=4 * _FILES)
-            rows = told_rows(status, _verdicts(self._source), self._names)
+            rows = verdict_rows(status, _verdicts(self._source), self._names)
             if first:
                 verdict = first_verdict(rows, now - started)
                 if verdict is not None:
@@ -150,7 +150,7 @@ def first_verdict(rows: list[Row], elapsed_s: float) -> str | None:
     return None
 
 
-def told_rows(status: Row, verdicts: dict[tuple[int, str], Row], names: _Names) -> list[Row]:
+def verdict_rows(status: Row, verdicts: dict[tuple[int, str], Row], names: _Names) -> list[Row]:
     """The first files of an answer, with path and the verdict on their latest requests, None without one.
 
     Files with too few calls to judge are left out where there are others.
@@ -247,7 +247,6 @@ class _Plain:
         print(f"penstock: {text}", file=self._stream, flush=True)
 
     def show(self, counts: str, rows: list[Row]) -> None:
-        """The state now."""
         self.line("; ".join([counts, *map(_words, rows)]))
 
     def close(self) -> None:

@@ -14,11 +14,11 @@ from rich.text import Text
 
 from penstock.archive.trace_rows import first_of_path
 from penstock.errors import printable
-from penstock.observe.trace.capture.hot import in_words
+from penstock.observe.trace.capture.hot_set import in_words
 from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
 from penstock.observe.trace.capture.session import Traced
-from penstock.observe.trace.show.closing import named, of_paths
-from penstock.text import FAULTS, basis_in_words, duration
+from penstock.observe.trace.show.closing_sentence import named, of_paths
+from penstock.text import FAULTS, basis_text, duration
 from penstock.text import size as size_in_words
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
     threads: dict[str, int] = {}
     for thread in judged["threads"]:
         threads[thread["class"]] = threads.get(thread["class"], 0) + 1
-    return together | {"threads": threads, "basis": basis_in_words(judged["basis"])}
+    return together | {"threads": threads, "basis": basis_text(judged["basis"])}
 
 
 def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
@@ -165,7 +165,7 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
         verdict = row["together"]
         kind = _kind(verdict)
         kind += ", counted" if row["basis"] == "counters" else ""
-        kind += f", {basis_in_words(FAULTS)}" if row["basis"] == FAULTS else ""
+        kind += f", {basis_text(FAULTS)}" if row["basis"] == FAULTS else ""
         table.add_row(
             label,
             row["direction"],

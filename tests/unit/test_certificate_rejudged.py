@@ -17,7 +17,7 @@ import pytest
 from penstock.analyse.fidelity import RULES
 from penstock.archive.bundle import Bundle
 from penstock.campaign.analysis import analyse
-from penstock.campaign.certificate_again import judged_again
+from penstock.campaign.rejudge import rejudged_certificates
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -59,7 +59,7 @@ def test_an_old_archive_is_judged_again_and_says_what_changed(archive: Path):
 def test_what_does_not_depend_on_the_rules_comes_out_as_it_was(archive: Path):
     for run_id in ("r002", "r003"):
         bundle = Bundle.open(archive / "runs" / run_id)
-        found = judged_again(bundle).fidelity
+        found = rejudged_certificates(bundle).fidelity
         assert found is not None
         old = {row["metric"]: row for row in bundle.table("fidelity").to_pylist()}
         new = {row["metric"]: row for row in found.to_pylist()}
@@ -81,10 +81,10 @@ def test_a_witness_in_the_bundle_is_heard(archive: Path):
         for t_ns in span
     ]  # fmt: skip
     bundle.write_table("host_waits", pa.Table.from_pylist(rows))
-    again = judged_again(bundle)
-    assert again.fidelity is not None
-    assert set(again.fidelity["verdict"].to_pylist()) == {"host-saturated"}
-    assert (again.again, again.changed) == (True, "")
+    rejudged = rejudged_certificates(bundle)
+    assert rejudged.fidelity is not None
+    assert set(rejudged.fidelity["verdict"].to_pylist()) == {"host-saturated"}
+    assert (rejudged.rejudged, rejudged.changed) == (True, "")
 
 
 def test_runs_of_today_s_rules_and_runs_without_certificates_are_left_alone(archive: Path):
@@ -92,18 +92,20 @@ def test_runs_of_today_s_rules_and_runs_without_certificates_are_left_alone(arch
     table = bundle.table("fidelity")
     table = table.append_column("rules", pa.array([RULES] * table.num_rows, pa.int64()))
     bundle.write_table("fidelity", table)
-    again = judged_again(bundle)
-    assert again.bundle is bundle
-    assert (again.again, again.changed, again.kept) == (False, "", "")
+    rejudged = rejudged_certificates(bundle)
+    assert rejudged.bundle is bundle
+    assert (rejudged.rejudged, rejudged.changed, rejudged.kept) == (False, "", "")
     plain = Bundle.open(GOLDEN / "postgres-archive" / "runs" / "r001")
-    assert judged_again(plain).fidelity is None
+    assert rejudged_certificates(plain).fidelity is None
 
 
 def test_other_faults_of_a_run_remain(archive: Path):
     bundle = Bundle.open(archive / "runs" / "r002")
     other = "the tracer lost 3 of 9 events"
-    found = judged_again(Bundle(bundle.path, {**bundle.manifest, "valid": False, "reason": other}))
-    assert found.again
+    found = rejudged_certificates(
+        Bundle(bundle.path, {**bundle.manifest, "valid": False, "reason": other})
+    )
+    assert found.rejudged
     assert (found.bundle.manifest["valid"], found.bundle.manifest["reason"]) == (False, other)
 
 
@@ -116,15 +118,15 @@ def on_a_node(bundle: Bundle, **kept: object) -> Bundle:
 def test_a_disk_of_a_node_is_judged_again_by_what_it_was_put_up_with(archive: Path):
     bundle = Bundle.open(archive / "runs" / "r003")
     emulated = bundle.manifest["disks"]["node1.data"]["emulated"]
-    as_kept = judged_again(on_a_node(bundle, emulated=emulated, changed_before=[]))
-    assert as_kept.again
-    assert as_kept.fidelity == judged_again(bundle).fidelity
+    as_kept = rejudged_certificates(on_a_node(bundle, emulated=emulated, changed_before=[]))
+    assert as_kept.rejudged
+    assert as_kept.fidelity == rejudged_certificates(bundle).fidelity
     # the same disk, had it been slowed down before the run
     slowed = [{"applied_ns": 1, "asked": {"slow": {"factor": 4}}, "error": ""}]
-    other = judged_again(on_a_node(bundle, emulated=emulated, changed_before=slowed))
+    other = rejudged_certificates(on_a_node(bundle, emulated=emulated, changed_before=slowed))
     assert other.fidelity is not None
     assert other.fidelity != as_kept.fidelity
-    older = judged_again(on_a_node(bundle))
+    older = rejudged_certificates(on_a_node(bundle))
     assert older.kept == (
         "r003 keeps its verdict: what node1.data was put up with is not in its bundle"
     )

@@ -15,7 +15,7 @@ from penstock.predict.explore.space_file import Located, SpaceFile
 from penstock.workload.workflow import Workload
 
 
-def asked(
+def question_of(
     space: Space, said: SpaceFile, constraints: Sequence[str], objective: str | None
 ) -> Question:
     """The question in words of a command line, beyond those of a file of the space."""

@@ -11,14 +11,14 @@ from penstock.errors import PenstockError
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
-from penstock.observe.trace.capture.cost import Paired, paired_runs
+from penstock.observe.trace.capture.overhead import Paired, paired_runs
 from penstock.observe.trace.capture.tracer import Tracer
 
 #: share of the time without tracing that is to be told from none
 LIMIT = 0.008
 
 
-def calibrated(
+def calibrate(
     words: list[str],
     load: Callable[[Journal], Tracer],
     pairs: int,

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from penstock.analyse.effects import ASSUMED, UNTOLD
+from penstock.analyse.effects import ASSUMED, NOT_ESTIMABLE
 from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome
-from penstock.text import listed, term_words
+from penstock.text import listed, term_text
 
 #: treatments named in a sentence at most
 _MOST_NAMED = 4
@@ -24,7 +24,7 @@ def fraction_word(added: int) -> str:
 _ROMAN = {3: "III", 4: "IV", 5: "V", 6: "VI", 7: "VII", 8: "VIII", 9: "IX", 10: "X"}
 
 
-def size_words(outcome: Outcome) -> str:
+def size_sentence(outcome: Outcome) -> str:
     """That a study was a fraction, and what that mixes, or its quick size; empty of a whole full design."""
     count = len({r["treatment_id"] for r in outcome.plan.get("rows") or []})
     added = int(outcome.plan.get("fraction") or 0)
@@ -45,7 +45,7 @@ def _example(outcome: Outcome) -> str:
     mains = [a for a in aliases if a.get("term") in names]
     for alias in [*mains[-1:], *aliases[-1:]]:
         rival = str(alias["with_terms"][0]).lstrip("+-")
-        return f", e.g. {term_words(alias['term'])} with {term_words(rival)}"
+        return f", e.g. {term_text(alias['term'])} with {term_text(rival)}"
     return ""
 
 
@@ -57,7 +57,7 @@ def left_out(outcome: Outcome) -> Iterator[str]:
         yield f"the {(count << added) - count} combinations that the {fraction_word(added)} left out"
 
 
-def untold(outcome: Outcome) -> Iterator[Finding]:
+def not_estimable(outcome: Outcome) -> Iterator[Finding]:
     """What is missing and which effects cannot be told for that, once for all responses alike."""
     if outcome.effects is None or "method" not in outcome.effects:
         return
@@ -87,7 +87,7 @@ def without_run(outcome: Outcome, response: str) -> list[str]:
 
 def _sentence(outcome: Outcome, terms: pd.DataFrame, response: str) -> str:
     """With `{}` for the responses; empty where every effect has an estimate."""
-    names = [str(t) for t in terms.loc[terms["method"] == UNTOLD, "term"]]
+    names = [str(t) for t in terms.loc[terms["method"] == NOT_ESTIMABLE, "term"]]
     assumed = [str(t) for t in terms.loc[terms["method"] == ASSUMED, "term"]]
     if len(outcome.factors) < 2 or (not names and not assumed):
         return ""
@@ -103,7 +103,7 @@ def _sentence(outcome: Outcome, terms: pd.DataFrame, response: str) -> str:
         left = {n: str(outcome.measured[n].iloc[0]) for n in gone}
         also = f"; {_long(outcome, assumed)} taken as 0" if assumed else ""
         return (
-            f"Effects of {listed([term_words(n) for n in gone])} on {{}} cannot be told, and all others hold "
+            f"Effects of {listed([term_text(n) for n in gone])} on {{}} cannot be told, and all others hold "
             f"for {outcome.phrase(left, ' + ')} alone{also}."
         )
     if assumed:
@@ -111,7 +111,7 @@ def _sentence(outcome: Outcome, terms: pd.DataFrame, response: str) -> str:
             f"Of the {_planned(outcome)} {_have_none(lost)}: effects on {{}} hold only if "
             f"{_long(outcome, assumed)} 0, which cannot be known."
         )
-    told = [term_words(n) for n in names[:_MOST_NAMED]]
+    told = [term_text(n) for n in names[:_MOST_NAMED]]
     more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
     which = listed([*told, *more], "or")
     return f"Too few runs are valid to tell the effect of {which} on {{}}."

@@ -154,7 +154,7 @@ def sensitivity_table(prediction: Prediction, top: int = 40) -> Table:
             str(r["path"]),
             str(r["value"]),
             _range(str(r["low"]), str(r["high"])),
-            _range(_signed(r["change_low"]), _signed(r["change_high"])),
+            _range(signed(r["change_low"]), signed(r["change_high"])),
             quantities.digits(r["elasticity"], 2) if r["elasticity"] is not None else "–",
         )
         for r in (prediction.sensitivity or [])[:top]
@@ -179,19 +179,6 @@ def frequency_table(prediction: Prediction) -> Table:
     return Table("Frequencies", ("frequency", "#time", "#energy", "#cost"), tuple(rows))
 
 
-def measured_sentence(prediction: Prediction) -> str:
-    """What one real run took beside the prediction."""
-    m = prediction.measured
-    if m is None:
-        return ""
-    where = "inside" if m["inside"] else "outside"
-    runs = counted(m["pairs"], "pair")
-    return (
-        f"Measured: {quantities.seconds(m['measured_s'])}, {where} the interval; the prediction is "
-        f"{_signed(m['ratio'] - 1)} off. Kept in {m['store']}, which holds {runs}."
-    )
-
-
 def effort(prediction: Prediction) -> str:
     """What the prediction itself took."""
     p = prediction
@@ -210,7 +197,8 @@ def _split(text: str) -> tuple[str, str]:
     return (found.group(1), found.group(2)) if found else (text, "")
 
 
-def _signed(share: float | None) -> str:
+def signed(share: float | None) -> str:
+    """`+3.1 %`; of None that the run does not end."""
     if share is None:
         return "does not end"
     if abs(share) < 0.0005:

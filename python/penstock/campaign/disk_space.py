@@ -31,7 +31,6 @@ class Need:
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
         return self.prepared_bytes + self.copy_bytes + self.bundle_bytes
 
     def __str__(self) -> str:

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from penstock.observe.trace.capture.cost import Cost, Paired, RunCost, added_by_programs, estimate
+from penstock.observe.trace.capture.overhead import (
+    Cost,
+    Paired,
+    RunCost,
+    added_by_programs,
+    estimate,
+)
 
 COST = Cost(RunCost(50, 40, 60, 30, 70), RunCost(100, 80, 120, 40, 75), 6, "planted")
 

@@ -6,7 +6,7 @@ from penstock.predict import quantities
 from penstock.predict.explore.describe import axis_word, describe, spaced
 from penstock.predict.explore.run import Exploration
 from penstock.predict.explore.space import Candidate
-from penstock.report.prediction_words import Table
+from penstock.report.prediction_text import Table
 
 _METRICS = {"makespan_s": "time", "cost": "cost", "energy_j": "energy"}
 _VERDICTS = {"best": "best", "worse": "worse", "same": "as good", "undecided": "cannot tell"}

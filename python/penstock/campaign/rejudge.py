@@ -26,7 +26,7 @@ _NEEDED = ("device_requests", "disk_stats")
 
 
 @dataclass(frozen=True)
-class JudgedAgain:
+class RejudgedCertificates:
     """A run by the rules of today: its validity (`bundle`), its `fidelity`.
 
     `changed`: the verdicts that are others now, in words. `kept`: why it could not be judged again.
@@ -34,22 +34,22 @@ class JudgedAgain:
 
     bundle: Bundle
     fidelity: pa.Table | None
-    again: bool = False
+    rejudged: bool = False
     changed: str = ""
     kept: str = ""
 
 
-def judged_again(bundle: Bundle) -> JudgedAgain:
+def rejudged_certificates(bundle: Bundle) -> RejudgedCertificates:
     """The run as it is where its certificates are by the rules of today, or cannot be made again."""
     if "fidelity" not in bundle.tables:
-        return JudgedAgain(bundle, None)
+        return RejudgedCertificates(bundle, None)
     old = undictionaried(bundle.table("fidelity"))
     if old.num_rows == 0 or _rules(old) >= RULES:
-        return JudgedAgain(bundle, old)
+        return RejudgedCertificates(bundle, old)
     run_id = str(bundle.manifest["run_id"])
     lacking = _lacking(bundle, old)
     if lacking:
-        return JudgedAgain(bundle, old, kept=f"{run_id} keeps its verdict: {lacking}")
+        return RejudgedCertificates(bundle, old, kept=f"{run_id} keeps its verdict: {lacking}")
     parts, changed = [], []
     for disk_id in dict.fromkeys(old["disk_id"].to_pylist()):
         before = _of_disk(old, disk_id)
@@ -61,7 +61,7 @@ def judged_again(bundle: Bundle) -> JudgedAgain:
         parts.append(_keyed(now, before))
     fidelity = pa.concat_tables(parts, promote_options="default")
     words = f"{run_id}: {'; '.join(changed)}" if changed else ""
-    return JudgedAgain(_with_validity(bundle, old, fidelity), fidelity, True, words)
+    return RejudgedCertificates(_with_validity(bundle, old, fidelity), fidelity, True, words)
 
 
 def _rules(fidelity: pa.Table) -> int:

@@ -15,7 +15,7 @@ Direction = Literal["out", "in"]
 
 
 @dataclass(frozen=True)
-class Way:
+class TrafficShape:
     """`bps` [bytes/s], None: no limit; shares are probabilities per packet."""
 
     bps: float | None = None
@@ -35,7 +35,7 @@ class Way:
         """Whether anything but bandwidth is asked for."""
         return self.shared or matters(self.delay)
 
-    def without_rate(self) -> Way:
+    def without_rate(self) -> TrafficShape:
         """The same without a limit of bandwidth."""
         return replace(self, bps=None)
 
@@ -45,24 +45,26 @@ def matters(delay: Delay) -> bool:
     return delay.mean_s > FLOOR_S or delay.jitter_s > 0
 
 
-def way_of(link: LinkSpec, direction: Direction) -> Way:
+def shape_of(link: LinkSpec, direction: Direction) -> TrafficShape:
     """One direction of a link."""
     before = "" if direction == "out" else "in_"
     values: dict[str, Any] = {share: getattr(link, before + share) for share in SHARES}
-    return Way(getattr(link, f"{direction}_bps"), getattr(link, f"{before}delay"), **values)
+    return TrafficShape(
+        getattr(link, f"{direction}_bps"), getattr(link, f"{before}delay"), **values
+    )
 
 
-def ways_of(link: LinkSpec) -> dict[Direction, Way]:
+def shapes_of(link: LinkSpec) -> dict[Direction, TrafficShape]:
     """Both directions of a link."""
-    return {"out": way_of(link, "out"), "in": way_of(link, "in")}
+    return {"out": shape_of(link, "out"), "in": shape_of(link, "in")}
 
 
-def as_patch(ways: dict[Direction, Way]) -> dict[str, Any]:
+def as_patch(shapes: dict[Direction, TrafficShape]) -> dict[str, Any]:
     """Both directions with the keys of a patch."""
     found: dict[str, Any] = {}
-    for direction, way in ways.items():
+    for direction, shape in shapes.items():
         before = "" if direction == "out" else "in_"
-        found[f"{direction}_bps"] = way.bps
-        found[f"{before}delay"] = vars(way.delay).copy()
-        found |= {before + share: getattr(way, share) for share in SHARES}
+        found[f"{direction}_bps"] = shape.bps
+        found[f"{before}delay"] = vars(shape.delay).copy()
+        found |= {before + share: getattr(shape, share) for share in SHARES}
     return found

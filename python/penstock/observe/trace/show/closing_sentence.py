@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.analyse.served import Served, quick_ns
-from penstock.text import FAULTS, basis_in_words, duration, percent, size
+from penstock.text import FAULTS, basis_text, duration, percent, size
 
 _LITTLE = 0.05
 #: part of the time from which on devices or flushes matter
@@ -74,7 +74,7 @@ def closing_sentence(
     direction = top["direction"]
     little = total_ns + others_ns < _LITTLE * wall_ns
     if top.get("basis") == FAULTS:
-        warning = f" By {basis_in_words(FAULTS)}.{warning}"
+        warning = f" By {basis_text(FAULTS)}.{warning}"
     if direction == "sync":
         return _of_flushes(top, paths, total_ns, wall_ns, little) + warning
     verdict = top["together"]

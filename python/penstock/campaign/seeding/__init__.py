@@ -1,0 +1,1 @@
+"""The service times of a store that runs, from what programs see of it (`penstock seed`)."""

@@ -1,0 +1,59 @@
+"""The deployment that a store is seeded on: one manager, one storage node, one client of its platform."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.errors import BadInput
+from penstock.platform.hosts import Platform
+
+#: of a group, what makes its hosts, beside the roles
+_NOT_OF_A_HOST = ("group", "count", "roles", "except", "storage", "manager", "client", "rack")
+#: of the section `store`, what one storage node cannot be
+_NOT_OF_ONE = ("stripe", "replicas")
+#: control messages of stores that run are some hundred bytes long
+CONTROL = "256B"
+
+
+def seeding_platform(platform: Platform) -> Platform:
+    """Three hosts made as those of the platform, of which each has one role, and its store's engine."""
+    document = seeding_document(platform)
+    return Platform.from_dict(document, platform.base_dir)
+
+
+def seeding_document(platform: Platform) -> dict[str, Any]:
+    """The same as plain values. Service times in it are placeholders. BadInput without one of the roles."""
+    plain = platform.plain
+    groups = []
+    for role in ("manager", "storage", "client"):
+        group = _with_role(plain, role)
+        if group is None and role == "manager":
+            group = _with_role(plain, "storage")
+        if group is None:
+            raise BadInput(f"{platform.name}: found no host with the role {role}; expected one")
+        machine = {k: copy.deepcopy(v) for k, v in group.items() if k not in _NOT_OF_A_HOST}
+        groups.append({"group": role, "count": 1, "roles": [role], **machine, **_placeholder(role)})
+    store = {k: v for k, v in (plain.get("store") or {}).items() if k not in _NOT_OF_ONE}
+    return {
+        "penstock_platform": 1,
+        "name": f"{platform.name[:27]}-seed",
+        "hosts": groups,
+        "network": copy.deepcopy(plain.get("network") or {}),
+        **({"networks": copy.deepcopy(plain["networks"])} if plain.get("networks") else {}),
+        "store": {**store, "stripe": 1, "replicas": 1},
+        "protocol": {**(plain.get("protocol") or {}), "control": CONTROL},
+    }
+
+
+def _with_role(plain: Mapping[str, Any], role: str) -> dict[str, Any] | None:
+    return next((g for g in plain["hosts"] if role in (g.get("roles") or [])), None)
+
+
+def _placeholder(role: str) -> dict[str, Any]:
+    if role == "manager":
+        return {"manager": {"service": {"overhead": "0.1ms"}}}
+    if role == "storage":
+        return {"storage": {which: {"overhead": "0.1ms"} for which in ("read", "write")}}
+    return {}

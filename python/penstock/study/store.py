@@ -1,0 +1,74 @@
+"""A study's shared store: what of it is wrong, and what is to be put up in one treatment."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+
+from penstock.plugins import STORE_ENGINES
+from penstock.spec.machine import PlatformFile, SharedStoreFile, node_names
+from penstock.spec.names import listed, suggestion
+from penstock.spec.source import Path, Source
+from penstock.spec.store import MOUNT, Deployment, Roles, StoreSpec
+from penstock.spec.units import parse_size
+
+_COUNTS = ("stripe", "replicas", "prefetch")
+_SIZES = ("chunk", "cache")
+
+
+def check_store(source: Source, path: Path, platform: PlatformFile) -> None:
+    """Notes an unknown engine, patterns that fit no node, more copies or a wider stripe than nodes."""
+    store = platform.store
+    assert store is not None
+    if store.engine not in STORE_ENGINES:
+        known = list(STORE_ENGINES)
+        expected = listed(known) + suggestion(store.engine, known)
+        source.mistake((*path, "engine"), f"the engine '{store.engine}'", expected)
+    names = _names(platform)
+    for key, patterns in (
+        ("manager", store.manager or []),
+        ("storage", store.storage),
+        ("clients", store.clients),
+    ):
+        for pattern in patterns:
+            if not fnmatch.filter(names, pattern):
+                source.mistake((*path, key), f"'{pattern}', which is no node", listed(names))
+    storage = len(_chosen(names, store.storage))
+    for key in ("stripe", "replicas"):
+        value = getattr(store, key)
+        if value is not None and int(value) > storage:
+            found = f"{value} on {storage} storage node{'s' * (storage != 1)}"
+            source.mistake((*path, key), found, f"at most {storage}")
+
+
+def deployment_of(platform: PlatformFile) -> Deployment | None:
+    """The store of a platform in which every factor is filled in; None without one."""
+    store = platform.store
+    if store is None:
+        return None
+    names = _names(platform)
+    storage = _chosen(names, store.storage)
+    manager = _chosen(names, store.manager) if store.manager else storage[:1]
+    spec = StoreSpec(store.engine, _parameters(store), store.mount or MOUNT)
+    return Deployment(spec, Roles(manager, storage, _chosen(names, store.clients)))
+
+
+def _parameters(store: SharedStoreFile) -> dict[str, int | str]:
+    found: dict[str, int | str] = {}
+    for key in (*_COUNTS, *_SIZES, "placement"):
+        value = getattr(store, key)
+        if value is None:
+            continue
+        if key in _SIZES:
+            found[key] = parse_size(value)
+        else:
+            found[key] = int(value) if key in _COUNTS else value
+    return found
+
+
+def _names(platform: PlatformFile) -> list[str]:
+    return [name for node in platform.nodes for name in node_names(node.name, node.count)]
+
+
+def _chosen(names: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
+    return tuple(n for n in names if any(fnmatch.fnmatchcase(n, p) for p in patterns))
