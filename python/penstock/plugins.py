@@ -199,6 +199,7 @@ STORE_ENGINES = Table(
         "moosefs": "penstock.store.moosefs:MooseFS",
         "glusterfs": "penstock.store.glusterfs:GlusterFS",
         "hdfs": "penstock.store.hdfs:HDFS",
+        "cephfs": "penstock.store.cephfs:CephFS",
         "directory": "penstock.store.directory:Directory",
     },
 )

@@ -231,8 +231,10 @@ class _Trial:
                 runs[-1] = (node, runs[-1][1] + e.length_bytes)
             else:
                 runs.append((node, e.length_bytes))
-        short = [n for n, size in runs[:-1] if size % (4 * MIB)]
-        return f"{len(short)} of {len(runs)} stretches are no 4 chunks of 1 MiB" if short else ""
+        chunk = self._store.spec.parameters.get("chunk", MIB)
+        short = [n for n, size in runs[:-1] if size % (4 * chunk)]
+        what = f"4 chunks of {chunk // 1024} KiB"
+        return f"{len(short)} of {len(runs)} stretches are no {what}" if short else ""
 
     def _wide(self, width: int) -> str:
         path, size = f"wide{width}", 8 * MIB
