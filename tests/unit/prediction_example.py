@@ -284,7 +284,8 @@ def prediction(n: int = 200, hosts: int = 20, slots: int = 1) -> Prediction:
         },
     )
     beside_it = beside(made_one, measured_runs(made_one), predicted_tasks(made_one))
-    return replace(made_one, measured=beside_it | {"pairs": 1, "store": "x"})
+    placed = {"files": 2, "of": 5}
+    return replace(made_one, measured=beside_it | {"pairs": 1, "store": "x"}, placement=placed)
 
 
 def lasts(stage: dict[str, Any]) -> float:
