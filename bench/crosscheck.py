@@ -30,7 +30,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import record
 from penstock import _native as native
 from penstock.analyse.fidelity import certificate, is_valid
-from penstock.analyse.second_source import confirm_fio, doubts, served_by_log
+from penstock.analyse.fio_witness import confirm_fio, served_by_log
+from penstock.analyse.second_source import doubts
 from penstock.emulate.disks.request_log import read_disk_log
 from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal import Journal
@@ -219,14 +220,15 @@ class Bench:
         virtual, n = self.virtual(work, table.to_pandas(), events)
         virtual = dict(virtual)
         valid, reason = is_valid(found.whole)
-        if work.fio.get("direct", 1):  # as a campaign does: else the page cache lies in between
-            told = confirm_fio({"jobs": [output]}, served_by_log(table), direct=True)
-            rows = told.to_pylist()
-            doubted = doubts(rows, "fio")
-            valid, reason = valid and not doubted, "; ".join(filter(None, [reason, *doubted]))
-            for row in rows:
-                if row["metric"] == "p99" and not row["agrees"]:  # told, not judged
-                    virtual.pop(f"p99 {row['direction']}", None)
+        # as a campaign does
+        direct = bool(work.fio.get("direct", 1))
+        told = confirm_fio({"jobs": [output]}, served_by_log(table), direct=direct)
+        rows = told.to_pylist()
+        doubted = doubts(rows, "fio")
+        valid, reason = valid and not doubted, "; ".join(filter(None, [reason, *doubted]))
+        for row in rows:
+            if row["metric"] == "p99" and not row["agrees"]:  # told, not judged
+                virtual.pop(f"p99 {row['direction']}", None)
         return Seen(from_fio(output), virtual, n, valid, reason)
 
 
