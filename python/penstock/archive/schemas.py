@@ -493,7 +493,8 @@ _TABLES = (
     ),
     TableSchema(
         "fidelity_windows",
-        _BUNDLE,
+        _BUNDLE
+        + " and OUT/fidelity_windows.parquet (runs judged again by later rules than their own)",
         "the certificate second by second and by direction; windows of few requests are joined",
         (*_RUN_KEY, "disk_id", "t_ns", "direction"),
         _columns("""

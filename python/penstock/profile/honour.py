@@ -94,7 +94,7 @@ def demands(
 
 
 def _flushed(profile: StorageProfile, floor: HostLimits) -> tuple[float, str]:
-    """The same of programs that flush each of their writes: twice the requests, and the way of the page cache."""
+    """The same of programs that flush each write: two requests, and the way through the page cache."""
     write = profile.moments("write", False, SMALL_BYTES)
     both_s = write.mean + profile.moments("flush", False, 0).mean
     most = min(write.capacity_iops, profile.servers / both_s)
