@@ -48,12 +48,16 @@ def tails(outcome: Outcome) -> Iterator[Finding]:
         return
     _, run_id, row = max(found, key=lambda each: each[0])
     seen, due = (duration(float(row[side])) for side in ("fio", "disk"))
+    text = (
+        f"In {len(found)} of {judged} runs the 99th percentile that fio saw is more than "
+        f"{percent(TAIL_LIMIT)} from what was due from the disk (most in {run_id}: "
+        f"{row['direction']}s, {seen} for {due}): the host is in it, and responses of the tail are not "
+        "the disk's alone."
+    )
     yield Finding(
         "tail-doubted",
         "warning",
-        f"In {len(found)} of {judged} runs the 99th percentile that fio saw is more than {percent(TAIL_LIMIT)} "
-        f"from what was due from the disk (most in {run_id}: {row['direction']}s, {seen} for {due}): the host is "
-        "in it, and responses of the tail are not the disk's alone.",
+        text,
         {"table": "second_source", "run_id": [run for _, run, _ in found]},
         "Compare medians or rates, raise time_scale, or leave the processors to the workload.",
     )
