@@ -64,7 +64,7 @@ rusttest: build ## the Rust tests
 # tests that need no host share its processors; those of the host, and of guests, go one by one
 BESIDE := tests/unit tests/property tests/model
 beside  = $(PY) -m pytest $(1) -n logical --dist loadfile --most-reruns 0 --most-skips 3
-alone   = $(PY) -m pytest tests/integration tests/guest $(1) --most-reruns 10 --most-skips 20 --most-retaken 80 --durations 40
+alone   = $(PY) -m pytest tests/fuzz tests/integration tests/guest $(1) --most-reruns 10 --most-skips 20 --most-retaken 80 --durations 40
 
 check: lint ## what needs no host: lint, types, the Python tests of all that computes
 	$(call beside,tests/unit tests/property -m "not long")
