@@ -11,8 +11,8 @@ time of it is used. A cell that the certificate does not vouch for is told and n
 fio saw elsewhere than the disk: to say so is its job. Cells: 95 % within 5 % (rate) and 15 % (p50, p99),
 and none beyond that the certificate vouches for.
 
-One cell runs on a disk planted 8 % slow, one again and again for its spread. Status 1 if the bar is missed
-or the plant is not found; 4 if too little could be judged on this host.
+One cell runs on a disk planted 8 % slow, on a server planted late, and again and again for its spread. Status
+1 if the bar is missed or a plant is not found; 4 if too little could be judged on this host.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ DEPTHS = (1, 4, 16, 64)
 PAGE, OPERATIONS = 4096, 8000
 #: requests by which a rate is known to about 1 %, and how long they are waited for at most [s]
 ENOUGH, PATIENCE_S = 1600, 16.0
+#: how long the server that is planted late sleeps before each reply [s]
+REPLY_LATE_S = 0.001
 #: how long a thread thinks on average before it asks again [ns]
 OUT_OF_STEP_NS = 1000
 ENGINES = {
@@ -236,13 +238,17 @@ def main() -> int:
             first = chosen[0]
             bench.seconds = seconds_for(expected[str(first)][0], arguments.seconds)
             rates = spread(bench, first, profiles[first.profile], 3 if arguments.quick else AGAIN)
-            planted = bench.run(first.workload(profiles[first.profile]), slow_by=0.08)
+            work = first.workload(profiles[first.profile])
+            planted = bench.run(work, slow_by=0.08)
+            late = bench.run(work, reply_sleep_s=REPLY_LATE_S)
     width = (max(rates) - min(rates)) / statistics.median(rates) if rates else None
     for words in wrong:
         print(words, file=sys.stderr)
     found = bool(off(planted)) and not planted.valid
     print(f"{judged} of {len(chosen)} cells vouched for, {len(wrong)} of them off")
     print(f"a disk planted 8 % slow: {'found' if found else 'NOT FOUND'} ({off(planted)})")
+    found_late = bool(off(late)) and not late.valid
+    print(f"a server planted late: {'found' if found_late else 'NOT FOUND'} ({off(late)})")
     within = f"rate within {RATE_LIMIT:.0%}, p50 and p99 within {QUANTILE_LIMIT:.0%}"
     totals = [
         record.share("cells", "", within, judged - len(wrong), judged, SHARE),
@@ -255,8 +261,9 @@ def main() -> int:
         totals.append(record.claim("one cell again", "spread", ours, limit, width <= SPREAD_LIMIT))
         print(f"one cell again: spread {ours}")
     totals = [{**row, "quoted": True} for row in totals]
-    record.keep(arguments.record, totals + rows, {"a disk 8 % slow": found})
-    if wrong or not found or (width is not None and width > SPREAD_LIMIT):
+    plants = {"a disk 8 % slow": found, "a server that sleeps before it replies": found_late}
+    record.keep(arguments.record, totals + rows, plants)
+    if wrong or not found or not found_late or (width is not None and width > SPREAD_LIMIT):
         return 1
     return 4 if judged < 0.8 * len(chosen) else 0
 

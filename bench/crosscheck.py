@@ -181,13 +181,13 @@ class Bench:
     virtual: Callable[[Workload, Any, list[dict[str, Any]]], Virtual]
     count: int = field(default=0)
 
-    def run(self, work: Workload, slow_by: float = 0.0) -> Seen:
-        """One round of a workload, on a disk that may be planted slow."""
+    def run(self, work: Workload, slow_by: float = 0.0, **planted: float) -> Seen:
+        """One round of a workload, on a disk that may be planted slow, or otherwise as a server's `plant`."""
         self.count += 1
         disk_id = f"d{self.count}"
         mount = self.base / disk_id
         mount.mkdir()
-        backing, plant = self.base / "backing", {"slow_by": slow_by}
+        backing, plant = self.base / "backing", {"slow_by": slow_by, **planted}
         self.server.add(disk_id, mount, backing, work.profile, plant=plant, seed=5)
         try:
             return self._measure(work, disk_id, mount)
