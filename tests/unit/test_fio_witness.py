@@ -86,6 +86,15 @@ def test_several_writes_to_a_sync_are_compared_where_no_page_cache_joins_them() 
     assert "write synced" not in rows(few, few_served, direct=True)
 
 
+def test_writes_that_flush_themselves_take_both() -> None:
+    served = log(write=(1000, 200), flush=(1000, 800))
+    assert rows(report(write=side(1000, 1010)), served, direct=True)["write time"]
+    assert not rows(report(write=side(1000, 1100)), served, direct=True)["write time"]
+    assert not rows(report(write=side(1000, 1010)), log(write=(1000, 200)), direct=True)[
+        "write time"
+    ]
+
+
 def test_cold_reads_through_the_page_cache_are_compared_one_by_one() -> None:
     served = log(read=(1000, 100))
     assert rows(report(read=side(1000, 103, 210)), served) == {"read time": True, "read p99": True}

@@ -47,7 +47,7 @@ def confirm_fio(
     sides = {name: side for name in ("read", "write") if (side := _side(output, name)) is not None}
     rows: list[dict[str, Any]] = []
     for direction, side in sides.items():
-        mine = served.get(direction, {})
+        mine = _with_own_flushes(output, direction, side, served)
         pairs = list(
             _direct(side, mine, _counted_whole(output))
             if direct
@@ -146,6 +146,27 @@ def _synced(
             return None
         ours += reads["time_ns"] * reads["ops"]
     return theirs / side.count, ours / side.count
+
+
+def _with_own_flushes(
+    output: Mapping[str, Any],
+    direction: str,
+    side: _Side,
+    served: Mapping[str, Mapping[str, float]],
+) -> Mapping[str, float]:
+    """What the disk says of a direction; of writes that flush (`sync=`) with the flush."""
+    mine, flushes = served.get(direction, {}), served.get("flush", {})
+    synced = any((job.get("sync") or {}).get("total_ios") for job in output.get("jobs", []))
+    if (
+        direction == "read"
+        or synced
+        or "time_ns" not in mine
+        or not _near(flushes.get("ops"), side.count)
+    ):
+        return mine
+    both = {**mine, "time_ns": mine["time_ns"] + flushes["time_ns"]}
+    both.pop("p99_ns", None)  # that of a sum is not known
+    return both
 
 
 def _near(one: float | None, other: float) -> bool:
