@@ -64,20 +64,23 @@ rusttest: build ## the Rust tests
 # tests that need no host share its processors; those of the host, and of guests, go one by one
 BESIDE := tests/unit tests/property tests/model
 beside  = $(PY) -m pytest $(1) -n logical --dist loadfile --most-reruns 0 --most-skips 3
-alone   = $(PY) -m pytest tests/integration tests/guest $(1) --most-reruns 10 --most-skips 20 --most-retaken 80 --durations 40
+alone   = $(PY) -m pytest tests/fuzz tests/integration tests/guest $(1) --durations 40
+# how often what is not long, and what is, may look again or look away: docs/adr/0037-bounds-that-moved.md
+SHORT  := --most-reruns 7 --most-skips 15 --most-retaken 60
+LONG   := --most-reruns 3 --most-skips 8 --most-retaken 20
 
 check: lint ## what needs no host: lint, types, the Python tests of all that computes
 	$(call beside,tests/unit tests/property -m "not long")
 
 pytest: build ## the Python tests that are not long
 	$(call beside,$(BESIDE) -m "not long")
-	$(call alone,-m "not long")
+	$(call alone,-m "not long" $(SHORT))
 
 test: lint rusttest pytest ## everything that must hold, but for what is long
 
 test-long: build ## the rest: guests of other kernels, sweeps of crashes, whole studies
 	$(call beside,$(BESIDE) -m "long")
-	$(call alone,-m "long")
+	$(call alone,-m "long" $(LONG))
 
 fuzz: build ## a million inputs, counted, to every reader of what others write; failing ones go to out/fuzz
 	$(PY) -m tests.fuzz --inputs 1000000 --all

@@ -3,14 +3,16 @@
 fio reads and writes 4 KiB at random, and syncs after each write, with 1, 4, 16 and 64 threads; directly,
 through the page cache and through a mapping, each page once and cold; what is synced, in a file for each
 thread. Its own rate and quantiles stand beside those of the same threads in a closed loop over the station
-in virtual time, which ask for the same pages in the same order and never think. What was asked comes from
-the disk's log, so that neither chance nor who came first is taken for an error (queued one behind the
-other, threads keep their order, and with it how far an arm has to go); no time of it is used. A cell that
-the certificate does not vouch for is told and not judged: to say so is its job. Cells: 95 % within 5 %
-(rate) and 15 % (p50, p99), and none beyond that the certificate vouches for.
+in virtual time, which ask for the same pages in the same order and think for no more than a microsecond:
+threads that never do stay in step for ever, as no program's do. What was asked comes from the disk's log,
+and when each thread began: queued one behind the other, threads keep their order and their distances, and
+with them how far an arm has to go and how the time of a cycle is divided among write and flush. No other
+time of it is used. A cell that the certificate does not vouch for is told and not judged, as is a p99 that
+fio saw elsewhere than the disk: to say so is its job. Cells: 95 % within 5 % (rate) and 15 % (p50, p99),
+and none beyond that the certificate vouches for.
 
-One cell runs on a disk planted 8 % slow, one again and again for its spread. Status 1 if the bar is missed
-or the plant is not found; 4 if too little could be judged on this host.
+One cell runs on a disk planted 8 % slow, on a server planted late, and again and again for its spread. Status
+1 if the bar is missed or a plant is not found; 4 if too little could be judged on this host.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ DEPTHS = (1, 4, 16, 64)
 PAGE, OPERATIONS = 4096, 8000
 #: requests by which a rate is known to about 1 %, and how long they are waited for at most [s]
 ENOUGH, PATIENCE_S = 1600, 16.0
+#: how long the server that is planted late sleeps before each reply [s]
+REPLY_LATE_S = 0.001
+#: how long a thread thinks on average before it asks again [ns]
+OUT_OF_STEP_NS = 1000
 ENGINES = {
     "direct": {"ioengine": "psync", "direct": 1},
     "buffered": {"ioengine": "psync", "direct": 0, "fadvise_hint": "random"},
@@ -107,16 +113,26 @@ def asked_again(cell: Cell, log: pd.DataFrame, profile: dict[str, Any]) -> Virtu
         thread = log["file"].astype(str)
     else:
         thread = (log["offset_bytes"] // (SIZE // cell.depth)).astype(str)
-    clients = []
-    for _, part in log.assign(code=code).groupby(thread, sort=False):
+    chance, clients = np.random.default_rng(4), []
+    asked_ns = log["t_ns"] - log["compensation_ns"]
+    log = log.assign(code=code, late_ns=asked_ns - asked_ns.min())
+    for _, part in log.groupby(thread, sort=False):
+        think_ns = out_of_step(len(part), chance)
+        think_ns[0] = int(part["late_ns"].min())
         pattern = {
             "kind": "explicit",
             "op": part["code"].tolist(),
             "offset_bytes": part["device_offset_bytes"].tolist(),
             "size_bytes": part["size_bytes"].tolist(),
+            "think_ns": think_ns,
         }
         clients.append({"iodepth": 1, "pattern": pattern, "device_offset_bytes": 0})
     return told(cell, in_virtual_time(profile, clients, []))
+
+
+def out_of_step(count: int, chance: np.random.Generator) -> list[int]:
+    """How long a thread thinks before each of so many requests [ns]."""
+    return [int(ns) for ns in chance.exponential(OUT_OF_STEP_NS, count)]
 
 
 def told(cell: Cell, virtual: Virtual) -> Virtual:
@@ -143,6 +159,7 @@ def foreseen(cell: Cell, profile: dict[str, Any]) -> Virtual:
         pattern = {"kind": "explicit", "op": cell.asked * len(order)}
         sizes = [0 if op == 2 else PAGE for op in cell.asked] * len(order)
         pattern |= {"offset_bytes": offsets.tolist(), "size_bytes": sizes}
+        pattern["think_ns"] = out_of_step(len(sizes), chance)
         clients.append({"iodepth": 1, "pattern": pattern, "device_offset_bytes": at})
     return told(cell, in_virtual_time(profile, clients, []))
 
@@ -221,13 +238,17 @@ def main() -> int:
             first = chosen[0]
             bench.seconds = seconds_for(expected[str(first)][0], arguments.seconds)
             rates = spread(bench, first, profiles[first.profile], 3 if arguments.quick else AGAIN)
-            planted = bench.run(first.workload(profiles[first.profile]), slow_by=0.08)
+            work = first.workload(profiles[first.profile])
+            planted = bench.run(work, slow_by=0.08)
+            late = bench.run(work, reply_sleep_s=REPLY_LATE_S)
     width = (max(rates) - min(rates)) / statistics.median(rates) if rates else None
     for words in wrong:
         print(words, file=sys.stderr)
     found = bool(off(planted)) and not planted.valid
     print(f"{judged} of {len(chosen)} cells vouched for, {len(wrong)} of them off")
     print(f"a disk planted 8 % slow: {'found' if found else 'NOT FOUND'} ({off(planted)})")
+    found_late = bool(off(late)) and not late.valid
+    print(f"a server planted late: {'found' if found_late else 'NOT FOUND'} ({off(late)})")
     within = f"rate within {RATE_LIMIT:.0%}, p50 and p99 within {QUANTILE_LIMIT:.0%}"
     totals = [
         record.share("cells", "", within, judged - len(wrong), judged, SHARE),
@@ -240,8 +261,9 @@ def main() -> int:
         totals.append(record.claim("one cell again", "spread", ours, limit, width <= SPREAD_LIMIT))
         print(f"one cell again: spread {ours}")
     totals = [{**row, "quoted": True} for row in totals]
-    record.keep(arguments.record, totals + rows, {"a disk 8 % slow": found})
-    if wrong or not found or (width is not None and width > SPREAD_LIMIT):
+    plants = {"a disk 8 % slow": found, "a server that sleeps before it replies": found_late}
+    record.keep(arguments.record, totals + rows, plants)
+    if wrong or not found or not found_late or (width is not None and width > SPREAD_LIMIT):
         return 1
     return 4 if judged < 0.8 * len(chosen) else 0
 

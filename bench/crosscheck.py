@@ -30,7 +30,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import record
 from penstock import _native as native
 from penstock.analyse.fidelity import certificate, is_valid
-from penstock.analyse.second_source import confirm_fio, doubts, served_by_log
+from penstock.analyse.fio_witness import confirm_fio, served_by_log
+from penstock.analyse.second_source import doubts
 from penstock.emulate.disks.request_log import read_disk_log
 from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal import Journal
@@ -180,13 +181,13 @@ class Bench:
     virtual: Callable[[Workload, Any, list[dict[str, Any]]], Virtual]
     count: int = field(default=0)
 
-    def run(self, work: Workload, slow_by: float = 0.0) -> Seen:
-        """One round of a workload, on a disk that may be planted slow."""
+    def run(self, work: Workload, slow_by: float = 0.0, **planted: float) -> Seen:
+        """One round of a workload, on a disk that may be planted slow, or otherwise as a server's `plant`."""
         self.count += 1
         disk_id = f"d{self.count}"
         mount = self.base / disk_id
         mount.mkdir()
-        backing, plant = self.base / "backing", {"slow_by": slow_by}
+        backing, plant = self.base / "backing", {"slow_by": slow_by, **planted}
         self.server.add(disk_id, mount, backing, work.profile, plant=plant, seed=5)
         try:
             return self._measure(work, disk_id, mount)
@@ -219,14 +220,15 @@ class Bench:
         virtual, n = self.virtual(work, table.to_pandas(), events)
         virtual = dict(virtual)
         valid, reason = is_valid(found.whole)
-        if work.fio.get("direct", 1):  # as a campaign does: else the page cache lies in between
-            told = confirm_fio({"jobs": [output]}, served_by_log(table), direct=True)
-            rows = told.to_pylist()
-            doubted = doubts(rows, "fio")
-            valid, reason = valid and not doubted, "; ".join(filter(None, [reason, *doubted]))
-            for row in rows:
-                if row["metric"] == "p99" and not row["agrees"]:  # told, not judged
-                    virtual.pop(f"p99 {row['direction']}", None)
+        # as a campaign does
+        direct = bool(work.fio.get("direct", 1))
+        told = confirm_fio({"jobs": [output]}, served_by_log(table), direct=direct)
+        rows = told.to_pylist()
+        doubted = doubts(rows, "fio")
+        valid, reason = valid and not doubted, "; ".join(filter(None, [reason, *doubted]))
+        for row in rows:
+            if row["metric"] == "p99" and not row["agrees"]:  # told, not judged
+                virtual.pop(f"p99 {row['direction']}", None)
         return Seen(from_fio(output), virtual, n, valid, reason)
 
 

@@ -46,7 +46,8 @@ LIMITS = {"512k": 512e3, "1m": 1e6, "4m": 4e6, "16m": 16e6, "64m": 64e6}
 STUDIES = ("", "-limits", "-shape")
 ABOUT = (
     "On `fuse`, delivered is what the disk server's own log says, against the draws that it made; fio's own "
-    "rate is judged for buffered writes. A cell is one direction of a run."
+    "rate is judged beside it, and its times void a run that they contradict. A cell is one direction of a "
+    "run."
 )
 #: what each study runs under --quick: its smallest honest part
 QUICK = {

@@ -175,6 +175,7 @@ STUDY_FINDINGS = Table(
         "costs": "penstock.analyse.effect_findings:costs",
         "effects": "penstock.analyse.effect_findings:effects",
         "slowed": "penstock.analyse.time_scale:slowed",
+        "tails": "penstock.analyse.tails:tails",
         **{
             name: f"penstock.analyse.study_findings:{name}"
             for name in (

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,8 @@ _NOBODY = 65534
 _NEW_USER, _NEW_MOUNTS, _NEW_NETWORK = 0x10000000, 0x00020000, 0x40000000
 _BIND, _PRIVATE = 4096, 1 << 18 | 16384
 _DUMPABLE = 4
+#: mount_setattr(2): its number on x86-64, flags
+_MOUNT_SETATTR, _HERE, _RECURSIVE, _READ_ONLY = 442, -100, 0x8000, 1
 #: what a daemon may hold, whatever it is told [bytes]
 MOST_BYTES = 1 << 30
 _ANSWERS_WITHIN_S = 25.0
@@ -273,6 +276,35 @@ def sampler(place: Path) -> Iterator[Feed]:
         yield lambda line: feed(line.replace(b"/PLACE", bytes(place)))
 
 
+def _reads_only(but: Path) -> None:
+    """A mount namespace of its own, in which nothing can be written but `but`, and no device is there."""
+    c = ctypes.CDLL(None, use_errno=True)
+    _done(c.unshare(_NEW_MOUNTS), "unshare")
+    _done(c.mount(b"none", b"/", None, _PRIVATE, None), "mount /")
+    _done(c.mount(b"none", b"/dev", b"tmpfs", 0, b"size=1m,mode=700"), "mount /dev")
+    but.mkdir(parents=True, exist_ok=True)  # it may have been in /dev/shm
+    _done(c.mount(b"none", bytes(but), b"tmpfs", 0, b"size=1g,mode=700"), "mount tmpfs")
+    for where, deep, set_, clear in (
+        (b"/", _RECURSIVE, _READ_ONLY, 0),
+        (bytes(but), 0, 0, _READ_ONLY),
+    ):
+        how = struct.pack("<QQQQ", set_, clear, 0, 0)
+        _done(c.syscall(_MOUNT_SETATTR, _HERE, where, deep, how, len(how)), "mount_setattr")
+
+
+@contextlib.contextmanager
+def tracer(place: Path) -> Iterator[Feed]:
+    """The tracer, which loads its programs as root; it can write to no file but below `/PLACE`."""
+    _reads_only(place)
+    main = _native_main("tracer")
+
+    def run(config: dict[str, Any]) -> None:
+        main(config | {"mode": "trace", "ring_bytes": 1 << 20})
+
+    with talking_to(place, run) as feed:
+        yield lambda line: feed(line.replace(b"/PLACE", bytes(place)))
+
+
 @contextlib.contextmanager
 def nodes(place: Path) -> Iterator[Feed]:
     """The supervisor of virtual nodes, which may make none here."""
@@ -366,4 +398,20 @@ SAMPLER_COMMANDS: list[dict[str, Any]] = [
     {"cmd": "start", "spool": "/PLACE/spool"},
     {"cmd": "stop"},
     {"cmd": "stop"},
+]
+
+#: a group that nobody is in
+_NOWHERE = 1 << 40
+TRACER_COMMANDS: list[dict[str, Any]] = [
+    {"cmd": "ping"},
+    {"cmd": "status"},
+    {"cmd": "status", "top": 3, "sample": "/PLACE/sample"},
+    {"cmd": "arm", "cgroup_id": _NOWHERE, "spool": "/PLACE/spool", "files": "/PLACE/files"}
+    | {"target": {"level": 3}},
+    {"cmd": "arm", "cgroup_id": _NOWHERE, "spool": "/PLACE/spool2", "files": "/PLACE/files2"}
+    | {"drop_every": 7, "target": {"processes": [1, 2], "level": 3, "unmetered": True}},
+    {"cmd": "arm", "cgroup_id": _NOWHERE, "spool": "/PLACE/spool3", "files": "/PLACE/files3"}
+    | {"target": {"level": 3, "marks": {"device": 5, "inode": 9}}},
+    {"cmd": "disarm"},
+    {"cmd": "disarm"},
 ]

@@ -639,6 +639,9 @@ def all_targets() -> list[Target]:
             Target(
                 "sampler-commands", of.of_json(*daemons.SAMPLER_COMMANDS), daemons.sampler, cost=4
             ),
+            Target(
+                "tracer-commands", of.of_json(*daemons.TRACER_COMMANDS), daemons.tracer, cost=20
+            ),
             Target("node-commands", of.of_json(*_node_commands()), daemons.nodes, cost=10),
         ]
     return found

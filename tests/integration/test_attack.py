@@ -448,6 +448,13 @@ def used(path: Path) -> int:
     return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
+def test_a_monitored_command(ground: Ground) -> None:
+    words = ["monitor", "run", "-i", "0.1", "-o", f"{ground.base}/out/M", "--", "sleep", "20"]
+    with ground.beside(*words):
+        awaited(lambda: len(ground.sockets()) > 0)
+        judged(ground)
+
+
 def test_a_server_of_pages(ground: Ground) -> None:
     with ground.beside("serve", "--port", "0"):
         awaited(lambda: any(path.name.startswith("serve-") for path in ground.made()))

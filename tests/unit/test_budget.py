@@ -87,3 +87,18 @@ def test_a_host_test_is_run_again_twice_and_one_of_fidelity_never(
     done = run(tmp_path, SUITE + never)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed" in done.stdout
+
+
+def test_make_runs_every_folder_of_tests() -> None:
+    """A folder that no line of the Makefile names is checked by nobody."""
+    root = Path(__file__).parents[2]
+    folders = {path.parent.name for path in (root / "tests").glob("*/test_*.py")}
+    lines = (root / "Makefile").read_text().splitlines()
+    named = {
+        word.removeprefix("tests/")
+        for line in lines
+        if line.startswith(("BESIDE", "alone"))
+        for word in line.split()
+        if word.startswith("tests/")
+    }
+    assert folders == named

@@ -7,6 +7,7 @@ that others used as well, cut: logs of two runs, the certificate of a third, the
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from pathlib import Path
 
@@ -15,7 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.analyse.fidelity import RULES
+from penstock.analyse.outcome import Outcome
 from penstock.archive.bundle import Bundle
+from penstock.archive.catalogue import Catalogue, index_path
 from penstock.campaign.analysis import analyse
 from penstock.campaign.rejudge import rejudged_certificates
 
@@ -54,6 +57,40 @@ def test_an_old_archive_is_judged_again_and_says_what_changed(archive: Path):
     assert runs.loc["r002", "valid"]
     assert not runs.loc["r003", "valid"]
     assert runs.loc["r003", "reason"].startswith("node1.data: p99_read is +24.4 % off")
+
+
+def test_catalogue_and_windows_go_by_the_rules_of_today(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PENSTOCK_ARCHIVE", str(tmp_path / "index"))
+    # r003 as a run that was valid by the rules of its time
+    place = archive / "runs" / "r003" / "manifest.json"
+    manifest = json.loads(place.read_text()) | {"valid": True, "reason": ""}
+    place.write_text(json.dumps(manifest))
+    told = pa.table({"disk_id": ["node1.data"], "direction": ["read"], "verdict": ["burst"]})
+    Bundle.open(archive / "runs" / "r003").write_table("fidelity_windows", told)
+
+    def verdict(catalogue: Catalogue) -> tuple[bool, str]:
+        (row,) = (r for r in catalogue.runs(archive.resolve()) if r["run_id"] == "r003")
+        return row["valid"], row["reason"][:20]
+
+    now = (False, "node1.data: p99_read")
+    with Catalogue(index_path()) as index, Catalogue(archive / "catalogue.sqlite") as own:
+        for catalogue in (index, own):
+            catalogue.adopt(archive.resolve())
+            assert verdict(catalogue) == (True, "")
+        analyse(archive, full=False)
+        assert verdict(index) == verdict(own) == now
+        index.rebuild([archive])
+        assert verdict(index) == now
+    outcome = Outcome.read(archive)
+    windows = outcome.table("r003", "fidelity_windows")
+    assert windows is not None
+    assert {"t_ns", "delivered_bps"} <= set(windows)
+    assert "burst" not in set(windows["verdict"].astype(str))
+    assert (
+        outcome.table("r006", "fidelity_windows") is None
+    )  # not judged again: what its bundle says
 
 
 def test_what_does_not_depend_on_the_rules_comes_out_as_it_was(archive: Path):

@@ -9,7 +9,8 @@ import pytest
 
 from penstock.analyse.fidelity import fidelity, is_valid
 from penstock.analyse.fidelity_path import vague
-from penstock.analyse.second_source import confirm_fio, doubts
+from penstock.analyse.fio_witness import confirm_fio
+from penstock.analyse.second_source import doubts
 from tests.unit.test_fidelity import closed_loop, constant_profile, row
 
 

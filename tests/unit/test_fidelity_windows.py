@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from penstock import _native as native
-from penstock.analyse.fidelity import certificate, confirm_fio, is_valid
+from penstock.analyse.fidelity import certificate, is_valid
 from penstock.analyse.fidelity_counters import fidelity_of_counters
 from penstock.analyse.fidelity_windows import active_at
+from penstock.analyse.fio_witness import confirm_fio
 from penstock.campaign.disk_certificate import certified
 from penstock.profile import load_profile
 

@@ -132,6 +132,7 @@ OTHER: dict[str, tuple[bytes, str]] = {
     "blanks": (b" \n\n ", "1:1: found an empty file"),
     "binary": (bytes(range(128, 256)), "1:1: found the byte 0x80"),
     "nested json": (b"[" * 4000 + b"]" * 4000, "1:1: found values nested without end"),
+    "nested deep": (b"a: " + b'[{"b": ' * 100_000, "1:1: found values nested without end"),
     "nested yaml": (b"a: " + b"[" * 2000 + b"]" * 2000, "1:1: found values nested without end"),
     "bomb": (
         b'a: &a ["x","x","x","x","x","x","x","x","x"]\n'

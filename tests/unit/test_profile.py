@@ -131,6 +131,7 @@ class _Host:
     iops: float = 30_000
     loop_service_ns: float = 150_000
     loaded_iops: float = 30_000
+    flushed_iops: float = 15_000
 
 
 def test_a_profile_faster_than_the_host_is_refused_with_the_nearest_time_scale() -> None:
@@ -160,6 +161,20 @@ def test_what_is_honest_only_for_programs_that_ask_for_little_is_said() -> None:
     assert f"at time_scale {nearest:g} any program gets" in words
     assert too_fast_when_loaded(scaled(ssd, nearest), host) == ""
     assert too_fast_when_loaded(scaled(ssd, nearest / 2), host) != ""
+
+
+def test_programs_that_flush_each_write_ask_for_both() -> None:
+    ssd = load_profile("px05smb040")
+    eager, host = _Host(flushed_iops=1e9), _Host(flushed_iops=1_000)
+    nearest = nearest_honest_time_scale(ssd, host)
+    assert nearest > nearest_honest_time_scale(ssd, eager)
+    words = too_fast_when_loaded(scaled(ssd, nearest_honest_time_scale(ssd, eager)), host)
+    assert "random writes/s with a flush after each, programs get 1,000/s" in words
+    assert too_fast_when_loaded(scaled(ssd, nearest), host) == ""
+    # a flush that takes no time is none that anybody waits for
+    limited = load_profile("rate-20mib")
+    assert nearest_honest_time_scale(limited, host) == nearest_honest_time_scale(limited, eager)
+    check_honourable(scaled(ssd, nearest_honest_time_scale(ssd, eager)), host)
 
 
 def test_likeness_sees_five_percent() -> None:

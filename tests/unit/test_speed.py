@@ -21,7 +21,13 @@ from penstock.version import version
 
 MIB = 1 << 20
 FLOOR = HostFloor(
-    150_000, 600.0 * MIB, 400.0 * MIB, iops=30_000, loop_service_ns=150_000, loaded_iops=5_000
+    150_000,
+    600.0 * MIB,
+    400.0 * MIB,
+    iops=30_000,
+    loop_service_ns=150_000,
+    loaded_iops=5_000,
+    flushed_iops=15_000,
 )
 STUDY = """
 penstock: 1

@@ -34,6 +34,13 @@ def test_a_disk_five_percent_off_misses_the_mean() -> None:
     assert holds([row(1.0)] * 99 + [row(1.06)], "all within 5 %") is False
 
 
+def test_a_disk_that_is_right_by_its_own_log_alone_misses() -> None:
+    by_fio = "by fio's own rate"
+    assert holds([row(1.0, program=0.97)], by_fio) is True
+    assert holds([row(1.0)] * 9 + [row(1.0, program=0.9)], by_fio) is False
+    assert holds([row(1.0, program=0.9, valid=False)], by_fio) is None
+
+
 def test_what_is_below_its_limit_is_a_miss_unless_the_host_was_busy() -> None:
     low = row(0.8, verdict="demand-bound")
     assert holds([row(1.0), low], "all within 5 %") is False

@@ -37,10 +37,25 @@ fn disk_closed_loop(
     Ok(py.detach(|| penstock_disk::closed_loop::reads(&path, size_bytes, depth, length))?)
 }
 
+/// Small writes through the page cache, each flushed, that a thread for each of `paths` gets done in `length_s`.
+///
+/// Raises OSError where a file cannot be written.
+#[pyfunction]
+fn disk_flushed_writes(
+    py: Python<'_>,
+    paths: Vec<std::path::PathBuf>,
+    size_bytes: u64,
+    length_s: f64,
+) -> PyResult<u64> {
+    let length = std::time::Duration::from_secs_f64(length_s.clamp(0.0, 60.0));
+    Ok(py.detach(|| penstock_disk::closed_loop::flushed_writes(&paths, size_bytes, length))?)
+}
+
 /// Adds this crate's functions and classes to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(disk_main, module)?)?;
     module.add_function(wrap_pyfunction!(disk_device_offset, module)?)?;
     module.add_function(wrap_pyfunction!(disk_closed_loop, module)?)?;
+    module.add_function(wrap_pyfunction!(disk_flushed_writes, module)?)?;
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! Threads that read again as soon as they were answered: how much of a disk programs get.
+//! Threads that ask again as soon as they were answered: how much of a disk programs get.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,45 +22,75 @@ pub fn reads(path: &Path, bytes: u64, depth: usize, length: Duration) -> io::Res
         .read(true)
         .custom_flags(libc::O_DIRECT)
         .open(path)?;
-    let pages = (bytes / SMALL as u64).max(1);
-    let together = Barrier::new(depth);
-    let one = |seed: u64| -> io::Result<u64> {
+    let file = &file;
+    together(vec![(); depth], bytes, length, |(), at| {
         let mut page = Page([0; SMALL]);
+        // SAFETY: the page is this thread's own and as long as is read into it.
+        let got = unsafe {
+            libc::pread(
+                file.as_raw_fd(),
+                page.0.as_mut_ptr().cast(),
+                SMALL,
+                at as libc::off_t,
+            )
+        };
+        if got < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    })
+}
+
+/// Writes 4 KiB through the page cache at random places of the first `bytes` of its file and flushes them, again
+/// and again, a thread for each file; gives the number of writes that were flushed in time.
+pub fn flushed_writes(paths: &[PathBuf], bytes: u64, length: Duration) -> io::Result<u64> {
+    let files = paths
+        .iter()
+        .map(|path| OpenOptions::new().write(true).open(path))
+        .collect::<io::Result<Vec<File>>>()?;
+    together(files.iter().collect(), bytes, length, |file, at| {
+        file.write_all_at(&[1; SMALL], at)?;
+        file.sync_data()
+    })
+}
+
+/// Does `one` at random pages, a thread for each of `what`, all from the same moment on; gives how often it was
+/// done in time.
+fn together<T: Copy + Send>(
+    what: Vec<T>,
+    bytes: u64,
+    length: Duration,
+    one: impl Fn(T, u64) -> io::Result<()> + Sync,
+) -> io::Result<u64> {
+    let pages = (bytes / SMALL as u64).max(1);
+    let start = Barrier::new(what.len());
+    let again = |mine: T, seed: u64| -> io::Result<u64> {
         let mut state = seed;
         let mut done = 0;
-        together.wait();
+        start.wait();
         let end = Instant::now() + length;
         loop {
             // Numerical Recipes' constants.
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223) % (1 << 32);
-            let at = (state >> 8) % pages * SMALL as u64;
-            // SAFETY: the page is this thread's own and as long as is read into it.
-            let got = unsafe {
-                libc::pread(
-                    file.as_raw_fd(),
-                    page.0.as_mut_ptr().cast(),
-                    SMALL,
-                    at as libc::off_t,
-                )
-            };
-            if got < 0 {
-                return Err(io::Error::last_os_error());
-            }
+            one(mine, (state >> 8) % pages * SMALL as u64)?;
             if Instant::now() > end {
                 return Ok(done);
             }
             done += 1;
         }
     };
+    let again = &again;
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..depth as u64)
-            .map(|seed| scope.spawn(move || one(seed)))
+        let threads: Vec<_> = what
+            .into_iter()
+            .zip(0..)
+            .map(|(mine, seed)| scope.spawn(move || again(mine, seed)))
             .collect();
         let mut all = 0;
         for thread in threads {
             all += thread
                 .join()
-                .map_err(|_| io::Error::other("a reader panicked"))??;
+                .map_err(|_| io::Error::other("a thread of the closed loop panicked"))??;
         }
         Ok(all)
     })

@@ -57,7 +57,7 @@ from penstock.analyse.fidelity_log import (
 )
 from penstock.analyse.fidelity_path import PATH_LIMIT, found_after, moved, taken_off, vague
 from penstock.analyse.host_waits import explained as explained_by
-from penstock.analyse.second_source import CONFIRM_LIMIT, confirm, confirm_fio
+from penstock.analyse.second_source import CONFIRM_LIMIT, confirm
 from penstock.archive.schemas import TABLES
 
 __all__ = [
@@ -67,7 +67,6 @@ __all__ = [
     "Certificate",
     "certificate",
     "confirm",
-    "confirm_fio",
     "fidelity",
     "is_valid",
 ]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from penstock.archive.bundle import Bundle, directory_bytes
@@ -155,7 +156,7 @@ class Catalogue:
         planned = int(about.get("planned_runs", len(done)))
         state = "finished" if len(done) >= planned else "stopped"
         self.put_study(out, about["study_id"], about.get("question", ""), state, planned)
-        self.put_runs(out, found)
+        self.put_runs(out, as_analysed(out, found))
         return len(found)
 
     def studies(self) -> list[StudyRow]:
@@ -245,6 +246,29 @@ def studies_below(root: Path, depth: int = 4) -> list[Path]:
             if not child.name.startswith("."):
                 found += studies_below(child, depth - 1)
     return found
+
+
+def as_analysed(out: Path, found: list[Bundle]) -> list[Bundle]:
+    """The bundles with the validity that the last analysis gave them, by later rules than their own maybe."""
+    try:
+        table = pq.read_table(
+            out / "runs.parquet", columns=["run_id", "attempt", "valid", "reason"]
+        )
+    except (OSError, ValueError, KeyError):  # none yet, or not one of ours
+        return found
+    said = {
+        (str(row["run_id"]), row["attempt"]): {
+            "valid": bool(row["valid"]),
+            "reason": row["reason"] or "",
+        }
+        for row in table.to_pylist()
+    }
+    return [
+        Bundle(
+            b.path, {**b.manifest, **said.get((b.manifest["run_id"], b.manifest["attempt"]), {})}
+        )
+        for b in found
+    ]
 
 
 def _run_row(out: Path, bundle: Bundle) -> dict[str, Any]:

@@ -493,7 +493,8 @@ _TABLES = (
     ),
     TableSchema(
         "fidelity_windows",
-        _BUNDLE,
+        _BUNDLE
+        + " and OUT/fidelity_windows.parquet (runs judged again by later rules than their own)",
         "the certificate second by second and by direction; windows of few requests are joined",
         (*_RUN_KEY, "disk_id", "t_ns", "direction"),
         _columns("""
@@ -542,17 +543,17 @@ _TABLES = (
     TableSchema(
         "second_source",
         _BUNDLE,
-        "what fio itself counted, beside what the disks of the run did (direct I/O only)",
+        "what fio itself counted, beside what the disks of the run were to do; through the page cache only where each operation was one request",
         (*_RUN_KEY, "direction", "metric"),
         _columns("""
             direction | text | | `read` or `write`
-            metric | text | | `bytes`, `ops`, `time` (mean of one request), or `p99` of 500 requests and more
+            metric | text | | `bytes`, `ops`, `time` (mean of one request), `p99` of 500 requests and more, or `synced` (mean of a write with its sync)
             fio | f64 | (`unit`) | by fio
-            disk | f64 | (`unit`) | by the disks' logs
+            disk | f64 | (`unit`) | by the disks' logs; times are those that were due
             ratio | f64 | | disk over fio
             unit | text | | unit of both
             n | i64 | | requests that fio counted
-            agrees | bool | | within 5 % (`p99`: 15 %, which voids no run)
+            agrees | bool | | within 5 % (`p99`: 15 %, which voids no run); through the page cache not later than that
         """),
     ),
     TableSchema(

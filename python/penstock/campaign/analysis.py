@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.analyse.fidelity import RULES
 from penstock.archive.bundle import Bundle, write_parquet
+from penstock.archive.catalogue import Catalogue, index_path
 from penstock.archive.runs import attempts as all_attempts
 from penstock.archive.runs import attempts_table, bundles, joined, one_table, runs_table
 from penstock.archive.schemas import described
@@ -92,9 +93,12 @@ def analyse(
     write_parquet(out / "runs.parquet", runs)
     write_parquet(out / "attempts.parquet", attempts_table(all_attempts(out)))
     result = Analysis(out, runs.to_pandas(), notes=_on_certificates(judged))
+    _tell_catalogues(out, [each.bundle for each in judged if each.rejudged], result)
     fidelity = one_table("fidelity", [j.fidelity for j in judged if j.fidelity is not None])
+    windows = one_table("fidelity_windows", [j.windows for j in judged if j.windows is not None])
     for name, table in (
         ("fidelity", fidelity),
+        ("fidelity_windows", windows),
         *((name, joined(last, name)) for name in ("confirmation", "agreement")),
     ):
         if table is not None:
@@ -112,6 +116,20 @@ def analyse(
         say("writing the report")
         _part(result, "report", lambda: _report(result))
     return result
+
+
+def _tell_catalogues(out: Path, found: list[Bundle], result: Analysis) -> None:
+    """What was judged again is so in the catalogues that know the study."""
+    here = out.resolve()
+    for path in (here / "catalogue.sqlite", index_path()):
+        if not found or not path.exists():
+            continue
+        try:
+            with Catalogue(path) as catalogue:
+                if any(study.out == str(here) for study in catalogue.studies()):
+                    catalogue.put_runs(here, found)
+        except PenstockError as error:
+            result.notes.append(f"verdicts in the catalogue are as they were: {error}")
 
 
 def _on_certificates(judged: list[RejudgedCertificates]) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.analyse.fidelity import RULES, certificate
+from penstock.analyse.fidelity import RULES, Certificate, certificate
 from penstock.analyse.fidelity_log import columns
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import undictionaried
@@ -27,7 +27,8 @@ _NEEDED = ("device_requests", "disk_stats")
 
 @dataclass(frozen=True)
 class RejudgedCertificates:
-    """A run by the rules of today: its validity (`bundle`), its `fidelity`.
+    """A run by the rules of today: its validity (`bundle`), its `fidelity`, second by second its `windows`
+    (where it was judged again).
 
     `changed`: the verdicts that are others now, in words. `kept`: why it could not be judged again.
     """
@@ -37,6 +38,7 @@ class RejudgedCertificates:
     rejudged: bool = False
     changed: str = ""
     kept: str = ""
+    windows: pa.Table | None = None
 
 
 def rejudged_certificates(bundle: Bundle) -> RejudgedCertificates:
@@ -50,18 +52,21 @@ def rejudged_certificates(bundle: Bundle) -> RejudgedCertificates:
     lacking = _lacking(bundle, old)
     if lacking:
         return RejudgedCertificates(bundle, old, kept=f"{run_id} keeps its verdict: {lacking}")
-    parts, changed = [], []
+    parts, windows, changed = [], [], []
     for disk_id in dict.fromkeys(old["disk_id"].to_pylist()):
         before = _of_disk(old, disk_id)
-        now = _certificate(bundle, disk_id, before)
+        judged = _certificate(bundle, disk_id, before)
+        now = judged.whole
         was, is_now = (part["verdict"][0].as_py() for part in (before, now))
         if was != is_now:
             why = now["reason"][0].as_py()
             changed.append(f"{disk_id} was {was} and is {is_now}" + (f" ({why})" if why else ""))
         parts.append(_keyed(now, before))
-    fidelity = pa.concat_tables(parts, promote_options="default")
+        windows.append(_keyed(judged.windows, before))
+    fidelity, by_window = (pa.concat_tables(t, promote_options="default") for t in (parts, windows))
     words = f"{run_id}: {'; '.join(changed)}" if changed else ""
-    return RejudgedCertificates(_with_validity(bundle, old, fidelity), fidelity, True, words)
+    now_valid = _with_validity(bundle, old, fidelity)
+    return RejudgedCertificates(now_valid, fidelity, True, words, windows=by_window)
 
 
 def _rules(fidelity: pa.Table) -> int:
@@ -99,11 +104,11 @@ def _is_counted(bundle: Bundle, disk_id: str) -> bool:
     return int(mine.num_rows) > 0
 
 
-def _certificate(bundle: Bundle, disk_id: str, before: pa.Table) -> pa.Table:
+def _certificate(bundle: Bundle, disk_id: str, before: pa.Table) -> Certificate:
     utilisation = bundle.table("utilisation") if "utilisation" in bundle.tables else None
     if _is_counted(bundle, disk_id):
         counters = bundle.table("throttle_counters")
-        return counted(counters, disk_id, _disk(bundle, disk_id), utilisation).whole
+        return counted(counters, disk_id, _disk(bundle, disk_id), utilisation)
     tables = {
         name: _of_disk(bundle.table(name), disk_id)
         for name in (*_NEEDED, "host_waits")
@@ -123,7 +128,7 @@ def _certificate(bundle: Bundle, disk_id: str, before: pa.Table) -> pa.Table:
         run_cpu_ns=bundle.manifest.get("cpu_ns"),
         events=_events(bundle, disk_id),
         host_waits=tables.get("host_waits"),
-    ).whole
+    )
 
 
 def _nested(numbers: Iterable[tuple[str, float]]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.analyse.second_source import confirm, confirm_fio, doubts, served_by_log
+from penstock.analyse.fio_witness import confirm_fio, served_by_log
+from penstock.analyse.second_source import confirm, doubts
 from penstock.campaign.observation import Observation
 from penstock.errors import PenstockError
 from penstock.study.resolve import ResolvedRun, example_command
@@ -47,16 +48,20 @@ def own_numbers(
 ) -> pa.Table | None:
     """The table `second_source` of a run of fio: its own numbers beside the disks'.
 
-    None unless fio read and wrote directly and left its report: else the page cache lies in between.
+    None unless fio left its report. Where it is not known to read and write directly, the page cache may lie
+    in between: only what passed it one by one is compared.
     """
     requests = seen.tables().get("device_requests")
-    if requests is None or resolved.parser != "fio" or not asks_directly(resolved):
+    if requests is None or resolved.parser != "fio":
         return None
     try:
         report = read_report(run_dir, stdout)
     except PenstockError:
         return None
-    return confirm_fio(report, served_by_log(requests), direct=True)
+    try:
+        return confirm_fio(report, served_by_log(requests), direct=asks_directly(resolved))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None  # no report of fio's: its parser says so
 
 
 def doubted(found: pa.Table | None, witness: str) -> list[str]:

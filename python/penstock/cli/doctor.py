@@ -82,6 +82,7 @@ def command(
         print(f"  writing           {floor.write_bps / 2**20:8.0f} MiB/s")
         print(f"  4 KiB requests    {floor.iops:8.0f} /s")
         print(f"  with programs     {floor.loaded_iops:8.0f} /s that keep it fully busy")
+        print(f"  and that flush    {floor.flushed_iops:8.0f} writes/s, each flushed")
         print(f"  one that waits    {floor.loop_service_ns / 1e3:8.0f} us service time")
 
 

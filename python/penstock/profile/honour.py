@@ -42,6 +42,10 @@ class HostLimits(Protocol):
     def loaded_iops(self) -> float:
         """Small requests per second that several of them get."""
 
+    @property
+    def flushed_iops(self) -> float:
+        """Small writes per second, each flushed, that several of them get."""
+
 
 def demands(
     profile: StorageProfile, floor: HostLimits, *, loaded: bool = False
@@ -84,7 +88,18 @@ def demands(
                 f"{possible_bps / 2**20:.0f} MiB/s",
             )
         )
+    if loaded and profile.moments("flush", False, 0).mean > 0:
+        found.append(_flushed(profile, floor))
     return sorted(found, reverse=True)
+
+
+def _flushed(profile: StorageProfile, floor: HostLimits) -> tuple[float, str]:
+    """The same of programs that flush each write: two requests, and the way through the page cache."""
+    write = profile.moments("write", False, SMALL_BYTES)
+    both_s = write.mean + profile.moments("flush", False, 0).mean
+    most = min(write.capacity_iops, profile.servers / both_s)
+    words = f"{most:,.0f} random writes/s with a flush after each, programs get {floor.flushed_iops:,.0f}/s"
+    return most / floor.flushed_iops, words
 
 
 def nearest_honest_time_scale(profile: StorageProfile, host_floor: HostLimits) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.scanner import Scanner
 
 from penstock.errors import BadInput, Mistake
 
@@ -147,8 +148,18 @@ def dump(document: dict[str, Any]) -> str:
     return out.getvalue()
 
 
+class _Scanner(Scanner):
+    """Stops at brackets within brackets without end: what the library does there grows with their square."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:  # noqa: N803
+        if len(self.flow_context) > 2 * _DEEPEST:
+            raise RecursionError
+        super().fetch_flow_collection_start(TokenClass, to_push)
+
+
 def _yaml() -> YAML:
     yaml = YAML(typ="safe", pure=True)
+    yaml.Scanner = _Scanner
     yaml.allow_duplicate_keys = True  # reported by us, with the place of both
     return yaml
 

@@ -30,6 +30,7 @@ native: Any = importlib.import_module("penstock._native")
 _SMALL_BYTES = 4096
 _LARGE_BYTES = 1 << 20
 _FILE_BYTES = 64 << 20
+_OWN_BYTES = 1 << 20
 _PASSES = 3
 _THREADS = 4
 _SMALL_REQUESTS = 2000
@@ -55,7 +56,8 @@ class HostFloor:
 
     The others are of threads in a closed loop, each with one request under way, that get 96 % of what the
     disk promises; their own processor time and the disk server's are in it. `loop_service_ns`: shortest
-    service time for one of them and for four; `loaded_iops`: most requests per second for sixteen.
+    service time for one of them and for four; `loaded_iops`: most requests per second for sixteen;
+    `flushed_iops`: most writes through the page cache per second, each flushed, for sixteen with a file each.
     """
 
     service_floor_ns: float
@@ -64,6 +66,7 @@ class HostFloor:
     iops: float
     loop_service_ns: float
     loaded_iops: float
+    flushed_iops: float
 
 
 def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> HostFloor:
@@ -86,6 +89,7 @@ def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> Host
             iops=max(floor.iops, found.iops),
             loop_service_ns=min(floor.loop_service_ns, found.loop_service_ns),
             loaded_iops=max(floor.loaded_iops, found.loaded_iops),
+            flushed_iops=max(floor.flushed_iops, found.flushed_iops),
         )
     write_whole(kept, json.dumps({**key, **asdict(floor)}))
     return floor
@@ -136,6 +140,9 @@ def _measure(journal: Journal) -> HostFloor:
         for name in ("backing", "mount", "state"):
             (where / name).mkdir()
         (where / "backing" / "file").write_bytes(b"\1" * _FILE_BYTES)
+        own = [f"own-{thread}" for thread in range(_MANY)]
+        for name in own:
+            (where / "backing" / name).write_bytes(b"\1" * _OWN_BYTES)
         file = where / "mount" / "file"
         with DiskServer(journal, where / "state") as server:
 
@@ -155,6 +162,13 @@ def _measure(journal: Journal) -> HostFloor:
                     best = max(_closed_loop(file, depth) for _ in range(_LOOPS))
                 return best * service_s / depth
 
+            def flushed(service_s: float) -> float:
+                """Share of the flushed writes of sixteen threads, write and flush as long as that."""
+                paths = [where / "mount" / name for name in own]
+                with disk(service_s, _MANY):
+                    best = max(_flushed_writes(paths) for _ in range(_LOOPS))
+                return best * 2 * service_s / _MANY
+
             def more(depth: int) -> float:
                 """What each request of so many threads takes beside the service time, at best [s]."""
                 return statistics.median(s / got(depth, s) - s for s in _SHORT_S)
@@ -165,6 +179,7 @@ def _measure(journal: Journal) -> HostFloor:
                 **alone,
                 loop_service_ns=1e9 * max(map(more, _FEW)) * _GOT / (1 - _GOT),
                 loaded_iops=_MANY / _shortest(partial(got, _MANY)),
+                flushed_iops=_MANY / (2 * _shortest(flushed)),
             )
     finally:
         remove_directory(entry, journal)
@@ -244,6 +259,12 @@ def _many(fd: int) -> float:
 def _closed_loop(path: Path, depth: int) -> float:
     """Small direct reads per second of so many threads, each of which waits for its own request."""
     done: int = native.disk_closed_loop(path, _FILE_BYTES, depth, _LOOP_S)
+    return done / _LOOP_S
+
+
+def _flushed_writes(paths: list[Path]) -> float:
+    """Small writes per second through the page cache, each flushed, of a thread for each file."""
+    done: int = native.disk_flushed_writes(paths, _OWN_BYTES, _LOOP_S)
     return done / _LOOP_S
 
 

@@ -101,7 +101,7 @@ def _client(job: JobSpec, costs: ClientCosts) -> tuple[dict[str, Any], str]:
         "shared_file": job.filename is not None,
     }
     if job.direct:
-        return client, ""
+        return client, "syncs not modelled" if job.fsync and job.direction != "read" else ""
     if job.direction == "read" and not job.random:
         # the program finds what the kernel read ahead: the disk sees the read-ahead, two under way
         block = min(max(READAHEAD_BYTES, job.bs_bytes), file_bytes)
