@@ -251,6 +251,7 @@ def planted(found: Sequence[Compared], platform: Platform) -> bool:
 def matrix(engines: Sequence[str]) -> str:
     """Each engine on nodes of its own, every cell tried; a table in Markdown."""
     columns: dict[str, dict[str, str]] = {}
+    said: dict[str, dict[str, str]] = {}
     for engine in engines:
         lacking = STORE_ENGINES.load(engine)().missing()
         if lacking:
@@ -263,17 +264,30 @@ def matrix(engines: Sequence[str]) -> str:
         )
         with store_of(nodes, engine) as store:
             cells = {}
+            if not store.mounted:
+                said[engine] = {k: s.how for k, s in store.support().items()}
+                continue
             for shown in conform(store, partial(_heard, engine)):
                 text = shown.support.how if shown.support.why else "yes"
                 cells[shown.cell] = text if shown.holds else f"**{text}, not so**"
             columns[engine] = cells
     names = list(dict.fromkeys(cell for cells in columns.values() for cell in cells))
+    for engine, hints in said.items():
+        columns[f"{engine} (by its own tests)"] = {
+            cell: hints[key] for cell in names if (key := _hint(cell)) in hints
+        }
     head = f"| | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}\n"
     rows = (
         f"| {name} | {' | '.join(cells.get(name, '') for cells in columns.values())} |\n"
         for name in names
     )
     return head + "".join(rows)
+
+
+def _hint(cell: str) -> str:
+    """The key by which an engine says how a cell's hint is met."""
+    key, _, value = cell.partition("=")
+    return f"DP {value.split()[0]}" if key == "DP" else key
 
 
 def _heard(engine: str, shown: Shown) -> None:

@@ -98,8 +98,11 @@ def tag(
     as_json: bool = _JSON,
 ) -> None:
     """Give a file or directory hints, and say what the engine makes of each."""
+    from penstock.store.store import changing
+
     pairs = dict(_pair(text) for text in tags)
-    results = _found(store).tag(path, pairs, node=node, migrate=migrate, create=create)
+    with changing():  # two at once would each forget what the other taught the engine
+        results = _found(store).tag(path, pairs, node=node, migrate=migrate, create=create)
     if as_json:
         print(json.dumps({"tags": [r.to_dict() for r in results]}))
     else:

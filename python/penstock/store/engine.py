@@ -17,6 +17,8 @@ from penstock.spec.store import Extent, StoreSpec, Support
 PATIENCE_S = 120.0
 #: of a command's output, what an error quotes
 _LAST_LINES = 3
+#: a listing of some hundred thousand files
+_MOST_OUTPUT = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,10 @@ class Site:
 
 def _read(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read(1 << 20).decode(errors="replace")
+    said = file.read(_MOST_OUTPUT + 1)
+    if len(said) > _MOST_OUTPUT:  # half a listing would pass for a whole one
+        raise PenstockError(f"a command printed more than {_MOST_OUTPUT >> 20} MiB")
+    return said.decode(errors="replace")
 
 
 class StoreEngine(Protocol):

@@ -203,7 +203,9 @@ class Store:
 
     def attributes(self, path: str, node: str | None = None) -> dict[str, str]:
         """The tags of a file by key: also those that mean nothing to anybody."""
-        found = self.files(node).attributes(self.inside(path))
+        files, whole = self.files(node), self.inside(path)
+        _kind(files, whole, path)
+        found = files.attributes(whole)
         return {k.removeprefix("user.penstock."): v for k, v in found.items() if "penstock." in k}
 
     def tag(

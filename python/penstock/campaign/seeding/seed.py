@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.campaign.seeding.deploy import CONTROL, seeding_platform
-from penstock.campaign.seeding.trials import SIZES, Key, Trials, link, measure
+from penstock.campaign.seeding.trials import SIZES, Key, Trials, link, measure, needed
 from penstock.campaign.workflow.run import Progress, store_of
 from penstock.host.loopback import Measured, interval
 from penstock.platform.hosts import Platform
@@ -76,7 +76,8 @@ def seed(
     ]
     launch_s = interval(trials.launches_s)
     cautions = [
-        f"{op} of {size} B: 95 % interval wider than 5 % after {m.n} operations"
+        f"{op} of {size} B: 95 % interval wider than 5 % after {m.n} operations; some "
+        f"{needed(trials.seconds[(op, size)])} would do"
         for (op, size), m in means.items()
         if not m.converged
     ]

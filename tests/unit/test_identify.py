@@ -1,0 +1,122 @@
+"""Service times of a store found by simulating what was measured: planted ones come back, also where the
+network hides them."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.campaign.seeding.deploy import seeding_platform
+from penstock.campaign.seeding.trials import needed
+from penstock.platform.hosts import Platform
+from penstock.predict.queue_network.identify import Linear, identify, simulated_s
+
+MIB = 2**20
+BANDWIDTH = 12.5e6
+
+
+def deployment(**store: object) -> Platform:
+    return Platform.from_dict(
+        {
+            "penstock_platform": 1,
+            "name": "seed",
+            "hosts": [
+                {
+                    "group": "manager",
+                    "count": 1,
+                    "roles": ["manager"],
+                    "manager": {"service": {"overhead": "1ms"}},
+                },
+                {
+                    "group": "storage",
+                    "count": 1,
+                    "roles": ["storage"],
+                    "storage": {"read": {"overhead": "1ms"}, "write": {"overhead": "1ms"}},
+                },
+                {"group": "client", "count": 1, "roles": ["client"]},
+            ],
+            "network": {"bandwidth": "12.5 MB/s", "loopback": "125 MB/s"},
+            "store": {"chunk": "1MiB", "stripe": 1, "replicas": 1, "shuffle": "none", **store},
+        }
+    )
+
+
+@pytest.mark.parametrize("write", [Linear(1e-3, 0.0), Linear(0.2, 0.0), Linear(5e-3, 20e-3 / MIB)])
+def test_planted_service_times_come_back(write: Linear) -> None:
+    where, manager_s, read = deployment(), 0.5e-3, Linear(2e-3, 4e-3 / MIB)
+
+    def took(op: str, size: int) -> float:
+        return simulated_s(where, manager_s, write, read, op, size)
+
+    sizes = (MIB // 4, 10 * MIB)
+    found = identify(
+        where,
+        took("write", 0),
+        {s: took("write", s) for s in sizes},
+        {s: took("read", s) for s in sizes},
+    )
+    assert found.manager_s == pytest.approx(manager_s, rel=1e-3)
+    for size in sizes:
+        # whatever part of it each of the two numbers took: the store takes as long as it did
+        for op in ("write", "read"):
+            again = simulated_s(where, found.manager_s, found.write, found.read, op, size)
+            assert again == pytest.approx(took(op, size), rel=2e-3)
+    assert found.read.per_byte_s == pytest.approx(read.per_byte_s, rel=0.05)
+
+
+def test_what_the_network_hides_is_not_taken_from_the_storage() -> None:
+    """Writing ten chunks of 1 MiB with 200 ms of storage each takes 2.09094816 s. Taking network and manager
+    off leaves 125 ms for a chunk: they were busy while the storage was."""
+    where = deployment()
+    storage = Linear(0.2, 0.0)
+    took = simulated_s(where, 0.5e-3, storage, storage, "write", 10 * MIB)
+    assert took == pytest.approx(2.09094816, rel=1e-3)
+    subtracted = (took - 10 * MIB / BANDWIDTH - 2 * 0.5e-3) / 10
+    assert subtracted == pytest.approx(0.125, rel=0.01)
+    sizes = {s: simulated_s(where, 0.5e-3, storage, storage, "write", s) for s in (MIB, 10 * MIB)}
+    zero = simulated_s(where, 0.5e-3, storage, storage, "write", 0)
+    found = identify(where, zero, sizes, sizes).write
+    assert found.overhead_s + found.per_byte_s * MIB == pytest.approx(0.2, rel=2e-3)
+
+
+def test_an_empty_file_faster_than_its_messages_is_clamped_and_said() -> None:
+    where = deployment()
+    found = identify(where, 1e-5, {MIB: 0.2, 4 * MIB: 0.6}, {MIB: 0.2, 4 * MIB: 0.6})
+    assert found.manager_s == 0
+    assert found.clamped_manager
+
+
+def test_how_many_operations_make_a_mean_known() -> None:
+    # s = 2, mean = 20, within 5 %: n = 16 (15.4 rounded up) [Jain 1991]
+    values = [20 - 2 * (15 / 16) ** 0.5, 20 + 2 * (15 / 16) ** 0.5] * 8
+    assert needed(values) == 16
+
+
+def test_three_hosts_of_a_platform_whatever_its_size() -> None:
+    platform = Platform.from_dict(
+        {
+            "penstock_platform": 1,
+            "name": "large",
+            "hosts": [
+                {"group": "head", "count": 1, "roles": ["manager"], "manager": {"service": "1ms"}},
+                {
+                    "group": "node",
+                    "count": 50,
+                    "roles": ["storage", "client"],
+                    "storage": {"read": "1ms", "write": "1ms"},
+                    "disks": [{"name": "d", "limits": {"read": "10MB/s"}}],
+                    "except": {"3": {"speed": 2}},
+                },
+            ],
+            "network": {"bandwidth": "1 Gbit/s", "loopback": "1 GB/s"},
+            "store": {"engine": "moosefs", "replicas": 3, "stripe": 4},
+        }
+    )
+    small = seeding_platform(platform)
+    assert [(h.name, sorted(h.roles)) for h in small.hosts] == [
+        ("manager-0", ["manager"]),
+        ("storage-0", ["storage"]),
+        ("client-0", ["client"]),
+    ]
+    assert [d.name for d in small.hosts[1].node.disks] == ["d"]
+    assert small.plain["store"]["engine"] == "moosefs"
+    assert (small.plain["store"]["replicas"], small.plain["store"]["stripe"]) == (1, 1)
