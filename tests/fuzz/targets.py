@@ -281,7 +281,7 @@ def _workload(data: bytes) -> None:
         found.read(document, size_model=None, io_share=None)
 
 
-_MEASURED = {
+_MEASURED_RUNS = {
     "schema": "penstock/measured/1",
     "runs": [
         {
@@ -394,7 +394,7 @@ _EVIDENCE = [
         ("m", "o", "bytes", 10.0, "B", "s0", ""),
     )
 ]
-_MEASURED = (
+_CHECKED_ROWS = (
     b"module,operation,metric,trial,value,unit,node,window\nm,o,t,1,1.5,ms,,\nm,o,t,2,1.6,ms,,\n"
     b"m,p,,1,3,MiB/s,s0,1\nm,p,,2,3.5,MiB/s,s1,2\nw,run,makespan,1,1,s,,\nw,run,makespan,2,1,s,,\n",
     b"module,operation,metric,trial,value,unit,node,window\nm,o,t,1,9,ms,,\nm,o,t,2,9.1,ms,,\n"
@@ -600,12 +600,12 @@ def all_targets() -> list[Target]:
             BadInput,
             cost=10,
         ),
-        Target("measured-table", of.of_text(*_MEASURED), _checked, (BadInput,), cost=20),
+        Target("checked-rows", of.of_text(*_CHECKED_ROWS), _checked, (BadInput,), cost=20),
         _plain("workload-file", of.of_json(_WORKLOAD, *wfformat), _workload, BadInput, cost=4),
         _plain("workload-placement", of.of_json(_PLACEMENT), _placement, ValueError),
         _plain(
             "measured-runs",
-            of.of_json(_MEASURED, *wfformat),
+            of.of_json(_MEASURED_RUNS, *wfformat),
             lambda d: bool(runs_of(d, "fuzzed.json")),
             BadInput,
             cost=4,

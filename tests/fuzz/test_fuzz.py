@@ -123,6 +123,11 @@ def test_a_daemon_that_panics_is_found(tmp_path: Path) -> None:
     assert failures[0].kept.read_bytes() == b"panic"
 
 
+def test_every_target_has_a_name_of_its_own() -> None:
+    names = [target.name for target in all_targets()]
+    assert sorted(set(names)) == sorted(names)
+
+
 def test_every_reader_survives_a_short_pass(tmp_path: Path) -> None:
     """`make fuzz` gives a million inputs."""
     outcomes = fuzz(Driver(tmp_path, seed=2, processes=os.cpu_count() or 1), all_targets(), 20_000)
