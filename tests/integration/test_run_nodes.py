@@ -155,7 +155,7 @@ def test_two_nodes_from_end_to_end(ground: Ground) -> None:
             rejudged_certificates(by_older_rules(bundle)),
             undictionaried(bundle.table("fidelity")),
         )
-        assert judged.again
+        assert judged.rejudged
         assert judged.fidelity is not None
         assert judged.fidelity.select(kept.column_names).equals(kept)
         samples = pq.read_table(bundle.path / "samples.parquet").to_pandas()
