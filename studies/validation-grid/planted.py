@@ -60,7 +60,8 @@ def _certified(slow_by: float = 0.0) -> pa.Table:
         (base / "backing" / "f").write_bytes(os.urandom(CELL.file_bytes))
         journal = Journal(base / "journal.jsonl")
         with DiskServer(journal, base / "state") as server:
-            server.add("d", base / "mount", base / "backing", json.loads(profile), slow_by=slow_by)
+            plant = {"slow_by": slow_by}
+            server.add("d", base / "mount", base / "backing", json.loads(profile), plant=plant)
             server.reset("d")
             server.log("d", base / "log")
             words = [*CELL.fio(str(base / "mount" / "f")), "--bs=4k", "--time_based", "--runtime=3"]
