@@ -44,6 +44,7 @@ from penstock.platform.hosts import Platform, load_platform  # noqa: E402
 from penstock.plugins import STORE_ENGINES  # noqa: E402
 from penstock.predict.queue_network.predict import predict  # noqa: E402
 from penstock.store.conformance import Shown, conform  # noqa: E402
+from penstock.store.files import Unmounted  # noqa: E402
 from penstock.store.store import Store  # noqa: E402
 from penstock.workload.make import made  # noqa: E402
 from penstock.workload.workflow import Workload  # noqa: E402
@@ -61,6 +62,8 @@ MODELS: dict[str, dict[str, Any]] = {
 #: the fourth: as the third, with the places that the store chose
 OCCURRED = "fair, places that occurred"
 DEFAULT = "fair, balanced"
+#: a file of some MiB has a chunk for every node then
+FOR_TRIALS = {"cephfs": ["store.chunk=128KiB"]}
 
 
 @dataclass(frozen=True)
@@ -257,16 +260,18 @@ def matrix(engines: Sequence[str]) -> str:
         if lacking:
             print(f"{engine}: not run: {lacking}", file=sys.stderr)
             continue
-        nodes = load_platform(
-            CLUSTER,
-            [f"store.engine={engine}", "network.bandwidth=1 Gbit/s"],
-            predicted=False,
-        )
+        made_of = STORE_ENGINES.load(engine)()
+        if isinstance(made_of, Unmounted):
+            said[engine] = {k: s.how for k, s in made_of.support().items()}
+            continue
+        changes = [
+            f"store.engine={engine}",
+            "network.bandwidth=1 Gbit/s",
+            *FOR_TRIALS.get(engine, []),
+        ]
+        nodes = load_platform(CLUSTER, changes, predicted=False)
         with store_of(nodes, engine) as store:
             cells = {}
-            if not store.mounted:
-                said[engine] = {k: s.how for k, s in store.support().items()}
-                continue
             for shown in conform(store, partial(_heard, engine)):
                 text = shown.support.how if shown.support.why else "yes"
                 cells[shown.cell] = text if shown.holds else f"**{text}, not so**"
