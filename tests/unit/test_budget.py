@@ -32,6 +32,12 @@ def test_two_readings_were_invalid(record_property):
     for _ in range(2):
         record_property("reading taken again", "planted")
 """
+GAVE_UP = """
+def test_all_readings_were_invalid(record_property):
+    for _ in range(18):
+        record_property("reading taken again", "planted")
+    pytest.skip("planted")
+"""
 FOURTH = """
 @pytest.mark.host
 def test_right_the_fourth_time(request):
@@ -78,6 +84,14 @@ def test_what_proves_nothing_is_counted(
     why = "run again: test_planted.py::test_right_the_second_time: AssertionError"
     for line in ("rerun: 1", "skipped: 1", "readings taken again: 2", why):
         assert line in done.stdout
+
+
+def test_what_gave_up_is_skipped_and_not_counted_twice(tmp_path: Path) -> None:
+    done = run(tmp_path, SUITE + GAVE_UP, "--most-skips=2", "--most-retaken=2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for line in ("skipped: 2 of at most 2", "readings taken again: 2 of at most 2"):
+        assert line in done.stdout
+    assert run(tmp_path, SUITE + GAVE_UP, "--most-skips=1").returncode == 1
 
 
 @pytest.mark.parametrize("never", [FOURTH, FIDELITY])
