@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
+import pyarrow as pa
+
+from penstock.archive.schemas import TABLES
+from penstock.campaign.workflow.execute import Executed
 from penstock.campaign.workflow.hints import derived, tags_of
+from penstock.campaign.workflow.run import measured_runs, placement
 from penstock.campaign.workflow.schedule import Scheduler, held_bytes
+from penstock.predict.measured_runs import runs_of
 from penstock.spec.store import Extent
 from penstock.workload.workflow import File, Hints, Operation, Task, Workload
 
@@ -91,3 +99,30 @@ def test_hints_as_tags() -> None:
         "StripeWidth": "3",
         "ChunkSize": "65536",
     }
+
+
+def test_a_run_is_what_predictions_are_held_against() -> None:
+    rows = [
+        {
+            "task": n,
+            "stage": s,
+            "host": "n-0",
+            "ready_s": r,
+            "sent_s": r + 0.1,
+            "start_s": r + 0.2,
+            "end_s": e,
+        }
+        for n, s, r, e in (
+            ("a", "make", 0.0, 2.0),
+            ("b", "make", 0.0, 3.0),
+            ("join", "join", 3.0, 4.5),
+        )
+    ]
+    table = pa.Table.from_pylist(rows, TABLES["workflow_tasks"].arrow)
+    nothing = TABLES["workflow_operations"].arrow.empty_table()
+    run = Executed(4.5, table, nothing, extents={"f": [Extent(0, 5, ("n-0",))]})
+    (read,) = runs_of(json.dumps(measured_runs([run])).encode(), "measured.json")
+    assert read.makespan_s == 4.5
+    spans = {name: (span.start_s, span.end_s) for name, span in read.stages.items()}
+    assert spans == {"make": (0.0, 3.0), "join": (3.0, 4.5)}
+    assert placement(run) == {"f": [{"offset_bytes": 0, "length_bytes": 5, "hosts": ["n-0"]}]}

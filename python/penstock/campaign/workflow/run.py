@@ -124,6 +124,31 @@ def placement(run: Executed) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+def measured_runs(runs: Sequence[Executed]) -> dict[str, Any]:
+    """The runs as `penstock predict --measured` takes them (`penstock/measured/1`), times in seconds."""
+    found = []
+    for run in runs:
+        tasks = run.tasks.to_pylist()
+        stages: dict[str, tuple[float, float]] = {}
+        for task in tasks:
+            first, last = stages.get(task["stage"], (task["ready_s"], task["end_s"]))
+            ends = (min(first, task["ready_s"]), max(last, task["end_s"]))
+            stages[task["stage"]] = ends
+        found.append(
+            {
+                "makespan_s": run.makespan_s,
+                "stages": [
+                    {"name": name, "start_s": first, "end_s": last}
+                    for name, (first, last) in stages.items()
+                ],
+                "tasks": [
+                    {"name": t["task"], "start_s": t["sent_s"], "end_s": t["end_s"]} for t in tasks
+                ],
+            }
+        )
+    return {"schema": "penstock/measured/1", "runs": found}
+
+
 def run_workflow(
     workflow: Path,
     platform: Path,
@@ -217,11 +242,13 @@ def _prediction(workload: Workload, platform: Platform) -> Prediction:
 
 
 def keep(result: Result, out: Path) -> None:
-    """Writes result.json, placement.json, and the tables of each run into `out`."""
+    """Writes result.json, measured.json, placement.json, and the tables of each run into `out`."""
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out}: found a file; expected a directory, or nothing yet")
     with whole_folder(out) as folder:
         (folder / "result.json").write_text(json.dumps(result.to_dict(), indent=1) + "\n")
+        seen = json.dumps(measured_runs(result.runs), indent=1)
+        (folder / "measured.json").write_text(seen + "\n")
         placed = json.dumps(placement(result.runs[-1]), indent=1)
         (folder / "placement.json").write_text(placed + "\n")
         for number, run in enumerate(result.runs):
