@@ -66,7 +66,7 @@ def test_learning_is_killed_and_gone_on_with(ground: tuple[Path, dict[str, str]]
     assert other.returncode == 2
     assert "another space" in other.stderr
 
-    done = penstock([*words, "--resume", "--predict", "scan size=1GB"], environment)
+    done = penstock([*words, "--resume", "--predict", "scan size=2MiB"], environment)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["points"] == 10
@@ -81,7 +81,7 @@ def test_learning_is_killed_and_gone_on_with(ground: tuple[Path, dict[str, str]]
     assert len(bundles(out)) == 14  # 10 points and 4 scans, of one study
 
     # the model alone predicts the same, and prints its tree
-    again = penstock([str(out / "model.json"), "--predict", "scan size=1GB", "--json"], environment)
+    again = penstock([str(out / "model.json"), "--predict", "scan size=2MiB", "--json"], environment)
     assert json.loads(again.stdout)["predictions"] == answer["predictions"]
     page = penstock([str(out / "model.json")], environment).stdout
     assert page.startswith((out / "tree.txt").read_text())
