@@ -51,11 +51,7 @@ class Result:
         """By stage, in the order of their begin: from first begin to last end, of each run [s]."""
         found: dict[str, list[float]] = {}
         for run in self.runs:
-            ends: dict[str, tuple[float, float]] = {}
-            for task in sorted(run.tasks.to_pylist(), key=lambda t: t["ready_s"]):
-                first, last = ends.get(task["stage"], (task["ready_s"], 0.0))
-                ends[task["stage"]] = (min(first, task["ready_s"]), max(last, task["end_s"]))
-            for name, (first, last) in ends.items():
+            for name, (first, last) in _spans(run).items():
                 found.setdefault(name, []).append(last - first)
         return found
 
@@ -128,25 +124,29 @@ def measured_runs(runs: Sequence[Executed]) -> dict[str, Any]:
     """The runs as `penstock predict --measured` takes them (`penstock/measured/1`), times in seconds."""
     found = []
     for run in runs:
-        tasks = run.tasks.to_pylist()
-        stages: dict[str, tuple[float, float]] = {}
-        for task in tasks:
-            first, last = stages.get(task["stage"], (task["ready_s"], task["end_s"]))
-            ends = (min(first, task["ready_s"]), max(last, task["end_s"]))
-            stages[task["stage"]] = ends
         found.append(
             {
                 "makespan_s": run.makespan_s,
                 "stages": [
                     {"name": name, "start_s": first, "end_s": last}
-                    for name, (first, last) in stages.items()
+                    for name, (first, last) in _spans(run).items()
                 ],
                 "tasks": [
-                    {"name": t["task"], "start_s": t["sent_s"], "end_s": t["end_s"]} for t in tasks
+                    {"name": t["task"], "start_s": t["sent_s"], "end_s": t["end_s"]}
+                    for t in run.tasks.to_pylist()
                 ],
             }
         )
     return {"schema": "penstock/measured/1", "runs": found}
+
+
+def _spans(run: Executed) -> dict[str, tuple[float, float]]:
+    """By stage, in the order of their begin: when its first task was ready, when its last one ended [s]."""
+    spans: dict[str, tuple[float, float]] = {}
+    for task in sorted(run.tasks.to_pylist(), key=lambda t: t["ready_s"]):
+        first, last = spans.get(task["stage"], (task["ready_s"], task["end_s"]))
+        spans[task["stage"]] = (first, max(last, task["end_s"]))
+    return spans
 
 
 def run_workflow(
