@@ -81,7 +81,9 @@ def test_learning_is_killed_and_gone_on_with(ground: tuple[Path, dict[str, str]]
     assert len(bundles(out)) == 14  # 10 points and 4 scans, of one study
 
     # the model alone predicts the same, and prints its tree
-    again = penstock([str(out / "model.json"), "--predict", "scan size=2MiB", "--json"], environment)
+    again = penstock(
+        [str(out / "model.json"), "--predict", "scan size=2MiB", "--json"], environment
+    )
     assert json.loads(again.stdout)["predictions"] == answer["predictions"]
     page = penstock([str(out / "model.json")], environment).stdout
     assert page.startswith((out / "tree.txt").read_text())
