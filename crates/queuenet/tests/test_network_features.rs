@@ -59,7 +59,7 @@ fn host_of(outcome: &Outcome, task: &str) -> String {
 
 /// 7 chunks over three nodes in their own order: 3, 2 and 2.
 #[test]
-fn pr_12_placement_vector() {
+fn placement_vector() {
     let only = work(
         json!([]),
         json!([{"name": "w", "operations": [write("f", 7 * MIB)]}]),
@@ -81,7 +81,7 @@ fn pr_12_placement_vector() {
 }
 
 #[test]
-fn pr_m_10_placement_by_hint() {
+fn placement_by_hint() {
     let on = |hints: Value| {
         let files = json!([{"name": "f", "hints": hints}]);
         work(
@@ -119,7 +119,7 @@ fn pr_m_10_placement_by_hint() {
 }
 
 #[test]
-fn pr_m_10_local_only_if_there_is_room() {
+fn local_only_if_there_is_room() {
     let mut narrow = network(3);
     narrow["store"]["placement"] = json!("local");
     narrow["hosts"][0]["storage"]["capacity_bytes"] = json!(2 * MIB);
@@ -142,7 +142,7 @@ fn set_xattr_tags_what_follows() {
 
 /// With a window of one the next chunk leaves when the one before it is acknowledged.
 #[test]
-fn pr_m_5_window() {
+fn window() {
     let only = work(
         json!([]),
         json!([{"name": "w", "machine": "h0", "operations": [write("f", 4 * MIB)]}]),
@@ -167,7 +167,7 @@ fn pr_m_5_window() {
 
 /// Ten writes after each other are one, and the manager is asked twice, not twenty times (Costa 2014).
 #[test]
-fn pr_w_4_aggregation() {
+fn aggregation() {
     let operations: Vec<Value> = (0..10)
         .map(|i| json!({"op": "write", "file": "f", "offset_bytes": i * MIB / 4, "size_bytes": MIB / 4}))
         .collect();
@@ -205,7 +205,7 @@ fn pr_w_4_aggregation() {
 
 /// The cache vector of §12 as a workload: reads of chunks 1, 2, 1, 3, 2, 1 with room for two: one hit.
 #[test]
-fn pr_w_4_cache() {
+fn cache() {
     let operations: Vec<Value> = [1, 2, 1, 3, 2, 1]
         .iter()
         .map(|chunk| json!({"op": "read", "file": "f", "offset_bytes": chunk * MIB, "size_bytes": MIB}))
@@ -242,7 +242,7 @@ fn pr_w_4_cache() {
 
 /// Two senders to two receivers share a core of one link's rate: twice the time. Racks share an uplink.
 #[test]
-fn pr_m_4_fabric_and_racks() {
+fn fabric_and_racks() {
     let pair = work(
         json!([{"name": "a", "hints": {"host": "h2"}}, {"name": "b", "hints": {"host": "h3"}}]),
         json!([{"name": "wa", "machine": "h0", "operations": [write("a", 10 * MIB)]},
@@ -295,7 +295,7 @@ fn pr_m_4_fabric_and_racks() {
 }
 
 #[test]
-fn pr_s_1_scheduling() {
+fn scheduling() {
     let tasks = json!([
         {"name": "busy", "machine": "h1", "operations": [{"op": "compute", "seconds": 3}]},
         {"name": "reader", "not_before_s": 1, "operations": [read("f", 4 * MIB), {"op": "compute", "seconds": 1}]}]);
@@ -368,6 +368,34 @@ fn slots_speed_launch_and_stagger() {
     assert_eq!(run(&four, &one).makespan_s, 6.0);
 }
 
+/// 20 ms for each file with tags that a task writes, whatever it reads; 30 ms to find what another wrote.
+#[test]
+fn setting_tags_and_finding_files_take_time() {
+    let files = json!([{"name": "in", "size_bytes": MIB, "preloaded": true},
+                       {"name": "a", "hints": {"placement": "local"}},
+                       {"name": "b", "hints": {"placement": "local"}}]);
+    let twice = json!([write("a", MIB), write("a", MIB), write("b", MIB)]);
+    let tasks = json!([
+        {"name": "plain", "operations": [read("in", MIB), write("c", MIB)]},
+        {"name": "tags", "operations": twice},
+        {"name": "reads", "operations": [read("a", MIB), write("d", MIB)]}]);
+    let mut one = network(3);
+    let launches = |network: &Value| -> Vec<f64> {
+        let outcome = run(&work(files.clone(), tasks.clone()), network);
+        let rows = outcome.tasks.unwrap();
+        rows.iter().map(|task| task.launch_s).collect()
+    };
+    one["launch"] = json!({"overhead": 0.25, "tag": 0.02, "locate": 0.03});
+    let near = |found: Vec<f64>, expected: [f64; 3]| {
+        for (one, other) in found.iter().zip(expected) {
+            assert!((one - other).abs() < 1e-9, "{found:?}; {expected:?}");
+        }
+    };
+    near(launches(&one), [0.25, 0.29, 0.25]);
+    one["scheduler"] = json!({"kind": "data_location"});
+    near(launches(&one), [0.25, 0.29, 0.28]);
+}
+
 /// Each host's own client queue serves operations one by one.
 #[test]
 fn a_client_takes_time_for_each_operation() {
@@ -383,7 +411,7 @@ fn a_client_takes_time_for_each_operation() {
 
 /// Chunks are laid down after each other on their node, so that a profile knows sequential from random access.
 #[test]
-fn pr_m_2_a_profile_tells_sequential_from_random() {
+fn a_profile_tells_sequential_from_random() {
     let class = |s: f64| json!({"overhead": {"kind": "constant", "value_s": s}});
     let both = json!({"sequential": class(0.001), "random": class(0.1)});
     let mut disk = network(1);
@@ -411,7 +439,7 @@ fn pr_m_2_a_profile_tells_sequential_from_random() {
 
 /// k servers halve the time of many requests to slow storage.
 #[test]
-fn pr_m_2_servers() {
+fn servers() {
     let only = work(
         json!([]),
         json!([{"name": "w", "machine": "h0", "operations": [write("f", 10 * MIB)]}]),
@@ -426,7 +454,7 @@ fn pr_m_2_servers() {
 
 /// A reader takes the replica on its own host (the simulator of Costa 2014 did not).
 #[test]
-fn pr_m_8_local_replica_first() {
+fn local_replica_first() {
     let files =
         json!([{"name": "f", "size_bytes": 8 * MIB, "preloaded": true, "hints": {"replicas": 4}}]);
     let reads = work(
@@ -443,7 +471,7 @@ fn pr_m_8_local_replica_first() {
 
 /// A fast frame-forwarding chain of three costs hardly more than one copy.
 #[test]
-fn pr_m_9_streaming_pays() {
+fn streaming_pays() {
     let only = work(
         json!([]),
         json!([{"name": "w", "machine": "c", "operations": [write("f", 4 * MIB)]}]),

@@ -279,6 +279,11 @@ class LaunchFile(Part):
     stagger: Time = Field(
         "0s", description="How much later than the run a task without predecessors starts."
     )
+    tag: Time = Field("0s", description="For each file with hints that the task writes.")
+    locate: Time = Field(
+        "0s",
+        description="With data_location: finding what an earlier task wrote, for a task that reads it.",
+    )
 
 
 class PreprocessFile(Part):

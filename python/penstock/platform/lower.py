@@ -257,6 +257,8 @@ class Lowering:
             "launch": {
                 "overhead": time_of(file.launch.overhead),
                 "stagger": time_of(file.launch.stagger),
+                "tag": time_of(file.launch.tag),
+                "locate": time_of(file.launch.locate),
             },
             "preprocess": {
                 "aggregate": file.preprocess.aggregate,

@@ -210,7 +210,10 @@ def _rest(platform: Platform, lowered: dict[str, Any]) -> Table:
     launch = {
         k: service_text({"overhead": v, "s_per_byte": 0}) for k, v in lowered["launch"].items()
     }
-    table.add_row("launch", f"{launch['overhead']} a task, {launch['stagger']} stagger")
+    hints = f", {launch['tag']} a file with hints, {launch['locate']} to find one"
+    given = {platform.file.launch.tag, platform.file.launch.locate} != {"0s"}
+    told = f"{launch['overhead']} a task, {launch['stagger']} stagger{hints if given else ''}"
+    table.add_row("launch", told)
     chosen = {h.power.frequency_hz for h in platform.hosts if h.power is not None} - {None}
     if chosen:
         table.add_row(

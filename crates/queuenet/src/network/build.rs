@@ -155,8 +155,10 @@ fn bound_s(workload: &Workload, network: &Network) -> f64 {
     let operations = workload.operations[0].len() as f64;
     let requests = workload.moved_bytes / chunk as f64 + 4.0 * operations;
     let control = 4.0 * network.protocol.control_bytes as f64 / rate;
-    let launches =
-        workload.tasks() as f64 * far(&network.launch.overhead) + far(&network.launch.stagger);
+    let launch = &network.launch;
+    let launches = workload.tasks() as f64 * (far(&launch.overhead) + far(&launch.locate))
+        + far(&launch.stagger)
+        + operations * far(&launch.tag);
     let moved = workload.moved_bytes * replicas * (4.0 / rate + per_byte);
     let asked = requests * replicas * (per_request + control + 8.0 * latency);
     let waits = network.scheduler.wait_s.unwrap_or(0.0) * workload.tasks() as f64;

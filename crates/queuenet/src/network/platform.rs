@@ -265,6 +265,10 @@ pub struct Launch {
     pub overhead: Duration,
     /// How much later than the run a task without predecessors becomes ready.
     pub stagger: Duration,
+    /// For each file with tags that the task writes: they are set before it begins.
+    pub tag: Duration,
+    /// Where a scheduler places tasks by data: to find what an earlier task wrote.
+    pub locate: Duration,
 }
 
 /// What is done to operations before they are simulated.
@@ -375,7 +379,9 @@ impl Network {
             at_least_zero("scheduler.wait_s", wait_s)?;
         }
         self.launch.overhead.check("launch.overhead")?;
-        self.launch.stagger.check("launch.stagger")
+        self.launch.stagger.check("launch.stagger")?;
+        self.launch.tag.check("launch.tag")?;
+        self.launch.locate.check("launch.locate")
     }
 
     fn check_store(&self, storage: usize) -> Result<(), String> {

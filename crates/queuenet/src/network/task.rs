@@ -1,6 +1,6 @@
 //! The application driver: a task's way through its operations (Costa 2014).
 
-use super::choices::Allocation;
+use super::choices::{Allocation, SchedulerKind};
 use super::engine::{add_up, draw, kind, station, Engine, Leg, Message, Stage, SLOTS};
 use super::outcome::Span;
 use super::server::NONE;
@@ -154,10 +154,18 @@ impl Engine<'_> {
         self.hosts[host as usize].slot_tally.serve(waited, 0);
         self.hosts[host as usize].tasks += 1;
         let mut draws = Engine::draws(self.seed, draw::LAUNCH, u64::from(task), 0);
-        let ns = match &self.workload.tasks[task as usize].launch {
+        let spec = &self.workload.tasks[task as usize];
+        let settings = &self.network.launch;
+        let mut ns = match &spec.launch {
             Some(launch) => launch.draw(&mut draws),
-            None => self.network.launch.overhead.sampler().draw(&mut draws),
+            None => settings.overhead.sampler().draw(&mut draws),
         };
+        for _ in 0..spec.tagged {
+            ns += settings.tag.sampler().draw(&mut draws);
+        }
+        if spec.reads_made && self.network.scheduler.kind == SchedulerKind::DataLocation {
+            ns += settings.locate.sampler().draw(&mut draws);
+        }
         let launch = self.clock.from_ns(ns);
         let run = &mut self.runs[task as usize];
         run.spent.launch = launch;

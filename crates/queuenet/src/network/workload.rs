@@ -157,6 +157,10 @@ pub struct TaskSpec {
     pub not_before_s: f64,
     /// Operations as described, and merged: ranges of the two lists.
     pub operations: [(u32, u32); 2],
+    /// Files with tags that it writes.
+    pub tagged: u32,
+    /// Whether it reads what is made in the run.
+    pub reads_made: bool,
     pub predecessors: u32,
     pub successors: (u32, u32),
 }
@@ -432,6 +436,7 @@ impl Builder {
                 operations[0].push(resolved);
             }
             let end = operations[0].len() as u32;
+            let (tagged, reads_made) = self.looked_at(&operations[0][begin as usize..]);
             let merged_begin = operations[1].len() as u32;
             let merged = aggregated(&operations[0][begin as usize..]);
             operations[1].extend(merged);
@@ -442,6 +447,8 @@ impl Builder {
                 launch: task.launch.as_ref().map(Duration::sampler),
                 not_before_s,
                 operations: [(begin, end), (merged_begin, operations[1].len() as u32)],
+                tagged,
+                reads_made,
                 predecessors: 0,
                 successors: (0, 0),
             });
@@ -461,6 +468,25 @@ impl Builder {
             compute_s,
             moved_bytes,
         })
+    }
+
+    /// How many files with tags a task's operations write, and whether they read a file made in the run.
+    fn looked_at(&self, operations: &[Operation]) -> (u32, bool) {
+        let mut tagged = Vec::new();
+        let mut reads_made = false;
+        for operation in operations {
+            match operation {
+                Operation::Write { file, .. }
+                    if self.files[*file as usize].hints != HintsText::default()
+                        && !tagged.contains(file) =>
+                {
+                    tagged.push(*file);
+                }
+                Operation::Read { file, .. } => reads_made |= !self.files[*file as usize].preloaded,
+                _ => {}
+            }
+        }
+        (tagged.len() as u32, reads_made)
     }
 
     /// Dependencies (before, after): those stated, and a reader's on the writers of what it reads.
