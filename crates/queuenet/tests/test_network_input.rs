@@ -298,7 +298,7 @@ fn bad_workloads_are_named() {
 
 /// A full node, a full store and a chunk that is not there yet are results, not crashes.
 #[test]
-fn pr_m_11_a_full_store_is_a_result() {
+fn a_full_store_is_a_result() {
     let small = set(network(), "/hosts/2/storage/capacity_bytes", json!(2 << 20));
     let small = set(small, "/hosts/3/storage/capacity_bytes", json!(2 << 20));
     let found = outcome(&workload(), &small).unwrap();
@@ -340,7 +340,7 @@ fn pr_m_11_a_full_store_is_a_result() {
 
 /// Zero bytes take the manager's two requests; ten terabytes take no more memory than their stripe.
 #[test]
-fn pr_m_7_zero_and_ten_terabytes() {
+fn zero_and_ten_terabytes() {
     let only = |size: u64| {
         json!({"schema": "penstock/workload/1", "tasks": [{"name": "w", "operations": [
             {"op": "write", "file": "f", "size_bytes": size}]}]})

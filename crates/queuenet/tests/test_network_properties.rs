@@ -151,7 +151,7 @@ fn run(workload: &Workload, network: &Value, seed: u64) -> Outcome {
 /// Merging changes no result: on every random platform and workload both ways agree to the last bit, where 2 % are
 /// asked for. A wrong frame size would be seen.
 #[test]
-fn pr_t_1_merged_frames_change_nothing() {
+fn merged_frames_change_nothing() {
     let mut sensitive = 0;
     for seed in 0..300 {
         let mut dice = Dice::new(seed);
@@ -265,7 +265,7 @@ fn books_balance_on_random_scenarios() {
 
 /// The same numbers whatever the number of threads, and others with another seed.
 #[test]
-fn pr_m_6_same_on_any_number_of_threads() {
+fn same_on_any_number_of_threads() {
     let mut dice = Dice::new(5);
     let (workload, ..) = random_workload(&mut dice);
     let workload = Workload::from_json(&workload.to_string()).unwrap();
@@ -286,7 +286,7 @@ fn pr_m_6_same_on_any_number_of_threads() {
 
 /// Frame sizes from 16 KiB to a quarter of the chunk move a write of ten chunks or more by less than 2 %.
 #[test]
-fn pr_m_5_frame_size_hardly_matters() {
+fn frame_size_hardly_matters() {
     let link = json!({"out_bps": 12.5e6, "in_bps": 12.5e6, "loopback_bps": 125e6});
     let per_chunk = json!({"s_per_byte": 1e-3 / 1048576.0});
     let work = json!({"schema": "penstock/workload/1", "tasks": [{"name": "w", "operations": [

@@ -175,7 +175,7 @@ fn holds(rate: f64, laws: &[(Distribution, u32)], expected: &[Expected]) {
 }
 
 #[test]
-fn pr_12_m_m_1() {
+fn m_m_1() {
     holds(
         0.8,
         &[(exponential(1.0), 1)],
@@ -184,7 +184,7 @@ fn pr_12_m_m_1() {
 }
 
 #[test]
-fn pr_12_m_d_1() {
+fn m_d_1() {
     holds(
         0.8,
         &[(constant(1.0), 1)],
@@ -193,7 +193,7 @@ fn pr_12_m_d_1() {
 }
 
 #[test]
-fn pr_12_m_m_2() {
+fn m_m_2() {
     holds(
         1.6,
         &[(exponential(1.0), 2)],
@@ -291,7 +291,7 @@ fn mva(n: u32, demands: &[f64]) -> (f64, f64) {
 }
 
 #[test]
-fn pr_12_closed_network() {
+fn closed_network() {
     let demands = [0.2, 0.1];
     let (throughput, response) = mva(3, &demands);
     assert!((throughput - 4.666_667).abs() < 1e-6 && (response - 0.642_857).abs() < 1e-6);
@@ -333,7 +333,7 @@ fn closed_networks_by_mva() {
 /// The spec's own measure, half a minute long: five seeds of ten million customers within 1 %.
 #[test]
 #[ignore = "takes half a minute; cargo test --release -p penstock-queuenet -- --ignored"]
-fn pr_12_within_one_percent() {
+fn within_one_percent() {
     let cases = [
         (0.8, exponential(1.0), 1, 4.0),
         (0.8, constant(1.0), 1, 2.0),

@@ -123,7 +123,7 @@ fn with(mut value: Value, path: &[&str], to: Value) -> Value {
 }
 
 #[test]
-fn pr_12_write_ten_chunks() {
+fn write_ten_chunks() {
     let form = 10.0 * C / B + 2.0 * MANAGER_S + 10.0 * S / B + F / B + 0.001;
     let network = set_v(1, 0.001);
     holds(
@@ -147,7 +147,7 @@ fn pr_12_write_ten_chunks() {
 }
 
 #[test]
-fn pr_12_write_ten_chunks_slow_storage() {
+fn write_ten_chunks_slow_storage() {
     let form = 10.0 * C / B + 2.0 * MANAGER_S + S / B + F / B + 10.0 * 0.2;
     holds(
         &one_write(10 * CHUNK),
@@ -159,7 +159,7 @@ fn pr_12_write_ten_chunks_slow_storage() {
 }
 
 #[test]
-fn pr_12_write_width_four() {
+fn write_width_four() {
     let form = 10.0 * C / B + 2.0 * MANAGER_S + 10.0 * S / B + F / B + 0.2;
     holds(
         &one_write(10 * CHUNK),
@@ -171,7 +171,7 @@ fn pr_12_write_width_four() {
 }
 
 #[test]
-fn pr_12_write_with_latency() {
+fn write_with_latency() {
     let form = 10.0 * C / B + 6.0 * 0.001 + 2.0 * MANAGER_S + 10.0 * S / B + F / B + 0.001;
     let network = with(set_v(1, 0.001), &["fabric", "latency_s"], json!(0.001));
     let wrong = with(set_v(1, 0.001), &["fabric", "latency_s"], json!(0.00105));
@@ -205,7 +205,7 @@ fn read_ten() -> Value {
 }
 
 #[test]
-fn pr_12_read_ten_chunks_with_open() {
+fn read_ten_chunks_with_open() {
     let form = 6.0 * C / B + MANAGER_S + 0.001 + 10.0 * S / B + F / B;
     holds(
         &read_ten(),
@@ -217,7 +217,7 @@ fn pr_12_read_ten_chunks_with_open() {
 }
 
 #[test]
-fn pr_12_read_slow_storage() {
+fn read_slow_storage() {
     let form = 6.0 * C / B + MANAGER_S + 10.0 * 0.2 + S / B + F / B;
     holds(
         &read_ten(),
@@ -237,7 +237,7 @@ fn replicated(policy: &str, forward: &str, replicas: u32, seconds: f64) -> Value
 }
 
 #[test]
-fn pr_m_9_chain_by_chunk() {
+fn chain_by_chunk() {
     let r = 3.0;
     let form = (8.0 + 2.0 * r) * C / B + 2.0 * MANAGER_S + r * (S / B + F / B + 0.001);
     let wrong = replicated("chain", "chunk", 3, 0.00105);
@@ -251,7 +251,7 @@ fn pr_m_9_chain_by_chunk() {
 }
 
 #[test]
-fn pr_m_9_chain_by_frame() {
+fn chain_by_frame() {
     let r = 3.0;
     let form = (8.0 + 2.0 * r) * C / B + 2.0 * MANAGER_S + S / B + (2.0 * r - 1.0) * F / B + 0.001;
     let wrong = replicated("chain", "frame", 3, 0.00105);
@@ -265,7 +265,7 @@ fn pr_m_9_chain_by_frame() {
 }
 
 #[test]
-fn pr_m_9_parallel() {
+fn parallel() {
     let form = 12.0 * C / B + 2.0 * MANAGER_S + 3.0 * S / B + 2.0 * F / B + 2.0 * 0.001;
     let wrong = replicated("parallel", "chunk", 3, 0.00105);
     holds(
@@ -278,7 +278,7 @@ fn pr_m_9_parallel() {
 }
 
 #[test]
-fn pr_m_9_client_without_manager() {
+fn client_without_manager() {
     let form = 2.0 * S / B + F / B + 0.001 + 2.0 * C / B;
     let bare = |seconds| {
         let mut network = network(vec![
@@ -301,7 +301,7 @@ fn pr_m_9_client_without_manager() {
 }
 
 #[test]
-fn pr_12_local_write() {
+fn local_write() {
     let form = 8.0 * C / B + 2.0 * MANAGER_S + 10.0 * S / B_LOC + 0.001 + C / B_LOC;
     let local = |seconds| {
         let mut network = network(vec![both("h", seconds), manager(MANAGER_S)]);
@@ -323,7 +323,7 @@ fn pr_12_local_write() {
 }
 
 #[test]
-fn pr_m_7_last_chunk_half() {
+fn last_chunk_half() {
     let form = 10.0 * C / B + 2.0 * MANAGER_S + 10.5 * S / B + F / B + 0.0005;
     let bytes = 10 * CHUNK + CHUNK / 2;
     holds(
@@ -336,7 +336,7 @@ fn pr_m_7_last_chunk_half() {
 }
 
 #[test]
-fn pr_12_incast() {
+fn incast() {
     let incast = |seconds, manager_s| {
         let mut hosts: Vec<Value> = (0..5).map(|i| client(&format!("c{i}"))).collect();
         hosts.push(manager(manager_s));
@@ -364,7 +364,7 @@ fn pr_12_incast() {
 }
 
 #[test]
-fn pr_12_eight_collocated_hosts() {
+fn eight_collocated_hosts() {
     let hosts = |placement: &str, shuffle: &str, seconds| {
         let mut hosts: Vec<Value> = (0..8).map(|i| both(&format!("h{i}"), seconds)).collect();
         hosts.push(manager(MANAGER_S));
@@ -397,7 +397,7 @@ fn pr_12_eight_collocated_hosts() {
 }
 
 #[test]
-fn pr_12_reduce() {
+fn reduce() {
     let size = 4 * CHUNK;
     let hosts = |seconds| {
         let mut hosts: Vec<Value> = (0..4).map(|i| both(&format!("h{i}"), seconds)).collect();
@@ -449,7 +449,7 @@ fn pr_12_reduce() {
 }
 
 #[test]
-fn pr_12_compute_only() {
+fn compute_only() {
     let tasks = [4, 3, 3, 2, 2]
         .iter()
         .enumerate()
@@ -468,7 +468,7 @@ fn pr_12_compute_only() {
 
 /// Utilisations of the bottleneck table, write of 10 chunks.
 #[test]
-fn pr_o_2_utilisation() {
+fn utilisation() {
     let of = |outcome: &Outcome, name: &str| {
         let row = outcome.stations.iter().find(|row| row.name == name);
         row.map(|row| row.utilisation).unwrap()

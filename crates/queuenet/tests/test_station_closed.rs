@@ -48,7 +48,7 @@ fn depth_and_threads_give_the_same_rates() {
 
 /// Files of their own lie all over a disk that has an arm, one that all share in one place.
 #[test]
-fn em_31_who_reads_elsewhere_moves_the_arm() {
+fn who_reads_elsewhere_moves_the_arm() {
     let times = r#"{"shortest_s":0.001,"average_s":0.012,"longest_s":0.02}"#;
     let arm = format!(
         r#"1,"seek":{{"span_bytes":320000000000,"cylinders":100000,"read":{times},"write":{times}}} {{"kind": "constant", "value_s": 0.004}}"#

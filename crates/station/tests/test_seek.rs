@@ -61,7 +61,7 @@ fn assert_close(found: f64, expected: f64, relative: f64, what: &str) {
 }
 
 #[test]
-fn em_31_the_next_cylinder_the_whole_way_and_none() {
+fn seeks_to_the_next_cylinder_the_whole_way_and_none() {
     let mut arm = Arm::new(&disk(""));
     arm.at_cylinder(Op::Read, 0);
     assert_close(ms(arm.at_cylinder(Op::Read, 1)), 1.0, 1e-6, "next");
@@ -77,7 +77,7 @@ fn em_31_the_next_cylinder_the_whole_way_and_none() {
 }
 
 #[test]
-fn em_32_anywhere_it_is_the_average_and_as_the_quantiles_say() {
+fn a_seek_anywhere_is_the_average_and_as_the_quantiles_say() {
     let profile = disk("");
     let mut arm = Arm::new(&profile);
     let n = 200_000u64;

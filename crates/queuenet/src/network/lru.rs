@@ -59,7 +59,7 @@ mod tests {
 
     /// PR §12, cache vector: an LRU of 2 chunks, reads 1,2,1,3,2,1: 1 hit, 5 misses.
     #[test]
-    fn pr_12_cache_vector() {
+    fn cache_vector() {
         let mut cache = Lru::new(2 << 20);
         let (mut hits, mut misses) = (0, 0);
         for chunk in [1, 2, 1, 3, 2, 1] {
