@@ -12,6 +12,7 @@ from typing import IO, Any, Protocol
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.spec.store import Extent, StoreSpec, Support
+from penstock.store.session import Sessions
 
 #: longest that one command of an engine may take [s]
 PATIENCE_S = 120.0
@@ -36,6 +37,7 @@ class Site:
     #: the cluster's own directory on this host
     home: Path
     state: dict[str, Any] = field(default_factory=dict)
+    sessions: Sessions = field(default_factory=Sessions)
 
     @property
     def mount(self) -> str:
@@ -72,12 +74,19 @@ class Site:
             done = node.run(argv, stdin=given, stdout=out, stderr=out, env=env, timeout_s=timeout_s)
             said = _read(out)
         if done.timed_out or done.exit_status != 0:
-            end = "took too long" if done.timed_out else f"ended with status {done.exit_status}"
-            last = " | ".join(said.strip().splitlines()[-_LAST_LINES:])
-            raise PenstockError(
-                f"{node.name}: {what}: {argv[0]} {end}: {last or 'it said nothing'}"
-            )
+            raise _failed(node, argv, what, None if done.timed_out else done.exit_status, said)
         return said
+
+    def request(self, node: RunningNode, name: str, *arguments: Any) -> Any:
+        """What `inside.py` answers of a file, in no time of a new program. PenstockError where it fails."""
+        return self.sessions.request(node, name, *arguments, timeout_s=PATIENCE_S)
+
+    def ask(self, node: RunningNode, argv: Sequence[str], *, what: str) -> str:
+        """As `run`, for commands that leave no daemon: begun by a program that is in the node already."""
+        done = self.sessions.request(node, "run", list(argv), PATIENCE_S, timeout_s=2 * PATIENCE_S)
+        if done["status"] != 0:
+            raise _failed(node, argv, what, done["status"], done["output"])
+        return str(done["output"])
 
     def write(self, node: RunningNode, path: str, text: str) -> None:
         """Writes a file in a node, with its directory; closed to other users."""
@@ -99,6 +108,15 @@ class Site:
             if time.monotonic() > until:
                 raise PenstockError(f"{what} within {within_s:g} s")
             time.sleep(every_s)
+
+
+def _failed(
+    node: RunningNode, argv: Sequence[str], what: str, status: int | None, said: str
+) -> PenstockError:
+    """The error of a command that failed; no status where it took too long."""
+    end = "took too long" if status is None else f"ended with status {status}"
+    last = " | ".join(said.strip().splitlines()[-_LAST_LINES:])
+    return PenstockError(f"{node.name}: {what}: {argv[0]} {end}: {last or 'it said nothing'}")
 
 
 def _read(file: IO[bytes]) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,20 +10,8 @@ from typing import Protocol, runtime_checkable
 
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.emulate.cluster.copying import copy
-from penstock.errors import PenstockError
 from penstock.store.engine import Site
 
-#: what a node runs to set, get and list attributes: coreutils has nothing for it
-_XATTR = """
-import json, os, sys
-act, path, *pairs = sys.argv[1:]
-if act == "set":
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        os.setxattr(path, name, value.encode())
-found = {n: os.getxattr(path, n).decode("utf-8", "replace") for n in os.listxattr(path)}
-print(json.dumps({n: v for n, v in found.items() if n.startswith("user.")}))
-"""
 #: what each line of a listing has: bytes, time of change, path below the directory
 _FORMAT = "%s %T@ %P\\0"
 
@@ -108,19 +94,13 @@ class Mounted:
         return self._run("/bin/sh", "-c", script, "sh", *words, what=what, stdin=stdin)
 
     def kind(self, path: str) -> tuple[str, int] | None:
-        """By stat(1)."""
-        try:
-            said = self._run("stat", "-c", "%s %F", path, what=path)
-        except PenstockError as error:
-            if "No such file" in str(error):
-                return None
-            raise
-        size, _, kind = said.strip().partition(" ")
-        return ("directory" if kind == "directory" else "file"), int(size)
+        """By lstat(2)."""
+        found = self._site.request(self._node, "kind", path)
+        return None if found is None else (str(found[0]), int(found[1]))
 
     def make(self, path: str) -> None:
-        """By the shell."""
-        self._shell('mkdir -p "$(dirname "$1")" && : >> "$1"', path, what=path)
+        """By open(2)."""
+        self._site.request(self._node, "make", path)
 
     def write(self, path: str, content: bytes) -> None:
         """And sync(1)."""
@@ -138,15 +118,11 @@ class Mounted:
 
     def attributes(self, path: str) -> dict[str, str]:
         """By getxattr(2)."""
-        return self._xattr("get", path)
+        return dict(self._site.request(self._node, "attributes", path))
 
     def set_attributes(self, path: str, pairs: Mapping[str, str]) -> None:
         """By setxattr(2)."""
-        self._xattr("set", path, *(f"{k}={v}" for k, v in pairs.items()))
-
-    def _xattr(self, act: str, path: str, *pairs: str) -> dict[str, str]:
-        words = [sys.executable, "-I", "-c", _XATTR, act, path, *pairs]
-        return dict(json.loads(self._run(*words, what="its attributes")))
+        self._site.request(self._node, "set_attributes", path, dict(pairs))
 
     def rewrite(self, path: str, draft: str) -> None:
         """By cat(1), and sync(1)."""

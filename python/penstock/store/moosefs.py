@@ -154,7 +154,7 @@ class MooseFS:
             if current is not None and empty:
                 self._set_class(site, node, path, current, value)
             else:
-                site.run(node, ["mfssetgoal", str(value), path], what=f"{value} copies")
+                site.ask(node, ["mfssetgoal", str(value), path], what=f"{value} copies")
             return _SUPPORT["Replication"]
         if key != "DP":
             return _SUPPORT.get(key, refused("MooseFS knows nothing like it"))
@@ -184,10 +184,10 @@ class MooseFS:
         if name not in classes.values():
             self._class(site, node, ",".join([label, *["*"] * (copies - 1)]), name)
             classes[f"{label}{copies}"] = name
-        site.run(node, ["mfssetsclass", name, path], what=f"the storage class {name}")
+        site.ask(node, ["mfssetsclass", name, path], what=f"the storage class {name}")
 
     def _class_of(self, site: Site, node: RunningNode, path: str) -> str:
-        said = site.run(node, ["mfsgetsclass", path], what="its storage class")
+        said = site.ask(node, ["mfsgetsclass", path], what="its storage class")
         return said.rpartition(":")[2].strip().strip("'")
 
     def _label(self, site: Site, node: RunningNode, path: str) -> str | None:
@@ -201,8 +201,8 @@ class MooseFS:
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
         """As mfsfileinfo(1) says it, by chunks of 64 MiB."""
-        size = int(site.run(node, ["stat", "-c", "%s", path], what="its size"))
-        said = site.run(node, ["mfsfileinfo", path], what="its chunks")
+        _, size = site.request(node, "kind", path)
+        said = site.ask(node, ["mfsfileinfo", path], what="its chunks")
         if size and "chunk 0" not in said:
             raise PenstockError(f"{path}: mfsfileinfo names no chunk of {size} bytes")
         parts = re.split(r"^\s*chunk \d+:", said, flags=re.MULTILINE)[1:]

@@ -24,6 +24,7 @@ from penstock.state import closed, runtime_dir
 from penstock.store.engine import Site, StoreEngine
 from penstock.store.files import Files, Mounted, Unmounted
 from penstock.store.hints import attribute, checked, hint
+from penstock.store.session import Sessions
 from penstock.writing import write_whole
 
 Progress = Callable[[str, int, int], None]
@@ -57,6 +58,7 @@ class Store:
         self.roles = roles
         self.state = state
         self._engine: StoreEngine = STORE_ENGINES.load(spec.engine)()
+        self._sessions = Sessions()
 
     @property
     def name(self) -> str:
@@ -159,6 +161,7 @@ class Store:
             of(self.roles.clients),
             self.cluster.home,
             self.state,
+            self._sessions,
         )
 
     def client(self, name: str | None = None) -> RunningNode:
@@ -350,6 +353,7 @@ class Store:
     def _end(self) -> None:
         """Clients and servers in good order; what has died is the cluster's to remove."""
         site = self._site()
+        self._sessions.close()
         for node in site.clients:
             if node.state == "running":
                 with contextlib.suppress(PenstockError):

@@ -1,0 +1,86 @@
+"""What a node runs to answer short requests about files of a store, so that none begins a program of its own.
+
+Started inside the node, with the standard library alone. Reads requests as JSON lines on stdin, writes one
+line for each: `{"result": …}` or `{"error": "…"}`. Ends with its stdin.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+#: a listing of some hundred thousand files
+MOST_OUTPUT = 64 << 20
+
+
+def run(argv: list[str], timeout_s: float) -> dict[str, Any]:
+    """Status (None: it took too long and was killed) and output of a command."""
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+        try:
+            status: int | None = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            status = None
+        out.seek(0)
+        return {"status": status, "output": out.read(MOST_OUTPUT + 1).decode(errors="replace")}
+
+
+def kind(path: str) -> list[Any] | None:
+    """`file` or `directory`, and its bytes; None where there is nothing."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return ["directory" if stat.S_ISDIR(found.st_mode) else "file", found.st_size]
+
+
+def make(path: str) -> None:
+    """An empty file with its directory, where there is none."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    # MooseFS tells one of two clients that make a file at the same time that it exists
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+
+
+def attributes(path: str) -> dict[str, str]:
+    """Those of users, `user.…`."""
+    names = [n for n in os.listxattr(path) if n.startswith("user.")]
+    return {n: os.getxattr(path, n).decode("utf-8", "replace") for n in names}
+
+
+def set_attributes(path: str, pairs: dict[str, str]) -> None:
+    """Sets some, new or not."""
+    for name, value in pairs.items():
+        os.setxattr(path, name, value.encode())
+
+
+REQUESTS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (run, kind, make, attributes, set_attributes)
+}
+
+
+def main() -> None:
+    """Until stdin ends."""
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        reply: dict[str, Any] = {}
+        try:
+            reply["result"] = REQUESTS[name](*arguments)
+        except OSError as error:
+            reply["error"] = f"{error.filename or name}: {error.strerror}"
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Short requests to a node's files: answered by one program that stays, ended with it, never mixed up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from penstock.emulate.cluster.cluster import RunningNode
+from penstock.errors import PenstockError
+from penstock.store.session import Sessions
+
+
+@dataclass
+class Here:
+    """A node that is this process's own place."""
+
+    name: str = "here"
+    start_ticks: int = 1
+    entered: int = 0
+
+    def enter(self, argv: list[str]) -> list[str]:
+        self.entered += 1
+        return argv
+
+
+@pytest.fixture
+def sessions() -> Iterator[Sessions]:
+    found = Sessions()
+    yield found
+    found.close()
+
+
+def ask(sessions: Sessions, name: str, *arguments: Any, timeout_s: float = 20.0) -> Any:
+    return sessions.request(cast(RunningNode, Here()), name, *arguments, timeout_s=timeout_s)
+
+
+def test_files_are_made_looked_at_and_tagged(sessions: Sessions, tmp_path: Path) -> None:
+    path = os.fspath(tmp_path / "a" / "b")
+    assert ask(sessions, "kind", path) is None
+    ask(sessions, "make", path)
+    assert ask(sessions, "kind", path) == ["file", 0]
+    assert ask(sessions, "kind", os.fspath(tmp_path))[0] == "directory"
+    Path(path).write_bytes(b"12345")
+    ask(sessions, "make", path)  # what is there stays
+    assert ask(sessions, "kind", path) == ["file", 5]
+    ask(sessions, "set_attributes", path, {"user.penstock.DP": "local"})
+    assert ask(sessions, "attributes", path) == {"user.penstock.DP": "local"}
+
+
+def test_what_fails_is_told_and_the_program_stays(sessions: Sessions, tmp_path: Path) -> None:
+    with pytest.raises(PenstockError, match=r"here: .*nothing: No such file or directory"):
+        ask(sessions, "attributes", os.fspath(tmp_path / "nothing"))
+    done = ask(sessions, "run", ["sh", "-c", "echo out; echo err >&2; exit 3"], 10.0)
+    assert done == {"status": 3, "output": "out\nerr\n"}
+    assert len(sessions._open) == 1
+
+
+def test_a_command_that_takes_too_long_is_killed_with_its_children(sessions: Sessions) -> None:
+    done = ask(sessions, "run", ["sh", "-c", "echo $$; sleep 600 & wait"], 0.3)
+    assert done["status"] is None
+    pid = int(done["output"])
+    until = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_program_that_died_is_begun_again(sessions: Sessions, tmp_path: Path) -> None:
+    pid = int(ask(sessions, "run", ["sh", "-c", "echo $PPID"], 10.0)["output"])
+    os.kill(pid, 9)
+    with contextlib.suppress(PenstockError):  # it may end under the request
+        ask(sessions, "kind", "/")
+    assert int(ask(sessions, "run", ["sh", "-c", "echo $PPID"], 10.0)["output"]) != pid
+    assert ask(sessions, "kind", os.fspath(tmp_path))[0] == "directory"
+
+
+def test_a_late_answer_is_never_taken_for_the_next(sessions: Sessions) -> None:
+    with pytest.raises(PenstockError, match="no answer in time"):
+        ask(sessions, "run", ["sleep", "5"], 10.0, timeout_s=0.2)
+    assert ask(sessions, "run", ["echo", "next"], 10.0)["output"] == "next\n"
+
+
+def test_requests_of_many_threads_get_their_own_answers(sessions: Sessions) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        said = pool.map(lambda i: ask(sessions, "run", ["echo", str(i)], 10.0)["output"], range(40))
+    assert [int(s) for s in said] == list(range(40))
+
+
+def test_an_output_larger_than_a_pipe(sessions: Sessions) -> None:
+    done = ask(sessions, "run", ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"], 20.0)
+    assert done["output"] == "x" * 3_000_000
