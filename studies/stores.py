@@ -24,8 +24,9 @@ import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,74 +37,99 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench import record  # noqa: E402
-from penstock.campaign.seeding.seed import seed  # noqa: E402
-from penstock.campaign.workflow.execute import Executed, execute  # noqa: E402
-from penstock.campaign.workflow.run import placement, store_of  # noqa: E402
+from penstock.campaign.seeding.seed import Measurements, identified, measure_store  # noqa: E402
+from penstock.campaign.seeding.trials import BUSIEST, Trials  # noqa: E402
+from penstock.campaign.workflow.execute import execute  # noqa: E402
+from penstock.campaign.workflow.run import measured_runs, placement, store_of  # noqa: E402
 from penstock.errors import PenstockError  # noqa: E402
+from penstock.host.busy import busy_share, busy_ticks  # noqa: E402
+from penstock.host.loopback import Measured as Interval  # noqa: E402
 from penstock.platform.hosts import Platform, load_platform  # noqa: E402
 from penstock.plugins import STORE_ENGINES  # noqa: E402
+from penstock.predict.queue_network.identify import Measured  # noqa: E402
 from penstock.predict.queue_network.predict import predict  # noqa: E402
 from penstock.store.conformance import Shown, conform  # noqa: E402
 from penstock.store.files import Unmounted  # noqa: E402
 from penstock.store.store import Store  # noqa: E402
 from penstock.workload.make import made  # noqa: E402
 from penstock.workload.workflow import Workload  # noqa: E402
+from penstock.writing import write_whole  # noqa: E402
 
 CLUSTER = ROOT / "studies" / "stores" / "cluster.platform.yaml"
 PAGE = ROOT / "docs" / "stores.md"
 PATTERNS = ("pipeline", "reduce", "broadcast", "scatter", "gather")
+#: of the cluster's links [bit/s], and of the one that is slow [byte/s]
+NOMINAL_BPS, SLOW_BPS = 100e6, 6.25e6
 WITHIN, WORST, SHARE, TAU, REGRET = 0.10, 0.20, 0.85, 0.9, 0.05
-#: the model in four ways: keys of the platform file
+_WHOLE = {"store.chunk": "64MiB", "store.stripe": "all"}
+#: a chunk passes through network and storage block by block, and a file of less than 64 MiB is on one node
+_STREAMED = {"store.chunk": "256KiB", "store.stripe": 1, "protocol.frame": "16KiB"}
+#: the model in several ways: keys of the platform file
 MODELS: dict[str, dict[str, Any]] = {
-    "published": {"network.sharing": "fifo", "store.placement": "random"},
-    "fair": {"network.sharing": "fair", "store.placement": "random"},
-    "fair, balanced": {"network.sharing": "fair", "store.placement": "balanced"},
+    "published": {"network.sharing": "fifo", "store.placement": "random", **_WHOLE},
+    "fair": {"network.sharing": "fair", "store.placement": "random", **_WHOLE},
+    "fair, balanced": {"network.sharing": "fair", "store.placement": "balanced", **_WHOLE},
+    "fifo, balanced, streamed": {
+        "network.sharing": "fifo",
+        "store.placement": "balanced",
+        **_STREAMED,
+    },
+    "streamed": {"network.sharing": "fair", "store.placement": "balanced", **_STREAMED},
 }
-#: the fourth: as the third, with the places that the store chose
-OCCURRED = "fair, places that occurred"
-DEFAULT = "fair, balanced"
+DEFAULT = "streamed"
+#: as the default, with the places that the store chose
+OCCURRED = "streamed, places that occurred"
 #: a file of some MiB has a chunk for every node then
 FOR_TRIALS = {"cephfs": ["store.chunk=128KiB"]}
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A pattern of a size on so many nodes; with `hints` and tasks that go where the data are, or without."""
+    """A pattern with files of a size on so many nodes; with hints and tasks sent where data are, or not."""
 
     pattern: str
-    size: str
+    file_mib: int
     nodes: int
     hints: bool
     slow_link: bool = False
 
     def __str__(self) -> str:
-        words = (
-            f"{self.pattern} {self.size}, {self.nodes} nodes, {'hints' if self.hints else 'plain'}"
-        )
+        words = f"{self.pattern} of {self.file_mib} MiB, {self.nodes} nodes"
+        words += ", hints" if self.hints else ""
         return words + (", a link of half the rate" if self.slow_link else "")
 
     @property
     def workload(self) -> Workload:
-        options: dict[str, Any] = {"width": self.nodes}
-        whole = made(self.pattern, self.size, options | ({"optimised": True} if self.hints else {}))
+        options = {"width": self.nodes, "file_bytes": self.file_mib * 2**20}
+        whole = made(self.pattern, "small", options | ({"optimised": True} if self.hints else {}))
         return replace(whole, origin=None)
 
-    @property
-    def changes(self) -> list[str]:
-        """Of the cluster's file."""
+    def changes(self, delivered: float = 1.0) -> list[str]:
+        """Of the cluster's file; of links' nominal rates the share is `delivered` to programs."""
         found = [f"hosts.node.count={self.nodes}"]
         if self.slow_link:
-            found.append("hosts.node.except={0: {network: {bandwidth: 50 Mbit/s}}}")
+            rate = f"{{network: {{bandwidth: {SLOW_BPS * delivered / 1e6:.5g} MB/s}}}}"
+            found.append(f"hosts.node.except={{0: {rate}}}")
         return found
 
 
 @dataclass
 class Compared:
-    """What a scenario took, and what each way of the model said: mean, low, high [s], verdict."""
+    """What a scenario took, and what each way of the model said: mean, low, high [s], verdict.
+
+    `busy`: share of the host's processors in each run; `places`: where the files lay, as `predict
+    --placement` takes it; `dropped`: runs in which the host was too busy.
+    """
 
     scenario: Scenario
     measured_s: list[float]
+    busy: list[float]
+    places: list[dict[str, Any]]
+    stages: list[Any]
+    operations: list[Any]
+    dropped: int = 0
     predicted: dict[str, tuple[float, float, float, str]] = field(default_factory=dict)
+    cpu_s: float = 0.0
 
     @property
     def mean_s(self) -> float:
@@ -115,77 +141,139 @@ class Compared:
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    """Forty; quick: four."""
+    """Forty-four; quick: four."""
     if quick:
-        return [Scenario(p, "small", 4, h) for p in ("pipeline", "reduce") for h in (False, True)]
-    sizes, nodes = ("small", "medium"), (4, 6)
-    found = [Scenario(*one) for one in itertools.product(PATTERNS, sizes, nodes, (False, True))]
-    slow = itertools.product(("pipeline", "reduce"), ("medium",), (4,), (False, True))
+        return [Scenario(p, 4, 4, h) for p in ("pipeline", "reduce") for h in (False, True)]
+    found = [Scenario(*one) for one in itertools.product(PATTERNS, (4, 16), (4, 6), (False, True))]
+    slow = itertools.product(("pipeline", "reduce"), (16,), (4,), (False, True))
     return [*found, *(Scenario(*one, slow_link=True) for one in slow)]
 
 
-def compare(
-    engine: str, quick: bool, repeat: int, budget_s: float
-) -> tuple[list[Compared], Platform]:
-    """Seeds, then runs and predicts every scenario, those of one cluster on one store that stays up."""
-    seeded = seed(
-        load_platform(CLUSTER, [f"store.engine={engine}"], predicted=False),
-        budget_s=budget_s,
-        note=lambda text: print(f"  {text}", file=sys.stderr),
-    )
-    for caution in seeded.cautions:
-        print(f"  caution: {caution}", file=sys.stderr)
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "seeded.yaml"
-        file.write_text(Platform.from_dict(seeded.document).to_yaml())
-        found = []
-        wanted = scenarios(quick)
-        for changes in dict.fromkeys(tuple(s.changes) for s in wanted):
-            platform = load_platform(file, [*changes, f"store.engine={engine}"])
-            # the nodes are those of the cluster's file: what was measured of their links is for the model
-            nodes = load_platform(CLUSTER, [*changes, f"store.engine={engine}"], predicted=False)
-            with store_of(nodes, engine) as store:
-                for one in (s for s in wanted if tuple(s.changes) == changes):
-                    found.append(_scenario(one, store, platform, repeat))
-        return found, load_platform(file)
+def measured(
+    engine: str, quick: bool, repeat: int, budget_s: float, file: Path | None = None
+) -> tuple[Measurements, list[Compared]]:
+    """Seeds, then runs every scenario, those of one cluster on one store that stays up.
 
-
-def _scenario(one: Scenario, store: Store, platform: Platform, repeat: int) -> Compared:
-    workload = one.workload
-    clients = [h for h in platform.hosts if "client" in h.roles]
-    runs: list[Executed] = []
-    for _ in range(repeat):
-        runs.append(
-            execute(
-                workload,
-                store,
-                slots={h.name: h.slots for h in clients},
-                groups={h.name: h.group for h in clients},
-                by_data=one.hints,
-            )
+    What `file` has already is not measured again; it gets each scenario as it ends.
+    """
+    found: list[Compared] = []
+    if file is not None and file.exists():
+        seen, found = read_kept(file)
+    else:
+        seen = measure_store(
+            load_platform(CLUSTER, [f"store.engine={engine}"], predicted=False),
+            budget_s=budget_s,
+            note=lambda text: print(f"  {text}", file=sys.stderr),
         )
-    result = Compared(one, [r.makespan_s for r in runs])
-    for name, values in MODELS.items():
-        chosen = {**values, "scheduler.kind": "data_location" if one.hints else "workqueue"}
-        result.predicted[name] = _predicted(workload, platform.with_values(chosen))
-    chosen = {**MODELS[DEFAULT], "scheduler.kind": "data_location" if one.hints else "workqueue"}
-    says = [_predicted(workload, platform.with_values(chosen), placement(r)) for r in runs]
-    result.predicted[OCCURRED] = (
-        *(statistics.fmean(s[i] for s in says) for i in range(3)),
-        says[0][3],
-    )
-    words = ", ".join(f"{m}: {result.off(m):+.0%}" for m in result.predicted)
-    print(f"{one}: {result.mean_s:.2f} s; {words}", flush=True)
-    return result
+    done = {c.scenario for c in found}
+    wanted = [s for s in scenarios(quick) if s not in done]
+    for changes in dict.fromkeys(tuple(s.changes()) for s in wanted):
+        nodes = load_platform(CLUSTER, [*changes, f"store.engine={engine}"], predicted=False)
+        with store_of(nodes, engine) as store:
+            for one in (s for s in wanted if tuple(s.changes()) == changes):
+                found.append(_run(one, store, nodes, repeat))
+                if file is not None:
+                    write_whole(file, json.dumps(kept(seen, found)))
+    return seen, [c for c in found if len(c.measured_s) > 1]
+
+
+def _run(one: Scenario, store: Store, nodes: Platform, repeat: int) -> Compared:
+    """Runs of a scenario; one in which the processors had no time left is made again, a few times."""
+    clients = [h for h in nodes.hosts if "client" in h.roles]
+    found = Compared(one, [], [], [], [], [])
+    while len(found.measured_s) < repeat and found.dropped < repeat:
+        before = busy_ticks()
+        done = execute(
+            one.workload,
+            store,
+            slots={h.name: h.slots for h in clients},
+            groups={h.name: h.group for h in clients},
+            by_data=one.hints,
+        )
+        busy = busy_share(before, busy_ticks())
+        if busy > BUSIEST:
+            found.dropped += 1
+            continue
+        found.measured_s.append(done.makespan_s)
+        found.busy.append(busy)
+        found.places.append(placement(done))
+        found.stages += measured_runs([done])["runs"]
+        found.operations.append(done.operations.to_pylist())
+    times = ", ".join(f"{t:.2f}" for t in found.measured_s)
+    print(f"  {one}: {times} s; {found.dropped} dropped", file=sys.stderr, flush=True)
+    return found
+
+
+def predicted(engine: str, seen: Measurements, found: Sequence[Compared]) -> Platform:
+    """What each way of the model says of every scenario, its service times found under the same model."""
+    for name, values in {**MODELS, OCCURRED: MODELS[DEFAULT]}.items():
+        platform = seeded_under(engine, seen, values)
+        for one in found:
+            scenario = one.scenario
+            changes = {"scheduler.kind": "data_location" if scenario.hints else "workqueue"}
+            delivered = 8 * seen.network_bps.mean / NOMINAL_BPS
+            changed = platform(scenario.changes(delivered)).with_values(changes)
+            begin = time.process_time()
+            if name == OCCURRED:
+                says = [_predicted(scenario.workload, changed, at) for at in one.places]
+            else:
+                says = [_predicted(scenario.workload, changed)]
+            if name == DEFAULT:
+                one.cpu_s = time.process_time() - begin
+            one.predicted[name] = (
+                *(statistics.fmean(s[i] for s in says) for i in range(3)),
+                says[0][3],
+            )
+    for one in found:
+        words = ", ".join(f"{m}: {one.off(m):+.0%}" for m in one.predicted)
+        print(f"{one.scenario}: {one.mean_s:.2f} s; {words}", flush=True)
+    return seeded_under(engine, seen, MODELS[DEFAULT])([])
+
+
+def seeded_under(
+    engine: str, seen: Measurements, values: dict[str, Any]
+) -> Callable[[list[str]], Platform]:
+    """The cluster's platform with the service times of a way of the model, for changes of its file."""
+    nodes = load_platform(CLUSTER, [f"store.engine={engine}"], predicted=False)
+    document = identified(nodes.with_values(values), seen).document
+    text = Platform.from_dict(document).to_yaml()
+
+    def changed(changes: list[str]) -> Platform:
+        with tempfile.TemporaryDirectory() as scratch:
+            file = Path(scratch) / "seeded.yaml"
+            file.write_text(text)
+            return load_platform(file, changes)
+
+    return changed
 
 
 def _predicted(
     workload: Workload, platform: Platform, placed: dict[str, Any] | None = None
 ) -> tuple[float, float, float, str]:
-    extra = {} if placed is None else {"placement": placed}
-    found = predict(workload, platform, explained=False, **extra)
+    at = None if placed is None else json.dumps(placed)
+    found = predict(workload, platform, explained=False, placement=at)
     ends = found.interval.ends()
     return found.makespan_s, float(ends["low"]), float(ends["high"]), found.applies.verdict
+
+
+def kept(seen: Measurements, found: Sequence[Compared]) -> dict[str, Any]:
+    """All that was measured, as JSON values: `predicted` needs nothing else."""
+    trials = asdict(seen.trials)
+    trials["seconds"] = [[*key, values] for key, values in seen.trials.seconds.items()]
+    runs = [asdict(c) for c in found]
+    return {"seen": {**asdict(seen), "trials": trials}, "scenarios": runs}
+
+
+def read_kept(file: Path) -> tuple[Measurements, list[Compared]]:
+    """What `kept` gave."""
+    facts = json.loads(file.read_text())
+    seen = facts["seen"]
+    trials = Trials(**seen["trials"])
+    rows: Any = trials.seconds
+    trials.seconds = {Measured(*key): values for *key, values in rows}
+    rates = {k: Interval(**seen[k]) for k in ("network_bps", "loopback_bps", "latency_s")}
+    runs = [Compared(**{**c, "scenario": Scenario(**c["scenario"])}) for c in facts["scenarios"]]
+    return Measurements(seen["engine"], trials, **rates), runs
 
 
 def judged(found: Sequence[Compared], model: str) -> Iterator[record.Row]:
@@ -215,10 +303,10 @@ def judged(found: Sequence[Compared], model: str) -> Iterator[record.Row]:
 def _ranked(found: Sequence[Compared], model: str) -> Iterator[record.Row]:
     """Configurations (nodes, hints) of one pattern and size: order, and what the choice costs."""
     taus, regrets = [], []
-    groups: dict[tuple[str, str], list[Compared]] = {}
+    groups: dict[tuple[str, int], list[Compared]] = {}
     for c in found:
         if not c.scenario.slow_link:
-            groups.setdefault((c.scenario.pattern, c.scenario.size), []).append(c)
+            groups.setdefault((c.scenario.pattern, c.scenario.file_mib), []).append(c)
     for group in groups.values():
         if len(group) < 2:
             continue
@@ -246,7 +334,7 @@ def planted(found: Sequence[Compared], platform: Platform) -> bool:
     some = [c for c in found if not c.scenario.slow_link][:4]
     told = 0
     for c in some:
-        changed = slow.with_values({**MODELS[DEFAULT], "hosts.node.count": c.scenario.nodes})
+        changed = slow.with_values({"hosts.node.count": c.scenario.nodes})
         told += _predicted(c.scenario.workload, changed)[0] / c.mean_s - 1 > WORST
     return told == len(some)
 
@@ -318,6 +406,10 @@ def main() -> int:
     beside.add_argument("--repeat", type=int, default=3)
     beside.add_argument("--budget", type=float, default=90.0, help="seconds of seeding")
     beside.add_argument("--json", action="store_true")
+    beside.add_argument(
+        "--keep", type=Path, help="a file for all that is measured; goes on with it"
+    )
+    beside.add_argument("--from", type=Path, dest="source", help="predict what --keep measured")
     record.option(beside)
     cells = verbs.add_parser("matrix")
     cells.add_argument("engines", nargs="*", default=[e for e in STORE_ENGINES if e != "toy"])
@@ -326,7 +418,13 @@ def main() -> int:
         write_matrix(matrix(options.engines))
         return 0
     try:
-        found, platform = compare(options.engine, options.quick, options.repeat, options.budget)
+        if options.source is not None:
+            seen, found = read_kept(options.source)
+        else:
+            seen, found = measured(
+                options.engine, options.quick, options.repeat, options.budget, options.keep
+            )
+        platform = predicted(seen.engine, seen, found)
     except PenstockError as error:
         print(f"stores: {error}", file=sys.stderr)
         return 4

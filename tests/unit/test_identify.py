@@ -8,13 +8,14 @@ import pytest
 from penstock.campaign.seeding.deploy import seeding_platform
 from penstock.campaign.seeding.trials import needed
 from penstock.platform.hosts import Platform
-from penstock.predict.queue_network.identify import Linear, identify, simulated_s
+from penstock.predict.queue_network.identify import Linear, Measured, identify, simulated_s
 
 MIB = 2**20
 BANDWIDTH = 12.5e6
 
 
-def deployment(**store: object) -> Platform:
+def deployment(both: bool = False, **store: object) -> Platform:
+    """A manager, a storage node (with `both` a client as well), a client."""
     return Platform.from_dict(
         {
             "penstock_platform": 1,
@@ -29,7 +30,7 @@ def deployment(**store: object) -> Platform:
                 {
                     "group": "storage",
                     "count": 1,
-                    "roles": ["storage"],
+                    "roles": ["storage", "client"] if both else ["storage"],
                     "storage": {"read": {"overhead": "1ms"}, "write": {"overhead": "1ms"}},
                 },
                 {"group": "client", "count": 1, "roles": ["client"]},
@@ -43,23 +44,13 @@ def deployment(**store: object) -> Platform:
 @pytest.mark.parametrize("write", [Linear(1e-3, 0.0), Linear(0.2, 0.0), Linear(5e-3, 20e-3 / MIB)])
 def test_planted_service_times_come_back(write: Linear) -> None:
     where, manager_s, read = deployment(), 0.5e-3, Linear(2e-3, 4e-3 / MIB)
-
-    def took(op: str, size: int) -> float:
-        return simulated_s(where, manager_s, write, read, op, size)
-
-    sizes = (MIB // 4, 10 * MIB)
-    found = identify(
-        where,
-        took("write", 0),
-        {s: took("write", s) for s in sizes},
-        {s: took("read", s) for s in sizes},
-    )
+    kinds = [Measured("write", 0)]
+    kinds += [Measured(op, size) for op in ("write", "read") for size in (MIB // 4, 10 * MIB)]
+    took = {m: simulated_s(where, manager_s, write, read, m) for m in kinds}
+    found = identify(where, took)
     assert found.manager_s == pytest.approx(manager_s, rel=1e-3)
-    for size in sizes:
-        # whatever part of it each of the two numbers took: the store takes as long as it did
-        for op in ("write", "read"):
-            again = simulated_s(where, found.manager_s, found.write, found.read, op, size)
-            assert again == pytest.approx(took(op, size), rel=2e-3)
+    # whatever part of it each of the two numbers took: the store takes as long as it did
+    assert max(map(abs, found.off.values())) < 2e-3
     assert found.read.per_byte_s == pytest.approx(read.per_byte_s, rel=0.05)
 
 
@@ -68,19 +59,42 @@ def test_what_the_network_hides_is_not_taken_from_the_storage() -> None:
     off leaves 125 ms for a chunk: they were busy while the storage was."""
     where = deployment()
     storage = Linear(0.2, 0.0)
-    took = simulated_s(where, 0.5e-3, storage, storage, "write", 10 * MIB)
-    assert took == pytest.approx(2.09094816, rel=1e-3)
-    subtracted = (took - 10 * MIB / BANDWIDTH - 2 * 0.5e-3) / 10
+
+    def took(m: Measured) -> float:
+        return simulated_s(where, 0.5e-3, storage, storage, m)
+
+    whole = took(Measured("write", 10 * MIB))
+    assert whole == pytest.approx(2.09094816, rel=1e-3)
+    subtracted = (whole - 10 * MIB / BANDWIDTH - 2 * 0.5e-3) / 10
     assert subtracted == pytest.approx(0.125, rel=0.01)
-    sizes = {s: simulated_s(where, 0.5e-3, storage, storage, "write", s) for s in (MIB, 10 * MIB)}
-    zero = simulated_s(where, 0.5e-3, storage, storage, "write", 0)
-    found = identify(where, zero, sizes, sizes).write
+    kinds = [Measured("write", 0), *(Measured("write", s) for s in (MIB, 10 * MIB))]
+    kinds += [m._replace(op="read") for m in kinds[1:]]
+    found = identify(where, {m: took(m) for m in kinds}).write
     assert found.overhead_s + found.per_byte_s * MIB == pytest.approx(0.2, rel=2e-3)
 
 
+def test_a_network_slower_than_the_storage_hides_it_from_far_and_not_from_near() -> None:
+    """Chunks of 256 KiB take 21 ms on the wire and 5 ms of storage: nothing of it is seen from another node."""
+    where = deployment(both=True, chunk="256KiB")
+    storage = Linear(1e-3, 16e-3 / MIB)
+
+    def took(m: Measured) -> float:
+        return simulated_s(where, 0.5e-3, storage, storage, m)
+
+    far = [Measured(op, 4 * MIB) for op in ("write", "read")]
+    for m in far:  # the last chunk's service alone
+        assert took(m) - simulated_s(where, 0.5e-3, Linear(0, 0), Linear(0, 0), m) < 6e-3
+    kinds = [Measured("write", 0), *far, *(m._replace(size_bytes=MIB // 16) for m in far)]
+    kinds += [m._replace(local=True) for m in kinds[1:]]
+    found = identify(where, {m: took(m) for m in kinds})
+    for one in (found.write, found.read):
+        assert one.overhead_s == pytest.approx(1e-3, rel=0.05)
+        assert one.per_byte_s == pytest.approx(16e-3 / MIB, rel=0.05)
+
+
 def test_an_empty_file_faster_than_its_messages_is_clamped_and_said() -> None:
-    where = deployment()
-    found = identify(where, 1e-5, {MIB: 0.2, 4 * MIB: 0.6}, {MIB: 0.2, 4 * MIB: 0.6})
+    took = {Measured(op, s): 0.2 * s / MIB for op in ("write", "read") for s in (MIB, 4 * MIB)}
+    found = identify(deployment(), {Measured("write", 0): 1e-5, **took})
     assert found.manager_s == 0
     assert found.clamped_manager
 
@@ -114,7 +128,7 @@ def test_three_hosts_of_a_platform_whatever_its_size() -> None:
     small = seeding_platform(platform)
     assert [(h.name, sorted(h.roles)) for h in small.hosts] == [
         ("manager-0", ["manager"]),
-        ("storage-0", ["storage"]),
+        ("storage-0", ["client", "storage"]),
         ("client-0", ["client"]),
     ]
     assert [d.name for d in small.hosts[1].node.disks] == ["d"]

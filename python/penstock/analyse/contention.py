@@ -22,11 +22,11 @@ from penstock.spec.units import convert, parse_unit
 from penstock.text import listed, percent
 
 CONNECT_TIME, LOCK_WAIT, IN_FLIGHT, BYTES = "connect_time", "lock_wait", "in_flight", "bytes"
-LAUNCH_TIME = "launch_time"
+LAUNCH_TIME, TRANSFER_TIME = "launch_time", "transfer_time"
 
 #: what each step needs to look at
 NEEDS = {
-    "homogeneity": f"no {SERVER_TIME} by node",
+    "homogeneity": f"no {SERVER_TIME} or {TRANSFER_TIME} by node",
     "launch skew": f"no {LAUNCH_TIME}",
     "modality": f"no {CLIENT_TIME} or {CONNECT_TIME} of single requests",
     "hot-spot timeline": f"no {IN_FLIGHT} by node and window",
@@ -73,15 +73,20 @@ class Look:
 
 
 def uneven_nodes(look: Look) -> list[Finding] | None:
-    """Nodes whose service takes 10 % more or less than that of the median node, by its interval.
+    """Nodes whose service, or the way there, takes 10 % more or less than the median node's, by its interval.
 
     What counts is the fastest request of each trial: others may have waited for one another, which makes a
     node slow that all go to first.
     """
     seen = False
     found: list[Finding] = []
-    for module, operation in look.measured.modules(SERVER_TIME):
-        rows = look.measured.of(module, operation, SERVER_TIME)
+    modules = [
+        (*one, metric)
+        for metric in (SERVER_TIME, TRANSFER_TIME)
+        for one in look.measured.modules(metric)
+    ]
+    for module, operation, metric in modules:
+        rows = look.measured.of(module, operation, metric)
         rows = rows[rows["node"] != ""]
         nodes = {
             str(node): [float(v) for v in mine.groupby("trial", observed=True)["value"].min()]

@@ -702,7 +702,7 @@ _TABLES = (
         _columns("""
             module | text | | which part of the system: `client`, `storage`, `manager`, …
             operation | text | | what it did: `open`, `read`, `write`, …
-            metric | text | | `client_time` of a request, `server_time` (reception to response), `connect_time`, `lock_wait`, `launch_time`, `in_flight` (mean in a window), `bytes`, or any other; may be absent where one is expected
+            metric | text | | `client_time` of a request, `server_time` (reception to response), `transfer_time` (of a MiB that one node holds), `connect_time`, `lock_wait`, `launch_time`, `in_flight` (mean in a window), `bytes`, or any other; may be absent where one is expected
             trial | text | | which repetition; several rows of one are its requests, and count by their mean
             value | f64 | (`unit`) | measured
             unit | text | | unit of the value; absent or empty: that of the expected row, `s` of times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -68,38 +69,43 @@ def _numbers(found: object) -> dict[str, object]:
     from penstock.campaign.seeding.seed import Seeded
 
     assert isinstance(found, Seeded)
-    services = found.services
+    seen, services = found.measured, found.services
     return {
-        "network_bps": found.network_bps.mean,
-        "loopback_bps": found.loopback_bps.mean,
-        "latency_s": found.latency_s.mean,
-        "launch_s": found.launch_s.mean,
+        "network_bps": seen.network_bps.mean,
+        "loopback_bps": seen.loopback_bps.mean,
+        "latency_s": seen.latency_s.mean,
+        "launch_s": statistics.fmean(seen.trials.launches_s),
+        "tag_s": statistics.fmean(seen.trials.tags_s),
+        "locate_s": statistics.fmean(seen.trials.locates_s),
         "manager_s": services.manager_s,
         "write": vars(services.write),
         "read": vars(services.read),
         "operations": {
-            f"{op} {size}": {"mean_s": m.mean, "low_s": m.low, "high_s": m.high, "n": m.n}
-            for (op, size), m in found.trials.means().items()
+            str(key): {"mean_s": m.mean, "low_s": m.low, "high_s": m.high, "n": m.n}
+            for key, m in seen.trials.means().items()
         },
     }
 
 
 def _rows(found: object) -> list[tuple[str, ...]]:
     from penstock.campaign.seeding.seed import Seeded
+    from penstock.host.loopback import interval
 
     assert isinstance(found, Seeded)
-    rows = []
+    rows, seen = [], found.measured
     for what, measured, by, unit in (
-        ("network", found.network_bps, 1e-6, "MB/s"),
-        ("loopback", found.loopback_bps, 1e-6, "MB/s"),
-        ("latency, one way", found.latency_s, 1e6, "us"),
-        ("launch of a task", found.launch_s, 1e3, "ms"),
+        ("network", seen.network_bps, 1e-6, "MB/s"),
+        ("loopback", seen.loopback_bps, 1e-6, "MB/s"),
+        ("latency, one way", seen.latency_s, 1e6, "us"),
+        ("launch of a task", interval(seen.trials.launches_s), 1e3, "ms"),
+        ("hints of a file", interval(seen.trials.tags_s), 1e3, "ms"),
+        ("finding a file", interval(seen.trials.locates_s), 1e3, "ms"),
     ):
         numbers = (f"{v * by:.4g}" for v in (measured.mean, measured.low, measured.high))
         rows.append((f"{what} [{unit}]", *numbers, str(measured.n)))
-    for (op, size), m in found.trials.means().items():
+    for key, m in seen.trials.means().items():
         numbers = (f"{1e3 * v:.4g}" for v in (m.mean, m.low, m.high))
-        rows.append((f"{op} of {size} B [ms]", *numbers, str(m.n)))
+        rows.append((f"{key} [ms]", *numbers, str(m.n)))
     services = found.services
     rows.append(("manager, a request [us]", f"{1e6 * services.manager_s:.4g}", "", "", ""))
     for which, one in (("write", services.write), ("read", services.read)):

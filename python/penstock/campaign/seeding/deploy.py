@@ -18,7 +18,7 @@ CONTROL = "256B"
 
 
 def seeding_platform(platform: Platform) -> Platform:
-    """Three hosts made as those of the platform, of which each has one role, and its store's engine."""
+    """Three hosts made as those of the platform, one for each role, and its store's engine."""
     document = seeding_document(platform)
     return Platform.from_dict(document, platform.base_dir)
 
@@ -34,7 +34,10 @@ def seeding_document(platform: Platform) -> dict[str, Any]:
         if group is None:
             raise BadInput(f"{platform.name}: found no host with the role {role}; expected one")
         machine = {k: copy.deepcopy(v) for k, v in group.items() if k not in _NOT_OF_A_HOST}
-        groups.append({"group": role, "count": 1, "roles": [role], **machine, **_placeholder(role)})
+        # what the storage takes is seen where no network hides it, if tasks run there at all
+        both = role == "storage" and "client" in (group.get("roles") or [])
+        roles = ["storage", "client"] if both else [role]
+        groups.append({"group": role, "count": 1, "roles": roles, **machine, **_placeholder(role)})
     store = {k: v for k, v in (plain.get("store") or {}).items() if k not in _NOT_OF_ONE}
     return {
         "penstock_platform": 1,

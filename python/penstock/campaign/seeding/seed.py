@@ -6,16 +6,17 @@ import copy
 import datetime
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.campaign.seeding.deploy import CONTROL, seeding_platform
-from penstock.campaign.seeding.trials import SIZES, Key, Trials, link, measure, needed
+from penstock.campaign.seeding.trials import NARROW, SIZES, Trials, link, measure, needed
 from penstock.campaign.workflow.run import Progress, store_of
-from penstock.host.loopback import Measured, interval
+from penstock.host.loopback import Measured as Interval
+from penstock.host.loopback import interval
 from penstock.platform.hosts import Platform
-from penstock.predict.queue_network.identify import Identified, Linear, identify
+from penstock.predict.queue_network.identify import Identified, Linear, Measured, identify
 
 Note = Callable[[str], None]
 #: of the section `store`, what is the engine's and not the prediction's
@@ -23,15 +24,22 @@ _LEAST_RATE = 1.0
 
 
 @dataclass(frozen=True)
+class Measurements:
+    """What was measured on three nodes of a platform's kind, before any model is asked what it means."""
+
+    engine: str
+    trials: Trials
+    network_bps: Interval
+    loopback_bps: Interval
+    latency_s: Interval
+
+
+@dataclass(frozen=True)
 class Seeded:
     """What was measured and found; `document` is the platform file with it."""
 
     document: dict[str, Any]
-    trials: Trials
-    network_bps: Measured
-    loopback_bps: Measured
-    latency_s: Measured
-    launch_s: Measured
+    measured: Measurements
     services: Identified
     #: what of it could not be known well enough, in words
     cautions: list[str]
@@ -51,86 +59,75 @@ def seed(
     The 95 % interval of each mean is to be within 5 %, else `budget_s` ends it and the file says so.
     Raises PenstockError where the store fails or the host is too busy to measure on.
     """
-    small = seeding_platform(platform)
-    with store_of(small, engine, progress) as store:
+    seen = measure_store(platform, engine=engine, budget_s=budget_s, note=note, progress=progress)
+    return identified(platform, seen)
+
+
+def measure_store(
+    platform: Platform,
+    *,
+    engine: str | None = None,
+    budget_s: float = 120.0,
+    note: Note = lambda _: None,
+    progress: Progress | None = None,
+) -> Measurements:
+    """The measurements alone, as `seed` makes them."""
+    with store_of(seeding_platform(platform), engine, progress) as store:
         nodes = store.cluster.nodes
-        client, server = nodes[store.roles.clients[0]], nodes[store.roles.storage[0]]
+        client, server = nodes[store.roles.clients[-1]], nodes[store.roles.storage[0]]
         note("the network between two nodes")
         network_bps, latency_s = link(client, server)
         note("the loopback of one")
-        loopback_bps, _ = link(client, client)
+        loopback_bps, _ = link(server, server)
         trials = measure(store, budget_s, note)
-        name = store.spec.engine
-    known = small.with_values(
+        return Measurements(store.spec.engine, trials, network_bps, loopback_bps, latency_s)
+
+
+def identified(platform: Platform, seen: Measurements) -> Seeded:
+    """Service times with which the model of this platform takes as long, and the platform with them."""
+    known = seeding_platform(platform).with_values(
         {
-            "network.bandwidth": _rate(network_bps.mean),
-            "network.loopback": _rate(loopback_bps.mean),
-            "network.latency": _time(latency_s.mean),
+            "network.bandwidth": _rate(seen.network_bps.mean),
+            "network.loopback": _rate(seen.loopback_bps.mean),
+            "network.latency": _time(seen.latency_s.mean),
         }
     )
-    means = trials.means()
-    services = _identified(known, {k: m.mean for k, m in means.items()})
+    means = seen.trials.means()
+    services = identify(known, {k: m.mean for k, m in means.items()})
     ends = [
-        _identified(known, {k: getattr(m, end) for k, m in means.items()})
-        for end in ("low", "high")
+        identify(known, {k: getattr(m, end) for k, m in means.items()}) for end in ("low", "high")
     ]
-    launch_s = interval(trials.launches_s)
     cautions = [
-        f"{op} of {size} B: 95 % interval wider than 5 % after {m.n} operations; some "
-        f"{needed(trials.seconds[(op, size)])} would do"
-        for (op, size), m in means.items()
+        f"{key}: 95 % interval wider than 5 % after {m.n} operations; some "
+        f"{needed(seen.trials.seconds[key])} would do"
+        for key, m in means.items()
         if not m.converged
     ]
-    cautions += trials.dropped
+    cautions += [
+        f"{key}: the model takes {off:+.0%} of what was measured, with the best service times there are"
+        for key, off in services.off.items()
+        if abs(off) > NARROW
+    ]
+    cautions += seen.trials.dropped
+    document = _document(platform, seen, services, ends)
+    return Seeded(document, seen, services, cautions)
+
+
+def _document(
+    platform: Platform, seen: Measurements, services: Identified, ends: list[Identified]
+) -> dict[str, Any]:
+    """The platform's own file with what was measured in the place of what it said."""
+    document = copy.deepcopy(platform.document)
+    means, trials = seen.trials.means(), seen.trials
     about = {
         "method": "seeding",
         "date": datetime.date.today().isoformat(),
         "host": socket.gethostname(),
         "kernel": os.uname().release,
     }
-    document = _document(
-        platform, services, ends, means, network_bps, loopback_bps, latency_s, launch_s, about
-    )
-    document.setdefault("facts", {})["seeding"] = {
-        **about,
-        "engine": name,
-        "rounds": trials.rounds,
-        "dropped": len(trials.dropped),
-        "operations": {
-            f"{op} {size} B": {"mean_s": round(m.mean, 7), "n": m.n}
-            for (op, size), m in means.items()
-        },
-    }
-    return Seeded(
-        document, trials, network_bps, loopback_bps, latency_s, launch_s, services, cautions
-    )
-
-
-def _identified(deployment: Platform, means: Mapping[Key, float]) -> Identified:
-    return identify(
-        deployment,
-        means[("write", 0)],
-        {size: means[("write", size)] for size in SIZES},
-        {size: means[("read", size)] for size in SIZES},
-    )
-
-
-def _document(
-    platform: Platform,
-    services: Identified,
-    ends: list[Identified],
-    means: Mapping[Key, Measured],
-    network_bps: Measured,
-    loopback_bps: Measured,
-    latency_s: Measured,
-    launch_s: Measured,
-    about: Mapping[str, str],
-) -> dict[str, Any]:
-    """The platform's own file with what was measured in the place of what it said."""
-    document = copy.deepcopy(platform.document)
 
     def estimate(
-        value: str, low: str, high: str, of: Measured, clamped: bool = False
+        value: str, low: str, high: str, of: Interval, clamped: bool = False
     ) -> dict[str, Any]:
         found: dict[str, Any] = {"value": value, "low": low, "high": high, "n": of.n, **about}
         if not of.converged:
@@ -139,21 +136,22 @@ def _document(
             found["clamped"] = True
         return found
 
+    def mean(of: Interval, text: Callable[[float], str]) -> dict[str, Any]:
+        return estimate(text(of.mean), text(of.low), text(of.high), of)
+
+    def fitted(
+        values: Sequence[float], of: Interval, text: Callable[[float], str]
+    ) -> dict[str, Any]:
+        ends_of = text(min(values)), text(max(values))
+        return estimate(text(values[0]), *ends_of, of, values[0] == 0)
+
     def service(which: str) -> dict[str, Any]:
-        one: Linear = getattr(services, which)
-        others: list[Linear] = [getattr(e, which) for e in ends]
-        least, most = means[(which, SIZES[0])], means[(which, SIZES[-1])]
-        fields = (
-            ("overhead", "overhead_s", _time, least),
-            ("per_byte", "per_byte_s", _per_mib, most),
-        )
-        found = {}
-        for key, attribute, text, of in fields:
-            values = [getattr(s, attribute) for s in (one, *others)]
-            found[key] = estimate(
-                text(values[0]), text(min(values)), text(max(values)), of, values[0] == 0
-            )
-        return found
+        found: list[Linear] = [getattr(s, which) for s in (services, *ends)]
+        of = {m.size_bytes: means[m] for m in sorted(means) if m.op == which}  # local ones win
+        return {
+            "overhead": fitted([s.overhead_s for s in found], of[SIZES[0]], _time),
+            "per_byte": fitted([s.per_byte_s for s in found], of[SIZES[-1]], _per_mib),
+        }
 
     for group in document["hosts"]:
         roles = group.get("roles") or []
@@ -162,34 +160,34 @@ def _document(
             group["storage"] = {"read": service("read"), "write": service("write"), **kept}
         if "manager" in roles:
             values = [s.manager_s for s in (services, *ends)]
-            at = means[("write", 0)]
-            group["manager"] = {
-                "service": {
-                    "overhead": estimate(
-                        _time(values[0]), _time(min(values)), _time(max(values)), at, values[0] == 0
-                    )
-                }
-            }
+            empty = means[Measured("write", 0)]
+            group["manager"] = {"service": {"overhead": fitted(values, empty, _time)}}
     network = document.setdefault("network", {})
     if not isinstance(network, dict):
         network = document["network"] = {}
-    payload = network_bps.mean
     said = platform.plain.get("network", {}).get("bandwidth")
-    network["bandwidth"] = estimate(
-        _rate(payload), _rate(network_bps.low), _rate(network_bps.high), network_bps
-    )
-    network["loopback"] = estimate(
-        _rate(loopback_bps.mean), _rate(loopback_bps.low), _rate(loopback_bps.high), loopback_bps
-    )
-    network["latency"] = estimate(
-        _time(latency_s.mean), _time(latency_s.low), _time(latency_s.high), latency_s
-    )
+    network["bandwidth"] = mean(seen.network_bps, _rate)
+    network["loopback"] = mean(seen.loopback_bps, _rate)
+    network["latency"] = mean(seen.latency_s, _time)
     document.setdefault("protocol", {})["control"] = CONTROL
-    document.setdefault("launch", {})["overhead"] = estimate(
-        _time(launch_s.mean), _time(launch_s.low), _time(launch_s.high), launch_s
-    )
+    document["launch"] = {
+        **(document.get("launch") or {}),
+        "overhead": mean(interval(trials.launches_s), _time),
+        "tag": mean(interval(trials.tags_s), _time),
+        "locate": mean(interval(trials.locates_s), _time),
+    }
+    facts = document.setdefault("facts", {})
     if said is not None:
-        document.setdefault("facts", {})["network_nominal"] = said
+        facts["network_nominal"] = said
+    facts["seeding"] = {
+        **about,
+        "engine": seen.engine,
+        "rounds": trials.rounds,
+        "dropped": len(trials.dropped),
+        "operations": {
+            str(key): {"mean_s": round(m.mean, 7), "n": m.n} for key, m in means.items()
+        },
+    }
     return document
 
 

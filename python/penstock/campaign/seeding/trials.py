@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.campaign.workflow.execute import execute
+from penstock.campaign.workflow.execute import Executed, execute
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
-from penstock.host.loopback import Measured, interval
+from penstock.host.busy import busy_share, busy_ticks
+from penstock.host.loopback import Measured as Interval
+from penstock.host.loopback import interval
+from penstock.predict.queue_network.identify import Measured
 from penstock.store.store import Store
-from penstock.workload.workflow import File, Operation, Task, Workload
+from penstock.workload.workflow import File, Hints, Operation, Task, Workload
 
 PROBE = Path(__file__).with_name("netprobe.py")
 #: the relative half width of a 95 % interval that is narrow enough
 NARROW = 0.05
-#: operations of one round, by their bytes
-SIZES = (256 * 1024, 4 * 2**20)
+#: bytes of operations, and how many of each one round has
+SIZES = (64 * 1024, 4 * 2**20)
 _OF_EACH = {0: 6, SIZES[0]: 4, SIZES[1]: 2}
 _CHAIN = 6
 _FEWEST_ROUNDS = 3
@@ -30,19 +34,23 @@ _FEWEST_ROUNDS = 3
 BUSIEST = 0.7
 _PROBE_S = 3.0
 
-Key = tuple[str, int]
-
 
 @dataclass
 class Trials:
-    """Seconds of every operation by (op, bytes), of launches, and the rounds that were dropped, with why."""
+    """Seconds of operations and of what starting a task takes, and the rounds that were dropped, with why.
 
-    seconds: dict[Key, list[float]] = field(default_factory=dict)
+    `launches_s`: from the end of a task to the begin of the next; `tags_s`: what a file with hints that it
+    writes adds; `locates_s`: what asking the store where its input lies adds.
+    """
+
+    seconds: dict[Measured, list[float]] = field(default_factory=dict)
     launches_s: list[float] = field(default_factory=list)
+    tags_s: list[float] = field(default_factory=list)
+    locates_s: list[float] = field(default_factory=list)
     rounds: int = 0
     dropped: list[str] = field(default_factory=list)
 
-    def means(self) -> dict[Key, Measured]:
+    def means(self) -> dict[Measured, Interval]:
         """Mean and interval of each kind of operation."""
         return {key: interval(values) for key, values in self.seconds.items()}
 
@@ -62,19 +70,33 @@ def needed(values: list[float]) -> int:
 
 
 def measure(store: Store, budget_s: float, note: Callable[[str], None] = lambda _: None) -> Trials:
-    """Rounds of writes, reads and empty tasks on one client, until the means are known or time is over."""
-    client = store.roles.clients[0]
+    """Rounds of writes, reads and empty tasks, until the means are known or time is over.
+
+    From a client that stores nothing and, where the storage node is a client as well, on that node.
+    """
+    clients, storage = store.roles.clients, store.roles.storage
+    places = {node in storage: node for node in clients}
     trials = Trials()
     until = time.monotonic() + budget_s
+
+    def run(workload: Workload, *, by_data: bool = False) -> Executed:
+        at = dict.fromkeys(places.values(), 1)
+        groups = {node: node for node in places.values()}
+        return execute(workload, store, slots=at, groups=groups, by_data=by_data, located=False)
+
     while True:
-        before = _processors()
-        run = execute(_round(), store, slots={client: 1}, groups={client: client}, located=False)
-        busy = _busy(before, _processors())
+        before = busy_ticks()
+        done = run(_operations(places))
+        chains = {hints: run(_chain(places, hints), by_data=hints) for hints in (False, True)}
+        busy = busy_share(before, busy_ticks())
         trials.rounds += 1
         if busy > BUSIEST:
             trials.dropped.append(f"round {trials.rounds}: processors {busy:.0%} busy")
         else:
-            _take(trials, run.operations.to_pylist(), run.tasks.to_pylist())
+            for row in done.operations.to_pylist():
+                key = Measured(row["op"], int(row["size_bytes"]), row["task"].startswith("local"))
+                trials.seconds.setdefault(key, []).append(row["end_s"] - row["start_s"])
+            _take_chains(trials, chains)
         note(f"round {trials.rounds}: " + ("dropped" if busy > BUSIEST else "kept"))
         enough = trials.rounds - len(trials.dropped) >= _FEWEST_ROUNDS and trials.converged
         if enough or (time.monotonic() > until and trials.seconds):
@@ -86,32 +108,60 @@ def measure(store: Store, budget_s: float, note: Callable[[str], None] = lambda 
             )
 
 
-def _round() -> Workload:
-    files, tasks = [], []
-    for size, count in _OF_EACH.items():
-        writes = tuple(Operation("write", f"w{size}.{i}", 0, size) for i in range(count))
-        tasks.append(Task(f"write {size}", writes))
-        if size:
-            files += [File(f"r{size}.{i}", size, preloaded=True) for i in range(count)]
-            reads = tuple(Operation("read", f"r{size}.{i}", 0, size) for i in range(count))
-            tasks.append(Task(f"read {size}", reads))
-    for i in range(_CHAIN):
-        after = (f"chain {i - 1}",) if i else ()
-        tasks.append(Task(f"chain {i}", (Operation("compute", seconds=0.0),), after=after))
+def _operations(places: Mapping[bool, str]) -> Workload:
+    """Writes and reads one after the other, on each place; empty files are the manager's alone."""
+    files: list[File] = []
+    tasks: list[Task] = []
+    for local, node in places.items():
+        place = "local" if local else "remote"
+        for size, count in _OF_EACH.items():
+            if not size and local:
+                continue
+            names = [f"{place}.{size}.{i}" for i in range(count)]
+            kinds = ("write", "read") if size else ("write",)
+            for op in kinds:
+                steps = tuple(Operation(op, f"{op}.{name}", 0, size) for name in names)
+                after = (tasks[-1].name,) if tasks else ()
+                tasks.append(Task(f"{place} {op} {size}", steps, machine=node, after=after))
+            if size:
+                files += [File(f"read.{name}", size, preloaded=True) for name in names]
     return Workload("seeding", tuple(files), tuple(tasks))
 
 
-def _take(trials: Trials, operations: list[dict], tasks: list[dict]) -> None:  # type: ignore[type-arg]
-    for row in operations:
-        if row["op"] in ("read", "write"):
-            key = (row["op"], int(row["size_bytes"]))
-            trials.seconds.setdefault(key, []).append(row["end_s"] - row["start_s"])
-    at = {t["task"]: t for t in tasks}
-    for i in range(1, _CHAIN):
-        trials.launches_s.append(at[f"chain {i}"]["start_s"] - at[f"chain {i - 1}"]["end_s"])
+def _chain(places: Mapping[bool, str], hints: bool) -> Workload:
+    """Tasks that each read what the one before wrote, on one node; with hints on these files or without."""
+    node = places.get(True) or places[False]
+    hint = Hints(placement="local" if True in places else "collocate", group="seeding")
+    names = [f"chain.{i}" for i in range(_CHAIN)]
+    files = [File(name, hints=hint if hints else None) for name in names]
+    tasks = []
+    for i, name in enumerate(names):
+        steps = (Operation("read", names[i - 1], 0, 1),) if i else ()
+        write = Operation("write", name, 0, 1)
+        tasks.append(Task(f"chain {i}", (*steps, write), machine=node))
+    return Workload("chain", tuple(files), tuple(tasks))
 
 
-def link(asking: RunningNode, answering: RunningNode) -> tuple[Measured, Measured]:
+def _take_chains(trials: Trials, chains: Mapping[bool, Executed]) -> None:
+    """Launches, and what hints and asking for places add to them."""
+
+    def gaps(hints: bool) -> tuple[list[float], list[float], list[float]]:
+        at = {t["task"]: t for t in chains[hints].tasks.to_pylist()}
+        pairs = [(at[f"chain {i - 1}"], at[f"chain {i}"]) for i in range(1, _CHAIN)]
+        return (
+            [b["start_s"] - a["end_s"] for a, b in pairs],
+            [b["sent_s"] - b["ready_s"] for _, b in pairs],
+            [b["ready_s"] - a["end_s"] for a, b in pairs],
+        )
+
+    launches, sent, ready = gaps(False)
+    _, sent_tagged, ready_located = gaps(True)
+    trials.launches_s += launches
+    trials.tags_s += [max(0.0, one - statistics.fmean(sent)) for one in sent_tagged]
+    trials.locates_s += [max(0.0, one - statistics.fmean(ready)) for one in ready_located]
+
+
+def link(asking: RunningNode, answering: RunningNode) -> tuple[Interval, Interval]:
     """Bytes per second of a program between two nodes (or in one), and seconds of half a round trip."""
     text = PROBE.read_text()
     address = answering.address if asking is not answering else "127.0.0.1"
@@ -151,14 +201,3 @@ def link(asking: RunningNode, answering: RunningNode) -> tuple[Measured, Measure
 def _half(values: list[float]) -> float:
     found = interval(values)
     return (found.high - found.low) / 2
-
-
-def _processors() -> tuple[int, int]:
-    """Ticks in all and of them idle, of all processors (proc_stat(5)); stolen time is busy."""
-    ticks = [int(x) for x in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return sum(ticks), ticks[3] + ticks[4]
-
-
-def _busy(before: tuple[int, int], after: tuple[int, int]) -> float:
-    whole = after[0] - before[0]
-    return 1 - (after[1] - before[1]) / whole if whole else 0.0

@@ -60,7 +60,10 @@ def act(operation: dict[str, Any], keep_cache: bool, content: bytes) -> None:
             read(fd, operation["offset_bytes"], operation["size_bytes"], path)
     elif op == "write":
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        except FileExistsError:  # MooseFS says so where another client makes it at the same time
+            fd = os.open(path, os.O_WRONLY)
         try:
             write(fd, operation["offset_bytes"], operation["size_bytes"], content)
             if not keep_cache:

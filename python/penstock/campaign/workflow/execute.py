@@ -49,6 +49,14 @@ class Executed:
     tags: list[Tagged] = field(default_factory=list)
     extents: dict[str, list[Extent]] = field(default_factory=dict)
 
+    def spans(self) -> dict[str, tuple[float, float]]:
+        """By stage, in the order of their begin: when its first task was ready, when its last ended [s]."""
+        found: dict[str, tuple[float, float]] = {}
+        for task in sorted(self.tasks.to_pylist(), key=lambda t: t["ready_s"]):
+            first, last = found.get(task["stage"], (task["ready_s"], task["end_s"]))
+            found[task["stage"]] = (first, max(last, task["end_s"]))
+        return found
+
 
 def execute(
     workload: Workload,
@@ -166,9 +174,13 @@ class _Runner:
             number = self._numbers[answer["task"]]
             if answer["error"]:
                 raise PenstockError(f"task {answer['task']} on {node}: {answer['error']}")
-            self._done.append(answer)
-            if scheduler.by_data:
-                scheduler.extents.update(self.locate(self._written(tasks[number])))
+            if "extents" in answer:
+                scheduler.extents.update(answer["extents"])
+            else:
+                self._done.append(answer)
+                if scheduler.by_data:
+                    self._pool.submit(self._find, number, node)
+                    continue
             scheduler.ended(number, where.pop(number))
             ended += 1
             if heard is not None:
@@ -198,6 +210,16 @@ class _Runner:
         except (PenstockError, OSError) as error:
             self._answers.put((host, {"task": task.name, "error": str(error)}))
 
+    def _find(self, number: int, node: str) -> None:
+        """Where the store has put what a task wrote, asked on the node where it ran; an answer of its own."""
+        task = self._workload.tasks[number]
+        answer: Row = {"task": task.name, "error": ""}
+        try:
+            answer["extents"] = self.locate(self._written(task), node)
+        except (PenstockError, OSError) as error:
+            answer["error"] = f"where its files are: {error}"
+        self._answers.put((node, answer))
+
     def _written(self, task: Task) -> list[str]:
         names = (o.file for o in task.operations if o.op == "write" and o.file is not None)
         return list(dict.fromkeys(names))
@@ -214,12 +236,9 @@ class _Runner:
             operations.append(said)
         return {"task": task.name, "operations": operations, "keep_cache": keep_cache}
 
-    def locate(self, names: list[str]) -> dict[str, list[Extent]]:
-        """Where these files are."""
-        found = {}
-        for name in names:
-            found[name] = self._store.locate(f"{FOLDER}/{name}")
-        return found
+    def locate(self, names: list[str], node: str | None = None) -> dict[str, list[Extent]]:
+        """Where these files are, as a client node is told (default: the first that runs)."""
+        return {name: self._store.locate(f"{FOLDER}/{name}", node) for name in names}
 
     def result(self, begin: int, extents: dict[str, list[Extent]]) -> Executed:
         """The tables, times in seconds from the first dispatch."""

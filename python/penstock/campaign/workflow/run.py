@@ -51,7 +51,7 @@ class Result:
         """By stage, in the order of their begin: from first begin to last end, of each run [s]."""
         found: dict[str, list[float]] = {}
         for run in self.runs:
-            for name, (first, last) in _spans(run).items():
+            for name, (first, last) in run.spans().items():
                 found.setdefault(name, []).append(last - first)
         return found
 
@@ -129,7 +129,7 @@ def measured_runs(runs: Sequence[Executed]) -> dict[str, Any]:
                 "makespan_s": run.makespan_s,
                 "stages": [
                     {"name": name, "start_s": first, "end_s": last}
-                    for name, (first, last) in _spans(run).items()
+                    for name, (first, last) in run.spans().items()
                 ],
                 "tasks": [
                     {"name": t["task"], "start_s": t["sent_s"], "end_s": t["end_s"]}
@@ -138,15 +138,6 @@ def measured_runs(runs: Sequence[Executed]) -> dict[str, Any]:
             }
         )
     return {"schema": "penstock/measured/1", "runs": found}
-
-
-def _spans(run: Executed) -> dict[str, tuple[float, float]]:
-    """By stage, in the order of their begin: when its first task was ready, when its last one ended [s]."""
-    spans: dict[str, tuple[float, float]] = {}
-    for task in sorted(run.tasks.to_pylist(), key=lambda t: t["ready_s"]):
-        first, last = spans.get(task["stage"], (task["ready_s"], task["end_s"]))
-        spans[task["stage"]] = (first, max(last, task["end_s"]))
-    return spans
 
 
 def run_workflow(

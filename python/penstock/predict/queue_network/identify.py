@@ -8,8 +8,8 @@ negative. Here the deployment that was measured is simulated until it takes what
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -24,53 +24,72 @@ _SEEDS = (1, 2, 3)
 _LEAST = (1e-9, 1e-15)
 
 
+class Measured(NamedTuple):
+    """A kind of operation that was measured: `read` or `write` of so many bytes of a file, and from where.
+
+    `local`: by a client on the storage node itself; else by one that stores nothing, over the network.
+    """
+
+    op: str
+    size_bytes: int
+    local: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.size_bytes} B{' on the storage node' if self.local else ''}"
+
+
 @dataclass(frozen=True)
 class Linear:
-    """Time of one request: `overhead_s` + bytes × `per_byte_s`; `clamped` where it came out negative."""
+    """Time of one request: `overhead_s` + bytes × `per_byte_s`."""
 
     overhead_s: float
     per_byte_s: float
-    clamped: bool = False
 
 
 @dataclass(frozen=True)
 class Identified:
-    """Service times with which the model takes what was measured."""
+    """Service times as the model needs them; `off`: simulated over measured, less one, by operation."""
 
     manager_s: float
     write: Linear
     read: Linear
     clamped_manager: bool = False
+    off: dict[Measured, float] = field(default_factory=dict)
 
 
-def identify(
-    deployment: Platform,
-    zero_write_s: float,
-    writes_s: Mapping[int, float],
-    reads_s: Mapping[int, float],
-) -> Identified:
-    """From mean seconds of an operation: writing a file of no bytes, writing and reading files by their size.
+def identify(deployment: Platform, measured_s: Mapping[Measured, float]) -> Identified:
+    """From mean seconds of an operation: writing an empty file, writing and reading files by their size.
 
     `deployment` is what was measured on, with its network known; its service times do not count. Two sizes
-    at least tell overhead and time per byte apart.
+    at least tell overhead and time per byte apart. Over a network that is slower than the storage, what the
+    storage takes is hidden: operations on the storage node itself show it.
     """
     none = Linear(0.0, 0.0)
-    free = simulated_s(deployment, 0.0, none, none, "write", 0)
-    manager_s = (zero_write_s - free) / 2
+    empty = Measured("write", 0)
+    manager_s = (measured_s[empty] - simulated_s(deployment, 0.0, none, none, empty)) / 2
     clamped = manager_s < 0
     manager_s = max(0.0, manager_s)
-    write = _fit(deployment, manager_s, "write", writes_s)
-    read = _fit(deployment, manager_s, "read", reads_s)
-    return Identified(manager_s, write, read, clamped)
+    off: dict[Measured, float] = {}
+    found = {}
+    for op in ("write", "read"):
+        seen = {m: s for m, s in measured_s.items() if m.op == op and m.size_bytes}
+        found[op] = _fit(deployment, manager_s, op, seen)
+        for m, seconds in seen.items():
+            both = (found[op], none) if op == "write" else (none, found[op])
+            off[m] = simulated_s(deployment, manager_s, *both, m) / seconds - 1
+    return Identified(manager_s, found["write"], found["read"], clamped, off)
 
 
 def simulated_s(
-    deployment: Platform, manager_s: float, write: Linear, read: Linear, op: str, size: int
+    deployment: Platform, manager_s: float, write: Linear, read: Linear, one: Measured
 ) -> float:
     """What one operation on an idle store takes in the model [s]."""
     network = with_services(deployment, manager_s, write, read).lower()
-    file = File("f", size_bytes=size, preloaded=True) if op == "read" else File("f")
-    task = Task("t", (Operation(op, "f", 0, size),), launch=0.0)
+    file = File("f", size_bytes=one.size_bytes, preloaded=True) if one.op == "read" else File("f")
+    clients = [h for h in deployment.hosts if "client" in h.roles]
+    machine = next(h.name for h in clients if ("storage" in h.roles) == one.local)
+    operation = Operation(one.op, "f", 0, one.size_bytes)
+    task = Task("t", (operation,), launch=0.0, machine=machine)
     simulator = Simulator(Workload("one", (file,), (task,)), threads=1)
     return float(np.mean([makespan(o) for o in simulator.runs(network, _SEEDS)]))
 
@@ -98,26 +117,25 @@ def service_text(service: Linear) -> dict[str, str]:
 
 
 def _fit(
-    deployment: Platform, manager_s: float, op: str, measured_s: Mapping[int, float]
+    deployment: Platform, manager_s: float, op: str, measured_s: Mapping[Measured, float]
 ) -> Linear:
-    """Overhead and time per byte, neither below none, of the least relative error over the sizes."""
-    sizes = sorted(measured_s)
-    scale = (measured_s[sizes[0]], measured_s[sizes[-1]] / max(1, sizes[-1]))
+    """Overhead and time per byte, neither below none, of the least relative error over all of them."""
+    local = {m: s for m, s in measured_s.items() if m.local} or measured_s
+    least, most = (f(local, key=lambda m: m.size_bytes) for f in (min, max))
+    scale = (measured_s[least], measured_s[most] / max(1, most.size_bytes))
+    none = Linear(0.0, 0.0)
 
     def off(x: np.ndarray) -> list[float]:
         service = Linear(float(x[0]) * scale[0], float(x[1]) * scale[1])
-        none = Linear(0.0, 0.0)
         both = (service, none) if op == "write" else (none, service)
         return [
-            simulated_s(deployment, manager_s, *both, op, size) / measured_s[size] - 1
-            for size in sizes
+            simulated_s(deployment, manager_s, *both, m) / seconds - 1
+            for m, seconds in measured_s.items()
         ]
 
     found = least_squares(off, (0.1, 0.1), bounds=(0, np.inf), diff_step=1e-3, xtol=1e-6)
     overhead_s, per_byte_s = float(found.x[0]) * scale[0], float(found.x[1]) * scale[1]
-    clamped = bool(max(map(abs, found.fun)) > 0.02)
     return Linear(
         overhead_s if overhead_s > _LEAST[0] else 0.0,
         per_byte_s if per_byte_s > _LEAST[1] else 0.0,
-        clamped,
     )

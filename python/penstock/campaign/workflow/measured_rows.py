@@ -1,0 +1,64 @@
+"""Runs of a workflow as rows of the table `measured`: what `penstock check` holds against a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.archive.schemas import TABLES
+from penstock.campaign.workflow.execute import Executed
+
+_MIB = 2**20
+#: below it, what moves bytes is not what an operation takes
+_LEAST_BYTES = 256 * 1024
+
+
+def measured_rows(runs: Sequence[Executed]) -> pa.Table:
+    """The run, its stages, each operation by client, and what a MiB took by storage node, in seconds."""
+    rows = [
+        {"trial": f"{trial}", "unit": "s", "window": -1, **row}
+        for trial, run in enumerate(runs)
+        for row in _rows(run)
+    ]
+    return pa.Table.from_pylist(rows, TABLES["measured"].arrow)
+
+
+def _rows(run: Executed) -> Iterator[dict[str, Any]]:
+    def row(module: str, operation: str, metric: str, value: float, node: str = "") -> Any:
+        return {
+            "module": module,
+            "operation": operation,
+            "metric": metric,
+            "value": value,
+            "node": node,
+        }
+
+    yield row("workflow", "run", "makespan", run.makespan_s)
+    for name, (first, last) in run.spans().items():
+        yield row("stage", name, "makespan", last - first)
+    hosts = {t["task"]: t["host"] for t in run.tasks.to_pylist()}
+    for one in run.operations.to_pylist():
+        if one["op"] not in ("open", "read", "write"):
+            continue
+        client, took = hosts[one["task"]], one["end_s"] - one["start_s"]
+        yield row("client", one["op"], "client_time", took, client)
+        server = _only_holder(run, one)
+        if server is not None and one["size_bytes"] >= _LEAST_BYTES:
+            place = "remote" if server != client else "local"
+            each = took * _MIB / one["size_bytes"]
+            yield row("storage", f"{place} {one['op']}", "transfer_time", each, server)
+
+
+def _only_holder(run: Executed, operation: dict[str, Any]) -> str | None:
+    """The node that holds every byte an operation moved, if one does, and no other has a copy."""
+    begin = operation["offset_bytes"]
+    end = begin + operation["size_bytes"]
+    nodes = {
+        extent.nodes
+        for extent in run.extents.get(operation["file"], ())
+        if extent.offset_bytes < end and extent.offset_bytes + extent.length_bytes > begin
+    }
+    (holders,) = nodes if len(nodes) == 1 else ((),)
+    return holders[0] if len(holders) == 1 else None

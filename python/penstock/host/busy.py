@@ -1,0 +1,17 @@
+"""How busy the processors of this host are, for who measures on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def busy_ticks() -> tuple[int, int]:
+    """Ticks in all and of them idle, of all processors (proc_stat(5)); stolen time is busy."""
+    ticks = [int(x) for x in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(ticks), ticks[3] + ticks[4]
+
+
+def busy_share(before: tuple[int, int], after: tuple[int, int]) -> float:
+    """Share of the processors' time between two readings in which they were busy, 0 to 1."""
+    whole = after[0] - before[0]
+    return 1 - (after[1] - before[1]) / whole if whole else 0.0
