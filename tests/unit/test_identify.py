@@ -74,7 +74,7 @@ def test_what_the_network_hides_is_not_taken_from_the_storage() -> None:
 
 
 def test_a_network_slower_than_the_storage_hides_it_from_far_and_not_from_near() -> None:
-    """Chunks of 256 KiB take 21 ms on the wire and 5 ms of storage: nothing of it is seen from another node."""
+    """Chunks of 256 KiB take 21 ms on the wire and 5 ms of storage: another node sees nothing of these."""
     where = deployment(both=True, chunk="256KiB")
     storage = Linear(1e-3, 16e-3 / MIB)
 

@@ -21,14 +21,16 @@ from penstock.campaign.workflow.hints import tags_of
 from penstock.campaign.workflow.schedule import Scheduler
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import BadInput, PenstockError
+from penstock.host.journal import new_token
 from penstock.host.residency import drop_file_cache
 from penstock.spec.store import Extent
 from penstock.store.store import Store, Tagged
 from penstock.workload.workflow import Hints, Operation, Task, Workload
 
 AGENT = Path(__file__).with_name("agent.py")
-#: where the files of a workflow lie in the store
-FOLDER = "workflow"
+#: where the files of a run lie in the store, with a token behind it: clients may keep what they knew of a
+#: folder for a while (MooseFS: one second), and would not find what is new in another of its name
+FOLDER = "workflow-"
 _LEAVE_WITHIN_S = 10.0
 #: tasks that are prepared and sent at the same time
 _TOGETHER = 8
@@ -109,6 +111,7 @@ class _Runner:
         self._keep_cache = keep_cache
         self._answers: queue.Queue[tuple[str, Row | None]] = queue.Queue()
         self._agents: dict[str, _Agent] = {}
+        self._folder = f"{FOLDER}{new_token()}"
         self._hints: dict[str, Hints | None] = {f.name: f.hints for f in workload.files}
         self._rows: list[Row] = [{} for _ in workload.tasks]
         self._done: list[Row] = []
@@ -122,8 +125,11 @@ class _Runner:
     def prepare(self) -> None:
         """An empty folder, and the files that exist before, one client after the other."""
         client = self._store.client()
-        place = self._store.inside(FOLDER)
-        for words in (["rm", "-rf", "--", place], ["mkdir", "-p", place]):
+        earlier = ["find", self._store.inside("/"), "-maxdepth", "1", "-name", f"{FOLDER}*"]
+        for words in (
+            [*earlier, "-exec", "rm", "-rf", "--", "{}", "+"],
+            ["mkdir", self._store.inside(self._folder)],
+        ):
             self._store.run(client, words, what="the workflow's folder")
         names = list(self._agents)
         given = [f for f in self._workload.files if f.preloaded]
@@ -150,7 +156,7 @@ class _Runner:
     def _tag(self, name: str, hints: Hints | None, node: str) -> None:
         tags = tags_of(hints)
         if tags:
-            path = f"{FOLDER}/{name}"
+            path = f"{self._folder}/{name}"
             self._tags += self._store.tag(path, tags, node=node, create=True)
 
     def run(
@@ -231,14 +237,14 @@ class _Runner:
             if one.op == "compute":
                 said["seconds"] = one.seconds
             elif one.file is not None:
-                said |= {"path": self._store.inside(f"{FOLDER}/{one.file}")}
+                said |= {"path": self._store.inside(f"{self._folder}/{one.file}")}
                 said |= {"offset_bytes": one.offset_bytes, "size_bytes": one.size_bytes}
             operations.append(said)
         return {"task": task.name, "operations": operations, "keep_cache": keep_cache}
 
     def locate(self, names: list[str], node: str | None = None) -> dict[str, list[Extent]]:
         """Where these files are, as a client node is told (default: the first that runs)."""
-        return {name: self._store.locate(f"{FOLDER}/{name}", node) for name in names}
+        return {name: self._store.locate(f"{self._folder}/{name}", node) for name in names}
 
     def result(self, begin: int, extents: dict[str, list[Extent]]) -> Executed:
         """The tables, times in seconds from the first dispatch."""
