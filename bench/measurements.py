@@ -54,6 +54,7 @@ PARTS = {
         "simulator",
         "check",
         "published",
+        "stores",
         "blackbox",
     ),
 }

@@ -6,7 +6,8 @@ from typing import Any
 
 #: key for key as in the platform file; `mosastore` holds the defaults of the format. Sources of the values:
 #: mosastore: Costa 2014; hdfs: dfs.blocksize, dfs.replication and the client's
-#: packet of 64 KiB (hdfs-default.xml); moosefs: chunks of at most 64 MiB, goal 2 (mfsmaster manual);
+#: packet of 64 KiB (hdfs-default.xml); moosefs: a file of up to 64 MiB on one server, goal 2 (mfsmaster manual);
+#: it passes network and storage block by block, servers are dealt out evenly (docs/adr/0059);
 #: gluster: whole files placed by hash, the client writes every replica (replica 3, administrator guide);
 #: cephfs: objects of 4 MiB, pool size 3, the primary writes the others (file layouts, architecture).
 STORES: dict[str, dict[str, Any]] = {
@@ -37,12 +38,12 @@ STORES: dict[str, dict[str, Any]] = {
         "read_replica": "local_first",
     },
     "moosefs": {
-        "chunk": "64MiB",
-        "stripe": "all",
+        "chunk": "256KiB",
+        "stripe": 1,
         "replicas": 2,
         "replication": "chain",
         "forward": "frame",
-        "placement": "random",
+        "placement": "balanced",
         "shuffle": "fresh",
         "round_robin": "restart",
         "window": "unlimited",

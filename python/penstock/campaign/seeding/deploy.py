@@ -15,6 +15,8 @@ _NOT_OF_A_HOST = ("group", "count", "roles", "except", "storage", "manager", "cl
 _NOT_OF_ONE = ("stripe", "replicas")
 #: control messages of stores that run are some hundred bytes long
 CONTROL = "256B"
+#: what of a message is on its way at once; a large frame is counted on both links one after the other
+FRAME = "16KiB"
 
 
 def seeding_platform(platform: Platform) -> Platform:
@@ -46,7 +48,7 @@ def seeding_document(platform: Platform) -> dict[str, Any]:
         "network": copy.deepcopy(plain.get("network") or {}),
         **({"networks": copy.deepcopy(plain["networks"])} if plain.get("networks") else {}),
         "store": {**store, "stripe": 1, "replicas": 1},
-        "protocol": {**(plain.get("protocol") or {}), "control": CONTROL},
+        "protocol": {"frame": FRAME, **(plain.get("protocol") or {}), "control": CONTROL},
     }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.campaign.seeding.deploy import CONTROL, seeding_platform
+from penstock.campaign.seeding.deploy import CONTROL, FRAME, seeding_platform
 from penstock.campaign.seeding.trials import NARROW, SIZES, Trials, link, measure, needed
 from penstock.campaign.workflow.run import Progress, store_of
 from penstock.host.loopback import Measured as Interval
@@ -169,7 +169,7 @@ def _document(
     network["bandwidth"] = mean(seen.network_bps, _rate)
     network["loopback"] = mean(seen.loopback_bps, _rate)
     network["latency"] = mean(seen.latency_s, _time)
-    document.setdefault("protocol", {})["control"] = CONTROL
+    document["protocol"] = {"frame": FRAME, **(document.get("protocol") or {}), "control": CONTROL}
     document["launch"] = {
         **(document.get("launch") or {}),
         "overhead": mean(interval(trials.launches_s), _time),
