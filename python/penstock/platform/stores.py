@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 #: key for key as in the platform file; `mosastore` holds the defaults of the format. Sources of the values:
-#: mosastore: Costa 2014; hdfs: dfs.blocksize, dfs.replication and the client's
-#: packet of 64 KiB (hdfs-default.xml); moosefs: a file of up to 64 MiB on one server, goal 2 (mfsmaster manual);
+#: mosastore: Costa 2014; hdfs: dfs.blocksize, dfs.replication and the client's packet of 64 KiB
+#: (hdfs-default.xml); moosefs: a file of up to 64 MiB on one server, goal 2 (mfsmaster manual);
 #: it passes network and storage block by block, servers are dealt out evenly (docs/adr/0059);
 #: gluster: whole files placed by hash, the client writes every replica (replica 3, administrator guide);
 #: cephfs: objects of 4 MiB, pool size 3, the primary writes the others (file layouts, architecture).
