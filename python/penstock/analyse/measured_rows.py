@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from penstock.analyse.expectation import RUN
+from penstock.analyse.expectation import CLIENT_TIME, RUN
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import is_study, select
 from penstock.errors import BadInput
-from penstock.spec.expected import MOST, Expectation, Key
+from penstock.spec.expected import LEAST, MOST, Expectation, Expected, Key, rises
 from penstock.spec.units import convert
 
 _TABLE = "measured"
@@ -106,6 +106,39 @@ class Measured:
 def trial_means(rows: pd.DataFrame) -> list[float]:
     """The mean of each trial's rows."""
     return [float(v) for v in rows.groupby("trial", sort=True, observed=True)["value"].mean()]
+
+
+def expected_of(measured: Measured, tolerance: float, at_least: int) -> Expectation:
+    """What was measured elsewhere as what is expected: each row's mean, with its trials.
+
+    The first phase of the published method: all components on one machine are held against the local file
+    system. Raises BadInput for a row of one trial, or whose mean is not above 0.
+    """
+    rows = []
+    for module, operation, metric in measured.keys:
+        found = measured.of(module, operation, metric)
+        unit = next((str(u) for u in found["unit"].unique() if u), "s")
+        values = trial_means(measured.of(module, operation, metric, unit))
+        name = metric or CLIENT_TIME
+        mean = float(np.mean(values))
+        if len(values) < 2 or mean < LEAST:
+            raise BadInput(
+                f"{measured.origin}: found {len(values)} trials of {module}/{operation} with mean {mean:g}; "
+                "expected two or more, and a mean above 0"
+            )
+        rows.append(
+            Expected(
+                module,
+                operation,
+                name,
+                mean,
+                unit,
+                tolerance=tolerance,
+                higher_is_better=rises(unit),
+                base=tuple(values),
+            )
+        )
+    return Expectation(measured.origin, tuple(rows), at_least=at_least, every_row=False)
 
 
 def read_measured(named: Path, *, files: bool = True) -> Measured:

@@ -9,7 +9,8 @@ row's tolerance, in this order:
     variance over the predicted one > 4            UNSTABLE
     else                                           OK
 
-Of a row of which more is better SLOW and TOO_FAST change places.
+Of a row of which more is better SLOW and TOO_FAST change places. Where what is expected was measured itself,
+h is of the ratio of both means: Welch's interval, with the degrees of freedom of Satterthwaite.
 """
 
 from __future__ import annotations
@@ -63,6 +64,19 @@ def half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> float
     )
 
 
+def _beside(base: Sequence[float], values: Sequence[float]) -> float:
+    """Half of the interval of a mean whose expected value is the mean of other trials."""
+    ratio = float(np.mean(values)) / float(np.mean(base))
+    parts = [float(np.var(x, ddof=1)) * f / len(x) for x, f in ((values, 1.0), (base, ratio**2))]
+    whole = sum(parts)
+    if whole == 0:
+        return 0.0
+    freedom = whole**2 / sum(
+        p**2 / (len(x) - 1) for p, x in zip(parts, (values, base), strict=True)
+    )
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(whole)
+
+
 def judge(
     row: Expected, values: Sequence[float], *, at_least: int = 2, at_most: int | None = None
 ) -> Judged:
@@ -77,7 +91,7 @@ def judge(
             f"{row.words}: found {n} trial{'s' * (n != 1)}; expected {max(2, at_least)} or more"
         )
     mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
-    half_of_mean = half_width(values)
+    half_of_mean = _beside(row.base, values) if row.base else half_width(values)
     gap, half = mean / row.predicted - 1, half_of_mean / row.predicted
     spread = None
     if row.variance is not None:
@@ -134,7 +148,7 @@ def amount(value: float, unit: str) -> str:
 def _off(found: Judged, verdict: str) -> str:
     row = found.row
     said = f"{amount(found.mean, row.unit)} instead of {amount(row.predicted, row.unit)}"
-    if verdict == TOO_FAST:
+    if verdict == TOO_FAST and not row.base:
         said += ": not possible by the model, so look at its seed, platform and workload"
     return said
 

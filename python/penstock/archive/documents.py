@@ -221,6 +221,13 @@ CHECK = Document(
         rows[].variance_ratio | number or null | | measured over predicted variance; null: none was predicted, or it was 0
         rows[].verdict | text | | as in `counts`
         rows[].note | text | | why it is not OK, empty if it is
+        what_if[].module | text | | with `--what-if`: which part of the system
+        what_if[].operation | text | | what it did
+        what_if[].metric | text | | what was measured of it
+        what_if[].mean | number | the row's unit | with the change: measured × predicted with it / as it is
+        what_if[].low | number | the row's unit | the measured interval's end, so scaled
+        what_if[].high | number | the row's unit | the other one
+        what_if[].share | number | | what the change takes away of it
         causes[].code | text | | `uneven-nodes`, `launch-skew`, `connect-retry`, `hot-spot`, `uneven-placement`, `lock-contention`
         causes[].severity | text | | `warning` of what is no fault of the program, else `error`
         causes[].statement | text | | what was found

@@ -12,6 +12,7 @@ from penstock.errors import BadInput
 
 if TYPE_CHECKING:
     from penstock.analyse.oracle import Judged
+    from penstock.spec.expected import Expectation
 
 _WIDTH = 100
 
@@ -19,7 +20,8 @@ _WIDTH = 100
 def command(
     expected: Path = typer.Argument(
         metavar="EXPECTED",
-        help="A file of expected values (YAML or JSON), or what `penstock predict --json` wrote.",
+        help="A file of expected values (YAML or JSON), what `penstock predict --json` wrote, or what was "
+        "measured elsewhere (as RUN): the local file system, the release before.",
     ),
     run: Path = typer.Argument(
         metavar="RUN",
@@ -32,6 +34,12 @@ def command(
     trials: int | None = typer.Option(
         None, "--trials", min=2, help="Trials that a prediction is held against (default: 15)."
     ),
+    changed: Path | None = typer.Option(
+        None,
+        "--what-if",
+        metavar="EXPECTED",
+        help="A prediction with a change that is not made yet: what the run would take with it.",
+    ),
     blame: bool = typer.Option(
         False, "--blame", help="Every place that was looked at, in order, also where nothing is."
     ),
@@ -43,27 +51,43 @@ def command(
     Exit status 3 unless every row is OK.
     """
     from penstock.analyse.blame import blamed, causes
-    from penstock.analyse.expectation import RUN, load_expectation
+    from penstock.analyse.expectation import RUN
     from penstock.analyse.measured_rows import read_measured
     from penstock.analyse.oracle import OK, judge_all
-    from penstock.report.check import document, lines
+    from penstock.analyse.what_if import what_if
+    from penstock.report.check import document, gain_lines, lines
     from penstock.report.junit import junit_xml
     from penstock.writing import check_target, write_whole
 
     if junit is not None:
         check_target(junit)
-    asked = load_expectation(expected, _share(tolerance), trials)
+    asked = _expectation(expected, _share(tolerance), trials)
     measured = read_measured(run, files=any(row.operation != RUN for row in asked.rows))
     rows = judge_all(asked, measured.trials(asked), measured.keys)
     steps = blamed(asked, measured, rows)
+    gains = [] if changed is None else what_if(_expectation(changed, None, None), rows)
     if junit is not None:
         write_whole(junit, junit_xml(asked.name, rows, causes(steps)))
     if as_json:
-        print(json.dumps(document(asked, measured.origin, rows, steps), allow_nan=False))
+        print(json.dumps(document(asked, measured.origin, rows, steps, gains), allow_nan=False))
     else:
         _show(rows)
         print("\n".join(lines(rows, steps, all_steps=blame)))
+        if gains:
+            print("\n".join(gain_lines(gains)))
     raise typer.Exit(0 if all(row.verdict == OK for row in rows) else 3)
+
+
+def _expectation(path: Path, tolerance: float | None, trials: int | None) -> Expectation:
+    """Of a table or a study's results what was measured there, else what the file says."""
+    from penstock.analyse.expectation import load_expectation
+    from penstock.analyse.measured_rows import expected_of, read_measured
+    from penstock.archive.selection import is_study
+    from penstock.spec.expected import TOLERANCE, TRIALS
+
+    if path.suffix in (".csv", ".parquet") or is_study(path):
+        return expected_of(read_measured(path), tolerance or TOLERANCE, trials or TRIALS)
+    return load_expectation(path, tolerance, trials)
 
 
 def _share(text: str | None) -> float | None:

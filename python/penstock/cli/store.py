@@ -11,6 +11,7 @@ import typer
 
 from penstock.errors import BadInput
 from penstock.plugins import STORE_ENGINES
+from penstock.spec.store import DEFAULT_ENGINE
 from penstock.terminal import mib, plain_table, progress_bar, show
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ _NODE = typer.Option(
 
 @app.command()
 def up(
-    engine: str = typer.Argument(help=f"{', '.join(STORE_ENGINES)}."),
+    engine: str | None = typer.Argument(
+        None, help=f"{', '.join(STORE_ENGINES)} (default: the file's, else {DEFAULT_ENGINE})."
+    ),
     platform: Path = typer.Option(
         ...,
         "--platform",
@@ -59,7 +62,7 @@ def up(
     with changing(), progress_bar() as progress:
         store = up_already(nodes, spec, roles)
         if store is None:
-            for refusal in check(STORE_ENGINES.load(engine)(), spec, roles, strict=strict):
+            for refusal in check(STORE_ENGINES.load(spec.engine)(), spec, roles, strict=strict):
                 print(f"penstock: warning: {refusal}", file=sys.stderr)
             store = Store.up(nodes, spec, roles, strict=strict, progress=progress)
     if as_json:
@@ -67,7 +70,7 @@ def up(
         return
     where = f"at {spec.mount} of" if store.mounted else "not mounted, reached from"
     print(
-        f"{store.name}: {engine} up on {len(roles.storage)} storage nodes, "
+        f"{store.name}: {spec.engine} up on {len(roles.storage)} storage nodes, "
         f"{where} {', '.join(roles.clients)}"
     )
 

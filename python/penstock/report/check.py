@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.analyse.blame import FOUND, Step, causes
 from penstock.analyse.oracle import OK, VERDICTS, Judged, amount
+from penstock.analyse.what_if import Gain
 from penstock.spec.expected import Expectation
 from penstock.text import counted
 
@@ -73,8 +74,25 @@ def lines(rows: Sequence[Judged], steps: Sequence[Step], *, all_steps: bool) -> 
     return [line for text in said for line in _wrapped(text)]
 
 
+def gain_lines(gains: Sequence[Gain]) -> list[str]:
+    """What the rows would be with a change that is not made yet."""
+    said = ["", "With the change:"]
+    for one in gains:
+        unit = one.row.unit
+        ends = f"{amount(one.low, unit)} to {amount(one.high, unit)}"
+        said.append(
+            f"  {one.row.words}: {amount(one.mean, unit)} ({ends}) instead of "
+            f"{amount(one.measured, unit)}, {_signed(-100 * one.share)}."
+        )
+    return [line for text in said for line in _wrapped(text)]
+
+
 def document(
-    expected: Expectation, origin: str, rows: Sequence[Judged], steps: Sequence[Step]
+    expected: Expectation,
+    origin: str,
+    rows: Sequence[Judged],
+    steps: Sequence[Step],
+    gains: Sequence[Gain] = (),
 ) -> dict[str, Any]:
     """The document `penstock/check/1`, plain values only."""
     return {
@@ -98,6 +116,16 @@ def document(
                 "note": r.note,
             }
             for r in rows
+        ],
+        "what_if": [
+            {
+                **{k: getattr(g.row, k) for k in ("module", "operation", "metric")},
+                "mean": g.mean,
+                "low": g.low,
+                "high": g.high,
+                "share": g.share,
+            }
+            for g in gains
         ],
         "causes": [asdict(finding) for finding in causes(steps)],
         "blame": [

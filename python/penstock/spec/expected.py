@@ -96,7 +96,8 @@ class ExpectedFile(Part):
 @dataclass(frozen=True)
 class Expected:
     """One row: `predicted` is a mean in `unit`, `variance` that between trials in its square, `tolerance` a
-    share of `predicted`. `higher_is_better` of rates."""
+    share of `predicted`. `higher_is_better` of rates. `base` are the trials that it is the mean of, where it
+    was measured (two or more)."""
 
     module: str
     operation: str
@@ -106,6 +107,7 @@ class Expected:
     variance: float | None = None
     tolerance: float = TOLERANCE
     higher_is_better: bool = False
+    base: tuple[float, ...] = ()
 
     @property
     def key(self) -> Key:

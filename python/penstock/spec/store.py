@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 #: where nodes see the store unless the platform says otherwise
 MOUNT = "/store"
+#: what a store is made of where nobody says it (docs/adr/0057-the-default-engine.md)
+DEFAULT_ENGINE = "cephfs"
 #: hints are extended attributes with this before their key
 PREFIX = "user.penstock."
 #: what a store is configured with as a whole, by the keys of a platform file, and what each means

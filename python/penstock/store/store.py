@@ -81,10 +81,7 @@ class Store:
         It is up when a file that one node wrote was read on another and located. Raises BadInput for what the
         engine cannot be, before anything is started; with `strict` also for a parameter that it refuses.
         """
-        engine: StoreEngine = STORE_ENGINES.load(spec.engine)()
-        if lacking := engine.missing():
-            raise PenstockError(f"{spec.engine}: {lacking}")
-        check(engine, spec, roles, strict=strict)
+        engine = ready(spec, roles, strict=strict)
         placed = with_privileges(cluster_spec, roles, engine)
         cluster = Cluster.up(placed, Journal(), outlive=outlive, progress=progress)
         try:
@@ -408,6 +405,22 @@ class Store:
         files.remove(path)
         said = [e.to_dict() for e in extents]
         return {"writer": writer.name, "reader": reader.name, "extents": said}
+
+
+def ready(spec: StoreSpec, roles: Roles, *, strict: bool = False) -> StoreEngine:
+    """The engine of a store that can be put up here. PenstockError where it is not installed; as `check`."""
+    engine: StoreEngine = STORE_ENGINES.load(spec.engine)()
+    if lacking := engine.missing():
+        raise PenstockError(f"{spec.engine}: {lacking}{_instead(spec.engine)}")
+    check(engine, spec, roles, strict=strict)
+    return engine
+
+
+def _instead(name: str) -> str:
+    """What else could be put up, in words."""
+    others = [n for n in STORE_ENGINES if n not in (name, "directory")]
+    there = [n for n in others if not STORE_ENGINES.load(n)().missing()]
+    return f"; installed are {', '.join(there)}" if there else ""
 
 
 def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = False) -> list[str]:

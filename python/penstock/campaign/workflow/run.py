@@ -18,6 +18,7 @@ from penstock.campaign.workflow.hints import derived
 from penstock.errors import BadInput, PenstockError
 from penstock.platform.hosts import Platform, load_platform
 from penstock.plugins import STORE_ENGINES
+from penstock.spec.store import DEFAULT_ENGINE
 from penstock.store.deployment import deployment
 from penstock.store.files import Unmounted
 from penstock.store.store import Store, changing, check, up_already
@@ -159,7 +160,7 @@ def run_workflow(
     Raises BadInput for files that make no sense, PenstockError where a task, a node or the store fails.
     """
     workload = read_workload(workflow)
-    loaded = load_platform(platform, list(changes), predicted=predicted)
+    loaded = _loaded(platform, list(changes), engine, predicted)
     if hints == "never":
         files = tuple(replace(f, hints=None) for f in workload.files)
         workload = replace(workload, files=files, origin=None)
@@ -193,6 +194,16 @@ def run_workflow(
     if out is not None:
         keep(result, out)
     return result
+
+
+def _loaded(path: Path, changes: list[str], engine: str | None, predicted: bool) -> Platform:
+    """The platform whose store says what it is made of, so that it is predicted as what is put up."""
+    loaded = load_platform(path, changes, predicted=predicted)
+    said = (loaded.plain.get("store") or {}).get("engine")
+    wanted = engine or said or DEFAULT_ENGINE
+    if wanted == said:
+        return loaded
+    return load_platform(path, [*changes, f"store.engine={wanted}"], predicted=predicted)
 
 
 @contextlib.contextmanager
