@@ -62,7 +62,7 @@ rusttest: build ## the Rust tests
 	cargo test --release --workspace --exclude penstock-bindings --quiet
 
 # tests that need no host share its processors; those of the host, and of guests, go one by one
-BESIDE := tests/unit tests/property tests/model
+BESIDE := tests/unit tests/property tests/model studies/tests bench/tests
 beside  = $(PY) -m pytest $(1) -n logical --dist loadfile --most-reruns 0 --most-skips 3
 alone   = $(PY) -m pytest tests/fuzz tests/integration tests/guest $(1) --durations 40
 # how often what is not long, and what is, may look again or look away: docs/adr/0037-bounds-that-moved.md
@@ -70,7 +70,7 @@ SHORT  := --most-reruns 7 --most-skips 15 --most-retaken 60
 LONG   := --most-reruns 3 --most-skips 8 --most-retaken 20
 
 check: lint ## what needs no host: lint, types, the Python tests of all that computes
-	$(call beside,tests/unit tests/property -m "not long")
+	$(call beside,$(filter-out tests/model,$(BESIDE)) -m "not long")
 
 pytest: build ## the Python tests that are not long
 	$(call beside,$(BESIDE) -m "not long")

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import record
-from penstock.analyse.trace_findings import findings_of
+from penstock.analyse.traced_run import TracedRun
 from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal import Journal
 from penstock.profile import load_profile
@@ -130,7 +130,7 @@ def once(words: Sequence[str], work: Path) -> Shares:
     flushed = [(paths.get(r["file_id"], ""), r["time_ns"]) for r in rows if r["op"] in FLUSHES]
     whole = sum(ns for _, ns in flushed) / 1e9 / wall_s
     of_files = sum(ns for path, ns in flushed if not path.endswith("/")) / 1e9 / wall_s
-    speaks = any(f.code in SPEAK_OF_FLUSHES for f in findings_of(bundle))
+    speaks = any(f.code in SPEAK_OF_FLUSHES for f in TracedRun(bundle).findings)
     return Shares(by_strace(told) / wall_s, whole, of_files, speaks == (whole >= TOLD))
 
 

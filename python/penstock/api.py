@@ -232,9 +232,9 @@ class Trace:
 
         import pandas as pd
 
-        from penstock.analyse.trace_findings import findings_of
+        from penstock.analyse.traced_run import TracedRun
 
-        return pd.DataFrame([asdict(f) for f in findings_of(self.path)])
+        return pd.DataFrame([asdict(f) for f in TracedRun(self.path).findings])
 
 
 def trace(

@@ -24,7 +24,7 @@ from penstock.analyse.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.traced_run import TracedRun
 from penstock.archive.bundle import Bundle
-from penstock.archive.trace_rows import TraceRows
+from penstock.archive.trace_tables import TraceTables
 from penstock.emulate.backends.base import Backend, Owner, Place
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import PenstockError
@@ -150,7 +150,7 @@ def check_format(form: Format, workload: Workload) -> str:
 
 def check_exporter(export: Any, bundle: Path) -> dict[str, Any]:
     """An exporter on a bundle of `penstock trace --mode trace -o`: writes what it names, and all events."""
-    rows = TraceRows(bundle)
+    rows = TraceTables(bundle)
     with tempfile.TemporaryDirectory() as scratch:
         written: dict[str, Any] = export(rows, Path(scratch) / "out", 1 << 30)
         assert written["files"], "no file is named"
@@ -158,7 +158,7 @@ def check_exporter(export: Any, bundle: Path) -> dict[str, Any]:
             path = Path(name)
             assert path.is_relative_to(scratch), f"{path} lies elsewhere"
             assert path.is_file(), f"{path} is not there"
-    events = sum(len(batch["t_ns"]) for batch in TraceRows(bundle).event_batches())
+    events = sum(len(batch["t_ns"]) for batch in TraceTables(bundle).event_batches())
     told = written["events"] + sum(written.get("skipped", {}).values())
     assert told == events, f"{told} of {events} events, what it says it skipped included"
     return written

@@ -2,7 +2,7 @@
 
 A reading is taken again only where a witness calls it invalid before its value is looked at (the disk's own
 certificate: `host-saturated`; the host's processors: none left, or taken by other machines). How often is
-bounded and counted (`tests/conftest.py`).
+bounded and counted (`conftest.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pytest
+from tests.conftest import RETAKEN
 
 from penstock.analyse.fidelity import is_valid
 from penstock.analyse.fidelity_windows import CPU_LIMIT_PERCENT, STEAL_LIMIT_PERCENT
 from penstock.observe.trace.capture.overhead import interval
-from tests.conftest import RETAKEN
 
 #: readings of a setting: the 95 % interval of their median leaves one out at either end
 N = 9

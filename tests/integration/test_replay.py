@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.analyse.likeness import distance
-from penstock.archive.trace_rows import TraceRows
+from penstock.archive.trace_tables import TraceTables
 from penstock.observe.trace.replay import requests_of
 
 pytestmark = [
@@ -84,7 +84,7 @@ def test_equal_runs_are_near_and_orders_far(
 ) -> None:
     again = traced(target, tmp_path / "t", "randread", *PATTERNS["randread"])
     paths = (bundles["randread"], again, bundles["read"])
-    found = [requests_of(TraceRows(path)) for path in paths]
+    found = [requests_of(TraceTables(path)) for path in paths]
     assert distance(found[0], found[1]).mean <= 0.05
     assert distance(found[0], found[2]).mean >= 0.3
 

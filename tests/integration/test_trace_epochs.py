@@ -17,7 +17,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.pattern import cases
-from penstock.observe.trace.verdicts.rejudge import judge_bundle
+from penstock.archive.trace_tables import TraceTables
+from penstock.observe.trace.verdicts.rejudge import judge_run
 
 pytestmark = [
     pytest.mark.host,
@@ -154,7 +155,7 @@ def test_random_reads_of_a_140_mb_file(tmp_path: Path) -> None:
     assert (np.diff(times) >= 0).all()
     reads = np.array(events["direction"].to_pylist()) == "read"
     assert (reads & (events["file_id"].to_numpy() == whole["file_id"])).sum() == said
-    again = {r["file_id"]: r for r in judge_bundle(bundle) if r["direction"] == "read"}
+    again = {r["file_id"]: r for r in judge_run(TraceTables(bundle)) if r["direction"] == "read"}
     assert again[whole["file_id"]]["together"]["class"] == "random"
     assert again[whole["file_id"]]["time_ns"] == row["read_time_ns"]
     done = subprocess.run(

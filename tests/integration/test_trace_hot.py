@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.archive.trace_tables import TraceTables
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
@@ -267,7 +268,7 @@ def test_the_bundle_and_the_summary_say_what_was_left(ground: Path, tmp_path: Pa
     events = pq.read_metadata(run / "io_events.parquet").num_rows
     assert events + told["hot"]["counted"] == told["kept"]
     # judged again, what rests on counters stands
-    again, _ = rejudged_patterns(run)
+    again, _ = rejudged_patterns(TraceTables(run))
     assert again.num_rows == pq.read_metadata(run / "patterns.parquet").num_rows
     assert "counters" in again["basis"].to_pylist()
     for wrong in (("--hot",), ("--mode", "trace", "--hot", "--hot-bytes")):

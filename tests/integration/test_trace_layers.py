@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.analyse.trace_findings import findings_of
+from penstock.analyse.traced_run import TracedRun
 from penstock.archive.bundle import Bundle
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
@@ -242,7 +242,7 @@ def test_a_loss_under_the_calls_is_told(
     manifest = Bundle.open(traced.bundle).manifest
     assert manifest["losses"] == {"trace": 0, "layers": lost}
     assert "were lost: misses may count as hits" in manifest["reason"]
-    assert "trace-lost" in {finding.code for finding in findings_of(traced.bundle)}
+    assert "trace-lost" in {finding.code for finding in TracedRun(traced.bundle).findings}
 
 
 def _sync_when(directory: Path) -> Callable[[], None]:
@@ -346,7 +346,7 @@ def test_the_order_at_the_device_and_why_it_differs(target: Path, tmp_path: Path
     table = pq.read_table(bundle / "patterns.parquet").to_pandas()
     table = table[(table["path"] == str(target)) & table["tid"].isna()].set_index("basis")
     assert table.loc["calls", "class"] == "consecutive"
-    below = json.loads(table.loc["device", "evidence"])
+    below = table.loc["device", "evidence"]
     assert table.loc["device", "class"] != "random"
     manifest = json.loads((bundle / "manifest.json").read_text())
     assert (
@@ -385,7 +385,7 @@ def test_what_no_device_served_is_not_said_to_be(
     penstock = Path(sys.executable).with_name("penstock")
     words = [penstock, "trace", "-m", "trace", "-o", bundle, "--", sys.executable, "-c", READ_ALL]
     subprocess.run([*words, path, order, "3"], check=True, capture_output=True)
-    found = [f for f in findings_of(bundle) if str(path) in f.statement]
+    found = [f for f in TracedRun(bundle).findings if str(path) in f.statement]
     codes = {f.code for f in found}
     assert not codes & {"trace-random-reads", "trace-rereads", "trace-low-concurrency"}
     closing = json.loads((bundle / "manifest.json").read_text())["closing"]

@@ -24,8 +24,8 @@ from penstock.predict.explore.search import (
 from penstock.predict.explore.simulate import Simulated
 from penstock.predict.explore.space import Candidate, Space, make_space, parse_axis
 from penstock.workload.synthetic import Shape, reduce
+from tests.examples.explore import Quiet
 from tests.model.explore_files import PLATFORM
-from tests.unit.explore_example import Quiet
 
 AXES = (
     "split=app:storage/19",

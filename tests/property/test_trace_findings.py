@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.analyse.findings import Finding
-from penstock.analyse.trace_findings import findings_of
+from penstock.analyse.traced_run import TracedRun
 from penstock.observe.trace.layers.tables import served_under
 from penstock.observe.trace.show.closing_sentence import closing_sentence
 
@@ -416,7 +416,7 @@ def check(finding: Finding, read: Reading) -> None:
 def test_no_finding_contradicts_a_table_of_its_bundle(drawn: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as work:
         made = build(Path(work), drawn)
-        found = findings_of(made.path)
+        found = TracedRun(made.path).findings
         read = Reading(made.path)
         for finding in found:
             check(finding, read)

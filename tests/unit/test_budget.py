@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
+#: where tests stand
+PARTS = ("tests", "studies", "bench")
 
 INI = "[pytest]\nmarkers =\n  host: planted\n  fidelity: planted\n"
 SUITE = """
@@ -52,7 +57,7 @@ def test_fidelity_right_the_second_time(request):
 
 
 def run(tmp_path: Path, suite: str, *options: str) -> subprocess.CompletedProcess[str]:
-    (tmp_path / "conftest.py").write_bytes((Path(__file__).parents[1] / "conftest.py").read_bytes())
+    (tmp_path / "conftest.py").write_bytes((ROOT / "conftest.py").read_bytes())
     (tmp_path / "pytest.ini").write_text(INI)
     (tmp_path / "test_planted.py").write_text(suite)
     words = [sys.executable, "-m", "pytest", "-q", "--strict-markers", f"--rootdir={tmp_path}"]
@@ -105,14 +110,27 @@ def test_a_host_test_is_run_again_twice_and_one_of_fidelity_never(
 
 def test_make_runs_every_folder_of_tests() -> None:
     """A folder that no line of the Makefile names is checked by nobody."""
-    root = Path(__file__).parents[2]
-    folders = {path.parent.name for path in (root / "tests").glob("*/test_*.py")}
-    lines = (root / "Makefile").read_text().splitlines()
+    places = [path for part in PARTS for path in (ROOT / part).rglob("test_*.py")]
+    folders = {str(path.parent.relative_to(ROOT)) for path in places}
+    lines = (ROOT / "Makefile").read_text().splitlines()
     named = {
-        word.removeprefix("tests/")
+        word
         for line in lines
         if line.startswith(("BESIDE", "alone"))
         for word in line.split()
-        if word.startswith("tests/")
+        if word.startswith(PARTS)
     }
     assert folders == named
+    assert {"studies/tests", "bench/tests"} < folders
+
+
+@pytest.mark.parametrize("folder", ["studies/tests", "bench/tests"])
+def test_tests_beside_what_they_test_are_collected(folder: str) -> None:
+    """By the settings of the project, wherever pytest is started without a folder."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert folder in settings["testpaths"]
+    line = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--most-skips=0", folder]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for path in (ROOT / folder).glob("test_*.py"):
+        assert f"{folder}/{path.name}::" in done.stdout

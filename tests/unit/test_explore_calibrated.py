@@ -16,7 +16,7 @@ from penstock.predict.explore.recommend import Recommendation, recommend
 from penstock.predict.explore.record import Record
 from penstock.predict.explore.run import Exploration, Question, Settings, explore
 from penstock.report.exploration import Named, page
-from tests.unit.explore_example import Known, Quiet, space_of
+from tests.examples.explore import Known, Quiet, space_of
 from tests.unit.test_predict_network import place  # noqa: F401 (a fixture)
 
 TIMES = {2: 100.0, 4: 108.0, 6: 130.0}

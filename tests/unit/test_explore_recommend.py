@@ -14,7 +14,7 @@ from penstock.predict.explore.expression import parse_constraint, parse_objectiv
 from penstock.predict.explore.recommend import Recommendation, recommend
 from penstock.predict.explore.record import Record
 from penstock.predict.explore.run import Exploration, Question, Settings, explore
-from tests.unit.explore_example import BLAST, Known, Quiet, blast_like, space_of
+from tests.examples.explore import BLAST, Known, Quiet, blast_like, space_of
 
 
 def asked(

@@ -12,7 +12,7 @@ from penstock.errors import BadInput
 from penstock.report import figures, render, style
 from penstock.report.figures.marks import keep_extremes
 from penstock.report.figures.series import selected_runs, verdicts
-from tests.unit.report_example import write_example
+from tests.examples.report import write_example
 
 
 @pytest.fixture(scope="module")

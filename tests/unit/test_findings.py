@@ -28,8 +28,8 @@ from penstock.analyse.study_findings import agreement
 from penstock.campaign.analysis import analyse
 from penstock.errors import BadInput
 from penstock.text import cannot_exclude, difference, percents, quantity, times
+from tests.examples.report import BANDWIDTH, write_example
 from tests.unit.answered_studies import CASES
-from tests.unit.report_example import BANDWIDTH, write_example
 
 
 @pytest.fixture(scope="module")

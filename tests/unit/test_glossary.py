@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from penstock.analyse.fidelity_counters import __file__ as counters_file
+from penstock.analyse.traced_run import TracedRun
 from penstock.report.glossary import explained, words
 from penstock.report.html import write_report
 from penstock.report.trace.page import write_trace_report
-from tests.unit.trace_page_example import events, write_bundle
+from tests.examples.trace_page import events, write_bundle
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r'<a class="word" href="#([^"]+)">([^<]+)</a>')
@@ -54,7 +55,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     trace = write_bundle(place / "trace", events(300))
     return {
         "study": write_report(out).read_text(),
-        "trace": write_trace_report(trace).read_text(),
+        "trace": write_trace_report(TracedRun(trace)).read_text(),
     }
 
 

@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import ks_2samp
 
 from penstock.analyse.likeness import Requests, distance, kolmogorov_smirnov, total_variation
-from penstock.archive.trace_rows import TraceRows
+from penstock.archive.trace_tables import TraceTables
 from penstock.observe.trace.replay import requests_of
-from tests.unit.trace_example import event, random_rows, write_bundle
+from tests.examples.trace import event, random_rows, write_bundle
 
 
 def gathered(n: int, batches: int, *, seed: int = 0, random: bool = False) -> Requests:
@@ -62,9 +62,9 @@ def test_nothing_against_something_is_far() -> None:
 def test_of_a_bundle(tmp_path: Path) -> None:
     rows = [*random_rows(211), event(10**9, "fault_read", file_id=1)]
     write_bundle(tmp_path / "t", rows)
-    every = requests_of(TraceRows(tmp_path / "t"))
-    calls = requests_of(TraceRows(tmp_path / "t"), replayable=True)
-    one = requests_of(TraceRows(tmp_path / "t"), {1: 1}, replayable=True)
+    every = requests_of(TraceTables(tmp_path / "t"))
+    calls = requests_of(TraceTables(tmp_path / "t"), replayable=True)
+    one = requests_of(TraceTables(tmp_path / "t"), {1: 1}, replayable=True)
     good = [r for r in rows if r["direction"] in ("read", "write") and r["done_bytes"] > 0]
     assert every.requests == len(good) == calls.requests + 1
     assert one.requests == sum(r["file_id"] == 1 for r in good) - 1

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.report.html import write_report
+from tests.examples.report import TWELVE, write_example
 from tests.unit.browser import Browser, opened
-from tests.unit.report_example import TWELVE, write_example
 
 #: ten screens of 800 px
 TEN_SCREENS = 8000

@@ -17,8 +17,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from bench import trace_analysis
 from bench.pattern import cases
 from bench.trace_classifier import PATHS, QUICK, fault, judged, run
+from penstock.archive.trace_tables import TraceTables
 from penstock.errors import BadInput
-from penstock.observe.trace.verdicts.rejudge import judge_bundle
+from penstock.observe.trace.verdicts.rejudge import judge_run
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +90,9 @@ def test_bundle_is_judged_again_from_its_events(bundle: Path) -> None:
     assert pq.ParquetFile(bundle / "io_events.parquet").metadata.num_row_groups == 2
     size = (bundle / "io_events.parquet").stat().st_size
     assert size / 1_500_000 <= 12
-    apart = judge_bundle(bundle, threads=2)
+    apart = judge_run(TraceTables(bundle, {}), threads=2)
     assert trace_analysis.faults(apart, 1_500_000) == []
-    one = judge_bundle(bundle, threads=1)
+    one = judge_run(TraceTables(bundle, {}), threads=1)
     assert [(r["calls"], r["together"]["class"]) for r in one] == [
         (r["calls"], r["together"]["class"]) for r in apart
     ]
@@ -108,8 +109,8 @@ def test_torn_and_foreign_events_are_refused_by_name(bundle: Path, tmp_path: Pat
     for name, bytes_ in contents.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "io_events.parquet").write_bytes(bytes_)
-        with pytest.raises(BadInput, match="expected the table io_events"):
-            judge_bundle(tmp_path / name)
+        with pytest.raises(BadInput, match=r"io_events\.parquet: .*expected Parquet"):
+            judge_run(TraceTables(tmp_path / name, {}))
     with pytest.raises(BadInput, match="io_events"):
-        judge_bundle(tmp_path / "nothing")
+        judge_run(TraceTables(tmp_path / "nothing", {}))
     assert importlib.import_module("penstock._native").Judge().verdicts() == "[]"

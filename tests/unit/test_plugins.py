@@ -30,7 +30,7 @@ from penstock.plugins import (
 )
 from penstock.workload.make import made
 from penstock.workload.parsers import fio
-from tests.unit.report_example import write_example
+from tests.examples.report import write_example
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 PROJECT = Path(__file__).parents[2]

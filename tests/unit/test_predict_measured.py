@@ -18,7 +18,7 @@ from penstock.predict.queue_network.task_times import task_times
 from penstock.report import measured_text
 from penstock.report.prediction import page
 from penstock.workload.read import read_workload
-from tests.unit.prediction_example import prediction
+from tests.examples.prediction import prediction
 from tests.unit.test_predict_network import (  # noqa: F401 (place is a fixture)
     ASSUMED,
     CLUSTER,

@@ -21,7 +21,7 @@ from penstock.predict.queue_network.perfetto import slots_of, trace_events, writ
 from penstock.report import prediction_text, style
 from penstock.report.prediction import page, write_figures
 from penstock.report.prediction_figures import FIGURES, draw, timeline
-from tests.unit.prediction_example import prediction, station
+from tests.examples.prediction import prediction, station
 
 
 def test_answer_names_time_bottleneck_cost_and_energy() -> None:

@@ -21,7 +21,7 @@ from penstock.analyse.replicates import (
 from penstock.archive.bundle import Bundle
 from penstock.archive.selection import select
 from penstock.errors import BadInput
-from tests.unit.trace_example import Row, event, write_bundle
+from tests.examples.trace import Row, event, write_bundle
 
 
 def a_run(

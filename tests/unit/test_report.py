@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.report.html import write_report
-from tests.unit.report_example import write_example
+from tests.examples.report import write_example
 
 SECTIONS = (
     "answer validity effects responses prediction fraction patterns utilisation fidelity observers "

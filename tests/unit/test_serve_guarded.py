@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from penstock.client import Client
+from tests.examples.trace_page import events, write_bundle
 from tests.unit.browser import opened
-from tests.unit.trace_page_example import events, write_bundle
 
 PAGES = ("/", "/nodes", "/traces/0", "/studies/0")
 GUARDED = (

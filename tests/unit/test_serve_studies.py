@@ -10,10 +10,10 @@ import pytest
 
 from penstock.errors import BadInput
 from penstock.serve.traces import Served
+from tests.examples.trace_page import events, write_bundle
 from tests.unit.browser import opened
 from tests.unit.test_named_bundles import study  # noqa: F401
 from tests.unit.test_serve_guarded import Server
-from tests.unit.trace_page_example import events, write_bundle
 
 REPORT = """<!doctype html><html><head><title>T</title></head><body><main><h1>Which disk?</h1>
 <a href="#answer">a</a> <a href="runs/r002/report.html">r002</a> <a href="runs/r006/report.html">r006</a>

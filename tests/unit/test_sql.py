@@ -11,7 +11,7 @@ import pytest
 
 from penstock.analyse.trace_compare import Run
 from penstock.analyse.traced_run import TracedRun
-from tests.unit.trace_page_example import events, write_bundle
+from tests.examples.trace_page import events, write_bundle
 
 
 def calls(run: TracedRun) -> int:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +92,46 @@ def test_nor_does_completion(shell: str, line: str, checked: list[str]) -> None:
 
 def test_a_library_that_is_loaded_is_seen() -> None:
     assert "ruamel.yaml" in str(loaded(["plan", "no-such-file"]))
+
+
+#: what a run needs when it has ended, and not before
+AFTER = ["duckdb", "jinja2", "matplotlib", "pandas", "scipy.stats", "sklearn", "statsmodels"]
+
+START = """
+import json, sys
+from pathlib import Path
+from penstock.campaign.executor import HostExecutor
+from penstock.campaign.frozen import campaign, freeze
+from penstock.campaign.run import _described, run_study
+from penstock.design.plan import make_plan
+from penstock.study.load import load_study
+from penstock.study.resolve import resolved_treatments
+
+place = Path(sys.argv[1])
+study = load_study(place / "s.study.yaml")
+plan = make_plan(study)
+treatments = resolved_treatments(study, plan.rows)
+freeze(place / "out", study, plan, campaign(study, plan, _described(study, treatments), []))
+print(json.dumps([name for name in json.loads(sys.argv[2]) if name in sys.modules]))
+"""
+
+STUDY = """penstock: 1
+name: small
+question: Does it begin?
+factors: {a: {levels: [1, 2]}, b: {levels: [1, 2]}}
+design: {kind: full, replicates: 2, seed: 7}
+platform:
+  nodes:
+    - {name: n, memory: 64MiB, disks: [{name: data, profile: hdd-7200, time_scale: 64, size: 16MiB}]}
+observers: {monitor: {interval: 1s}, trace: {mode: trace}}
+workload: {command: "true {a} {b} {data}", expected: 100ms, timeout: 10s}
+responses: {time: {from: wall_s, unit: s, better: lower}}
+"""
+
+
+def test_a_study_is_planned_and_frozen_without_what_only_its_analysis_needs(tmp_path: Path) -> None:
+    (tmp_path / "s.study.yaml").write_text(STUDY)
+    line = [sys.executable, "-c", START, str(tmp_path), json.dumps([*AFTER, "numpy"])]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == ["numpy"]  # which it does need: what is loaded is seen
+    assert json.loads((tmp_path / "out" / "plan.json").read_text())["treatments"] == 4

@@ -19,7 +19,7 @@ import pytest
 import uvicorn
 
 from penstock import cli
-from tests.unit.trace_page_example import events, write_bundle
+from tests.examples.trace_page import events, write_bundle
 
 Breaks = Callable[[Path], object]
 CORE = ("files", "io_events", "patterns", "phases")

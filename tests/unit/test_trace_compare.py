@@ -13,7 +13,7 @@ import pytest
 
 from penstock.analyse.trace_compare import Comparison, Run, compare_runs, match_files
 from penstock.errors import BadInput
-from tests.unit.trace_example import Row, event, write_bundle
+from tests.examples.trace import Row, event, write_bundle
 
 
 def reads(n: int, mean_ns: float, seed: int, *, random: bool = False, **more: Any) -> list[Row]:

@@ -14,8 +14,8 @@ import pytest
 
 from penstock.archive.trace_export import export
 from penstock.errors import BadInput
+from tests.examples.trace import NUMBERS, START_NS, WAYS, event, random_rows, write_bundle
 from tests.unit.perfetto_reader import PerfettoTrace
-from tests.unit.trace_example import NUMBERS, START_NS, WAYS, event, random_rows, write_bundle
 
 N = 1009  # a prime
 ODD = 'a "b"\\\n\t€ \x7f end'

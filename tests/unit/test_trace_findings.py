@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.analyse.trace_findings import CODES, findings_of
+from penstock.analyse.trace_findings import CODES
+from penstock.analyse.traced_run import TracedRun
 from penstock.errors import BadInput
 from penstock.observe.trace.capture.salvage import what_layers_miss
-from tests.unit.trace_example import event, write_bundle
+from tests.examples.trace import event, write_bundle
 
 SECOND = 1_000_000_000
 MIB = 1 << 20
@@ -119,7 +120,7 @@ class Trace:
             pq.write_table(pa.concat_tables(self.events), self.path / "io_events.parquet")
         if self.use:
             pq.write_table(pa.Table.from_pylist(self.use), self.path / "cache_use.parquet")
-        found = findings_of(self.path)
+        found = TracedRun(self.path).findings
         assert {f.code for f in found} <= set(CODES)
         assert all(f.statement and f.severity in {"info", "warning"} for f in found)
         return {f.code for f in found}
@@ -223,7 +224,7 @@ def test_rereads_where_sizes_are_mixed(
 def test_rereads_by_calls_and_by_faults_are_said_once(traced: Trace) -> None:
     traced.verdict("sequential", calls=2000).verdict("sequential", calls=2000, basis="faults")
     traced.calls(np.tile(np.arange(1000) * 4096, 4)).codes()
-    assert [f.code for f in findings_of(traced.path)].count("trace-rereads") == 1
+    assert [f.code for f in TracedRun(traced.path).findings].count("trace-rereads") == 1
 
 
 def test_rereads_of_parts_that_overlap(traced: Trace) -> None:
@@ -332,14 +333,14 @@ def test_losses_under_the_calls_are_said(traced: Trace) -> None:
     traced.receipt["layers"] = layers
     assert traced.codes() == set()
     layers["lost"] = 7
-    (found,) = findings_of(traced.path) if traced.codes() else ()
+    (found,) = TracedRun(traced.path).findings if traced.codes() else ()
     assert (found.code, found.severity) == ("trace-lost", "warning")
     assert "7 of 100" in found.statement
     layers |= {"lost": 0, "missing": {"block_io_start": "time in the queue"}}
-    (found,) = findings_of(traced.path) if traced.codes() else ()
+    (found,) = TracedRun(traced.path).findings if traced.codes() else ()
     assert found.severity == "info"
     layers["missing"] = {"mm_filemap_add_to_page_cache": "page-cache misses"}
-    (found,) = findings_of(traced.path) if traced.codes() else ()
+    (found,) = TracedRun(traced.path).findings if traced.codes() else ()
     assert found.severity == "warning"
     assert "counts as a hit" in found.statement
     layers["missing"] = {"block_bio_complete": ""}  # nothing is lacking without it
@@ -367,7 +368,7 @@ def test_foreign_directories(tmp_path: Path, what: str) -> None:
     if what == "not Parquet":
         (tmp_path / "patterns.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(BadInput, match="expected"):
-        findings_of(tmp_path)
+        assert TracedRun(tmp_path).findings
 
 
 #: what served a call of 64 KiB
@@ -393,7 +394,7 @@ def test_only_the_reads_that_wait_are_said_to_wait(traced: Trace) -> None:
     traced.verdict("random", calls=1200, mean_ns=100_000)
     traced.calls(np.arange(1000) * 4096, served=CACHED)
     traced.calls(np.arange(200) * 4096, served=MISSED).codes()
-    (found,) = [f for f in findings_of(traced.path) if f.code == "trace-random-reads"]
+    (found,) = [f for f in TracedRun(traced.path).findings if f.code == "trace-random-reads"]
     assert "1,200 reads of 4 KiB in random order, 200 of them wait 100 µs each" in found.statement
     assert "10 % of the run" in found.statement
     assert "inferred" not in found.statement
@@ -402,7 +403,7 @@ def test_only_the_reads_that_wait_are_said_to_wait(traced: Trace) -> None:
 def test_without_a_table_of_the_page_cache_waiting_is_inferred(traced: Trace) -> None:
     traced.receipt["mode"] = "pattern"
     traced.verdict("random").codes()
-    (found,) = [f for f in findings_of(traced.path) if f.code == "trace-random-reads"]
+    (found,) = [f for f in TracedRun(traced.path).findings if f.code == "trace-random-reads"]
     assert "inferred from that time: `-m trace -o` records" in found.statement
     # what a copy of so many bytes takes is no wait
     traced.patterns.clear()
@@ -421,7 +422,7 @@ def test_rereads_are_what_devices_read_again(traced: Trace) -> None:
         table = pa.Table.from_pylist(requests * times)
         pq.write_table(table, traced.path / "device_requests.parquet")
         assert ("trace-rereads" in traced.codes()) == says
-    (found,) = [f for f in findings_of(traced.path) if f.code == "trace-rereads"]
+    (found,) = [f for f in TracedRun(traced.path).findings if f.code == "trace-rereads"]
     assert "devices read 384 MiB of about 128 MiB: each byte 3.0 times" in found.statement
 
 
@@ -434,7 +435,7 @@ def test_flushes_are_no_time_of_the_page_cache(traced: Trace) -> None:
     traced.verdict("consecutive", direction="write", calls=2000, size=100, mean_ns=1500)
     flushed(traced, 200, 130_000)
     assert traced.codes(wall_s=0.06) == {"trace-flush-bound", "trace-small-requests"}
-    (found,) = [f for f in findings_of(traced.path) if f.code == "trace-flush-bound"]
+    (found,) = [f for f in TracedRun(traced.path).findings if f.code == "trace-flush-bound"]
     assert (
         "/data/t: 200 flushes to the device of 130 µs each take 43 % of the run" in found.statement
     )
@@ -449,7 +450,7 @@ def test_flushes_of_several_files_add_up(traced: Trace) -> None:
     ]
     pq.write_table(pa.Table.from_pylist(rows), traced.path / "operations.parquet")
     assert "trace-flush-bound" in traced.codes()  # 15 % each
-    (found,) = [f for f in findings_of(traced.path) if f.code == "trace-flush-bound"]
+    (found,) = [f for f in TracedRun(traced.path).findings if f.code == "trace-flush-bound"]
     assert "and 1 more: 154 flushes" in found.statement
 
 
@@ -524,7 +525,7 @@ def test_flushes_of_a_path_that_is_made_again_are_a_storm(tmp_path: Path) -> Non
     manifest = json.loads((bundle / "manifest.json").read_text())
     manifest["times"] = {"start_ns": 0, "end_ns": 2 * SECOND}
     (bundle / "manifest.json").write_text(json.dumps(manifest))
-    (storm,) = [f for f in findings_of(bundle) if f.code.startswith("trace-f")]
+    (storm,) = [f for f in TracedRun(bundle).findings if f.code.startswith("trace-f")]
     assert storm.code == "trace-fsync-storm"
     assert storm.statement.startswith(
         "/d/t.db-journal × 70 files: 140 flushes to the device, one after every "
@@ -556,7 +557,7 @@ def test_flushes_that_take_much_of_a_run_are_told_however_many_writes_lie_betwee
     manifest = json.loads((bundle / "manifest.json").read_text())
     manifest["times"] = {"start_ns": 0, "end_ns": 3 * SECOND}
     (bundle / "manifest.json").write_text(json.dumps(manifest))
-    found = {f.code: f for f in findings_of(bundle)}
+    found = {f.code: f for f in TracedRun(bundle).findings}
     told = found.get("trace-fsync-storm") or found["trace-flush-bound"]
     assert "42 % of the run" in told.statement
     cached = found.get("trace-cached")

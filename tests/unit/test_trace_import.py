@@ -23,7 +23,7 @@ from penstock.observe.trace.foreign.bundle import write_recording
 from penstock.observe.trace.foreign.importers import import_trace
 from penstock.observe.trace.foreign.recording import Recording
 from penstock.observe.trace.foreign.summary import as_document, show
-from tests.unit.trace_example import event, random_rows, write_bundle
+from tests.examples.trace import event, random_rows, write_bundle
 
 # from linux/blktrace_api.h: categories in the upper half of `action`, the act in the lower
 READ, WRITE, QUEUE, ISSUE, COMPLETE, NOTIFY = 1, 2, 1 << 4, 1 << 6, 1 << 7, 1 << 10

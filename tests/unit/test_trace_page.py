@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.analyse.traced_run import TracedRun
 from penstock.errors import BadInput
 from penstock.observe.trace.capture.events import NUMBERS
 from penstock.report.trace import gather as gathering
 from penstock.report.trace.gather import gather
 from penstock.report.trace.page import write_trace_report
+from tests.examples.trace_page import START_NS, events, write_bundle
 from tests.unit.test_report import read
-from tests.unit.trace_page_example import START_NS, events, write_bundle
 
 SECTIONS = "answer findings files figures evidence receipt repeat".split()
 HOSTILE = '</script><script>alert("x")</script><!--\'"&amp;\n\\udcff\u202egpj'
@@ -117,7 +118,7 @@ def made() -> np.ndarray[Any, Any]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory, made: np.ndarray[Any, Any]) -> Path:
     bundle = write_bundle(tmp_path_factory.mktemp("traced") / "bundle", made)
-    return write_trace_report(bundle)
+    return write_trace_report(TracedRun(bundle))
 
 
 def test_every_section_is_there(page: Path) -> None:
@@ -164,7 +165,7 @@ def test_counts_in_cells_are_those_of_the_events(
     if dropped:  # the planted failure: one request that the page must then not hold
         place = np.flatnonzero(made["file_id"] == 1)[5000]
         kept = np.delete(made, place)
-    page = write_trace_report(write_bundle(tmp_path / "bundle", kept))
+    page = write_trace_report(TracedRun(write_bundle(tmp_path / "bundle", kept)))
     head, sections = next(f for f in embedded(page.read_text()) if f[0]["file_id"] == 1)
     assert head["form"] == "cells"
     mine = drawn(made, 1)
@@ -195,7 +196,8 @@ def test_extremes_are_kept_when_cells_are_drawn(
     odd = made.copy()
     places = np.flatnonzero((made["file_id"] == 1) & (made["done_bytes"] > 0) & (made["op"] < 32))
     odd["offset_bytes"][places[7000]] = 123_457 + (3 << 30)
-    told = gather(write_bundle(tmp_path / "bundle", odd) / "io_events.parquet", START_NS)
+    told = gather(TracedRun(write_bundle(tmp_path / "bundle", odd)))
+    assert told is not None
     drawing = next(d for d in told.drawings if d.totals["file_id"] == 1)
     mine = drawn(odd, 1)
     name, shape = drawing.head["grids"][0]
@@ -232,7 +234,7 @@ def test_hostile_names_stay_text(tmp_path: Path, made: np.ndarray[Any, Any]) -> 
         command=("sh", "-c", HOSTILE),
         phases=((HOSTILE, START_NS + 1000, START_NS + 10**9),),
     )
-    text, parsed = read(write_trace_report(bundle))
+    text, parsed = read(write_trace_report(TracedRun(bundle)))
     assert parsed.loads == []
     assert "alert(" in text  # as text it is there …
     assert "<script>alert" not in text.lower()  # … and nowhere as an element
@@ -252,7 +254,7 @@ def test_lost_events_and_phases_are_marked(tmp_path: Path, made: np.ndarray[Any,
             ("query", START_NS + 10**9, START_NS + 2 * 10**9),
         ),
     )
-    text = write_trace_report(bundle).read_text()
+    text = write_trace_report(TracedRun(bundle)).read_text()
     head = embedded(text)[0][0]
     assert [p["name"] for p in head["phases"]["time"]] == ["load", "query"]
     border = head["phases"]["number"][0]["to"]
@@ -272,18 +274,18 @@ def test_a_bundle_without_events_says_why_it_has_no_figures(
 ) -> None:
     bundle = write_bundle(tmp_path / "bundle", made[:500])
     (bundle / "io_events.parquet").unlink()
-    text, _ = read(write_trace_report(bundle))
+    text, _ = read(write_trace_report(TracedRun(bundle)))
     assert "Not shown: mode trace keeps counters" in unlinked(text)
 
 
 def test_what_is_no_bundle_is_bad_input(tmp_path: Path, made: np.ndarray[Any, Any]) -> None:
     with pytest.raises(BadInput):
-        write_trace_report(tmp_path)
+        write_trace_report(TracedRun(tmp_path))
     bundle = write_bundle(tmp_path / "bundle", made[:500])
     whole = (bundle / "io_events.parquet").read_bytes()
     (bundle / "io_events.parquet").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BadInput, match="io_events"):
-        write_trace_report(bundle)
+        write_trace_report(TracedRun(bundle))
     assert not (bundle / "report.html").exists()
 
 
@@ -303,7 +305,9 @@ def journalled() -> np.ndarray[Any, Any]:
 
 def test_flushes_have_rows_and_a_path_is_one_row(tmp_path: Path) -> None:
     names = {1: "/d/t.db"} | dict.fromkeys(range(2, 42), "/d/t.db-journal")
-    text, _ = read(write_trace_report(write_bundle(tmp_path / "b", journalled(), names=names)))
+    text, _ = read(
+        write_trace_report(TracedRun(write_bundle(tmp_path / "b", journalled(), names=names)))
+    )
     table = text[text.index('id="files"') : text.index('id="figures"')]
     rows = [
         re.sub("<[^>]*>", "|", row) for row in re.findall("<tr>(.*?)</tr>", table) if "<bdi" in row
@@ -334,7 +338,7 @@ def test_flushes_have_rows_and_a_path_is_one_row(tmp_path: Path) -> None:
 def test_of_many_flushes_some_are_marked(tmp_path: Path) -> None:
     made = events(6000, files=1)
     made["op"][::2] = NUMBERS["fsync"]
-    text = write_trace_report(write_bundle(tmp_path / "b", made)).read_text()
+    text = write_trace_report(TracedRun(write_bundle(tmp_path / "b", made))).read_text()
     ((head, _),) = embedded(text)
     count = int((made["op"] == NUMBERS["fsync"]).sum())
     assert len(head["flushes"]["time"]) == -(-count // 4)
@@ -353,7 +357,7 @@ def test_the_command_of_a_run_is_a_line(tmp_path: Path, command: str | list[str]
     told = json.loads((bundle / "manifest.json").read_text())
     told |= {"command": command, "treatment_id": "t01", "run_id": "r001"}
     (bundle / "manifest.json").write_text(json.dumps(told))
-    text = write_trace_report(bundle).read_text()
+    text = write_trace_report(TracedRun(bundle)).read_text()
     line = "fio --name=a | cat" if isinstance(command, str) else "fio --name=a &#39;|&#39; cat"
     assert f"<h1>{line}</h1>" in text
     assert "the study that this is a run of (r001, t01)" in unlinked(text)

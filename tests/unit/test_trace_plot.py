@@ -12,16 +12,16 @@ import pytest
 from matplotlib.collections import LineCollection
 from typer.testing import CliRunner
 
+from penstock.analyse.traced_run import TracedRun
 from penstock.cli import _build
 from penstock.errors import BadInput
 from penstock.observe.trace.capture.events import NUMBERS
 from penstock.report import render
 from penstock.report.trace import plots
 from penstock.report.trace.gather import totals_of
-from penstock.report.trace.run import Bundle
 from penstock.report.trace.terminal import offsets_figure
+from tests.examples.trace_page import START_NS, events, write_bundle
 from tests.unit.test_trace_page import drawn
-from tests.unit.trace_page_example import START_NS, events, write_bundle
 
 
 @pytest.fixture(scope="module")
@@ -36,22 +36,22 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, made: np.ndarray[Any, Any])
 
 @pytest.mark.parametrize("kind", ["offsets", "offsets-time", "clock"])
 def test_every_kind_is_drawn_with_units(bundle: Path, kind: str) -> None:
-    fig = plots.plot(Bundle(bundle), kind, 7.2)
+    fig = plots.plot(TracedRun(bundle), kind, 7.2)
     labels = " ".join(a.get_xlabel() + " " + a.get_ylabel() for a in fig.axes)
     assert "offset (GiB)" in labels or "offset (MiB)" in labels
-    once, again = (render.published(plots.plot(Bundle(bundle), kind, 7.2), "pdf") for _ in "ab")
+    once, again = (render.published(plots.plot(TracedRun(bundle), kind, 7.2), "pdf") for _ in "ab")
     assert once == again
     assert once.startswith(b"%PDF")
 
 
 def test_two_runs_have_equal_axes(bundle: Path, tmp_path: Path) -> None:
     other = write_bundle(tmp_path / "other", events(9_000, seed=2, span_bytes=1 << 32))
-    fig = plots.plot(Bundle(bundle), "before-after", 7.2, beside=Bundle(other))
+    fig = plots.plot(TracedRun(bundle), "before-after", 7.2, beside=TracedRun(other))
     for before, after in zip(fig.axes[::2], fig.axes[1::2], strict=True):
         assert before.get_xlim() == after.get_xlim()
         assert before.get_ylim() == after.get_ylim()
     with pytest.raises(BadInput, match="--beside"):
-        plots.plot(Bundle(bundle), "before-after", 7.2)
+        plots.plot(TracedRun(bundle), "before-after", 7.2)
 
 
 @pytest.mark.parametrize("most", [40_000, 2000])
@@ -64,7 +64,7 @@ def test_what_is_shown_is_said_and_extremes_are_kept(
         99
     ]
     odd["offset_bytes"][place] = 7 << 30
-    fig = plots.plot(Bundle(write_bundle(tmp_path / "bundle", odd)), "offsets", 7.2)
+    fig = plots.plot(TracedRun(write_bundle(tmp_path / "bundle", odd)), "offsets", 7.2)
     said = re.search(r"shown ([\d,]+) of ([\d,]+)", fig.axes[0].get_xlabel())
     assert said is not None
     shown, total = (int(n.replace(",", "")) for n in said.groups())
@@ -77,7 +77,7 @@ def test_what_is_shown_is_said_and_extremes_are_kept(
 def test_busy_time_is_spread_over_the_bins_it_spans(
     bundle: Path, made: np.ndarray[Any, Any]
 ) -> None:
-    shown = plots._shown(Bundle(bundle), None)
+    shown = plots._shown(TracedRun(bundle), None)
     mine = drawn(made, 1)
     assert shown.clock.busy_ns.sum() == pytest.approx(float(mine["latency_ns"].sum()), rel=1e-6)
     assert shown.clock.bytes.sum() == mine["done_bytes"].sum()
@@ -89,15 +89,15 @@ def test_the_terminal_figure_has_every_cell_that_was_touched(tmp_path: Path) -> 
     made["op"] = 1  # pread64
     made["done_bytes"] = 4096
     made["offset_bytes"] = np.arange(4000) * 4096
-    path = write_bundle(tmp_path / "bundle", made) / "io_events.parquet"
-    (file,) = totals_of(path)
-    lines = offsets_figure(path, file, 40, 10, braille=False)
+    run = TracedRun(write_bundle(tmp_path / "bundle", made))
+    (file,) = totals_of(run)
+    lines = offsets_figure(run, file, 40, 10, braille=False)
     rows = ["".join(text for text, what in line if what in ("read", "")) for line in lines[:10]]
     for row, line in enumerate(rows):  # a diagonal: only the cells from bottom left to top right
         assert {at for at, c in enumerate(line) if c == "."} == set(
             range(36 - 4 * row, 40 - 4 * row)
         )
-    dots = offsets_figure(path, file, 40, 10)
+    dots = offsets_figure(run, file, 40, 10)
     raised = sum(
         bin(ord(c) - 0x2800).count("1") for line in dots for t, w in line if w == "read" for c in t
     )
@@ -122,7 +122,7 @@ def test_flushes_are_marked_on_the_axis(tmp_path: Path) -> None:
     made = events(2000, files=1)
     flushed = np.flatnonzero(made["op"] == NUMBERS["fsync"])
     assert len(flushed) == 2
-    bundle = Bundle(write_bundle(tmp_path / "b", made))
+    bundle = TracedRun(write_bundle(tmp_path / "b", made))
     for kind, seconds in (("offsets", False), ("offsets-time", True)):
         figure = plots.plot(bundle, kind, 7.0)
         (marked,) = [c for c in figure.axes[0].collections if isinstance(c, LineCollection)]

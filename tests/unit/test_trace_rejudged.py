@@ -14,8 +14,8 @@ import pytest
 from penstock import cli
 from penstock.archive.bundle import Bundle
 from penstock.observe.trace.foreign.importers import import_trace
+from tests.examples.trace import START_NS, Row, event, write_bundle
 from tests.unit.test_trace_import import blktrace
-from tests.unit.trace_example import START_NS, Row, event, write_bundle
 
 
 class Said:

@@ -17,8 +17,8 @@ import uvicorn
 from penstock.serve import index
 from penstock.serve.app import application
 from penstock.serve.traces import Served
+from tests.examples.trace_page import START_NS, events, write_bundle
 from tests.unit.test_trace_page import drawn
-from tests.unit.trace_page_example import START_NS, events, write_bundle
 
 TOKEN = "a-word-of-many-letters"
 Made = np.ndarray[Any, Any]

@@ -11,10 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from penstock.archive.verdicts import Verdict
 
 Numbers = npt.NDArray[np.int64]
 
@@ -67,10 +68,10 @@ class Requests:
         for value, n in zip(*np.unique(binned, return_counts=True), strict=True):
             self.steps[int(value)] += int(n)
 
-    def add_verdicts(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Takes the classes: rows of `patterns` of single threads."""
+    def add_verdicts(self, rows: Iterable[Verdict]) -> None:
+        """Takes the classes of verdicts on single threads."""
         for row in rows:
-            self.classes[str(row["class"])] += int(row["requests"] or 0)
+            self.classes[row.kind] += row.requests
 
 
 @dataclass(frozen=True)

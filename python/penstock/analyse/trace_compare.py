@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ import numpy.typing as npt
 
 from penstock.analyse.likeness import Distance
 from penstock.analyse.served import FLUSHES
-from penstock.archive.sql import Database
-from penstock.archive.trace_rows import TraceRows, first_of_path, of_best_basis
+from penstock.archive.trace_tables import TraceTables, first_of_path
+from penstock.archive.verdicts import Verdict, of_best_basis
 from penstock.errors import BadInput
 from penstock.text import duration
 
@@ -133,27 +132,24 @@ class Run:
     """
 
     def __init__(self, path: Path):
-        self.rows = TraceRows(path)
+        self.tables = TraceTables(path)
         self.path = path
-        self.events = "io_events" in self.rows.bundle.tables
+        self.events = self.tables.has("io_events")
         wanted = ["file_id", "path", "dev_major", "dev_minor", "inode", "generation"]
-        there = set(self.rows.bundle.table("files").column_names)
-        table = self.rows.bundle.table("files", [name for name in wanted if name in there])
+        table = self.tables.table("files", wanted)
         self.files: dict[int, dict[str, Any]] = {row["file_id"]: row for row in table.to_pylist()}
         for row in self.files.values():
             row["path"] = self._of_its_disk(row.get("path"))
         self.first_of = first_of_path({number: row["path"] for number, row in self.files.items()})
-        verdicts = [row for row in self.rows.pattern_rows() if row["tid"] is None]
-        verdicts = sorted(of_best_basis(verdicts), key=lambda row: int(row["requests"] or 0))
+        best = of_best_basis(self.tables.whole_verdicts)
+        verdicts = sorted(best, key=lambda row: row.requests)
         #: of the files of a path the verdict on the one with most requests
-        self.classes: dict[tuple[int, str], dict[str, Any]] = {
-            (self._first(row["file_id"]), row["direction"]): row for row in verdicts
-        }
+        self.classes = {(self._first(row.file_id), row.direction): row for row in verdicts}
         self.sums = self._sums(verdicts)
 
     def _of_its_disk(self, path: str | None) -> str | None:
         """Of a study's run what follows the run's own directory: the same in each of its runs."""
-        manifest = self.rows.manifest
+        manifest = self.tables.manifest
         if path is None or not manifest.get("treatment_id"):
             return path
         for own in (f"/{manifest['run_id']}/", f"/.{manifest['run_id']}.partial/"):
@@ -163,18 +159,19 @@ class Run:
     def _first(self, file_id: int) -> int:
         return self.first_of.get(file_id, file_id)
 
-    def _sums(self, verdicts: list[dict[str, Any]]) -> dict[tuple[int, str], Side]:
+    def _sums(self, verdicts: list[Verdict]) -> dict[tuple[int, str], Side]:
         if self.events:
             rows = self._asked("io_events", _SUMS)
         else:
             rows = [
                 {
-                    **{name: row[name] for name in ("file_id", "direction", "requests", "bytes")},
-                    "time_ns": (row.get("evidence") or {}).get("time_ns", 0),
+                    **{name: getattr(row, name) for name in ("file_id", "direction", "requests")},
+                    "bytes": row.nbytes,
+                    "time_ns": row.time_ns,
                 }
                 for row in verdicts
             ]
-            if "operations" in self._tables.columns:  # flushes by the sums that every mode keeps
+            if self.tables.has("operations"):  # flushes by the sums that every mode keeps
                 flushes = self._asked("operations", _FLUSHES)
                 rows += [{**row, "direction": "sync", "bytes": 0} for row in flushes]
         made: dict[tuple[int, str], Side] = {}
@@ -186,14 +183,9 @@ class Run:
                 side[name] += int(row[name] or 0)
         return made
 
-    @cached_property
-    def _tables(self) -> Database:
-        paths = [self.path / f"{name}.parquet" for name in ("io_events", "operations")]
-        return Database({path.stem: path for path in paths if path.exists()})
-
     def _asked(self, table: str, query: str) -> list[dict[str, Any]]:
         try:
-            return self._tables.query(query)
+            return self.tables.query(query)
         except duckdb.Error as error:
             place = self.path / f"{table}.parquet"
             raise BadInput(f"{place}: cannot be read: {error}") from error
@@ -207,9 +199,9 @@ class Run:
         sums = self.sums.get((file_id, direction))
         if sums is None:
             return None
-        verdict = self.classes.get((file_id, direction), {})
-        made = {**sums, "class": verdict.get("class"), "k": verdict.get("k")}
-        made["joint_class"] = verdict.get("joint_class")
+        verdict = self.classes.get((file_id, direction))
+        made = {**sums, "class": verdict and verdict.kind, "k": verdict and verdict.k}
+        made["joint_class"] = verdict and verdict.joint_class
         made["mean_ns"] = sums["time_ns"] / max(sums["requests"], 1)
         return made
 
@@ -219,13 +211,13 @@ class Run:
             return np.empty(0)
         query = _LATENCIES.format(n=_SAMPLE)
         members = [number for number, first in self.first_of.items() if first == file_id]
-        found = self._tables.arrays(query, [members or [file_id], direction])
+        found = self.tables.arrays(query, [members or [file_id], direction])
         return np.asarray(found["latency_ns"], np.float64)
 
     @property
     def wall_s(self) -> float | None:
         """How long the run took."""
-        wall = (self.rows.manifest.get("responses") or {}).get("wall_s") or {}
+        wall = (self.tables.manifest.get("responses") or {}).get("wall_s") or {}
         if "value" in wall:
             return float(wall["value"])
         return None

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock.analyse.finding import Finding
 from penstock.analyse.served import quick_ns
-from penstock.analyse.traced_run import FileVerdict, TracedRun
-from penstock.plugins import TRACE_FINDINGS
+from penstock.analyse.traced_run import TracedRun
+from penstock.archive.verdicts import Verdict
 from penstock.text import duration, percent, size
 
 #: code → what it states
@@ -64,14 +63,6 @@ _FEW_LOST = 0.01
 
 _ORDERLY = {"consecutive", "sequential", "interleaved", "reverse", "strided"}
 _SCATTERED = {"random", "irregular", "hot-set"}
-
-
-def findings_of(bundle: Path | str) -> list[Finding]:
-    """All findings of a traced run, warnings first. Raises BadInput where `bundle` is not one."""
-    run = TracedRun(Path(bundle))
-    found = [finding for name in TRACE_FINDINGS for finding in TRACE_FINDINGS.load(name)(run)]
-    order = {"error": 0, "warning": 1, "info": 2}
-    return sorted(found, key=lambda finding: order[finding.severity])
 
 
 def lost(run: TracedRun) -> Iterator[Finding]:
@@ -238,7 +229,7 @@ def random_reads(run: TracedRun) -> Iterator[Finding]:
         yield Finding(
             "trace-random-reads",
             "warning",
-            f"{row.path}: {row.calls:,} reads of {size(row.median_bytes)} in {row.kind} order"
+            f"{row.path}: {row.calls:,} reads of {size(row.median_size_bytes)} in {row.kind} order"
             f"{', ' if who else ' '}{who}wait {duration(waits.mean_ns)} each, "
             f"{percent(run.share(waits.time_ns))} of the run."
             + (_inferred(run) if waits.inferred else ""),
@@ -261,13 +252,13 @@ def small(run: TracedRun) -> Iterator[Finding]:
             row.kind in {"consecutive", "sequential"}
             and row.basis == "calls"
             and row.calls >= 10 * ENOUGH
-            and 0 < row.median_bytes < SMALL_BYTES
+            and 0 < row.median_size_bytes < SMALL_BYTES
             and run.share(row.time_ns) >= LITTLE
         ):
             yield Finding(
                 "trace-small-requests",
                 "warning",
-                f"{row.path}: {row.calls:,} {row.direction}s of {size(row.median_bytes)}, one "
+                f"{row.path}: {row.calls:,} {row.direction}s of {size(row.median_size_bytes)}, one "
                 f"after the other, "
                 f"take {percent(run.share(row.time_ns))} of the run.",
                 {"patterns": {"file_id": row.file_id, "direction": row.direction}},
@@ -461,7 +452,7 @@ def alone(run: TracedRun) -> Iterator[Finding]:
         )
 
 
-def _seldom_waits(run: TracedRun, row: FileVerdict) -> bool:
+def _seldom_waits(run: TracedRun, row: Verdict) -> bool:
     """Whether the tables tell that devices took little of the run for a file that was read."""
     served = run.served(row)
     if served is None or row.direction != "read":
@@ -469,7 +460,7 @@ def _seldom_waits(run: TracedRun, row: FileVerdict) -> bool:
     return run.share(served.waiting_ns) < LITTLE
 
 
-def _appends(run: TracedRun, row: FileVerdict) -> bool:
+def _appends(run: TracedRun, row: Verdict) -> bool:
     """Whether a file grows at the device: requests begin where the one before ended, or with its last page,
     which is written again when more of it is filled."""
     if not run.has("device_requests", "file_id", "offset_bytes", "size_bytes"):

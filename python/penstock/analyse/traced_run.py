@@ -1,44 +1,27 @@
-"""The tables of one traced run, asked by SQL, so that memory stays bounded whatever the trace's length."""
+"""One traced run: what its tables say of it, and what follows from them."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
+from penstock.analyse.finding import Finding
 from penstock.analyse.served import FLUSHES, Served, quick_ns, served_by
-from penstock.archive.sql import Database
-from penstock.archive.trace_rows import first_of_path
-from penstock.errors import BadInput
+from penstock.archive.trace_tables import TraceTables
+from penstock.archive.verdicts import Verdict
+from penstock.plugins import TRACE_FINDINGS
 
 _FLUSHES = f"""SELECT file_id, sum(calls) AS flushes, sum(time_ns) AS ns FROM operations
     WHERE op IN ({", ".join(f"'{name}'" for name in FLUSHES)}) GROUP BY file_id"""
 _FLUSH_EVENTS = """SELECT file_id, count(*) AS flushes, sum(latency_ns) AS ns FROM io_events
     WHERE direction = 'sync' GROUP BY file_id"""
-
-
-@dataclass(frozen=True)
-class FileVerdict:
-    """All threads' verdict on one file and direction."""
-
-    file_id: int
-    path: str
-    direction: str
-    kind: str
-    calls: int
-    nbytes: int
-    time_ns: int
-    median_bytes: float
-    basis: str
-
-    @property
-    def mean_ns(self) -> float:
-        """Mean latency of a call."""
-        return self.time_ns / max(self.calls, 1)
+#: flushes of a path that are told apart at most
+MOST_FLUSHES = 1000
+_FLUSH_MOMENTS = f"""SELECT t_ns FROM (SELECT t_ns, row_number() OVER (ORDER BY t_ns) - 1 AS number,
+        count(*) OVER () AS flushes FROM io_events
+        WHERE direction = 'sync' AND file_id IN (SELECT unnest(?)))
+    WHERE number % greatest(1, (flushes + {MOST_FLUSHES - 1}) // {MOST_FLUSHES}) = 0 ORDER BY t_ns"""
 
 
 @dataclass(frozen=True)
@@ -55,75 +38,15 @@ class Waits:
         return self.time_ns / max(self.calls, 1)
 
 
-class TracedRun:
-    """The tables of a traced run, asked by SQL. Raises BadInput where the directory is not a bundle."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        try:
-            self.manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text())
-            self.receipt: dict[str, Any] = self.manifest.get("receipts", {}).get("trace", {})
-        except (OSError, ValueError, AttributeError) as error:
-            raise BadInput(
-                f"{path}: {error}; expected a bundle, as `penstock trace -o` leaves"
-            ) from error
-        self._tables = Database({table.stem: table for table in sorted(path.glob("*.parquet"))})
-
-    def has(self, table: str, *columns: str) -> bool:
-        """Whether there is such a table with these columns."""
-        return table in self._tables.columns and set(columns) <= self._tables.columns[table]
-
-    def query(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """The rows of a query; `values` are its parameters."""
-        return self._tables.query(sql, values)
-
-    def rows(self, table: str, first: int, most: int) -> list[dict[str, Any]]:
-        """At most so many rows of a table, from row number `first` on."""
-        return self._tables.rows(table, first, most)
+class TracedRun(TraceTables):
+    """A traced run, and what follows from its tables. Raises BadInput where the directory is not a bundle."""
 
     @cached_property
-    def _paths(self) -> dict[int, str | None]:
-        rows = self.query("SELECT file_id, path FROM files") if self.has("files", "path") else []
-        return {row["file_id"]: row["path"] for row in rows}
-
-    @cached_property
-    def _below_disks(self) -> re.Pattern[str] | None:
-        """What stands before the name of a disk in the paths of a study's run."""
-        disks, run_id = self.manifest.get("disks"), self.manifest.get("run_id")
-        if not isinstance(disks, dict) or not disks or not run_id:
-            return None
-        ids = "|".join(re.escape(str(name)) for name in disks)
-        return re.compile(rf"/(?:[^/\s]+/)*{re.escape(str(run_id))}/(?=(?:{ids})(?:/|$))")
-
-    def from_disk(self, text: str) -> str:
-        """Paths in a text as a study's reader knows them: from the disk on, `node1.data/t.db`."""
-        return self._below_disks.sub("", text) if self._below_disks else text
-
-    def name(self, file_id: int) -> str:
-        """The file's path (of a file on a study's disk from the disk on), or its number where nobody could
-        tell."""
-        return self.from_disk(self._paths.get(file_id) or f"file {file_id}")
-
-    def name_of_all(self, file_id: int) -> str:
-        """The same, with how many files the path was: `t.db-journal × 50 files`."""
-        again = len(self.files_of_path(file_id))
-        return self.name(file_id) + (f" × {again} files" if again > 1 else "")
-
-    @cached_property
-    def first_of(self) -> dict[int, int]:
-        """For each file the first file of its path, see `first_of_path`."""
-        return first_of_path(self._paths)
-
-    def files_of_path(self, file_id: int) -> list[int]:
-        """All files that the path of `file_id` was made again as, itself among them."""
-        return self._of_path.get(self.first_of.get(file_id, file_id), [file_id])
-
-    @cached_property
-    def _of_path(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
-        for number, first in self.first_of.items():
-            found.setdefault(first, []).append(number)
-        return found
+    def findings(self) -> list[Finding]:
+        """What its I/O costs, why, and what to try (`trace_findings`), warnings first."""
+        found = [made for name in TRACE_FINDINGS for made in TRACE_FINDINGS.load(name)(self)]
+        order = {"error": 0, "warning": 1, "info": 2}
+        return sorted(found, key=lambda finding: order[finding.severity])
 
     @cached_property
     def flushes(self) -> list[dict[str, Any]]:
@@ -154,30 +77,72 @@ class TracedRun:
         return max(1e9 * float(wall_s), 1.0)
 
     @cached_property
-    def judged(self) -> list[FileVerdict]:
+    def judged(self) -> list[Verdict]:
         """One row per file and direction at the level of calls (or faults), most time first."""
-        return [row for row in self._verdicts if row.basis != "device"]
+        rows = [row for row in self._timed if row.basis != "device"]
+        return sorted(rows, key=lambda row: -row.time_ns)
+
+    @property
+    def _timed(self) -> list[Verdict]:
+        """The verdicts, where they say how long the calls took."""
+        told = self.has("patterns", "time_ns") or self.has("patterns", "evidence")
+        return self.whole_verdicts if told else []
 
     @cached_property
-    def device(self) -> dict[tuple[int, str], FileVerdict]:
+    def device(self) -> dict[tuple[int, str], Verdict]:
         """The same at device order, where there is one."""
-        return {
-            (row.file_id, row.direction): row for row in self._verdicts if row.basis == "device"
-        }
+        rows = [row for row in self._timed if row.basis == "device"]
+        return {(row.file_id, row.direction): row for row in rows}
+
+    def verdicts_on(self, file_id: int) -> list[Verdict]:
+        """The verdicts on one path: reads before writes, calls before faults before the device."""
+        of_path = set(self.files_of_path(file_id))
+        # of the files of a path the verdict on that with most requests, which comes first
+        most: dict[tuple[str, str], Verdict] = {}
+        for row in self.whole_verdicts:
+            if row.file_id in of_path:
+                most.setdefault((row.basis, row.direction), row)
+        order = {"calls": 0, "faults": 1, "device": 2}
+        return sorted(most.values(), key=lambda r: (order.get(r.basis, 9), r.direction))
+
+    def class_phases(self, file_id: int) -> list[tuple[str, list[dict[str, Any]]]]:
+        """Per direction the stretches of one class that a mixed file has: first and end request, class.
+
+        None of a path that was several files: their requests are counted together.
+        """
+        if len(self.files_of_path(file_id)) > 1:
+            return []
+        return [
+            (row.direction, row.evidence["phases"])
+            for row in self.verdicts_on(file_id)
+            if row.basis != "device" and row.evidence.get("phases")
+        ]
+
+    @cached_property
+    def _flush_moments(self) -> dict[int, list[int]]:
+        return {}
+
+    def flush_moments(self, file_id: int) -> list[int]:
+        """When the path was flushed [ns], in order; of more than can be told apart evenly chosen ones."""
+        if file_id not in self._flush_moments:
+            files = self.files_of_path(file_id)
+            rows = self.query(_FLUSH_MOMENTS, [files]) if self.has("io_events") else []
+            self._flush_moments[file_id] = [int(row["t_ns"]) for row in rows]
+        return self._flush_moments[file_id]
 
     @cached_property
     def all_served(self) -> dict[tuple[int, str, str], Served]:
         """What served the calls, by file, direction and basis; empty where that was not recorded."""
         layers = self.receipt.get("layers")
-        rows = served_by(self.query, self._tables.columns, layers)
+        rows = served_by(self.query, self.columns, layers)
         return {(row.file_id, row.direction, row.basis): row for row in rows}
 
-    def served(self, row: FileVerdict) -> Served | None:
+    def served(self, row: Verdict) -> Served | None:
         """What served the calls of a verdict; None where the tables do not tell, or of too few of them."""
         found = self.all_served.get((row.file_id, row.direction, row.basis))
         return found if found is not None and found.known else None
 
-    def waits(self, row: FileVerdict) -> Waits:
+    def waits(self, row: Verdict) -> Waits:
         """The calls of a verdict that waited for a device."""
         served = self.served(row)
         if served is not None:
@@ -196,34 +161,6 @@ class TracedRun:
         else:
             return 0
         return int(self.query(query)[0]["ns"] or 0)
-
-    @cached_property
-    def _verdicts(self) -> list[FileVerdict]:
-        if not self.has("patterns", "class", "evidence"):
-            return []
-        basis = "coalesce(basis, 'calls')" if self.has("patterns", "basis") else "'calls'"
-        whole = "AND phase_id IS NULL" if self.has("patterns", "phase_id") else ""
-        rows = self.query(
-            f'SELECT file_id, path, direction, "class" AS kind, requests, bytes, median_size_bytes, '
-            f"evidence, {basis} AS basis FROM patterns WHERE tid IS NULL {whole}"
-        )
-        found = []
-        for row in rows:
-            evidence = json.loads(row["evidence"] or "{}")
-            found.append(
-                FileVerdict(
-                    file_id=row["file_id"],
-                    path=self.from_disk(row["path"] or f"file {row['file_id']}"),
-                    direction=row["direction"],
-                    kind=row["kind"],
-                    calls=int(evidence.get("calls") or row["requests"] or 0),
-                    nbytes=int(row["bytes"] or 0),
-                    time_ns=int(evidence.get("time_ns") or 0),
-                    median_bytes=float(row["median_size_bytes"] or 0),
-                    basis=row["basis"],
-                )
-            )
-        return sorted(found, key=lambda row: -row.time_ns)
 
     def share(self, ns: float) -> float:
         """Of the run's wall time; more than 1 where threads wait side by side."""

@@ -21,7 +21,8 @@ from penstock.analyse.means import AS_GOOD, Mean, Ranking, ranking
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.question import kind
 from penstock.analyse.recommend import Sentence
-from penstock.analyse.traced_run import FileVerdict, TracedRun
+from penstock.analyse.traced_run import TracedRun
+from penstock.archive.verdicts import Verdict
 from penstock.errors import PenstockError
 from penstock.text import duration, listed, percent, size
 
@@ -191,7 +192,7 @@ def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> Non
         found.words["flushes"] = f"{count:,} flush{'es' * (count > 1)}{each}"
     found.shares["names"] = max(0.0, others_ns - ns) / wall_ns
     cached_ns = 0.0
-    cached: list[tuple[float, int, FileVerdict]] = []
+    cached: list[tuple[float, int, Verdict]] = []
     for direction in ("read", "write"):
         waiting = [(run.waits(row), row) for row in judged if row.direction == direction]
         total = sum(w.time_ns for w, _ in waiting)
@@ -213,10 +214,10 @@ def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> Non
         found.words["cached"] = f"{_calls(calls, row)}, none waiting for a disk"
 
 
-def _calls(calls: int, row: FileVerdict) -> str:
+def _calls(calls: int, row: Verdict) -> str:
     """Some of a file's reads or writes: `8,000 reads of 8 KiB each from heap`."""
     way = "from" if row.direction == "read" else "to"
-    return f"{calls:,} {row.direction}s of {size(row.median_bytes)} each {way} {row.path}"
+    return f"{calls:,} {row.direction}s of {size(row.median_size_bytes)} each {way} {row.path}"
 
 
 # ---------------------------------------------------------------- in words

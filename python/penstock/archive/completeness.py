@@ -54,10 +54,6 @@ def reading(*named: Path) -> Iterator[list[Path]]:
         if any(isinstance(cause, pa.ArrowException | OSError) for cause in _causes(error)):
             _look_for_damage(bundles)
         raise
-    except json.JSONDecodeError as error:
-        for bundle in bundles:
-            _look_at_evidence(bundle)
-        raise error
     except Exception as error:
         if isinstance(error, pa.ArrowException) or type(error).__module__ in ("duckdb", "_duckdb"):
             _look_for_damage(bundles)
@@ -136,6 +132,8 @@ def _fits(kind: pa.DataType, column: Column) -> bool:
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if column.type == "text":
         return bool(text)
+    if column.type == "evidence":
+        return bool(text or pa.types.is_struct(kind))
     if column.type == "bool":
         return bool(pa.types.is_boolean(kind))
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
@@ -150,21 +148,6 @@ def _look_for_damage(bundles: list[Path]) -> None:
                     pass
             except (pa.ArrowException, OSError) as error:
                 raise BadInput(f"{path}: found {_one_line(error)}; expected Parquet") from None
-
-
-def _look_at_evidence(bundle: Path) -> None:
-    path = bundle / "patterns.parquet"
-    if not path.is_file():
-        return
-    for text in pq.read_table(path, columns=["evidence"])["evidence"].to_pylist():
-        try:
-            json.loads(text or "{}")
-        except ValueError:
-            raise BadInput(f"{path}: found evidence {_short(text)}; expected JSON") from None
-
-
-def _of_duckdb(error: Exception) -> bool:
-    return type(error).__module__ in ("duckdb", "_duckdb")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

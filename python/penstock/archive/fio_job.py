@@ -9,13 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.archive.trace_rows import (
-    Numbers,
-    TraceRows,
-    by_path,
-    first_of_path,
-    of_best_basis,
-)
+from penstock.archive.trace_tables import Numbers, TraceTables, by_path
+from penstock.archive.verdicts import Verdict, of_best_basis
 
 #: files that get a job of their own, those with most requests
 _JOBS = 16
@@ -41,7 +36,7 @@ class JobCounts:
     The first file of a path stands for all that it was made again as.
     """
 
-    def __init__(self, rows: TraceRows):
+    def __init__(self, rows: TraceTables):
         ways = dict(rows.operations.values())
         self._way = np.full(256, 2, np.int64)
         for number, way in ways.items():
@@ -51,7 +46,7 @@ class JobCounts:
             if name.startswith("fault_"):
                 self._way[number] = 2
         self._flush = {rows.operations[name][0]: option for name, option in _FLUSHES.items()}
-        self.first_of = first_of_path(rows.paths)
+        self.first_of = rows.first_of
         #: how many files a path was
         self.files = Counter(self.first_of.values())
         #: (file_id, fio's option) → flushes
@@ -99,13 +94,13 @@ class JobCounts:
         return [number for number, n in per.most_common(_JOBS) if 100 * n >= per.total()]
 
 
-def write_jobs(folder: Path, rows: TraceRows, counts: JobCounts, written: dict[str, Any]) -> None:
+def write_jobs(folder: Path, rows: TraceTables, counts: JobCounts, written: dict[str, Any]) -> None:
     """Writes `replay.fio`, `job.fio`, `files.fio` and `names.json` beside the logs."""
     ends = {int(number): int(end) for number, end in written["ends"].items()}
     (folder / "replay.fio").write_text(replay_job(written["threads"]))
     (folder / "files.fio").write_text(_layout(ends))
     (folder / "job.fio").write_text(_job(rows, counts, ends, written))
-    names = {scratch_name(number): rows.paths.get(number, "") for number in sorted(ends)}
+    names = {scratch_name(number): rows.named.get(number, "") for number in sorted(ends)}
     document = {"files": names, "not_replayed": written["skipped"], "threads": written["threads"]}
     (folder / "names.json").write_text(json.dumps(document, indent=1) + "\n")
 
@@ -147,7 +142,9 @@ def _layout(ends: dict[int, int]) -> str:
     return "\n".join(lines)
 
 
-def _job(rows: TraceRows, counts: JobCounts, ends: dict[int, int], written: dict[str, Any]) -> str:
+def _job(
+    rows: TraceTables, counts: JobCounts, ends: dict[int, int], written: dict[str, Any]
+) -> str:
     depth = max((t["depth"] for t in written["threads"] if t["asynchronous"]), default=1)
     asynchronous = any(2 * t["asynchronous"] > t["requests"] for t in written["threads"])
     requests = sum(t["requests"] for t in written["threads"])
@@ -162,10 +159,9 @@ def _job(rows: TraceRows, counts: JobCounts, ends: dict[int, int], written: dict
         "norandommap",
         "",
     ]
-    whole = [row for row in rows.pattern_rows() if row["tid"] is None]
-    verdicts: dict[tuple[int, str], dict[str, Any]] = {
-        (counts.first_of.get(row["file_id"], row["file_id"]), row["direction"]): row
-        for row in sorted(of_best_basis(whole), key=lambda row: int(row.get("requests") or 0))
+    verdicts = {
+        (counts.first_of.get(row.file_id, row.file_id), row.direction): row
+        for row in sorted(of_best_basis(rows.whole_verdicts), key=lambda row: row.requests)
     }
     whole_ends: dict[int, int] = {}
     for number, end in ends.items():
@@ -180,7 +176,7 @@ def _section(
     number: int,
     counts: JobCounts,
     end: int,
-    verdicts: dict[tuple[int, str], dict[str, Any]],
+    verdicts: dict[tuple[int, str], Verdict],
 ) -> list[str]:
     sizes: list[Counter[int]] = [Counter(), Counter()]
     for (file_id, way, size), n in counts.sizes.items():
@@ -189,8 +185,8 @@ def _section(
     reads, writes = sizes[0].total(), sizes[1].total()
     bytes_of = [sum(size * n for size, n in part.items()) for part in sizes]
     main = "write" if writes > reads else "read"
-    verdict = verdicts.get((number, main), {})
-    random = verdict.get("class") in _RANDOM
+    verdict = verdicts.get((number, main))
+    random = verdict is not None and verdict.kind in _RANDOM
     kind = "rw" if reads and writes else main
     jobs = max(1, len(counts.threads.get(number, ())))
     first, last = counts.span[number]
@@ -237,23 +233,23 @@ def _split(sizes: Counter[int]) -> str:
     return ":".join(f"{size}/{share}" for size, share in sorted(kept.items()))
 
 
-def _step(verdict: dict[str, Any], sizes: Counter[int]) -> str:
+def _step(verdict: Verdict | None, sizes: Counter[int]) -> str:
     """fio's offset modifier of a strided order: the hole between two requests."""
-    if verdict.get("class") == "reverse" and sizes:
+    if verdict is None or not sizes:
+        return ""
+    if verdict.kind == "reverse":
         return f":-{sizes.most_common(1)[0][0] * 2}"
-    evidence = verdict.get("evidence")
-    steps = evidence.get("strides_bytes") if isinstance(evidence, dict) else None
-    if verdict.get("class") == "strided" and steps and len(steps) == 1 and sizes:
+    steps = verdict.evidence.get("strides_bytes", ())
+    if verdict.kind == "strided" and len(steps) == 1:
         hole = int(steps[0]) - sizes.most_common(1)[0][0]
         return f":{hole}" if hole else ""
     return ""
 
 
-def _distribution(verdict: dict[str, Any]) -> str:
-    evidence = verdict.get("evidence")
-    spread = evidence.get("spread") if isinstance(evidence, dict) else None
-    theta = spread.get("zipf_exponent") if isinstance(spread, dict) else None
-    if verdict.get("class") == "hot-set" and isinstance(theta, (int, float)) and theta > 0:
+def _distribution(verdict: Verdict | None) -> str:
+    spread = verdict.evidence.get("spread", {}) if verdict is not None else {}
+    theta = spread.get("zipf_exponent", 0.0)
+    if verdict is not None and verdict.kind == "hot-set" and theta > 0:
         # fio refuses an exponent of exactly 1
         return f"zipf:{theta if abs(theta - 1) > 1e-3 else 1.001:.3f}"
     return "random"

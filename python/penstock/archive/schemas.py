@@ -16,8 +16,35 @@ import pyarrow as pa
 #: version of the layout of bundles and tables
 BUNDLE_SCHEMA = "penstock/bundle/1"
 
+
+def _struct(text: str = "", i64: str = "", f64: str = "", **others: pa.DataType) -> pa.DataType:
+    fields = [(name, pa.string()) for name in text.split()]
+    fields += [(name, pa.int64()) for name in i64.split()]
+    fields += [(name, pa.float64()) for name in f64.split()]
+    return pa.struct([*fields, *others.items()])
+
+
+#: what the classifier (crates/pattern) rests a verdict on, why a device's order is another, what mode count has
+EVIDENCE = _struct(
+    text="basis reason of_calls",
+    i64="epochs near_bytes darshan_consec darshan_seq asked_bytes",
+    f64="main_stream_share held_by_threads_share largest_phase_share bytes_ratio size_ratio",
+    chains=_struct(i64="count open_median", f64="held_share backward_share"),
+    streams=pa.list_(_struct("kind", "requests size_bytes stride_bytes", "share")),
+    strides_bytes=pa.list_(pa.int64()),
+    spread=_struct(
+        i64="block_bytes",
+        f64="reaccess_share top_fifth_share top_fifth_low zipf_exponent zipf_half_width sampled_share",
+    ),
+    uniformity=_struct(i64="degrees_of_freedom", f64="chi_squared"),
+    phases=pa.list_(
+        _struct("class", "first end k start_ns end_ns", strides_bytes=pa.list_(pa.int64()))
+    ),
+)
+
 _TYPES = {
     "text": pa.string(),
+    "evidence": EVIDENCE,
     "i64": pa.int64(),
     "u64": pa.uint64(),
     "f64": pa.float64(),
@@ -27,7 +54,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column: name, type ('text', 'i64', 'u64', 'f64', 'bool'), unit ('' for none), meaning."""
+    """One column: name, type ('text', 'i64', 'u64', 'f64', 'bool', 'evidence'), unit ('' for none), meaning."""
 
     name: str
     type: str
@@ -220,7 +247,9 @@ _TABLES = (
             sequential_share | f64 | | share that go forward by little, or on
             reverse_share | f64 | | share that go backward
             median_size_bytes | f64 | B | median request
-            evidence | text | | the counts behind the verdict, JSON
+            calls | i64 | | operations of all threads, those that failed or did nothing too; null for single threads
+            time_ns | i64 | ns | from entry to return, all together
+            evidence | evidence | | the counts behind the verdict, a structure whose fields are null where the class has none of them (bundles of earlier versions: JSON text, with `calls` and `time_ns` in it)
             sentence | text | | what it means, one sentence
             joint_class | text | | the class of reads and writes together; null for single threads, and where the file was only read or only written
             joint_k | i64 | | its number of interleaved streams, null where it is not that

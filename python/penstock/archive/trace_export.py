@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.archive.bundle import plain_words
 from penstock.archive.fio_job import JobCounts, write_jobs
-from penstock.archive.trace_rows import EVENT_COLUMNS, Numbers, TraceRows
+from penstock.archive.trace_tables import EVENT_COLUMNS, Numbers, TraceTables
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import TRACE_EXPORTERS
 from penstock.writing import whole_folder
@@ -37,12 +37,12 @@ def export(
     is none, or a target that cannot be.
     """
     write = TRACE_EXPORTERS.load(form)
-    rows = TraceRows(bundle)
+    rows = TraceTables(bundle)
     rows.need_events()
     return {"format": form, **write(rows, target, part_bytes)}
 
 
-def _file(form: str, rows: TraceRows, target: Path, part_bytes: int) -> dict[str, Any]:
+def _file(form: str, rows: TraceTables, target: Path, part_bytes: int) -> dict[str, Any]:
     """Writes the file `target`, and what the format has beside it."""
     if form == "paraver" and target.suffix != ".prv":
         target = target.with_name(target.name + ".prv")
@@ -63,7 +63,7 @@ json_file = partial(_file, "json")
 jsonl = partial(_file, "jsonl")
 
 
-def fio(rows: TraceRows, target: Path, part_bytes: int) -> dict[str, Any]:
+def fio(rows: TraceTables, target: Path, part_bytes: int) -> dict[str, Any]:
     """Writes a directory: jobs and I/O logs."""
     if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
         raise BadInput(
@@ -78,7 +78,7 @@ def fio(rows: TraceRows, target: Path, part_bytes: int) -> dict[str, Any]:
 
 
 def _write(
-    rows: TraceRows, form: str, path: Path, part_bytes: int, counts: JobCounts | None = None
+    rows: TraceTables, form: str, path: Path, part_bytes: int, counts: JobCounts | None = None
 ) -> dict[str, Any]:
     disks, requests = rows.request_batches() if form == "perfetto" else ([], iter(()))
     context = _context(rows, disks, part_bytes)
@@ -123,7 +123,7 @@ class _Lookahead:
                 return
 
 
-def _context(rows: TraceRows, disks: list[str], part_bytes: int) -> dict[str, Any]:
+def _context(rows: TraceTables, disks: list[str], part_bytes: int) -> dict[str, Any]:
     outline = rows.outline
     names = rows.thread_names()
     manifest = rows.manifest
@@ -142,7 +142,7 @@ def _context(rows: TraceRows, disks: list[str], part_bytes: int) -> dict[str, An
             {"pid": pid, "tid": tid, "name": names.get((pid, tid), "")}
             for pid, tid in outline.threads
         ],
-        "files": [{"file_id": number, "path": path} for number, path in rows.paths.items()],
+        "files": [{"file_id": number, "path": path} for number, path in rows.named.items()],
         "disks": disks,
         "operations": operations,
         "lost": rows.lost,
@@ -158,6 +158,6 @@ def _context(rows: TraceRows, disks: list[str], part_bytes: int) -> dict[str, An
             "receipts": manifest.get("receipts") or {},
             "closing": manifest.get("closing", ""),
             "clocks": clock,
-            "files": [{"file_id": n, "path": path} for n, path in rows.paths.items()],
+            "files": [{"file_id": n, "path": path} for n, path in rows.named.items()],
         },
     }

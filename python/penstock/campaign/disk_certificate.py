@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.analyse.fidelity import Certificate, certificate
-from penstock.analyse.fidelity_counters import fidelity_of_counters
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.spec.cluster import ClusterSpec
+
+if TYPE_CHECKING:
+    from penstock.analyse.fidelity import Certificate
 
 
 def certified(
@@ -33,6 +34,8 @@ def certified(
         return counted(tables["throttle_counters"], disk_id, one, utilisation)
     if "device_requests" not in tables:
         return None
+    from penstock.analyse.fidelity import certificate  # pandas: not before the first run has ended
+
     return certificate(
         tables["device_requests"],
         one["stats"],
@@ -49,6 +52,8 @@ def counted(
     counters: pa.Table, disk_id: str, about: Mapping[str, Any], utilisation: pa.Table | None
 ) -> Certificate:
     """The certificate of a disk that the kernel throttled; `about`: its `backend` and `facts`."""
+    from penstock.analyse.fidelity_counters import fidelity_of_counters
+
     facts = about.get("facts") or {}
     return fidelity_of_counters(
         counters,

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_json
+
 from penstock.design.plan import Plan
 from penstock.errors import BadInput
 from penstock.spec.study import Study
@@ -41,7 +43,7 @@ class Campaign:
 
     def to_json(self) -> str:
         """As it is written."""
-        return json.dumps(vars(self), indent=1, ensure_ascii=False) + "\n"
+        return to_json(vars(self), indent=1).decode() + "\n"
 
 
 def campaign(
@@ -90,7 +92,7 @@ def freeze(out: Path, study: Study, plan: Plan, facts: Campaign) -> None:
             continue
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         _write(out / name, json.dumps(profile, indent=1) + "\n")
-    _write(out / "plan.json", json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n")
+    _write(out / "plan.json", to_json(plan.to_json(), indent=1).decode() + "\n")
     _write(out / "campaign.json", facts.to_json())
 
 

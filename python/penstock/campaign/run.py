@@ -19,7 +19,6 @@ from penstock.archive.bundle import Bundle, directory_bytes
 from penstock.archive.catalogue import Catalogue, index_path
 from penstock.archive.runs import attempts
 from penstock.campaign import work_directory
-from penstock.campaign.analysis import Analysis, analyse, headline
 from penstock.campaign.conductor import Outcome, PriorAttempts, conduct, once_more, still_to_make
 from penstock.campaign.executor import HostExecutor, forecast, interrupted_attempts
 from penstock.campaign.frozen import (
@@ -52,6 +51,7 @@ from penstock.study.load import load_study
 from penstock.study.resolve import ResolvedDisk, ResolvedRun, resolved_treatments
 
 if TYPE_CHECKING:
+    from penstock.campaign.analysis import Analysis
     from penstock.campaign.hosts.conduct import HostConductor
 
 
@@ -81,6 +81,8 @@ class CampaignResult:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for `--json`."""
+        from penstock.campaign.analysis import headline
+
         found = self.analysis
         return {
             "study_id": self.study_id,
@@ -231,6 +233,8 @@ def run_loaded(
                 _tell(catalogues, out, facts, state, [])
         if not still_to_make(plan.rows, _made(attempts(out))):
             work_directory.clear(out, work_directory.work_directory(out))
+        from penstock.campaign.analysis import analyse  # pandas takes a third of a second
+
         full = full and not result.interrupted and not result.failed
         result.analysis = analyse(out, progress.say, full=full)
     result.seconds = time.monotonic() - began

@@ -7,8 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.analyse.fio_witness import confirm_fio, served_by_log
-from penstock.analyse.second_source import confirm, doubts
 from penstock.campaign.observation import Observation
 from penstock.errors import PenstockError
 from penstock.study.resolve import ResolvedRun, example_command
@@ -24,6 +22,8 @@ def confirmation(
     Also None unless the command is known to read and write directly: only then is one call one request,
     else the page cache lies between the witnesses. `mounts`: where each disk was mounted.
     """
+    from penstock.analyse.second_source import confirm  # pandas: not before the first run has ended
+
     tables = seen.tables()
     if not {"files", "device_requests"} <= set(tables) or not asks_directly(resolved):
         return None
@@ -54,6 +54,8 @@ def own_numbers(
     requests = seen.tables().get("device_requests")
     if requests is None or resolved.parser != "fio":
         return None
+    from penstock.analyse.fio_witness import confirm_fio, served_by_log
+
     try:
         report = read_report(run_dir, stdout)
     except PenstockError:
@@ -66,6 +68,8 @@ def own_numbers(
 
 def doubted(found: pa.Table | None, witness: str) -> list[str]:
     """What a witness's table has against the disks' logs, in words."""
+    from penstock.analyse.second_source import doubts
+
     return [] if found is None else doubts(found.to_pylist(), witness)
 
 

@@ -83,41 +83,39 @@ def command(
 
 
 def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
-    import pyarrow.parquet as pq
-
-    from penstock.analyse.trace_findings import findings_of
     from penstock.analyse.traced_run import TracedRun
+    from penstock.archive.verdicts import verdicts_of
     from penstock.errors import printable
     from penstock.observe.trace.verdicts.rejudge import rejudged_patterns
     from penstock.text import basis_text
 
-    if (bundle / "io_events.parquet").exists():
-        table, _ = rejudged_patterns(bundle)
+    run = TracedRun(bundle)
+    if run.has("io_events"):
+        table, _ = rejudged_patterns(run)
     else:
-        table = pq.read_table(bundle / "patterns.parquet")
+        table = run.table("patterns")
         print(
             "penstock: the bundle has no single calls (--mode trace keeps them): verdicts as they "
             "were recorded",
             file=sys.stderr,
         )
-    rows = [row for row in table.to_pylist() if row["tid"] is None]
-    found = findings_of(bundle)
+    rows = [row for row in verdicts_of(table) if row.tid is None]
+    found = run.findings
     if as_json:
-        verdicts = [row | {"evidence": json.loads(row["evidence"] or "{}")} for row in rows]
+        verdicts = [row.document() | {"path": run.paths.get(row.file_id)} for row in rows]
         findings = [vars(finding) for finding in found]
         print(json.dumps({"verdicts": verdicts, "findings": findings}, default=str))
         return found
-    run = TracedRun(bundle)
     closing = run.from_disk(str(run.manifest.get("closing") or ""))
     if closing:
         print(printable(closing))
     for finding in found:
         print(f"{finding.code}: {printable(finding.statement)}")
-    judged = [row for row in rows if row["class"] != "insufficient"]
+    judged = [row for row in rows if row.kind != "insufficient"]
     for row in judged:
-        where = printable(run.from_disk(row["path"] or f"file {row['file_id']}"))
-        phase = f", {row['phase_id']}" if row["phase_id"] else ""
-        print(f"{where} {row['direction']} ({basis_text(row['basis'])}{phase}): {row['sentence']}")
+        phase = f", {row.phase_id}" if row.phase_id else ""
+        basis = f"({basis_text(row.basis)}{phase})"
+        print(f"{printable(run.from_disk(row.path))} {row.direction} {basis}: {row.sentence}")
     few = len(rows) - len(judged)
     if few:
         print(f"and {few} with too few requests to judge (--json has all)")

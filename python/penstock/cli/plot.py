@@ -79,11 +79,11 @@ def _of_study(
 def _of_trace(
     traces: list[Path], kind: str, width: float, file: str | None, extension: str
 ) -> bytes:
+    from penstock.analyse.traced_run import TracedRun
     from penstock.report import render
     from penstock.report.trace.plots import plot
-    from penstock.report.trace.run import Bundle
 
-    one, *others = [Bundle(path) for path in traces]
+    one, *others = [TracedRun(path) for path in traces]
     beside = others[0] if others else None
     return render.published(plot(one, kind, width, file=file, beside=beside), extension)
 
@@ -91,21 +91,21 @@ def _of_trace(
 def _in_terminal(out: Path, file: str | None) -> None:
     from rich.console import Console
 
+    from penstock.analyse.traced_run import TracedRun
     from penstock.errors import BadInput
     from penstock.report.style import NotDrawn
     from penstock.report.trace.gather import totals_of
     from penstock.report.trace.plots import chosen_file
-    from penstock.report.trace.run import Bundle
     from penstock.report.trace.sections import name_of
     from penstock.report.trace.terminal import print_offsets
 
-    bundle = Bundle(out)
-    if bundle.events is None:
+    run = TracedRun(out)
+    if not run.has("io_events"):
         raise BadInput("offsets cannot be drawn: --mode trace records every call")
     try:
-        chosen = chosen_file(bundle, totals_of(bundle.events), file)
+        chosen = chosen_file(run, totals_of(run), file)
     except NotDrawn as missing:
         raise BadInput(f"offsets cannot be drawn: {missing}") from None
     width = None if sys.stdout.isatty() else 100
     console = Console(width=width, highlight=False)
-    print_offsets(bundle.events, chosen, name_of(bundle, chosen["file_id"]), console)
+    print_offsets(run, chosen, name_of(run, chosen["file_id"]), console)

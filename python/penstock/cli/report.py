@@ -42,14 +42,12 @@ def command(
 
 
 def _of_trace(bundle: Path, as_json: bool) -> Path:
-    from penstock.analyse.trace_findings import findings_of
     from penstock.analyse.traced_run import TracedRun
     from penstock.report.trace.page import write_trace_report
     from penstock.workload.check import printable
 
-    page = write_trace_report(bundle)
-    found = findings_of(bundle)
     run = TracedRun(bundle)
+    page, found = write_trace_report(run), run.findings
     closing = run.from_disk(str(run.manifest.get("closing") or ""))
     if as_json:
         value = {"report": str(page), "closing": closing, "findings": [vars(f) for f in found]}

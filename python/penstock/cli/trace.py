@@ -247,13 +247,9 @@ def command(
         if as_json:
             print(json.dumps({"error": str(error)}))
         raise typer.Exit(_FAILED) from None
-    from penstock.observe.trace.verdicts.findings import (
-        findings_over,  # after the run: it loads much
-    )
-
     try:
-        found = findings_over(traced)
-    except OSError as error:  # no room for the tables that they are found in
+        found = traced.opened().findings
+    except OSError as error:  # no room for what they spill
         found = []
         print(f"penstock: no findings: {error}", file=sys.stderr)
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,10 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        value = asdict(self) | {"factors": [f.model_dump(mode="json") for f in self.factors]}
+        value: dict[str, Any] = {**vars(self)}
+        value["rows"] = [vars(row) for row in self.rows]
+        value["aliases"] = [vars(alias) for alias in self.aliases]
+        value["factors"] = [factor.model_dump(mode="json") for factor in self.factors]
         value["word_lengths"] = {str(k): v for k, v in self.word_lengths.items()}
         value["two_level"] = self.two_level
         return value

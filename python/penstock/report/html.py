@@ -78,12 +78,13 @@ def write_report(results: Outcome | Path | str, found: list[Finding] | None = No
 
 def trace_pages(outcome: Outcome) -> list[str]:
     """Runs whose traces are shown, each given a page of its own in its bundle."""
+    from penstock.analyse.traced_run import TracedRun
     from penstock.report.trace.page import write_trace_report
 
     made = []
     for run_id in selected_runs(outcome, "io_events"):
         try:
-            write_trace_report(outcome.path / "runs" / run_id)
+            write_trace_report(TracedRun(outcome.path / "runs" / run_id))
         except (PenstockError, OSError):
             continue  # an odd bundle must not cost the study its report
         made.append(run_id)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.analyse.traced_run import TracedRun
 from penstock.report.trace.columns import _KIND, AROUND, batches
 from penstock.report.trace.gather import Totals
 
@@ -42,14 +43,14 @@ class View:
 class FileIndex:
     """The requests of one file: written once into `folder`, then mapped."""
 
-    def __init__(self, events: Path, file: Totals, origin_ns: int, folder: Path):
+    def __init__(self, run: TracedRun, file: Totals, origin_ns: int, folder: Path):
         self.file = file
         self.total = sum(file["drawn"])
         self.origin_ns = origin_ns
         number = int(file["file_id"])
         paths = {name: folder / f"{number}.{name}" for name, _ in _COLUMNS}
         if not all(p.exists() for p in paths.values()):
-            self._write(events, number, origin_ns, paths)
+            self._write(run, number, origin_ns, paths)
         self._maps = {
             name: np.memmap(paths[name], kind, "r") if self.total else np.zeros(0, kind)
             for name, kind in _COLUMNS
@@ -59,11 +60,11 @@ class FileIndex:
         self.ordered = bool(self.total < 2 or np.all(t[1:] >= t[:-1]))
 
     @staticmethod
-    def _write(events: Path, number: int, origin_ns: int, paths: dict[str, Path]) -> None:
+    def _write(run: TracedRun, number: int, origin_ns: int, paths: dict[str, Path]) -> None:
         drafts = {name: path.with_suffix(path.suffix + ".partial") for name, path in paths.items()}
         sinks = {name: path.open("wb") for name, path in drafts.items()}
         try:
-            for batch in batches(events):
+            for batch in batches(run):
                 here = batch.drawn(number)
                 offset, kind = batch.offset_bytes[here], batch.kind[here] & _KIND
                 kind = np.minimum(kind, AROUND).astype(np.uint8)

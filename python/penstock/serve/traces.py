@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from penstock.analyse.traced_run import TracedRun
 from penstock.archive.completeness import check_manifest, reading
 from penstock.archive.selection import is_study, select
 from penstock.errors import BadInput
-from penstock.report.trace.gather import Gathered
-from penstock.report.trace.page import gathered_of, trace_page
-from penstock.report.trace.run import Bundle
+from penstock.report.trace.gather import Gathered, gather
+from penstock.report.trace.page import trace_page
 from penstock.report.trace.sections import name_of
 from penstock.serve.index import FileIndex, View
 from penstock.serve.studies import ServedStudy
@@ -38,10 +38,10 @@ class ServedTrace:
         self._indexes: dict[int, FileIndex] = {}
 
     @cached_property
-    def bundle(self) -> Bundle:
+    def run(self) -> TracedRun:
         """Its tables. Raises BadInput where they are damaged."""
         with reading(self.path):
-            return Bundle(self.path)
+            return TracedRun(self.path)
 
     @property
     def name(self) -> str:
@@ -59,7 +59,7 @@ class ServedTrace:
         """What its figures are drawn from."""
         with self._lock:
             if self._gathered is None:
-                self._gathered = gathered_of(self.bundle)
+                self._gathered = gather(self.run)
             return self._gathered
 
     def page(self) -> str:
@@ -67,14 +67,14 @@ class ServedTrace:
         gathered = self.gathered()
         with self._lock:
             if not self._page:
-                self._page = trace_page(self.bundle, gathered, served=True)
+                self._page = trace_page(self.run, gathered, served=True)
             return self._page
 
     def files(self) -> list[dict[str, Any]]:
         """Totals per file with its path, the one with most time first."""
         gathered = self.gathered()
         found = gathered.files if gathered else []
-        return [{**f, "path": name_of(self.bundle, f["file_id"])} for f in found]
+        return [{**f, "path": name_of(self.run, f["file_id"])} for f in found]
 
     def tables(self) -> dict[str, int]:
         """Rows of each table."""
@@ -88,12 +88,12 @@ class ServedTrace:
             raise BadInput(f"found table {table}; expected one of {', '.join(self.tables())}")
         most = min(most, MOST_ROWS)
         with self._lock:
-            return self.bundle.run.rows(table, first, most)
+            return self.run.rows(table, first, most)
 
     def view(self, file_id: int, view: View) -> tuple[dict[str, Any], bytes]:
         """A view of one file's figure. Raises BadInput where the trace has no such file."""
         gathered = self.gathered()
-        if gathered is None or self.bundle.events is None:
+        if gathered is None:
             raise BadInput("the trace has no events")
         with self._lock:
             if file_id not in self._indexes:
@@ -101,7 +101,7 @@ class ServedTrace:
                 if not named:
                     raise BadInput(f"found file {file_id}; the trace has none of that number")
                 self._indexes[file_id] = FileIndex(
-                    self.bundle.events, named[0], gathered.origin_ns, self._folder
+                    self.run, named[0], gathered.origin_ns, self._folder
                 )
             index = self._indexes[file_id]
         if view.axis == "time" and not index.ordered:

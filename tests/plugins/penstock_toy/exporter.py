@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.archive.trace_rows import TraceRows
+from penstock.archive.trace_tables import TraceTables
 
 
-def export(rows: TraceRows, target: Path, part_bytes: int) -> dict[str, Any]:
+def export(rows: TraceTables, target: Path, part_bytes: int) -> dict[str, Any]:
     """Writes `target`."""
     count = 0
     with target.open("w") as out:

@@ -17,7 +17,6 @@ from penstock.host.cgroup import RunCgroup
 from penstock.host.daemon import Daemon, start_daemon
 from penstock.host.journal import Journal
 from penstock.observe.monitor.samples import read_samples
-from penstock.observe.monitor.utilisation import utilisation
 from penstock.observe.observer import Seen, Watched
 
 #: the shortest and the default interval of a study [ns]
@@ -94,6 +93,10 @@ class Monitor:
         receipt = self._daemon.call("stop")
         samples, receipt["used_ns"] = _of_use(read_samples(self._spool), receipt)
         links = link_capacities()
+        from penstock.observe.monitor.utilisation import (
+            utilisation,  # pandas: not before the first run ended
+        )
+
         tables = {"samples": samples, "utilisation": utilisation(samples, link_bps=links)}
         receipt |= {
             "observer": "monitor",

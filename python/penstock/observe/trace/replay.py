@@ -15,7 +15,7 @@ import numpy as np
 from penstock.analyse.likeness import Distance, Requests, distance
 from penstock.archive.fio_job import replay_job, scratch_name
 from penstock.archive.trace_export import export
-from penstock.archive.trace_rows import TraceRows
+from penstock.archive.trace_tables import TraceTables
 from penstock.errors import BadInput, PenstockError
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Journal, new_token
@@ -75,7 +75,7 @@ def replay(bundle: Path, on: Path, speed: str = "original", output: Path | None 
         raise BadInput(f"--on: found no directory {on}")
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
-    rows = TraceRows(bundle)
+    rows = TraceTables(bundle)
     with _scratch(on) as folder:
         written = export(bundle, "fio", folder / "job")
         if not written["threads"]:
@@ -92,9 +92,9 @@ def replay(bundle: Path, on: Path, speed: str = "original", output: Path | None 
         traced = trace_command(words, Session("trace", _RING_BYTES, 0, again, quiet=True))
         if traced.exit_status != 0:
             raise PenstockError(f"fio could not replay the calls: {_why(job / 'fio.txt', traced)}")
-        second = TraceRows(again)
+        second = TraceTables(again)
         scratch = {str(job.resolve() / scratch_name(number)): number for number in ends}
-        numbers = {n: scratch[path] for n, path in second.paths.items() if path in scratch}
+        numbers = {n: scratch[path] for n, path in second.named.items() if path in scratch}
         a = requests_of(rows, dict.fromkeys(ends), replayable=True)
         b = requests_of(second, numbers, replayable=True)
         outline = rows.outline
@@ -116,7 +116,7 @@ def replay(bundle: Path, on: Path, speed: str = "original", output: Path | None 
 
 
 def requests_of(
-    rows: TraceRows, files: Mapping[int, int | None] | None = None, *, replayable: bool = False
+    rows: TraceTables, files: Mapping[int, int | None] | None = None, *, replayable: bool = False
 ) -> Requests:
     """Reads and writes of a bundle for the distance; `files` gives those wanted and, of each, a new number.
 
@@ -138,10 +138,11 @@ def requests_of(
         found.add(picked[0], writes[good], *picked[1:])
     found.add_verdicts(
         row
-        for row in rows.pattern_rows()
-        if row["tid"] is not None
-        and (files is None or row["file_id"] in files)
-        and not (replayable and row.get("basis") == "faults")
+        for row in rows.verdicts
+        if row.tid is not None
+        and row.phase_id is None
+        and (files is None or row.file_id in files)
+        and not (replayable and row.basis == "faults")
     )
     return found
 
@@ -165,9 +166,9 @@ def _scratch(on: Path) -> Iterator[Path]:
         remove_directory(entry, journal)
 
 
-def _lay_out(rows: TraceRows, folder: Path, ends: dict[int, int], read: set[int]) -> list[str]:
+def _lay_out(rows: TraceTables, folder: Path, ends: dict[int, int], read: set[int]) -> list[str]:
     """Makes the scratch files, of random bytes, out of the page cache; gives what is to be said of it."""
-    table = rows.bundle.table("files", ["file_id", "size_bytes"]).to_pylist()
+    table = rows.table("files", ["file_id", "size_bytes"]).to_pylist()
     first_sizes = {row["file_id"]: max(row["size_bytes"] or 0, 0) for row in table}
     sizes = {number: max(end, first_sizes.get(number, end)) for number, end in ends.items()}
     room = os.statvfs(folder)
@@ -198,6 +199,6 @@ def _lay_out(rows: TraceRows, folder: Path, ends: dict[int, int], read: set[int]
     return notes
 
 
-def distance_of(a: TraceRows, b: TraceRows) -> Distance:
+def distance_of(a: TraceTables, b: TraceTables) -> Distance:
     """The distance of two bundles, all files and page faults included."""
     return distance(requests_of(a), requests_of(b))

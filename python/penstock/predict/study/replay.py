@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from penstock.archive.bundle import Bundle
-from penstock.archive.trace_rows import of_best_basis
+from penstock.archive.trace_tables import TraceTables
+from penstock.archive.verdicts import of_best_basis
 from penstock.predict.study.clients import disk_events
 from penstock.profile.model import native
 from penstock.study.resolve import ResolvedDisk, ResolvedRun
@@ -227,11 +228,9 @@ def _files(
 
 def _random(bundle: Bundle) -> list[str]:
     """Paths of the files that the classifier found to be read at random."""
-    if "patterns" not in bundle.tables:
-        return []
-    verdicts = bundle.table("patterns").to_pylist()
-    reads = of_best_basis(row for row in verdicts if row["direction"] == "read")
-    return sorted({row["path"] for row in reads if row["class"] == "random" and row["path"]})
+    verdicts = TraceTables(bundle.path).verdicts
+    reads = of_best_basis(row for row in verdicts if row.direction == "read")
+    return sorted({row.path for row in reads if row.kind == "random"})
 
 
 def _start_ns(bundle: Bundle, events: pd.DataFrame) -> int:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from penstock.archive.trace_rows import by_path, first_of_path
-from penstock.errors import BadInput
+from penstock.archive.trace_tables import TraceTables, by_path
 
 _native: Any = importlib.import_module("penstock._native")
 
@@ -59,72 +55,31 @@ class Columns:
         return here & ((self.kind & _KIND) <= AROUND)
 
 
-def batches(events: Path) -> Iterator[Columns]:
-    """The events of a table `io_events` in its order. Raises BadInput where the file is none.
+def batches(run: TraceTables) -> Iterator[Columns]:
+    """The events of a run in their order. Raises BadInput where they cannot be read.
 
-    Files of one path have the number of the first of them, as the table `files` beside it says.
+    Files of one path have the number of the first of them.
     """
-    try:
-        first_of = _first_of(events.with_name("files.parquet"))
-        with pq.ParquetFile(events, read_dictionary=["op"]) as file:
-            missing = set(_COLUMNS) - set(file.schema_arrow.names)
-            if missing:
-                raise BadInput(f"{events}: found no column {', '.join(sorted(missing))}")
-            for batch in file.iter_batches(BATCH_ROWS, columns=_COLUMNS):
-                yield _columns(batch, first_of)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BadInput(
-            f"{events}: {str(error).splitlines()[0]}; expected a table io_events"
-        ) from None
+    for batch in run.event_batches(_COLUMNS, rows=BATCH_ROWS):
+        yield Columns(
+            t_ns=batch["t_ns"],
+            file_id=by_path(batch["file_id"], run.first_of),
+            kind=_KINDS[np.minimum(batch["op"], len(_KINDS) - 1)],
+            offset_bytes=batch["offset_bytes"],
+            done_bytes=batch["done_bytes"],
+            latency_ns=batch["latency_ns"],
+        )
 
 
-def _first_of(files: Path) -> dict[int, int]:
-    if not files.exists():
-        return {}
-    table = pq.read_table(files, columns=["file_id", "path"])
-    paths = zip(table["file_id"].to_pylist(), table["path"].to_pylist(), strict=True)
-    return first_of_path(dict(paths))
-
-
-def _columns(batch: pa.RecordBatch, first_of: dict[int, int]) -> Columns:
-    names = batch.schema.names
-    columns = {name: batch.column(names.index(name)) for name in _COLUMNS}
-    return Columns(
-        t_ns=_whole(columns["t_ns"]),
-        file_id=by_path(_whole(columns["file_id"]), first_of),
-        kind=_kinds(columns["op"]),
-        offset_bytes=_whole(columns["offset_bytes"]),
-        done_bytes=_whole(columns["done_bytes"]),
-        latency_ns=_whole(columns["latency_ns"]),
-    )
-
-
-def _whole(column: pa.Array) -> Ints:
-    if column.null_count:
-        column = column.fill_null(0)
-    return np.ascontiguousarray(column.to_numpy(zero_copy_only=False), np.int64)
-
-
-def _kinds(op: pa.Array) -> npt.NDArray[np.uint8]:
-    if not pa.types.is_dictionary(op.type):
-        op = op.dictionary_encode()
-    known = [_kind(name) for name in op.dictionary.to_pylist()]
-    of_each = np.array([*known, META], np.uint8)
-    return np.ascontiguousarray(of_each[_whole(op.indices.fill_null(len(known)))])
-
-
-def _kind_of_every_operation() -> dict[str, int]:
+def _kinds() -> npt.NDArray[np.uint8]:
+    """Of each operation by its number; META of those that nobody knows."""
     kinds = {"read": READ, "write": WRITE, "sync": SYNC, "meta": META}
-    table = {name: kinds[direction] for _, name, direction in _native.trace_operations()}
-    for name in table:
-        if name.startswith("fault_"):
-            table[name] |= _FAULT
-    table["fault_around"] = table["fault_around_write"] = AROUND
+    table = np.full(257, META, np.uint8)
+    for number, name, direction in _native.trace_operations():
+        table[number] = kinds[direction] | (_FAULT if name.startswith("fault_") else 0)
+        if name.startswith("fault_around"):
+            table[number] = AROUND
     return table
 
 
-_KINDS = _kind_of_every_operation()
-
-
-def _kind(op: str | None) -> int:
-    return _KINDS.get(op or "", META)
+_KINDS = _kinds()

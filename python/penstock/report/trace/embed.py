@@ -7,8 +7,8 @@ import json
 import zlib
 from typing import Any
 
-from penstock.report.trace.gather import Drawing
-from penstock.report.trace.run import Bundle
+from penstock.analyse.traced_run import TracedRun
+from penstock.report.trace.gather import Drawing, drawn_spans, marks_of
 from penstock.text import phase as phase_in_words
 
 #: a file that is used for less of the run than this has a clock of its own
@@ -27,17 +27,17 @@ def packed(drawing: Drawing) -> str:
     return base64.b64encode(zlib.compress(whole, 6)).decode("ascii")
 
 
-def head_of(drawing: Drawing, bundle: Bundle, origin_ns: int) -> dict[str, Any]:
+def head_of(drawing: Drawing, run: TracedRun, origin_ns: int) -> dict[str, Any]:
     """What the page's script has to know of one file's figures."""
     totals, head = drawing.totals, drawing.head
     first, last = totals["first_ns"] - origin_ns, totals["last_ns"] - origin_ns
-    whole = bundle.workload
+    whole = run.workload
     if whole is not None and last - first >= _WIDE * (whole.end_ns - whole.start_ns):
         first, last = min(first, whole.start_ns - origin_ns), max(last, whole.end_ns - origin_ns)
-    moments = sorted(bundle.marks(totals["file_id"]).moments)
+    moments = sorted(marks_of(run, totals["file_id"]).moments)
     at = dict(zip(moments, head["moments"], strict=False))
-    phases, lost = _stretches(drawing, bundle, origin_ns, at)
-    flushes = bundle.flush_moments(totals["file_id"])
+    phases, lost = _stretches(drawing, run, origin_ns, at)
+    flushes = run.flush_moments(totals["file_id"])
     return {
         **{k: head[k] for k in ("file_id", "form", "counts", "grids", "clock", "granule")},
         "sections": [[name, len(content)] for name, content in drawing.sections.items()],
@@ -56,10 +56,10 @@ def head_of(drawing: Drawing, bundle: Bundle, origin_ns: int) -> dict[str, Any]:
 
 
 def _stretches(
-    drawing: Drawing, bundle: Bundle, origin_ns: int, at: dict[int, int]
+    drawing: Drawing, run: TracedRun, origin_ns: int, at: dict[int, int]
 ) -> tuple[Any, Any]:
     """Phases and gaps on both axes: time, and the request number at that time (`at`)."""
-    spans, gaps = bundle.drawn_spans, bundle.gaps
+    spans, gaps = drawn_spans(run), run.gaps
     phases: dict[str, list[Any]] = {"number": [], "time": []}
     lost: dict[str, list[Any]] = {"number": [], "time": []}
     for many, into in ((spans, phases), (gaps, lost)):
@@ -72,7 +72,7 @@ def _stretches(
     total = sum(drawing.head["counts"])
     last = drawing.totals["last_ns"] - origin_ns
     line = 1 if spans else 0
-    of_all = bundle.class_phases(drawing.totals["file_id"])
+    of_all = run.class_phases(drawing.totals["file_id"])
     for direction, found in of_all:
         for phase in found:
             first = next(borders, None) or (0, 0)

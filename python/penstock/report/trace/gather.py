@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from penstock.analyse.traced_run import TracedRun
+from penstock.archive.trace_tables import Span
 from penstock.report.trace.columns import batches
 
 _native: Any = importlib.import_module("penstock._native")
@@ -57,10 +57,37 @@ class Gathered:
         return sum(sum(f["drawn"]) for f in self.files)
 
 
-def totals_of(events: Path) -> list[Totals]:
+def drawn_spans(run: TracedRun) -> list[Span]:
+    """Phases within the workload: what the figures mark. The workload itself fills them."""
+    whole = run.workload
+    if whole is None:
+        return []
+    inside = [
+        s
+        for s in run.spans
+        if s.name != "workload" and s.end_ns > whole.start_ns and s.start_ns < whole.end_ns
+    ]
+    return inside[:40]
+
+
+def marks_of(run: TracedRun, file_id: int) -> Marks:
+    """The moments and borders that the file's figures mark."""
+    spans = [*drawn_spans(run), *run.gaps]
+    moments = [edge for span in spans for edge in (span.start_ns, span.end_ns)]
+    moments += run.flush_moments(file_id)
+    borders = [
+        (("read", "write").index(direction), int(border))
+        for direction, phases in run.class_phases(file_id)
+        for phase in phases
+        for border in (phase["first"], phase["end"])
+    ]
+    return Marks(moments, borders)
+
+
+def totals_of(run: TracedRun) -> list[Totals]:
     """Per file its calls, bytes, times and ranges, the one with most time first."""
     totals = _native.TraceTotals()
-    for batch in batches(events):
+    for batch in batches(run):
         totals.add(*batch.arrays)
     return sorted(json.loads(totals.files()), key=_importance, reverse=True)
 
@@ -88,23 +115,21 @@ def worth_drawing(files: list[Totals], most: int = FILES) -> list[Totals]:
     return chosen
 
 
-def gather(
-    events: Path,
-    origin_ns: int | None = None,
-    marks: Callable[[int], Marks] | None = None,
-    most_files: int = FILES,
-) -> Gathered:
-    """Reads a table `io_events` twice: what there is, then the figures of the files worth drawing.
+def gather(run: TracedRun) -> Gathered | None:
+    """Reads the events twice: what there is, then the figures of the files worth drawing; None of a run
+    without events.
 
-    `origin_ns` is the time that counts as 0 (default: the first event drawn); `marks` gives
-    those of a file. Raises BadInput where the table is none.
+    The command's start counts as 0, or the first event drawn. Raises BadInput where they cannot be read.
     """
-    files = totals_of(events)
-    chosen = worth_drawing(files, most_files)
+    if not run.has("io_events"):
+        return None
+    files = totals_of(run)
+    chosen = worth_drawing(files)
+    begun = None if run.workload is None else run.workload.start_ns
     if not chosen:
-        return Gathered(files, [], origin_ns or 0)
+        return Gathered(files, [], begun or 0)
     earliest = min(f["first_ns"] for f in chosen)
-    origin = earliest if origin_ns is None else min(origin_ns, earliest)
+    origin = earliest if begun is None else min(begun, earliest)
     each = _small_enough(chosen)
     dense = 2 * (len(chosen) - len(each))
     wanted = [
@@ -118,12 +143,12 @@ def gather(
             "high": f["high"],
             "each": f["file_id"] in each,
             "cells": min(CELLS_EACH, CELLS_ALL // max(dense, 1)),
-            **_asked(marks(f["file_id"]) if marks else Marks(), origin),
+            **_asked(marks_of(run, f["file_id"]), origin),
         }
         for f in chosen
     ]
     tiles = _native.TraceTiles(json.dumps(wanted))
-    for batch in batches(events):
+    for batch in batches(run):
         tiles.add(*batch.arrays)
     drawings = [
         Drawing(file, json.loads(head), sections)

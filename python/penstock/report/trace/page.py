@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from penstock.analyse.trace_findings import findings_of
+from penstock.analyse.traced_run import TracedRun
 from penstock.archive.bundle import command_line
 from penstock.errors import printable
 from penstock.report.glossary import explained
@@ -16,34 +16,24 @@ from penstock.report.html import template, text_of
 from penstock.report.trace import sections
 from penstock.report.trace.embed import head_of, packed, script_json
 from penstock.report.trace.gather import Gathered, gather
-from penstock.report.trace.run import Bundle
 from penstock.version import version
 
 _SCRIPTS = ("page.js", "trace_read.js", "trace_clock.js", "trace_draw.js", "trace_figure.js")
 
 
-def write_trace_report(bundle_dir: Path | str) -> Path:
-    """Writes `report.html` into a trace bundle; returns its path.
+def write_trace_report(run: TracedRun) -> Path:
+    """Writes `report.html` into a trace's bundle; returns its path.
 
-    Raises BadInput where the directory is no bundle or a table cannot be read.
+    Raises BadInput where a table cannot be read.
     """
-    bundle = Bundle(bundle_dir)
-    path = bundle.path / "report.html"
+    path = run.path / "report.html"
     draft = path.with_name(".report.html.partial")
     try:
-        draft.write_text(trace_page(bundle, gathered_of(bundle)), encoding="utf-8")
+        draft.write_text(trace_page(run, gather(run)), encoding="utf-8")
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
     return path
-
-
-def gathered_of(bundle: Bundle) -> Gathered | None:
-    """What the figures are drawn from; None where only counters were kept."""
-    if bundle.events is None:
-        return None
-    whole = bundle.workload
-    return gather(bundle.events, whole.start_ns if whole else None, bundle.marks)
 
 
 def scripts(*, served: bool) -> list[str]:
@@ -51,14 +41,14 @@ def scripts(*, served: bool) -> list[str]:
     return ["\n".join(map(text_of, _SCRIPTS)), *([text_of("trace_served.js")] if served else [])]
 
 
-def trace_page(bundle: Bundle, gathered: Gathered | None, *, served: bool = False) -> str:
+def trace_page(run: TracedRun, gathered: Gathered | None, *, served: bool = False) -> str:
     """The page as text; a `served` one may ask its server for what lies below its own cells."""
-    manifest = bundle.manifest
+    manifest = run.manifest
     drawings = gathered.drawings if gathered else []
     figures: list[dict[str, Any]] = [
-        sections.figure_facts(bundle, drawing)
+        sections.figure_facts(run, drawing)
         | {
-            "head": Markup(script_json(head_of(drawing, bundle, gathered.origin_ns))),
+            "head": Markup(script_json(head_of(drawing, run, gathered.origin_ns))),
             "data": Markup(packed(drawing)),
         }
         for drawing in drawings
@@ -67,19 +57,19 @@ def trace_page(bundle: Bundle, gathered: Gathered | None, *, served: bool = Fals
     page = template("trace.html.j2").render(
         title=printable(command_line(manifest)[:300]) or "a running system",
         closing=printable(
-            bundle.run.from_disk(str(manifest.get("closing") or "No closing sentence was kept."))
+            run.from_disk(str(manifest.get("closing") or "No closing sentence was kept."))
         ),
         state=_state(manifest),
-        tiles=sections.tiles(bundle, gathered),
-        findings=_findings(bundle),
-        files=sections.files(bundle, gathered),
+        tiles=sections.tiles(run, gathered),
+        findings=_findings(run),
+        files=sections.files(run, gathered),
         figures=figures,
-        no_figures=_why_none(bundle),
+        no_figures=_why_none(run),
         coverage=sections.coverage(gathered) if gathered else "",
-        gaps=bool(bundle.gaps),
-        evidence=sections.evidence(bundle, drawings),
-        receipt=sections.receipt(bundle),
-        repeat=sections.repeat(bundle),
+        gaps=bool(run.gaps),
+        evidence=sections.evidence(run, drawings),
+        receipt=sections.receipt(run),
+        repeat=sections.repeat(run),
         version=version(),
         connect=Markup("; connect-src 'self'") if served else "",
         css=Markup(text_of("page.css") + text_of("trace.css")),
@@ -88,7 +78,7 @@ def trace_page(bundle: Bundle, gathered: Gathered | None, *, served: bool = Fals
     return explained(page)
 
 
-def _findings(bundle: Bundle) -> list[dict[str, str]]:
+def _findings(run: TracedRun) -> list[dict[str, str]]:
     return [
         {
             "code": f.code,
@@ -96,7 +86,7 @@ def _findings(bundle: Bundle) -> list[dict[str, str]]:
             "statement": printable(f.statement),
             "what_to_do": printable(f.what_to_do or ""),
         }
-        for f in findings_of(bundle.path)
+        for f in run.findings
     ]
 
 
@@ -110,8 +100,8 @@ def _state(manifest: dict[str, Any]) -> str:
     return " ".join(parts)
 
 
-def _why_none(bundle: Bundle) -> str:
-    if bundle.events is not None:
+def _why_none(run: TracedRun) -> str:
+    if run.has("io_events"):
         return "no call moved bytes of a regular file."
-    mode = bundle.receipt.get("mode") or "pattern"
+    mode = run.receipt.get("mode") or "pattern"
     return f"mode {mode} keeps counters, not every call. `--mode trace` records what figures are drawn from."

@@ -9,13 +9,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from penstock.analyse.traced_run import MOST_FLUSHES, TracedRun
 from penstock.errors import BadInput, printable
 from penstock.report import style
 from penstock.report.figures import marks
 from penstock.report.style import NotDrawn
 from penstock.report.trace.columns import _KIND, SYNC, WRITE, batches
 from penstock.report.trace.gather import Totals, totals_of
-from penstock.report.trace.run import MOST_FLUSHES, Bundle
 
 KINDS = ("offsets", "offsets-time", "clock", "before-after")
 #: marks drawn in one panel at most; extremes are always among them
@@ -59,12 +59,12 @@ class Shown:
 
 
 def plot(
-    bundle: Bundle,
+    run: TracedRun,
     kind: str,
     width: float,
     *,
     file: str | None = None,
-    beside: Bundle | None = None,
+    beside: TracedRun | None = None,
 ) -> Figure:
     """One figure, `width` inches wide; `file` is a path or the end of one (default: most time).
 
@@ -75,8 +75,8 @@ def plot(
         raise BadInput(f"found figure {kind}; expected one of {', '.join(KINDS)}")
     if kind == "before-after" and beside is None:
         raise BadInput("before-after needs the second run: --beside BUNDLE")
-    runs = [bundle] if beside is None else [bundle, beside]
-    shown = [_shown(run, file) for run in runs]
+    runs = [run] if beside is None else [run, beside]
+    shown = [_shown(one, file) for one in runs]
     with style.look():
         return style.settled(_drawn(kind, shown, width))
 
@@ -173,28 +173,28 @@ def _clock(axes: Any, panel: str, run: Shown, shown: list[Shown]) -> None:
         axes.set_ylabel("calls in flight", fontsize=8)
 
 
-def chosen_file(bundle: Bundle, files: list[Totals], wanted: str | None) -> Totals:
+def chosen_file(run: TracedRun, files: list[Totals], wanted: str | None) -> Totals:
     """The file of that path or end of a path, else the one with most time. Raises BadInput, NotDrawn."""
     can = [f for f in files if sum(f["drawn"])]
     if not can:
         raise NotDrawn("no call moved bytes of a regular file")
     if wanted is None:
         return can[0]
-    wanted = bundle.run.from_disk(wanted)
-    named = [f for f in can if bundle.run.name(f["file_id"]) == wanted]
-    named = named or [f for f in can if bundle.run.name(f["file_id"]).endswith(wanted)]
+    wanted = run.from_disk(wanted)
+    named = [f for f in can if run.name(f["file_id"]) == wanted]
+    named = named or [f for f in can if run.name(f["file_id"]).endswith(wanted)]
     if not named:
-        known = ", ".join(printable(bundle.run.name(f["file_id"])) for f in can[:5])
+        known = ", ".join(printable(run.name(f["file_id"])) for f in can[:5])
         raise BadInput(f"--file: found no {printable(wanted)}; expected one of {known}")
     return named[0]
 
 
-def _shown(bundle: Bundle, wanted: str | None) -> Shown:
-    if bundle.events is None:
+def _shown(run: TracedRun, wanted: str | None) -> Shown:
+    if not run.has("io_events"):
         raise NotDrawn("only counters were kept: --mode trace records every call")
-    file = chosen_file(bundle, totals_of(bundle.events), wanted)
+    file = chosen_file(run, totals_of(run), wanted)
     total = sum(file["drawn"][:2])
-    whole = bundle.workload
+    whole = run.workload
     origin = min(file["first_ns"], whole.start_ns if whole else file["first_ns"])
     until = max(file["last_ns"], whole.end_ns if whole else file["last_ns"])
     width = max(1.0, (until - origin) / _BINS)
@@ -208,7 +208,7 @@ def _shown(bundle: Bundle, wanted: str | None) -> Shown:
     parts: list[tuple[np.ndarray[Any, Any], ...]] = []
     flushed: list[tuple[np.ndarray[Any, Any], ...]] = []
     before = 0
-    for batch in batches(bundle.events):
+    for batch in batches(run):
         here = batch.drawn(file["file_id"]) & ((batch.kind & _KIND) <= WRITE)
         sync = (batch.file_id == file["file_id"]) & ((batch.kind & _KIND) == SYNC)
         flushed.append((before + np.cumsum(here)[sync], batch.t_ns[sync]))
@@ -228,11 +228,9 @@ def _shown(bundle: Bundle, wanted: str | None) -> Shown:
     columns = [np.concatenate(c) for c in zip(*parts, strict=True)]
     number, t, offset, end, write = columns
     judged = [
-        f"{r['direction']}s {r['class']}"
-        for r in bundle.verdicts_of(file["file_id"])
-        if r["basis"] != "device"
+        f"{r.direction}s {r.kind}" for r in run.verdicts_on(file["file_id"]) if r.basis != "device"
     ]
-    name = printable(bundle.run.name(file["file_id"]))
+    name = printable(run.name(file["file_id"]))
     label = name if len(name) < 44 else "…" + name[-43:]
     words = ", ".join(judged) or "not judged"
     every = max(1, -(-file["syncs"] // MOST_FLUSHES))

@@ -6,10 +6,11 @@ import shlex
 from typing import Any
 
 from penstock.analyse.served import Served
+from penstock.analyse.traced_run import TracedRun
 from penstock.archive.bundle import command_line
+from penstock.archive.verdicts import Verdict
 from penstock.errors import printable
 from penstock.report.trace.gather import Drawing, Gathered, Totals, time_of
-from penstock.report.trace.run import Bundle, Row
 from penstock.text import FAULTS, basis_text, duration, percent, size
 
 #: rows of the table of files that are shown at once
@@ -19,18 +20,18 @@ WORTH_A_LOOK = 0.005
 MOST_FILES = 500
 
 
-def name_of(bundle: Bundle, file_id: int) -> str:
+def name_of(run: TracedRun, file_id: int) -> str:
     """The file's path for a reader, or its number; of a path that was several files with how many."""
-    return printable(bundle.run.name_of_all(file_id))
+    return printable(run.name_of_all(file_id))
 
 
-def tiles(bundle: Bundle, gathered: Gathered | None) -> list[dict[str, str]]:
+def tiles(run: TracedRun, gathered: Gathered | None) -> list[dict[str, str]]:
     """The numbers at the top."""
-    receipt = bundle.receipt
+    receipt = run.receipt
     found = []
-    wall = bundle.run.wall_ns
+    wall = run.wall_ns
     found.append({"value": duration(wall), "label": "wall time", "mark": ""})
-    spent = sum(r["evidence"].get("time_ns") or 0 for r in _calls(bundle))
+    spent = sum(r.time_ns for r in run.judged)
     if gathered is not None:
         spent = sum(time_of(f) for f in gathered.files)
     found.append({"value": percent(spent / wall), "label": "of it in calls on files", "mark": ""})
@@ -48,14 +49,10 @@ def tiles(bundle: Bundle, gathered: Gathered | None) -> list[dict[str, str]]:
     return found
 
 
-def _calls(bundle: Bundle) -> list[Row]:
-    return [r for r in bundle.verdicts if r["basis"] != "device"]
-
-
-def files(bundle: Bundle, gathered: Gathered | None) -> dict[str, Any]:
+def files(run: TracedRun, gathered: Gathered | None) -> dict[str, Any]:
     """The table of files: a row per file and direction, most time first."""
     totals = {f["file_id"]: f for f in gathered.files} if gathered else {}
-    rows = _judged(bundle) + _unjudged(bundle, totals) + _flushed(bundle)
+    rows = _judged(run) + _unjudged(run, totals) + _flushed(run)
     rows.sort(key=lambda r: (-r["time_ns"], -r["calls"], r["file_id"]))
     every = max(1, sum(r["time_ns"] for r in rows))
     busy = sum(1 for r in rows if r["time_ns"] >= WORTH_A_LOOK * every)
@@ -66,17 +63,19 @@ def files(bundle: Bundle, gathered: Gathered | None) -> dict[str, Any]:
         "rows": rows[:MOST_FILES],
         "first": max(min(busy, SHOWN_FILES), 3),
         "left": len(rows) - min(len(rows), MOST_FILES),
-        "cache": bool(bundle.run.all_served),
+        "cache": bool(run.all_served),
     }
 
 
-def _judged(bundle: Bundle) -> list[dict[str, Any]]:
+def _judged(run: TracedRun) -> list[dict[str, Any]]:
     """Paths that have verdicts: calls, bytes and time of all files, class and sentence of the largest."""
     rows: dict[tuple[int, str, str], dict[str, Any]] = {}
-    for verdict in _calls(bundle):  # most requests first
-        first = bundle.run.first_of.get(int(verdict["file_id"]), int(verdict["file_id"]))
-        row = _file_row(bundle, verdict, first)
-        kept = rows.setdefault((first, row["direction"], verdict["basis"]), row)
+    for verdict in run.whole_verdicts:  # most requests first
+        if verdict.basis == "device":
+            continue
+        first = run.first_of.get(verdict.file_id, verdict.file_id)
+        row = _file_row(run, verdict, first)
+        kept = rows.setdefault((first, row["direction"], verdict.basis), row)
         if kept is not row:
             for name in ("calls", "nbytes", "time_ns"):
                 kept[name] += row[name]
@@ -86,30 +85,27 @@ def _judged(bundle: Bundle) -> list[dict[str, Any]]:
     ]
 
 
-def _file_row(bundle: Bundle, verdict: Row, number: int) -> dict[str, Any]:
-    evidence = verdict["evidence"]
-    k = verdict.get("k")
-    kind = str(verdict["class"]) + (f" ({int(k)})" if k and k == k else "")
+def _file_row(run: TracedRun, verdict: Verdict, number: int) -> dict[str, Any]:
     return {
         "file_id": number,
-        "path": name_of(bundle, number),
-        "direction": str(verdict["direction"])
-        + (f", {basis_text(FAULTS)}" if verdict["basis"] == FAULTS else ""),
-        "calls": int(evidence.get("calls") or verdict["requests"] or 0),
-        "nbytes": int(verdict["bytes"] or 0),
-        "time_ns": int(evidence.get("time_ns") or 0),
-        "kind": kind,
-        "sentence": str(verdict["sentence"]),
-        "cache": _cache(_served(bundle, number, verdict["direction"], verdict["basis"])),
+        "path": name_of(run, number),
+        "direction": verdict.direction
+        + (f", {basis_text(FAULTS)}" if verdict.basis == FAULTS else ""),
+        "calls": verdict.calls,
+        "nbytes": verdict.nbytes,
+        "time_ns": verdict.time_ns,
+        "kind": verdict.kind + (f" ({verdict.k})" if verdict.k else ""),
+        "sentence": verdict.sentence,
+        "cache": _cache(_served(run, number, verdict.direction, verdict.basis)),
     }
 
 
-def _flushed(bundle: Bundle) -> list[dict[str, Any]]:
+def _flushed(run: TracedRun) -> list[dict[str, Any]]:
     """A row of flushes for each path that was flushed."""
     return [
         {
             "file_id": row["file_id"],
-            "path": name_of(bundle, row["file_id"]),
+            "path": name_of(run, row["file_id"]),
             "direction": "flush",
             "calls": row["flushes"],
             "bytes": "",
@@ -120,13 +116,14 @@ def _flushed(bundle: Bundle) -> list[dict[str, Any]]:
             "sentence": f"{duration(row['ns'] / max(row['flushes'], 1))} each",
             "cache": "",
         }
-        for row in bundle.run.flushes
+        for row in run.flushes
     ]
 
 
-def _unjudged(bundle: Bundle, totals: dict[int, Totals]) -> list[dict[str, Any]]:
-    """Files that have events and no verdict: an old or foreign bundle."""
-    known = {bundle.run.first_of.get(r["file_id"], r["file_id"]) for r in _calls(bundle)}
+def _unjudged(run: TracedRun, totals: dict[int, Totals]) -> list[dict[str, Any]]:
+    """Files that have events and no verdict: an old or foreign run."""
+    judged = (r.file_id for r in run.whole_verdicts if r.basis != "device")
+    known = {run.first_of.get(number, number) for number in judged}
     rows = []
     for number, file in totals.items():
         if number in known:
@@ -137,7 +134,7 @@ def _unjudged(bundle: Bundle, totals: dict[int, Totals]) -> list[dict[str, Any]]
             rows.append(
                 {
                     "file_id": number,
-                    "path": name_of(bundle, number),
+                    "path": name_of(run, number),
                     "direction": direction,
                     "calls": file["calls"][way],
                     "bytes": size(file["bytes"][way]),
@@ -146,20 +143,20 @@ def _unjudged(bundle: Bundle, totals: dict[int, Totals]) -> list[dict[str, Any]]
                     "time": duration(file["time_ns"][way]),
                     "kind": "not judged",
                     "sentence": "",
-                    "cache": _cache(_served(bundle, number, direction)),
+                    "cache": _cache(_served(run, number, direction)),
                 }
             )
     return rows
 
 
 def _served(
-    bundle: Bundle, file_id: int, direction: str | None = None, basis: str | None = None
+    run: TracedRun, file_id: int, direction: str | None = None, basis: str | None = None
 ) -> list[Served]:
     """What served the calls on a path: all of them, or those of one direction, and basis."""
-    of_path = set(bundle.run.files_of_path(file_id))
+    of_path = set(run.files_of_path(file_id))
     return [
         served
-        for served in bundle.run.all_served.values()
+        for served in run.all_served.values()
         if served.file_id in of_path
         and direction in (None, served.direction)
         and basis in (None, served.basis)
@@ -178,7 +175,7 @@ def _cache(use: list[Served]) -> str:
     return ", ".join(parts)
 
 
-def figure_facts(bundle: Bundle, drawing: Drawing) -> dict[str, Any]:
+def figure_facts(run: TracedRun, drawing: Drawing) -> dict[str, Any]:
     """Name, verdicts and counts of one file that has figures."""
     totals, counts = drawing.totals, drawing.head["counts"]
     number = int(totals["file_id"])
@@ -190,26 +187,26 @@ def figure_facts(bundle: Bundle, drawing: Drawing) -> dict[str, Any]:
         left.append(f"{totals['others']:,} operations on its name or size")
     verdicts = [
         {
-            "direction": f"{r['direction']}s",
-            "basis": "" if r["basis"] == "calls" else f" by {basis_text(r['basis'])}",
-            "sentence": str(r["sentence"]),
-            "confidence": f"{float(r.get('confidence') or 0):.2f}",
+            "direction": f"{r.direction}s",
+            "basis": "" if r.basis == "calls" else f" by {basis_text(r.basis)}",
+            "sentence": r.sentence,
+            "confidence": f"{r.confidence or 0:.2f}",
         }
-        for r in bundle.verdicts_of(number)
+        for r in run.verdicts_on(number)
     ]
-    joint = next((r for r in bundle.verdicts_of(number) if r.get("joint_sentence")), None)
+    joint = next((r for r in run.verdicts_on(number) if r.joint_sentence), None)
     if joint is not None:
         verdicts.append(
             {
                 "direction": "reads and writes together",
-                "basis": "" if joint["basis"] == "calls" else f" by {joint['basis']}",
-                "sentence": str(joint["joint_sentence"]),
-                "confidence": f"{float(joint.get('joint_confidence') or 0):.2f}",
+                "basis": "" if joint.basis == "calls" else f" by {joint.basis}",
+                "sentence": str(joint.joint_sentence),
+                "confidence": f"{joint.joint_confidence or 0:.2f}",
             }
         )
     return {
         "id": f"file{number}",
-        "path": name_of(bundle, number),
+        "path": name_of(run, number),
         "verdicts": verdicts,
         "counts": [
             {"channel": c, "name": name, "n": counts[c]}
@@ -221,14 +218,14 @@ def figure_facts(bundle: Bundle, drawing: Drawing) -> dict[str, Any]:
         if drawing.head["form"] == "points"
         else "as counts per cell, the extremes of every column kept",
         "left": "; ".join(left),
-        "flushes": _flushes(bundle, totals),
-        "cache": _cache(_served(bundle, number)),
+        "flushes": _flushes(run, totals),
+        "cache": _cache(_served(run, number)),
     }
 
 
-def _flushes(bundle: Bundle, totals: Totals) -> str:
+def _flushes(run: TracedRun, totals: Totals) -> str:
     """What the marks of flushes stand for; empty where there are none."""
-    count, marked = totals["syncs"], len(bundle.flush_moments(totals["file_id"]))
+    count, marked = totals["syncs"], len(run.flush_moments(totals["file_id"]))
     if not count:
         return ""
     part = f", {marked:,} of them marked" if marked < count else ""
@@ -258,47 +255,44 @@ _EVIDENCE = (
 )
 
 
-def evidence(bundle: Bundle, drawings: list[Drawing]) -> list[dict[str, Any]]:
+def evidence(run: TracedRun, drawings: list[Drawing]) -> list[dict[str, Any]]:
     """What each verdict on a drawn file rests on, and its threads; without figures, files of most time."""
     found = []
-    for number in [int(d.totals["file_id"]) for d in drawings] or _most_time(bundle):
-        for row in bundle.verdicts_of(number):
+    for number in [int(d.totals["file_id"]) for d in drawings] or _most_time(run):
+        for row in run.verdicts_on(number):
             facts = [
-                (words, form.format(row[key]))
+                (words, form.format(value))
                 for key, words, form in _EVIDENCE
-                if row.get(key) is not None
+                if (value := getattr(row, key)) is not None
             ]
-            if row.get("median_size_bytes") is not None:
-                facts.append(("median size", size(row["median_size_bytes"])))
-            facts += [
-                (key.replace("_", " "), _brief(v)) for key, v in sorted(row["evidence"].items())
-            ]
+            if row.median_size_bytes:
+                facts.append(("median size", size(row.median_size_bytes)))
+            facts += [(key.replace("_", " "), _brief(v)) for key, v in sorted(row.facts.items())]
             threads: dict[str, int] = {}
-            for t in bundle.threads:
-                same = (t["file_id"], t["direction"], t["basis"])
-                if same == (number, row["direction"], row["basis"]):
-                    threads[str(t["class"])] = threads.get(str(t["class"]), 0) + 1
+            for t in run.verdicts:
+                same = (t.file_id, t.direction, t.basis) == (number, row.direction, row.basis)
+                if same and t.tid is not None and t.phase_id is None:
+                    threads[t.kind] = threads.get(t.kind, 0) + 1
             if threads:
                 words = ", ".join(f"{n}× {kind}" for kind, n in sorted(threads.items()))
                 facts.append(("threads", words))
-            basis = "" if row["basis"] == "calls" else f", by {basis_text(row['basis'])}"
+            basis = "" if row.basis == "calls" else f", by {basis_text(row.basis)}"
             found.append(
                 {
-                    "title": name_of(bundle, number),
-                    "what": f"{row['direction']}s{basis}: {row['class']}",
+                    "title": name_of(run, number),
+                    "what": f"{row.direction}s{basis}: {row.kind}",
                     "facts": facts,
                 }
             )
     return found
 
 
-def _most_time(bundle: Bundle) -> list[int]:
+def _most_time(run: TracedRun) -> list[int]:
     """The judged files with most time, those of almost none left out."""
     spent: dict[int, int] = {}
-    for row in bundle.verdicts:
-        if row["class"] != "insufficient":
-            number = int(row["file_id"])
-            spent[number] = spent.get(number, 0) + int(row["evidence"].get("time_ns") or 0)
+    for row in run.whole_verdicts:
+        if row.kind != "insufficient":
+            spent[row.file_id] = spent.get(row.file_id, 0) + row.time_ns
     worth = WORTH_A_LOOK * sum(spent.values())
     most = sorted((n for n in spent if spent[n] >= worth), key=lambda n: -spent[n])
     return most[:SHOWN_FILES]
@@ -326,9 +320,9 @@ _WORDS = {
 }
 
 
-def receipt(bundle: Bundle) -> dict[str, Any]:
+def receipt(run: TracedRun) -> dict[str, Any]:
     """What observing cost and what it missed: counts per probe, cost, hooks, what they cannot see."""
-    given = bundle.receipt
+    given = run.receipt
     probes = given.get("sources") or given.get("per_probe") or {}
     rows = []
     named = probes.items() if isinstance(probes, dict) else [(p.get("source"), p) for p in probes]
@@ -371,10 +365,10 @@ def receipt(bundle: Bundle) -> dict[str, Any]:
         "balanced": _number(given.get("seen"))
         == sum(_number(given.get(k)) for k in ("kept", "filtered", "lost")),
         "gaps": [
-            f"{gap.name} between {duration(gap.start_ns - bundle.workload.start_ns)} and "
-            f"{duration(gap.end_ns - bundle.workload.start_ns)}"
-            for gap in bundle.gaps[:20]
-            if bundle.workload is not None
+            f"{gap.name} between {duration(gap.start_ns - run.workload.start_ns)} and "
+            f"{duration(gap.end_ns - run.workload.start_ns)}"
+            for gap in run.gaps[:20]
+            if run.workload is not None
         ],
     }
 
@@ -401,24 +395,24 @@ def _number(value: Any) -> int:
     return int(value) if isinstance(value, int | float) else 0
 
 
-def repeat(bundle: Bundle) -> dict[str, Any]:
+def repeat(run: TracedRun) -> dict[str, Any]:
     """How to make the trace and the page again, and on what this one was made."""
-    manifest = bundle.manifest
-    mode = str(bundle.receipt.get("mode") or "trace")
+    manifest = run.manifest
+    mode = str(run.receipt.get("mode") or "trace")
     command = printable(command_line(manifest))
     given = f"penstock trace --mode {mode} -o AGAIN"
     lines = [f"{given} -- {command}" if command else f"{given} …"]
     if manifest.get("treatment_id"):
-        run = f"{manifest.get('run_id')}, {manifest['treatment_id']}"
+        which = f"{manifest.get('run_id')}, {manifest['treatment_id']}"
         lines = [
-            f"penstock run ../../study.yaml -o AGAIN    # the study that this is a run of ({run})"
+            f"penstock run ../../study.yaml -o AGAIN    # the study that this is a run of ({which})"
         ]
-    lines.append(f"penstock report {_quoted(bundle)}              # this page again")
-    if bundle.run.has("io_events"):
+    lines.append(f"penstock report {_quoted(run)}              # this page again")
+    if run.has("io_events"):
         lines += [
-            f"penstock serve {_quoted(bundle)}               # the same, and zoom down to every request",
-            f"penstock plot {_quoted(bundle)} offsets -o offsets.pdf",
-            f"penstock replay {_quoted(bundle)}              # run the same I/O again",
+            f"penstock serve {_quoted(run)}               # the same, and zoom down to every request",
+            f"penstock plot {_quoted(run)} offsets -o offsets.pdf",
+            f"penstock replay {_quoted(run)}              # run the same I/O again",
         ]
     host = manifest.get("host") or {}
     facts = [
@@ -427,7 +421,7 @@ def repeat(bundle: Bundle) -> dict[str, Any]:
         *((f"version of {k}", str(v)) for k, v in (manifest.get("versions") or {}).items()),
         *((f"host {k}", str(v)) for k, v in host.items() if isinstance(v, str | int | float)),
     ]
-    tables = sorted(p.name for p in bundle.path.glob("*.parquet"))
+    tables = sorted(p.name for p in run.path.glob("*.parquet"))
     return {
         "commands": "\n".join(lines),
         "facts": [(k, printable(v)) for k, v in facts if v],
@@ -435,5 +429,5 @@ def repeat(bundle: Bundle) -> dict[str, Any]:
     }
 
 
-def _quoted(bundle: Bundle) -> str:
-    return shlex.quote(printable(bundle.path.resolve().name))
+def _quoted(run: TracedRun) -> str:
+    return shlex.quote(printable(run.path.resolve().name))

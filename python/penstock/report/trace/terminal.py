@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from penstock.analyse.traced_run import TracedRun
 from penstock.report.trace.columns import _KIND, WRITE, batches
 from penstock.report.trace.gather import Totals
 from penstock.text import size
@@ -17,7 +17,7 @@ _EMPTY = 0x2800
 
 
 def offsets_figure(
-    events: Path, file: Totals, columns: int = 72, rows: int = 14, *, braille: bool = True
+    run: TracedRun, file: Totals, columns: int = 72, rows: int = 14, *, braille: bool = True
 ) -> list[list[tuple[str, str]]]:
     """Lines of (text, what) parts; `what` is `read`, `write`, `both`, `axis` or ``.
 
@@ -30,7 +30,7 @@ def offsets_figure(
     low, high = int(file["low"]), max(int(file["end"]), int(file["low"]) + 1)
     low = 0 if low < 0.1 * high else low
     before = 0
-    for batch in batches(events):
+    for batch in batches(run):
         here = batch.drawn(file["file_id"]) & ((batch.kind & _KIND) <= WRITE)
         n = int(here.sum())
         x = (before + np.arange(n)) * wide // max(drawn, 1)
@@ -97,7 +97,7 @@ def _joined(parts: list[tuple[str, str]]) -> list[tuple[str, str]]:
 _STYLES = {"read": "blue", "write": "dark_orange", "both": "magenta", "axis": "dim", "": ""}
 
 
-def print_offsets(events: Path, file: Totals, name: str, console: Any, rows: int = 12) -> None:
+def print_offsets(run: TracedRun, file: Totals, name: str, console: Any, rows: int = 12) -> None:
     """Prints the figure on a Rich console, a legend above it: dots are reads, × writes, ▒ both."""
     from rich.text import Text
 
@@ -106,7 +106,7 @@ def print_offsets(events: Path, file: Totals, name: str, console: Any, rows: int
     drawn = sum(file["drawn"][:2])
     console.print(Text(f"{name}: offset against request number; {marks}"))
     columns = max(20, min(console.width, 100) - 14)
-    for line in offsets_figure(events, file, columns, rows, braille=braille):
+    for line in offsets_figure(run, file, columns, rows, braille=braille):
         text = Text()
         for part, what in line:
             text.append(part, style=_STYLES[what])

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.archive.bundle import Bundle, partial_path
 from penstock.errors import BadInput, PenstockError
@@ -35,6 +35,9 @@ from penstock.observe.trace.capture.tracer import Tracer, TraceResult
 from penstock.observe.trace.layers.tables import watching, with_layers
 from penstock.observe.trace.show.live import live_summary
 from penstock.state import passable_runtime_dir, state_dir
+
+if TYPE_CHECKING:
+    from penstock.analyse.traced_run import TracedRun
 
 MARKS_VARIABLE = "PENSTOCK_MARKS"
 _NULL = os.makedev(1, 3)
@@ -91,6 +94,16 @@ class Traced:
     def wall_s(self) -> float:
         """Seconds from start to end."""
         return (self.end_ns - self.start_ns) / 1e9
+
+    def opened(self) -> TracedRun:
+        """Its bundle, if there is one, else its tables in memory (what needs every event is not told)."""
+        from penstock.analyse.traced_run import TracedRun  # after the run: it loads much
+
+        if self.bundle is not None:
+            return TracedRun(self.bundle)
+        times = {"start_ns": self.start_ns, "end_ns": self.end_ns}
+        receipts = {"trace": self.result.receipt}
+        return TracedRun(self.result.tables, {"receipts": receipts, "times": times})
 
 
 def trace_command(words: list[str], session: Session) -> Traced:
@@ -411,10 +424,11 @@ def _lost_below(receipt: dict[str, Any]) -> dict[str, int]:
 
 def _write_page(bundle: Path) -> None:
     """The bundle's page. What was traced is kept whether or not it can be drawn."""
+    from penstock.analyse.traced_run import TracedRun
     from penstock.report.trace.page import write_trace_report
 
     try:
-        write_trace_report(bundle)
+        write_trace_report(TracedRun(bundle))
     except (PenstockError, OSError) as error:
         print(
             f"penstock: no page: {error}; `penstock report {bundle}` tries again", file=sys.stderr

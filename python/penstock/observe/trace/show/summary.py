@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.archive.trace_rows import first_of_path
+from penstock.archive.trace_tables import first_of_path
 from penstock.errors import printable
 from penstock.observe.trace.capture.hot_set import in_words
 from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
+from penstock.archive.verdicts import evidence_of
 from penstock.observe.trace.capture.events import Events
 from penstock.text import phase as phase_in_words
 from penstock.text import size as size_in_words
@@ -85,6 +86,7 @@ def patterns_table(
     `phases` are the names of those that the judge was given, in their order.
     """
     columns: dict[str, list[Any]] = {field: [] for field in _SCHEMA.names}
+    evidence: list[str] = []
     for row in rows:
         named = {
             "file_id": row["file_id"],
@@ -94,7 +96,8 @@ def patterns_table(
             "phase_id": None if row["phase"] is None else phases[row["phase"]],
         }
         together = row["together"]
-        text, said = json.dumps(together["evidence"]), sentence(together)
+        evidence.append(json.dumps(together["evidence"]))
+        said = sentence(together)
         both = row.get("both")
         joint = {
             "joint_class": both and both["class"],
@@ -102,18 +105,21 @@ def patterns_table(
             "joint_confidence": both and both["confidence"],
             "joint_sentence": both and sentence(both),
         }
-        summed = json.dumps({"calls": row["calls"], "time_ns": row["time_ns"]})
-        joined = f"{text[:-1]}, {summed[1:]}" if together["evidence"] else summed
-        whole = named | joint | {"tid": None, "evidence": joined, "sentence": said}
-        _append(columns, whole, together)
+        summed = {"tid": None, "calls": row["calls"], "time_ns": row["time_ns"]}
+        named["evidence"] = len(evidence) - 1
+        _append(columns, named | joint | summed | {"sentence": said}, together)
         for verdict in row["threads"]:
             if (
                 verdict["evidence"] is not together["evidence"]
             ):  # of one thread alone it is the same
-                text, said = json.dumps(verdict["evidence"]), sentence(verdict)
-            named |= {"tid": verdict["tid"], "evidence": text, "sentence": said}
-            _append(columns, named, verdict)
-    arrays = [pa.array(columns[field.name], field.type) for field in _SCHEMA]
+                named["evidence"], said = len(evidence), sentence(verdict)
+                evidence.append(json.dumps(verdict["evidence"]))
+            _append(columns, named | {"tid": verdict["tid"], "sentence": said}, verdict)
+    given = evidence_of(evidence).take(pa.array(columns.pop("evidence"), pa.int64()))
+    arrays = [
+        given if field.name == "evidence" else pa.array(columns[field.name], field.type)
+        for field in _SCHEMA
+    ]
     return pa.Table.from_arrays(arrays, schema=_SCHEMA)
 
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.archive.bundle import Bundle
-from penstock.observe.trace.capture.events import EVENT, NUMBERS
+from penstock.observe.trace.capture.events import DIRECTIONS, EVENT, NUMBERS
 from penstock.observe.trace.verdicts.patterns import judge_events, patterns_table
+from tests.examples.trace import write_tables
 
 START_NS = 5_000_000_000
-_DIRECTIONS = np.array(["read", "write", "sync", "meta"])
 
 
 def events(
@@ -47,7 +46,7 @@ def events_table(made: np.ndarray[Any, Any]) -> pa.Table:
         "t_ns": made["t_ns"].astype(np.int64),
         "seq": np.arange(len(made), dtype=np.uint64),
         "op": pa.array([names[op] for op in made["op"].tolist()]).dictionary_encode(),
-        "direction": pa.array(_DIRECTIONS[made["op"] // 32]).dictionary_encode(),
+        "direction": pa.array(np.array(DIRECTIONS)[made["op"] // 32]).dictionary_encode(),
         "file_id": made["file_id"].astype(np.int64),
         "offset_bytes": made["offset_bytes"].astype(np.int64),
         "size_bytes": made["size_bytes"].astype(np.int64),
@@ -75,37 +74,39 @@ def write_bundle(
     names = names or {}
     end_ns = int(made["t_ns"].max()) + 10_000_000
     kept = len(made)
-    with Bundle.create(path, {"command": list(command), "run_id": "r001"}) as bundle:
-        ids = sorted({int(i) for i in np.unique(made["file_id"])})
-        paths = {i: names.get(i, f"/data/file{i}") for i in ids}
-        rows = [
-            {
-                "file_id": i,
-                "dev_major": 254,
-                "dev_minor": 0,
-                "inode": 100 + i,
-                "generation": 0,
-                "path": paths[i],
-                "size_bytes": 1 << 30,
-                "disk_id": None,
-            }
-            for i in ids
-        ]
-        bundle.write_table("files", pa.Table.from_pylist(rows))
-        bundle.write_table("io_events", events_table(made))
-        judged = made[made["op"] < NUMBERS["fsync"]]
-        bundle.write_table("patterns", patterns_table(judge_events(judged), paths))
-        spans = [("workload", START_NS, end_ns), *phases]
-        table = [{"phase_id": p, "start_ns": s, "end_ns": e} for p, s, e in spans]
-        bundle.write_table("phases", pa.Table.from_pylist(table))
-        full = {"mode": "trace", "seen": kept, "kept": kept, "filtered": 0, "lost": 0}
-        bundle.manifest.update(
-            exit_status=0,
-            closing="100 % of read time: 4 KiB random reads.",
-            receipts={"trace": full | (receipt or {})},
-            times={"start_ns": START_NS, "end_ns": end_ns},
-        )
-    return path
+    ids = sorted({int(i) for i in np.unique(made["file_id"])})
+    paths = {i: names.get(i, f"/data/file{i}") for i in ids}
+    files = [
+        {
+            "file_id": i,
+            "dev_major": 254,
+            "dev_minor": 0,
+            "inode": 100 + i,
+            "generation": 0,
+            "path": paths[i],
+            "size_bytes": 1 << 30,
+            "disk_id": None,
+        }
+        for i in ids
+    ]
+    judged = made[made["op"] < NUMBERS["fsync"]]
+    spans = [("workload", START_NS, end_ns), *phases]
+    full = {"mode": "trace", "seen": kept, "kept": kept, "filtered": 0, "lost": 0}
+    tables = {
+        "files": files,
+        "io_events": events_table(made),
+        "patterns": patterns_table(judge_events(judged), paths),
+        "phases": [{"phase_id": p, "start_ns": s, "end_ns": e} for p, s, e in spans],
+    }
+    return write_tables(
+        path,
+        tables,
+        list(command),
+        exit_status=0,
+        closing="100 % of read time: 4 KiB random reads.",
+        receipts={"trace": full | (receipt or {})},
+        times={"start_ns": START_NS, "end_ns": end_ns},
+    )
 
 
 def manifest(path: Path) -> Any:

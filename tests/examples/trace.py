@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle
+from penstock.observe.trace.capture.events import DIRECTIONS, FIRST_WRITE, NUMBERS
 
-_native: Any = importlib.import_module("penstock._native")
-NUMBERS: dict[str, int] = {name: number for number, name, _ in _native.trace_operations()}
-WAYS: dict[str, str] = {name: way for _, name, way in _native.trace_operations()}
+WAYS = {name: DIRECTIONS[number // FIRST_WRITE] for name, number in NUMBERS.items()}
 
 START_NS = 5_000_000_000_000
 
@@ -40,6 +39,22 @@ def event(t_ns: int, op: str = "pread64", **more: Any) -> Row:
     return row
 
 
+def write_tables(
+    path: Path,
+    tables: Mapping[str, pa.Table | list[Row] | None],
+    command: list[str],
+    **manifest: Any,
+) -> Path:
+    """A finished bundle of these tables, those that are None left out."""
+    with Bundle.create(path, {"command": command, "run_id": "r001"}) as bundle:
+        for name, rows in tables.items():
+            if rows is not None:
+                table = pa.Table.from_pylist(rows) if isinstance(rows, list) else rows
+                bundle.write_table(name, table)
+        bundle.manifest.update(manifest)
+    return path
+
+
 def write_bundle(
     path: Path,
     rows: list[Row],
@@ -52,20 +67,17 @@ def write_bundle(
     """A finished bundle of these events in the order given."""
     rows = [row | {"seq": n} for n, row in enumerate(rows)]
     names = paths or {1: "/data/x"}
-    with Bundle.create(path, {"command": ["made", "up"], "run_id": "r001"}) as bundle:
-        bundle.write_table("io_events", pa.Table.from_pylist(rows))
-        files = [{"file_id": n, "path": name, "size_bytes": 1 << 20} for n, name in names.items()]
-        bundle.write_table("files", pa.Table.from_pylist(files))
-        clock = {"monotonic_ns": START_NS, "realtime_ns": 1_700_000_000 * 10**9}
-        clock |= {"boottime_ns": START_NS + 7, "offset_ns": 0, "offset_bound_ns": 0}
-        bundle.write_table("clocks", pa.Table.from_pylist([{"point": "start"} | clock]))
-        if requests is not None:
-            bundle.write_table("device_requests", pa.Table.from_pylist(requests))
-        if patterns is not None:
-            bundle.write_table("patterns", pa.Table.from_pylist(patterns))
-        bundle.manifest["losses"] = {"trace": lost}
-        bundle.manifest["times"] = {"start_ns": START_NS}
-    return path
+    clock: Row = {"point": "start", "monotonic_ns": START_NS, "boottime_ns": START_NS + 7}
+    clock |= {"realtime_ns": 1_700_000_000 * 10**9, "offset_ns": 0, "offset_bound_ns": 0}
+    tables = {
+        "io_events": rows,
+        "files": [{"file_id": n, "path": name, "size_bytes": 1 << 20} for n, name in names.items()],
+        "clocks": [clock],
+        "device_requests": requests,
+        "patterns": patterns,
+    }
+    times = {"start_ns": START_NS}
+    return write_tables(path, tables, ["made", "up"], losses={"trace": lost}, times=times)
 
 
 def random_rows(n: int, seed: int = 1) -> list[Row]:

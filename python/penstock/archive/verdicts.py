@@ -1,0 +1,178 @@
+"""Verdicts on access patterns as they are kept: the table `patterns`, of this version or an earlier one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow.json import ParseOptions, ReadOptions, read_json
+
+from penstock.archive.schemas import EVIDENCE, TABLES
+from penstock.errors import BadInput, PenstockError
+
+#: what a verdict of `patterns` rests on, what tells most about the program first
+BASES = ("calls", "counters", "faults", "device")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A row of `patterns`; its columns have their names, but for `kind` (`class`) and `nbytes` (`bytes`).
+
+    Of the verdict on all threads `tid` is None, of that on the whole run `phase_id`. `evidence` has what the
+    classifier said and nothing else.
+    """
+
+    file_id: int
+    path: str
+    direction: str
+    tid: int | None
+    basis: str
+    phase_id: str | None
+    kind: str
+    k: int | None
+    requests: int
+    nbytes: int
+    confidence: float | None
+    consecutive_share: float | None
+    forward_share: float | None
+    sequential_share: float | None
+    reverse_share: float | None
+    median_size_bytes: float
+    calls: int
+    time_ns: int
+    evidence: dict[str, Any]
+    sentence: str
+    joint_class: str | None
+    joint_k: int | None
+    joint_confidence: float | None
+    joint_sentence: str | None
+
+    @property
+    def mean_ns(self) -> float:
+        """Mean latency of a call."""
+        return self.time_ns / max(self.calls, 1)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is on all threads and the whole run."""
+        return self.tid is None and self.phase_id is None
+
+    def document(self) -> dict[str, Any]:
+        """For JSON: the row as the table has it, with only what its evidence has."""
+        row = {**vars(self), "evidence": self.facts}
+        row["class"], row["bytes"] = row.pop("kind"), row.pop("nbytes")
+        return row
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The evidence; of all threads with the calls and their time."""
+        summed = {"calls": self.calls, "time_ns": self.time_ns} if self.tid is None else {}
+        return self.evidence | summed
+
+
+def of_best_basis(rows: Iterable[Verdict]) -> list[Verdict]:
+    """Of verdicts, for each file and direction those with the best basis there is (BASES)."""
+    best: dict[tuple[int, str], int] = {}
+    ranked = []
+    for row in rows:
+        rank = BASES.index(row.basis) if row.basis in BASES else len(BASES)
+        key = (row.file_id, row.direction)
+        best[key] = min(best.get(key, rank), rank)
+        ranked.append((key, rank, row))
+    return [row for key, rank, row in ranked if rank == best[key]]
+
+
+def verdicts_of(
+    patterns: pa.Table,
+    place: Path = Path("patterns.parquet"),
+    shown: Callable[[str], str] = str,
+) -> list[Verdict]:
+    """The rows of a table `patterns` in their order; `place` is named where they cannot be read, `shown`
+    gives a path as it is told."""
+    found = []
+    for row in patterns_as_now(patterns, place).to_pylist():
+        row["kind"], row["nbytes"] = row.pop("class"), row.pop("bytes") or 0
+        row["path"] = shown(row["path"] or f"file {row['file_id']}")
+        row["basis"] = row["basis"] or BASES[0]
+        row["phase_id"] = row["phase_id"] or None
+        row["requests"] = row["requests"] or 0
+        row["calls"] = row["calls"] or row["requests"]
+        row["time_ns"] = row["time_ns"] or 0
+        row["sentence"] = row["sentence"] or ""
+        row["median_size_bytes"] = row["median_size_bytes"] or 0.0
+        row["evidence"] = _without_nulls(row["evidence"] or {})
+        found.append(Verdict(**row))
+    return found
+
+
+def patterns_as_now(patterns: pa.Table, place: Path = Path("patterns.parquet")) -> pa.Table:
+    """A table `patterns` of any version with the columns of this one: what it lacks is null, evidence that
+    is JSON is put into columns."""
+    schema = TABLES["patterns"].arrow
+    columns = {name: patterns[name] for name in patterns.column_names if name in schema.names}
+    with as_input(place):
+        if "evidence" in columns and not pa.types.is_struct(columns["evidence"].type):
+            columns |= _from_json(columns["evidence"].cast(pa.string()), place)
+        none = pa.nulls(patterns.num_rows)
+        arrays = [columns.get(field.name, none).cast(field.type) for field in schema]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _from_json(texts: pa.ChunkedArray, place: Path) -> dict[str, pa.Array]:
+    """Evidence as earlier versions wrote it, with the calls and their time in it."""
+    lines = [(text or "{}").replace("\n", " ") for text in texts.to_pylist()]
+    fields = [pa.field("calls", pa.int64()), pa.field("time_ns", pa.int64()), *EVIDENCE]
+    try:
+        found = evidence_of(lines, fields, unknown="ignore")
+    except ValueError as error:
+        raise BadInput(
+            f"{place}: found evidence that cannot be read ({error}); expected JSON"
+        ) from error
+    summed = {name: found.field(name) for name in ("calls", "time_ns")}
+    rest = [found.field(field.name) for field in EVIDENCE]
+    return {**summed, "evidence": pa.StructArray.from_arrays(rest, fields=list(EVIDENCE))}
+
+
+def evidence_of(
+    lines: list[str], fields: Iterable[pa.Field] = EVIDENCE, *, unknown: str = "error"
+) -> pa.StructArray:
+    """JSON objects as a structure, many times as fast as of Python's dictionaries.
+
+    Raises ValueError for what is none of them, and unless `unknown` is `ignore` for a field that is not
+    among `fields`.
+    """
+    text = "\n".join(lines).encode()
+    schema = pa.schema(list(fields))
+    if not lines:
+        return pa.array([], pa.struct(list(schema)))
+    table = read_json(
+        pa.BufferReader(text),
+        ReadOptions(use_threads=False, block_size=max(1 << 20, min(len(text) + 1, 1 << 30))),
+        ParseOptions(explicit_schema=schema, unexpected_field_behavior=unknown),
+    )
+    if table.num_rows != len(lines):
+        raise ValueError(f"{table.num_rows} objects in {len(lines)} rows")
+    return table.select(schema.names).to_struct_array().combine_chunks()
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_nulls(v) for v in value]
+    return value
+
+
+@contextlib.contextmanager
+def as_input(place: Path) -> Iterator[None]:
+    """A table that cannot be read is the user's: BadInput with its name."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError, PenstockError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{place}: cannot be read: {error}; expected Parquet") from error

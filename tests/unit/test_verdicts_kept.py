@@ -1,0 +1,111 @@
+"""Verdicts as they are kept: evidence in columns with nothing left out, and bundles of earlier versions."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bench.pattern import cases
+from bench.trace_classifier import PATHS
+from penstock.analyse.traced_run import TracedRun
+from penstock.archive.bundle import Bundle
+from penstock.archive.verdicts import patterns_as_now, verdicts_of
+from penstock.errors import BadInput
+from penstock.observe.trace.capture.counts import COUNTER, read_counts
+from penstock.observe.trace.layers.device_order import with_reasons
+from penstock.observe.trace.verdicts.patterns import Row, patterns_table
+from tests.examples.trace_page import events, write_bundle
+
+_native: Any = importlib.import_module("penstock._native")
+
+
+def row_of(judged: dict[str, Any], number: int, **more: Any) -> Row:
+    row = {"file_id": number, "direction": "read", "basis": "calls", "phase": None}
+    return row | {"calls": 7, "time_ns": 11, "both": None} | judged | more
+
+
+def judged(case: cases.Case, path: str) -> dict[str, Any]:
+    offsets, sizes = (np.ascontiguousarray(v, np.int64) for v in (case.offsets, case.sizes))
+    tids = None if case.tids is None else np.ascontiguousarray(case.tids, np.uint32)
+    found: dict[str, Any] = json.loads(_native.classify(offsets, sizes, tids, path))
+    return found
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    return [without_nulls(v) for v in value] if isinstance(value, list) else value
+
+
+def all_kinds(tmp_path: Path) -> list[Row]:
+    """A verdict of every class, by each way of judging, of a device, and of mode count."""
+    rows = []
+    for path in PATHS:
+        for case in cases.grid((5003,), (4096,), 1):
+            rows.append(row_of(judged(case, path), len(rows) + 1))
+    device = [row_of(judged(c, "exact"), 1, basis="device") for c in cases.guards(1, 5003, 65536)]
+    rows += with_reasons(device, rows[:1])
+    np.array([(9, 0, 5, 1, 400, 300)], COUNTER).tofile(tmp_path / "counts")
+    return rows + [row | {"both": None} for row in read_counts(tmp_path / "counts")]
+
+
+def test_no_evidence_is_left_out(tmp_path: Path) -> None:
+    rows = all_kinds(tmp_path)
+    pq.write_table(patterns_table(rows, {}), tmp_path / "patterns.parquet")
+    kept = verdicts_of(pq.read_table(tmp_path / "patterns.parquet"))
+    whole = [verdict for verdict in kept if verdict.tid is None]
+    assert len(whole) == len(rows)
+    seen: set[str] = set()
+    for row, verdict in zip(rows, whole, strict=True):
+        assert verdict.evidence == without_nulls(row["together"]["evidence"])
+        assert (verdict.calls, verdict.time_ns) == (row["calls"], row["time_ns"])
+        seen |= verdict.evidence.keys()
+    assert seen == {field.name for field in patterns_table([], {}).schema.field("evidence").type}
+
+
+def as_before(table: pa.Table) -> pa.Table:
+    """The table as earlier versions wrote it."""
+    texts = [
+        json.dumps(v.facts) if v.tid is None else json.dumps(v.evidence) for v in verdicts_of(table)
+    ]
+    at = table.column_names.index("evidence")
+    return table.set_column(at, "evidence", pa.array(texts)).drop_columns(["calls", "time_ns"])
+
+
+def test_bundles_of_earlier_versions_say_the_same(tmp_path: Path) -> None:
+    now = write_bundle(tmp_path / "now", events(5000))
+    before = write_bundle(tmp_path / "before", events(5000))
+    table = Bundle.open(now).table("patterns")
+    old = as_before(table)
+    assert pa.types.is_string(old["evidence"].type)
+    pq.write_table(old, before / "patterns.parquet")
+    runs = TracedRun(now), TracedRun(before)
+    assert runs[0].verdicts
+    assert runs[0].verdicts == runs[1].verdicts
+    assert runs[0].findings == runs[1].findings
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"time_ns": "long"}'])
+def test_evidence_that_is_none(text: str) -> None:
+    with pytest.raises(BadInput, match=r"patterns\.parquet: "):
+        patterns_as_now(pa.table({"file_id": [1], "evidence": [text]}))
+
+
+def test_tables_in_memory_give_what_their_bundle_gives(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path / "b", events(20_000, depth=20))
+    kept = TracedRun(bundle)
+    names = [path.stem for path in bundle.glob("*.parquet")]
+    read = TracedRun({name: kept.table(name) for name in names}, kept.manifest)
+    assert kept.findings
+    assert read.findings == kept.findings
+    assert read.verdicts == kept.verdicts
+    few = TracedRun({name: kept.table(name) for name in ("files", "patterns")}, kept.manifest)
+    assert few.verdicts == kept.verdicts
+    assert not few.has("io_events")
