@@ -20,13 +20,14 @@ from penstock.archive.receipts import unplaced_faults
 from penstock.archive.runs import set_aside
 from penstock.campaign import disk_space
 from penstock.campaign.conductor import Attempt, Outcome
+from penstock.campaign.host_stage import HostStage
 from penstock.campaign.judgement import Evidence, Judgement, judge
 from penstock.campaign.nodes_stage import NodesStage
 from penstock.campaign.observation import Observation, RunObservers
 from penstock.campaign.plain_directories import PlainDirectories
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
-from penstock.campaign.stage import CommandLine, HostStage, Stage, Used
+from penstock.campaign.stage import CommandLine, Stage, Used
 from penstock.campaign.witness import confirmation, doubted, own_numbers
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.archive.bundle import Bundle, read_accesses
-from penstock.campaign.run_disks import DiskObservation
+from penstock.campaign.disk_observation import DiskObservation
 from penstock.host.journal import Journal
 from penstock.observe.observer import Observer, Watched
 from penstock.plugins import OBSERVERS
