@@ -29,7 +29,7 @@ from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
 from penstock.observe.observer import Seen, Watched
-from penstock.observe.recorder import Recorder, finish_bundle, new_bundle
+from penstock.observe.recorder import OWN_CLOCK, Recorder, finish_bundle, new_bundle
 from penstock.observe.trace.capture.events import EVENT, NUMBERS
 from penstock.observe.trace.capture.interrupts import Interrupts, in_sessions_of_children
 from penstock.observe.trace.foreign.bundle import ImportedTrace, write_recording
@@ -109,6 +109,7 @@ def trace_on_disk(
                 seen,
                 losses=bundle.manifest["losses"],
                 receipts=bundle.manifest["receipts"],
+                clocks=[row | OWN_CLOCK for row in seen.clocks],
             )
             facts = {"interrupted": interrupts.name}
             finish_bundle(bundle, told, phases, finished.exit_status, run, facts)

@@ -18,9 +18,6 @@ from penstock.host.journal import Journal, new_token
 from penstock.observe.observer import Observer, Watched
 from penstock.plugins import OBSERVERS
 
-#: of a recording that one host made alone
-_OWN_CLOCK: dict[str, int | str] = {"offset_ns": 0, "offset_bound_ns": 0}
-
 
 @dataclass
 class Observation:
@@ -40,6 +37,10 @@ class Observation:
         if self.events_path is None:
             return None
         return read_accesses(self.events_path, columns)
+
+
+#: of clocks by which alone everything was timed
+OWN_CLOCK: dict[str, int | str] = {"offset_ns": 0, "offset_bound_ns": 0}
 
 
 class Recorder:
@@ -155,7 +156,7 @@ def finish_bundle(
     name. `facts`: what else the manifest says."""
     for name, table in seen.observed.items():
         bundle.write_table(name, table)
-    bundle.write_table("clocks", pa.Table.from_pylist([row | _OWN_CLOCK for row in seen.clocks]))
+    bundle.write_table("clocks", pa.Table.from_pylist(seen.clocks))
     bundle.write_table("phases", pa.Table.from_pylist([dict(phase) for phase in phases]))
     bundle.manifest.update(
         {

@@ -23,7 +23,13 @@ from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
 from penstock.host.mounts import unmount
 from penstock.observe.observer import Watched
-from penstock.observe.recorder import Observation, Recorder, finish_bundle, new_bundle
+from penstock.observe.recorder import (
+    OWN_CLOCK,
+    Observation,
+    Recorder,
+    finish_bundle,
+    new_bundle,
+)
 from penstock.observe.trace.anonymize import Anonymizer
 from penstock.observe.trace.capture.announcements import phases_of
 from penstock.observe.trace.capture.calibrate import calibrate
@@ -359,7 +365,8 @@ def _written(bundle: Bundle, traced: Traced, session: Session, seen: Observation
     if session.key_file is not None:
         facts |= {"command": [], "filters": [], "anonymous": True}
         (bundle.path / "stdout.txt").unlink(missing_ok=True)
-    told = dataclasses.replace(seen, observed=result.tables)  # without names, where it is anonymous
+    clocks = [row | OWN_CLOCK for row in seen.clocks]
+    told = dataclasses.replace(seen, observed=result.tables, clocks=clocks)
     phases = phases_of(result.marks, *run)
     made = finish_bundle(bundle, told, phases, traced.exit_status, run, facts)
     _write_page(made)
