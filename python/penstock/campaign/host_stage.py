@@ -97,7 +97,7 @@ class HostStage(Stage):
     def _recorded(
         self, spool: Path, changes: Sequence[Mapping[str, Any]]
     ) -> Mapping[str, Recorded]:
-        return self._live.end()
+        return self._live.end(changes)
 
     def _of_run(self, changes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """All: the disks were put up for it; they are called by their whole names."""

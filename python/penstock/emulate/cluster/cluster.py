@@ -20,7 +20,7 @@ from penstock.emulate.cluster.capacity import refuse_too_fast, warnings
 from penstock.emulate.cluster.enter import Entrance, enter_argv
 from penstock.emulate.cluster.settings import Change
 from penstock.emulate.cluster.wire import from_json, to_json
-from penstock.emulate.disks.recorded import Recorded
+from penstock.emulate.disks.recorded import Recorded, changes_by_disk
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, connect, start_daemon
 from penstock.host.journal import Journal
@@ -300,13 +300,9 @@ class Cluster:
         if self._spec is None:
             self._spec = from_json(ClusterSpec, self.spec_json())
         specs = {f"{n.name}.{d.name}": d for n in self._spec.nodes for d in n.disks}
-        mine: dict[str, list[Mapping[str, Any]]] = {disk_id: [] for disk_id in said}
-        for change in changes:
-            disk_id = f"{change['node']}.{change.get('name')}"
-            if change["resource"] == "disk" and disk_id in mine:
-                mine[disk_id].append(change)
+        mine = changes_by_disk(changes)
         return {
-            i: Recorded.from_files(i, one, specs[i].profile or INSTANT_PROFILE, mine[i])
+            i: Recorded.from_files(i, one, specs[i].profile or INSTANT_PROFILE, mine.get(i, ()))
             for i, one in said.items()
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from penstock.emulate.backends import Applied, Backends, Choice, Place, UpDisk
 from penstock.emulate.backends.base import Cause, limits_dict
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
-from penstock.emulate.disks.recorded import Recorded
+from penstock.emulate.disks.recorded import Recorded, changes_by_disk
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Entry, Journal, Values
 from penstock.spec.cluster import DiskSpec
@@ -75,10 +75,10 @@ class LiveDisk:
             return {"limits": limits_dict(self.up.read_back())} if known is None else known()
         return {}
 
-    def recorded(self) -> Recorded:
-        """What it leaves of a run, which has ended."""
+    def recorded(self, changes: Sequence[Mapping[str, Any]]) -> Recorded:
+        """What it leaves of a run, which has ended; `changes`: those of it."""
         self.begun = False
-        stats, changes = self.up.stats(closing=True), self.up.events()
+        stats = self.up.stats(closing=True)
         return Recorded(
             disk_id=self.disk_id,
             backend=self.choice.name,
@@ -175,9 +175,14 @@ class LiveDisks:
             disk.up.begin(spool)
             disk.begun = True
 
-    def end(self) -> dict[str, Recorded]:
-        """The run has ended: by disk_id what each disk leaves of it, of those that it was begun on."""
-        return {disk.disk_id: disk.recorded() for disk in self if disk.begun}
+    def end(self, changes: Sequence[Mapping[str, Any]]) -> dict[str, Recorded]:
+        """The run has ended: by disk_id what each disk leaves of it, of those that it was begun on.
+
+        `changes`: `events()`, or none where who judges the disks has them.
+        """
+        mine = changes_by_disk(changes)
+        begun = [disk for disk in self if disk.begun]
+        return {d.disk_id: d.recorded(mine.get(d.disk_id, ())) for d in begun}
 
     def down(self) -> None:
         """Takes all disks down; what served them serves the next ones."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,3 +92,12 @@ class Recorded:
             profile,
             changes,
         )
+
+
+def changes_by_disk(changes: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Those of an owner's changes that were made on disks, by disk_id."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for change in changes:
+        if change["resource"] == "disk":
+            found.setdefault(f"{change['node']}.{change.get('name')}", []).append(change)
+    return found
