@@ -39,11 +39,17 @@ class TraceObserver:
         self._result: TraceResult | None = None
 
     @classmethod
-    def of(cls, tracer: Tracer, layers: Layers | None = None) -> TraceObserver:
-        """Of programs that are loaded already. A daemon that dies leaves what it had spooled, and a bundle
-        that cannot be written is done without (`Tracer.disarm`: salvage)."""
+    def of(
+        cls,
+        tracer: Tracer,
+        layers: Layers | None = None,
+        *,
+        target: Mapping[str, Any] | None = None,
+        salvage: bool = False,
+    ) -> TraceObserver:
+        """Of programs that are loaded already; `target` and `salvage` as of `Tracer.arm` and `disarm`."""
         made = cls.__new__(cls)
-        made._begin(tracer, layers, salvage=True)
+        made._begin(tracer, layers, target, salvage)
         return made
 
     @property

@@ -170,7 +170,7 @@ def _paired(words: list[str], session: Session, scope: dict[str, Any]) -> Paired
         print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
 
     def load(journal: Journal) -> TraceObserver:
-        return _observer(journal, session, scope)
+        return TraceObserver.of(_tracer(journal, session, scope))
 
     return calibrate(words, load, session.calibrate, told)
 
@@ -284,10 +284,9 @@ def _observer(
     """The programs, loaded: the tracer, and with `layers` what watches under the calls."""
     with contextlib.ExitStack() as stack:
         tracer = stack.enter_context(_tracer(journal, session, scope))
-        made = TraceObserver.of(tracer, Layers(journal, state_dir()) if layers else None)
-        made.target = target or {}
+        below = Layers(journal, state_dir()) if layers else None
         stack.pop_all()
-    return made
+    return TraceObserver.of(tracer, below, target=target, salvage=True)
 
 
 def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer:
