@@ -7,7 +7,7 @@ use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use penstock_daemon::clock::{now_ns, process_cpu_ns};
 use serde_json::{json, Value};
 
