@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
@@ -178,37 +177,3 @@ def test_killed_tracer_leaves_no_program(state: Path) -> None:
         time.sleep(0.05)
     assert not mine & programs()
     tracer.stop()
-
-
-@pytest.mark.parametrize("mode", ["trace", "pattern"])
-def test_of_several_groups_all_are_seen_and_no_other(target: Path, state: Path, mode: str) -> None:
-    journal = Journal(state / "journal")
-    with contextlib.ExitStack() as stack:
-        first, second, other = (
-            stack.enter_context(create_run_cgroup(f"hooks-{n}", None, journal)) for n in range(3)
-        )
-        tracer = stack.enter_context(Tracer(journal, state, mode))
-        for targets in ((first, second), (second,), (first, second)):
-            tracer.arm(tuple(group.cgroup_id for group in targets), state / "spool")
-            for group in (first, second, other):
-                read = "import os, sys; os.pread(os.open(sys.argv[1], 0), 4096, 0)"
-                done = launch([sys.executable, "-S", "-c", read, str(target)], group)
-                assert done.exit_status == 0
-            result = tracer.disarm()
-            assert rows(result, target)["read"]["calls"] == len(targets)
-            told = result.receipt["cgroups"]
-            assert set(told.values()) == {group.cgroup_id for group in targets}
-            assert result.receipt["lost"] == 0
-
-
-def test_groups_of_two_levels_are_refused(state: Path) -> None:
-    journal = Journal(state / "journal")
-    with (
-        create_run_cgroup("hooks", None, journal) as group,
-        Tracer(journal, state, "pattern") as tracer,
-    ):
-        root = group.paths["unified"].parent.stat().st_ino
-        with pytest.raises(PenstockError, match="at one level"):
-            tracer.arm((group.cgroup_id, root), state / "spool")
-        with pytest.raises(PenstockError, match="no control group"):
-            tracer.arm((group.cgroup_id, 1 << 60), state / "spool")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +11,8 @@ import pytest
 
 from penstock.archive.schemas import TABLES
 from penstock.campaign.disk_observation import DiskObservation, observation_of
-from penstock.campaign.nodes_stage import NodesStage
 from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import BadInput
-from penstock.host.journal import Journal
 
 S = 1_000_000_000
 MIB = 1 << 20
@@ -98,22 +95,3 @@ def test_what_a_disk_left_goes_to_another_process_and_leaves_no_file(tmp_path: P
     assert replace(again, profile={}, changes=(), tables=whole.tables) == whole
     counters = again.tables["throttle_counters"].select(["disk_id", "bytes"]).to_pylist()
     assert counters == whole.tables["throttle_counters"].select(["disk_id", "bytes"]).to_pylist()
-
-
-@pytest.mark.parametrize(
-    ("above", "names", "scope"),
-    [(None, ("a", "b"), (7, 8)), ("there", ("a", "b"), None), (None, ("a",), "its own")],
-)
-def test_nodes_without_a_group_above_them_are_traced_one_by_one(
-    tmp_path: Path, above: str | None, names: tuple[str, ...], scope: Any
-) -> None:
-    stage = NodesStage(Journal(tmp_path / "journal"), tmp_path)
-    groups = {n: SimpleNamespace(cgroup_id=7 + k, paths={}) for k, n in enumerate(names)}
-    nodes = {n: SimpleNamespace(cgroup=group, disks={}) for n, group in groups.items()}
-    directory = None if above is None else tmp_path
-    stage._cluster = SimpleNamespace(nodes=nodes, above=directory)  # type: ignore[assignment]
-    found = stage.watched().scope
-    if scope == "its own":
-        assert found is groups["a"]
-    else:
-        assert found == (scope or tmp_path.stat().st_ino)

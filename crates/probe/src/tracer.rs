@@ -7,7 +7,7 @@ use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
 use penstock_daemon::clock::{now_ns, process_cpu_ns};
 use serde_json::{json, Value};
 
@@ -83,8 +83,6 @@ pub struct Target {
     pub processes: Vec<u32>,
     /// How deep the group lies in its hierarchy; None: looked up in the unified one.
     pub level: Option<u32>,
-    /// Several groups in place of the one, all at its level of the unified hierarchy.
-    pub groups: Vec<u64>,
     /// The device node that the program writes its marks into.
     pub marks: Option<scope::Place>,
     /// For timing: without the kernel's account of our programs.
@@ -228,13 +226,6 @@ impl Tracer {
             return Err(ProbeError::Request("mode empty records nothing".into()));
         }
         let level = target.level.map_or_else(|| level_of(cgroup_id), Ok)?;
-        for &group in &target.groups {
-            if level_of(group)? != level {
-                return Err(ProbeError::Request(format!(
-                    "the control groups {cgroup_id} and {group} do not lie at one level"
-                )));
-            }
-        }
         let log = spool.with_extension(DECISIONS);
         let beside = spool.with_extension(STREAMS_BESIDE);
         let chooser = |how| Chooser::new(how, &log, now_ns());
@@ -259,11 +250,6 @@ impl Tracer {
             presences_lost: self.presences_lost(),
         };
         self.forget()?;
-        for (slot, group) in (1_u32..).zip(&target.groups) {
-            let cgroups = &self.loaded.skeleton.maps.cgroups;
-            cgroups.update(&group.to_ne_bytes(), &slot.to_ne_bytes(), MapFlags::ANY)?;
-        }
-        let several = u32::try_from(target.groups.len()).unwrap_or(u32::MAX);
         let control = &mut self
             .loaded
             .skeleton
@@ -274,14 +260,13 @@ impl Tracer {
             .control;
         control.epoch += 1;
         control.target_level = level;
-        control.target_id = if several == 0 { cgroup_id } else { 0 };
-        control.several = several;
+        control.target_id = cgroup_id;
         control.target_pointer = 0;
         control.drop_every = drop_every;
         control.next_file = 0;
         control.next_stream = 0;
         control.next_notebook = 0;
-        control.next_cgroup = several;
+        control.next_cgroup = 0;
         control.marks_device = target.marks.map_or(0, |place| place.device);
         control.marks_inode = target.marks.map_or(0, |place| place.inode);
         (control.marks, control.marks_lost) = (0, 0);

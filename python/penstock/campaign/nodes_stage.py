@@ -136,15 +136,12 @@ class NodesStage(Stage):
         return self._resolved
 
     def watched(self) -> Watched:
-        """All nodes: for the tracer the group above them, or all of theirs where there is none; each node's
-        own for the monitor."""
+        """All nodes: the group above them for the tracer, each node's own for the monitor."""
         cluster = self._running()
         nodes = cluster.nodes
         disks = [d for n in nodes.values() for d in n.disks.values()]
-        scope: Any = tuple(node.cgroup.cgroup_id for node in nodes.values())
-        if cluster.above is not None:
-            scope = cluster.above.stat().st_ino
-        elif len(nodes) == 1:
+        scope: Any = cluster.above.stat().st_ino if cluster.above is not None else 0
+        if not scope and len(nodes) == 1:
             scope = next(iter(nodes.values())).cgroup
         return Watched(
             scope=scope,

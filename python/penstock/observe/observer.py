@@ -16,11 +16,10 @@ from penstock.host.journal import Journal
 
 @dataclass(frozen=True)
 class Watched:
-    """What observers look at: the group whose members are traced (itself, its number, or numbers of several
-    that lie at one level; None: no tracing), groups by name for the monitor, counter pages and devices of
-    the emulated disks by disk_id."""
+    """What observers look at: the group whose members are traced (None: no tracing), groups by name for the
+    monitor, counter pages and devices of the emulated disks by disk_id."""
 
-    scope: RunCgroup | int | tuple[int, ...] | None
+    scope: RunCgroup | int | None
     group: RunCgroup | None
     nodes: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
     pages: Mapping[str, Path] = field(default_factory=dict)

@@ -119,8 +119,6 @@ struct control {
 	__u32 marks_device; /* of the device node that the traced program writes its marks into */
 	__u32 next_notebook;
 	__u32 metering; /* the kernel takes the time of programs: count those that the target caused */
-	__u32 several; /* targets: groups of one level, which are in `cgroups` from the beginning; target_id is 0 */
-	__u32 spare;
 	__u64 marks_inode;
 	__u64 marks;
 	__u64 marks_lost; /* beyond MOST_MARKS */

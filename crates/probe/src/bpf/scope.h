@@ -68,17 +68,11 @@ static __always_inline __u64 group_above(struct cgroup *group)
 	return BPF_CORE_READ(above, kn, id);
 }
 
-/* Whether a group at the target's level is one of several targets. */
-static __always_inline bool is_one_of_several(__u64 id)
-{
-	return control.several && bpf_map_lookup_elem(&cgroups, &id);
-}
-
 /* The slot of the task's control group if it is the target or inside it, else -1. */
 static __always_inline int slot_of(struct task_struct *task)
 {
 	struct cgroup *group;
-	__u64 id, above;
+	__u64 id;
 	__u32 *slot, next;
 
 	if (by_process && !is_member(task->tgid))
@@ -95,19 +89,13 @@ static __always_inline int slot_of(struct task_struct *task)
 		control.target_pointer = (__u64)group;
 		return 0;
 	}
-	above = id;
-	if (group->level > (int)control.target_level) {
-		above = group_above(group);
-		if (above != control.target_id && !is_one_of_several(above))
-			return -1;
-	} else if (!control.several) {
+	if (group->level == (int)control.target_level)
 		return -1;
-	}
+	if (group_above(group) != control.target_id)
+		return -1;
 	slot = bpf_map_lookup_elem(&cgroups, &id);
 	if (slot)
 		return *slot & 0xffff;
-	if (id == above)
-		return -1;
 	next = __sync_fetch_and_add(&control.next_cgroup, 1) + 1;
 	if (next > 0xffff)
 		return 0;
@@ -134,25 +122,20 @@ static __always_inline bool in_target(struct task_struct *task)
 {
 	struct cgroup *group, *above = NULL;
 	__u32 level = control.target_level;
-	__u64 id;
 
 	if (by_process && !is_member(task->tgid))
 		return false;
 	if (observers[0] && (task->tgid == observers[0] || task->tgid == observers[1]))
 		return false;
 	group = group_of(task);
-	id = BPF_CORE_READ(group, kn, id);
-	if (id == control.target_id || is_one_of_several(id))
+	if (BPF_CORE_READ(group, kn, id) == control.target_id)
 		return true;
 	if (BPF_CORE_READ(group, level) <= (int)level || !bpf_core_field_exists(group->ancestors))
 		return false;
 	bpf_probe_read_kernel(&above, sizeof(above),
 			      (void *)group + bpf_core_field_offset(struct cgroup, ancestors) +
 				      level * sizeof(above));
-	if (!above)
-		return false;
-	id = BPF_CORE_READ(above, kn, id);
-	return id == control.target_id || is_one_of_several(id);
+	return above && BPF_CORE_READ(above, kn, id) == control.target_id;
 }
 
 /*

@@ -10,7 +10,6 @@ from typing import Any
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
-from penstock.host.cgroup import RunCgroup
 from penstock.host.journal import Journal
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.trace.capture.salvage import what_layers_miss
@@ -59,14 +58,16 @@ class TraceObserver:
         return self._result
 
     def start(self, watched: Watched, out_dir: Path | None) -> None:
-        """Records what the members of the run's groups do. PenstockError where there are none."""
+        """Records what the members of the run's group do. PenstockError where nodes have no group above."""
         scope = watched.scope
-        if scope is None:
-            raise PenstockError("nothing can be traced here: there are no control groups")
+        if scope is None or scope == 0:
+            raise PenstockError(
+                "several nodes cannot be traced here: their control groups have none of their own "
+                "above them (the unified hierarchy holds the controllers); take trace out of observers"
+            )
         self.tracer.arm(scope, out_dir, watched.devices, self.target)
         if self._layers is not None:
-            assert isinstance(scope, RunCgroup), "layers are watched under one group"
-            self._layers.arm(scope.cgroup_id)
+            self._layers.arm(scope if isinstance(scope, int) else scope.cgroup_id)
 
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
         """The events into `bundle`; verdicts, files and the closing sentence."""

@@ -127,24 +127,19 @@ class Tracer:
 
     def arm(
         self,
-        cgroup: RunCgroup | int | tuple[int, ...],
+        cgroup: RunCgroup | int,
         out_dir: Path | None = None,
         disks: Mapping[tuple[int, int], str] | None = None,
         target: Mapping[str, Any] | None = None,
     ) -> None:
-        """Records from now on what the group's members do, and those of groups inside it; with a tuple of
-        numbers those of several groups, which lie at one level.
+        """Records from now on what the group's members do, and those of groups inside it.
 
         `disks` maps the device (major, minor) of an emulated disk's mount to its disk_id. The spool lies in
         `out_dir` (default: the state directory) until `disarm`. `target` is what only this recording has:
         `processes` (roots of trees), `level` (of a v1 group), `marks` (device, inode of the file of marks).
         """
-        if isinstance(cgroup, tuple):
-            numbers, target = cgroup, {**(target or {}), "groups": cgroup}
-        else:
-            numbers = (cgroup if isinstance(cgroup, int) else cgroup.cgroup_id,)
-        number = numbers[0]
-        if 0 in numbers:
+        number = cgroup if isinstance(cgroup, int) else cgroup.cgroup_id
+        if number == 0:
             raise PenstockError(
                 "tracing needs the unified control-group hierarchy (mount -t cgroup2), "
                 "by which the kernel side tells the run's processes from others"
@@ -162,7 +157,7 @@ class Tracer:
             target=dict(target or {}),
         )
         self._started_ns, self._group = time.monotonic_ns(), number
-        self._cgroup = cgroup if isinstance(cgroup, RunCgroup) else None
+        self._cgroup = None if isinstance(cgroup, int) else cgroup
         self._start_cpu_ns = self._cpu_ns()
 
     def status(self) -> dict[str, Any]:
