@@ -88,7 +88,7 @@ OBSERVERS = Table(
     "observer",
     {
         "monitor": "penstock.observe.monitor.monitor:MonitorObserver",
-        "trace": "penstock.observe.trace.capture.tracer:TraceObserver",
+        "trace": "penstock.observe.trace.capture.observer:TraceObserver",
     },
 )
 

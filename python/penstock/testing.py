@@ -26,7 +26,9 @@ from penstock.analyse.traced_run import TracedRun
 from penstock.archive.bundle import Bundle
 from penstock.archive.trace_tables import TraceTables
 from penstock.emulate.backends.base import Backend, Owner, Place
+from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.cluster.cluster import Cluster
+from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import PenstockError
 from penstock.host.cgroup import RunCgroup
 from penstock.host.journal import Journal
@@ -223,8 +225,22 @@ def check_backend(make: type[Backend], disk: DiskSpec | None = None) -> None:
             (up.mount / "file").write_bytes(b"penstock")
             assert (up.mount / "file").read_bytes() == b"penstock"
             assert {"read_bytes", "written_bytes", "reads", "writes"} <= set(up.stats(closing=True))
-            for name, table in up.end().items():
+            stats, tables = up.stats(closing=True), up.end()
+            for name, table in tables.items():
                 assert isinstance(table, pa.Table), f"{name} is no table"
+            certificate = make.certificate(
+                Recorded(
+                    "n1.d",
+                    make.name,
+                    stats,
+                    tables,
+                    up.facts(),
+                    profile=disk.profile or INSTANT_PROFILE,
+                ),
+                None,
+                None,
+            )
+            assert certificate is None or certificate.whole.num_rows, "it certifies nothing"
             before = up.read_back()
             try:
                 up.patch({"no-such-feature": 1})

@@ -231,3 +231,17 @@ def test_what_cannot_be_run_is_125_and_what_is_wrong_is_2(
     assert "no-such-program" in missing.stderr
     assert not (tmp_path / "out").exists()
     assert monitor_run("-i", "0.001", "--", "true").returncode == 2
+
+
+def test_what_a_killed_monitor_had_begun_to_write_is_undone(tmp_path: Path) -> None:
+    program = [str(Path(sys.executable).with_name("penstock"))]
+    own = os.environ | {"PENSTOCK_STATE": str(tmp_path / "state")}
+    words = [*program, "monitor", "run", "-o", str(tmp_path / "out"), "--", "sleep", "60"]
+    with subprocess.Popen(words, env=own, start_new_session=True) as monitoring:
+        until = time.monotonic() + 30
+        while not list(tmp_path.glob(".out.partial/samples.spool")):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        monitoring.kill()
+    subprocess.run([*program, "undo"], env=own, check=True, capture_output=True, timeout=60)
+    assert [p.name for p in tmp_path.iterdir()] == ["state"]

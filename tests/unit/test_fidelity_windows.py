@@ -14,7 +14,7 @@ from penstock.analyse.fidelity import certificate, is_valid
 from penstock.analyse.fidelity_counters import fidelity_of_counters
 from penstock.analyse.fidelity_windows import active_at
 from penstock.analyse.fio_witness import confirm_fio
-from penstock.campaign.disk_certificate import certified
+from penstock.emulate.disks.recorded import Recorded
 from penstock.profile import load_profile
 
 S, MS, MIB = 1_000_000_000, 1_000_000, 1 << 20
@@ -252,8 +252,7 @@ def test_verdicts_of_counters(ratios, options, verdict, valid):
 
 def test_a_run_on_nodes_tells_a_throttled_disk_from_a_busy_host():
     tables = {"throttle_counters": counted([0.4, 0.5, 0.4])}
-    about = {"backend": "cgroup1"}
-    found = certified("d", about, tables, {}, [], utilisation=busy(99, 99, 99))
+    found = Recorded("d", "cgroup1", {}, tables).certificate(busy(99, 99, 99))
     assert found is not None
     assert found.whole.to_pylist()[0]["verdict"] == "host-saturated"
 

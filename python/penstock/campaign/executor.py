@@ -20,22 +20,23 @@ from penstock.archive.receipts import unplaced_faults
 from penstock.archive.runs import set_aside
 from penstock.campaign import disk_space
 from penstock.campaign.conductor import Attempt, Outcome
+from penstock.campaign.host_stage import HostStage
 from penstock.campaign.judgement import Evidence, Judgement, judge
 from penstock.campaign.nodes_stage import NodesStage
-from penstock.campaign.observation import Observation, RunObservers
+from penstock.campaign.observation import RunObservation
 from penstock.campaign.plain_directories import PlainDirectories
 from penstock.campaign.prepared import PreparedData, PreparedSet, copy_tree, preparation_key
 from penstock.campaign.settle import Settled, settle_caches, sync_file_systems
-from penstock.campaign.stage import CommandLine, HostStage, Stage, Used
+from penstock.campaign.stage import CommandLine, Stage, Used
 from penstock.campaign.witness import confirmation, doubted, own_numbers
 from penstock.design.plan import PlannedRun
 from penstock.errors import PenstockError
 from penstock.host.cgroup import create_run_cgroup
-from penstock.host.clocks import clock_row
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.facts import host_facts
 from penstock.host.journal import Entry, Journal, new_token
 from penstock.host.launch import Finished, launch
+from penstock.observe.recorder import Recorder
 from penstock.spec.study import Study
 from penstock.spec.template import names_in
 from penstock.state import passable_runtime_dir, runtime_dir
@@ -67,8 +68,7 @@ class _Work:
     settled: Settled | None = None
     finished: Finished | None = None
     after: Finished | None = None
-    observation: Observation = field(default_factory=Observation)
-    clocks: list[dict[str, Any]] = field(default_factory=list)
+    observation: RunObservation = field(default_factory=RunObservation)
 
 
 class HostExecutor:
@@ -104,7 +104,7 @@ class HostExecutor:
         #: our directories: of the daemons, and of the disks' mount points
         self._made: list[Entry] = []
         self._stages: dict[bool, Stage] = {}
-        self._observers: RunObservers | None = None
+        self._recorder: Recorder | None = None
         self._facts: dict[str, Any] = {}
         self._now: _Work | None = None
 
@@ -117,7 +117,8 @@ class HostExecutor:
         for above, mode in ((runtime_dir(), 0o700), (passable_runtime_dir(), 0o711)):
             self._made.append(make_directory(above / token, self._journal, mode=mode))
         self._home, self._mounts = (Path(made.target) for made in self._made)
-        self._observers = RunObservers(self._journal, self._home, self._study.observers)
+        wanted = self._study.observers.by_name()
+        self._recorder = Recorder.of_names(self._journal, self._home, wanted)
 
     def close(self) -> None:
         """Stops the daemons and removes the directories we made, whatever of them was made."""
@@ -127,9 +128,9 @@ class HostExecutor:
                 stack.callback(remove_directory, self._made.pop(), self._journal)
             while self._stages:
                 stack.callback(self._stages.popitem()[1].stop)
-            if self._observers is not None:
-                stack.callback(self._observers.stop)
-                self._observers = None
+            if self._recorder is not None:
+                stack.callback(self._recorder.stop)
+                self._recorder = None
 
     def room(self, attempt: Attempt[PlannedRun]) -> None:
         """Refuses a run while what is still to be made would fill the file system."""
@@ -275,19 +276,17 @@ class HostExecutor:
         """Counters to zero, observers on."""
         work = self._at_hand()
         with attempt.phase("arm"):
-            assert self._observers is not None
+            assert self._recorder is not None
             assert work.stage is not None
             work.stage.begin(work.bundle.path)
-            self._observers.start(work.stage.watched(), work.bundle.path)
+            self._recorder.start(work.stage.watched(), work.bundle.path)
 
     def launch(self, attempt: Attempt[PlannedRun]) -> None:
         """The command, in its control group, to its end or its time-out; then the `after` command."""
         work = self._at_hand()
         assert work.stage is not None
         work.bundle.manifest["command"] = work.resolved.command
-        work.clocks.append(clock_row("start"))
         work.finished = work.stage.run(self._words(work, work.resolved.command), attempt.phase)
-        work.clocks.append(clock_row("end"))
 
     def _words(self, work: _Work, command: str, prefix: str = "") -> CommandLine:
         resolved = work.resolved
@@ -312,10 +311,12 @@ class HostExecutor:
         with attempt.phase("disarm"):
             if work.stage is not None:
                 work.used = work.stage.used()
-            if self._observers is not None:
+            if self._recorder is not None:
                 done = work.finished
                 run = (done.start_ns, done.end_ns) if done is not None else None
-                work.observation = self._observers.finish(work.bundle, run)
+                seen = self._recorder.finish(work.bundle, run)
+                work.observation = RunObservation(**vars(seen))
+                work.bundle.manifest.update(seen.manifest)
             if work.stage is not None:
                 work.observation.disks = work.stage.end(
                     work.observation.observed.get("utilisation"), work.used.cpu_ns
@@ -361,7 +362,7 @@ class HostExecutor:
             claims = work.run_dir / "claims.json"
             if claims.exists() and work.mounts:
                 self._write_agreement(work, claims)
-            bundle.write_table("clocks", pa.Table.from_pylist(work.clocks))
+            bundle.write_table("clocks", pa.Table.from_pylist(work.observation.clocks))
             told = [*doubted(witnessed, "traced"), *doubted(reported, "fio")]
             judgement = self._judge(work, finished, told)
             responses, judgement = self._responses(work, finished, judgement)
@@ -382,7 +383,7 @@ class HostExecutor:
             receipts=work.observation.receipts,
             responses={n: {"value": m.value, "unit": m.unit} for n, m in responses.items()},
         )
-        start = work.clocks[0]
+        start = work.observation.clocks[0]
         bundle.manifest["times"] = {
             "start_realtime_ns": start["realtime_ns"],
             "start_ns": finished.start_ns,

@@ -8,22 +8,17 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from penstock.campaign.cluster_reuse import changes_between
-from penstock.campaign.disk_certificate import certified, changes_of, put_up_with
-from penstock.campaign.run_disks import DiskObservation, counters_table, faults_of
 from penstock.campaign.services import Services
-from penstock.campaign.stage import CommandLine, Used
+from penstock.campaign.stage import CommandLine, Stage, Used, pages_and_devices
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
-from penstock.emulate.schedule.events_table import events_table, failed
+from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import PenstockError
 from penstock.host.cgroup import members
 from penstock.host.journal import Journal, new_token
@@ -39,10 +34,11 @@ from penstock.study.resolve import ResolvedRun
 RUN = "run"
 
 
-class NodesStage:
+class NodesStage(Stage):
     """One cluster at a time, held by a supervisor that ends with this process."""
 
     def __init__(self, journal: Journal, study_dir: Path) -> None:
+        super().__init__()
         self._journal = journal
         self._study_dir = study_dir
         self._cluster: Cluster | None = None
@@ -50,12 +46,8 @@ class NodesStage:
         self._resolved: ResolvedRun | None = None
         self._services: Services | None = None
         self._store: Store | None = None
-        self._spool: Path | None = None
         self._before: dict[str, Used] = {}
         self._faults: list[str] = []
-        self._began_ns = 0
-        self.mounts: dict[str, Path] = {}
-        self.about: dict[str, Any] = {}
 
     def attach(
         self, run_id: str, resolved: ResolvedRun, backing: dict[str, Path], seed: int, shared: Path
@@ -155,15 +147,8 @@ class NodesStage:
             scope=scope,
             group=None,
             nodes={name: node.cgroup.paths for name, node in nodes.items()},
-            pages={d.disk_id: d.page for d in disks if d.page is not None},
-            devices={d.device: d.disk_id for d in disks},
+            **pages_and_devices(disks),
         )
-
-    def begin(self, spool: Path) -> None:
-        """Disks count from zero."""
-        self._spool = spool
-        self._began_ns = time.monotonic_ns()
-        self._running().begin(spool)
 
     def run(
         self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
@@ -295,66 +280,31 @@ class NodesStage:
                 whole.faults += (f"node {name} died: {node.failure}",)
         return whole
 
-    def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
-        """Counters, logs and certificate of every disk, and what became of the schedule."""
-        seen = DiskObservation()
-        if self._cluster is None or self._spec is None or self._spool is None:
-            return seen
-        spool, self._spool = self._spool, None
-        changes = self._cluster.events()
-        events = [e for e in changes if e["planned_ns"] >= self._began_ns]
-        if waiting := self._cluster.waiting():
+    def _disks(self) -> Cluster | None:
+        return self._cluster
+
+    def _recorded(
+        self, spool: Path, changes: Sequence[Mapping[str, Any]]
+    ) -> Mapping[str, Recorded]:
+        cluster = self._running()
+        if waiting := cluster.waiting():
             self.about["not_fired"] = waiting
-        found = self._cluster.end(spool)
-        parts: dict[str, list[pa.Table]] = {}
-        faults: list[str] = []
-        for disk_id, one in found.items():
-            tables = {}
-            for name, path in one["tables"].items():
-                tables[name] = _of_node(pq.read_table(path), disk_id)
-                Path(path).unlink()
-                parts.setdefault(name, []).append(tables[name])
-            counters = _of_node(counters_table(disk_id, one["stats"]), disk_id)
-            parts.setdefault("disk_stats", []).append(counters)
-            judged = certified(
-                disk_id,
-                one,
-                tables,
-                put_up_with(self._spec, disk_id),
-                changes_of(changes, disk_id),
-                utilisation=utilisation,
-                run_cpu_ns=run_cpu_ns,
-            )
-            if judged is not None:
-                for name, table in (
-                    ("fidelity", judged.whole),
-                    ("fidelity_windows", judged.windows),
-                ):
-                    parts.setdefault(name, []).append(_of_node(table, disk_id))
-                faults += faults_of(judged.whole)
+        found = cluster.end(spool, changes)
         self.about["disks"] = {
             i: {
-                "backend": o["backend"],
-                "reason": o["reason"],
-                "facts": o["facts"],
-                "emulated": put_up_with(self._spec, i),
+                "backend": disk.backend,
+                "reason": disk.reason,
+                "facts": disk.facts,
+                "emulated": disk.profile,
                 "changed_before": [
                     {k: e.get(k) for k in ("applied_ns", "asked", "error")}
-                    for e in changes_of(changes, i)
+                    for e in disk.changes
                     if e["planned_ns"] < self._began_ns
                 ],
             }
-            for i, o in found.items()
+            for i, disk in found.items()
         }
-        seen.tables = {
-            name: pa.concat_tables(some, promote_options="permissive")
-            for name, some in parts.items()
-        }
-        if events:
-            seen.tables["events"] = _events(events)
-            faults += failed(seen.tables["events"])
-        seen.faults = tuple(faults)
-        return seen
+        return found
 
     def detach(self) -> None:
         """What still runs on the nodes ends; the cluster stays only where the next run may use it."""
@@ -420,19 +370,3 @@ def _not_begun() -> Finished:
 
     now = time.monotonic_ns()
     return Finished(1, None, False, now, now, ResourceUse(0.0, 0.0, 0, 0, 0, 0, 0, 0, 0), 0)
-
-
-def _of_node(table: pa.Table, disk_id: str) -> pa.Table:
-    """A disk's table with the node that it belongs to."""
-    names = pa.array([disk_id.partition(".")[0]] * table.num_rows, pa.string())
-    return table.append_column("node_id", names)
-
-
-def _events(events: list[dict[str, Any]]) -> pa.Table:
-    """The table `events`, one node below the other."""
-    parts = []
-    for node in dict.fromkeys(e["node"] for e in events):
-        mine = [(e["resource"], str(e.get("name") or ""), e) for e in events if e["node"] == node]
-        table = events_table(mine)
-        parts.append(table.append_column("node_id", pa.array([node] * len(mine), pa.string())))
-    return pa.concat_tables(parts)

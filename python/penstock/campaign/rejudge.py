@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.analyse.fidelity import RULES, Certificate, certificate
+from penstock.analyse.fidelity import RULES
 from penstock.analyse.fidelity_log import columns
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import undictionaried
 from penstock.archive.schemas import BUNDLE_KEYS
-from penstock.campaign.disk_certificate import counted
-from penstock.campaign.run_disks import faults_of
+from penstock.campaign.disk_observation import faults_of
+from penstock.emulate.disks.recorded import Recorded
+from penstock.plugins import DISK_BACKENDS
 
 _NEEDED = ("device_requests", "disk_stats")
 
@@ -55,7 +56,12 @@ def rejudged_certificates(bundle: Bundle) -> RejudgedCertificates:
     parts, windows, changed = [], [], []
     for disk_id in dict.fromkeys(old["disk_id"].to_pylist()):
         before = _of_disk(old, disk_id)
-        judged = _certificate(bundle, disk_id, before)
+        utilisation = bundle.table("utilisation") if "utilisation" in bundle.tables else None
+        recorded = _recorded(bundle, disk_id, before)
+        judged = recorded.certificate(utilisation, bundle.manifest.get("cpu_ns"))
+        if judged is None:
+            why = f"{disk_id} was a disk of {recorded.backend}, which makes no certificate of it"
+            return RejudgedCertificates(bundle, old, kept=f"{run_id} keeps its verdict: {why}")
         now = judged.whole
         was, is_now = (part["verdict"][0].as_py() for part in (before, now))
         if was != is_now:
@@ -78,6 +84,8 @@ def _rules(fidelity: pa.Table) -> int:
 def _lacking(bundle: Bundle, fidelity: pa.Table) -> str:
     """What a bundle lacks for its certificates to be made again, in words."""
     for disk_id in dict.fromkeys(fidelity["disk_id"].to_pylist()):
+        if (backend := _backend(bundle, disk_id)) not in DISK_BACKENDS:
+            return f"the back end {backend} of {disk_id} is not installed here"
         if _is_counted(bundle, disk_id):
             continue
         missing = [name for name in _NEEDED if name not in bundle.tables]
@@ -96,6 +104,11 @@ def _disk(bundle: Bundle, disk_id: str) -> Mapping[str, Any]:
     return about
 
 
+def _backend(bundle: Bundle, disk_id: str) -> str:
+    """Which back end had the disk up: on this host itself always the model."""
+    return str(_disk(bundle, disk_id).get("backend", "fuse"))
+
+
 def _is_counted(bundle: Bundle, disk_id: str) -> bool:
     """Whether the kernel throttled the disk, whose counters are judged then, not a log."""
     if "throttle_counters" not in bundle.tables or "backend" not in _disk(bundle, disk_id):
@@ -104,11 +117,12 @@ def _is_counted(bundle: Bundle, disk_id: str) -> bool:
     return int(mine.num_rows) > 0
 
 
-def _certificate(bundle: Bundle, disk_id: str, before: pa.Table) -> Certificate:
-    utilisation = bundle.table("utilisation") if "utilisation" in bundle.tables else None
+def _recorded(bundle: Bundle, disk_id: str, before: pa.Table) -> Recorded:
+    """What a bundle holds of a disk."""
+    about = _disk(bundle, disk_id)
     if _is_counted(bundle, disk_id):
-        counters = bundle.table("throttle_counters")
-        return counted(counters, disk_id, _disk(bundle, disk_id), utilisation)
+        own = {"throttle_counters": bundle.table("throttle_counters")}
+        return Recorded(disk_id, _backend(bundle, disk_id), {}, own, about.get("facts") or {})
     tables = {
         name: _of_disk(bundle.table(name), disk_id)
         for name in (*_NEEDED, "host_waits")
@@ -119,15 +133,13 @@ def _certificate(bundle: Bundle, disk_id: str, before: pa.Table) -> Certificate:
     if "compensation" not in stats:
         lateness_ns = _lateness_taken_off(tables["device_requests"], before)
         stats["compensation"] = {"lateness_ns": lateness_ns}
-    return certificate(
-        tables["device_requests"],
+    return Recorded(
+        disk_id,
+        _backend(bundle, disk_id),
         stats,
-        _disk(bundle, disk_id)["emulated"],
-        disk_id=disk_id,
-        utilisation=utilisation,
-        run_cpu_ns=bundle.manifest.get("cpu_ns"),
-        events=_events(bundle, disk_id),
-        host_waits=tables.get("host_waits"),
+        tables,
+        profile=about["emulated"],
+        changes=_events(bundle, disk_id),
     )
 
 

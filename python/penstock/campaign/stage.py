@@ -1,19 +1,20 @@
-"""Where a run takes place: on the host itself in one control group, or on nodes (`nodes_stage.py`)."""
+"""Where a run takes place: what the host (`host_stage.py`) and nodes (`nodes_stage.py`) have in common."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.campaign.run_disks import DiskObservation, RunDisks
-from penstock.host.cgroup import RunCgroup, create_run_cgroup
-from penstock.host.journal import Journal
-from penstock.host.launch import Finished, launch
+from penstock.campaign.disk_observation import DiskObservation, observation_of
+from penstock.emulate.disks.recorded import Recorded
+from penstock.host.launch import Finished
 from penstock.observe.observer import Watched
 from penstock.study.resolve import ResolvedRun
 
@@ -42,135 +43,117 @@ class Used:
     faults: tuple[str, ...] = ()
 
 
-class Stage(Protocol):
+class UpDisk(Protocol):
+    """A disk that is up, in this process (`LiveDisk`) or in that of a cluster (`RunningDisk`)."""
+
+    @property
+    def disk_id(self) -> str: ...
+    @property
+    def at(self) -> Path: ...
+    @property
+    def device(self) -> tuple[int, int]: ...
+    @property
+    def page(self) -> Path | None: ...
+
+
+class Disks(Protocol):
+    """The disks of a place: those of a host (`LiveDisks`), or of a cluster (`Cluster`)."""
+
+    def begin(self, spool: Path) -> None: ...
+    def events(self) -> list[dict[str, Any]]: ...
+
+
+class Stage(ABC):
     """One stage serves all runs of a study that are made on its kind of place.
 
     For each run: `attach`, then `begin`, `run`, `used`, `end`, then `after` and `detach`. `stop` is last.
     """
 
-    #: on the host, where each disk's files can be read
-    mounts: dict[str, Path]
-    #: what the choice of the place was, for the manifest
-    about: dict[str, Any]
+    #: whether what it records is told by node
+    by_node = True
 
+    def __init__(self) -> None:
+        #: on the host, where each disk's files can be read
+        self.mounts: dict[str, Path] = {}
+        #: what the choice of the place was, for the manifest
+        self.about: dict[str, Any] = {}
+        self._spool: Path | None = None
+        self._began_ns = 0
+
+    @abstractmethod
     def attach(
         self, run_id: str, resolved: ResolvedRun, backing: dict[str, Path], seed: int, shared: Path
     ) -> None:
         """The place of a run with its disks over their backing directories; `shared` is seen there too."""
 
+    @abstractmethod
     def watched(self) -> Watched:
         """What observers look at."""
 
-    def begin(self, spool: Path) -> None:
-        """Disks count from zero."""
-
+    @abstractmethod
     def run(
         self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
     ) -> Finished:
         """Runs the command to its end or its time-out, timed by `phase('workload')`."""
 
+    @abstractmethod
     def used(self) -> Used:
         """What the run used so far."""
 
-    def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
-        """What the disks counted, and how true they were."""
-
+    @abstractmethod
     def after(self, words: CommandLine) -> Finished:
         """Runs the command that comes after."""
 
+    @abstractmethod
     def detach(self) -> None:
         """Takes back what `attach` made, unless the next run can use it."""
 
+    @abstractmethod
     def stop(self) -> None:
         """Takes back everything."""
 
+    @abstractmethod
+    def _disks(self) -> Disks | None:
+        """What has the disks up; None where nothing is up."""
 
-class HostStage:
-    """Runs on the host itself: a control group, and disks of the study's one disk server."""
-
-    def __init__(self, journal: Journal, home: Path, mounts: Path) -> None:
-        self._journal = journal
-        self._disks = RunDisks(journal, home, mounts)
-        self._cgroup: RunCgroup | None = None
-        self._resolved: ResolvedRun | None = None
-        self.mounts: dict[str, Path] = {}
-        self.about: dict[str, Any] = {}
-
-    def attach(
-        self, run_id: str, resolved: ResolvedRun, backing: dict[str, Path], seed: int, shared: Path
-    ) -> None:
-        """The run's control group and its disks."""
-        self._resolved = resolved
-        memory = resolved.memory_bytes
-        self._cgroup = create_run_cgroup(run_id, memory, self._journal, run=run_id)
-        self.mounts = {d.disk_id: backing[d.disk_id] for d in resolved.disks if not d.emulated}
-        emulated = [d for d in resolved.disks if d.emulated]
-        if emulated:
-            self.mounts |= self._disks.attach(run_id, emulated, backing, seed, memory)
-
-    def watched(self) -> Watched:
-        """The run's group and its emulated disks."""
-        up = self._disks.up
-        return Watched(
-            scope=self._cgroup,
-            group=self._cgroup,
-            pages={disk_id: disk.stats_file for disk_id, disk in up.items()},
-            devices={disk.device: disk_id for disk_id, disk in up.items()},
-        )
+    @abstractmethod
+    def _recorded(
+        self, spool: Path, changes: Sequence[Mapping[str, Any]]
+    ) -> Mapping[str, Recorded]:
+        """What the disks leave of the run; `changes`: what was changed since they were put up."""
 
     def begin(self, spool: Path) -> None:
-        """Counters to zero, request logs on."""
-        self._disks.begin(spool)
-
-    def run(
-        self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
-    ) -> Finished:
-        """The command in the group."""
-        with phase("workload"):
-            return self._launch(words)
-
-    def after(self, words: CommandLine) -> Finished:
-        """The command that comes after, in the group."""
-        return self._launch(words)
-
-    def _launch(self, words: CommandLine) -> Finished:
-        assert self._resolved is not None
-        filling = self._resolved.filling(self.mounts, words.run_dir)
-        return launch(
-            filling.line(words.command),
-            self._cgroup,
-            words.stdout,
-            words.stderr,
-            extra_env=filling.texts(words.env),
-            cwd=filling.text(words.directory) if words.directory else str(words.run_dir),
-            timeout_s=words.timeout_s,
-            user=words.user,
-        )
-
-    def used(self) -> Used:
-        """Counters of the group."""
-        found = Used()
-        if self._cgroup is not None:
-            with contextlib.suppress(OSError):
-                found.peak_memory_bytes = self._cgroup.peak_memory_bytes()
-                found.oom_kills = self._cgroup.oom_kills()
-                found.cpu_ns = self._cgroup.cpu_ns()
-        return found
+        """Disks count from zero, and record in `spool`."""
+        disks = self._disks()
+        assert disks is not None
+        self._spool, self._began_ns = spool, time.monotonic_ns()
+        disks.begin(spool)
 
     def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
-        """Logs and certificates."""
-        return self._disks.end(utilisation, run_cpu_ns)
+        """What the disks counted and logged, what was changed in the run, and how true the disks were."""
+        disks = self._disks()
+        if disks is None or self._spool is None:
+            return DiskObservation()
+        spool, self._spool = self._spool, None
+        changes = disks.events()
+        recorded = self._recorded(spool, changes)
+        return observation_of(
+            recorded.values(),
+            self._of_run(changes),
+            utilisation=utilisation,
+            run_cpu_ns=run_cpu_ns,
+            by_node=self.by_node,
+        )
 
-    def detach(self) -> None:
-        """Disks and group go."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._disks.detach)
-            if self._cgroup is not None:
-                stack.callback(self._cgroup.remove)
-                self._cgroup = None
+    def _of_run(self, changes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Those of the changes that belong to the run."""
+        return [c for c in changes if c["planned_ns"] >= self._began_ns]
 
-    def stop(self) -> None:
-        """Ends the disk server."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._disks.stop)
-            self.detach()
+
+def pages_and_devices(disks: Iterable[UpDisk]) -> dict[str, Any]:
+    """Of disks that are up, what `Watched` says of them."""
+    disks = list(disks)
+    return {
+        "pages": {d.disk_id: d.page for d in disks if d.page is not None},
+        "devices": {d.device: d.disk_id for d in disks},
+    }

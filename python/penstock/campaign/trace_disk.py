@@ -14,22 +14,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.archive.bundle import Bundle
 from penstock.emulate.disks import persistent
 from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import BadInput, PenstockError
-from penstock.host.clocks import clock_row
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
+from penstock.observe.observer import Seen, Watched
+from penstock.observe.recorder import OWN_CLOCK, Recorder, finish_bundle, new_bundle
 from penstock.observe.trace.capture.events import EVENT, NUMBERS
 from penstock.observe.trace.capture.interrupts import Interrupts, in_sessions_of_children
 from penstock.observe.trace.foreign.bundle import ImportedTrace, write_recording
@@ -82,67 +82,98 @@ def trace_on_disk(
 
     Raises BadInput where no disk of `penstock disk up` is at `mount`.
     """
-    mount = mount.absolute()
     journal = Journal()
     with _folder(journal) as folder:
-        log = folder / "log"
-        clocks = [clock_row("start")]
+        observer = DiskLog(journal, folder, {"mount": mount.absolute(), "exact": exact})
         with (
             Interrupts(in_sessions_of_children) as interrupts,
-            persistent.recording(mount, log, exact=exact, journal=journal) as recorded,
+            Recorder({"disk": observer}) as recorder,
         ):
+            recorder.start(Watched(None, None), None)
             if interrupts.name is not None:
                 raise PenstockError(f"ended by {interrupts.name} before the command began")
             finished = launch(words, stdout=sys.stderr.fileno() if quiet else None, stdin=None)
-            clocks.append(clock_row("end"))
-            # what the command left dirty is part of what it did to the disk
-            subprocess.run(["sync", "-f", str(mount)], check=False)
-            synced_ns = time.monotonic_ns()
-        before, after = recorded.before, recorded.after
+            run = finished.start_ns, finished.end_ns
+            seen = recorder.finish(None, run)
+        recording = observer.recording
+        # what the command left dirty is part of what it did to the disk
+        spans = [("workload", *run), ("write-back", run[1], observer.synced_ns)]
+        phases = [
+            dict(zip(("phase_id", "start_ns", "end_ns"), span, strict=True)) for span in spans
+        ]
+        with new_bundle(journal, output, words) as bundle:
+            judged = write_recording(bundle, recording, run[1] - run[0])
+            if bundle is None:
+                return finished.exit_status, judged
+            told = replace(
+                seen,
+                losses=bundle.manifest["losses"],
+                receipts=bundle.manifest["receipts"],
+                clocks=[row | OWN_CLOCK for row in seen.clocks],
+            )
+            facts = {"interrupted": interrupts.name}
+            finish_bundle(bundle, told, phases, finished.exit_status, run, facts)
+        return finished.exit_status, replace(judged, bundle=output)
+
+
+class DiskLog:
+    """The requests of a disk of `penstock disk up` as it logged them, as an observer.
+
+    Settings: `mount` (where the disk is), `exact` (past the page cache). Everything lies in `home` meanwhile.
+    """
+
+    def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
+        self._journal = journal
+        self._home = home
+        self._mount = Path(settings["mount"])
+        self._exact = bool(settings["exact"])
+        self._logging = contextlib.ExitStack()
+        self._recorded: persistent.Recording | None = None
+        self._recording: Recording | None = None
+        #: when all that was dirty had been written back
+        self.synced_ns = 0
+
+    @property
+    def recording(self) -> Recording:
+        """What was logged, to be judged; its spool lies in `home`."""
+        assert self._recording is not None
+        return self._recording
+
+    def start(self, watched: Watched, out_dir: Path | None) -> None:
+        """The log begins. Raises BadInput where there is no disk, or another command records there."""
+        log = self._home / "log"
+        self._recorded = self._logging.enter_context(
+            persistent.recording(self._mount, log, exact=self._exact, journal=self._journal)
+        )
+
+    def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
+        """What is dirty is written back, then the log ends: the table `device_requests`."""
+        assert self._recorded is not None
+        subprocess.run(["sync", "-f", str(self._mount)], check=False)
+        self.synced_ns = time.monotonic_ns()
+        self._logging.close()
+        before, after = self._recorded.before, self._recorded.after
         disk_id = str(before["disk_id"])
+        log, spool = self._home / "log", self._home / "spool"
         lost = int(after["stats"]["lost_records"]) - int(before["stats"]["lost_records"])
-        spool = folder / "spool"
         counts = _spool(log, spool) | {"lost": max(lost, 0)}
         counts["seen"] += counts["lost"]
-        recording = Recording(
-            spool,
-            _files(Path(f"{log}.files"), spool, mount, before, disk_id),
-            _threads(spool),
-            counts,
-            "device",
-            {
-                "format": "disk log",
-                "disk_id": disk_id,
-                "mount": str(mount),
-                "profile": str(before.get("profile", "")),
-                "exact": exact,
-                "not_known": _EXACT if exact else _CACHED,
-            },
-        )
-        recording.tables["device_requests"] = read_disk_log(log, disk_id=disk_id)
-        recording.tables["clocks"] = pa.Table.from_pylist(
-            [row | {"offset_ns": 0, "offset_bound_ns": 0} for row in clocks]
-        )
-        phases = [("workload", finished.start_ns, finished.end_ns)]
-        phases.append(("write-back", finished.end_ns, synced_ns))
-        recording.tables["phases"] = pa.Table.from_pylist(
-            [dict(zip(("phase_id", "start_ns", "end_ns"), row, strict=True)) for row in phases]
-        )
-        wall_ns = finished.end_ns - finished.start_ns
-        if output is None:
-            return finished.exit_status, write_recording(None, recording, wall_ns)
-        with Bundle.create(output, {"command": words, "run_id": "r001"}) as bundle:
-            judged = replace(write_recording(bundle, recording, wall_ns), bundle=output)
-            bundle.manifest.update(
-                {
-                    "state": "finished" if finished.exit_status == 0 else "failed",
-                    "exit_status": finished.exit_status,
-                    "interrupted": interrupts.name,
-                    "responses": {"wall_s": {"value": wall_ns / 1e9, "unit": "s"}},
-                    "times": {"start_ns": finished.start_ns, "end_ns": finished.end_ns},
-                }
-            )
-        return finished.exit_status, judged
+        source = {
+            "format": "disk log",
+            "disk_id": disk_id,
+            "mount": str(self._mount),
+            "profile": str(before.get("profile", "")),
+            "exact": self._exact,
+            "not_known": _EXACT if self._exact else _CACHED,
+        }
+        files = _files(Path(f"{log}.files"), spool, self._mount, before, disk_id)
+        self._recording = Recording(spool, files, _threads(spool), counts, "device", source)
+        requests = read_disk_log(log, disk_id=disk_id)
+        return Seen({"device_requests": requests}, source, counts["lost"])
+
+    def stop(self) -> None:
+        """Ends the log where it still goes on."""
+        self._logging.close()
 
 
 @contextlib.contextmanager

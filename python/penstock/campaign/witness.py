@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.campaign.observation import Observation
+from penstock.campaign.observation import RunObservation
 from penstock.errors import PenstockError
 from penstock.study.resolve import ResolvedRun, example_command
 from penstock.workload.parsers import parser
@@ -15,7 +15,7 @@ from penstock.workload.parsers.fio import read_report
 
 
 def confirmation(
-    seen: Observation, mounts: dict[str, Path], resolved: ResolvedRun
+    seen: RunObservation, mounts: dict[str, Path], resolved: ResolvedRun
 ) -> pa.Table | None:
     """The table `confirmation` of a run, one disk below the other; None where a witness is missing.
 
@@ -44,7 +44,7 @@ def confirmation(
 
 
 def own_numbers(
-    seen: Observation, resolved: ResolvedRun, run_dir: Path, stdout: str
+    seen: RunObservation, resolved: ResolvedRun, run_dir: Path, stdout: str
 ) -> pa.Table | None:
     """The table `second_source` of a run of fio: its own numbers beside the disks'.
 

@@ -47,11 +47,12 @@ class Observer(Protocol):
     def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
         """`home` is a private directory; `settings` is what the study says of it. BadInput for wrong ones."""
 
-    def start(self, watched: Watched, out_dir: Path) -> None:
-        """A run begins; what is spooled lies in `out_dir`."""
+    def start(self, watched: Watched, out_dir: Path | None) -> None:
+        """A run begins; what is spooled lies in `out_dir` (None, where no run of a study: where it likes)."""
 
-    def finish(self, bundle: Bundle, run: tuple[int, int] | None) -> Seen:
-        """The run has ended. `run`: begin and end of the program [CLOCK_MONOTONIC ns]."""
+    def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
+        """The run has ended. `run`: begin and end of the program [CLOCK_MONOTONIC ns]. A run of a study has a
+        bundle."""
 
     def stop(self) -> None:
         """Ends what it started; also where it was never begun."""

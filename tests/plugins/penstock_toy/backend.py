@@ -11,7 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.analyse.fidelity import Certificate
 from penstock.emulate.backends.base import Applied, Cause, Owner, Place
+from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import Entry, Journal, Values
 from penstock.host.mounts import mounts_at, unmount
@@ -110,6 +112,13 @@ class ToyBackend:
         """It plays every profile, at the speed that it has."""
         wanted = [*sorted(disk.patch), *(["limits"] if disk.limits != Limits() else [])]
         return f"a toy has no {', '.join(wanted)}" if wanted else ""
+
+    @classmethod
+    def certificate(
+        cls, recorded: Recorded, utilisation: pa.Table | None, run_cpu_ns: int | None
+    ) -> Certificate | None:
+        """It records nothing by which it could be told."""
+        return None
 
     def up(self, disk: DiskSpec, place: Place) -> ToyDisk:
         """Binds the place's directory to its mount point."""

@@ -14,6 +14,8 @@ from penstock.spec.cluster import DiskSpec, Limits
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.analyse.fidelity import Certificate
+    from penstock.emulate.disks.recorded import Recorded
     from penstock.emulate.disks.server import DiskServer
 
 #: the four limits; a patch names those it changes, `None` or "max" takes one away
@@ -71,7 +73,12 @@ class Applied:
 
 
 class UpDisk(Protocol):
-    """A disk that is up."""
+    """A disk that is up.
+
+    It may have more: `page` (a Path), the page of its counters as the sampler reads them; `in_force()`, what
+    is in force with the keys of a patch, where that is more than limits; `cuts_power` = True, where its patch
+    may be a `power_cut`.
+    """
 
     disk_id: str
     #: name of the back end
@@ -169,6 +176,13 @@ class Backend(Protocol):
     @classmethod
     def refusal(cls, disk: DiskSpec) -> str:
         """What of a disk's request it cannot honour, in words; empty if all."""
+
+    @classmethod
+    def certificate(
+        cls, recorded: Recorded, utilisation: pa.Table | None, run_cpu_ns: int | None
+    ) -> Certificate | None:
+        """How true a disk of it was in a run (`certificate.py` has both kinds that there are); None where
+        it makes none, or nothing was recorded. `recorded` may come from another process or an old bundle."""
 
     def up(self, disk: DiskSpec, place: Place) -> UpDisk:
         """Puts a disk up. Raises BadInput for what it cannot do, PenstockError where the host refuses."""

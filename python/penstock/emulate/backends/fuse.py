@@ -19,6 +19,7 @@ from penstock.emulate.backends.base import (
     Place,
     limits_dict,
 )
+from penstock.emulate.backends.certificate import by_requests
 from penstock.emulate.disks.server import DiskServer, EmulatedDisk
 from penstock.host.disk_backends import no_fuse
 from penstock.host.facts import storage_facts
@@ -27,6 +28,9 @@ from penstock.spec.cluster import DiskSpec, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.analyse.fidelity import Certificate
+    from penstock.emulate.disks.recorded import Recorded
 
 _NO_TIME: dict[str, Any] = {"overhead": {"kind": "constant", "value_s": 0.0}}
 _BOTH = {"sequential": _NO_TIME, "random": _NO_TIME}
@@ -68,6 +72,13 @@ class FuseBackend:
     def refusal(cls, disk: DiskSpec) -> str:
         """Nothing: it serves whatever a disk may ask."""
         return ""
+
+    @classmethod
+    def certificate(
+        cls, recorded: Recorded, utilisation: pa.Table | None, run_cpu_ns: int | None
+    ) -> Certificate | None:
+        """By the log of requests."""
+        return by_requests(recorded, utilisation, run_cpu_ns)
 
     @property
     def server(self) -> DiskServer:
@@ -137,6 +148,7 @@ class FuseDisk:
     """A disk of the model that is up."""
 
     backend = "fuse"
+    cuts_power = True
 
     def __init__(self, owner: FuseBackend, served: EmulatedDisk) -> None:
         self._owner = owner
@@ -144,6 +156,7 @@ class FuseDisk:
         self.disk_id = served.disk_id
         self.mount = served.mount
         self.device = served.device
+        self.page = served.stats_file
         self._log: Path | None = None
 
     def altering(self, patch: Mapping[str, Any]) -> list[tuple[Entry, Values]]:

@@ -24,6 +24,7 @@ from penstock.emulate.backends.base import (
     limits_dict,
     shape_of,
 )
+from penstock.emulate.backends.certificate import by_counters
 from penstock.emulate.backends.counters import Counter, Counts, Recorder, as_table
 from penstock.emulate.backends.image import ImageDisk, put_up
 from penstock.emulate.backends.timetable import Timetable
@@ -37,6 +38,8 @@ from penstock.spec.cluster import DiskSpec, Limits
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.analyse.fidelity import Certificate
+    from penstock.emulate.disks.recorded import Recorded
 
 #: written and read to find out what a device does without limits [bytes]
 _TRIED_BYTES = 4 << 20
@@ -82,6 +85,13 @@ class ThrottledBackend:
         """A throttle has limits and nothing else."""
         shape = shape_of(disk)
         return f"{cls.name} throttles a device and has no {', '.join(shape)}" if shape else ""
+
+    @classmethod
+    def certificate(
+        cls, recorded: Recorded, utilisation: pa.Table | None, run_cpu_ns: int | None
+    ) -> Certificate | None:
+        """By the kernel's counters."""
+        return by_counters(recorded, utilisation)
 
     def throttle(self, group: Path, device: BlockDevice) -> Throttle:
         """The limits of a device for a group's directory."""

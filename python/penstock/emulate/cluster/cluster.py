@@ -15,10 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.cluster.capacity import refuse_too_fast, warnings
 from penstock.emulate.cluster.enter import Entrance, enter_argv
 from penstock.emulate.cluster.settings import Change
-from penstock.emulate.cluster.wire import to_json
+from penstock.emulate.cluster.wire import from_json, to_json
+from penstock.emulate.disks.recorded import Recorded, changes_by_disk
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.daemon import Daemon, connect, start_daemon
 from penstock.host.journal import Journal
@@ -106,6 +108,7 @@ class Cluster:
         self._daemon = daemon
         self._outlive = outlive
         self._described: dict[str, Any] = {}
+        self._spec: ClusterSpec | None = None
         self._asking = threading.Lock()
 
     @classmethod
@@ -137,6 +140,7 @@ class Cluster:
             _check_free(spec.name)
             daemon = _started(journal, outlive=False, run=run)
         cluster = cls(spec.name, daemon, outlive=outlive)
+        cluster._spec = spec
         try:
             if not outlive:
                 daemon.call("reserve", **said)
@@ -287,9 +291,20 @@ class Cluster:
         """A run begins: disks count from zero, and record in `spool` what a certificate needs."""
         self._ask("begin", spool=str(spool.absolute()))
 
-    def end(self, spool: Path) -> dict[str, dict[str, Any]]:
-        """The run has ended: by disk `stats`, `facts`, `backend`, `reason`, and `tables` (Parquet files)."""
-        return dict(self._ask("end", spool=str(spool.absolute()))["disks"])
+    def end(
+        self, spool: Path, changes: Sequence[Mapping[str, Any]] | None = None
+    ) -> dict[str, Recorded]:
+        """The run has ended: by disk_id what each disk leaves of it. `changes`: `events()`, if at hand."""
+        changes = self.events() if changes is None else changes
+        said = self._ask("end", spool=str(spool.absolute()))["disks"]
+        if self._spec is None:
+            self._spec = from_json(ClusterSpec, self.spec_json())
+        specs = {f"{n.name}.{d.name}": d for n in self._spec.nodes for d in n.disks}
+        mine = changes_by_disk(changes)
+        return {
+            i: Recorded.from_files(i, one, specs[i].profile or INSTANT_PROFILE, mine.get(i, ()))
+            for i, one in said.items()
+        }
 
     @property
     def above(self) -> Path | None:

@@ -14,15 +14,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.emulate.backends import Applied
+from penstock.emulate.backends import Applied, Place
 from penstock.emulate.backends.base import Cause
 from penstock.emulate.cluster import changing
-from penstock.emulate.cluster.disks import NodeDisks, describe
 from penstock.emulate.cluster.enter import Entrance
 from penstock.emulate.cluster.links import Links
 from penstock.emulate.cluster.settings import Change, NodeSettings
 from penstock.emulate.cluster.sshd import Sshd
-from penstock.errors import PenstockError
+from penstock.emulate.disks.live import LiveDisks
+from penstock.errors import BadInput, PenstockError
 from penstock.host import system_calls
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.isolation import Isolation, isolation_of
@@ -34,8 +34,8 @@ from penstock.host.node_runtime import NodeRuntime, runtime_of
 from penstock.host.processes import start_ticks
 from penstock.host.spawner import Birth, Spawner
 from penstock.plugins import NODE_RUNTIMES
-from penstock.spec.check_cluster import matching
-from penstock.spec.cluster import ClusterSpec, NodeSpec
+from penstock.spec.check_cluster import matching, mount_point
+from penstock.spec.cluster import ClusterSpec, DiskSpec, NodeSpec
 from penstock.state import passable_state_dir
 
 #: directories of the host that a node has one of its own of
@@ -100,7 +100,7 @@ class LiveCluster:
         self._token = token
         self._home_entry: Entry | None = None
         self._groups: NodeGroups | None = None
-        self._disks = NodeDisks(self.home, journal, spec.name)
+        self._disks = LiveDisks(self.home, journal, run=spec.name)
         self._links = Links(spec, journal)
         self._sshd = Sshd(self.home / "ssh", spec)
         #: called when a node got another first process, or none
@@ -118,7 +118,7 @@ class LiveCluster:
             self._journal.alter([(self._groups.entry, {what: (None, asked)})])
 
     @property
-    def disks(self) -> NodeDisks:
+    def disks(self) -> LiveDisks:
         """Its nodes' disks."""
         return self._disks
 
@@ -213,12 +213,30 @@ class LiveCluster:
         total = sum(len(node.spec.disks) for node in self.nodes.values())
         done = 0
         for node in self.nodes.values():
-            assert node.group is not None
             for disk in node.spec.disks:
                 self._say("disks", done, total)
-                self._disks.up(node.spec, node.group, disk)
+                self._put_up(node, disk)
                 done += 1
             node.state = "ready"
+
+    def _put_up(self, node: LiveNode, disk: DiskSpec) -> None:
+        name = node.name
+        directory = disk.directory or self.home / "disks" / name / disk.name
+        at = self.home / "mounts" / name / disk.name
+        directory.mkdir(parents=True, exist_ok=True)
+        at.mkdir(parents=True)
+        place = Place(f"{name}.{disk.name}", at, directory, node.group, node.spec.memory_bytes)
+        try:
+            self._disks.up(name, disk, place, mount_point(disk))
+        except BadInput as error:
+            raise BadInput(f"node {name}: {error}") from error
+        except PenstockError as error:
+            raise PenstockError(f"node {name}: disk {disk.name}: {error}") from error
+
+    def _binds(self, node: str) -> list[Bind]:
+        """What a node's root gets of its disks, outer ones first."""
+        disks = sorted(self._disks.of(node).values(), key=lambda d: d.mount)
+        return [Bind(str(disk.at), disk.mount) for disk in disks]
 
     def _start(self, nodes: list[LiveNode]) -> None:
         """Gives these nodes their first process, links and servers."""
@@ -269,7 +287,7 @@ class LiveCluster:
             binds=(
                 *(_OWN_PYTHON if node.spec.image is None else ()),
                 *(Bind(source, target) for source, target in node.spec.shared),
-                *self._disks.binds(node.name),
+                *self._binds(node.name),
             ),
         )
         assert node.isolation is not None
@@ -348,8 +366,15 @@ class LiveCluster:
             self._disks.check_cut(node.name, disk)
             applied = self._disks.patch(node.name, disk, patch, cause)
             if node.pid:
-                bind_into(node.pid, self._disks.again(node.name, disk))
+                bind_into(node.pid, self._mounted_anew(node.name, disk))
             return applied
+
+    def _mounted_anew(self, node: str, disk: str | None) -> list[tuple[str, str]]:
+        """Where the host has a disk that was mounted anew, and the node's disks in it; where it sees them."""
+        cut = self._disks.find(node, disk)
+        beneath = cut.mount.rstrip("/") + "/"
+        inside = [d for d in self._disks.of(node).values() if d.mount.startswith(beneath)]
+        return [(str(d.at), d.mount) for d in (cut, *sorted(inside, key=lambda disk: disk.mount))]
 
     @staticmethod
     def _must_run(node: LiveNode) -> None:
@@ -407,7 +432,7 @@ class LiveCluster:
                     "missing": node.group.missing if node.group else [],
                     "entrance": asdict(self.entrance(node)) if node.pid else None,
                     "memory_bytes": node.spec.memory_bytes,
-                    "disks": {n: describe(d) for n, d in self._disks.of(node.name).items()},
+                    "disks": {n: d.describe() for n, d in self._disks.of(node.name).items()},
                 }
                 for node in self.nodes.values()
             ],
@@ -424,7 +449,7 @@ class LiveCluster:
             if self._groups is not None:
                 stack.callback(self._groups.remove)
                 self._groups = None
-            stack.callback(self._disks.down)
+            stack.callback(self._disks.stop)
             stack.callback(self._maker.forget_all)
             stack.callback(self._links.down)
             stack.callback(self._end_all)

@@ -246,7 +246,8 @@ class Supervisor:
 
     def end(self, cluster: str, spool: str) -> dict[str, Any]:
         """The run has ended: by disk its counters, facts, and its tables as files of `spool`."""
-        return {"disks": self._cluster(cluster).disks.end(Path(spool))}
+        ended = self._cluster(cluster).disks.end(())
+        return {"disks": {i: one.to_files(Path(spool)) for i, one in ended.items()}}
 
     def down(self, cluster: str) -> dict[str, Any]:
         """Takes a cluster down; `last` says that none is left."""

@@ -164,15 +164,16 @@ def link_capacities() -> dict[str, float]:
 class MonitorObserver:
     """The monitor around the runs of a study. Settings: `interval_s`."""
 
-    def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, journal: Journal, home: Path | None, settings: Mapping[str, Any]) -> None:
         interval_ns = round(float(settings["interval_s"]) * 1e9)
         self._monitor = Monitor(journal, home, interval_ns).open()
 
-    def start(self, watched: Watched, out_dir: Path) -> None:
+    def start(self, watched: Watched, out_dir: Path | None) -> None:
         """Begins to sample a run's groups, its emulated disks and the host."""
+        assert out_dir is not None
         self._monitor.start(watched.group, watched.pages, out_dir, nodes=watched.nodes)
 
-    def finish(self, bundle: Bundle, run: tuple[int, int] | None) -> Seen:
+    def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
         """Tables `samples` and `utilisation`."""
         sampled = self._monitor.stop()
         return Seen(sampled.tables, sampled.receipt, int(sampled.receipt.get("missed", 0)))

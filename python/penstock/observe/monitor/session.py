@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-
-from penstock.archive.bundle import Bundle
 from penstock.host.cgroup import create_run_cgroup
-from penstock.host.clocks import clock_row
 from penstock.host.facts import host_facts
 from penstock.host.journal import Journal
 from penstock.host.launch import Finished, launch
-from penstock.observe.monitor.monitor import Monitor, MonitorResult
+from penstock.observe.monitor.monitor import MonitorObserver, MonitorResult
+from penstock.observe.observer import Watched
+from penstock.observe.recorder import Recorder, finish_bundle, new_bundle
 
 
 @dataclass(frozen=True)
@@ -37,57 +34,22 @@ def monitor_command(
     With `quiet` the command's stdout goes to stderr. Raises PenstockError if sampling is not possible.
     """
     journal = Journal()
-    with contextlib.ExitStack() as stack:
-        bundle = None
-        if output is not None:
-            bundle = Bundle.create(output, {"command": words, "run_id": "r001"})
-            stack.callback(_discard_unless_finished, bundle, output)
-        where = bundle.path if bundle is not None else _scratch(stack)
-        monitor = stack.enter_context(Monitor(journal, None, interval_ns))
-        group = stack.enter_context(create_run_cgroup("monitor", None, journal))
-        clocks = [clock_row("start")]
-        monitor.start(group, {}, where)
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch,
+        new_bundle(journal, output, words) as bundle,
+        Recorder(
+            {"monitor": MonitorObserver(journal, None, {"interval_s": interval_ns / 1e9})}
+        ) as recorder,
+        create_run_cgroup("monitor", None, journal) as group,
+    ):
+        recorder.start(Watched(group, group), Path(scratch) if bundle is None else bundle.path)
         finished = launch(words, group, stdout=sys.stderr.fileno() if quiet else None, stdin=None)
-        result = monitor.stop()
-        clocks.append(clock_row("end"))
+        run = finished.start_ns, finished.end_ns
+        seen = recorder.finish(bundle, run)
         made = None
         if bundle is not None:
-            made = _finish(bundle, words, finished, result, clocks)
+            phase = {"phase_id": "workload", "start_ns": run[0], "end_ns": run[1]}
+            facts = {"command": words, "host": host_facts()}
+            made = finish_bundle(bundle, seen, [phase], finished.exit_status, run, facts)
+    result = MonitorResult(seen.observed, seen.receipts["monitor"])
     return Monitored(words, finished, result, made)
-
-
-def _scratch(stack: contextlib.ExitStack) -> Path:
-    import tempfile
-
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-monitor-")))
-
-
-def _discard_unless_finished(bundle: Bundle, output: Path) -> None:
-    if not (output / "manifest.json").exists():
-        bundle.discard()
-
-
-def _finish(
-    bundle: Bundle,
-    words: list[str],
-    finished: Finished,
-    result: MonitorResult,
-    clocks: list[dict[str, int | str]],
-) -> Path:
-    for name, table in result.tables.items():
-        bundle.write_table(name, table)
-    bundle.write_table("clocks", pa.Table.from_pylist(clocks))
-    phase = {"phase_id": "workload", "start_ns": finished.start_ns, "end_ns": finished.end_ns}
-    bundle.write_table("phases", pa.Table.from_pylist([phase]))
-    facts: dict[str, Any] = {
-        "command": words,
-        "host": host_facts(),
-        "state": "finished" if finished.exit_status == 0 else "failed",
-        "exit_status": finished.exit_status,
-        "losses": {"monitor": result.receipt["missed"]},
-        "receipts": {"monitor": result.receipt},
-        "responses": {"wall_s": {"value": finished.wall_s, "unit": "s"}},
-        "times": {"start_ns": finished.start_ns, "end_ns": finished.end_ns},
-    }
-    bundle.manifest.update(facts)
-    return bundle.finish()

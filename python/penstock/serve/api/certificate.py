@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.analyse.fidelity import is_valid
 from penstock.archive.schemas import TABLES
-from penstock.campaign.disk_certificate import certified, changes_of, put_up_with
 from penstock.emulate.cluster.cluster import Cluster
-from penstock.emulate.cluster.wire import from_json
+from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import BadInput
-from penstock.spec.cluster import ClusterSpec
 from penstock.state import state_dir
 
 _UTILISATION = TABLES["utilisation"].arrow
@@ -36,14 +33,12 @@ def certify(cluster: Cluster, length_s: float) -> dict[str, Any]:
             raise BadInput(f"a certificate of {cluster.name} is being made already")
         _watched.add(cluster.name)
     try:
-        spec = from_json(ClusterSpec, cluster.spec_json())
         with tempfile.TemporaryDirectory(prefix="certificate-", dir=state_dir()) as place:
             spool = Path(place)
             began_ns = time.monotonic_ns()
             cluster.begin(spool)
             utilisation = _watch_processors(length_s)
-            changes, found = cluster.events(), cluster.end(spool)
-            disks = {i: _judged(i, one, spec, changes, utilisation) for i, one in found.items()}
+            disks = {i: _judged(one, utilisation) for i, one in cluster.end(spool).items()}
         return {"from_ns": began_ns, "to_ns": time.monotonic_ns(), "disks": disks}
     finally:
         with _lock:
@@ -72,21 +67,13 @@ def _processor_ticks() -> tuple[int, int]:
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
-def _judged(
-    disk_id: str,
-    one: dict[str, Any],
-    spec: ClusterSpec,
-    changes: list[dict[str, Any]],
-    utilisation: pa.Table,
-) -> dict[str, Any]:
-    tables = {k: pq.read_table(path) for k, path in one["tables"].items()}
-    profile, own = put_up_with(spec, disk_id), changes_of(changes, disk_id)
-    judged = certified(disk_id, one, tables, profile, own, utilisation=utilisation)
+def _judged(disk: Recorded, utilisation: pa.Table) -> dict[str, Any]:
+    judged = disk.certificate(utilisation)
     if judged is None:
-        return {"backend": one["backend"], "valid": None, "reason": "nothing was recorded"}
+        return {"backend": disk.backend, "valid": None, "reason": "nothing was recorded"}
     valid, reason = is_valid(judged.whole)
     return {
-        "backend": one["backend"],
+        "backend": disk.backend,
         "valid": valid,
         "reason": reason,
         "fidelity": judged.whole.to_pylist(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +10,9 @@ from penstock.errors import PenstockError
 from penstock.host.cgroup import create_run_cgroup
 from penstock.host.journal import Journal
 from penstock.host.launch import launch
+from penstock.observe.observer import Observer, Watched
+from penstock.observe.recorder import Recorder
 from penstock.observe.trace.capture.overhead import Paired, paired_runs
-from penstock.observe.trace.capture.tracer import Tracer
 
 #: share of the time without tracing that is to be told from none
 LIMIT = 0.008
@@ -20,11 +20,11 @@ LIMIT = 0.008
 
 def calibrate(
     words: list[str],
-    load: Callable[[Journal], Tracer],
+    load: Callable[[Journal], Observer],
     pairs: int,
     progress: Callable[[int, int], Any] = lambda done, whole: None,
 ) -> Paired:
-    """Runs a command 2 `pairs` times, its output thrown away; `load` gives a tracer that is not armed.
+    """Runs a command 2 `pairs` times, its output thrown away; `load` gives the tracer.
 
     Without tracing no program is loaded at all. Raises PenstockError where the command fails.
     """
@@ -33,14 +33,13 @@ def calibrate(
     def seconds(tracing: bool) -> float:
         nonlocal made
         journal = Journal()
-        with contextlib.ExitStack() as stack:
-            tracer = stack.enter_context(load(journal)) if tracing else None
-            group = stack.enter_context(create_run_cgroup("trace", None, journal))
-            if tracer is not None:
-                tracer.arm(group)
+        with (
+            Recorder({"trace": load(journal)} if tracing else {}) as recorder,
+            create_run_cgroup("trace", None, journal) as group,
+        ):
+            recorder.start(Watched(group, group), None)
             finished = launch(words, group, stdout=subprocess.DEVNULL, stdin=None)
-            if tracer is not None:
-                tracer.disarm()
+            recorder.finish(None, None)
         if finished.exit_status != 0:
             raise PenstockError(
                 f"--calibrate: the command ended with status {finished.exit_status} in run {made + 1}; "

@@ -13,26 +13,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.archive.bundle import Bundle, partial_path
+from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput, PenstockError
 from penstock.host import namespaces
 from penstock.host.cgroup import RunCgroup, create_run_cgroup, hierarchies
-from penstock.host.clocks import clock_row
-from penstock.host.directories import make_directory, marker, remove_directory
+from penstock.host.directories import make_directory, remove_directory
 from penstock.host.fault_around import single_page_faults
 from penstock.host.journal import Journal, new_token
 from penstock.host.launch import launch
 from penstock.host.mounts import unmount
+from penstock.observe.observer import Watched
+from penstock.observe.recorder import (
+    OWN_CLOCK,
+    Observation,
+    Recorder,
+    finish_bundle,
+    new_bundle,
+)
 from penstock.observe.trace.anonymize import Anonymizer
 from penstock.observe.trace.capture.announcements import phases_of
 from penstock.observe.trace.capture.calibrate import calibrate
 from penstock.observe.trace.capture.interrupts import Interrupts
+from penstock.observe.trace.capture.observer import TraceObserver
 from penstock.observe.trace.capture.output import Output, PassThrough, copied
 from penstock.observe.trace.capture.overhead import Paired
 from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
 from penstock.observe.trace.capture.scope import Scope, place_of
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
-from penstock.observe.trace.layers.tables import watching, with_layers
+from penstock.observe.trace.layers.tables import Layers
 from penstock.observe.trace.show.live import live_summary
 from penstock.state import passable_runtime_dir, state_dir
 
@@ -114,7 +122,7 @@ def trace_command(words: list[str], session: Session) -> Traced:
     """
     journal = Journal()
     paired = _paired(words, session, session.scope.for_programs())
-    with _new_bundle(journal, session, words) as bundle:
+    with new_bundle(journal, session.output, words) as bundle:
         return _traced_command(words, session, journal, bundle, paired)
 
 
@@ -128,30 +136,24 @@ def _traced_command(
     scope = session.scope.for_programs()
     anonymizer = Anonymizer(session.key_file) if session.key_file else None
     with contextlib.ExitStack() as stack:
-        tracer = stack.enter_context(_tracer(journal, session, scope))
+        observer = _observer(journal, session, scope, layers=session.layers)
+        recorder = stack.enter_context(Recorder({"trace": observer}))
         group = stack.enter_context(create_run_cgroup("trace", None, journal))
-        layers = stack.enter_context(watching(journal, state_dir(), session.layers))
         marks = stack.enter_context(_node_of_marks(journal))
         if session.mmap_exact:
             stack.enter_context(single_page_faults(journal))
-        tracer.arm(group, target={"marks": _place(marks)})
-        if layers is not None:
-            layers.arm(group.cgroup_id)
-        clocks = [clock_row("start")]
+        observer.target = {"marks": _place(marks)}
+        recorder.start(Watched(group, group), None)
         with (
             _stdout(session, bundle, group) as output,
-            _live(tracer, session),
+            _live(observer.tracer, session),
             Interrupts(group.pids) as interrupts,
         ):
             environment = {MARKS_VARIABLE: str(marks)}
             finished = launch(words, group, stdout=output.sink, stdin=None, extra_env=environment)
         outlived = len(group.pids())
-        clocks.append(clock_row("end"))
-        if layers is not None:
-            layers.halt(salvage=True)
-        run = finished.start_ns, finished.end_ns
-        result = with_layers(tracer.disarm(bundle, run=run, salvage=True), layers)
-        result = _with_losses_below(result)
+        seen = recorder.finish(bundle, (finished.start_ns, finished.end_ns))
+        result = observer.result
         if output.unwritten is not None:
             result.receipt.setdefault("unwritten", output.unwritten)
         if paired is not None:
@@ -170,7 +172,7 @@ def _traced_command(
         outlived,
         anonymous=anonymizer is not None,
     )
-    return _finish(bundle, traced, session, clocks)
+    return _finish(bundle, traced, session, seen)
 
 
 def _paired(words: list[str], session: Session, scope: dict[str, Any]) -> Paired | None:
@@ -180,8 +182,8 @@ def _paired(words: list[str], session: Session, scope: dict[str, Any]) -> Paired
     def told(done: int, whole: int) -> None:
         print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
 
-    def load(journal: Journal) -> Tracer:
-        return _tracer(journal, session, scope)
+    def load(journal: Journal) -> TraceObserver:
+        return TraceObserver.of(_tracer(journal, session, scope))
 
     return calibrate(words, load, session.calibrate, told)
 
@@ -192,7 +194,7 @@ def trace_running(seconds: float | None, session: Session) -> Traced:
     For `seconds`, until Ctrl-C, or until the processes or the group are gone.
     """
     journal = Journal()
-    with _new_bundle(journal, session, []) as bundle:
+    with new_bundle(journal, session.output, []) as bundle:
         return _traced_running(seconds, session, journal, bundle)
 
 
@@ -208,9 +210,10 @@ def _traced_running(
         "level": group.level if group is not None else None,
     }
     anonymizer = Anonymizer(session.key_file) if session.key_file else None
-    with _tracer(journal, session, scope.for_programs(observers)) as tracer:
-        tracer.arm(number, target=target)
-        clocks = [clock_row("start")]
+    observer = _observer(journal, session, scope.for_programs(observers), target=target)
+    with Recorder({"trace": observer}) as recorder:
+        tracer = observer.tracer
+        recorder.start(Watched(number, None), None)
         start_ns = time.monotonic_ns()
         with Interrupts() as interrupts:
             if seconds is None:
@@ -225,12 +228,12 @@ def _traced_running(
                     if group is not None and not group.directory.exists():
                         break
         end_ns = time.monotonic_ns()
-        clocks.append(clock_row("end"))
-        result = tracer.disarm(bundle, run=(start_ns, end_ns), salvage=True)
+        seen = recorder.finish(bundle, (start_ns, end_ns))
+        result = observer.result
         if anonymizer is not None:
             result = anonymizer.result(result)
     traced = Traced([], 0, start_ns, end_ns, session.mode, result, None)
-    return _finish(bundle, traced, session, clocks)
+    return _finish(bundle, traced, session, seen)
 
 
 def _root_group() -> int:
@@ -283,6 +286,22 @@ def _null_device(place: Path, token: str) -> Path:
     return path
 
 
+def _observer(
+    journal: Journal,
+    session: Session,
+    scope: dict[str, Any],
+    *,
+    layers: bool = False,
+    target: dict[str, Any] | None = None,
+) -> TraceObserver:
+    """The programs, loaded: the tracer, and with `layers` what watches under the calls."""
+    with contextlib.ExitStack() as stack:
+        tracer = stack.enter_context(_tracer(journal, session, scope))
+        below = Layers(journal, state_dir()) if layers else None
+        stack.pop_all()
+    return TraceObserver.of(tracer, below, target=target, salvage=True)
+
+
 def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer:
     if os.geteuid() != 0:
         raise PenstockError(
@@ -320,80 +339,31 @@ def _stdout(
         yield output
 
 
-@contextlib.contextmanager
-def _new_bundle(journal: Journal, session: Session, words: list[str]) -> Iterator[Bundle | None]:
-    """The bundle to be written, if one was asked for; nothing is left of it where the block raises.
-
-    Where we are killed `undo` removes what had been written: it is no bundle yet.
-    """
-    if session.output is None:
-        yield None
-        return
-    token = new_token()
-    entry = journal.plan("directory", partial_path(session.output.absolute()), token=token)
-    try:
-        bundle = Bundle.create(session.output, {"command": words, "run_id": "r001"})
-        (bundle.path / marker(token)).touch()
-    except OSError as error:
-        journal.undone(entry)
-        raise BadInput(
-            f"-o: {session.output}: {error.strerror}; expected a path to write"
-        ) from None
-    except PenstockError:
-        journal.undone(entry)
-        raise
-    journal.done(entry)
-    try:
-        yield bundle
-    except BaseException:
-        bundle.discard()
-        raise
-    finally:
-        journal.undone(entry)
-
-
-def _with_losses_below(result: TraceResult) -> TraceResult:
-    """The closing sentence also says what is not known of the layers under the calls."""
-    missing = what_layers_miss(result.receipt.get("layers") or {})
-    return dataclasses.replace(result, closing=f"{result.closing} {missing}".rstrip())
-
-
 def _finish(
     bundle: Bundle | None,
     traced: Traced,
     session: Session,
-    clocks: list[dict[str, int | str]],
+    seen: Observation,
 ) -> Traced:
     if bundle is None:
         return traced
     unwritten = traced.result.receipt.get("unwritten")
     try:
         if unwritten is None:
-            return _written(bundle, traced, session, clocks)
+            return _written(bundle, traced, session, seen)
     except OSError as error:
         unwritten = f"{error.filename or bundle.path}: {error.strerror or error}"
     bundle.discard()
     return dataclasses.replace(traced, unwritten=unwritten)
 
 
-def _written(
-    bundle: Bundle, traced: Traced, session: Session, clocks: list[dict[str, int | str]]
-) -> Traced:
+def _written(bundle: Bundle, traced: Traced, session: Session, seen: Observation) -> Traced:
     """With its bundle finished."""
-    import pyarrow as pa
-
-    result, end_ns = traced.result, traced.end_ns
-    for name, table in result.tables.items():
-        bundle.write_table(name, table)
-    bundle.write_table("clocks", pa.Table.from_pylist([row | _OWN_CLOCK for row in clocks]))
-    phases = phases_of(result.marks, traced.start_ns, end_ns)
-    bundle.write_table("phases", pa.Table.from_pylist(phases))
+    result, run = traced.result, (traced.start_ns, traced.end_ns)
     lost = result.receipt["lost"]
     missing = what_is_missing(result.receipt)
     missing += " " + what_layers_miss(result.receipt.get("layers") or {})
     facts: dict[str, Any] = {
-        "state": "finished" if traced.exit_status == 0 else "failed",
-        "exit_status": traced.exit_status,
         "interrupted": traced.interrupted,
         "outlived": traced.outlived,
         "filters": session.scope.words,
@@ -402,17 +372,15 @@ def _written(
             filter(None, [f"{lost} events lost" if lost else "", missing.strip(" .")])
         ),
         "receipts": {"trace": result.receipt},
-        "responses": {"wall_s": {"value": traced.wall_s, "unit": "s"}},
         "closing": result.closing,
-        "times": {"start_ns": traced.start_ns, "end_ns": end_ns},
     }
     if session.key_file is not None:
         facts |= {"command": [], "filters": [], "anonymous": True}
         (bundle.path / "stdout.txt").unlink(missing_ok=True)
-    bundle.manifest.update(facts)
-    for ours in bundle.path.glob(marker("*")):
-        ours.unlink()
-    made = bundle.finish()
+    clocks = [row | OWN_CLOCK for row in seen.clocks]
+    told = dataclasses.replace(seen, observed=result.tables, clocks=clocks)
+    phases = phases_of(result.marks, *run)
+    made = finish_bundle(bundle, told, phases, traced.exit_status, run, facts)
     _write_page(made)
     return dataclasses.replace(traced, bundle=made)
 
@@ -433,6 +401,3 @@ def _write_page(bundle: Path) -> None:
         print(
             f"penstock: no page: {error}; `penstock report {bundle}` tries again", file=sys.stderr
         )
-
-
-_OWN_CLOCK: dict[str, int | str] = {"offset_ns": 0, "offset_bound_ns": 0}

@@ -20,7 +20,6 @@ from penstock.host.cgroup import RunCgroup
 from penstock.host.daemon import connect, start_daemon
 from penstock.host.directories import make_directory, remove_directory
 from penstock.host.journal import Entry, Journal, new_token
-from penstock.observe.observer import Seen, Watched
 from penstock.observe.trace import MODES, RING_BYTES
 from penstock.observe.trace.capture.announcements import (
     Mark,
@@ -329,29 +328,3 @@ def _without_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-class TraceObserver:
-    """The tracer around the runs of a study. Settings: `mode`."""
-
-    def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
-        self._tracer = Tracer(journal, home, str(settings["mode"]))
-
-    def start(self, watched: Watched, out_dir: Path) -> None:
-        """Records what the members of the run's group do. PenstockError where nodes have no group above."""
-        if watched.scope is None or watched.scope == 0:
-            raise PenstockError(
-                "several nodes cannot be traced here: their control groups have none of their own "
-                "above them (the unified hierarchy holds the controllers); take trace out of observers"
-            )
-        self._tracer.arm(watched.scope, out_dir, watched.devices)
-
-    def finish(self, bundle: Bundle, run: tuple[int, int] | None) -> Seen:
-        """The events into `bundle`; verdicts, files and the closing sentence."""
-        traced = self._tracer.disarm(bundle, run=run)
-        lost = int(traced.receipt.get("lost", 0))
-        closing = {"closing": traced.closing}
-        return Seen(traced.tables, traced.receipt, lost, traced.events_path, closing)
-
-    def stop(self) -> None:
-        self._tracer.stop()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -261,16 +261,6 @@ def served_under(
     }
     base = Database({"io_events": events, **wanted})
     return served_by(base.query, base.columns, layers, only)
-
-
-@contextlib.contextmanager
-def watching(journal: Journal, state_dir: Path, wanted: bool) -> Iterator[Layers | None]:
-    """Layers, loaded, or None where they are not wanted."""
-    if not wanted:
-        yield None
-        return
-    with Layers(journal, state_dir) as layers:
-        yield layers
 
 
 def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:

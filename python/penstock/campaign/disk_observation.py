@@ -1,0 +1,100 @@
+"""What the disks of a run counted and logged, as tables, and how true they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.emulate.disks.recorded import Recorded
+from penstock.emulate.schedule.events_table import events_table, failed
+
+
+@dataclass
+class DiskObservation:
+    """What the disks of a run counted and logged, and how true they were."""
+
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+
+def observation_of(
+    disks: Iterable[Recorded],
+    changes: Sequence[Mapping[str, Any]],
+    *,
+    utilisation: pa.Table | None,
+    run_cpu_ns: int | None,
+    by_node: bool,
+) -> DiskObservation:
+    """Tables and certificates of a run's disks.
+
+    `changes`: what was changed in the run on disks and else, with `resource` and `name`; `by_node`: they have
+    a `node`, and the tables get a column `node_id`. The rest as of `Recorded.certificate`.
+    """
+    parts: dict[str, list[pa.Table]] = {}
+    faults: list[str] = []
+    for disk in disks:
+        tables = {**disk.tables, "disk_stats": _counters_table(disk.disk_id, disk.stats)}
+        judged = disk.certificate(utilisation, run_cpu_ns)
+        if judged is not None:
+            tables |= {"fidelity": judged.whole, "fidelity_windows": judged.windows}
+            faults += faults_of(judged.whole)
+        node = disk.disk_id.partition(".")[0]
+        for name, table in tables.items():
+            parts.setdefault(name, []).append(_of_node(table, node) if by_node else table)
+    seen = DiskObservation()
+    for name, some in parts.items():
+        seen.tables[name] = pa.concat_tables(some, promote_options="permissive")
+    if changes:
+        seen.tables["events"] = _events(changes, by_node=by_node)
+        faults += failed(seen.tables["events"])
+    seen.faults = tuple(faults)
+    return seen
+
+
+def faults_of(certificate: pa.Table) -> list[str]:
+    """One text per disk whose certificate is not valid, with the first reason."""
+    first: dict[str, str] = {}
+    for row in certificate.to_pylist():
+        if not row["valid"]:
+            first.setdefault(str(row["disk_id"]), str(row["reason"] or row["verdict"]))
+    return [f"{disk_id}: {reason}" for disk_id, reason in first.items()]
+
+
+def _counters_table(disk_id: str, stats: Mapping[str, Any]) -> pa.Table:
+    """The numbers among a disk's counters as rows of `disk_stats`, what belongs together as `a.b`."""
+    numbers = dict(_numbers(stats))
+    return pa.table(
+        {
+            "disk_id": pa.array([disk_id] * len(numbers), pa.string()),
+            "metric": pa.array(list(numbers), pa.string()),
+            "value": pa.array(list(numbers.values()), pa.float64()),
+        }
+    )
+
+
+def _numbers(stats: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, float]]:
+    for name, value in stats.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{within}{name}.")
+        elif isinstance(value, int | float):
+            yield f"{within}{name}", float(value)
+
+
+def _of_node(table: pa.Table, node: str) -> pa.Table:
+    """A table with the node that its rows belong to."""
+    return table.append_column("node_id", pa.array([node] * table.num_rows, pa.string()))
+
+
+def _events(changes: Sequence[Mapping[str, Any]], *, by_node: bool) -> pa.Table:
+    """The table `events`, one node below the other."""
+    rows = [(str(c["resource"]), str(c.get("name") or ""), c) for c in changes]
+    if not by_node:
+        return events_table(rows)
+    parts = []
+    for node in dict.fromkeys(c["node"] for c in changes):
+        mine = [row for row in rows if row[2]["node"] == node]
+        parts.append(_of_node(events_table(mine), node))
+    return pa.concat_tables(parts)

@@ -1,0 +1,205 @@
+"""The disks that one owner has up, the host's stage of a study or a cluster: one by one by its back end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.emulate.backends import Applied, Backends, Choice, Place, UpDisk
+from penstock.emulate.backends.base import Cause, limits_dict
+from penstock.emulate.backends.fuse import INSTANT_PROFILE
+from penstock.emulate.disks.recorded import Recorded, changes_by_disk
+from penstock.errors import BadInput, PenstockError
+from penstock.host.journal import Entry, Journal, Values
+from penstock.spec.cluster import DiskSpec
+
+
+@dataclass
+class LiveDisk:
+    """A disk that is up: `at` is where the host has it, `mount` where who uses it sees it."""
+
+    spec: DiskSpec
+    at: Path
+    mount: str
+    directory: Path
+    up: UpDisk
+    choice: Choice
+    #: whether a run has begun on it
+    begun: bool = False
+
+    @property
+    def disk_id(self) -> str:
+        """`node.disk`."""
+        return self.up.disk_id
+
+    @property
+    def device(self) -> tuple[int, int]:
+        """Device number that its files carry; another one after a power cut."""
+        return self.up.device
+
+    @property
+    def page(self) -> Path | None:
+        """The page of its counters, of a disk of the model."""
+        page: Path | None = getattr(self.up, "page", None)
+        return page
+
+    def describe(self) -> dict[str, Any]:
+        """The disk in JSON values, without its counters."""
+        return {
+            "mount": self.mount,
+            "at": str(self.at),
+            "directory": str(self.directory),
+            "disk_id": self.disk_id,
+            "device": list(self.device),
+            "backend": self.choice.name,
+            "reason": self.choice.reason,
+            "warnings": list(self.choice.warnings),
+            "profile": self.spec.profile_name or None,
+            "time_scale": self.spec.time_scale,
+            "page": None if self.page is None else str(self.page),
+        }
+
+    def status(self) -> dict[str, Any]:
+        """The same with its counters, and what is in force with the keys of a patch."""
+        stats = None
+        with contextlib.suppress(PenstockError):
+            stats = self.up.stats()
+        return self.describe() | {"stats": stats, "now": self._in_force()}
+
+    def _in_force(self) -> dict[str, Any]:
+        known = getattr(self.up, "in_force", None)
+        with contextlib.suppress(PenstockError):
+            return {"limits": limits_dict(self.up.read_back())} if known is None else known()
+        return {}
+
+    def recorded(self, changes: Sequence[Mapping[str, Any]]) -> Recorded:
+        """What it leaves of a run, which has ended; `changes`: those of it."""
+        self.begun = False
+        stats = self.up.stats(closing=True)
+        return Recorded(
+            disk_id=self.disk_id,
+            backend=self.choice.name,
+            stats=stats,
+            tables=self.up.end(),
+            facts=self.up.facts(),
+            reason=self.choice.reason,
+            warnings=self.choice.warnings,
+            profile=self.spec.profile or INSTANT_PROFILE,
+            changes=changes,
+        )
+
+
+class LiveDisks:
+    """All disks of one owner, by node and name; what serves them is started when the first is asked for.
+
+    `lacking`: by back end, what the host lacks, where that is known.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        journal: Journal,
+        *,
+        run: str | None = None,
+        lacking: Mapping[str, str] | None = None,
+    ) -> None:
+        self._backends = Backends(journal, home, run=run, lacking=lacking)
+        self._disks: dict[str, dict[str, LiveDisk]] = {}
+
+    def __iter__(self) -> Iterator[LiveDisk]:
+        return (disk for disks in self._disks.values() for disk in disks.values())
+
+    def choose(self, disk: DiskSpec) -> Choice:
+        """Which back end would serve a disk. Raises BadInput where none can."""
+        return self._backends.choose(disk)
+
+    def up(self, node: str, disk: DiskSpec, place: Place, mount: str) -> LiveDisk:
+        """Puts one disk up, which its node sees at `mount`. Raises PenstockError, or BadInput where it cannot
+        be as asked."""
+        up = self._backends.up(disk, place)
+        choice = self._backends.choices[place.disk_id]
+        made = LiveDisk(disk, place.mount, mount, place.directory, up, choice)
+        self._disks.setdefault(node, {})[disk.name] = made
+        return made
+
+    def of(self, node: str) -> dict[str, LiveDisk]:
+        """A node's disks by name."""
+        return self._disks.get(node, {})
+
+    def altering(
+        self, node: str, name: str | None, patch: dict[str, Any]
+    ) -> list[tuple[Entry, Values]]:
+        """What a patch changes, for the journal."""
+        return self.find(node, name).up.altering(patch)
+
+    def patch(
+        self, node: str, name: str | None, patch: dict[str, Any], cause: Cause | None = None
+    ) -> Applied:
+        """Changes a disk now, of which the journal was told, and reads it back."""
+        return self.find(node, name).up.patch(patch, announced=True, cause=cause)
+
+    def check_cut(self, node: str, name: str | None) -> None:
+        """Raises BadInput for a disk whose power cannot be cut."""
+        disk = self.find(node, name)
+        if not getattr(disk.up, "cuts_power", False):
+            raise BadInput(
+                f"node {node}: power_cut of disk {name}: its back end {disk.choice.name} has none; "
+                "expected a disk with backend: fuse"
+            )
+
+    def schedule(self, node: str, name: str | None, events: list[dict[str, Any]]) -> None:
+        """Hands a disk's events, of which the journal was told, to what serves it: `at_ns` (CLOCK_MONOTONIC)
+        and `patch` each."""
+        self.find(node, name).up.schedule(events, announced=True)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What became of the disks' events."""
+        found = []
+        for node, disks in self._disks.items():
+            for name, disk in disks.items():
+                with contextlib.suppress(PenstockError):
+                    for event in disk.up.events():
+                        found.append({"node": node, "resource": "disk", "name": name, **event})
+        return found
+
+    def status(self, node: str) -> dict[str, dict[str, Any]]:
+        """A node's disks with their counters."""
+        return {name: disk.status() for name, disk in self.of(node).items()}
+
+    def begin(self, spool: Path) -> None:
+        """A run begins on all disks: counters to zero, what a certificate needs is recorded from now on."""
+        for disk in self:
+            disk.up.begin(spool)
+            disk.begun = True
+
+    def end(self, changes: Sequence[Mapping[str, Any]]) -> dict[str, Recorded]:
+        """The run has ended: by disk_id what each disk leaves of it, of those that it was begun on.
+
+        `changes`: `events()`, or none where who judges the disks has them.
+        """
+        mine = changes_by_disk(changes)
+        begun = [disk for disk in self if disk.begun]
+        return {d.disk_id: d.recorded(mine.get(d.disk_id, ())) for d in begun}
+
+    def down(self) -> None:
+        """Takes all disks down; what served them serves the next ones."""
+        disks, self._disks = list(self), {}
+        with contextlib.ExitStack() as stack:
+            for disk in disks:
+                stack.callback(disk.up.down)
+
+    def stop(self) -> None:
+        """Takes all disks down, and ends what served them."""
+        self._disks.clear()
+        self._backends.stop()
+
+    def find(self, node: str, name: str | None) -> LiveDisk:
+        """One disk of a node. Raises BadInput where there is none."""
+        disk = self.of(node).get(name or "")
+        if disk is None:
+            there = ", ".join(self.of(node)) or "none"
+            raise BadInput(f"node {node} has no disk {name!r}; it has {there}")
+        return disk

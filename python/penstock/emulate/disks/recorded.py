@@ -1,0 +1,103 @@
+"""What a disk leaves of a run, in the process that had it up and in the one that judges it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.plugins import DISK_BACKENDS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.analyse.fidelity import Certificate
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What one disk counted and recorded in a run, and what was asked of it.
+
+    `backend` had it up, for the `reason`; `stats` and `facts` are that disk's own, `tables` what was recorded
+    by name. `profile` is what it was put up with, `changes` what was changed on it since, with the fields of
+    `Applied`.
+    """
+
+    disk_id: str
+    backend: str
+    stats: Mapping[str, Any]
+    tables: Mapping[str, pa.Table]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+    profile: Mapping[str, Any] = field(default_factory=dict)
+    changes: Sequence[Mapping[str, Any]] = ()
+
+    def certificate(
+        self, utilisation: pa.Table | None, run_cpu_ns: int | None = None
+    ) -> Certificate | None:
+        """How true the disk was, as its back end judges it; None where that has no certificate.
+
+        `utilisation` of the host, where it was monitored, tells a busy host from an untrue disk;
+        `run_cpu_ns`, the processor time of the run, tells its own load from others'.
+        """
+        made: Certificate | None = DISK_BACKENDS.load(self.backend).certificate(
+            self, utilisation, run_cpu_ns
+        )
+        return made
+
+    def to_files(self, spool: Path) -> dict[str, Any]:
+        """In JSON values for another process, the tables as files (Parquet) of `spool`; without what that
+        knows: `profile` and `changes`."""
+        from penstock.archive.bundle import write_parquet
+
+        files = {}
+        for name, table in self.tables.items():
+            path = spool / f"{self.disk_id}.{name}.parquet"
+            write_parquet(path, table)
+            files[name] = str(path)
+        return {
+            "stats": dict(self.stats),
+            "facts": dict(self.facts),
+            "tables": files,
+            "backend": self.backend,
+            "reason": self.reason,
+            "warnings": list(self.warnings),
+        }
+
+    @classmethod
+    def from_files(
+        cls,
+        disk_id: str,
+        said: Mapping[str, Any],
+        profile: Mapping[str, Any],
+        changes: Sequence[Mapping[str, Any]],
+    ) -> Recorded:
+        """From what `to_files` gave in another process; its files are removed."""
+        import pyarrow.parquet as pq
+
+        tables = {}
+        for name, path in said["tables"].items():
+            tables[name] = pq.read_table(path)
+            Path(path).unlink()
+        return cls(
+            disk_id,
+            said["backend"],
+            said["stats"],
+            tables,
+            said["facts"],
+            said["reason"],
+            tuple(said["warnings"]),
+            profile,
+            changes,
+        )
+
+
+def changes_by_disk(changes: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Those of an owner's changes that were made on disks, by disk_id."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for change in changes:
+        if change["resource"] == "disk":
+            found.setdefault(f"{change['node']}.{change.get('name')}", []).append(change)
+    return found

@@ -1,0 +1,175 @@
+"""The recorder: observers around something that runs, and the bundle of what they saw."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.archive.bundle import Bundle, partial_path, read_accesses
+from penstock.errors import BadInput, PenstockError
+from penstock.host.clocks import clock_row
+from penstock.host.directories import marker
+from penstock.host.journal import Journal, new_token
+from penstock.observe.observer import Observer, Watched
+from penstock.plugins import OBSERVERS
+
+
+@dataclass
+class Observation:
+    """What observers saw of one recording: small tables, receipts and losses by observer, the file of a table
+    that was written into the bundle, what the manifest is to say, clocks at its beginning and end."""
+
+    observed: dict[str, pa.Table] = field(default_factory=dict)
+    receipts: dict[str, Any] = field(default_factory=dict)
+    #: by observer, what it lost
+    losses: dict[str, int] = field(default_factory=dict)
+    events_path: Path | None = None
+    manifest: dict[str, Any] = field(default_factory=dict)
+    clocks: list[dict[str, int | str]] = field(default_factory=list)
+
+    def events(self, columns: list[str]) -> pa.Table | None:
+        """Reads and writes of the table `io_events` in the bundle; None if there is none."""
+        if self.events_path is None:
+            return None
+        return read_accesses(self.events_path, columns)
+
+
+#: of clocks by which alone everything was timed
+OWN_CLOCK: dict[str, int | str] = {"offset_ns": 0, "offset_bound_ns": 0}
+
+
+class Recorder:
+    """Observers that are started once, and record one thing after the other:
+
+        with Recorder({"trace": observer}) as recorder:
+            recorder.start(watched, out_dir)
+            …
+            seen = recorder.finish(bundle, run)
+
+    What is armed last ends first. Leaving the block ends the observers, whatever they were doing; where we
+    are killed in it, `penstock undo` puts right what they told the journal of.
+    """
+
+    def __init__(self, observers: Mapping[str, Observer]) -> None:
+        self._all = dict(observers)
+        self._on: list[str] = []
+        self._clocks: list[dict[str, int | str]] = []
+
+    @classmethod
+    def of_names(
+        cls, journal: Journal, home: Path, wanted: Mapping[str, Mapping[str, Any]]
+    ) -> Recorder:
+        """Observers by their names in `OBSERVERS`, each with its settings."""
+        recorder = cls({})
+        try:
+            for name, settings in wanted.items():
+                recorder._all[name] = OBSERVERS.load(name)(journal, home, settings)
+        except BaseException:
+            recorder.stop()
+            raise
+        return recorder
+
+    def start(self, watched: Watched, out_dir: Path | None) -> None:
+        """Arms them; what they spool lies in `out_dir` (None: where each has a place of its own)."""
+        self._clocks = []
+        for name, observer in self._all.items():
+            observer.start(watched, out_dir)
+            self._on.append(name)
+        self._clocks.append(clock_row("start"))
+
+    def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Observation:
+        """Ends the recording, of those that are armed; `run`: begin and end of the program [ns]."""
+        if self._clocks:
+            self._clocks.append(clock_row("end"))
+        found = Observation(clocks=self._clocks)
+        self._clocks = []
+        while self._on:
+            name = self._on.pop()
+            seen = self._all[name].finish(bundle, run)
+            found.observed.update(seen.tables)
+            found.events_path = seen.events_path or found.events_path
+            found.receipts[name] = seen.receipt
+            found.losses[name] = seen.lost
+            found.manifest.update(seen.manifest)
+        return found
+
+    def stop(self) -> None:
+        """Ends the observers."""
+        with contextlib.ExitStack() as stack:
+            while self._all:
+                stack.callback(self._all.popitem()[1].stop)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+@contextlib.contextmanager
+def new_bundle(
+    journal: Journal, output: Path | None, words: Sequence[str]
+) -> Iterator[Bundle | None]:
+    """The bundle of a command to be written, if one was asked for; nothing is left of it where the block
+    raises.
+
+    Where we are killed `undo` removes what had been written: it is no bundle yet. BadInput where none can be.
+    """
+    if output is None:
+        yield None
+        return
+    token = new_token()
+    entry = journal.plan("directory", partial_path(output.absolute()), token=token)
+    try:
+        bundle = Bundle.create(output, {"command": list(words), "run_id": "r001"})
+        (bundle.path / marker(token)).touch()
+    except OSError as error:
+        journal.undone(entry)
+        raise BadInput(f"-o: {output}: {error.strerror}; expected a path to write") from None
+    except PenstockError:
+        journal.undone(entry)
+        raise
+    journal.done(entry)
+    try:
+        yield bundle
+    except BaseException:
+        bundle.discard()
+        raise
+    finally:
+        journal.undone(entry)
+
+
+def finish_bundle(
+    bundle: Bundle,
+    seen: Observation,
+    phases: Sequence[Mapping[str, Any]],
+    exit_status: int,
+    run: tuple[int, int],
+    facts: Mapping[str, Any],
+) -> Path:
+    """Writes what was seen of one command of this host, which ended with a status, and gives the bundle its
+    name. `facts`: what else the manifest says."""
+    for name, table in seen.observed.items():
+        bundle.write_table(name, table)
+    bundle.write_table("clocks", pa.Table.from_pylist(seen.clocks))
+    bundle.write_table("phases", pa.Table.from_pylist([dict(phase) for phase in phases]))
+    bundle.manifest.update(
+        {
+            "state": "finished" if exit_status == 0 else "failed",
+            "exit_status": exit_status,
+            "losses": seen.losses,
+            "receipts": seen.receipts,
+            "responses": {"wall_s": {"value": (run[1] - run[0]) / 1e9, "unit": "s"}},
+            "times": {"start_ns": run[0], "end_ns": run[1]},
+            **seen.manifest,
+            **facts,
+        }
+    )
+    for ours in bundle.path.glob(marker("*")):
+        ours.unlink()
+    return bundle.finish()

@@ -1,0 +1,93 @@
+"""The tracer, with what it watches under the calls where that is asked for, as an observer of runs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.archive.bundle import Bundle
+from penstock.errors import PenstockError
+from penstock.host.journal import Journal
+from penstock.observe.observer import Seen, Watched
+from penstock.observe.trace.capture.salvage import what_layers_miss
+from penstock.observe.trace.capture.tracer import Tracer, TraceResult
+from penstock.observe.trace.layers.tables import Layers, with_layers
+
+
+class TraceObserver:
+    """The tracer around the runs of a study. Settings: `mode`."""
+
+    def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
+        self._begin(Tracer(journal, home, str(settings["mode"])))
+
+    def _begin(
+        self,
+        tracer: Tracer,
+        layers: Layers | None = None,
+        target: Mapping[str, Any] | None = None,
+        salvage: bool = False,
+    ) -> None:
+        self.tracer = tracer
+        self._layers = layers
+        self._salvage = salvage
+        #: what only this recording has (`Tracer.arm`)
+        self.target = dict(target or {})
+        self._result: TraceResult | None = None
+
+    @classmethod
+    def of(
+        cls,
+        tracer: Tracer,
+        layers: Layers | None = None,
+        *,
+        target: Mapping[str, Any] | None = None,
+        salvage: bool = False,
+    ) -> TraceObserver:
+        """Of programs that are loaded already; `target` and `salvage` as of `Tracer.arm` and `disarm`."""
+        made = cls.__new__(cls)
+        made._begin(tracer, layers, target, salvage)
+        return made
+
+    @property
+    def result(self) -> TraceResult:
+        """What the last recording left."""
+        assert self._result is not None
+        return self._result
+
+    def start(self, watched: Watched, out_dir: Path | None) -> None:
+        """Records what the members of the run's group do. PenstockError where nodes have no group above."""
+        scope = watched.scope
+        if scope is None or scope == 0:
+            raise PenstockError(
+                "several nodes cannot be traced here: their control groups have none of their own "
+                "above them (the unified hierarchy holds the controllers); take trace out of observers"
+            )
+        self.tracer.arm(scope, out_dir, watched.devices, self.target)
+        if self._layers is not None:
+            self._layers.arm(scope if isinstance(scope, int) else scope.cgroup_id)
+
+    def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
+        """The events into `bundle`; verdicts, files and the closing sentence."""
+        if self._layers is not None:
+            self._layers.halt(salvage=self._salvage)
+        traced = self.tracer.disarm(bundle, run=run, salvage=self._salvage)
+        if self._layers is not None:
+            traced = with_layers(traced, self._layers)
+            missing = what_layers_miss(traced.receipt.get("layers") or {})
+            closing = f"{traced.closing} {missing}".rstrip()
+            traced = dataclasses.replace(traced, closing=closing)
+        self._result = traced
+        lost = int(traced.receipt.get("lost", 0))
+        return Seen(
+            traced.tables, traced.receipt, lost, traced.events_path, {"closing": traced.closing}
+        )
+
+    def stop(self) -> None:
+        """Ends the daemons."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.tracer.stop)
+            if self._layers is not None:
+                stack.callback(self._layers.stop)
