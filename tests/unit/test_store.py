@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.platform.hosts import load_platform
-from penstock.spec.store import Extent, Roles, StoreSpec
+from penstock.spec.store import DEFAULT_ENGINE, Extent, Roles, StoreSpec
 from penstock.store import moosefs
 from penstock.store.deployment import deployment
 from penstock.store.directory import Directory
+from penstock.store.glusterfs import GlusterFS
 from penstock.store.hints import Placement, attribute, checked
 from penstock.store.moosefs import MooseFS
 from penstock.store.staging import matches
-from penstock.store.store import check, with_privileges
+from penstock.store.store import check, ready, with_privileges
+from penstock.store.tags import TAKEN, digest, own, untaken
 
 PLATFORM = """
 penstock_platform: 1
@@ -56,6 +58,14 @@ def test_a_platform_file_says_what_is_put_up(tmp_path: Path) -> None:
     assert may["store-0"] == may["head-0"] == ()
 
 
+def test_without_an_engine_it_is_the_default(tmp_path: Path) -> None:
+    loaded = load_platform(
+        platform(tmp_path, PLATFORM.replace("engine: moosefs, ", "")), predicted=False
+    )
+    assert deployment(loaded)[1].engine == DEFAULT_ENGINE == "cephfs"
+    assert deployment(loaded, "glusterfs")[1].engine == "glusterfs"
+
+
 def test_service_times_are_not_needed_to_put_a_store_up(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="found no manager in group 'head'"):
         load_platform(platform(tmp_path))
@@ -65,10 +75,10 @@ def test_service_times_are_not_needed_to_put_a_store_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (("engine: moosefs, ", ""), "found no engine; expected store: {engine"),
         (("engine: moosefs", "engine: ext4"), "found 'ext4'; expected moosefs"),
         (("replicas: 2", "replicas: 4"), "4 replicas on 3 storage hosts"),
         (("roles: [client]", "roles: []"), "found no node with the role client"),
+        (("roles: [storage]", "roles: []"), "found no node with the role storage"),
     ],
 )
 def test_what_no_engine_could_be_is_refused(
@@ -99,6 +109,8 @@ def test_an_engine_that_is_not_installed_says_how_to_get_it(
 ) -> None:
     monkeypatch.setattr(moosefs.shutil, "which", lambda name, path=None: None)
     assert MooseFS().missing().startswith("no mfsmaster here; `apt-get install moosefs-master")
+    with pytest.raises(PenstockError, match=r"moosefs: no mfsmaster here; `apt-get install .*`"):
+        ready(StoreSpec("moosefs"), Roles(("m",), ("a",), ("a",)))
 
 
 def test_values_of_hints() -> None:
@@ -120,6 +132,30 @@ def test_patterns_of_kept_files() -> None:
     assert matches("results/a", ["/results/*"])
     assert not matches("other/results", ["results/*"])
     assert not matches("a", [])
+
+
+def test_tags_that_nobody_was_told_of() -> None:
+    mine = {"user.penstock.DP": "local", "user.other": "x"}
+    assert untaken(mine, "a", empty=True)
+    assert not untaken({"user.other": "x", "user.penstock_taken": "y"}, "a", empty=True)
+    taken = {**mine, TAKEN: f"{digest(own(mine))} a"}
+    assert not untaken(taken, "a", empty=True)
+    # who opens it empty on another node will be the one that writes it
+    assert untaken(taken, "b", empty=True)
+    assert not untaken(taken, "b", empty=False)
+    # `store tag` named the node, whoever opens it
+    told = {**mine, TAKEN: f"{digest(own(mine))} *"}
+    assert not untaken(told, "b", empty=True)
+    # another tag since then
+    assert untaken({**told, "user.penstock.Replication": "2"}, "b", empty=False)
+    assert own(told) == {"DP": "local"}
+
+
+def test_an_engine_that_cannot_watch_is_refused() -> None:
+    roles = Roles(("m",), ("a", "b"), ("a",))
+    check(MooseFS(), StoreSpec("moosefs", watched=True), roles)
+    with pytest.raises(BadInput, match="glusterfs: found no way to watch for tags; a tagged file"):
+        check(GlusterFS(), StoreSpec("glusterfs", watched=True), roles)
 
 
 def test_an_extent_in_json() -> None:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 #: where nodes see the store unless the platform says otherwise
 MOUNT = "/store"
+#: what a store is made of where nobody says it (docs/adr/0057-the-default-engine.md)
+DEFAULT_ENGINE = "cephfs"
 #: hints are extended attributes with this before their key
 PREFIX = "user.penstock."
 #: what a store is configured with as a whole, by the keys of a platform file, and what each means
@@ -60,7 +62,7 @@ class StoreSpec:
     """A store to be put up: `engine`, values of PARAMETERS, where it is seen, which files are `kept`.
 
     Sizes are bytes. `kept` are patterns of paths within the store that `down` must find on the backend.
-    `options` are the engine's own.
+    `options` are the engine's own. `watched`: tags that programs set are taken up when a file is opened.
     """
 
     engine: str
@@ -68,6 +70,7 @@ class StoreSpec:
     mount: str = MOUNT
     kept: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    watched: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from penstock.platform.emulation import checked_cluster
 from penstock.platform.hosts import Platform
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.cluster import ClusterSpec
-from penstock.spec.store import MOUNT, Roles, StoreSpec
+from penstock.spec.store import DEFAULT_ENGINE, MOUNT, Roles, StoreSpec
 from penstock.spec.units import parse_size
 
 #: keys of the section `store` that configure an engine; those of sizes
@@ -21,12 +21,12 @@ _SIZES = ("chunk",)
 def deployment(
     platform: Platform, engine: str | None = None, kept: tuple[str, ...] = ()
 ) -> tuple[ClusterSpec, StoreSpec, Roles]:
-    """What a platform file says of nodes and store; `engine` and `kept` beside it. BadInput."""
+    """What a platform file says of nodes and store; `engine` and `kept` beside it. BadInput.
+
+    Where neither says an engine it is DEFAULT_ENGINE.
+    """
     section: Mapping[str, Any] = platform.plain.get("store") or {}
-    name = engine or section.get("engine")
-    if name is None:
-        expected = f"store: {{engine: …}}, one of {', '.join(STORE_ENGINES)}"
-        raise BadInput(f"{platform.name}: found no engine; expected {expected}")
+    name = engine or section.get("engine") or DEFAULT_ENGINE
     if name not in STORE_ENGINES:
         raise BadInput(f"store.engine: found {name!r}; expected {', '.join(STORE_ENGINES)}")
     if not platform.predictable:

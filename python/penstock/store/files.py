@@ -120,7 +120,8 @@ class Mounted:
 
     def make(self, path: str) -> None:
         """By the shell."""
-        self._shell('mkdir -p "$(dirname "$1")" && : >> "$1"', path, what=path)
+        script = '[ -e "$1" ] || { mkdir -p "$(dirname "$1")" && : >> "$1"; }'
+        self._shell(script, path, what=path)
 
     def write(self, path: str, content: bytes) -> None:
         """And sync(1)."""

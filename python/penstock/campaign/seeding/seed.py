@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.campaign.seeding.deploy import CONTROL, seeding_platform
+from penstock.campaign.seeding.homogeneity import Homogeneity, homogeneity
 from penstock.campaign.seeding.trials import SIZES, Key, Trials, link, measure, needed
 from penstock.campaign.workflow.run import Progress, store_of
 from penstock.host.loopback import Measured, interval
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.identify import Identified, Linear, identify
+from penstock.store.deployment import deployment
+from penstock.store.guard import guarded
+from penstock.store.store import ready
 
 Note = Callable[[str], None]
 #: of the section `store`, what is the engine's and not the prediction's
@@ -35,6 +39,8 @@ class Seeded:
     services: Identified
     #: what of it could not be known well enough, in words
     cautions: list[str]
+    #: whether all nodes are like those; None where nothing was compared
+    alike: Homogeneity | None = None
 
 
 def seed(
@@ -42,24 +48,29 @@ def seed(
     *,
     engine: str | None = None,
     budget_s: float = 120.0,
+    compare: bool = True,
     note: Note = lambda _: None,
     progress: Progress | None = None,
 ) -> Seeded:
     """Puts the platform's store up on a manager, a storage node and a client of it, measures and fits.
 
     Application-level calls only: files written and read through the mount, a TCP stream between two nodes.
-    The 95 % interval of each mean is to be within 5 %, else `budget_s` ends it and the file says so.
+    The 95 % interval of each mean is to be within 5 %, else `budget_s` ends it and the file says so. With
+    `compare` all nodes are timed before, and those that differ from the others are cautions.
     Raises PenstockError where the store fails or the host is too busy to measure on.
     """
     small = seeding_platform(platform)
+    ready(*deployment(small, engine)[1:])
+    alike = homogeneity(platform, note=note, progress=progress) if compare else None
     with store_of(small, engine, progress) as store:
         nodes = store.cluster.nodes
         client, server = nodes[store.roles.clients[0]], nodes[store.roles.storage[0]]
-        note("the network between two nodes")
-        network_bps, latency_s = link(client, server)
-        note("the loopback of one")
-        loopback_bps, _ = link(client, client)
-        trials = measure(store, budget_s, note)
+        with guarded(store):
+            note("the network between two nodes")
+            network_bps, latency_s = link(client, server)
+            note("the loopback of one")
+            loopback_bps, _ = link(client, client)
+            trials = measure(store, budget_s, note)
         name = store.spec.engine
     known = small.with_values(
         {
@@ -82,6 +93,7 @@ def seed(
         if not m.converged
     ]
     cautions += trials.dropped
+    cautions += alike.cautions if alike is not None else []
     about = {
         "method": "seeding",
         "date": datetime.date.today().isoformat(),
@@ -91,18 +103,20 @@ def seed(
     document = _document(
         platform, services, ends, means, network_bps, loopback_bps, latency_s, launch_s, about
     )
+    document["store"] = {**(document.get("store") or {}), "engine": name}
     document.setdefault("facts", {})["seeding"] = {
         **about,
         "engine": name,
         "rounds": trials.rounds,
         "dropped": len(trials.dropped),
+        **({"alike": alike.to_dict()} if alike is not None else {}),
         "operations": {
             f"{op} {size} B": {"mean_s": round(m.mean, 7), "n": m.n}
             for (op, size), m in means.items()
         },
     }
     return Seeded(
-        document, trials, network_bps, loopback_bps, latency_s, launch_s, services, cautions
+        document, trials, network_bps, loopback_bps, latency_s, launch_s, services, cautions, alike
     )
 
 
