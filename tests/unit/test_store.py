@@ -12,10 +12,12 @@ from penstock.spec.store import DEFAULT_ENGINE, Extent, Roles, StoreSpec
 from penstock.store import moosefs
 from penstock.store.deployment import deployment
 from penstock.store.directory import Directory
+from penstock.store.glusterfs import GlusterFS
 from penstock.store.hints import Placement, attribute, checked
 from penstock.store.moosefs import MooseFS
 from penstock.store.staging import matches
 from penstock.store.store import check, ready, with_privileges
+from penstock.store.tags import TAKEN, digest, own, untaken
 
 PLATFORM = """
 penstock_platform: 1
@@ -130,6 +132,30 @@ def test_patterns_of_kept_files() -> None:
     assert matches("results/a", ["/results/*"])
     assert not matches("other/results", ["results/*"])
     assert not matches("a", [])
+
+
+def test_tags_that_nobody_was_told_of() -> None:
+    mine = {"user.penstock.DP": "local", "user.other": "x"}
+    assert untaken(mine, "a", empty=True)
+    assert not untaken({"user.other": "x", "user.penstock_taken": "y"}, "a", empty=True)
+    taken = {**mine, TAKEN: f"{digest(own(mine))} a"}
+    assert not untaken(taken, "a", empty=True)
+    # who opens it empty on another node will be the one that writes it
+    assert untaken(taken, "b", empty=True)
+    assert not untaken(taken, "b", empty=False)
+    # `store tag` named the node, whoever opens it
+    told = {**mine, TAKEN: f"{digest(own(mine))} *"}
+    assert not untaken(told, "b", empty=True)
+    # another tag since then
+    assert untaken({**told, "user.penstock.Replication": "2"}, "b", empty=False)
+    assert own(told) == {"DP": "local"}
+
+
+def test_an_engine_that_cannot_watch_is_refused() -> None:
+    roles = Roles(("m",), ("a", "b"), ("a",))
+    check(MooseFS(), StoreSpec("moosefs", watched=True), roles)
+    with pytest.raises(BadInput, match="glusterfs: found no way to watch for tags; a tagged file"):
+        check(GlusterFS(), StoreSpec("glusterfs", watched=True), roles)
 
 
 def test_an_extent_in_json() -> None:

@@ -25,6 +25,9 @@ def command(
         min=1.0,
         help="Seconds after which means may be less well known than 5 %.",
     ),
+    compare: bool = typer.Option(
+        True, help="Time the disk and link of every node first, and name those that differ."
+    ),
     output: Path = typer.Option(
         ..., "-o", "--output", help="The platform file with what was measured."
     ),
@@ -46,7 +49,9 @@ def command(
         print(f"penstock: {text}", file=sys.stderr)
 
     with progress_bar() as progress:
-        found = seed(loaded, engine=engine, budget_s=budget_s, note=note, progress=progress)
+        found = seed(
+            loaded, engine=engine, budget_s=budget_s, compare=compare, note=note, progress=progress
+        )
     where = output.absolute().parent
     result = Platform.from_dict(found.document, loaded.base_dir)
     try:
@@ -54,7 +59,9 @@ def command(
     except OSError as error:
         raise BadInput(f"{output}: {error.strerror}") from error
     if as_json:
-        print(json.dumps({"platform": str(output), "cautions": found.cautions, **_numbers(found)}))
+        alike = found.alike.to_dict() if found.alike is not None else None
+        about = {"platform": str(output), "cautions": found.cautions, "alike": alike}
+        print(json.dumps({**about, **_numbers(found)}))
         return
     table = plain_table(("what",), ("found", "from", "to", "n"))
     for row in _rows(found):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,9 @@ def up(
     strict: bool = typer.Option(
         False, "--strict", help="Refuse what the engine cannot be told, instead of saying so."
     ),
+    watch: bool = typer.Option(
+        False, "--watch", help="Take up hints that programs set, by setfattr(1) or setxattr(2)."
+    ),
     as_json: bool = _JSON,
 ) -> None:
     """Put the nodes of a platform file up, with the store on them, mounted on every client.
@@ -59,6 +63,7 @@ def up(
 
     loaded = load_platform(platform, changes, predicted=False)
     nodes, spec, roles = deployment(loaded, engine, tuple(keep))
+    spec = replace(spec, watched=watch)
     with changing(), progress_bar() as progress:
         store = up_already(nodes, spec, roles)
         if store is None:
@@ -176,6 +181,8 @@ def status(store: str | None = typer.Argument(None), as_json: bool = _JSON) -> N
     for key, one in found.support().items():
         met.add_row(key, one.how, one.why)
     show(servers, met)
+    if "watch" in about:
+        print(_watched(about["watch"]))
 
 
 @app.command()
@@ -250,6 +257,15 @@ def down(
         found = _found(store)
         found.down(discard=discard)
     _said(as_json, {"down": found.name}, f"{found.name}: down")
+
+
+def _watched(told: dict[str, Any]) -> str:
+    """Lines about the hints that programs set."""
+    if "trouble" in told:
+        return f"hints that programs set are not taken up: {told['trouble']}"
+    refused = [f"  {t['path']}: {t['key']}={t['value']}: {t['why']}" for t in told["refused"]]
+    counts = f"{told['taken']} taken up, {told['refusals']} refused"
+    return "\n".join([f"hints that programs set: {counts}", *refused])
 
 
 def _found(name: str | None) -> Store:

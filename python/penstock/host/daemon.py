@@ -27,7 +27,7 @@ from penstock.host.processes import TOKEN_VARIABLE, Identity
 from penstock.state import closed, runtime_dir
 from penstock.writing import write_whole
 
-KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes")
+KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes", "tags")
 _READY_WITHIN_S = 60.0
 _PR_SET_NAME = 15
 
@@ -236,6 +236,21 @@ def start_daemon(
         with contextlib.suppress(OSError):
             settings.unlink()
     return daemon
+
+
+def stop_entirely(daemon: Daemon, journal: Journal) -> None:
+    """Ends a daemon that another command started, or sees to what a dead one left of its files.
+
+    Closes the journal entries of its process; what it held is for `undo`.
+    """
+    entries = [e for e in journal.open_entries() if e.facts.get("pid") == daemon.pid]
+    daemon.stop()
+    for entry in entries:
+        if entry.kind == "process":
+            journal.undone(entry)
+    token = daemon.socket_path.stem.rpartition("-")[2]
+    for path in runtime_dir().glob(f"*{token}*"):
+        path.unlink(missing_ok=True)
 
 
 def _await_ready(daemon: Daemon, reads: int) -> None:

@@ -29,15 +29,20 @@ class Meter:
                 readings.append(int(self.sensor.read_text()) * 1e-6)
                 time.sleep(seconds / 5)
             return sum(readings) / len(readings)
-        before = [int(path.read_text()) for path, _ in self.counters]
+        before = self.counts()
         start = time.perf_counter()
         time.sleep(seconds)
         elapsed = time.perf_counter() - start
-        after = [int(path.read_text()) for path, _ in self.counters]
-        used = [
-            (b - a) % most for a, b, (_, most) in zip(before, after, self.counters, strict=True)
-        ]
-        return sum(used) * 1e-6 / elapsed
+        return self.joules(before, self.counts()) / elapsed
+
+    def counts(self) -> list[int]:
+        """The counters as they are [µJ]; none of a sensor. OSError if they can no longer be read."""
+        return [int(path.read_text()) for path, _ in self.counters]
+
+    def joules(self, before: list[int], after: list[int]) -> float:
+        """Energy between two `counts`, less than one turn of a counter apart."""
+        turns = (most for _, most in self.counters)
+        return sum((b - a) % t for a, b, t in zip(before, after, turns, strict=True)) * 1e-6
 
 
 def find_meter(sys: Path = Path("/sys")) -> tuple[Meter | None, str]:

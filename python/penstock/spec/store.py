@@ -62,7 +62,7 @@ class StoreSpec:
     """A store to be put up: `engine`, values of PARAMETERS, where it is seen, which files are `kept`.
 
     Sizes are bytes. `kept` are patterns of paths within the store that `down` must find on the backend.
-    `options` are the engine's own.
+    `options` are the engine's own. `watched`: tags that programs set are taken up when a file is opened.
     """
 
     engine: str
@@ -70,6 +70,7 @@ class StoreSpec:
     mount: str = MOUNT
     kept: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    watched: bool = False
 
 
 @dataclass(frozen=True)

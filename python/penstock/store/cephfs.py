@@ -63,6 +63,9 @@ _SUPPORT = {
     "StripeWidth": emulated("a pool over that many nodes, on which objects fall by hash"),
     "CacheSize": refused("the cache is an option of the mount, not of a file"),
     "deduplication": refused("CephFS keeps no chunk once for two files"),
+    "setfattr": emulated(
+        "an empty file's tags are taken up when it is next opened (store up --watch)"
+    ),
     "DP local": emulated("a pool whose first copy is on the writer's node"),
     "DP collocation": emulated("a pool whose first copy is on the group's node"),
     "DP scatter": native("an object_size of that many chunks, stripe_count 1"),

@@ -7,6 +7,7 @@ an engine refuses must be refused when it is asked, and change nothing.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -84,6 +85,8 @@ class _Trial:
             yield self._shown(f"ChunkSize={size // 1024}KiB", "ChunkSize", partial(self._cut, size))
         for key, value in (("CacheSize", "4MiB"), ("deduplication", "true")):
             yield self._shown(f"{key}={value}", key, partial(self._taken, key, value))
+        if self._store.spec.watched:
+            yield self._shown("DP=local by setxattr(2)", "setfattr", self._by_programs)
         yield self._plain("four files, four layouts", self._versatile)
         yield self._plain("an unknown tag is kept", self._unknown)
         yield self._plain("a file with data is refused, or migrated", self._migrated)
@@ -207,6 +210,19 @@ class _Trial:
                 return f"written on {node}, it lies on {self._holders(shares) or 'no one node'}"
             if said := self._located(path, 4 * MIB, 1):
                 return said
+        return ""
+
+    def _by_programs(self) -> str:
+        """On two nodes in turn, by programs that know nothing of us."""
+        for number, node in enumerate(self._both[1:3]):
+            path = f"own{number}"
+            whole = self._store.inside(f"{FOLDER}/{path}")
+            self._run(node, "/bin/sh", "-c", 'mkdir -p "${1%/*}"; : > "$1"', "sh", whole)
+            set_it = "import os, sys; os.setxattr(sys.argv[1], 'user.penstock.DP', b'local')"
+            self._run(node, sys.executable, "-I", "-c", set_it, whole)
+            shares = self._written(path, node, 4 * MIB)
+            if self._holders(shares) != [node]:
+                return f"written on {node}, it lies on {self._holders(shares) or 'no one node'}"
         return ""
 
     def _collocated(self) -> str:

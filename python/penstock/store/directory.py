@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.host.namespaces import bind_into
-from penstock.spec.store import PARAMETERS, Extent, Support, refused
+from penstock.spec.store import PARAMETERS, Extent, Support, emulated, refused
 from penstock.store.engine import Site
 
 _WHY = "one directory of one host knows no chunks, copies or nodes"
@@ -16,6 +16,7 @@ _HINTS = ("Replication", "ChunkSize", "StripeWidth", "CacheSize", "deduplication
 _SUPPORT: dict[str, Support] = dict.fromkeys((*PARAMETERS, *_HINTS), refused(_WHY)) | {
     f"DP {kind}": refused(_WHY) for kind in ("local", "collocation", "scatter")
 }
+_SUPPORT["setfattr"] = emulated("tags are looked at when a file is opened (store up --watch)")
 
 
 class Directory:

@@ -53,6 +53,9 @@ _SUPPORT = {
     ),
     "CacheSize": refused("the cache is the volume's, not of a file"),
     "deduplication": refused("GlusterFS keeps no shard once for two files"),
+    "setfattr": refused(
+        "a tagged file is another one in its place, and who opens it has the first already"
+    ),
     "DP local": emulated(_PLACED.format("the writer's node")),
     "DP collocation": emulated(_PLACED.format("the group")),
     "DP scatter": emulated(f"chunks that stay together are one shard: {_SHARDED}"),

@@ -75,6 +75,7 @@ _SUPPORT = {
     "StripeWidth": refused("a block is whole on its nodes, and follows its writer"),
     "CacheSize": refused("a client keeps nothing of what it read"),
     "deduplication": refused("HDFS keeps no block once for two files"),
+    "setfattr": refused("no node mounts it, so no program sets attributes there"),
     "DP local": native("the first copy goes to the writer's data node"),
     "DP collocation": emulated(
         "written through the data node of the group, which keeps the first copy"

@@ -47,6 +47,8 @@ def kind(path: str) -> list[Any] | None:
 
 def make(path: str) -> None:
     """An empty file with its directory, where there is none."""
+    if os.path.lexists(path):  # it is not opened: `--watch` holds opens of files with tags
+        return
     os.makedirs(os.path.dirname(path), exist_ok=True)
     # MooseFS tells one of two clients that make a file at the same time that it exists
     with contextlib.suppress(FileExistsError):

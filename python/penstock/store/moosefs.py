@@ -40,6 +40,9 @@ _SUPPORT = {
     "StripeWidth": refused("a chunk is whole on its servers"),
     "CacheSize": refused("the cache is an option of the mount, not of a file"),
     "deduplication": refused("MooseFS keeps no chunk once for two files"),
+    "setfattr": emulated(
+        "an empty file's tags are taken up when it is next opened (store up --watch)"
+    ),
     "DP local": emulated("a storage class with the label of the writer's node"),
     "DP collocation": emulated("a storage class with the label of the group's node"),
     "DP scatter": refused(

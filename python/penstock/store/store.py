@@ -8,10 +8,11 @@ import hashlib
 import json
 import os
 import posixpath
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 from penstock.emulate.cluster.cluster import Cluster, RunningNode, registered
 from penstock.errors import BadInput, PenstockError
@@ -23,28 +24,18 @@ from penstock.spec.store import Extent, Roles, StoreSpec, Support, refused
 from penstock.state import closed, runtime_dir
 from penstock.store.engine import Site, StoreEngine
 from penstock.store.files import Files, Mounted, Unmounted
-from penstock.store.hints import attribute, checked, hint
+from penstock.store.hints import attribute, checked
 from penstock.store.session import Sessions
+from penstock.store.tags import Tagged, Tagging, own
 from penstock.writing import write_whole
+
+if TYPE_CHECKING:
+    from penstock.store.watching import TagWatch
 
 Progress = Callable[[str, int, int], None]
 #: bytes that must come back from another node before a store counts as up
 _PROBE_BYTES = 256 * 1024
 _PROBE_WITHIN_S = 45.0
-
-
-@dataclass(frozen=True)
-class Tagged:
-    """What became of one tag: whether the engine took it up, and why."""
-
-    path: str
-    key: str
-    value: str
-    support: Support
-
-    def to_dict(self) -> dict[str, Any]:
-        """In JSON values."""
-        return {"path": self.path, "key": self.key, "value": self.value, **self.support.to_dict()}
 
 
 class Store:
@@ -59,6 +50,7 @@ class Store:
         self.state = state
         self._engine: StoreEngine = STORE_ENGINES.load(spec.engine)()
         self._sessions = Sessions()
+        self._watching: TagWatch | None = None
 
     @property
     def name(self) -> str:
@@ -121,7 +113,24 @@ class Store:
             raise
         if outlive:
             store._keep()
+        if spec.watched:
+            try:
+                store._watch(outlive)
+            except BaseException:
+                store._forget()
+                raise
         return store
+
+    def _watch(self, outlive: bool) -> None:
+        """Has tags that programs set taken up: by a process of its own, or by this one while it runs."""
+        from penstock.store.watching import TagWatch, start_watch
+
+        if outlive:
+            self.state["watch"] = start_watch(self.name)
+            self._keep()
+        else:
+            self._watching = TagWatch(lambda: self)
+            self._watching.hold()
 
     @classmethod
     def find(cls, name: str | None = None) -> Store:
@@ -205,8 +214,7 @@ class Store:
         """The tags of a file by key: also those that mean nothing to anybody."""
         files, whole = self.files(node), self.inside(path)
         _kind(files, whole, path)
-        found = files.attributes(whole)
-        return {k.removeprefix("user.penstock."): v for k, v in found.items() if "penstock." in k}
+        return own(files.attributes(whole))
 
     def tag(
         self,
@@ -232,67 +240,24 @@ class Store:
             files.make(whole)
         kind, size = _kind(files, whole, path)
         empty = kind == "directory" or size == 0
+        tagging = self._tagging(site, writer)
         if migrate and not empty:
-            return self._migrated(site, writer, whole, path, tags)
-        results = self._apply(site, writer, whole, path, tags, empty=empty)
+            results = tagging.again(whole, path, tags)
+        else:
+            results = tagging.told(whole, path, tags, empty=empty)
         self.remember()
         return results
 
-    def _apply(
-        self,
-        site: Site,
-        writer: RunningNode,
-        whole: str,
-        path: str,
-        tags: Mapping[str, str],
-        *,
-        empty: bool,
-    ) -> list[Tagged]:
-        named = {attribute(k): v for k, v in tags.items()}
-        self._files(site, writer).set_attributes(whole, named)
-        results = []
-        for key, text in tags.items():
-            value, known = checked(key, text), hint(key)
-            if known is None:
-                support = Support("native", "kept and given back; nobody gives it a meaning")
-            elif (mapped := known.engines.get(self.spec.engine)) is not None:
-                support = mapped(site, writer, whole, value, empty)
-            else:
-                support = self._engine.tag(site, writer, whole, key, value, empty=empty)
-            results.append(Tagged(path, key, text, support))
-        return results
-
-    def _migrated(
-        self,
-        site: Site,
-        writer: RunningNode,
-        whole: str,
-        path: str,
-        tags: Mapping[str, str],
-    ) -> list[Tagged]:
-        draft = posixpath.join(posixpath.dirname(whole), f".penstock-{os.urandom(6).hex()}")
-        files = self._files(site, writer)
-
-        def content(of: str) -> str:
-            return files.facts([of])[0].sha256
-
-        before, kept = content(whole), files.attributes(whole)
-        files.make(draft)
-        try:
-            files.set_attributes(draft, kept)
-            results = self._apply(site, writer, draft, path, tags, empty=True)
-            files.rewrite(whole, draft)
-            if content(draft) != before or content(whole) != before:
-                raise PenstockError(
-                    f"{path}: what was written again is not what was there; left as it was"
-                )
-            files.replace(draft, whole)
-        except BaseException:
-            with contextlib.suppress(PenstockError):
-                files.remove(draft)
-            raise
+    def take_up(self, whole: str, node: str, *, empty: bool) -> list[Tagged]:
+        """Has the engine take up the tags of a file that `node` opens, which nobody told it of."""
+        site, writer = self._site(), self.client(node)
+        path = whole.removeprefix(self.spec.mount)
+        results = self._tagging(site, writer).found(whole, path, empty=empty)
         self.remember()
         return results
+
+    def _tagging(self, site: Site, writer: RunningNode) -> Tagging:
+        return Tagging(self._engine, site, writer, self._files(site, writer))
 
     def locate(self, path: str, node: str | None = None) -> list[Extent]:
         """Where the bytes of a file are, in order of their offset."""
@@ -327,7 +292,19 @@ class Store:
             found |= self._engine.status(site)
         except PenstockError as error:
             found |= {"servers": [], "trouble": str(error)}
+        if self.spec.watched:
+            found["watch"] = self._told()
         return found
+
+    def _told(self) -> dict[str, Any]:
+        """What became of tags that programs set."""
+        from penstock.store.watching import ask_watch
+
+        if self._watching is not None:
+            return self._watching.told()
+        if "watch" not in self.state:
+            return {"trouble": "nothing watches for them"}
+        return ask_watch(self.state["watch"])
 
     def down(self, *, discard: Sequence[str] = ()) -> None:
         """Takes store and nodes down. PenstockError while a kept file is not verified on the backend.
@@ -349,6 +326,7 @@ class Store:
 
     def _end(self) -> None:
         """Clients and servers in good order; what has died is the cluster's to remove."""
+        self._watch_no_more()
         site = self._site()
         self._sessions.close()
         for node in site.clients:
@@ -357,6 +335,14 @@ class Store:
                     self._engine.unmount(site, node)
         with contextlib.suppress(PenstockError):
             self._engine.down(site)
+
+    def _watch_no_more(self) -> None:
+        from penstock.store.watching import stop_watch
+
+        if self._watching is not None:
+            self._watching.close()
+        if "watch" in self.state:
+            stop_watch(self.state.pop("watch"))
 
     def stop(self) -> None:
         """Ends the store and leaves the nodes."""
@@ -437,6 +423,9 @@ def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = 
     if said := engine.refusal(_planned(spec, roles)):
         raise BadInput(f"{spec.engine}: {said}")
     support = engine.support()
+    watch = support.get("setfattr", refused("unknown to it"))
+    if spec.watched and watch.how == "refused":
+        raise BadInput(f"{spec.engine}: found no way to watch for tags; {watch.why}")
     refusals = [
         f"store.{key}: {spec.engine} refuses it: {support.get(key, refused('unknown to it')).why}"
         for key in parameters
@@ -509,8 +498,28 @@ def up_already(nodes: ClusterSpec, spec: StoreSpec, roles: Roles) -> Store | Non
 
 
 @contextlib.contextmanager
-def changing() -> Iterator[None]:
-    """Keeps other commands from putting up or taking down stores meanwhile."""
+def changing(patience_s: float | None = None) -> Iterator[None]:
+    """Keeps other commands from putting up or taking down stores meanwhile.
+
+    PenstockError where another one does so for more than `patience_s`.
+    """
     with open(runtime_dir() / "stores.lock", "w", opener=closed) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        if patience_s is None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        else:
+            _locked_within(lock, patience_s)
         yield
+
+
+def _locked_within(lock: IO[str], patience_s: float) -> None:
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise PenstockError(
+                    f"another command has been changing stores for {patience_s:g} s"
+                ) from None
+            time.sleep(0.01)

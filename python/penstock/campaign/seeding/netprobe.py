@@ -1,7 +1,8 @@
 """What measures a link from inside two nodes: TCP throughput and round trips. The standard library alone.
 
 `serve ADDRESS` prints its port and answers until stdin ends; `ask ADDRESS PORT SECONDS` prints JSON: bytes
-per second of each repetition, seconds of each round trip.
+per second of each repetition, seconds of each round trip. `burst ADDRESS PORT BYTES` prints the seconds
+until the other side had so many bytes.
 """
 
 import contextlib
@@ -71,8 +72,28 @@ def ask(address: str, port: int, seconds: float) -> None:
     print(json.dumps({"rates_bps": rates[WARM:], "trips_s": trips[WARM:]}))
 
 
+def burst(address: str, port: int, size: int) -> None:
+    """One transfer, from the first byte sent to the other side's word that it has all."""
+    block = os.urandom(1 << 16)
+    with socket.create_connection((address, port)) as peer:
+        peer.sendall(b"B")
+        begin, left = time.perf_counter(), size
+        while left:
+            left -= peer.send(block[:left])
+        peer.shutdown(socket.SHUT_WR)
+        said = b""
+        while got := peer.recv(8):
+            said += got
+        took_s = time.perf_counter() - begin
+    if int.from_bytes(said, "big") != size:
+        sys.exit(f"{int.from_bytes(said, 'big')} of {size} bytes came")
+    print(took_s)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(sys.argv[2])
+    elif sys.argv[1] == "burst":
+        burst(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:
         ask(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))

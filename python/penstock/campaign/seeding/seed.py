@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.campaign.seeding.deploy import CONTROL, FRAME, seeding_platform
+from penstock.campaign.seeding.homogeneity import Homogeneity, homogeneity
 from penstock.campaign.seeding.trials import NARROW, SIZES, Trials, link, measure, needed
 from penstock.campaign.workflow.run import Progress, store_of
 from penstock.host.loopback import Measured as Interval
 from penstock.host.loopback import interval
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.identify import Identified, Linear, Measured, identify
+from penstock.store.deployment import deployment
+from penstock.store.guard import guarded
+from penstock.store.store import ready
 
 Note = Callable[[str], None]
 #: of the section `store`, what is the engine's and not the prediction's
@@ -43,6 +47,8 @@ class Seeded:
     services: Identified
     #: what of it could not be known well enough, in words
     cautions: list[str]
+    #: whether all nodes are like those; None where nothing was compared
+    alike: Homogeneity | None = None
 
 
 def seed(
@@ -50,17 +56,22 @@ def seed(
     *,
     engine: str | None = None,
     budget_s: float = 120.0,
+    compare: bool = True,
     note: Note = lambda _: None,
     progress: Progress | None = None,
 ) -> Seeded:
     """Puts the platform's store up on a manager, a storage node and a client of it, measures and fits.
 
     Application-level calls only: files written and read through the mount, a TCP stream between two nodes.
-    The 95 % interval of each mean is to be within 5 %, else `budget_s` ends it and the file says so.
+    The 95 % interval of each mean is to be within 5 %, else `budget_s` ends it and the file says so. With
+    `compare` all nodes are timed before, and those that differ from the others are cautions.
     Raises PenstockError where the store fails or the host is too busy to measure on.
     """
+    small = seeding_platform(platform)
+    ready(*deployment(small, engine)[1:])
+    alike = homogeneity(platform, note=note, progress=progress) if compare else None
     seen = measure_store(platform, engine=engine, budget_s=budget_s, note=note, progress=progress)
-    return identified(platform, seen)
+    return identified(platform, seen, alike)
 
 
 def measure_store(
@@ -71,20 +82,26 @@ def measure_store(
     note: Note = lambda _: None,
     progress: Progress | None = None,
 ) -> Measurements:
-    """The measurements alone, as `seed` makes them."""
+    """The measurements of the store alone, as `seed` makes them."""
     with store_of(seeding_platform(platform), engine, progress) as store:
         nodes = store.cluster.nodes
         client, server = nodes[store.roles.clients[-1]], nodes[store.roles.storage[0]]
-        note("the network between two nodes")
-        network_bps, latency_s = link(client, server)
-        note("the loopback of one")
-        loopback_bps, _ = link(server, server)
-        trials = measure(store, budget_s, note)
+        with guarded(store):
+            note("the network between two nodes")
+            network_bps, latency_s = link(client, server)
+            note("the loopback of one")
+            loopback_bps, _ = link(server, server)
+            trials = measure(store, budget_s, note)
         return Measurements(store.spec.engine, trials, network_bps, loopback_bps, latency_s)
 
 
-def identified(platform: Platform, seen: Measurements) -> Seeded:
-    """Service times with which the model of this platform takes as long, and the platform with them."""
+def identified(
+    platform: Platform, seen: Measurements, alike: Homogeneity | None = None
+) -> Seeded:
+    """Service times with which the model of this platform takes as long, and the platform with them.
+
+    `alike`: how its nodes compare, where that was measured.
+    """
     known = seeding_platform(platform).with_values(
         {
             "network.bandwidth": _rate(seen.network_bps.mean),
@@ -109,8 +126,12 @@ def identified(platform: Platform, seen: Measurements) -> Seeded:
         if abs(off) > NARROW
     ]
     cautions += seen.trials.dropped
+    cautions += alike.cautions if alike is not None else []
     document = _document(platform, seen, services, ends)
-    return Seeded(document, seen, services, cautions)
+    document["store"] = {**(document.get("store") or {}), "engine": seen.engine}
+    if alike is not None:
+        document["facts"]["seeding"]["alike"] = alike.to_dict()
+    return Seeded(document, seen, services, cautions, alike)
 
 
 def _document(

@@ -24,7 +24,8 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.journal import new_token
 from penstock.host.residency import drop_file_cache
 from penstock.spec.store import Extent
-from penstock.store.store import Store, Tagged
+from penstock.store.store import Store
+from penstock.store.tags import Tagged
 from penstock.workload.workflow import Hints, Operation, Task, Workload
 
 AGENT = Path(__file__).with_name("agent.py")
@@ -42,7 +43,8 @@ Row = dict[str, Any]
 class Executed:
     """A run of a workflow: seconds from its first task's dispatch to the end of its last; tables of rows.
 
-    `tags` is what became of the hints; `extents` where the files lay at its end, by name.
+    `tags` is what became of the hints; `extents` where the files lay at its end, by name; `begin_ns` when the
+    first task was dispatched (CLOCK_MONOTONIC).
     """
 
     makespan_s: float
@@ -50,6 +52,7 @@ class Executed:
     operations: pa.Table
     tags: list[Tagged] = field(default_factory=list)
     extents: dict[str, list[Extent]] = field(default_factory=dict)
+    begin_ns: int = 0
 
     def spans(self) -> dict[str, tuple[float, float]]:
         """By stage, in the order of their begin: when its first task was ready, when its last ended [s]."""
@@ -285,6 +288,7 @@ class _Runner:
             pa.Table.from_pylist(operations, TABLES["workflow_operations"].arrow),
             self._tags,
             extents,
+            begin,
         )
 
     def close(self) -> None:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from penstock.archive.schemas import described
+from penstock.campaign.workflow.energy import Readings, energy_of, metered
 from penstock.campaign.workflow.execute import Executed, execute
 from penstock.campaign.workflow.hints import derived
 from penstock.errors import BadInput, PenstockError
+from penstock.platform.emulation import cluster_spec
 from penstock.platform.hosts import Platform, load_platform
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import DEFAULT_ENGINE
@@ -28,6 +30,7 @@ from penstock.writing import whole_folder
 
 if TYPE_CHECKING:
     from penstock.predict.prediction import Prediction
+    from penstock.predict.queue_network.energy import Energy
 
 Progress = Callable[[str, int, int], None]
 
@@ -42,6 +45,9 @@ class Result:
     runs: list[Executed]
     prediction: Prediction | None = None
     refused: list[str] = field(default_factory=list)
+    #: by the emulated meter, of each run; and by this host's own meter: what it sees, joules
+    energy: list[Energy] = field(default_factory=list)
+    real: list[tuple[str, float]] = field(default_factory=list)
 
     @property
     def makespans_s(self) -> list[float]:
@@ -86,7 +92,22 @@ class Result:
             off = self.prediction.makespan_s / mean - 1
             said.append(f"Predicted {off:+.1%} of what {len(self.runs)} runs took on average.")
             said.append(f"Whether the model applies: {self.prediction.applies.verdict}.")
+        said += self._energy_sentences()
         said += [f"warning: {one}" for one in self.refused]
+        return said
+
+    def _energy_sentences(self) -> list[str]:
+        said = []
+        if self.energy:
+            mean = statistics.fmean(e.total_j for e in self.energy)
+            line = f"Energy: {mean:.4g} J by the emulated meter (times, at the file's powers)"
+            told = self.prediction.energy if self.prediction is not None else None
+            if told is not None:
+                line += f", predicted {told.total_j:.4g} J ({told.total_j / mean - 1:+.1%})"
+            said.append(f"{line}.")
+        if self.real:
+            joules = statistics.fmean(j for _, j in self.real)
+            said.append(f"This host drew {joules:.4g} J meanwhile: {self.real[0][0]}.")
         return said
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,6 +124,11 @@ class Result:
         }
         if self.prediction is not None:
             found["predicted"] = self.prediction.to_dict()
+        if self.energy:
+            meter = "emulated: times of the run at the powers of the platform file"
+            found["energy"] = {"meter": meter, "runs": [e.to_dict() for e in self.energy]}
+        if self.real:
+            found["host_energy_j"] = {"meter": self.real[0][0], "runs": [j for _, j in self.real]}
         return found
 
 
@@ -167,19 +193,31 @@ def run_workflow(
     elif hints == "always":
         workload = derived(workload, sum("storage" in h.roles for h in loaded.hosts))
     with store_of(loaded, engine, progress) as store:
-        runs = [
-            execute(
-                workload,
-                store,
-                slots={h.name: h.slots for h in loaded.hosts if "client" in h.roles},
-                groups={h.name: h.group for h in loaded.hosts},
-                by_data=loaded.file.scheduler.kind == "data_location",
-                keep_cache=keep_cache,
-                timeout_s=timeout_s,
-                heard=None if progress is None else lambda done, of: progress("tasks", done, of),
-            )
-            for _ in range(repeat)
-        ]
+        slots = {h.name: h.slots for h in loaded.hosts if "client" in h.roles}
+        runs: list[Executed] = []
+        energy, real = [], []
+        for _ in range(repeat):
+            with (
+                metered(store.cluster)
+                if loaded.power
+                else contextlib.nullcontext(Readings()) as readings
+            ):
+                run = execute(
+                    workload,
+                    store,
+                    slots=slots,
+                    groups={h.name: h.group for h in loaded.hosts},
+                    by_data=loaded.file.scheduler.kind == "data_location",
+                    keep_cache=keep_cache,
+                    timeout_s=timeout_s,
+                    heard=None
+                    if progress is None
+                    else lambda done, of: progress("tasks", done, of),
+                )
+            runs.append(run)
+            drawn = energy_of(run, readings, loaded, cluster_spec(loaded), slots)
+            energy += [] if drawn is None else [drawn]
+            real += [] if readings.real is None else [readings.real]
         refused = sorted(
             {
                 f"{t.path}: {t.key}={t.value}: {t.support.why}"
@@ -190,7 +228,7 @@ def run_workflow(
         )
         name = store.spec.engine
     prediction = _prediction(workload, loaded) if predicted else None
-    result = Result(workload.name, loaded.name, name, runs, prediction, refused)
+    result = Result(workload.name, loaded.name, name, runs, prediction, refused, energy, real)
     if out is not None:
         keep(result, out)
     return result

@@ -22,7 +22,7 @@ from penstock.emulate.cluster.settings import Change
 from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.emulate.disks.recorded import Recorded, changes_by_disk
 from penstock.errors import BadInput, PenstockError, Refused
-from penstock.host.daemon import Daemon, connect, start_daemon
+from penstock.host.daemon import Daemon, connect, start_daemon, stop_entirely
 from penstock.host.journal import Journal
 from penstock.host.launch import Finished, launch
 from penstock.host.node_group import NodeGroup
@@ -325,7 +325,7 @@ class Cluster:
         if not self._outlive:
             with _watched(self._daemon, self.name, progress):
                 self._ask("down", _PATIENCE_S)
-            _stop(self._daemon, Journal())
+            stop_entirely(self._daemon, Journal())
             return
         with _lock():
             with _watched(self._daemon, self.name, progress):
@@ -347,7 +347,7 @@ class Cluster:
                 with _lock():
                     _stop_if_idle(self._daemon, journal)
             else:
-                _stop(self._daemon, journal)
+                stop_entirely(self._daemon, journal)
 
     def __enter__(self) -> Cluster:
         return self
@@ -462,19 +462,7 @@ def _stop_if_idle(daemon: Daemon, journal: Journal) -> None:
     with contextlib.suppress(PenstockError):
         if daemon.call("ping")["clusters"]:
             return
-    _stop(daemon, journal)
-
-
-def _stop(daemon: Daemon, journal: Journal) -> None:
-    """Ends a supervisor, or sees to what a dead one left of its files; its clusters are for `undo`."""
-    entries = [e for e in journal.open_entries() if e.facts.get("pid") == daemon.pid]
-    daemon.stop()
-    for entry in entries:
-        if entry.kind == "process":
-            journal.undone(entry)
-    token = daemon.socket_path.stem.rpartition("-")[2]
-    for path in runtime_dir().glob(f"*{token}*"):
-        path.unlink(missing_ok=True)
+    stop_entirely(daemon, journal)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,105 @@
+"""Opens of files on a mount that wait until they are let go (fanotify(7), FAN_OPEN_PERM).
+
+Whoever opens a file waits. Where the process that holds the opens ends, however it does, the kernel lets
+them go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import struct
+import threading
+from collections.abc import Iterator
+
+from penstock.errors import PenstockError
+
+#: of linux/fanotify.h
+_CLASS_CONTENT, _CLOEXEC = 0x4, 0x1
+_MARK_ADD, _MARK_MOUNT = 0x1, 0x10
+_OPEN_PERM = 0x0001_0000
+_ALLOW = 0x1
+_AT_FDCWD = -100
+#: length, version, -, length of the head, mask, fd, pid
+_EVENT = struct.Struct("=IBBHQii")
+_ANSWER = struct.Struct("=iI")
+_BUFFER = 64 * _EVENT.size
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Held:
+    """One open that waits: `fd` is the file, read only, without a further open; `pid` who opens it."""
+
+    def __init__(self, opens: HeldOpens, fd: int, pid: int) -> None:
+        self.fd = fd
+        self.pid = pid
+        self._opens = opens
+        self._once = threading.Lock()
+        self._let = False
+
+    def let(self) -> None:
+        """Lets it go; a second time is nothing. The file stays at hand until `close`."""
+        with self._once:
+            if not self._let:
+                self._let = True
+                self._opens.allow(self.fd)
+
+    def close(self) -> None:
+        """Lets it go and gives the file back."""
+        self.let()
+        os.close(self.fd)
+
+
+class HeldOpens:
+    """The opens of regular files on some mounts. Needs CAP_SYS_ADMIN on the host; PenstockError without."""
+
+    def __init__(self) -> None:
+        flags = os.O_RDONLY | os.O_LARGEFILE | os.O_CLOEXEC
+        self._group = _libc.fanotify_init(_CLASS_CONTENT | _CLOEXEC, flags)
+        if self._group < 0:
+            why = os.strerror(ctypes.get_errno())
+            raise PenstockError(f"opens of files cannot be held (fanotify_init): {why}")
+        self._open = threading.Lock()
+        self._ended, self._end = os.pipe2(os.O_CLOEXEC)
+
+    def watch(self, path: str) -> None:
+        """Adds the mount that has `path`, which may lie in another namespace (`/proc/PID/root/…`)."""
+        done = _libc.fanotify_mark(
+            self._group,
+            ctypes.c_uint(_MARK_ADD | _MARK_MOUNT),
+            ctypes.c_uint64(_OPEN_PERM),
+            ctypes.c_int(_AT_FDCWD),
+            os.fsencode(path),
+        )
+        if done != 0:
+            why = os.strerror(ctypes.get_errno())
+            raise PenstockError(f"{path}: its opens cannot be held (fanotify_mark): {why}")
+
+    def __iter__(self) -> Iterator[Held]:
+        """What is opened, until `close`. Each must be let go."""
+        while True:
+            ready, _, _ = select.select([self._group, self._ended], [], [])
+            if self._ended in ready:
+                with self._open:  # nobody answers to a number that is another file's by then
+                    os.close(self._group)
+                    self._group = -1
+                os.close(self._ended)
+                return
+            said = os.read(self._group, _BUFFER)
+            while said:
+                length, _, _, _, mask, fd, pid = _EVENT.unpack_from(said)
+                said = said[length:]
+                if fd >= 0 and mask & _OPEN_PERM:
+                    yield Held(self, fd, pid)
+
+    def allow(self, fd: int) -> None:
+        """Lets the open go that came with `fd`; nothing where all were."""
+        with self._open, contextlib.suppress(OSError):
+            if self._group >= 0:
+                os.write(self._group, _ANSWER.pack(fd, _ALLOW))
+
+    def close(self) -> None:
+        """Ends the iteration; what still waits is let go by the kernel."""
+        os.close(self._end)

@@ -1,0 +1,71 @@
+"""Seeding: a node whose disk or link is not like the others' is named, on nodes that are up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.campaign.seeding.homogeneity import judged, measured
+from penstock.emulate.cluster.cluster import Cluster
+from penstock.host.journal import Journal
+from penstock.platform.emulation import checked_cluster
+from penstock.platform.hosts import load_platform
+from penstock.spec.cluster import ClusterSpec
+from tests.integration.node_ground import NODES
+
+pytestmark = NODES
+STORAGE = [f"node-{i}" for i in range(4)]
+PLATFORM = """
+penstock_platform: 1
+name: gt-alike
+hosts:
+  - {group: head, count: 1, roles: [manager]}
+  - group: node
+    count: 4
+    roles: [storage, client]
+    disks: [{name: store, limits: {read: 40MB/s, write: 40MB/s}}]
+network: {bandwidth: 100 Mbit/s, loopback: 1 GB/s, subnet: 10.94.0.0/24}
+store: {engine: moosefs}
+"""
+
+
+@pytest.fixture(name="alike", scope="module")
+def four_nodes_alike(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Cluster, ClusterSpec]]:
+    file = tmp_path_factory.mktemp("alike") / "p.yaml"
+    file.write_text(PLATFORM)
+    spec = checked_cluster(load_platform(file, predicted=False))
+    with Cluster.up(spec, Journal(), outlive=False) as cluster:
+        yield cluster, spec
+
+
+def named(alike: tuple[Cluster, ClusterSpec]) -> set[tuple[str, str]]:
+    found = judged(measured(*alike, STORAGE, budget_s=30))
+    assert set(found.shows) == {"disk, write", "disk, read", "link, out", "link, in"}
+    return {(u.node, u.what) for u in found.unlike}
+
+
+def test_nodes_that_are_alike(alike: tuple[Cluster, ClusterSpec]) -> None:
+    assert named(alike) == set()
+
+
+def test_one_disk_three_times_slower(alike: tuple[Cluster, ClusterSpec]) -> None:
+    cluster, _ = alike
+    slow = {"read_bps": 40e6 / 3, "write_bps": 40e6 / 3}
+    cluster.set(["node-2"], "disk", "store", {"limits": slow})
+    try:
+        assert named(alike) == {("node-2", "disk, write"), ("node-2", "disk, read")}
+    finally:
+        whole = {"read_bps": 40e6, "write_bps": 40e6}
+        cluster.set(["node-2"], "disk", "store", {"limits": whole})
+
+
+def test_one_link_at_80_percent(alike: tuple[Cluster, ClusterSpec]) -> None:
+    cluster, _ = alike
+    cluster.set(["node-1"], "network", None, {"out_bps": 10e6, "in_bps": 10e6})
+    try:
+        assert named(alike) == {("node-1", "link, out"), ("node-1", "link, in")}
+    finally:
+        cluster.set(["node-1"], "network", None, {"out_bps": 12.5e6, "in_bps": 12.5e6})

@@ -1,0 +1,169 @@
+"""Tags that programs set by themselves: a watched store obeys before the first byte is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from penstock.store.moosefs import MooseFS
+from tests.integration.node_ground import NODES, Ground
+from tests.integration.test_store import a_ground, clean, penstock, written
+
+pytestmark = [
+    *NODES,
+    pytest.mark.skipif(
+        shutil.which("setfattr") is None, reason="needs setfattr(1) of Debian's attr"
+    ),
+    pytest.mark.skipif(bool(MooseFS().missing()), reason=MooseFS().missing() or "MooseFS"),
+]
+MIB = 2**20
+
+
+@pytest.fixture(name="watched", scope="module")
+def a_watched_store() -> Iterator[Ground]:
+    with a_ground() as ground:
+        file = written(ground, "moosefs", "gt-watch")
+        penstock(ground, "store", "up", "moosefs", "-p", file, "--watch")
+        yield ground
+        penstock(ground, "store", "down", "--discard", "*")
+        clean(ground)
+
+
+def on(ground: Ground, node: str, script: str) -> str:
+    return penstock(ground, "nodes", "exec", node, "--", "/bin/sh", "-ec", script)
+
+
+def bytes_on_disks(ground: Ground) -> dict[str, int]:
+    for number in range(3):
+        on(ground, f"node-{number}", "sync")
+    (cluster,) = json.loads(penstock(ground, "nodes", "status", "--json"))["clusters"]
+    rows = cluster["nodes"]
+    return {
+        r["name"]: sum(int((d["stats"] or {}).get("written_bytes", 0)) for d in r["disks"].values())
+        for r in rows
+        if r["disks"]
+    }
+
+
+def holder(ground: Ground, before: dict[str, int], size: int) -> list[str]:
+    """The nodes whose disks took nine tenths of so many bytes."""
+    until = time.monotonic() + 20
+    while True:
+        now = bytes_on_disks(ground)
+        found = [n for n in now if now[n] - before[n] >= 0.9 * size]
+        if found or time.monotonic() > until:
+            return found
+        time.sleep(0.3)
+
+
+def test_setfattr_and_write_in_one_breath(watched: Ground) -> None:
+    """Each node in turn, without a pause between tag and first byte; the middle one is not tagged."""
+    for node in ("node-2", "node-0", "node-1"):
+        before = bytes_on_disks(watched)
+        tagged = f": > /store/{node}; setfattr -n user.penstock.DP -v local /store/{node}; "
+        write = f"head -c {6 * MIB} /dev/urandom > /store/{node}; sync /store/{node}"
+        on(watched, node, tagged + write)
+        assert holder(watched, before, 6 * MIB) == [node]
+        extents = json.loads(penstock(watched, "store", "locate", node, "--json"))["extents"]
+        assert {n for e in extents for n in e["nodes"]} == {node}
+
+
+def test_copies_by_setfattr(watched: Ground) -> None:
+    script = ": > /store/two; setfattr -n user.penstock.Replication -v 2 /store/two; "
+    on(watched, "node-0", script + "head -c 1000000 /dev/urandom > /store/two; sync /store/two")
+    until, nodes = time.monotonic() + 30, 0
+    while nodes != 2 and time.monotonic() < until:
+        (extent,) = json.loads(penstock(watched, "store", "locate", "two", "--json"))["extents"]
+        nodes = len(extent["nodes"])
+    assert nodes == 2
+
+
+def test_what_is_refused_is_told(watched: Ground) -> None:
+    script = "cd /store; : > odd; setfattr -n user.penstock.DP -v nowhere odd; echo x > odd; "
+    script += "echo data > full; sync full; setfattr -n user.penstock.DP -v local full; cat full; "
+    script += (
+        ": > plain; setfattr -n user.penstock.colour -v blue plain; echo y > plain; cat odd plain"
+    )
+    assert on(watched, "node-1", script).split() == ["data", "x", "y"]
+    until = time.monotonic() + 10
+    while True:
+        told = json.loads(penstock(watched, "store", "status", "--json"))["watch"]
+        why = {t["path"]: t["why"] for t in told["refused"]}
+        if len(why) >= 2 or time.monotonic() > until:
+            break
+    assert "found 'nowhere'; expected local" in why["/odd"]
+    assert why["/full"] == "what was written stays where it is"
+    assert told["taken"] >= 1
+    assert "hints that programs set: " in penstock(watched, "store", "status")
+    assert penstock(watched, "store", "get", "/plain") == "colour=blue\n"
+
+
+def test_what_store_tag_said_is_not_said_otherwise(watched: Ground) -> None:
+    """`store tag --node` names who will write; that another node opens the file first is nothing."""
+    penstock(watched, "store", "tag", "/theirs", "DP=local", "--create", "--node", "node-2")
+    on(
+        watched,
+        "node-0",
+        "cat /store/theirs; head -c 100000 /dev/zero > /store/theirs; sync /store/theirs",
+    )
+    (extent,) = json.loads(penstock(watched, "store", "locate", "theirs", "--json"))["extents"]
+    assert extent["nodes"] == ["node-2"]
+
+
+def test_many_open_the_same_files_at_once(watched: Ground) -> None:
+    names = [f"m{i}" for i in range(12)]
+    tag = "".join(f": > {n}; setfattr -n user.penstock.DP -v local {n}; " for n in names)
+    on(watched, "node-1", f"cd /store; {tag}")
+    write = "".join(f"echo $$ >> {n} & " for n in names)
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: on(watched, "node-1", f"cd /store; {write} wait"), range(3)))
+    for name in names[::4]:
+        (extent,) = json.loads(penstock(watched, "store", "locate", name, "--json"))["extents"]
+        assert extent["nodes"] == ["node-1"]
+    counts = on(watched, "node-2", f"cd /store; cat {' '.join(names)} | wc -l")
+    assert int(counts) == 3 * len(names)
+
+
+def test_a_watch_that_dies_holds_nobody(watched: Ground) -> None:
+    facts = json.loads(next(watched.where.glob("**/store.json")).read_text())
+    pid = facts["state"]["watch"]["pid"]
+    assert Path(f"/proc/{pid}/comm").read_text().strip() == "penstock-tags"
+    os.kill(pid, signal.SIGKILL)
+    assert on(watched, "node-0", "echo alive > /store/after; cat /store/after") == "alive\n"
+    said = json.loads(penstock(watched, "store", "status", "--json"))["watch"]
+    assert "trouble" in said
+
+
+def test_nodes_that_go_take_the_watch_with_them() -> None:
+    with a_ground() as ground:
+        file = written(ground, "directory", "gt-gone")
+        penstock(ground, "store", "up", "directory", "-p", file, "--watch")
+        on(
+            ground,
+            "node-0",
+            ": > /store/a; setfattr -n user.penstock.DP -v local /store/a; cat /store/a",
+        )
+        penstock(ground, "nodes", "down", "gt-gone")
+        until = time.monotonic() + 20
+        while any(ground.seen().values()) and time.monotonic() < until:
+            time.sleep(0.2)
+        clean(ground)
+        assert ground.journal().open_entries() == []
+
+
+def test_an_engine_that_cannot_is_told_so_before_anything_is_put_up() -> None:
+    with a_ground() as ground:
+        file = written(ground, "glusterfs", "gt-no")
+        if subprocess.run(["which", "glusterd"], capture_output=True).returncode == 0:
+            said = penstock(ground, "store", "up", "glusterfs", "-p", file, "--watch", status=2)
+            assert "glusterfs: found no way to watch for tags; a tagged file is another one" in said
+        clean(ground)
