@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from tests.integration.test_store import a_ground, clean, penstock, written
 
 pytestmark = [
     *NODES,
+    pytest.mark.long,
     pytest.mark.skipif(
         shutil.which("setfattr") is None, reason="needs setfattr(1) of Debian's attr"
     ),
@@ -141,29 +141,3 @@ def test_a_watch_that_dies_holds_nobody(watched: Ground) -> None:
     assert on(watched, "node-0", "echo alive > /store/after; cat /store/after") == "alive\n"
     said = json.loads(penstock(watched, "store", "status", "--json"))["watch"]
     assert "trouble" in said
-
-
-def test_nodes_that_go_take_the_watch_with_them() -> None:
-    with a_ground() as ground:
-        file = written(ground, "directory", "gt-gone")
-        penstock(ground, "store", "up", "directory", "-p", file, "--watch")
-        on(
-            ground,
-            "node-0",
-            ": > /store/a; setfattr -n user.penstock.DP -v local /store/a; cat /store/a",
-        )
-        penstock(ground, "nodes", "down", "gt-gone")
-        until = time.monotonic() + 20
-        while any(ground.seen().values()) and time.monotonic() < until:
-            time.sleep(0.2)
-        clean(ground)
-        assert ground.journal().open_entries() == []
-
-
-def test_an_engine_that_cannot_is_told_so_before_anything_is_put_up() -> None:
-    with a_ground() as ground:
-        file = written(ground, "glusterfs", "gt-no")
-        if subprocess.run(["which", "glusterd"], capture_output=True).returncode == 0:
-            said = penstock(ground, "store", "up", "glusterfs", "-p", file, "--watch", status=2)
-            assert "glusterfs: found no way to watch for tags; a tagged file is another one" in said
-        clean(ground)

@@ -32,7 +32,9 @@ def command(
     if all(side.is_trace for side in named):
         with reading(a, b) as (one, other):
             runs = Run(one), Run(other)
-            near = distance_of(runs[0].tables, runs[1].tables) if all(r.events for r in runs) else None
+            near = (
+                distance_of(runs[0].tables, runs[1].tables) if all(r.events for r in runs) else None
+            )
             found = compare_runs(*runs, near)
         if as_json:
             print(json.dumps(found.document()))

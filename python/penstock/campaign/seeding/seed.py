@@ -95,9 +95,7 @@ def measure_store(
         return Measurements(store.spec.engine, trials, network_bps, loopback_bps, latency_s)
 
 
-def identified(
-    platform: Platform, seen: Measurements, alike: Homogeneity | None = None
-) -> Seeded:
+def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None = None) -> Seeded:
     """Service times with which the model of this platform takes as long, and the platform with them.
 
     `alike`: how its nodes compare, where that was measured.
