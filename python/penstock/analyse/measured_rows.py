@@ -147,11 +147,16 @@ def read_measured(named: Path, *, files: bool = True) -> Measured:
     Without `files` a study's traces are not read.
     """
     if named.is_file():
-        return Measured(_checked(_table(named), str(named)), str(named))
+        return measured_of(_table(named), str(named))
     if is_study(named) or ":" in named.name:
         return Measured(_of_study(named, files), str(named))
     found = "a directory" if named.is_dir() else "nothing"
     raise BadInput(f"{named}: found {found}; expected {EXPECTED}")
+
+
+def measured_of(table: pa.Table, origin: str) -> Measured:
+    """The rows of a table in memory. Raises BadInput where it is no such table."""
+    return Measured(_checked(table, origin), origin)
 
 
 def _table(path: Path) -> pa.Table:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
 from penstock.campaign.workflow.execute import Executed
+
+if TYPE_CHECKING:
+    from penstock.predict.prediction import Prediction
 
 _MIB = 2**20
 #: below it, what moves bytes is not what an operation takes
@@ -62,3 +67,28 @@ def _only_holder(run: Executed, operation: dict[str, Any]) -> str | None:
     }
     (holders,) = nodes if len(nodes) == 1 else ((),)
     return holders[0] if len(holders) == 1 else None
+
+
+def differences(prediction: Prediction, runs: Sequence[Executed]) -> list[str]:
+    """Where runs are slower or faster than predicted by more than a tenth, and which nodes make it so.
+
+    Sentences; none where nothing differs. Two runs at least.
+    """
+    from penstock.analyse.blame import blamed, causes
+    from penstock.analyse.expectation import MAKESPAN, expectation_of
+    from penstock.analyse.measured_rows import measured_of
+    from penstock.analyse.oracle import SLOW, TOO_FAST, amount, judge_all
+
+    raw = json.dumps(prediction.to_dict()).encode()
+    expected = expectation_of(raw, Path("the prediction"), None, 2)
+    measured = measured_of(measured_rows(runs), "the runs")
+    rows = judge_all(expected, measured.trials(expected), measured.keys)
+    off = [row for row in rows if row.verdict in (SLOW, TOO_FAST)]
+    said = [
+        f"{row.row.module} {row.row.operation}: {amount(row.mean, row.row.unit)}, predicted "
+        f"{amount(row.row.predicted, row.row.unit)}"
+        for row in off
+        if row.row.metric != MAKESPAN or row.row.module == "stage"
+    ]
+    sentences = [f"It differs by more than 10 % at {'; '.join(said)}."] if said else []
+    return sentences + [f"{one.statement}." for one in causes(blamed(expected, measured, rows))]

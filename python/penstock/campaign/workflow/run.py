@@ -16,6 +16,7 @@ from penstock.archive.schemas import described
 from penstock.campaign.workflow.energy import Readings, energy_of, metered
 from penstock.campaign.workflow.execute import Executed, execute
 from penstock.campaign.workflow.hints import derived
+from penstock.campaign.workflow.measured_rows import differences, measured_rows
 from penstock.errors import BadInput, PenstockError
 from penstock.platform.emulation import cluster_spec
 from penstock.platform.hosts import Platform, load_platform
@@ -92,6 +93,8 @@ class Result:
             off = self.prediction.makespan_s / mean - 1
             said.append(f"Predicted {off:+.1%} of what {len(self.runs)} runs took on average.")
             said.append(f"Whether the model applies: {self.prediction.applies.verdict}.")
+            if len(self.runs) > 1:
+                said += differences(self.prediction, self.runs)
         said += self._energy_sentences()
         said += [f"warning: {one}" for one in self.refused]
         return said
@@ -282,13 +285,22 @@ def _prediction(workload: Workload, platform: Platform) -> Prediction:
 
 
 def keep(result: Result, out: Path) -> None:
-    """Writes result.json, measured.json, placement.json, and the tables of each run into `out`."""
+    """Writes result.json, measured.json, placement.json, and the tables of each run into `out`.
+
+    And what `penstock check` holds against each other: predicted.json and measured.parquet.
+    """
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out}: found a file; expected a directory, or nothing yet")
     with whole_folder(out) as folder:
         (folder / "result.json").write_text(json.dumps(result.to_dict(), indent=1) + "\n")
         seen = json.dumps(measured_runs(result.runs), indent=1)
         (folder / "measured.json").write_text(seen + "\n")
+        pq.write_table(
+            described("measured", measured_rows(result.runs)), folder / "measured.parquet"
+        )
+        if result.prediction is not None:
+            text = json.dumps(result.prediction.to_dict(), indent=1)
+            (folder / "predicted.json").write_text(text + "\n")
         placed = json.dumps(placement(result.runs[-1]), indent=1)
         (folder / "placement.json").write_text(placed + "\n")
         for number, run in enumerate(result.runs):

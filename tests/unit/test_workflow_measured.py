@@ -1,0 +1,112 @@
+"""Runs of a workflow as rows that `penstock check` takes: what they say, and which node they name."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from penstock.analyse.contention import Look, uneven_nodes
+from penstock.analyse.measured_rows import measured_of
+from penstock.archive.schemas import TABLES
+from penstock.campaign.workflow.execute import Executed
+from penstock.campaign.workflow.measured_rows import differences, measured_rows
+from penstock.platform.hosts import Platform
+from penstock.predict.queue_network.predict import predict
+from penstock.spec.expected import Expectation
+from penstock.spec.store import Extent
+from penstock.workload.workflow import File, Operation, Task, Workload
+
+MIB = 2**20
+NODES = [f"node-{i}" for i in range(4)]
+PLATFORM = {
+    "penstock_platform": 1,
+    "name": "four",
+    "hosts": [
+        {"group": "head", "count": 1, "roles": ["manager"], "manager": {"service": "0.1ms"}},
+        {
+            "group": "node",
+            "count": 4,
+            "roles": ["storage", "client"],
+            "storage": {"read": "1ms", "write": "1ms"},
+        },
+    ],
+    "network": {"bandwidth": "12.5 MB/s", "loopback": "1 GB/s"},
+    "store": {"chunk": "1MiB", "stripe": 1},
+}
+
+
+def executed(seconds: dict[str, float], noise: float = 0.0) -> Executed:
+    """Every node reads a file of 8 MiB from its neighbour, which takes what the neighbour's name says."""
+    tasks, operations, extents = [], [], {}
+    for number, holder in enumerate(NODES):
+        reader, took = NODES[(number + 1) % 4], seconds[holder] * (1 + noise)
+        name, begin = f"t{number}", 0.1
+        times = {"ready_s": 0.0, "sent_s": 0.05, "start_s": begin, "end_s": begin + took}
+        tasks.append({"task": name, "stage": "read", "host": reader, **times})
+        operations.append(
+            {
+                "task": name,
+                "number": 0,
+                "op": "read",
+                "file": f"f{number}",
+                "offset_bytes": 0,
+                "size_bytes": 8 * MIB,
+                "start_s": begin,
+                "end_s": begin + took,
+            }
+        )
+        extents[f"f{number}"] = [Extent(0, 8 * MIB, (holder,))]
+    return Executed(
+        0.1 + max(seconds.values()) * (1 + noise),
+        pa.Table.from_pylist(tasks, TABLES["workflow_tasks"].arrow),
+        pa.Table.from_pylist(operations, TABLES["workflow_operations"].arrow),
+        extents=extents,
+    )
+
+
+def workload() -> Workload:
+    files = tuple(File(f"f{i}", 8 * MIB, preloaded=True) for i in range(4))
+    tasks = tuple(
+        Task(f"t{i}", (Operation("read", f"f{i}", 0, 8 * MIB),), stage="read") for i in range(4)
+    )
+    return Workload("reads", files, tasks)
+
+
+def test_each_operation_has_its_client_and_what_a_mib_took_its_holder() -> None:
+    rows = measured_rows([executed(dict.fromkeys(NODES, 0.8))]).to_pylist()
+    assert rows[0]["metric"] == "makespan"
+    assert rows[0]["value"] == pytest.approx(0.9)
+    (client,) = [r for r in rows if r["module"] == "client" and r["node"] == "node-1"]
+    assert (client["operation"], client["value"]) == ("read", pytest.approx(0.8))
+    (held,) = [r for r in rows if r["module"] == "storage" and r["node"] == "node-0"]
+    assert (held["operation"], held["metric"]) == ("remote read", "transfer_time")
+    assert held["value"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("slower", "named"), [(1.25, True), (1.05, False)])
+def test_a_link_that_delivers_four_fifths_is_named(slower: float, named: bool) -> None:
+    seconds = dict.fromkeys(NODES, 0.7) | {"node-2": 0.7 * slower}
+    runs = [executed(seconds, noise) for noise in (-0.01, 0.0, 0.01)]
+    look = Look(Expectation("none", ()), measured_of(measured_rows(runs), "runs"), ())
+    found = uneven_nodes(look)
+    assert found is not None
+    assert [f.evidence["node"] for f in found] == (["node-2"] if named else [])
+
+
+def test_files_with_copies_or_parts_on_several_nodes_name_nobody() -> None:
+    run = executed(dict.fromkeys(NODES, 0.8))
+    run.extents["f0"] = [Extent(0, 8 * MIB, ("node-0", "node-3"))]
+    run.extents["f1"] = [Extent(0, MIB, ("node-1",)), Extent(MIB, 7 * MIB, ("node-2",))]
+    rows = measured_rows([run]).to_pylist()
+    assert sorted(r["node"] for r in rows if r["module"] == "storage") == ["node-2", "node-3"]
+
+
+def test_where_runs_differ_from_what_was_predicted_is_said_in_words() -> None:
+    prediction = predict(workload(), Platform.from_dict(PLATFORM), explained=False)
+    mean_s = prediction.operations["read"]["mean_s"]
+    even = [executed(dict.fromkeys(NODES, mean_s), n) for n in (-0.01, 0.0, 0.01)]
+    assert not [s for s in differences(prediction, even) if "client read" in s]
+    slow = dict.fromkeys(NODES, 1.5 * mean_s) | {"node-2": 2.2 * mean_s}
+    said = " ".join(differences(prediction, [executed(slow, n) for n in (-0.01, 0.0, 0.01)]))
+    assert "client read: " in said
+    assert "node-2 takes 47 % longer for storage/remote read than others" in said
