@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pytest
-from tests.conftest import RETAKEN
 
+from conftest import RETAKEN
 from penstock.analyse.fidelity import is_valid
 from penstock.analyse.fidelity_windows import CPU_LIMIT_PERCENT, STEAL_LIMIT_PERCENT
 from penstock.observe.trace.capture.overhead import interval
