@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import fcntl
 import itertools
@@ -13,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -223,12 +223,7 @@ def test_a_planted_loss_is_counted_and_seen(target: Path, tmp_path: Path) -> Non
 def test_a_loss_under_the_calls_is_told(
     target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @contextlib.contextmanager
-    def lossy(journal: Journal, state_dir: Path, wanted: bool) -> Iterator[Layers]:
-        with Layers(journal, state_dir, drop_every=10) as layers:
-            yield layers
-
-    monkeypatch.setattr(session, "watching", lossy)
+    monkeypatch.setattr(session, "Layers", partial(Layers, drop_every=10))
     words = [sys.executable, "-c", READ_TWICE, str(target), str(READ_BYTES), "direct"]
     how = session.Session("trace", 1 << 24, 0, tmp_path / "T", quiet=True, layers=True)
     traced = session.trace_command(words, how)
