@@ -12,14 +12,13 @@ from typing import IO, Any, Protocol
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.spec.store import Extent, StoreSpec, Support
+from penstock.store.inside import MOST_OUTPUT
 from penstock.store.session import Sessions
 
 #: longest that one command of an engine may take [s]
 PATIENCE_S = 120.0
 #: of a command's output, what an error quotes
 _LAST_LINES = 3
-#: a listing of some hundred thousand files
-_MOST_OUTPUT = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,8 @@ class Site:
         done = self.sessions.request(node, "run", list(argv), PATIENCE_S, timeout_s=2 * PATIENCE_S)
         if done["status"] != 0:
             raise _failed(node, argv, what, done["status"], done["output"])
+        if len(done["output"]) > MOST_OUTPUT:
+            raise _too_much()
         return str(done["output"])
 
     def write(self, node: RunningNode, path: str, text: str) -> None:
@@ -119,11 +120,16 @@ def _failed(
     return PenstockError(f"{node.name}: {what}: {argv[0]} {end}: {last or 'it said nothing'}")
 
 
+def _too_much() -> PenstockError:
+    """Half a listing would pass for a whole one."""
+    return PenstockError(f"a command printed more than {MOST_OUTPUT >> 20} MiB")
+
+
 def _read(file: IO[bytes]) -> str:
     file.seek(0)
-    said = file.read(_MOST_OUTPUT + 1)
-    if len(said) > _MOST_OUTPUT:  # half a listing would pass for a whole one
-        raise PenstockError(f"a command printed more than {_MOST_OUTPUT >> 20} MiB")
+    said = file.read(MOST_OUTPUT + 1)
+    if len(said) > MOST_OUTPUT:
+        raise _too_much()
     return said.decode(errors="replace")
 
 

@@ -12,25 +12,20 @@ import contextlib
 import json
 import math
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from scipy.stats import t as student
 
-from penstock.campaign.seeding.trials import PROBE
+from penstock.campaign.seeding.probes import DISK, NETWORK, ask, serving
 from penstock.emulate.cluster.cluster import Cluster, Progress, RunningNode
-from penstock.errors import PenstockError
 from penstock.host.journal import Journal
 from penstock.platform.emulation import checked_cluster
 from penstock.platform.hosts import Platform
 from penstock.spec.cluster import ClusterSpec
 
-DISK_PROBE = Path(__file__).with_name("diskprobe.py")
 #: the chance that any node at all is named where all are alike
 LEVEL = 0.01
 #: what differs by less is as well known as the seeded means are
@@ -42,7 +37,6 @@ _PIECES = 6
 #: seconds that a burst is to take, and its bytes at most and where no rate is described
 _BURST_S, _MOST_BYTES, _BYTES = 0.15, 32 << 20, 16 << 20
 _LEAST_BYTES = 256 << 10
-_TIMEOUT_S = 60.0
 
 #: seconds, or seconds per what was described, by what was timed, by node, a value for each round
 Timed = Mapping[str, Mapping[str, Sequence[float]]]
@@ -209,7 +203,7 @@ def _enough(timed: Timed, until: float) -> bool:
 def _disk(node: RunningNode) -> dict[str, float]:
     """Seconds of a piece, the median of some, by write and read."""
     disk = next(iter(node.disks.values()))
-    said = json.loads(_asked(node, DISK_PROBE.read_text(), f"{disk.mount}/.probe", str(_PIECES)))
+    said = json.loads(ask(node, DISK, f"{disk.mount}/.probe", str(_PIECES)))
     return {what: statistics.median(times) for what, times in said.items()}
 
 
@@ -224,7 +218,6 @@ def _links(
     if not ports:
         return
     described = {n.name: n.links[0] for n in spec.nodes if n.links}
-    script = PROBE.read_text()
     out: dict[str, list[float]] = {}
     into: dict[str, list[float]] = {}
     for place, node in enumerate(nodes):
@@ -234,7 +227,7 @@ def _links(
             rate = min((r for r in rates if r is not None), default=None)
             size = int(min(_MOST_BYTES, max(_LEAST_BYTES, _BURST_S * rate))) if rate else _BYTES
             words = ("burst", peer.address or "", ports[peer.name], str(size))
-            took_s = float(_asked(node, script, *words))
+            took_s = float(ask(node, NETWORK, *words))
             share = took_s * rate / size if rate else took_s
             out.setdefault(node.name, []).append(share)
             into.setdefault(peer.name, []).append(share)
@@ -246,46 +239,5 @@ def _links(
 @contextlib.contextmanager
 def _servers(nodes: Sequence[RunningNode]) -> Iterator[dict[str, str]]:
     """What takes bursts, on every node: its port, by node."""
-    script = PROBE.read_text()
     with contextlib.ExitStack() as stack:
-        ports = {}
-        for node in nodes:
-            words = [sys.executable, "-I", "-u", "-c", script, "serve", node.address or ""]
-            server = subprocess.Popen(
-                node.enter(words),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-            )
-            stack.callback(_ended, server)
-            assert server.stdout is not None
-            ports[node.name] = server.stdout.readline().decode().strip()
-            if not ports[node.name]:
-                raise PenstockError(f"{node.name}: nothing could be started to measure its link")
-        yield ports
-
-
-def _ended(server: subprocess.Popen[bytes]) -> None:
-    assert server.stdin is not None
-    assert server.stdout is not None
-    server.stdin.close()
-    server.stdout.close()
-    try:
-        server.wait(5)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
-
-
-def _asked(node: RunningNode, script: str, *words: str) -> str:
-    """What a probe printed in a node. PenstockError with its last words where it failed."""
-    done = subprocess.run(
-        node.enter([sys.executable, "-I", "-c", script, *words]),
-        capture_output=True,
-        timeout=_TIMEOUT_S,
-        stdin=subprocess.DEVNULL,
-    )
-    if done.returncode != 0:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise PenstockError(f"{node.name}: {' '.join(last) or 'a probe gave no answer'}")
-    return done.stdout.decode()
+        yield {n.name: stack.enter_context(serving(n, n.address or "")) for n in nodes}

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from penstock.campaign.seeding.probes import NETWORK, ask, serving
 from penstock.campaign.workflow.execute import Executed, execute
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
@@ -22,7 +20,6 @@ from penstock.predict.queue_network.identify import Measured
 from penstock.store.store import Store
 from penstock.workload.workflow import File, Hints, Operation, Task, Workload
 
-PROBE = Path(__file__).with_name("netprobe.py")
 #: the relative half width of a 95 % interval that is narrow enough
 NARROW = 0.05
 #: bytes of operations, and how many of each one round has
@@ -163,38 +160,11 @@ def _take_chains(trials: Trials, chains: Mapping[bool, Executed]) -> None:
 
 def link(asking: RunningNode, answering: RunningNode) -> tuple[Interval, Interval]:
     """Bytes per second of a program between two nodes (or in one), and seconds of half a round trip."""
-    text = PROBE.read_text()
     address = answering.address if asking is not answering else "127.0.0.1"
     if address is None:
         raise PenstockError(f"node {answering.name} is in no network")
-    words = [sys.executable, "-I", "-u", "-c", text]
-    server = subprocess.Popen(
-        answering.enter([*words, "serve", address]),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        assert server.stdout is not None
-        port = server.stdout.readline().decode().strip()
-        done = subprocess.run(
-            asking.enter([*words, "ask", address, port, str(_PROBE_S)]),
-            capture_output=True,
-            timeout=60,
-            stdin=subprocess.DEVNULL,
-        )
-    finally:
-        assert server.stdin is not None
-        server.stdin.close()
-        try:
-            server.wait(5)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-    if done.returncode != 0:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise PenstockError(f"{asking.name} to {answering.name}: {' '.join(last) or 'no answer'}")
-    said = json.loads(done.stdout)
+    with serving(answering, address) as port:
+        said = json.loads(ask(asking, NETWORK, "ask", address, port, str(_PROBE_S)))
     return interval(said["rates_bps"]), interval([s / 2 for s in said["trips_s"]])
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +159,9 @@ class _Runner:
     def _tag(self, name: str, hints: Hints | None, node: str) -> None:
         tags = tags_of(hints)
         if tags:
-            path = f"{self._folder}/{name}"
-            self._tags += self._store.tag(path, tags, node=node, create=True)
+            done = self._store.tag(f"{self._folder}/{name}", tags, node=node, create=True)
+            # under the workflow's own name: the folder is of this run alone
+            self._tags += [replace(one, path=name) for one in done]
 
     def run(
         self, scheduler: Scheduler, until: float, heard: Callable[[int, int], None] | None

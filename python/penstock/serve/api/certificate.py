@@ -15,6 +15,7 @@ from penstock.archive.schemas import TABLES
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import BadInput
+from penstock.host.busy import busy_share, busy_ticks
 from penstock.state import state_dir
 
 _UTILISATION = TABLES["utilisation"].arrow
@@ -49,22 +50,16 @@ def _watch_processors(length_s: float) -> pa.Table:
     """How busy all processors were together, five times a second: rows as a monitor's `utilisation`."""
     rows = []
     until = time.monotonic() + length_s
-    busy, whole = _processor_ticks()
+    before = busy_ticks()
     while (left_s := until - time.monotonic()) > 0:
         time.sleep(min(0.2, left_s))
-        now_busy, now_whole = _processor_ticks()
-        if now_whole > whole:
-            share = 100 * (now_busy - busy) / (now_whole - whole)
+        now = busy_ticks()
+        if now[0] > before[0]:
             of = {"kind": "cpu", "entity": "all", "unit": "%"}
+            share = 100 * busy_share(before, now)
             rows.append({**of, "t_ns": time.monotonic_ns(), "value": share})
-            busy, whole = now_busy, now_whole
+            before = now
     return pa.Table.from_pylist(rows, schema=_UTILISATION)
-
-
-def _processor_ticks() -> tuple[int, int]:
-    with open("/proc/stat", encoding="ascii") as stat:
-        ticks = [int(word) for word in stat.readline().split()[1:9]]
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 def _judged(disk: Recorded, utilisation: pa.Table) -> dict[str, Any]:
