@@ -25,6 +25,7 @@ from penstock.host.journal import Journal
 from penstock.platform.emulation import checked_cluster
 from penstock.platform.hosts import Platform
 from penstock.spec.cluster import ClusterSpec
+from penstock.text import percent
 
 #: the chance that any node at all is named where all are alike
 LEVEL = 0.01
@@ -85,7 +86,7 @@ class Homogeneity:
     def cautions(self) -> list[str]:
         """In words: who differs, and what could not be told."""
         blunt = [
-            f"{what}: a node that differs by less than {share:.0%} would not have been seen "
+            f"{what}: a node that differs by less than {percent(share)} would not have been seen "
             f"in {self.rounds} rounds"
             for what, share in self.shows.items()
             if share > 2 * SEEN
