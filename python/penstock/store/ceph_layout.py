@@ -161,7 +161,10 @@ def layout_of(site: Site, node: RunningNode, path: str) -> dict[str, Any]:
     """The layout of a file, or what files of a directory get."""
     said = python(site, node, _LAYOUT, "its layout", path)
     pairs = dict(word.split("=", 1) for word in said.split())
-    return {**{k: int(pairs[k]) for k in _NUMBERS}, "pool": pairs["pool"]}
+    # a client that has not heard of a new pool yet says its number for its name
+    named = {str(has["number"]): name for name, has in site.state["pools"].items()}
+    pool = named.get(pairs["pool"], pairs["pool"])
+    return {**{k: int(pairs[k]) for k in _NUMBERS}, "pool": pool}
 
 
 def set_layout(site: Site, node: RunningNode, path: str, layout: Mapping[str, Any]) -> bool:

@@ -51,7 +51,7 @@ def pool(site: Site, first: int | None, among: list[int], copies: int, name: str
         f"the placement groups of the pool {name} have not become active",
         _POOL_WITHIN_S,
     )
-    pools[name] = {**wanted, "groups": groups}
+    pools[name] = {**wanted, "groups": groups, "number": number}
     return name
 
 

@@ -78,8 +78,9 @@ def execute(
     """Runs it once, in a folder of its own, which is removed before the next run.
 
     `slots`: tasks that each client node takes at once; `groups`: the group of each. Files that exist before
-    are written first, and dropped from caches, as what tasks write is unless `keep_cache`. PenstockError
-    where a task fails (the others are stopped), after `timeout_s`, or where a node dies.
+    are written first, each by a client that is not bound to read it, and dropped from caches, as what tasks
+    write is unless `keep_cache`. PenstockError where a task fails (the others are stopped), after
+    `timeout_s`, or where a node dies.
     """
     _check(workload, slots)
     runner = _Runner(workload, store, keep_cache)
@@ -134,9 +135,12 @@ class _Runner:
             ["mkdir", self._store.inside(self._folder)],
         ):
             self._store.run(client, words, what="the workflow's folder")
-        names = list(self._agents)
         given = [f for f in self._workload.files if f.preloaded]
+        readers = self._readers()
         for number, file in enumerate(given):
+            # a client may keep what it wrote where no advice to the kernel reaches (ceph-fuse does)
+            others = [n for n in self._agents if n not in readers.get(file.name, ())]
+            names = others or list(self._agents)
             node = names[number % len(names)]
             self._tag(file.name, file.hints, node)
             size = file.size_bytes or self._workload.file_sizes.get(file.name, 0)
@@ -148,6 +152,16 @@ class _Runner:
         for running in self._store.cluster.nodes.values():
             for disk in running.disks.values():
                 drop_file_cache(disk.at)
+
+    def _readers(self) -> dict[str, set[str]]:
+        """By file, the nodes on which tasks that must run there read it."""
+        found: dict[str, set[str]] = {}
+        for task in self._workload.tasks:
+            if task.machine is not None:
+                for one in task.operations:
+                    if one.op == "read" and one.file is not None:
+                        found.setdefault(one.file, set()).add(task.machine)
+        return found
 
     def _await_one(self, name: str) -> None:
         node, answer = self._answers.get(timeout=3600)

@@ -1,0 +1,185 @@
+"""Which of a platform's values is wrong, or which node or link is slow: the one change of the model that best
+explains what the operations of real runs took.
+
+Each run is simulated again with every task on the node where it ran and every file where it lay, so that
+only service times are left to differ. Then one value at a time is scaled until the simulated operations
+come as near as they can to those that were measured.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scipy.optimize import minimize_scalar
+
+from penstock.campaign.workflow.execute import Executed
+from penstock.campaign.workflow.run import placement
+from penstock.platform.hosts import Platform
+from penstock.predict.queue_network.simulate import Simulator
+from penstock.workload.workflow import Workload
+
+Network = dict[str, Any]
+#: a kind of operation: read or write, whether on the node itself, and bytes
+Kind = tuple[str, bool, int]
+
+#: a value is looked for between its third and its threefold
+_MOST = math.log(3)
+_NEAR = 0.01
+#: what is suspected explains at least this share of what differs, and is off by at least this factor
+EXPLAINS, OFF = 0.3, math.log(1.08)
+#: operations below it take what no service time says [bytes]
+_LEAST_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """One value of the model: `name` as in "storage.read" or "link of node-2".
+
+    With `factor` times its service time (1.25: it takes a quarter longer than the platform says) the model
+    comes nearest to the runs; `explains` is the share of the squared logarithms of measured over simulated,
+    weighted by seconds, that this takes away.
+    """
+
+    name: str
+    factor: float
+    explains: float
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.factor:.2f} times as long ({self.explains:.0%} explained)"
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One operation that was measured, and its place in the simulated run."""
+
+    kind: Kind
+    task: str
+    number: int
+    seconds: float
+
+
+class Comparison:
+    """Real runs of one workload beside its model. Several may be looked at together."""
+
+    def __init__(self, workload: Workload, runs: Sequence[Executed]) -> None:
+        self._runs = [_Run(workload, run) for run in runs]
+
+    def ratios(self, network: Network) -> Iterator[tuple[Kind, float, float]]:
+        """Kind, measured seconds, and the logarithm of measured over simulated, for each operation."""
+        for run in self._runs:
+            yield from run.ratios(network)
+
+
+class _Run:
+    def __init__(self, workload: Workload, run: Executed) -> None:
+        hosts = {t["task"]: t["host"] for t in run.tasks.to_pylist()}
+        tasks = tuple(replace(t, machine=hosts[t.name]) for t in workload.tasks)
+        pinned = replace(workload, tasks=tasks, origin=None)
+        at = json.dumps(placement(run))
+        self._simulator = Simulator(pinned, 1, None, at)
+        self._seen = [
+            _Seen(self._kind(run, row, hosts), row["task"], row["number"], took)
+            for row in run.operations.to_pylist()
+            if row["op"] in ("read", "write")
+            and row["size_bytes"] >= _LEAST_BYTES
+            and (took := row["end_s"] - row["start_s"]) > 0
+        ]
+
+    @staticmethod
+    def _kind(run: Executed, row: Mapping[str, Any], hosts: Mapping[str, str]) -> Kind:
+        nodes = {n for e in run.extents.get(row["file"], ()) for n in e.nodes}
+        return row["op"], nodes == {hosts[row["task"]]}, row["size_bytes"]
+
+    def ratios(self, network: Network) -> Iterator[tuple[Kind, float, float]]:
+        done = self._simulator.full(network, 1)
+        spans = {t["name"]: t["spans"] for t in done["tasks"]}
+        for one in self._seen:
+            span = spans[one.task][one.number]
+            simulated = span["end_s"] - span["start_s"]
+            if simulated > 0:
+                yield one.kind, one.seconds, math.log(one.seconds / simulated)
+
+
+def usual(platform: Platform, healthy: Sequence[Comparison]) -> dict[Kind, float]:
+    """By kind of operation the mean logarithm of measured over simulated in runs with nothing wrong.
+
+    What a model is always off by is no reason to suspect anything.
+    """
+    found: dict[Kind, list[tuple[float, float]]] = defaultdict(list)
+    network = platform.lower()
+    for comparison in healthy:
+        for kind, seconds, ratio in comparison.ratios(network):
+            found[kind].append((seconds, ratio))
+    return {
+        kind: sum(s * r for s, r in rows) / sum(s for s, _ in rows) for kind, rows in found.items()
+    }
+
+
+def suspects(
+    platform: Platform,
+    compared: Sequence[Comparison],
+    known: Mapping[Kind, float] | None = None,
+) -> list[Suspect]:
+    """What would explain the runs, the best first; empty where nothing explains enough of what differs.
+
+    `known` is what `usual` says of healthy runs.
+    """
+    base = platform.lower()
+    expected = known or {}
+
+    def left(network: Network) -> float:
+        total = 0.0
+        for comparison in compared:
+            for kind, seconds, ratio in comparison.ratios(network):
+                total += seconds * (ratio - expected.get(kind, 0.0)) ** 2
+        return total
+
+    before = left(base)
+    found = []
+    for name, scale in _changes(base):
+        done = minimize_scalar(
+            lambda x, scale=scale: left(scale(math.exp(x))),
+            bounds=(-_MOST, _MOST),
+            method="bounded",
+            options={"xatol": _NEAR},
+        )
+        explains = 1 - float(done.fun) / before if before > 0 else 0.0
+        if explains >= EXPLAINS and abs(done.x) >= OFF:
+            found.append(Suspect(name, math.exp(float(done.x)), explains))
+    return sorted(found, key=lambda s: -s.explains)
+
+
+def _changes(base: Network) -> Iterator[tuple[str, Callable[[float], Network]]]:
+    """Every value that may be wrong, and the model with it taking a number of times as long."""
+    for which in ("read", "write"):
+        yield f"storage.{which}", _scaled(base, None, (which,), link=False)
+    yield "network.bandwidth", _scaled(base, None, (), link=True)
+    for host in base["hosts"]:
+        if host["storage"] is not None:
+            yield f"storage of {host['name']}", _scaled(base, host["name"], ("read", "write"))
+        yield f"link of {host['name']}", _scaled(base, host["name"], (), link=True)
+
+
+def _scaled(
+    base: Network, name: str | None, services: Sequence[str], link: bool = False
+) -> Callable[[float], Network]:
+    def made(factor: float) -> Network:
+        network = copy.deepcopy(base)
+        for host in network["hosts"]:
+            if name is not None and host["name"] != name:
+                continue
+            for which in services if host["storage"] is not None else ():
+                for key in ("overhead", "s_per_byte"):
+                    host["storage"][which][key] *= factor
+            if link:
+                for key in ("out_bps", "in_bps"):
+                    host["network"][key] /= factor
+        return network
+
+    return made
