@@ -43,8 +43,8 @@ sys.path.insert(0, str(ROOT))
 from bench import record  # noqa: E402
 from penstock.campaign.seeding.seed import Measurements, identified, measure_store  # noqa: E402
 from penstock.campaign.seeding.trials import BUSIEST, Trials  # noqa: E402
-from penstock.campaign.workflow.execute import execute  # noqa: E402
-from penstock.campaign.workflow.run import measured_runs, placement, store_of  # noqa: E402
+from penstock.campaign.workflow.execute import execute, placement  # noqa: E402
+from penstock.campaign.workflow.run import measured_runs, store_of  # noqa: E402
 from penstock.errors import PenstockError  # noqa: E402
 from penstock.host.busy import busy_share, busy_ticks  # noqa: E402
 from penstock.host.loopback import Measured as Interval  # noqa: E402

@@ -127,3 +127,17 @@ def test_the_hash_of_an_objects_name() -> None:
     exec(script[script.index("def mixed") : script.index("cluster = ")], found)
     assert found["hashed"](b"100000001f6.00000000") == 0xACAE7FEA
     assert found["hashed"](b"100000001f6.00000001") == 0xD20DB6BC
+
+
+def test_a_pool_that_a_client_has_not_heard_of_is_known_by_its_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The attribute says `pool=7` until the client's map of OSDs has the new pool."""
+    said = "stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=7"
+    monkeypatch.setattr(ceph_layout, "python", lambda *_: said)
+    up = site()
+    up.state["pools"] = {"data": {"number": 2}, "rule1_1": {"number": 7}}
+    node: Any = object()
+    assert ceph_layout.layout_of(up, node, "/f")["pool"] == "rule1_1"
+    monkeypatch.setattr(ceph_layout, "python", lambda *_: said.replace("=7", "=data"))
+    assert ceph_layout.layout_of(up, node, "/f")["pool"] == "data"

@@ -63,6 +63,21 @@ class Executed:
         return found
 
 
+def placement(run: Executed) -> dict[str, list[dict[str, Any]]]:
+    """Where the files lay, as `penstock predict --placement` takes it."""
+    return {
+        name: [
+            {
+                "offset_bytes": e.offset_bytes,
+                "length_bytes": e.length_bytes,
+                "hosts": list(e.nodes),
+            }
+            for e in extents
+        ]
+        for name, extents in run.extents.items()
+    }
+
+
 def execute(
     workload: Workload,
     store: Store,

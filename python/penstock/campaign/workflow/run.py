@@ -6,7 +6,7 @@ import contextlib
 import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 
 from penstock.archive.schemas import described
 from penstock.campaign.workflow.energy import Readings, energy_of, metered
-from penstock.campaign.workflow.execute import Executed, execute
+from penstock.campaign.workflow.execute import Executed, execute, placement
 from penstock.campaign.workflow.hints import derived
 from penstock.campaign.workflow.measured_rows import differences, measured_rows
+from penstock.campaign.workflow.suspects import Comparison, Suspect, suspects
 from penstock.errors import BadInput, PenstockError
 from penstock.platform.emulation import cluster_spec
 from penstock.platform.hosts import Platform, load_platform
@@ -49,6 +50,8 @@ class Result:
     #: by the emulated meter, of each run; and by this host's own meter: what it sees, joules
     energy: list[Energy] = field(default_factory=list)
     real: list[tuple[str, float]] = field(default_factory=list)
+    #: the values of the platform that would explain what differs, the best first
+    suspected: list[Suspect] = field(default_factory=list)
 
     @property
     def makespans_s(self) -> list[float]:
@@ -94,7 +97,10 @@ class Result:
             said.append(f"Predicted {off:+.1%} of what {len(self.runs)} runs took on average.")
             said.append(f"Whether the model applies: {self.prediction.applies.verdict}.")
             if len(self.runs) > 1:
-                said += differences(self.prediction, self.runs)
+                differing = differences(self.prediction, self.runs)
+                said += differing
+                if differing and self.suspected:
+                    said.append(f"One value alone would explain most of it: {self.suspected[0]}.")
         said += self._energy_sentences()
         said += [f"warning: {one}" for one in self.refused]
         return said
@@ -127,27 +133,13 @@ class Result:
         }
         if self.prediction is not None:
             found["predicted"] = self.prediction.to_dict()
+            found["suspected"] = [asdict(one) for one in self.suspected]
         if self.energy:
             meter = "emulated: times of the run at the powers of the platform file"
             found["energy"] = {"meter": meter, "runs": [e.to_dict() for e in self.energy]}
         if self.real:
             found["host_energy_j"] = {"meter": self.real[0][0], "runs": [j for _, j in self.real]}
         return found
-
-
-def placement(run: Executed) -> dict[str, list[dict[str, Any]]]:
-    """Where the files lay, as `penstock predict --placement` takes it."""
-    return {
-        name: [
-            {
-                "offset_bytes": e.offset_bytes,
-                "length_bytes": e.length_bytes,
-                "hosts": list(e.nodes),
-            }
-            for e in extents
-        ]
-        for name, extents in run.extents.items()
-    }
 
 
 def measured_runs(runs: Sequence[Executed]) -> dict[str, Any]:
@@ -231,7 +223,10 @@ def run_workflow(
         )
         name = store.spec.engine
     prediction = _prediction(workload, loaded) if predicted else None
-    result = Result(workload.name, loaded.name, name, runs, prediction, refused, energy, real)
+    suspected = suspects(loaded, [Comparison(workload, runs)]) if predicted and repeat > 1 else []
+    result = Result(
+        workload.name, loaded.name, name, runs, prediction, refused, energy, real, suspected
+    )
     if out is not None:
         keep(result, out)
     return result

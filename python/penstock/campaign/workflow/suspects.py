@@ -8,7 +8,6 @@ come as near as they can to those that were measured.
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections import defaultdict
@@ -18,8 +17,7 @@ from typing import Any
 
 from scipy.optimize import minimize_scalar
 
-from penstock.campaign.workflow.execute import Executed
-from penstock.campaign.workflow.run import placement
+from penstock.campaign.workflow.execute import Executed, placement
 from penstock.platform.hosts import Platform
 from penstock.predict.queue_network.simulate import Simulator
 from penstock.workload.workflow import Workload
@@ -31,8 +29,13 @@ Kind = tuple[str, bool, int]
 #: a value is looked for between its third and its threefold
 _MOST = math.log(3)
 _NEAR = 0.01
+_COARSE = 5
+#: simulations for one value, about; and how many values are of no single node
+_TRIES, _OF_ALL = 2 * _COARSE + 12, 3
 #: what is suspected explains at least this share of what differs, and is off by at least this factor
 EXPLAINS, OFF = 0.3, math.log(1.08)
+#: chunks that are simulated to name a suspect, at most; nodes are left out, or nobody is suspected
+_MOST_CHUNKS = 2e7
 #: operations below it take what no service time says [bytes]
 _LEAST_BYTES = 64 * 1024
 
@@ -51,7 +54,7 @@ class Suspect:
     explains: float
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.factor:.2f} times as long ({self.explains:.0%} explained)"
+        return f"{self.name} taking {self.factor:.2f} times as long ({self.explains:.0%} explained)"
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,11 @@ class Comparison:
 
     def __init__(self, workload: Workload, runs: Sequence[Executed]) -> None:
         self._runs = [_Run(workload, run) for run in runs]
+
+    @property
+    def moved_bytes(self) -> int:
+        """By all operations that are compared."""
+        return sum(run.moved_bytes for run in self._runs)
 
     def ratios(self, network: Network) -> Iterator[tuple[Kind, float, float]]:
         """Kind, measured seconds, and the logarithm of measured over simulated, for each operation."""
@@ -90,6 +98,10 @@ class _Run:
             and row["size_bytes"] >= _LEAST_BYTES
             and (took := row["end_s"] - row["start_s"]) > 0
         ]
+
+    @property
+    def moved_bytes(self) -> int:
+        return sum(one.kind[2] for one in self._seen)
 
     @staticmethod
     def _kind(run: Executed, row: Mapping[str, Any], hosts: Mapping[str, str]) -> Kind:
@@ -126,7 +138,8 @@ def suspects(
     compared: Sequence[Comparison],
     known: Mapping[Kind, float] | None = None,
 ) -> list[Suspect]:
-    """What would explain the runs, the best first; empty where nothing explains enough of what differs.
+    """What would explain the runs, the best first; empty where nothing explains enough of what differs,
+    or where to look for it would take minutes.
 
     `known` is what `usual` says of healthy runs.
     """
@@ -140,19 +153,31 @@ def suspects(
                 total += seconds * (ratio - expected.get(kind, 0.0)) ** 2
         return total
 
+    changes = list(_changes(base))
+    each = sum(c.moved_bytes for c in compared) / int(base["store"]["chunk_bytes"]) * _TRIES
+    if each * len(changes) > _MOST_CHUNKS:
+        changes = changes[:_OF_ALL]
+    if each * len(changes) > _MOST_CHUNKS:
+        return []
     before = left(base)
     found = []
-    for name, scale in _changes(base):
-        done = minimize_scalar(
-            lambda x, scale=scale: left(scale(math.exp(x))),
-            bounds=(-_MOST, _MOST),
-            method="bounded",
-            options={"xatol": _NEAR},
-        )
-        explains = 1 - float(done.fun) / before if before > 0 else 0.0
-        if explains >= EXPLAINS and abs(done.x) >= OFF:
-            found.append(Suspect(name, math.exp(float(done.x)), explains))
+    for name, scale in changes:
+        at, least = _lowest(lambda x, scale=scale: left(scale(math.exp(x))))  # type: ignore[misc]
+        explains = 1 - least / before if before > 0 else 0.0
+        if explains >= EXPLAINS and abs(at) >= OFF:
+            found.append(Suspect(name, math.exp(at), explains))
     return sorted(found, key=lambda s: -s.explains)
+
+
+def _lowest(of: Callable[[float], float]) -> tuple[float, float]:
+    """Where a function of the logarithm of a factor is lowest, and its value there; it may have valleys."""
+    steps = [_MOST * i / _COARSE for i in range(-_COARSE, _COARSE + 1)]
+    values = [of(x) for x in steps]
+    i = values.index(min(values))
+    around = (steps[max(i - 1, 0)], steps[min(i + 1, len(steps) - 1)])
+    done = minimize_scalar(of, bounds=around, method="bounded", options={"xatol": _NEAR})
+    best = min((float(done.fun), float(done.x)), (values[i], steps[i]))
+    return best[1], best[0]
 
 
 def _changes(base: Network) -> Iterator[tuple[str, Callable[[float], Network]]]:
@@ -169,8 +194,12 @@ def _changes(base: Network) -> Iterator[tuple[str, Callable[[float], Network]]]:
 def _scaled(
     base: Network, name: str | None, services: Sequence[str], link: bool = False
 ) -> Callable[[float], Network]:
+    text = json.dumps(
+        base
+    )  # hosts of one group share what they are made of; each is changed by itself
+
     def made(factor: float) -> Network:
-        network = copy.deepcopy(base)
+        network: Network = json.loads(text)
         for host in network["hosts"]:
             if name is not None and host["name"] != name:
                 continue
