@@ -25,6 +25,8 @@ from penstock.store.store import ready
 Note = Callable[[str], None]
 #: of the section `store`, what is the engine's and not the prediction's
 _LEAST_RATE = 1.0
+#: an interval of few and uneven times may reach below nothing; no operation takes less than this of its mean
+_LEAST_OF_MEAN = 0.05
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None
     means = seen.trials.means()
     services = identify(known, {k: m.mean for k, m in means.items()})
     ends = [
-        identify(known, {k: getattr(m, end) for k, m in means.items()}) for end in ("low", "high")
+        identify(known, {k: max(getattr(m, end), _LEAST_OF_MEAN * m.mean) for k, m in means.items()})
+        for end in ("low", "high")
     ]
     cautions = [
         f"{key}: 95 % interval wider than 5 % after {m.n} operations; some "

@@ -1,0 +1,90 @@
+"""Nucleotide BLAST over the nodes of a shared store: `blast.py STORE NODE SPLIT MEBIBASES QUERIES`.
+
+The first node makes the database in the store from a seed, with queries of which one in four is a mutated
+piece of it; when that is there, the nodes that have a part of the queries search it, each reading the whole
+database through its own mount, and the first prints how long that took and how many queries were found.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+LONG, MUTATED = 400, 0.02
+
+
+def main() -> None:
+    """On every node."""
+    store, node = Path(sys.argv[1]), sys.argv[2]
+    split, mebibases, queries = map(int, sys.argv[3:6])
+    number = int(node.rpartition("-")[2])
+    if number == 0:
+        make(store, mebibases, queries, split)
+        (store / "ready").write_text("")
+    wait(store / "ready")
+    begin = time.monotonic()
+    if number < split:
+        words = ["blastn", "-db", store / "db", "-query", store / f"queries.{number}"]
+        words += ["-outfmt", "6 qseqid", "-evalue", "1e-20", "-max_target_seqs", "1"]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+        found = sorted(set(done.stdout.split()))
+        write(store / f"hits.{number}", "".join(f"{name}\n" for name in found))
+    if number == 0:
+        hits = 0
+        for part in range(split):
+            wait(store / f"hits.{part}")
+            hits += len((store / f"hits.{part}").read_text().split())
+        print(f"searched in {time.monotonic() - begin:.3f} s, hits {hits}")
+
+
+def make(store: Path, mebibases: int, queries: int, split: int) -> None:
+    """The database's files as makeblastdb writes them, and the queries in so many parts."""
+    chance = random.Random(1)
+    whole = chance.randbytes(mebibases << 20).translate(b"ACGT" * 64).decode()
+    each = 1 << 20
+    pieces = (whole[i : i + each] for i in range(0, len(whole), each))
+    text = "".join(f">s{i}\n{piece}\n" for i, piece in enumerate(pieces))
+    subprocess.run(
+        ["makeblastdb", "-dbtype", "nucl", "-title", "made", "-out", store / "db"],
+        input=text.encode(),
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    parts: list[list[str]] = [[] for _ in range(split)]
+    for i in range(queries):
+        if i % 4 == 0:
+            at = chance.randrange(len(whole) - LONG)
+            word = [
+                chance.choice("ACGT") if chance.random() < MUTATED else c
+                for c in whole[at : at + LONG]
+            ]
+        else:
+            word = chance.choices("ACGT", k=LONG)
+        parts[i % split].append(f">q{i}\n{''.join(word)}\n")
+    for i, part in enumerate(parts):
+        write(store / f"queries.{i}", "".join(part))
+    for path in store.iterdir():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def write(path: Path, text: str) -> None:
+    """Seen by the other nodes only as a whole."""
+    partial = path.with_name(f".{path.name}")
+    partial.write_text(text)
+    partial.rename(path)
+
+
+def wait(path: Path) -> None:
+    """Until the file is there."""
+    while not path.exists():
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()
