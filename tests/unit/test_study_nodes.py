@@ -187,3 +187,40 @@ def test_and_says_where_a_short_way_is_wrong(tmp_path: Path):
         short("limits.read: 3", tmp_path)
     with pytest.raises(BadInput, match=r"s.yaml:17:.*limit.*a duration"):
         short('random: {mean: "{limit}", for: 3s, choose: [{limits.read: 3MB/s}]}', tmp_path)
+
+
+STORED = """\
+penstock: 1
+name: stored
+question: Where does it write?
+factors: {copies: {levels: [1, 2]}}
+design: {kind: full}
+platform:
+  nodes:
+    - {name: head}
+    - {name: node, count: 2, disks: [{name: data, limits: {write: 400MB/s}}]}
+  network: {bandwidth: 1 Gbit/s}
+  store: {engine: moosefs, manager: head, storage: node-*, clients: node-*, replicas: "{copies}"}
+workload: {command: "touch {store}/file", on: node-0}
+responses: {wall: {from: wall_s, unit: s, better: lower}}
+"""
+
+
+def test_where_a_shared_store_is_mounted_is_what_its_name_stands_for():
+    loaded = study(STORED)
+    found = resolve(loaded, {"copies": "1"})
+    values = found.filling({"data": "/disks/data"}, "/r", "node-0").values
+    assert values["store"] == "/store"
+    assert values["data"] == "/disks/data"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        (STORED.replace("name: data", "name: store"), 9, "the disk name 'store'"),
+        (STORED.replace("copies", "store"), 4, "the factor 'store'"),
+    ],
+)
+def test_nothing_else_has_the_name_of_the_shared_store(text: str, line: int, said: str):
+    with pytest.raises(BadInput, match=rf"s\.yaml:{line}:\d+: found {said} beside a shared store"):
+        study(text)

@@ -59,7 +59,9 @@ def _ran(platform: Platform, seed: int, spread: float = 0.04) -> Comparison:
     names = sorted(workload.file_sizes)
     lies = {name: f"node-{i % 4}" for i, name in enumerate(names)}
     at = {
-        name: [{"offset_bytes": 0, "length_bytes": workload.file_sizes[name], "hosts": [lies[name]]}]
+        name: [
+            {"offset_bytes": 0, "length_bytes": workload.file_sizes[name], "hosts": [lies[name]]}
+        ]
         for name in names
     }
     done = Simulator(workload, 1, None, json.dumps(at)).full(platform.lower(), seed)

@@ -16,7 +16,7 @@ from penstock.platform.check_emulation import Machines, check_emulation, network
 from penstock.platform.profiles import read_profile, ready_names
 from penstock.spec.machine import NodeFile, PlatformFile, node_names
 from penstock.spec.mistakes import expected_of
-from penstock.spec.names import BUILT_IN, listed, suggestion
+from penstock.spec.names import BUILT_IN, OF_STORE, listed, suggestion
 from penstock.spec.quantities import AUTO, is_template
 from penstock.spec.source import Path, Source
 from penstock.spec.template import filled_in, names_in
@@ -46,6 +46,9 @@ def check_names(source: Source, document: dict[str, Any], names: Names) -> None:
     entries: set[str] = set()
     platform = document.get("platform")
     names.store = isinstance(platform, dict) and platform.get("store") is not None
+    if names.store and OF_STORE in factors:
+        found = f"the factor '{OF_STORE}' beside a shared store, whose place is {{{OF_STORE}}}"
+        source.mistake(("factors", OF_STORE), found, "a name of its own")
     for i, node in enumerate(_nodes(document)):
         path: Path = (*_AT, "nodes", i)
         name = node.get("name") if isinstance(node, dict) else None
@@ -86,7 +89,10 @@ def _disk_names(
         if not isinstance(name, str):
             continue
         at = (*path, "disks", j, "name")
-        if name in BUILT_IN or name.lower() in factors:
+        if name == OF_STORE and names.store:
+            found = f"the disk name '{name}' beside a shared store, whose place is {{{name}}}"
+            source.mistake(at, found, "a name of its own")
+        elif name in BUILT_IN or name.lower() in factors:
             what = "a factor" if name.lower() in factors else "reserved"
             source.mistake(at, f"the disk name '{name}', which is {what} too", "a name of its own")
         else:

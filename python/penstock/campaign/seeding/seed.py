@@ -112,7 +112,9 @@ def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None
     means = seen.trials.means()
     services = identify(known, {k: m.mean for k, m in means.items()})
     ends = [
-        identify(known, {k: max(getattr(m, end), _LEAST_OF_MEAN * m.mean) for k, m in means.items()})
+        identify(
+            known, {k: max(getattr(m, end), _LEAST_OF_MEAN * m.mean) for k, m in means.items()}
+        )
         for end in ("low", "high")
     ]
     cautions = [

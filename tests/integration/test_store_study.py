@@ -1,0 +1,54 @@
+"""A study whose programs write into a shared store: put up over its nodes for each run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.integration.node_ground import NODES
+from tests.integration.test_run_nodes import Ground, left, study
+from tests.integration.test_run_nodes import ground as ground
+
+pytestmark = [
+    *NODES,
+    pytest.mark.long,
+    pytest.mark.skipif(not shutil.which("mfsmaster"), reason="MooseFS is not here"),
+]
+STUDY = """\
+penstock: 1
+name: stored
+question: How many copies does a file have?
+factors: {copies: {levels: [1, 2]}}
+design: {kind: full, replicates: 1}
+platform:
+  nodes:
+    - {name: head}
+    - {name: node, count: 2, disks: [{name: data, limits: {read: 400MB/s, write: 400MB/s}}]}
+  network: {bandwidth: 400 Mbit/s}
+  store: {engine: moosefs, manager: head, storage: node-*, clients: node-*, replicas: "{copies}"}
+workload:
+  command: >-
+    df --output=source {store} | grep -q ^mfs &&
+    dd if=/dev/urandom of={store}/file bs=1M count=8 conv=fsync &&
+    mfsfileinfo {store}/file
+  on: node-0
+  timeout: 60s
+responses: {wall: {from: wall_s, unit: s, better: lower}}
+observers: {monitor: null}
+"""
+
+
+def test_a_study_writes_into_its_store_and_leaves_nothing(ground: Ground) -> None:
+    path = study(ground, STUDY)
+    out = ground.where / "out"
+    done = ground.penstock("run", str(path), "-o", str(out), "--json")
+    assert done.returncode in (0, 3), done.stderr
+    copies = {}
+    for run in Path(out, "runs").iterdir():
+        manifest = json.loads((run / "manifest.json").read_text())
+        copies[manifest["levels"]["copies"]] = (run / "stdout.txt").read_text().count("copy ")
+    assert copies == {"1": 1, "2": 2}
+    assert left(ground) == {"mounts": [], "processes": [], "files": []}
