@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from scipy.optimize import minimize_scalar
+from scipy.stats import f as f_distribution
 
 from penstock.campaign.workflow.execute import Executed, placement
 from penstock.platform.hosts import Platform
@@ -34,6 +36,10 @@ _COARSE = 5
 _TRIES, _OF_ALL = 2 * _COARSE + 12, 3
 #: what is suspected explains at least this share of what differs, and is off by at least this factor
 EXPLAINS, OFF = 0.3, math.log(1.08)
+#: how seldom chance alone may name something, operations that are needed, and least deviation of a kind
+CHANCE, _FEWEST, _LEAST_DEVIATION = 0.001, 8, 0.02
+#: and what is named explains at least this share there
+LEAST_SHARE = 0.1
 #: chunks that are simulated to name a suspect, at most; nodes are left out, or nobody is suspected
 _MOST_CHUNKS = 2e7
 #: operations below it take what no service time says [bytes]
@@ -45,8 +51,8 @@ class Suspect:
     """One value of the model: `name` as in "storage.read" or "link of node-2".
 
     With `factor` times its service time (1.25: it takes a quarter longer than the platform says) the model
-    comes nearest to the runs; `explains` is the share of the squared logarithms of measured over simulated,
-    weighted by seconds, that this takes away.
+    comes nearest to the runs; `explains` is the share of the squared logarithms of measured over simulated
+    that this takes away, weighted by seconds or, where healthy runs are known, by how much these differ.
     """
 
     name: str
@@ -73,6 +79,10 @@ class Comparison:
     def __init__(self, workload: Workload, runs: Sequence[Executed]) -> None:
         self._runs = [_Run(workload, run) for run in runs]
 
+    def operations(self, known: Mapping[Kind, Usual]) -> int:
+        """How many there are of the kinds that are known."""
+        return sum(one.kind in known for run in self._runs for one in run.seen)
+
     @property
     def moved_bytes(self) -> int:
         """By all operations that are compared."""
@@ -91,7 +101,7 @@ class _Run:
         pinned = replace(workload, tasks=tasks, origin=None)
         at = json.dumps(placement(run))
         self._simulator = Simulator(pinned, 1, None, at)
-        self._seen = [
+        self.seen = [
             _Seen(self._kind(run, row, hosts), row["task"], row["number"], took)
             for row in run.operations.to_pylist()
             if row["op"] in ("read", "write")
@@ -101,7 +111,7 @@ class _Run:
 
     @property
     def moved_bytes(self) -> int:
-        return sum(one.kind[2] for one in self._seen)
+        return sum(one.kind[2] for one in self.seen)
 
     @staticmethod
     def _kind(run: Executed, row: Mapping[str, Any], hosts: Mapping[str, str]) -> Kind:
@@ -111,46 +121,58 @@ class _Run:
     def ratios(self, network: Network) -> Iterator[tuple[Kind, float, float]]:
         done = self._simulator.full(network, 1)
         spans = {t["name"]: t["spans"] for t in done["tasks"]}
-        for one in self._seen:
+        for one in self.seen:
             span = spans[one.task][one.number]
             simulated = span["end_s"] - span["start_s"]
             if simulated > 0:
                 yield one.kind, one.seconds, math.log(one.seconds / simulated)
 
 
-def usual(platform: Platform, healthy: Sequence[Comparison]) -> dict[Kind, float]:
-    """By kind of operation the mean logarithm of measured over simulated in runs with nothing wrong.
+@dataclass(frozen=True)
+class Usual:
+    """The logarithm of measured over simulated of one kind of operation in healthy runs."""
 
-    What a model is always off by is no reason to suspect anything.
-    """
-    found: dict[Kind, list[tuple[float, float]]] = defaultdict(list)
+    mean: float
+    deviation: float
+
+
+def usual(platform: Platform, healthy: Sequence[Comparison]) -> dict[Kind, Usual]:
+    """What the model is always off by, by kind of operation, which is no reason to suspect anything; and how
+    much single operations differ from that, by which every difference is weighed."""
+    found: dict[Kind, list[float]] = defaultdict(list)
     network = platform.lower()
     for comparison in healthy:
-        for kind, seconds, ratio in comparison.ratios(network):
-            found[kind].append((seconds, ratio))
+        for kind, _, ratio in comparison.ratios(network):
+            found[kind].append(ratio)
     return {
-        kind: sum(s * r for s, r in rows) / sum(s for s, _ in rows) for kind, rows in found.items()
+        kind: Usual(statistics.fmean(rows), max(_LEAST_DEVIATION, statistics.stdev(rows)))
+        for kind, rows in found.items()
+        if len(rows) > 1
     }
 
 
 def suspects(
     platform: Platform,
     compared: Sequence[Comparison],
-    known: Mapping[Kind, float] | None = None,
+    known: Mapping[Kind, Usual] | None = None,
 ) -> list[Suspect]:
     """What would explain the runs, the best first; empty where nothing explains enough of what differs,
     or where to look for it would take minutes.
 
-    `known` is what `usual` says of healthy runs.
+    `known` is what `usual` says of healthy runs. With it a value is named where chance explains the better
+    fit in less than one of a thousand comparisons (F test, Bonferroni over the values); without, nothing says
+    what chance does, and it has to explain EXPLAINS.
     """
     base = platform.lower()
-    expected = known or {}
 
     def left(network: Network) -> float:
         total = 0.0
         for comparison in compared:
             for kind, seconds, ratio in comparison.ratios(network):
-                total += seconds * (ratio - expected.get(kind, 0.0)) ** 2
+                if known is None:
+                    total += seconds * ratio**2
+                elif kind in known:
+                    total += ((ratio - known[kind].mean) / known[kind].deviation) ** 2
         return total
 
     changes = list(_changes(base))
@@ -160,11 +182,20 @@ def suspects(
     if each * len(changes) > _MOST_CHUNKS:
         return []
     before = left(base)
+    enough = EXPLAINS
+    if known is not None:
+        n = sum(c.operations(known) for c in compared)
+        if n < _FEWEST:
+            return []
+        f = float(f_distribution.isf(CHANCE / len(changes), 1, n - 1))
+        # the share of the sum of squares at which F is that; operations of one run are not independent of
+        # each other, so that F alone says too much
+        enough = max(LEAST_SHARE, f / (f + n - 1))
     found = []
     for name, scale in changes:
         at, least = _lowest(lambda x, scale=scale: left(scale(math.exp(x))))  # type: ignore[misc]
         explains = 1 - least / before if before > 0 else 0.0
-        if explains >= EXPLAINS and abs(at) >= OFF:
+        if explains >= enough and abs(at) >= OFF:
             found.append(Suspect(name, math.exp(at), explains))
     return sorted(found, key=lambda s: -s.explains)
 
@@ -188,7 +219,8 @@ def _changes(base: Network) -> Iterator[tuple[str, Callable[[float], Network]]]:
     for host in base["hosts"]:
         if host["storage"] is not None:
             yield f"storage of {host['name']}", _scaled(base, host["name"], ("read", "write"))
-        yield f"link of {host['name']}", _scaled(base, host["name"], (), link=True)
+        if host["storage"] is not None or host["client"] is not None:
+            yield f"link of {host['name']}", _scaled(base, host["name"], (), link=True)
 
 
 def _scaled(
