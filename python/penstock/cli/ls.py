@@ -32,10 +32,10 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout."),
 ) -> None:
     """Studies and runs in the archive, their state and size."""
-    from penstock.archive.catalogue import Catalogue, index_path, studies_below
+    from penstock.archive.catalogue import open_index, studies_below
 
-    with Catalogue(index_path()) as catalogue:
-        if rebuild or catalogue.was_reset:
+    with open_index() as catalogue:
+        if rebuild:
             known = [Path(s.out) for s in catalogue.studies()]
             roots = below or [Path.cwd()]
             found = [o for o in known if o.is_dir()] + [o for r in roots for o in studies_below(r)]
