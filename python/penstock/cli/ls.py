@@ -33,6 +33,7 @@ def command(
 ) -> None:
     """Studies and runs in the archive, their state and size."""
     from penstock.archive.catalogue import open_index, studies_below
+    from penstock.observe.monitor.experiments import Experiments, experiments_home
 
     with open_index() as catalogue:
         if rebuild:
@@ -40,6 +41,7 @@ def command(
             roots = below or [Path.cwd()]
             found = [o for o in known if o.is_dir()] + [o for r in roots for o in studies_below(r)]
             number = catalogue.rebuild(found)
+            number += Experiments(catalogue, experiments_home()).adopt()
             print(f"penstock: {number} runs found", file=sys.stderr)
         rows = catalogue.studies()
         if study is not None:

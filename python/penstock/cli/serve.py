@@ -71,12 +71,13 @@ def command(
         token = made(token_file)
         door = opened(host, port, tls_cert, tls_key, insecure=insecure)
         stack.enter_context(door.socket)
+        store = local_store()
         targets = read_targets(config) if config is not None else Targets()
         app = application(
             served,
             token,
             door.names,
-            local_store(),
+            lambda: store,
             targets=targets,
             ask_token=ask_token,
             open_reads=open_reads,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
@@ -53,7 +54,7 @@ def application(
     served: Served,
     token: str,
     names: Iterable[str] = ("localhost", "127.0.0.1", "::1"),
-    store: Experiments | None = None,
+    store: Callable[[], Experiments] = experiments.local_store,
     *,
     targets: Targets | None = None,
     ask_token: bool = False,
@@ -65,7 +66,7 @@ def application(
     `names`, or the address that they came to, are refused.
     """
 
-    kept = store if store is not None else experiments.local_store()
+    kept = cache(store)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -84,7 +85,7 @@ def application(
         # the gate looks at it: this says so to who reads /openapi.json
         dependencies=[Depends(HTTPBearer(auto_error=False, description="What `serve` prints."))],
     )
-    users = Users(kept.catalogue, ask_token=ask_token, open_reads=open_reads)
+    users = Users(lambda: kept().catalogue, ask_token=ask_token, open_reads=open_reads)
     app.add_middleware(Gate, token=token, names=names, users=users)
 
     @app.exception_handler(BadInput)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,13 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput, PenstockError
+from penstock.observe.monitor.answers import answer
 from penstock.observe.monitor.experiments import Experiment, Experiments, Taken, Unknown
-from penstock.observe.monitor.export import MEDIA, as_bytes, joined
+from penstock.observe.monitor.export import MEDIA
 from penstock.observe.monitor.moments import iso_text, moment_ns
-from penstock.observe.monitor.points import Account, Batch, Closed, Event, points
-from penstock.observe.monitor.recorded import Recorded, recorded
-from penstock.observe.monitor.targets import ELSEWHERE, Targets, checked_options
-from penstock.plugins import METRIC_SERVERS
+from penstock.observe.monitor.points import Account, Batch, Closed, Event, canonical_labels, points
+from penstock.observe.monitor.targets import Targets
 from penstock.serve.gate import Who, allow
 
 PREFIX = "/api/v1/experiments"
@@ -35,6 +34,8 @@ _Name = Annotated[
     str, Path(max_length=1000, description="percent-encoded; `x%233` is the third `x`")
 ]
 T = TypeVar("T")
+#: a store, opened when it is first needed
+Store = Callable[[], Experiments]
 M = TypeVar("M", bound=BaseModel)
 _Kind = Literal["timestamp", "duration", "sample"]
 _Format = Literal["csv", "jsonl", "parquet", "openmetrics"]
@@ -169,7 +170,7 @@ def describe(document: dict[str, Any]) -> None:
         schemas[model.__name__] = made
 
 
-def opened(app: FastAPI, store: Experiments, targets: Targets) -> None:
+def opened(app: FastAPI, store: Store, targets: Targets) -> None:
     """Puts the experiments of a store into the application."""
 
     @app.exception_handler(Unknown)
@@ -196,7 +197,7 @@ def opened(app: FastAPI, store: Experiments, targets: Targets) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _monex(store: Experiments, targets: Targets) -> APIRouter:
+def _monex(store: Store, targets: Targets) -> APIRouter:
     api = APIRouter(prefix="/exp", tags=["experiments"], responses=_REFUSED)
 
     @api.get(
@@ -207,7 +208,7 @@ def _monex(store: Experiments, targets: Targets) -> APIRouter:
     )
     @api.get("/", include_in_schema=False)
     def listed(request: Request, accept: Annotated[str, Header()] = "") -> Response:
-        found = store.listed(_who(request).sees)
+        found = store().listed(_who(request).sees)
         if "application/json" in accept:
             keys = ("name", "repeat", "state", "start_ns", "end_ns", "user")
             return JSONResponse([{k: e.document()[k] for k in keys} for e in found])
@@ -225,7 +226,7 @@ def _monex(store: Experiments, targets: Targets) -> APIRouter:
         who = _who(request)
 
         def act() -> str:
-            begun = store.start(
+            begun = store().start(
                 name,
                 who.user,
                 at_ns=_moment(said),
@@ -251,10 +252,10 @@ def _monex(store: Experiments, targets: Targets) -> APIRouter:
         who = _who(request)
 
         def act() -> str:
-            found = store.find(name, who.user, to_change=True)
+            found = store().find(name, who.user, to_change=True)
             if not found.running:
                 raise Taken(f"{name} is not running")
-            ended = store.stop(
+            ended = store().stop(
                 found,
                 at_ns=_moment(said),
                 exit_status=said.exit,
@@ -268,8 +269,8 @@ def _monex(store: Experiments, targets: Targets) -> APIRouter:
         "/{name:path}", status_code=201, summary="Remove it", response_class=PlainTextResponse
     )
     def remove(request: Request, name: _Name) -> Response:
-        found = store.find(name, _who(request).user, to_change=True)
-        store.remove(found)
+        found = store().find(name, _who(request).user, to_change=True)
+        store().remove(found)
         return PlainTextResponse(f"Removing {found.name}#{found.repeat}\n", 201)
 
     content: dict[int | str, dict[str, Any]] = {
@@ -327,7 +328,7 @@ def _monex(store: Experiments, targets: Targets) -> APIRouter:
     return api
 
 
-def _ours(store: Experiments) -> APIRouter:
+def _ours(store: Store) -> APIRouter:
     api = APIRouter(prefix=PREFIX, tags=["experiments"], responses=_REFUSED)
     text = Query(max_length=500)
 
@@ -339,13 +340,13 @@ def _ours(store: Experiments) -> APIRouter:
         tag: Annotated[str | None, text] = None,
         state: Annotated[str | None, text] = None,
     ) -> list[ExperimentModel]:
-        found = store.listed(_who(request).sees, owner=user, name=name, tag=tag, state=state)
+        found = store().listed(_who(request).sees, owner=user, name=name, tag=tag, state=state)
         return [ExperimentModel(**e.document()) for e in found]
 
     @api.get("/{name:path}/series", summary="What it recorded, and how completely")
     def series(request: Request, name: _Name) -> SeriesModel:
-        found = store.find(name, _who(request).sees)
-        made = store.recorded(found)
+        found = store().find(name, _who(request).sees)
+        made = store().recorded(found)
         return SeriesModel(
             verdict=made.verdict, series=made.series.to_pylist(), gaps=made.gaps.to_pylist()
         )
@@ -361,8 +362,8 @@ def _ours(store: Experiments) -> APIRouter:
         who = _who(request)
 
         def act() -> Experiment:
-            found = store.find(name, who.user, to_change=True)
-            return store.mark(found, said.kind, said.name, _moment(said))
+            found = store().find(name, who.user, to_change=True)
+            return store().mark(found, said.kind, said.name, _moment(said))
 
         return ExperimentModel(**(await _kept(act)).document())
 
@@ -384,17 +385,17 @@ def _ours(store: Experiments) -> APIRouter:
                 if "arrow" in media
                 else _batch(_checked(Push, _json(content)))
             )
-            found = store.find(name, who.user, to_change=True)
+            found = store().find(name, who.user, to_change=True)
             if not found.running:
                 raise Taken(f"{name} is not running")
-            done = store.sink(found).write(batch)
+            done = store().sink(found).write(batch)
             return Accepted(points=done.points, duplicate=done.duplicate)
 
         return await _kept(act)
 
     @api.get("/{name:path}", summary="One experiment: times, phases, notes, parameters")
     def one(request: Request, name: _Name) -> ExperimentModel:
-        return ExperimentModel(**store.find(name, _who(request).sees).document())
+        return ExperimentModel(**store().find(name, _who(request).sees).document())
 
     return api
 
@@ -479,8 +480,6 @@ def _moment(said: Times) -> int | None:
 
 
 def _batch(said: Push) -> Batch:
-    from penstock.observe.monitor.points import canonical_labels
-
     labels: Any = (
         canonical_labels(said.labels)
         if isinstance(said.labels, dict)
@@ -497,9 +496,7 @@ def _batch(said: Push) -> Batch:
                 "found a float that is no number; expected numbers, NaN or null"
             ) from None
     table = points(metric=said.metric, labels=labels, unit=said.unit, **values)
-    accounts = [
-        Account(**{**a.model_dump(), "labels": canonical_labels(a.labels)}) for a in said.accounts
-    ]
+    accounts = _accounts(said.accounts)
     return Batch(
         said.source, said.number, table, accounts, [Event(**e.model_dump()) for e in said.events]
     )
@@ -514,7 +511,15 @@ def _arrow(request: Request, content: bytes) -> Batch:
         raise BadInput(
             f"found {error}; expected an Arrow IPC stream, and source and number"
         ) from None
-    return Batch(request.query_params.get("source", ""), number, table)
+    told = _json(request.query_params.get("accounts", "[]").encode())
+    if not isinstance(told, list):
+        raise BadInput("found accounts of another form; expected a list")
+    rows = [_checked(Told, row) for row in told]
+    return Batch(request.query_params.get("source", ""), number, table, _accounts(rows))
+
+
+def _accounts(told: Iterable[Told]) -> list[Account]:
+    return [Account(**{**a.model_dump(), "labels": canonical_labels(a.labels)}) for a in told]
 
 
 def _line(experiment: Experiment) -> str:
@@ -524,99 +529,25 @@ def _line(experiment: Experiment) -> str:
 
 
 def _answer(
-    store: Experiments, targets: Targets, name: str, who: Who, said: Mapping[str, Any]
+    store: Store, targets: Targets, name: str, who: Who, said: Mapping[str, Any]
 ) -> Response:
-    options = targets.options(checked_options(said))
-    found = store.find(name, who.sees)
-    wanted = options.get("format", "csv")
-    axis = options.get("type")
-    if wanted not in MEDIA:
-        raise BadInput(f"found format {wanted!r}; expected one of {', '.join(MEDIA)}")
-    if axis not in (None, "timestamp", "duration", "sample"):
-        raise BadInput(f"found type {axis!r}; expected timestamp, duration or sample")
-    start_ns, end_ns = window(found, options.get("phase"))
-    made, metric = data_of(store, targets, found, options, start_ns, end_ns)
-    table = joined(
-        made,
-        metric,
-        start_ns,
-        end_ns,
-        axis=axis,
-        labels=options.get("labels"),
-        origin_ns=found.start_ns,
-    )
-    if table is None:
-        raise Unknown(f"found no metric {metric!r} in {found.name}#{found.repeat}")
-    parts = as_bytes(table, wanted)
-    head = next(parts)  # what cannot be written is told before the answer begins
-
-    def content() -> Iterator[bytes]:
-        yield head
-        yield from parts
-
-    headers = {
-        "X-Penstock-State": found.state,
-        "X-Penstock-Losses": json.dumps(table.totals),
-    }
-    return StreamingResponse(content(), media_type=MEDIA[wanted], headers=headers)
-
-
-def window(found: Experiment, phase: str | None) -> tuple[int, int]:
-    """From when to when an experiment, or one of its phases, lasted [ns since 1970 UTC]."""
-    import time
-
-    end_ns = found.end_ns if found.end_ns is not None else time.time_ns()
-    if phase is None:
-        return found.start_ns, end_ns
-    named = [p for p in found.phases if p.name == phase or p.name.rpartition("/")[2] == phase]
-    if not named:
-        said = ", ".join(p.name for p in found.phases) or "none"
-        raise Unknown(f"found no phase {phase!r} in {found.name}; expected one of {said}")
-    return named[0].start_ns, named[-1].end_ns or end_ns
-
-
-def data_of(
-    store: Experiments,
-    targets: Targets,
-    found: Experiment,
-    options: Mapping[str, Any],
-    start_ns: int,
-    end_ns: int,
-) -> tuple[Recorded, str]:
-    """What is asked for: of this store, or read from a server elsewhere; and its metric's name."""
-    if any(key in options for key in ELSEWHERE):
-        server = options.get("server", "default")
-        target = targets.servers.get(server)
-        if target is None:
-            raise Unknown(
-                f"found server {server!r}; expected one of {', '.join(targets.servers) or 'none'}"
-            )
-        read = METRIC_SERVERS.load(target.type)
-        table = read(target.address, dict(options), start_ns, end_ns)
-        name = str(options.get("metric") or options.get("query") or options["measurement"])
-        same = points(
-            **{n: table[n] for n in table.column_names if n != "metric"},
-            metric=[name] * table.num_rows,
-        )
-        return recorded([Batch(server, 0, same)], start_ns, end_ns), name
-    if "metric" not in options:
-        raise BadInput("found no metric; expected metric, or server with query or measurement")
-    metric = options["metric"]
-    return store.recorded(found, metric), metric
+    found = answer(store(), targets, name, who.sees, said)
+    headers = {"X-Penstock-State": found.state, "X-Penstock-Losses": json.dumps(found.totals)}
+    return StreamingResponse(found.parts, media_type=found.media, headers=headers)
 
 
 @contextlib.asynccontextmanager
-async def resumed(store: Experiments, interval_s: float = 60.0) -> AsyncIterator[None]:
+async def resumed(store: Store, interval_s: float = 60.0) -> AsyncIterator[None]:
     """While the server runs: experiments go on that ran before, and those over their time are ended."""
     import asyncio
 
-    await run_in_threadpool(store.resume)
+    await run_in_threadpool(lambda: store().resume())
 
     async def again() -> None:
         while True:
             await asyncio.sleep(interval_s)
             with contextlib.suppress(PenstockError, OSError):
-                await run_in_threadpool(store.resume)
+                await run_in_threadpool(lambda: store().resume())
 
     task = asyncio.create_task(again())
     try:

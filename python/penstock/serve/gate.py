@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class Users:
     user's experiments, and the shared ones.
     """
 
-    catalogue: Catalogue
+    catalogue: Callable[[], Catalogue]
     ask_token: bool = False
     open_reads: bool = False
 
@@ -64,7 +64,7 @@ class Users:
         """None where a token is needed, or is none."""
         here = local_user()
         if told is not None:
-            token = self.catalogue.token(told)
+            token = self.catalogue().token(told)
             return None if token is None else Who(token.owner, token.role == "owner", token.owner)
         if not self.ask_token and _is_loopback(client):
             return Who(here, True, here)

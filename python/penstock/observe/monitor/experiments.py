@@ -279,13 +279,12 @@ class Experiments:
         at_ns: int | None = None,
         exit_status: int | None = None,
         state: State = "ended",
-        extra: Mapping[str, pa.Table] | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> Experiment:
         """Ends it: its points become tables of its bundle. Raises Taken where it does not run.
 
-        `extra` are further tables of the bundle. Where there is no room for the bundle PenstockError says so;
-        the experiment has ended then, and `resume` makes the bundle.
+        Where there is no room for the bundle PenstockError says so; the experiment has ended then, and
+        `resume` makes the bundle.
         """
         at = time.time_ns() if at_ns is None else at_ns
         if at < experiment.start_ns:
@@ -307,7 +306,7 @@ class Experiments:
             raise Taken(f"{experiment.name}#{experiment.repeat} is not running") from None
         except OSError as error:
             raise PenstockError(f"{self.home}: {error.strerror}; it was not ended") from error
-        return self._complete(experiment.live, extra or {})
+        return self._complete(experiment.live)
 
     def recorded(self, experiment: Experiment, metric: str | None = None) -> Recorded:
         """What it recorded, so far or in all."""
@@ -344,7 +343,8 @@ class Experiments:
         self._empty_trash()
         for live in self.home.glob("*/.*.live"):
             if not (live / "lock").exists():
-                self._complete(live, {})
+                with contextlib.suppress(PenstockError):  # still no room: the next time
+                    self._complete(live)
         going_on = []
         for row in self.catalogue.found(state="running"):
             if not row["out"].startswith(f"{self.home}{os.sep}"):
@@ -377,7 +377,7 @@ class Experiments:
             number += 1
         return number
 
-    def _complete(self, live: Path, extra: Mapping[str, pa.Table]) -> Experiment:
+    def _complete(self, live: Path) -> Experiment:
         """From the directory of one that has ended to its bundle; may be begun anew at any point."""
         path = live.with_name(live.name.removeprefix(".").removesuffix(".live"))
         if not path.is_dir():
@@ -385,9 +385,15 @@ class Experiments:
             ended = _of_head(head, lines, live)
             assert ended.end_ns is not None
             made = recorded(Spool(live).batches(), ended.start_ns, ended.end_ns)
-            with _one_at_a_time(live):
-                if not path.is_dir():
-                    _write(path, ended, head, lines, made, extra)
+            try:
+                with _one_at_a_time(live):
+                    if not path.is_dir():
+                        _write(path, ended, head, lines, made)
+            except OSError as error:
+                reason = os.strerror(error.errno) if error.errno else str(error)
+                raise PenstockError(
+                    f"{self.home}: {reason}; {ended.name} has ended, its bundle is still to be made"
+                ) from error
         bundle = Bundle.open(path)
         self._put(bundle)
         self._spools.pop(live, None)
@@ -459,7 +465,6 @@ def _write(
     head: Mapping[str, Any],
     lines: list[dict[str, Any]],
     made: Recorded,
-    extra: Mapping[str, pa.Table],
 ) -> None:
     assert ended.end_ns is not None
     stop = lines[-1]
@@ -511,7 +516,6 @@ def _write(
             ("marks", pa.Table.from_pylist(rows, TABLES["marks"].arrow)),
             ("clocks", pa.Table.from_pylist(clocks, TABLES["clocks"].arrow)),
             ("phases", pa.Table.from_pylist(phases, TABLES["phases"].arrow)),
-            *extra.items(),
         ):
             bundle.write_table(name, table)
             handle = os.open(bundle.path / f"{name}.parquet", os.O_RDONLY)

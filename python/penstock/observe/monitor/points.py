@@ -266,7 +266,7 @@ def _check_texts(texts: Mapping[str, list[str]]) -> None:
                     f"found {name} {printable(text[:80])!r}; expected at most {most} printable characters"
                 )
     if "" in texts["metric"]:
-        raise BadInput("found a metric without a name")
+        raise BadInput("found a metric without a name; expected one of at least one character")
     for text in texts["labels"]:
         try:
             found = json.loads(text)
